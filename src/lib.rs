@@ -16,6 +16,7 @@ pub mod tls;
 pub mod upstream;
 
 pub use deltafan_core::{
-    cache, descriptors, identity, json, limit, pool, proto, quota, resource, subscription,
+    cache, descriptors, identity, json, limit, node_field, node_group, pool, proto, quota, resource,
+    subscription,
 };
 pub use deltafan_http2 as http2;

@@ -61,8 +61,8 @@ enum Command {
         /// The configuration.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        /// Instead of printing it, show which dynamic parameters it gives to the node in this file: a Node of xDS, or the
-        /// bootstrap of an Envoy or of gRPC, as JSON or YAML.
+        /// Instead of printing it, show the node group and the dynamic parameters of the node in this file: a Node of xDS,
+        /// or the bootstrap of an Envoy or of gRPC, as JSON or YAML.
         #[arg(long, value_name = "FILE")]
         node: Option<PathBuf>,
     },
@@ -235,7 +235,7 @@ fn start_log(format: Option<LogFormat>, level: &str) {
 fn check(config: &Config, node: Option<&Path>) -> anyhow::Result<()> {
     match node {
         None => print(&config.to_string()),
-        Some(path) => print(&preview::parameters(config, &preview::read_node(path)?)),
+        Some(path) => print(&preview::of_node(config, &preview::read_node(path)?)?),
     }
 }
 

@@ -1,6 +1,6 @@
-//! `deltafan check --node`: which dynamic parameters a node would be given, and why.
+//! `deltafan check --node`: the node group and the dynamic parameters of a node, and why.
 //!
-//! Owns the reading of the file that the node is in, and the words. What a node is given is worked out by the code that
+//! Owns the reading of the file that the node is in, and the words. Groups and parameters are worked out by the code that
 //! serves clients.
 
 use std::fs::File;
@@ -12,19 +12,30 @@ use prost::Message as _;
 
 use crate::config::{self, Config, DynamicParameter, Pattern};
 use crate::directory;
+use crate::node_field::{Missing, NodeField};
+use crate::node_group::{GroupNode, Placement, Rule, RuleOutcome};
 use crate::proto::Node;
 use crate::relay;
-use crate::subscription::{Missing, NodeField, Outcome};
+use crate::subscription::Outcome;
 
 /// A bootstrap with everything in it is far smaller.
 const MAX_BYTES: u64 = 16 << 20;
+
+/// A node as it is in a file.
+#[derive(Debug)]
+pub struct NodeFile {
+    /// The part of it that this program reads.
+    node: Node,
+    /// All of it.
+    encoded: Vec<u8>,
+}
 
 /// The node in a file. An error names the file.
 ///
 /// # Errors
 ///
 /// File that cannot be read, is larger than 16 MiB, or holds no node.
-pub fn read_node(path: &Path) -> anyhow::Result<Node> {
+pub fn read_node(path: &Path) -> anyhow::Result<NodeFile> {
     let read = || {
         let mut bytes = Vec::new();
         let file = File::open(path).context("cannot be read")?;
@@ -33,7 +44,8 @@ pub fn read_node(path: &Path) -> anyhow::Result<Node> {
             bail!("is larger than {MAX_BYTES} bytes");
         }
         let encoded = directory::read_node(path, &bytes)?;
-        Node::decode(&encoded[..]).context("is a node that no request could carry")
+        let node = Node::decode(&encoded[..]).context("is a node that no request could carry")?;
+        Ok(NodeFile { node, encoded })
     };
     read().map_err(|error: anyhow::Error| {
         let problem = config::printable(&format!("{}: {error:#}", path.display()));
@@ -41,22 +53,94 @@ pub fn read_node(path: &Path) -> anyhow::Result<Node> {
     })
 }
 
+/// Group of the node, the node that the control plane sees, and per rule why it matches or not; then its parameters.
+///
+/// # Errors
+///
+/// Node that cannot be shown as JSON.
+pub fn of_node(config: &Config, file: &NodeFile) -> anyhow::Result<String> {
+    Ok(groups(config, file)? + &parameters(config, &file.node))
+}
+
+/// Empty where the configuration has no rules of groups.
+fn groups(config: &Config, file: &NodeFile) -> anyhow::Result<String> {
+    let rules = relay::group_rules(config);
+    if rules.is_trivial() {
+        return Ok(String::new());
+    }
+    let (group, seen) = match rules.place(&file.node, None) {
+        Ok(Placement::Own) => {
+            ("group own  # no rule matches".to_owned(), Some(("", relay::own_node(config).encode_to_vec())))
+        }
+        Ok(Placement::Group(place)) => {
+            let key =
+                if place.key.text().is_empty() { String::new() } else { format!(" {:?}", place.key.text()) };
+            let seen = match &place.node {
+                GroupNode::Made(node) => ("", node.encode_to_vec()),
+                GroupNode::Client => {
+                    ("  # of one client of the group, such as this one", file.encoded.clone())
+                }
+            };
+            (format!("group {}{key}  # the first rule that matches", place.name), Some(seen))
+        }
+        Err(refusal) => (format!("no group  # {refusal}"), None),
+    };
+    let mut lines = vec![group];
+    if let Some((note, encoded)) = seen {
+        lines.push(format!("the control plane sees this node:{note}"));
+        let json = serde_json::to_string_pretty(&directory::node_json(&encoded)?)?;
+        lines.extend(json.lines().map(str::to_owned));
+    }
+    for (rule, outcome) in rules.outcomes(&file.node, None) {
+        explain(rule, &outcome, &mut lines);
+    }
+    let lines = lines.iter().map(|line| config::printable(line) + "\n");
+    Ok(lines.collect())
+}
+
+/// Lines for one rule. The file of a node tells nothing of a client's certificate.
+fn explain(rule: &Rule, outcome: &RuleOutcome<'_>, lines: &mut Vec<String>) {
+    let mut failing = outcome.conditions.iter().filter(|(_, result)| result.is_err());
+    let result = if outcome.matches() {
+        "matches"
+    } else if outcome.too_long.is_none() && failing.all(|(condition, _)| condition.key.is_proven()) {
+        "may match: that depends on the client's certificate"
+    } else {
+        "does not match"
+    };
+    lines.push(format!("rule {} {result}", rule.name()));
+    for (condition, result) in &outcome.conditions {
+        let (key, pattern) = (condition.key.to_string(), condition.pattern());
+        lines.push(match result {
+            Ok(value) => format!("  {key} = {value:?}  # matches {pattern}"),
+            Err(missing) => format!("  {}", reason(&key, condition.key.is_proven(), pattern, *missing)),
+        });
+    }
+    if let Some(field) = outcome.too_long {
+        lines.push(format!("  {} in `key`", reason(&field.to_string(), false, "", Missing::TooLong)));
+    }
+}
+
 /// One line for each rule: the key, what it is given, and where that comes from or why it is not there.
-pub fn parameters(config: &Config, node: &Node) -> String {
+fn parameters(config: &Config, node: &Node) -> String {
     if config.dynamic_parameters.is_empty() {
         return "no parameters: the configuration has no `dynamic_parameters`\n".to_owned();
     }
     let given = relay::given(config);
     let mut text = String::new();
+    let why = |rule: &DynamicParameter, missing| {
+        let pattern = rule.pattern.as_ref().map(Pattern::to_string).unwrap_or_default();
+        reason(&rule.source(), rule.from == NodeField::SpiffeId, &pattern, missing)
+    };
     for (rule, (_, outcome)) in config.dynamic_parameters.iter().zip(given.outcomes(node, None)) {
         let (key, from) = (&rule.key, rule.source());
         let line = match (outcome, &rule.pattern) {
             (Outcome::Found(value), None) => format!("{key} = {value:?}  # {from}"),
             (Outcome::Found(value), Some(pattern)) => format!("{key} = {value:?}  # {from}, by {pattern}"),
             (Outcome::Default(value, missing), _) => {
-                format!("{key} = {value:?}  # the default: {}", reason(rule, missing))
+                format!("{key} = {value:?}  # the default: {}", why(rule, missing))
             }
-            (Outcome::Absent(missing), _) => format!("{key} is absent  # {}", reason(rule, missing)),
+            (Outcome::Absent(missing), _) => format!("{key} is absent  # {}", why(rule, missing)),
         };
         text += &config::printable(&line);
         text.push('\n');
@@ -64,16 +148,13 @@ pub fn parameters(config: &Config, node: &Node) -> String {
     text
 }
 
-fn reason(rule: &DynamicParameter, missing: Missing) -> String {
-    let from = rule.source();
+/// Reason for which a field has no value.
+fn reason(from: &str, is_proven: bool, pattern: &str, missing: Missing) -> String {
     match missing {
-        Missing::NotSaid if rule.from == NodeField::SpiffeId => format!("{from} is known of a client only"),
+        Missing::NotSaid if is_proven => format!("{from} is known of a client only"),
         Missing::NotSaid => format!("the node has no {from}"),
         Missing::NoText => format!("{from} is neither text, nor a number, nor true or false"),
         Missing::TooLong => format!("{from} is longer than `downstream.max_name_bytes`"),
-        Missing::NoMatch => {
-            let pattern = rule.pattern.as_ref().map(Pattern::to_string).unwrap_or_default();
-            format!("{from} does not match {pattern}")
-        }
+        Missing::NoMatch => format!("{from} does not match {pattern}"),
     }
 }

@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use deltafan::cache::{Cache, Change, Completeness, Limits, Nonce, Op, Protocol, Resend, View, Writer};
+use deltafan::node_field::NodeField;
 use deltafan::proto;
 use deltafan::resource::{Envelope, Kind, Parameters, Resource, TypeUrl, wire};
-use deltafan::subscription::{
-    NextStep, NodeField, NodeParameterRules, Rule, Session, SessionConfig, Upstream,
-};
+use deltafan::subscription::{NextStep, NodeParameterRules, Rule, Session, SessionConfig, Upstream};
 use prost::Message as _;
 
 /// About what a cluster or a small set of endpoints takes.

@@ -34,10 +34,26 @@ impl Check<'_> {
             (Shape::Sections(keys), Value::List(items)) => {
                 self.items(items, path, Shape::Section(keys));
             }
+            (Shape::WordOr(_, keys), Value::Map(entries)) => {
+                for entry in entries {
+                    self.entry(entry, path, keys);
+                }
+            }
+            (Shape::WordOr(word, _), Value::Scalar { text, .. }) if text == word => {}
+            (Shape::TextsByKey, Value::Map(entries)) => {
+                for entry in entries {
+                    self.tree(&mut entry.value, &join(path, &entry.key), Shape::Text);
+                }
+            }
             (Shape::Texts, Value::List(items)) => self.items(items, path, Shape::Text),
             // A section whose keys are all commented out.
             (Shape::Section(_) | Shape::Free, Value::Scalar { .. }) if is_null => {}
-            (Shape::Section(_) | Shape::Free, _) => self.refuse_shape(tree, path, "a mapping"),
+            (Shape::WordOr(word, _), _) => {
+                self.refuse_shape(tree, path, &format!("`{word}` or a mapping"));
+            }
+            (Shape::Section(_) | Shape::Free | Shape::TextsByKey, _) => {
+                self.refuse_shape(tree, path, "a mapping")
+            }
             (Shape::Sections(_) | Shape::Texts, _) => self.refuse_shape(tree, path, "a list"),
             (_, Value::Scalar { .. }) if !is_null => {}
             (_, _) => self.refuse_shape(tree, path, "a single value"),

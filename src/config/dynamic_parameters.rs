@@ -7,16 +7,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 
 use super::errors::{near, quoted};
 use super::mapping::Mapping;
 use super::notation::{Filled, Optional, Single as _, Text, Written};
+use super::pattern;
 use super::section::section;
-use crate::subscription::NodeField;
-
-/// Memory of the automaton of one pattern, in bytes. Reading a value takes time in proportion to it.
-const MAX_PATTERN: usize = 256 * 1024;
+use crate::node_field::{NodeField, NodeFieldError};
 
 section! {
     /// One rule: where the value of one key comes from.
@@ -53,37 +51,20 @@ pub(super) fn check(root: &Mapping<'_>) {
     }
 }
 
-/// The fields that are not in the metadata, as a file names them.
-const FIELDS: [(&str, NodeField); 7] = [
-    ("node.id", NodeField::Id),
-    ("node.cluster", NodeField::Cluster),
-    ("node.locality.region", NodeField::Region),
-    ("node.locality.zone", NodeField::Zone),
-    ("node.locality.sub_zone", NodeField::SubZone),
-    ("node.user_agent_name", NodeField::UserAgentName),
-    ("peer.spiffe_id", NodeField::SpiffeId),
-];
-const METADATA: &str = "node.metadata.";
-
 impl Written for NodeField {
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
-        if let Some((_, field)) = FIELDS.iter().find(|(name, _)| *name == text) {
-            return Ok(field.clone());
-        }
-        if let Some(path) = text.strip_prefix(METADATA) {
-            let keys: Vec<String> = path.split('.').map(str::to_owned).collect();
-            if keys.iter().any(String::is_empty) {
-                return Err(format!("{} has an empty key in its path", quoted(text)));
+        let names = || Self::NAMED.iter().map(|(name, _)| *name);
+        text.parse().map_err(|error| match (error, near(names(), text)) {
+            (NodeFieldError::EmptyKey, _) => format!("{} has an empty key in its path", quoted(text)),
+            (NodeFieldError::Unknown, Some(name)) => {
+                format!("{} is no part of a node; did you mean `{name}`?", quoted(text))
             }
-            return Ok(Self::Metadata(keys));
-        }
-        Err(match near(FIELDS.iter().map(|(name, _)| *name), text) {
-            Some(name) => format!("{} is no part of a node; did you mean `{name}`?", quoted(text)),
-            None => {
-                let names: Vec<&str> = FIELDS.iter().map(|(name, _)| *name).collect();
+            (NodeFieldError::Unknown, None) => {
+                let names: Vec<&str> = names().collect();
                 format!(
-                    "{} is no part of a node; write {METADATA}PATH or one of {}",
+                    "{} is no part of a node; write {}PATH or one of {}",
                     quoted(text),
+                    Self::METADATA,
                     names.join(", ")
                 )
             }
@@ -91,17 +72,14 @@ impl Written for NodeField {
     }
 
     fn text(&self) -> String {
-        match self {
-            Self::Metadata(keys) => format!("{METADATA}{}", keys.join(".")),
-            field => FIELDS.iter().find(|(_, known)| known == field).map_or("", |(name, _)| name).to_owned(),
-        }
+        self.to_string()
     }
 }
 
 impl DynamicParameter {
     /// [`Self::from`] as it stands in the file.
     pub fn source(&self) -> String {
-        self.from.text()
+        self.from.to_string()
     }
 }
 
@@ -121,38 +99,19 @@ impl Pattern {
 
 impl Written for Pattern {
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
-        // By itself first: its errors are about what was written, and no parenthesis in it can close ours.
-        let plain = compile(text)?;
-        if plain.captures_len() < 2 {
+        let whole = pattern::whole(text)?;
+        if whole.captures_len() < 2 {
             let text = quoted(text);
             return Err(format!(
                 "{text} has no group; put what is the value in parentheses, as in `(prod|canary)-.*`"
             ));
         }
-        // In verbose mode it may end in a comment, which a line of its own keeps from swallowing the end.
-        let whole = compile(&format!(r"\A(?:{text})\z"));
-        let whole = whole.or_else(|_| compile(&format!("\\A(?:{text}\n)\\z")))?;
         Ok(Self { text: text.to_owned(), whole })
     }
 
     fn text(&self) -> String {
         self.text.clone()
     }
-}
-
-fn compile(text: &str) -> Result<Regex, String> {
-    RegexBuilder::new(text).size_limit(MAX_PATTERN).dfa_size_limit(MAX_PATTERN).build().map_err(|error| {
-        match error {
-            regex::Error::CompiledTooBig(_) => format!("{} is too large a regular expression", quoted(text)),
-            error => {
-                // The last line says what is wrong; those before it draw the place.
-                let error = error.to_string();
-                let reason = error.lines().last().unwrap_or_default();
-                let reason = reason.strip_prefix("error: ").unwrap_or(reason);
-                format!("{} is no regular expression: {reason}", quoted(text))
-            }
-        }
-    })
 }
 
 impl PartialEq for Pattern {

@@ -102,6 +102,11 @@ impl<'t> Mapping<'t> {
         self.entry(name).map_or(self.line, |entry| entry.line)
     }
 
+    /// The keys that stand in it, in their order.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'t str> {
+        self.entries.iter().map(|entry| entry.key.as_str())
+    }
+
     /// A single value, judged again without a report.
     pub(super) fn again<T>(
         &self,
@@ -167,6 +172,17 @@ impl<'t> Mapping<'t> {
     /// Reports a key where it stands.
     pub(super) fn wrong_here(&self, name: &str, problem: &str) {
         self.wrong(name, self.line_of(name), problem);
+    }
+
+    /// Reports the value that these keys lead to, or as far as they lead.
+    pub(super) fn wrong_at(&self, path: &[String], problem: &str) {
+        let (mut line, mut entries) = (self.line, self.entries);
+        for key in path {
+            let Some(entry) = entries.iter().find(|entry| entry.key == *key) else { break };
+            line = entry.line;
+            entries = if let Value::Map(entries) = &entry.value.value { entries } else { &[] };
+        }
+        self.wrong(&path.join("."), line, problem);
     }
 
     /// Reports a lower bound above its upper one, unless one of them is wrong by itself: where the file sets the lower one,

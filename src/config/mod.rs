@@ -17,6 +17,7 @@ mod check;
 mod downstream;
 mod dynamic_parameters;
 mod errors;
+mod groups;
 mod listener_tls;
 mod mapping;
 mod node;
@@ -24,6 +25,7 @@ mod non_empty;
 mod not_yet;
 mod notation;
 mod paths;
+mod pattern;
 mod printed;
 mod reference;
 mod schema;
@@ -58,6 +60,7 @@ pub use downstream::{Downstream, ListenAddress, Listener};
 pub use dynamic_parameters::{DynamicParameter, Pattern};
 pub(crate) use errors::printable;
 pub use errors::{ConfigError, Problem};
+pub use groups::{GroupRule, Groups};
 pub use listener_tls::{ClientAuthorities, ListenerTls};
 pub use node::{Locality, Node};
 pub use non_empty::NonEmpty;
@@ -103,6 +106,10 @@ section! {
         /// Permissions of clients. Connections that are open when the rules change are judged again.
         #[key(Nested, effect = Rights, note = "where it changes what their clients may do")]
         pub authorization: Authorization,
+        /// Node groups: clients of one group share what the control plane answers for the group's node. Without rules there
+        /// is one group, of the relay's own `node`.
+        #[key(Nested, effect = Restart)]
+        pub groups: Groups,
     }
 }
 

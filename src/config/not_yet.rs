@@ -16,8 +16,6 @@ pub(super) struct NotYet {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum When {
     Present,
-    /// Anything but an empty list.
-    NotEmpty,
     /// From the second entry of a list on.
     Several,
 }
@@ -28,7 +26,6 @@ const fn not_yet(path: &'static str, when: When, subject: &'static str, instead:
 
 pub(super) const NOT_YET: &[NotYet] = &[
     not_yet("snapshot", When::Present, "`snapshot`", "leave it out"),
-    not_yet("groups", When::NotEmpty, "`groups`", "leave it out or write []"),
     not_yet("upstream.servers", When::Several, "a second entry in `upstream.servers`", "list one server"),
 ];
 
@@ -41,8 +38,6 @@ impl NotYet {
         match (self.when, &tree.value) {
             (_, Value::Refused) => false,
             (When::Present, _) => true,
-            (When::NotEmpty, Value::List(items)) => !items.is_empty(),
-            (When::NotEmpty, _) => true,
             (When::Several, Value::List(items)) => items.len() > 1,
             (When::Several, _) => false,
         }

@@ -34,6 +34,10 @@ pub(super) enum Shape {
     Texts,
     /// A mapping of anything.
     Free,
+    /// A mapping of texts, by keys with rules of their own.
+    TextsByKey,
+    /// This word, or a mapping of these keys. Pages and paths show it as one value: its help describes the keys.
+    WordOr(&'static str, &'static [Key]),
     /// A text, with rules of its own.
     Text,
     /// In milliseconds.

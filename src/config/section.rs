@@ -16,6 +16,7 @@
 //! |---|---|
 //! | the comment | Help of the reference, which adds the range. Says the default where that is no constant. |
 //! | the first word in `key` | Notation, with the range in milliseconds, bytes or things: one of `notation`, or of the section itself. |
+//! | `name` | Key in the file, where that is a word of Rust and cannot be the field. |
 //! | `default` | Value of an absent key; may name the keys above. |
 //! | `required` | Instead of a default: the end of the message `is missing; write …`. |
 //! | `example` | Value that the reference shows in a comment, where the default depends on the machine or is absent. |
@@ -33,6 +34,7 @@ macro_rules! section {
             $(#[doc = $help:literal])+
             #[key(
                 $notation:ty
+                $(, name = $name:literal)?
                 $(, default = $default:expr)?
                 $(, required = $required:literal)?
                 $(, example = $example:literal)?
@@ -51,7 +53,7 @@ macro_rules! section {
 
         impl $crate::config::schema::Section for $section {
             const KEYS: &'static [$crate::config::schema::Key] = &[$($crate::config::schema::Key {
-                name: stringify!($key),
+                name: $crate::config::section::key_name!($key $(, $name)?),
                 help: concat!($($help, "\n"),+),
                 shape: <$notation as $crate::config::notation::Notation<$type>>::SHAPE,
                 example: $crate::config::section::optional!($($example)?),
@@ -61,7 +63,7 @@ macro_rules! section {
 
             fn read(mapping: &$crate::config::mapping::Mapping<'_>) -> Option<Self> {
                 $(let $key: Option<$type> = $crate::config::section::read_key!(
-                    mapping, stringify!($key), $notation $(, default $default)? $(, required $required)?
+                    mapping, $crate::config::section::key_name!($key $(, $name)?), $notation $(, default $default)? $(, required $required)?
                 );)+
                 // All keys are read before one that is missing ends this, so that all problems are told.
                 let section = Self { $($key: $key?),+ };
@@ -70,9 +72,20 @@ macro_rules! section {
             }
 
             fn print(&self, into: &mut $crate::config::printed::Entries) {
-                $(<$notation as $crate::config::notation::Notation<$type>>::print(&self.$key, stringify!($key), into);)+
+                $(<$notation as $crate::config::notation::Notation<$type>>::print(
+                    &self.$key, $crate::config::section::key_name!($key $(, $name)?), into,
+                );)+
             }
         }
+    };
+}
+
+macro_rules! key_name {
+    ($field:ident) => {
+        stringify!($field)
+    };
+    ($field:ident, $name:literal) => {
+        $name
     };
 }
 
@@ -98,4 +111,4 @@ macro_rules! read_key {
     }};
 }
 
-pub(super) use {optional, read_key, section};
+pub(super) use {key_name, optional, read_key, section};

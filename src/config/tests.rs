@@ -1,6 +1,7 @@
 //! Values that files are read as, messages for wrong files, and pages that follow from the declarations.
 
 mod changes;
+mod groups;
 mod hostile;
 mod messages;
 mod reference;

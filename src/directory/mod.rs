@@ -82,5 +82,14 @@ pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, NodeFileError> {
     Ok(readable::node(format, bytes)?)
 }
 
+/// An encoded `envoy.config.core.v3.Node` as JSON.
+///
+/// # Errors
+///
+/// [`NodeFileError`] if the bytes are no such message.
+pub fn node_json(encoded: &[u8]) -> Result<serde_json::Value, NodeFileError> {
+    Ok(readable::node_json(encoded)?)
+}
+
 #[cfg(test)]
 mod tests;

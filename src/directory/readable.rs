@@ -47,6 +47,16 @@ pub(super) fn node(format: Format, bytes: &[u8]) -> Result<Vec<u8>, DecodeError>
     Ok(canonical::encode(&node)?)
 }
 
+/// See [`super::node_json`].
+pub(super) fn node_json(encoded: &[u8]) -> Result<Value, DecodeError> {
+    let show = || {
+        let descriptor = message(NODE).map_err(|error| error.to_string())?;
+        let node = DynamicMessage::decode(descriptor, encoded).map_err(|error| error.to_string())?;
+        serde_json::to_value(&node).map_err(|error| error.to_string())
+    };
+    show().map_err(|reason: String| DecodeError::Syntax(format!("not a valid {NODE}: {reason}")))
+}
+
 fn json_value(bytes: &[u8]) -> Result<Value, DecodeError> {
     serde_json::from_slice(bytes).map_err(|error| DecodeError::Syntax(format!("not JSON: {error}")))
 }

@@ -26,8 +26,8 @@ use tonic_health::ServingStatus;
 use self::files::tls_of;
 pub use self::files::{DescriptorsError, check_tls, load_descriptors};
 use self::origin::Origin;
-pub use self::settings::given;
 use self::settings::{cache_limits, policy, tuning};
+pub use self::settings::{given, group_rules, own_node};
 use self::status::Status;
 use self::tasks::{publish_readiness, publish_upstream, spawn_upkeep};
 use crate::admin::Admin;
@@ -69,6 +69,12 @@ impl Relay {
     ///
     /// Fault of the configuration or of the machine: a file that cannot be used, an address that cannot be bound.
     pub async fn start(config: &Config, metrics: PrometheusHandle) -> anyhow::Result<Self> {
+        // Streams are not placed in groups yet: all clients would be sent what is for one group.
+        if !group_rules(config).is_trivial() {
+            anyhow::bail!(
+                "`groups` is not supported yet by `serve`; leave it out (`deltafan check --node` shows what its rules do)"
+            );
+        }
         let descriptors = load_descriptors(&config.rest)?;
         let responses = ResponseCache::new(descriptors, config.rest.json_bytes);
         let reloader = Reloader::default();

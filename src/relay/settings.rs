@@ -11,6 +11,7 @@ use prost::Message as _;
 use crate::cache;
 use crate::config::{self, AuthorizationRule, Config, DefaultAccess, Source};
 use crate::downstream::{AuthzPolicy, Policy, TransportLimits};
+use crate::node_group::GroupRules;
 use crate::proto;
 use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
 use crate::subscription::{self, NodeParameterRules, Permissions, SessionConfig};
@@ -111,6 +112,17 @@ pub fn given(config: &Config) -> NodeParameterRules {
         config.dynamic_parameters.iter().map(rule).collect(),
         config.downstream.max_name_bytes,
     )
+}
+
+/// Rules that place clients in node groups. A value is bounded as a name is.
+pub fn group_rules(config: &Config) -> GroupRules {
+    let rules = config.groups.rules.iter().map(|rule| rule.rule().clone()).collect();
+    GroupRules::new(rules, config.groups.default, node(&config.node), config.downstream.max_name_bytes)
+}
+
+/// The relay's own node.
+pub fn own_node(config: &Config) -> proto::Node {
+    node(&config.node)
 }
 
 fn limits(downstream: &config::Downstream) -> TransportLimits {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use deltafan::cache::{Change, Limits, Op, Protocol, Resend, View};
+use deltafan::node_field::NodeField;
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator};
-use deltafan::subscription::{Code, NextStep, NodeField, NodeParameterRules, Rule};
+use deltafan::subscription::{Code, NextStep, NodeParameterRules, Rule};
 use deltafan_test_support::fixture::{Client, Fixture, strings, url};
 use deltafan_test_support::wire::{parameters, read};
 

@@ -1,4 +1,4 @@
-//! `deltafan check --node`: which dynamic parameters a node would be given, by the real binary.
+//! `deltafan check --node`: the node group and the dynamic parameters of a node, by the real binary.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -116,6 +116,113 @@ fn r_dp_17_the_bootstraps_of_clients_are_read() {
     ] {
         let shown = files.given(&in_config(bootstrap));
         assert!(shown.contains("\ncluster = \"edge\"  # node.cluster\n"), "{bootstrap}: {shown}");
+    }
+}
+
+/// The example of groups, with parameters beside them.
+fn with_groups(more: &str) -> Files {
+    let files = Files::with("");
+    let example = std::fs::read_to_string(in_config("node-groups.yaml")).unwrap();
+    files.write("relay.yaml", &format!("{example}{more}"));
+    files
+}
+
+#[test]
+fn r_relay_01_a_node_is_shown_with_its_group_and_the_node_that_the_control_plane_sees() {
+    let files = with_groups("dynamic_parameters: [{key: env, from: node.metadata.env}]\n");
+    let gateway = files.write(
+        "gateway.yaml",
+        "{id: gw-1, locality: {region: eu-west-1}, metadata: {role: gateway, env: prod}}",
+    );
+    let expected = r#"group gateways "eu-west-1"  # the first rule that matches
+the control plane sees this node:
+{
+  "clientFeatures": [
+    "xds.config.supports-resource-ttl"
+  ],
+  "cluster": "gateways",
+  "id": "gateway-eu-west-1",
+  "locality": {
+    "region": "eu-west-1"
+  },
+  "metadata": {
+    "role": "gateway"
+  },
+  "userAgentName": "deltafan",
+  "userAgentVersion": "VERSION"
+}
+rule gateways matches
+  node.locality.region = "eu-west-1"  # matches (?P<region>[a-z]+-[a-z]+-[0-9]+)
+  node.metadata.role = "gateway"  # matches gateway
+rule proxies does not match
+  node.id does not match sidecar~.*
+rule payments may match: that depends on the client's certificate
+  peer.spiffe_id is known of a client only
+env = "prod"  # node.metadata.env
+"#;
+    let expected = expected.replace("VERSION", env!("CARGO_PKG_VERSION"));
+    assert_eq!(files.given(&gateway), expected);
+}
+
+#[test]
+fn r_relay_02_the_node_of_a_client_is_shown_verbatim() {
+    let files = with_groups("");
+    let sidecar = files.write(
+        "sidecar.json",
+        r#"{"id": "sidecar~1", "metadata": {"n": [1, null]}, "extensions": [{"name": "e", "version": {"version": {"majorNumber": 1}}}],
+            "listeningAddresses": [{"pipe": {"path": "/p"}}]}"#,
+    );
+    let shown = files.given(&sidecar);
+    let start = "group proxies \"sidecar~1\"  # the first rule that matches\n\
+                 the control plane sees this node:  # of one client of the group, such as this one\n";
+    let json = shown.strip_prefix(start).unwrap_or_else(|| panic!("{shown}"));
+    let json: serde_json::Value = serde_json::from_str(&json[..json.find("\nrule ").unwrap()]).unwrap();
+    let original: serde_json::Value = serde_json::from_slice(&std::fs::read(&sidecar).unwrap()).unwrap();
+    assert_eq!(json["extensions"], original["extensions"], "{shown}");
+    assert_eq!(json["listeningAddresses"], original["listeningAddresses"], "{shown}");
+    assert_eq!((&json["id"], json["metadata"]["n"].to_string()), (&original["id"], "[1.0,null]".to_owned()));
+}
+
+#[test]
+fn r_relay_01_a_node_without_a_group_is_shown_with_the_reasons() {
+    let files = with_groups("");
+    let other =
+        files.write("other.yaml", "{id: \"\\e[2J\", locality: {region: eu}, metadata: {role: gateway}}");
+    let shown = files.given(&other);
+    assert!(
+        shown.starts_with("group own  # no rule matches\nthe control plane sees this node:\n{\n"),
+        "{shown}"
+    );
+    assert!(shown.contains("\n  \"id\": \"relay-1\""), "{shown}");
+    assert!(shown.contains(
+        "\nrule gateways does not match\n  node.locality.region does not match (?P<region>[a-z]+-[a-z]+-[0-9]+)\n  \
+         node.metadata.role = \"gateway\"  # matches gateway\n"
+    ), "{shown}");
+    assert!(!shown.contains('\u{1b}'));
+
+    let refusing = std::fs::read_to_string(files.0.path().join("relay.yaml")).unwrap();
+    files.write("relay.yaml", &refusing.replace("default: own", "default: refuse"));
+    let shown = files.given(&other);
+    let start = "no group  # no node group takes this client: it matches none of the rules gateways, proxies, payments\n\
+                 rule gateways does not match\n";
+    assert!(shown.starts_with(start), "{shown}");
+}
+
+#[test]
+fn a_relay_with_groups_does_not_start_before_it_places_streams() {
+    for groups in
+        ["groups: {default: refuse}\n", "groups: {rules: [{name: a, match: {node.id: a}, node: client}]}\n"]
+    {
+        let files = Files::with(groups);
+        let mut command = Command::new(program());
+        let output =
+            command.arg("serve").arg("--config").arg(files.0.path().join("relay.yaml")).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(
+            stderr.contains("deltafan: `groups` is not supported yet by `serve`; leave it out"),
+            "{stderr}"
+        );
     }
 }
 

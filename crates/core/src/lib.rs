@@ -11,6 +11,8 @@ pub mod identity;
 pub mod json;
 pub mod limit;
 mod log_throttle;
+pub mod node_field;
+pub mod node_group;
 pub mod pool;
 pub mod proto;
 pub mod quota;

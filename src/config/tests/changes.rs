@@ -58,3 +58,13 @@ fn rules_of_parameters_are_compared_entry_by_entry() {
     let types = changes("", "downstream: {no_legacy_wildcard: [eds]}\n");
     assert_eq!(types, told(&["downstream.no_legacy_wildcard"], &[]));
 }
+
+#[test]
+fn groups_change_with_the_next_start() {
+    let rule =
+        |node: &str| format!("groups: {{rules: [{{name: a, match: {{node.id: b}}, node: {node}}}]}}\n");
+    assert_eq!(changes("", &rule("client")), told(&[], &["groups.rules"]));
+    assert_eq!(changes(&rule("{id: c}"), &rule("{id: d}")), told(&[], &["groups.rules[].node.id"]));
+    assert_eq!(changes(&rule("{id: c}"), &rule("client")), told(&[], &["groups.rules[].node"]));
+    assert_eq!(changes("", "groups: {default: refuse}\n"), told(&[], &["groups.default"]));
+}

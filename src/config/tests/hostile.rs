@@ -130,6 +130,10 @@ fn patterns_that_would_cost_much_are_refused() {
         assert!(start.elapsed() < std::time::Duration::from_secs(5), "{:?}", start.elapsed());
         assert!(text.starts_with("f:2: `dynamic_parameters[].pattern`: `"), "{text}");
         assert_eq!((text.lines().count(), text.len() < 300), (1, true), "{text}");
+        let rule = json!([{"name": "a", "match": {"node.id": pattern}, "node": "client"}]);
+        let text = refused_part(&format!("groups: {{rules: {rule}}}\n"));
+        assert!(text.starts_with("f:2: `groups.rules[].match.node.id`: `"), "{text}");
+        assert_eq!((text.lines().count(), text.len() < 300), (1, true), "{text}");
     }
 }
 
@@ -171,6 +175,8 @@ proptest! {
     fn no_text_makes_it_panic(text in "[\\[\\]{}:,&*!|>'\"%@`# \\-?a-c\\n\\t]{0,80}|\\PC{0,40}") {
         is_read_or_refused(&text)?;
         is_read_or_refused(&format!("{UPSTREAM}node:\n  metadata:\n   {text}"))?;
+        let rule = "name: a\n    match:\n      node.id: (?P<a>.*)\n    node: client\n    key:";
+        is_read_or_refused(&format!("{UPSTREAM}groups:\n  rules:\n  - {rule} ${{a}}{text}"))?;
     }
 
     #[test]

@@ -249,6 +249,9 @@ dynamic_parameters:
 authorization:
   rules:
   - {peers: [unix], node_ids: [a], clusters: [b], types: [cds], names: [c], parameters: {env: [prod]}}
+groups:
+  rules:
+  - {name: a, match: {node.id: b}, key: c, node: client}
 ";
     let printed = serde_json::to_value(printed(&Config::parse(text, "f").unwrap())).unwrap();
     let directory = printed_of("upstream: {directory: d}");
@@ -289,6 +292,9 @@ fn every_key_has_an_effect() {
             json!("deny"),
             json!("10.0.0.0/8"),
             json!({"a": [1]}),
+            json!("refuse"),
+            json!("client"),
+            json!({"node.cluster": "(?P<region>b)"}),
             json!(["cds"]),
             json!(["10.0.0.0/8"]),
         ];
@@ -310,6 +316,12 @@ fn with(path: &str, value: Option<&Json>) -> String {
     }
     if path.starts_with("authorization.rules[]") {
         document["authorization"] = json!({"rules": [{"peers": ["unix"]}]});
+    }
+    if path.starts_with("groups.rules[]") {
+        let rule = json!({
+            "name": "a", "match": {"node.id": "(?P<region>.*)"}, "key": "${region}", "node": {"id": "b"},
+        });
+        document["groups"] = json!({"rules": [rule]});
     }
     if path.starts_with("downstream.memory.") {
         // Above the example of the other, on most machines.

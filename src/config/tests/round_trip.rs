@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use super::UPSTREAM;
 use crate::config::notation::Written as _;
 use crate::config::{Backoff, Config, Keepalive, ListenAddress, ServerIdentity, Source};
-use crate::subscription::NodeField;
+use crate::node_field::NodeField;
 use deltafan_core::upstream::{Locators, Reconcile};
 
 const EVERYTHING: &str = r#"
@@ -47,7 +47,20 @@ dynamic_parameters:
 - {key: env, from: node.metadata.env.name, pattern: "(prod|canary)-.*", default: ""}
 - {key: "a: b", from: node.locality.sub_zone}
 - {key: "007", from: node.id, pattern: '(?x)([^:]+) \n # "the \ rest"'}
-groups: []
+groups:
+  default: refuse
+  max: 7
+  rules:
+  - name: edge
+    match: {node.metadata.role: gateway, node.id: 'edge-(?P<region>[a-z]+)-.*', peer.san: '.*\.mesh'}
+    key: "${region}$$"
+    node:
+      id: "edge-${region}"
+      cluster: 0123
+      locality: {region: "${region}"}
+      metadata: {role: gateway, "n": 1, list: ["${region}", {deep: "$$"}], "null": ~}
+  - {name: proxies, match: {peer.spiffe_id: '(?x) spiffe://(?P<domain> .*) # all'}, key: "${node.id} ${domain}", node: client}
+  - {name: bare, match: {node.cluster: 1}, node: {id: 1, locality: {}, metadata: {}}}
 "#;
 
 fn everything() -> Config {

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deltafan::cache::{Limits, ParameterView};
+use deltafan::node_field::NodeField;
 use deltafan::resource::Constraints;
-use deltafan::subscription::{
-    NextStep, NodeField, NodeParameterRules, PollHistory, Rule, SessionConfig, Upstream,
-};
+use deltafan::subscription::{NextStep, NodeParameterRules, PollHistory, Rule, SessionConfig, Upstream};
 use deltafan::upstream::{Reconcile, Settings, StreamId};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

@@ -13,7 +13,6 @@
 
 mod client;
 mod features;
-mod metadata;
 mod node_parameters;
 mod own_state;
 mod permissions;
@@ -31,8 +30,7 @@ mod versions;
 
 pub use client::{Client, USER_AGENT};
 pub use features::OBSERVER;
-pub use metadata::Missing;
-pub use node_parameters::{NodeField, NodeParameterRules, Outcome, Rule};
+pub use node_parameters::{NodeParameterRules, Outcome, Rule};
 pub use permissions::{HiddenCounts, Permissions};
 pub use poll::{Poll, PollPeer, PollVerdict};
 pub use poll_history::PollHistory;

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use regex::Regex;
 
-use super::metadata::{self, Missing};
+use crate::node_field::{Missing, NodeField};
 use crate::proto::Node;
 use crate::resource::Parameters;
 
@@ -32,27 +32,6 @@ pub struct Rule {
     pub pattern: Option<Regex>,
     /// The value where there is none, or none that matches.
     pub default: Option<Box<str>>,
-}
-
-/// A part of a node. An empty one counts as not told, but for a text in the metadata, which is there or is not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NodeField {
-    /// `id`
-    Id,
-    /// `cluster`
-    Cluster,
-    /// `locality.region`
-    Region,
-    /// `locality.zone`
-    Zone,
-    /// `locality.sub_zone`
-    SubZone,
-    /// `user_agent_name`
-    UserAgentName,
-    /// The SPIFFE ID that the client has proven to have: no part of the node.
-    SpiffeId,
-    /// The value that these keys lead to in `metadata`: a text, or a number or a boolean as JSON writes it.
-    Metadata(Vec<String>),
 }
 
 /// Result of one rule for a node.
@@ -130,13 +109,7 @@ impl Rule {
         spiffe_id: Option<&'a str>,
         limit: usize,
     ) -> Result<Cow<'a, str>, Missing> {
-        let value = match self.from {
-            NodeField::SpiffeId => Cow::Borrowed(spiffe_id.ok_or(Missing::NotSaid)?),
-            _ => self.from.read(node)?,
-        };
-        if value.len() > limit {
-            return Err(Missing::TooLong);
-        }
+        let value = self.from.read(node, spiffe_id, limit)?;
         let Some(pattern) = &self.pattern else { return Ok(value) };
         let group =
             pattern.captures(&value).and_then(|groups| groups.get(1)).ok_or(Missing::NoMatch)?.range();
@@ -144,23 +117,6 @@ impl Rule {
             Cow::Borrowed(text) => Cow::Borrowed(&text[group]),
             Cow::Owned(text) => Cow::Owned(text[group].to_owned()),
         })
-    }
-}
-
-impl NodeField {
-    fn read<'a>(&self, node: &'a Node) -> Result<Cow<'a, str>, Missing> {
-        let locality = node.locality.as_ref();
-        let text = match self {
-            Self::Id => Some(&node.id),
-            Self::Cluster => Some(&node.cluster),
-            Self::Region => locality.map(|locality| &locality.region),
-            Self::Zone => locality.map(|locality| &locality.zone),
-            Self::SubZone => locality.map(|locality| &locality.sub_zone),
-            Self::UserAgentName => Some(&node.user_agent_name),
-            Self::SpiffeId => None,
-            Self::Metadata(path) => return metadata::text(&node.metadata, path),
-        };
-        text.filter(|text| !text.is_empty()).map(|text| Cow::Borrowed(&**text)).ok_or(Missing::NotSaid)
     }
 }
 

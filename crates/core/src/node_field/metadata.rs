@@ -6,20 +6,8 @@
 
 use std::borrow::Cow;
 
+use super::Missing;
 use crate::resource::wire::{self, Value};
-
-/// Why a node has no value for a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// It is not there, or empty.
-    NotSaid,
-    /// It is null, a list, an object, or a number that is none.
-    NoText,
-    /// Its text is longer than a value may be.
-    TooLong,
-    /// It does not match the pattern, or the group that is the value takes no part in the match.
-    NoMatch,
-}
 
 /// `Struct.fields`, and the parts of its entries.
 const FIELDS: u32 = 1;

@@ -1,0 +1,356 @@
+//! One rule of `groups.rules`: read once, with all of its faults, and then followed.
+//!
+//! Invariant: a node is made of values in the key and of nothing else a client says.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use prost::Message as _;
+use serde_json::{Map, Value as Json};
+
+use super::condition::{Condition, MatchKey};
+use super::template::{Template, TemplateError, Tree};
+use super::{GroupKey, GroupNode, RuleOutcome};
+use crate::identity::Certificate;
+use crate::node_field::{Missing, NodeField};
+use crate::proto::{self, Locality, Node};
+
+/// Values in the key of a rule, each of which is bounded.
+const MAX_VALUES: usize = 16;
+/// Places in the key and the node of a rule that a value is put in.
+const MAX_PLACES: usize = 64;
+
+/// A rule as it is written: texts of key and node are templates.
+#[derive(Clone, Debug)]
+pub struct RuleSpec<'a> {
+    /// Name that no other rule has.
+    pub name: &'a str,
+    /// Conditions that must all hold.
+    pub conditions: Vec<Condition>,
+    /// Template of the key. Without one the rule has one group.
+    pub key: Option<&'a str>,
+    /// Node of its groups.
+    pub node: NodeSpec<'a>,
+}
+
+/// Node of the groups of a rule, as it is written.
+#[derive(Clone, Copy, Debug)]
+pub enum NodeSpec<'a> {
+    /// Made from templates. An absent field is that of the relay's own node.
+    Made {
+        /// Template of `id`.
+        id: &'a str,
+        /// Template of `cluster`.
+        cluster: Option<&'a str>,
+        /// Templates of `region`, `zone` and `sub_zone`.
+        locality: Option<[&'a str; 3]>,
+        /// Metadata whose texts are templates.
+        metadata: Option<&'a Map<String, Json>>,
+    },
+    /// The node of one of the group's clients, verbatim.
+    Client,
+}
+
+/// A rule that can be followed.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    name: Arc<str>,
+    conditions: Vec<Condition>,
+    key: Template,
+    values: Vec<ValueSource>,
+    node: NodeForm,
+}
+
+/// Origin of a value in the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ValueSource {
+    /// A named group in the pattern of a condition, both by index.
+    Capture { condition: usize, group: usize },
+    /// A field; one that is absent is empty text.
+    Field(NodeField),
+}
+
+#[derive(Clone, Debug)]
+enum NodeForm {
+    Made {
+        id: Template,
+        cluster: Option<Template>,
+        locality: Option<[Template; 3]>,
+        metadata: Option<Vec<(String, Tree)>>,
+    },
+    Client,
+}
+
+/// All faults of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleError(pub Vec<Fault>);
+
+/// One fault of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Keys that lead to its place in the rule, as in `node`, `metadata`, `role`.
+    pub path: Vec<String>,
+    /// End of a message, after the name of the place.
+    pub problem: String,
+}
+
+impl fmt::Display for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let faults = self.0.iter().map(|fault| format!("`{}`: {}", fault.path.join("."), fault.problem));
+        f.write_str(&faults.collect::<Vec<_>>().join("; "))
+    }
+}
+
+impl std::error::Error for RuleError {}
+
+impl Rule {
+    /// Reads a rule.
+    ///
+    /// # Errors
+    ///
+    /// [`RuleError`] with every fault: names of captures that are used twice or hold more than letters, digits and `_`;
+    /// texts that are no templates; names of values that nothing has; a value in `node` that is not in `key`, so that the
+    /// node would depend on which client came first; too many values.
+    pub fn new(spec: RuleSpec<'_>) -> Result<Self, RuleError> {
+        let mut reader = Reader::of(&spec.conditions);
+        let key = spec.key.map(|text| reader.key(text)).unwrap_or_default();
+        let node = match spec.node {
+            NodeSpec::Client => NodeForm::Client,
+            NodeSpec::Made { id, cluster, locality, metadata } => NodeForm::Made {
+                id: reader.node(&["id"], id),
+                cluster: cluster.map(|text| reader.node(&["cluster"], text)),
+                locality: locality.map(|[region, zone, sub_zone]| {
+                    [("region", region), ("zone", zone), ("sub_zone", sub_zone)]
+                        .map(|(field, text)| reader.node(&["locality", field], text))
+                }),
+                metadata: metadata.map(|fields| reader.fields(&["metadata"], fields)),
+            },
+        };
+        let Reader { values, faults, .. } = reader;
+        if !faults.is_empty() {
+            return Err(RuleError(faults));
+        }
+        let values = values.into_iter().map(|(_, source)| source).collect();
+        Ok(Self { name: spec.name.into(), conditions: spec.conditions, key, values, node })
+    }
+
+    /// Its name.
+    pub const fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Key of the group that a client belongs to, if the rule matches it.
+    pub(super) fn key(&self, node: &Node, proof: Option<&Certificate>, limit: usize) -> Option<GroupKey> {
+        let matching = |condition: &Condition| condition.value(node, proof, limit).ok();
+        let matched = self.conditions.iter().map(matching).collect::<Option<Vec<_>>>()?;
+        let values = self.values.iter().map(|source| match source {
+            ValueSource::Capture { condition, group } => {
+                let of = self.conditions.get(*condition)?;
+                Some(of.capture(matched.get(*condition)?, *group))
+            }
+            ValueSource::Field(field) => match field.read(node, spiffe_id(proof), limit) {
+                Ok(value) => Some(value.into()),
+                Err(Missing::TooLong) => None,
+                Err(_) => Some(Box::default()),
+            },
+        });
+        let values = values.collect::<Option<Arc<[Box<str>]>>>()?;
+        Some(GroupKey { rule: Arc::clone(&self.name), text: self.key.fill(&values).into(), values })
+    }
+
+    /// Node of the group with this key.
+    pub(super) fn node(&self, key: &GroupKey, own: &Node) -> GroupNode {
+        let NodeForm::Made { id, cluster, locality, metadata } = &self.node else { return GroupNode::Client };
+        let fill = |template: &Template| template.fill(&key.values);
+        let made = Node {
+            id: fill(id),
+            cluster: cluster.as_ref().map_or_else(|| own.cluster.clone(), fill),
+            locality: locality.as_ref().map_or_else(
+                || own.locality.clone(),
+                |parts| {
+                    let [region, zone, sub_zone] = parts.each_ref().map(fill);
+                    Some(Locality { region, zone, sub_zone })
+                },
+            ),
+            metadata: metadata.as_ref().map_or_else(
+                || own.metadata.clone(),
+                |fields| proto::structure(&Tree::object(fields, &key.values)).encode_to_vec().into(),
+            ),
+            ..own.clone()
+        };
+        GroupNode::Made(Arc::new(made))
+    }
+
+    /// Result for a client, condition by condition.
+    pub(super) fn outcome<'a>(
+        &'a self,
+        node: &'a Node,
+        proof: Option<&'a Certificate>,
+        limit: usize,
+    ) -> RuleOutcome<'a> {
+        let result = |condition: &'a Condition| (condition, condition.value(node, proof, limit));
+        let too_long = |source: &'a ValueSource| match source {
+            ValueSource::Field(field) => {
+                let value = field.read(node, spiffe_id(proof), limit);
+                (value == Err(Missing::TooLong)).then_some(field)
+            }
+            ValueSource::Capture { .. } => None,
+        };
+        RuleOutcome {
+            conditions: self.conditions.iter().map(result).collect(),
+            too_long: self.values.iter().find_map(too_long),
+        }
+    }
+}
+
+fn spiffe_id(proof: Option<&Certificate>) -> Option<&str> {
+    proof?.spiffe_id.as_deref()
+}
+
+/// A rule that is being read.
+struct Reader {
+    /// Captures by name: those of all conditions share one namespace.
+    captures: HashMap<String, ValueSource>,
+    /// Values in the key so far, each once, by name.
+    values: Vec<(String, ValueSource)>,
+    places: usize,
+    faults: Vec<Fault>,
+}
+
+impl Reader {
+    fn of(conditions: &[Condition]) -> Self {
+        let mut reader = Self { captures: HashMap::new(), values: Vec::new(), places: 0, faults: Vec::new() };
+        for (at, condition) in conditions.iter().enumerate() {
+            let path = ["match".to_owned(), condition.key.to_string()];
+            for (group, name) in condition.captures() {
+                let source = ValueSource::Capture { condition: at, group };
+                if !name.chars().all(|c| c.is_alphanumeric() || c == '_') {
+                    reader.fault(
+                        &path,
+                        format!("the name `{name}` of a group has more than letters, digits and `_`"),
+                    );
+                } else if reader.captures.insert(name.to_owned(), source).is_some() {
+                    reader.fault(
+                        &path,
+                        format!("another pattern has a group `{name}` too; give each its own name"),
+                    );
+                }
+            }
+        }
+        reader
+    }
+
+    fn fault(&mut self, path: &[String], problem: String) {
+        self.faults.push(Fault { path: path.to_vec(), problem });
+    }
+
+    /// Reads the template of the key, whose values make the group.
+    fn key(&mut self, text: &str) -> Template {
+        self.template(&["key".to_owned()], text, |reader, path, name| {
+            if let Some(at) = reader.values.iter().position(|(known, _)| known == name) {
+                return Some(at);
+            }
+            let source = reader.source(path, name)?;
+            if reader.values.len() == MAX_VALUES {
+                reader.fault(path, format!("has more than {MAX_VALUES} values"));
+                return None;
+            }
+            reader.values.push((name.to_owned(), source));
+            Some(reader.values.len() - 1)
+        })
+    }
+
+    /// Reads a template of the node, whose values are those of the key.
+    fn node(&mut self, path: &[&str], text: &str) -> Template {
+        let path: Vec<String> = std::iter::once(&"node").chain(path).map(|key| (*key).to_owned()).collect();
+        self.node_at(&path, text)
+    }
+
+    fn node_at(&mut self, path: &[String], text: &str) -> Template {
+        self.template(path, text, |reader, path, name| {
+            let at = reader.values.iter().position(|(known, _)| known == name);
+            if at.is_none() && reader.source(path, name).is_some() {
+                let problem = format!(
+                    "`${{{name}}}` is not in `key`: clients of one group would differ in it; write it into `key` too"
+                );
+                reader.fault(path, problem);
+            }
+            at
+        })
+    }
+
+    fn fields(&mut self, path: &[&str], fields: &Map<String, Json>) -> Vec<(String, Tree)> {
+        let path: Vec<String> = std::iter::once(&"node").chain(path).map(|key| (*key).to_owned()).collect();
+        self.object(&path, fields)
+    }
+
+    fn object(&mut self, path: &[String], fields: &Map<String, Json>) -> Vec<(String, Tree)> {
+        let field = |(key, json): (&String, &Json)| {
+            let path = [path, std::slice::from_ref(key)].concat();
+            (key.clone(), self.tree(&path, json))
+        };
+        fields.iter().map(field).collect()
+    }
+
+    /// Recursion is bounded by the depth of what was read.
+    fn tree(&mut self, path: &[String], json: &Json) -> Tree {
+        match json {
+            Json::String(text) => Tree::Text(self.node_at(path, text)),
+            Json::Array(items) => Tree::List(items.iter().map(|item| self.tree(path, item)).collect()),
+            Json::Object(fields) => Tree::Object(self.object(path, fields)),
+            other => Tree::Other(other.clone()),
+        }
+    }
+
+    fn template(
+        &mut self,
+        path: &[String],
+        text: &str,
+        resolve: impl Fn(&mut Self, &[String], &str) -> Option<usize>,
+    ) -> Template {
+        let result: Result<Template, TemplateError> = Template::parse(text, |name| {
+            self.places += 1;
+            if self.places == MAX_PLACES + 1 {
+                self.fault(
+                    path,
+                    format!("a value stands in more than {MAX_PLACES} places of `key` and `node`"),
+                );
+            }
+            resolve(self, path, name)
+        });
+        result.unwrap_or_else(|error| {
+            self.fault(path, error.to_string());
+            Template::default()
+        })
+    }
+
+    /// Origin of the value with a name.
+    fn source(&mut self, path: &[String], name: &str) -> Option<ValueSource> {
+        if let Some(source) = self.captures.get(name) {
+            return Some(source.clone());
+        }
+        if let Ok(field) = name.parse() {
+            return Some(ValueSource::Field(field));
+        }
+        let problem = if name == MatchKey::SAN {
+            format!(
+                "`${{{name}}}` has several values; name a group in its pattern in `match`, as in (?P<name>.*)"
+            )
+        } else if self.captures.is_empty() {
+            format!(
+                "`${{{name}}}` is no value: no pattern in `match` has a named group, as in (?P<name>.*); fields are \
+                 written as in ${{node.id}}"
+            )
+        } else {
+            let mut names: Vec<&str> = self.captures.keys().map(String::as_str).collect();
+            names.sort_unstable();
+            format!(
+                "`${{{name}}}` is no value; groups in `match` are {}; fields are written as in ${{node.id}}",
+                names.join(", ")
+            )
+        };
+        self.fault(path, problem);
+        None
+    }
+}

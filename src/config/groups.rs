@@ -1,0 +1,307 @@
+//! `groups`: the rules that place clients in node groups.
+//!
+//! Owns the notation of rules and of the node of a group. Templates and the names in them are read by the core, which
+//! reports faults with their places; here these become lines of the file. A rule that exists can be followed.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value as Json};
+
+use super::errors::{near, quoted};
+use super::mapping::{Mapping, Word};
+use super::node::Locality;
+use super::notation::{
+    Anything, Choice, Count, Each, Filled, Nested, Notation, OneOf, Optional, Single, Text,
+};
+use super::pattern;
+use super::printed::{Entries, Printed};
+use super::schema::{Key, Section, Shape};
+use super::section::section;
+use crate::node_field::{NodeField, NodeFieldError};
+use crate::node_group::{Condition, MatchKey, NodeSpec, Rule, RuleError, RuleSpec, Unmatched};
+
+/// Rules that are tried one after the other for each client.
+const MAX_RULES: usize = 1000;
+const MAX_NAME: usize = 63;
+/// Word for the group of the relay's own node, which no rule may have as its name.
+const OWN: &str = "own";
+/// Word for the node of one of the group's clients.
+const CLIENT: &str = "client";
+
+section! {
+    /// The rules, and the group of clients that match none.
+    #[check(check_rules)]
+    pub struct Groups {
+        /// Clients that no rule matches: `own`, the group of the relay's own `node`, or `refuse` (PERMISSION_DENIED, REST 403).
+        #[key(OneOf, default = Unmatched::Own)]
+        pub default: Unmatched,
+        /// Groups at a time, besides the relay's own. A client that needs one more is refused.
+        #[key(Count<1, 100_000>, default = 1024)]
+        pub max: usize,
+        /// The first rule that matches decides. `deltafan check --config FILE --node FILE` shows the group of a node, and why.
+        #[key(Each, default = Vec::new())]
+        pub rules: Vec<GroupRule>,
+    }
+}
+
+impl Choice for Unmatched {
+    const WORDS: [(&'static str, Self); 2] = [(OWN, Self::Own), ("refuse", Self::Refuse)];
+}
+
+section! {
+    /// One rule, as it is written.
+    struct WrittenRule {
+        /// Label of metrics: letters, digits, `-`, `_` and `.`, at most 63 of them. One rule for each.
+        #[key(RuleName, required = "a label for metrics", example = "edge")]
+        name: String,
+        /// All of these must match. Keys are those of `dynamic_parameters[].from`, or peer.san: any DNS name (in lower
+        /// case) or the SPIFFE ID of the client's certificate. Values are regular expressions for the whole value; a named
+        /// group (?P<name>...) is a value for `key` and `node`. Values longer than `downstream.max_name_bytes` match nothing.
+        #[key(
+            Conditions, name = "match", required = "which clients it takes, as in {node.id: \"edge-.*\"}",
+            example = "{node.id: \"edge-(?P<region>[a-z]+)-.*\", node.metadata.role: gateway}"
+        )]
+        conditions: Vec<Condition>,
+        /// One group for each value of this text. ${name} stands for a named group in `match`, or for a field such as
+        /// ${node.id} or ${peer.spiffe_id}; what is absent is empty text. $$ is a dollar. Default: one group for the rule.
+        #[key(Optional<Text>, example = "\"${region}\"")]
+        key: Option<String>,
+        /// Node that the control plane sees: id, cluster, locality and metadata, whose texts may hold values that are in
+        /// `key`; what is left out is as in the relay's own `node`. Or `client`: the node of one of the group's clients,
+        /// verbatim.
+        #[key(
+            NodeOfGroup, required = "the node that the control plane sees, or `client`",
+            example = "{id: \"edge-${region}\", cluster: edge, locality: {region: \"${region}\"}, metadata: {role: gateway}}"
+        )]
+        node: GroupNode,
+    }
+}
+
+section! {
+    /// Node of a group, made from templates. What is absent is as in the relay's own node.
+    #[derive(Eq)]
+    struct MadeNode {
+        /// Template of `node.id`.
+        #[key(Filled, required = "the `node.id` that the control plane sees")]
+        id: String,
+        /// Template of `node.cluster`.
+        #[key(Optional<Text>)]
+        cluster: Option<String>,
+        /// Templates of the parts of `node.locality`.
+        #[key(Optional<Nested>)]
+        locality: Option<Locality>,
+        /// Metadata, whose texts are templates.
+        #[key(Optional<Anything>)]
+        metadata: Option<Map<String, Json>>,
+    }
+}
+
+/// Node of a group, as it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum GroupNode {
+    Made(MadeNode),
+    Client,
+}
+
+/// A rule that can be followed.
+#[derive(Debug, Clone)]
+pub struct GroupRule {
+    written: WrittenRule,
+    rule: Rule,
+}
+
+impl GroupRule {
+    /// The rule.
+    pub const fn rule(&self) -> &Rule {
+        &self.rule
+    }
+}
+
+/// A rule follows from how it is written.
+impl PartialEq for GroupRule {
+    fn eq(&self, other: &Self) -> bool {
+        self.written == other.written
+    }
+}
+
+impl Section for GroupRule {
+    const KEYS: &'static [Key] = WrittenRule::KEYS;
+
+    fn read(mapping: &Mapping<'_>) -> Option<Self> {
+        let written = WrittenRule::read(mapping)?;
+        match written.rule() {
+            Ok(rule) => Some(Self { written, rule }),
+            Err(RuleError(faults)) => {
+                faults.iter().for_each(|fault| mapping.wrong_at(&fault.path, &fault.problem));
+                None
+            }
+        }
+    }
+
+    fn print(&self, into: &mut Entries) {
+        self.written.print(into);
+    }
+}
+
+impl WrittenRule {
+    fn rule(&self) -> Result<Rule, RuleError> {
+        let node = match &self.node {
+            GroupNode::Client => NodeSpec::Client,
+            GroupNode::Made(MadeNode { id, cluster, locality, metadata }) => NodeSpec::Made {
+                id,
+                cluster: cluster.as_deref(),
+                locality: locality
+                    .as_ref()
+                    .map(|Locality { region, zone, sub_zone }| [&**region, &**zone, &**sub_zone]),
+                metadata: metadata.as_ref(),
+            },
+        };
+        let conditions = self.conditions.clone();
+        Rule::new(RuleSpec { name: &self.name, conditions, key: self.key.as_deref(), node })
+    }
+}
+
+/// Reports names that several rules have, and rules beyond the bound.
+fn check_rules(_: &Groups, mapping: &Mapping<'_>) {
+    let rules = mapping.sections("rules").unwrap_or_default();
+    if let Some(rule) = rules.get(MAX_RULES) {
+        rule.wrong_itself(
+            rule.line(),
+            &format!("more than {MAX_RULES} rules; write one with a `key` for many groups"),
+        );
+    }
+    let mut lines = HashMap::new();
+    for rule in &rules {
+        let Some(name) = rule.again("name", RuleName::parse) else { continue };
+        let line = rule.line_of("name");
+        if let Some(first) = lines.insert(name.clone(), line) {
+            rule.wrong_here(
+                "name",
+                &format!("{} is the name of the rule on line {first} already", quoted(&name)),
+            );
+        }
+    }
+}
+
+/// Name of a rule: a label of metrics.
+#[derive(Debug)]
+struct RuleName;
+
+impl Single<String> for RuleName {
+    fn parse(word: Word<'_>) -> Result<String, String> {
+        let text = word.text;
+        if text == OWN {
+            return Err(format!("`{OWN}` is the group of the relay's own node; choose another name"));
+        }
+        let is_label = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(is_label) {
+            return Ok(text.to_owned());
+        }
+        Err(format!(
+            "{} is no label; write at most {MAX_NAME} letters, digits, `-`, `_` and `.`",
+            quoted(text)
+        ))
+    }
+
+    fn json(value: &String) -> Json {
+        value.as_str().into()
+    }
+}
+
+impl Notation<String> for RuleName {
+    const SHAPE: Shape = Shape::Text;
+
+    fn read(mapping: &Mapping<'_>, name: &str) -> Option<String> {
+        mapping.parsed(name, Self::parse)
+    }
+
+    fn print(value: &String, name: &'static str, into: &mut Entries) {
+        into.push((name, Printed::Value(Self::json(value))));
+    }
+}
+
+/// Patterns by field, in the order of the fields' names.
+#[derive(Debug)]
+struct Conditions;
+
+impl Notation<Vec<Condition>> for Conditions {
+    const SHAPE: Shape = Shape::TextsByKey;
+
+    fn read(rule: &Mapping<'_>, name: &str) -> Option<Vec<Condition>> {
+        if !rule.has(name) || rule.is_refused(name) {
+            return None;
+        }
+        let section = rule.section(name);
+        if section.keys().next().is_none() {
+            rule.wrong_here(
+                name,
+                "is empty, so that it takes every client; write node.id: \".*\" for all with a `node.id`",
+            );
+            return None;
+        }
+        let mut conditions = Vec::new();
+        let mut is_right = true;
+        for key in section.keys() {
+            let field = match_key(key).map_err(|problem| section.wrong_here(key, &problem)).ok();
+            let pattern = section.parsed(key, |word| Ok((word.text.to_owned(), pattern::whole(word.text)?)));
+            match (field, pattern) {
+                (Some(field), Some((text, whole))) => conditions.push(Condition::new(field, &text, whole)),
+                _ => is_right = false,
+            }
+        }
+        conditions.sort_by_key(|condition| condition.key.to_string());
+        is_right.then_some(conditions)
+    }
+
+    fn print(value: &Vec<Condition>, name: &'static str, into: &mut Entries) {
+        let entry = |condition: &Condition| (condition.key.to_string(), condition.pattern().into());
+        into.push((name, Printed::Value(Json::Object(value.iter().map(entry).collect()))));
+    }
+}
+
+fn match_key(text: &str) -> Result<MatchKey, String> {
+    let names = || NodeField::NAMED.iter().map(|(name, _)| *name).chain([MatchKey::SAN]);
+    text.parse().map_err(|error| match (error, near(names(), text)) {
+        (NodeFieldError::EmptyKey, _) => "has an empty key in its path".to_owned(),
+        (NodeFieldError::Unknown, Some(name)) => format!("is no field of a client; did you mean `{name}`?"),
+        (NodeFieldError::Unknown, None) => {
+            let names: Vec<&str> = names().collect();
+            format!(
+                "is no field of a client; write {}PATH or one of {}",
+                NodeField::METADATA,
+                names.join(", ")
+            )
+        }
+    })
+}
+
+/// Node of a group: a mapping, or the word `client`.
+#[derive(Debug)]
+struct NodeOfGroup;
+
+impl Notation<GroupNode> for NodeOfGroup {
+    const SHAPE: Shape = Shape::WordOr(CLIENT, MadeNode::KEYS);
+
+    fn read(rule: &Mapping<'_>, name: &str) -> Option<GroupNode> {
+        if !rule.has(name) || rule.is_refused(name) {
+            return None;
+        }
+        // `check` lets no other word pass.
+        if rule.again(name, |_| Ok(())).is_some() {
+            return Some(GroupNode::Client);
+        }
+        MadeNode::read(&rule.section(name)).map(GroupNode::Made)
+    }
+
+    fn print(value: &GroupNode, name: &'static str, into: &mut Entries) {
+        let printed = match value {
+            GroupNode::Client => Printed::Value(CLIENT.into()),
+            GroupNode::Made(node) => {
+                let mut entries = Entries::new();
+                node.print(&mut entries);
+                Printed::Section(entries)
+            }
+        };
+        into.push((name, printed));
+    }
+}
