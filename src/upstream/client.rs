@@ -418,6 +418,11 @@ impl Client {
         let retry_in = in_words(wait);
         let serving =
             if self.link.has_answered() { "serving cached resources" } else { "nothing is cached yet" };
+        // The end of a connection concerns all groups, that of a stream the group of its node.
+        let node = match &ended {
+            Ended::Unreachable(_) | Ended::Lost(_) => None,
+            Ended::Failed(_) | Ended::Unfit | Ended::Closed(_) => Some(self.mux.node_id()),
+        };
         let is_unfit = matches!(ended, Ended::Unfit);
         let is_ordinary = matches!(ended, Ended::Closed(_));
         let unsaid = self.link.say(if is_ordinary { Line::Ending } else { Line::Complaint });
@@ -429,11 +434,11 @@ impl Client {
         let reason = ended.reason(uri);
         match unsaid {
             None => {}
-            Some(unsaid) if is_unfit => tracing::error!(%uri, retry_in, unsaid, "{reason}"),
+            Some(unsaid) if is_unfit => tracing::error!(%uri, node, retry_in, unsaid, "{reason}"),
             Some(unsaid) if is_ordinary => {
-                tracing::info!(%uri, reason, retry_in, unsaid, "{what}; reconnecting")
+                tracing::info!(%uri, node, reason, retry_in, unsaid, "{what}; reconnecting")
             }
-            Some(unsaid) => tracing::warn!(%uri, reason, retry_in, unsaid, "{what}; {serving}"),
+            Some(unsaid) => tracing::warn!(%uri, node, reason, retry_in, unsaid, "{what}; {serving}"),
         }
         reason
     }

@@ -65,7 +65,10 @@ pub struct Link {
 struct State {
     open: Vec<Weak<Connection>>,
     backoff: Backoff,
+    /// Time of the next attempt, while the last one failed or nothing has been answered on a connection since.
     retry_at: Option<Instant>,
+    /// Whether the last attempt failed.
+    failed: bool,
     /// Number of attempts that failed, and the error of the last one.
     failures: u64,
     error: String,
@@ -139,6 +142,7 @@ impl Link {
             open: Vec::new(),
             backoff: options.backoff,
             retry_at: None,
+            failed: false,
             failures: 0,
             error: String::new(),
             has_answered: false,
@@ -178,7 +182,8 @@ impl Link {
             if state.failures != failures {
                 return Err(UnreachableError { reason: state.error.clone(), retry_in: None });
             }
-            state.retry_at
+            // Beside a connection that stands and is full, a further one is no repeated attempt.
+            state.retry_at.filter(|_| state.failed || state.open.is_empty())
         };
         if retry_at.is_some() {
             sleep_until(retry_at).await;
@@ -194,7 +199,10 @@ impl Link {
         match dialed {
             Ok(channel) => {
                 let connection = Arc::new(Connection { channel, facts });
-                state.retry_at = None;
+                // Taken back by the first answer: a server that fails all streams is not dialled by each group in turn.
+                let wait = state.backoff.next(&mut rand::rng());
+                state.retry_at = Some(now() + wait);
+                state.failed = false;
                 state.open.retain(|other| other.strong_count() > 0);
                 state.open.push(Arc::downgrade(&connection));
                 if state.open.len() > 1
@@ -216,6 +224,7 @@ impl Link {
                 let wait = state.backoff.next(&mut rand::rng());
                 state.retry_at = Some(now() + wait);
                 state.failures += 1;
+                state.failed = true;
                 state.error.clone_from(&reason);
                 Err(UnreachableError { reason, retry_in: Some(wait) })
             }
@@ -238,6 +247,7 @@ impl Link {
         let mut state = self.state.lock();
         state.has_answered = true;
         state.backoff.reset();
+        state.retry_at = None;
     }
 
     /// Whether the server has answered any client since the start.

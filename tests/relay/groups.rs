@@ -1,5 +1,6 @@
 //! Node groups over real sockets: one connection upstream, and a cache and streams for each group (R-Relay-01, R-Relay-02).
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -15,8 +16,8 @@ use deltafan_test_support::process::Process;
 use futures_util::{StreamExt as _, stream};
 use http::uri::PathAndQuery;
 use prost::Message as _;
-use tonic::Code;
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 
 /// A group for each fleet: the letters before the first dash of `node.id`.
 const FLEETS: &str = "groups:
@@ -322,6 +323,26 @@ async fn all_groups_come_back_on_one_connection() {
     assert!(losses.count() <= 1, "said once for all groups");
 }
 
+/// Streams that fail are opened again by each group, but the connection is not dialled by each of them in turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_up_07_groups_have_one_back_off_for_their_connection() {
+    let (relay, mut origin, own) = start("", FLEETS.to_owned()).await;
+    let mut clients = Vec::new();
+    for number in 0..10_u8 {
+        clients.push(client(&relay, &format!("{}-1", char::from(b'a' + number))).await);
+    }
+    own.fail(Status::unavailable("not today"));
+    let mut connections = BTreeSet::new();
+    let fail = async {
+        while let Some(stream) = origin.next_stream().await {
+            connections.extend(stream.peer());
+            stream.fail(Status::unavailable("not today"));
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(3), fail).await.is_err(), "they come back");
+    assert!((2..30).contains(&connections.len()), "{} connections in 3 s", connections.len());
+}
+
 /// Keeps a stream open for the rest of the test.
 fn held_open(stream: OriginStream) {
     std::mem::forget(stream);
@@ -450,7 +471,7 @@ async fn a_server_that_allows_few_streams_is_given_more_connections() {
     for fleet in ["a", "b", "c", "d"] {
         clients.push(client(&relay, &format!("{fleet}-1")).await);
     }
-    let mut on = std::collections::BTreeMap::<usize, usize>::new();
+    let mut on = BTreeMap::<usize, usize>::new();
     for _ in 0..4 {
         let (connection, message) = told.recv().await.unwrap();
         let request = DeltaDiscoveryRequest::decode(message).unwrap();
