@@ -1,7 +1,7 @@
-//! The codec of gRPC calls that the relay makes: messages go out encoded by prost and come in as bytes, so that their reader
-//! decides what of them is looked at.
+//! The codecs of gRPC calls that the relay makes: messages come in as bytes, so that their reader decides what of them is looked
+//! at, and go out encoded by prost or as the bytes that their writer made.
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, BufMut as _, Bytes};
 use prost::Message;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -28,14 +28,14 @@ impl<T: Message + 'static> Codec for RawCodec<T> {
     type Encode = T;
     type Decode = Bytes;
     type Encoder = Self;
-    type Decoder = Self;
+    type Decoder = BytesCodec;
 
     fn encoder(&mut self) -> Self {
         Self::default()
     }
 
-    fn decoder(&mut self) -> Self {
-        Self::default()
+    fn decoder(&mut self) -> BytesCodec {
+        BytesCodec
     }
 }
 
@@ -49,7 +49,37 @@ impl<T: Message> Encoder for RawCodec<T> {
     }
 }
 
-impl<T: Message> Decoder for RawCodec<T> {
+/// Codec that takes encoded messages, of whatever type, and hands on received ones as bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct BytesCodec;
+
+impl Codec for BytesCodec {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for BytesCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, dst: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        dst.reserve(item.len());
+        dst.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for BytesCodec {
     type Item = Bytes;
     type Error = Status;
 

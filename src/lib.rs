@@ -7,6 +7,7 @@ pub mod directory;
 pub mod downstream;
 mod fairness;
 pub mod file_watch;
+pub mod groups;
 pub mod grpc;
 pub mod preview;
 pub mod relay;
@@ -16,7 +17,7 @@ pub mod tls;
 pub mod upstream;
 
 pub use deltafan_core::{
-    cache, descriptors, identity, json, limit, node_field, node_group, pool, proto, quota, resource,
-    subscription,
+    cache, descriptors, group_table, identity, json, limit, node_field, node_group, pool, proto, quota,
+    resource, subscription,
 };
 pub use deltafan_http2 as http2;

@@ -17,6 +17,7 @@
 //! | `name_share`, `request_memory`, `unsent_memory`, `send_cursor` | what a connection or peer takes: names, memory of requests and versions, messages that are being sent |
 //! | `connections`, `overload`, `admission` | age and drain of all connections, memory watermarks, limits on their number |
 //! | `response_cache`, `poll_state`, `server_state` | JSON responses, state that polls share, and all connections |
+//! | `group_entry` | the node group of a stream or request |
 //! | `version_extractor`, `message_assembler` | versions taken out of a request as it arrives, a body cut into messages |
 //! | `stream`, `unary`, `body` | gRPC streams, unary methods, bodies of responses |
 //! | `poll_error`, `poll_request`, `parked_poll`, `poll` | REST-JSON long polls |
@@ -28,6 +29,7 @@ mod authz;
 mod body;
 mod connection;
 mod connections;
+mod group_entry;
 mod grpc_status;
 mod handshake;
 mod http1_body;
@@ -76,5 +78,5 @@ pub use poll_state::PollState;
 pub use request_memory::RequestMemory;
 pub use response_cache::ResponseCache;
 pub use scheduler::FairScheduler;
-pub use server_state::{ServerState, UpstreamView};
+pub use server_state::ServerState;
 pub use unsent_memory::Unsent;

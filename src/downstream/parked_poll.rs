@@ -11,6 +11,7 @@ use super::scheduler::BackgroundDrop;
 use super::server_state::ServerState;
 use super::timer::LazyTimer;
 use crate::fairness::{MANY_NAMES, RETRY};
+use crate::groups::GroupSeat;
 use crate::identity::Source;
 use crate::quota::QuotaGuard;
 use crate::subscription::{Poll, PollVerdict};
@@ -25,6 +26,7 @@ pub(super) struct ParkedPoll {
     parked: bool,
     timer: LazyTimer,
     client: PollClient,
+    seat: GroupSeat,
     server: Arc<ServerState>,
 }
 
@@ -37,8 +39,8 @@ pub(super) struct DecidedPoll {
 
 impl ParkedPoll {
     pub(super) fn new(opened: OpenedPoll, client: PollClient, server: Arc<ServerState>) -> Self {
-        let OpenedPoll { poll, slot, names } = opened;
-        Self { poll, slot, names, parked: false, timer: LazyTimer::default(), client, server }
+        let OpenedPoll { poll, slot, names, seat } = opened;
+        Self { poll, slot, names, parked: false, timer: LazyTimer::default(), client, seat, server }
     }
 
     pub(super) async fn wait(mut self, gauge: &mut PollGauge) -> Result<DecidedPoll, PollError> {
@@ -54,7 +56,7 @@ impl ParkedPoll {
         // Registered before the check, so that any later change wakes the poll.
         self.poll.wake_handle().register(cx.waker());
         loop {
-            let (now, upstream) = (Instant::now(), self.server.upstream.get());
+            let (now, upstream) = (Instant::now(), self.seat.group().upstream());
             // A connection that closes waits for its open requests.
             let verdict = || {
                 if self.client.connection.is_closing() {

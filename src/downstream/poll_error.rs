@@ -72,6 +72,10 @@ impl From<SessionError> for PollError {
         let status = match refusal.code {
             Code::InvalidArgument => StatusCode::BAD_REQUEST,
             Code::PermissionDenied => StatusCode::FORBIDDEN,
+            // Not too large: other requests have made as many groups as there may be.
+            Code::ResourceExhausted if refusal.limit == Some(Limit::Groups) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Code::ResourceExhausted => StatusCode::PAYLOAD_TOO_LARGE,
             Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         };

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
+use prost::Message as _;
 
 use super::connection::Connection;
+use super::group_entry::enter;
 use super::name_share::NameShare;
 use super::policy::Policy;
 use super::poll_error::PollError;
@@ -18,6 +20,7 @@ use super::request_memory::MemoryShare;
 use super::scheduler::{BackgroundDrop, lower_thread_priority};
 use super::server_state::ServerState;
 use crate::fairness::{BODY_SLICE, LARGE_REQUEST, MANY_NAMES};
+use crate::groups::GroupSeat;
 use crate::identity::{Peer, Source};
 use crate::json::{self, BoundsError, JsonRequestError};
 use crate::limit::Limit;
@@ -47,6 +50,8 @@ pub(super) struct OpenedPoll {
     /// Slot of its peer, if it needed one already.
     pub(super) slot: Option<QuotaGuard<Source>>,
     pub(super) names: NameShare,
+    /// Place in its node group.
+    pub(super) seat: GroupSeat,
 }
 
 /// Returns the time for which a request is held, `longest` at most (R-REST-06).
@@ -86,13 +91,14 @@ where
     // Read anew: the connection may be older than the policy in force.
     let policy = server.policy.load_full();
     let (body, share) = read(body, client, &policy, server, &mut slot).await?;
+    let whole_node = !client.rules.given.is_empty() || !server.groups.is_trivial();
     let request = if body.len() > LARGE_REQUEST {
         let (rules, reader) =
             (Arc::clone(&client.rules), Arc::clone(&server.polls.readers).acquire_owned().await);
         // Charged until decoding ends, even if the client is gone by then.
         let kept = (reader, share);
         let read = on_reader_thread(move || {
-            let read = parse(&body, &rules);
+            let read = parse(&body, &rules, whole_node);
             drop(body);
             drop(kept);
             read
@@ -102,7 +108,7 @@ where
             PollError::refused(StatusCode::INTERNAL_SERVER_ERROR, "reading the request failed")
         })??
     } else {
-        let read = parse(&body, &client.rules);
+        let read = parse(&body, &client.rules, whole_node);
         drop(share);
         read?
     };
@@ -117,7 +123,9 @@ where
     let (spiffe_id, tenant) = (client.peer.spiffe_id(), client.connection.tenant());
     let from = PollPeer { key: &peer.octets(), spiffe_id, tenant };
     let is_long = request.resource_names.len() + request.resource_locators.len() > MANY_NAMES;
-    let read = || Poll::new(&server.cache, &client.rules, &polls.memory, kind, request, from, hold, now);
+    let seat = seat(&request, client, server)?;
+    let cache = seat.group().cache();
+    let read = || Poll::new(cache, &client.rules, &polls.memory, kind, request, from, hold, now);
     let poll = server.scheduler.run_when_free(is_long, read).await;
     let poll = poll.inspect_err(|refusal| server.note_denial(refusal, &*client.peer, None))?;
     ServerState::note_hidden(poll.hidden());
@@ -130,7 +138,20 @@ where
             .map_err(|refusal| PollError::from(refusal).with_status(StatusCode::SERVICE_UNAVAILABLE))?;
     }
     let poll = server.scheduler.drop_guard(poll, |poll| poll.names() > MANY_NAMES);
-    Ok(OpenedPoll { poll, slot, names })
+    Ok(OpenedPoll { poll, slot, names, seat })
+}
+
+/// Takes a place in the node group of a request. One without a node is of a node that says nothing.
+fn seat(
+    request: &proto::DiscoveryRequest,
+    client: &PollClient,
+    server: &ServerState,
+) -> Result<GroupSeat, PollError> {
+    let nothing = proto::Node::default();
+    let node = request.node.as_ref().unwrap_or(&nothing);
+    let raw = || node.encode_to_vec().into();
+    let entered = enter(server, &client.rules, &client.peer, &client.connection, node, raw);
+    Ok(entered.inspect_err(|refusal| server.note_denial(refusal, &*client.peer, None))?)
 }
 
 /// Reads a body into one buffer. Pieces are copied: one byte could keep a whole read buffer alive.
@@ -225,8 +246,8 @@ async fn on_reader_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + '
     told.await.ok()
 }
 
-fn parse(body: &[u8], rules: &SessionConfig) -> Result<proto::DiscoveryRequest, PollError> {
-    json::read(body, rules.max_names, !rules.given.is_empty()).map_err(|error| match error {
+fn parse(body: &[u8], rules: &SessionConfig, whole_node: bool) -> Result<proto::DiscoveryRequest, PollError> {
+    json::read(body, rules.max_names, whole_node).map_err(|error| match error {
         JsonRequestError::OutOfBounds(BoundsError::TooMany(_)) => {
             PollError::refused(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()).over(Limit::Names)
         }

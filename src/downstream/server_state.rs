@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -14,32 +13,15 @@ use super::poll_state::PollState;
 use super::request_memory::RequestMemory;
 use super::scheduler::FairScheduler;
 use super::unsent_memory::Unsent;
-use crate::cache::Cache;
-use crate::subscription::{Client, HiddenCounts, SessionError, Upstream};
+use crate::groups::Groups;
+use crate::subscription::{Client, HiddenCounts, SessionError};
 use crate::telemetry;
-
-/// State of the origin, as sessions see it.
-#[derive(Clone, Debug, Default)]
-pub struct UpstreamView(Arc<AtomicU8>);
-
-impl UpstreamView {
-    /// Publishes a new state.
-    pub fn set(&self, upstream: Upstream) {
-        self.0.store(upstream as u8, Ordering::Release);
-    }
-
-    pub(super) fn get(&self) -> Upstream {
-        let known = [Upstream::Silent, Upstream::Answering];
-        let stored = self.0.load(Ordering::Acquire);
-        known.into_iter().find(|known| *known as u8 == stored).unwrap_or_default()
-    }
-}
 
 /// State that all connections share.
 #[derive(Debug)]
 pub struct ServerState {
-    /// Resources of the control plane.
-    pub cache: Arc<Cache>,
+    /// Node groups, each with its resources.
+    pub groups: Arc<Groups>,
     /// Rules and limits for new connections. A connection keeps those that it began with.
     pub policy: ArcSwap<Policy>,
     /// Limit on log lines about denials.
@@ -52,8 +34,6 @@ pub struct ServerState {
     pub versions: Arc<RequestMemory>,
     /// Messages that are being sent.
     pub unsent: Arc<Unsent>,
-    /// State of the origin.
-    pub upstream: UpstreamView,
     /// Limit on log lines about NACKs: a fleet may reject an update all at once.
     pub rejections: Mutex<telemetry::LogBudget>,
     /// State of long polls.

@@ -100,7 +100,7 @@ impl<H: Health> Services<H> {
         match route {
             Some(Route::Stream(protocol, kind)) => {
                 let session = Session::new(
-                    Arc::clone(&self.server.cache),
+                    Arc::clone(self.server.groups.own().group().cache()),
                     self.rules,
                     protocol,
                     kind.map(Into::into),

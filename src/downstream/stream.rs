@@ -11,6 +11,7 @@ use http_body::Body;
 use prost::Message as _;
 
 use super::connection::Connection;
+use super::group_entry::StreamSeat;
 use super::grpc_status::Status;
 use super::limits::TransportLimits;
 use super::message_assembler::Assembler;
@@ -61,6 +62,7 @@ impl From<SessionError> for RequestError {
 
 fn handle(
     session: &mut Session,
+    meet: impl FnOnce(&mut Session, Option<&proto::Node>, &[u8]) -> Result<(), SessionError>,
     message: Bytes,
     versions: Versions,
     now: Instant,
@@ -70,9 +72,15 @@ fn handle(
     }
     session.check_parts(&message)?;
     Ok(RequestOutcome::RequestKind(match session.protocol() {
-        Protocol::Sotw => session.on_sotw_request(proto::DiscoveryRequest::decode(message)?, now)?,
+        Protocol::Sotw => {
+            let request = proto::DiscoveryRequest::decode(message.clone())?;
+            meet(session, request.node.as_ref(), &message)?;
+            session.on_sotw_request(request, now)?
+        }
         Protocol::Delta => {
-            session.on_delta_request_with(proto::DeltaDiscoveryRequest::decode(message)?, versions, now)?
+            let request = proto::DeltaDiscoveryRequest::decode(message.clone())?;
+            meet(session, request.node.as_ref(), &message)?;
+            session.on_delta_request_with(request, versions, now)?
         }
     }))
 }
@@ -82,6 +90,7 @@ fn handle(
 pub(super) struct StreamBody<B> {
     requests: Assembler<B>,
     session: Session,
+    seat: StreamSeat,
     peer: Arc<Peer>,
     connection: Arc<Connection>,
     server: Arc<ServerState>,
@@ -122,6 +131,7 @@ where
             requests,
             peer,
             gauge: StreamGauge::open(session.protocol().label()),
+            seat: StreamSeat::new(&server),
             server,
             session,
             writing: None,
@@ -235,13 +245,17 @@ where
 
     /// Handles a request; `None` if that takes long and no thread is free for it.
     fn handle(&mut self, message: Bytes, now: Instant) -> Option<Result<RequestOutcome, Status>> {
-        let (session, requests) = (&mut self.session, &mut self.requests);
+        let (session, requests, seat) = (&mut self.session, &mut self.requests, &mut self.seat);
+        let at = (&*self.server, &*self.peer, &*self.connection);
+        let meet = |session: &mut Session, node: Option<&proto::Node>, message: &[u8]| {
+            seat.meet(session, at, node, message)
+        };
         // A state-of-the-world request replaces the whole subscription.
         let replaces_many = session.protocol() == Protocol::Sotw && session.names() > MANY_NAMES;
         let told = if message.len() <= LARGE_REQUEST && !replaces_many {
-            handle(session, message, requests.take_versions(), now)
+            handle(session, meet, message, requests.take_versions(), now)
         } else if let Some(told) = (self.server.scheduler)
-            .run_blocking(|| handle(session, message.clone(), requests.take_versions(), now))
+            .run_blocking(|| handle(session, meet, message.clone(), requests.take_versions(), now))
         {
             told
         } else {
@@ -264,7 +278,7 @@ where
     /// whether there is still something to send, because a stream with nothing to send must not be given up
     /// for its window. A request of the client makes it check at once.
     fn next(&mut self, now: Instant) -> NextStep {
-        let (session, upstream) = (&mut self.session, self.server.upstream.get());
+        let (session, upstream) = (&mut self.session, self.seat.seat().group().upstream());
         let is_held_back = self.requests.body().is_held_back();
         let pause = self.stall_timeout / RECHECK;
         let waits = self.waits.filter(|since| is_held_back && now < *since + pause);

@@ -9,6 +9,7 @@ use http_body::Body;
 use prost::Message as _;
 
 use super::connection::Connection;
+use super::group_entry::{enter, raw_node};
 use super::grpc_status::Status;
 use super::limits::TransportLimits;
 use super::message_assembler::Assembler;
@@ -52,17 +53,26 @@ where
     // The request is whole: its memory is not counted any more.
     drop(requests);
     let (cold_deadline, is_long) = (rules.cold_deadline, message.len() > LARGE_REQUEST);
-    let cache = Arc::clone(&server.cache);
+    let mut seat = server.groups.own();
+    let cache = Arc::clone(seat.group().cache());
     let session = Session::new(cache, rules, Protocol::Sotw, Some(kind.into()), Instant::now())
         .one_shot()
         .proven(peer.proven())
         .charged_to(connection.tenant().cloned());
     let mut session = server.scheduler.drop_guard(session, |session| session.names() > MANY_NAMES);
     let hear = || -> Result<(), Status> {
-        let request = proto::DiscoveryRequest::decode(message).map_err(|error| {
+        let request = proto::DiscoveryRequest::decode(message.clone()).map_err(|error| {
             Status::invalid_argument(format!("the request is no DiscoveryRequest: {error}"))
         })?;
-        let heard = session.on_sotw_request(request, Instant::now());
+        let hear = || {
+            if let Some(node) = &request.node {
+                let raw = || raw_node(Protocol::Sotw, &message);
+                seat = enter(&server, session.rules(), &peer, connection, node, raw)?;
+                session.enter(Arc::clone(seat.group().cache()));
+            }
+            session.on_sotw_request(request, Instant::now())
+        };
+        let heard = hear();
         heard.inspect_err(|refusal| server.note_denial(refusal, &*peer, session.client()))?;
         Ok(())
     };
@@ -76,7 +86,7 @@ where
     let answer = std::future::poll_fn(|cx| {
         session.wake_handle().register(cx.waker());
         loop {
-            let (now, upstream) = (Instant::now(), server.upstream.get());
+            let (now, upstream) = (Instant::now(), seat.group().upstream());
             let is_long = session.looks_at(now) > MANY_NAMES;
             let next = server.scheduler.run(is_long, || session.next(now, upstream));
             match next.unwrap_or(NextStep::Wait(Some(now + RETRY))) {

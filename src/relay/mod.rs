@@ -25,18 +25,19 @@ use tonic_health::ServingStatus;
 
 use self::files::tls_of;
 pub use self::files::{DescriptorsError, check_tls, load_descriptors};
-use self::origin::Origin;
+use self::origin::{Origin, Started};
 use self::settings::{cache_limits, policy, tuning};
 pub use self::settings::{given, group_rules, own_node};
 use self::status::Status;
 use self::tasks::{publish_readiness, publish_upstream, spawn_upkeep};
 use crate::admin::Admin;
-use crate::cache::Cache;
-use crate::config::{Changes, Config, ListenAddress};
+use crate::cache::{Budget, Cache};
+use crate::config::{Changes, Config, ListenAddress, Source};
 use crate::downstream::{
     Admission, Connections, FairScheduler, Handshakes, Listener, OverloadManager, PollState, RequestMemory,
-    ResponseCache, ServerState, Unsent, UpstreamView,
+    ResponseCache, ServerState, Unsent,
 };
+use crate::groups::{Group, Groups, Starter, UpstreamView};
 use crate::grpc::UPSTREAM_SERVICE;
 use crate::identity::Peer;
 use crate::tls::reload::Reloader;
@@ -69,11 +70,8 @@ impl Relay {
     ///
     /// Fault of the configuration or of the machine: a file that cannot be used, an address that cannot be bound.
     pub async fn start(config: &Config, metrics: PrometheusHandle) -> anyhow::Result<Self> {
-        // Streams are not placed in groups yet: all clients would be sent what is for one group.
-        if !group_rules(config).is_trivial() {
-            anyhow::bail!(
-                "`groups` is not supported yet by `serve`; leave it out (`deltafan check --node` shows what its rules do)"
-            );
+        if matches!(config.upstream.source, Source::Directory(_)) && !group_rules(config).is_trivial() {
+            anyhow::bail!("`groups` needs `upstream.servers`: a directory is the same for every node");
         }
         let descriptors = load_descriptors(&config.rest)?;
         let responses = ResponseCache::new(descriptors, config.rest.json_bytes);
@@ -89,16 +87,25 @@ impl Relay {
             .await
             .with_context(|| format!("cannot listen on {} (admin.address)", config.admin.address))?;
 
-        let (cache, mut writer) = Cache::new(cache_limits(config));
+        let limits = cache_limits(config);
+        let budget = Budget::new(limits.encoded_bytes);
+        let (cache, mut writer) = Cache::within(limits, &budget);
         writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
         let failed = CancellationToken::new();
-        let (origin, tuner) = Origin::start(config, &reloader, writer, everything.clone(), failed.clone())?;
+        let (stop, fails) = (everything.clone(), failed.clone());
+        let Started { origin, tuner, shared } = Origin::start(config, &reloader, writer, stop, fails)?;
+        let view = UpstreamView::default();
+        let starter = shared.map(|(link, settings)| {
+            let tuned = (tuning(config), limits);
+            Starter::new(settings, link, budget, tuned, everything.clone(), failed.clone())
+        });
+        let own = Group::own(cache, view.clone());
+        let groups = start_groups(config, own, starter, &everything);
 
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::NotServing).await;
         health.set_service_status(UPSTREAM_SERVICE, ServingStatus::NotServing).await;
-        let view = UpstreamView::default();
-        let publish = publish_upstream(origin.clone(), view.clone(), health.clone());
+        let publish = publish_upstream(origin.clone(), view, Arc::clone(&groups), health.clone());
         tokio::spawn(everything.clone().run_until_cancelled_owned(publish));
         let readiness = Readiness::new(config.upstream.ready_wait, config.node.id.clone());
         let (ready, is_ready) = watch::channel(Err("starting".to_owned()));
@@ -106,14 +113,8 @@ impl Relay {
 
         let overload =
             OverloadManager::new(config.downstream.memory.refuse_above, config.downstream.memory.close_above);
-        let server = Arc::new(server_state(
-            config,
-            Arc::clone(&cache),
-            Arc::clone(&responses),
-            view,
-            &overload,
-            scheduler,
-        ));
+        let server =
+            Arc::new(server_state(config, Arc::clone(&groups), Arc::clone(&responses), &overload, scheduler));
         let connections: Arc<Connections> = Arc::default();
         let listening = TaskTracker::new();
         listening.close();
@@ -128,7 +129,7 @@ impl Relay {
         }
 
         let status = Arc::new(Status {
-            cache,
+            groups,
             responses,
             origin,
             metrics,
@@ -182,7 +183,7 @@ impl Relay {
     pub fn apply(&self, config: &Config, changes: &Changes) {
         let policy = Arc::new(policy(config));
         let before = self.server.policy.swap(Arc::clone(&policy));
-        self.server.cache.set_limits(&cache_limits(config));
+        self.server.groups.tune(tuning(config), &cache_limits(config));
         self.tuner.send_replace(Some(tuning(config)));
         // A client's parameters follow from its node, which no connection knows.
         let for_all = changes.concerns("dynamic_parameters");
@@ -257,16 +258,29 @@ fn bind(
     Ok((listeners, addresses))
 }
 
+fn start_groups(
+    config: &Config,
+    own: Arc<Group>,
+    starter: Option<Starter>,
+    everything: &CancellationToken,
+) -> Arc<Groups> {
+    let (max, linger) = (config.groups.max, config.upstream.unsubscribe_linger);
+    let groups = Groups::new(group_rules(config), own, starter, max, linger);
+    let releases = Arc::clone(&groups);
+    let release = async move { releases.release_unused().await };
+    tokio::spawn(everything.clone().run_until_cancelled_owned(release));
+    groups
+}
+
 fn server_state(
     config: &Config,
-    cache: Arc<Cache>,
+    groups: Arc<Groups>,
     responses: Arc<ResponseCache>,
-    upstream: UpstreamView,
     overload: &Arc<OverloadManager>,
     scheduler: FairScheduler,
 ) -> ServerState {
     ServerState {
-        cache,
+        groups,
         policy: ArcSwap::from_pointee(policy(config)),
         denials: Mutex::default(),
         admission: Admission::new(config.downstream.limits, Arc::clone(overload)),
@@ -279,7 +293,6 @@ fn server_state(
             config.downstream.max_initial_version_bytes_per_connection,
         ),
         unsent: Unsent::new(config.downstream.max_unsent_bytes),
-        upstream,
         rejections: Mutex::default(),
         polls: PollState::new(responses),
         scheduler,

@@ -12,12 +12,13 @@ use super::settings;
 use crate::cache::Writer;
 use crate::config::{self, Config, Source};
 use crate::directory::Directory;
+use crate::groups::{Events, seen, spawn_essential};
 use crate::subscription::Upstream;
 use crate::telemetry::{self, UpstreamFigures};
 use crate::tls::reload::Reloader;
 use crate::upstream::{
-    Backoff, Client, Counters, DirectorySource, DirectoryState, Mux, Options, Readiness, Tuner,
-    UpstreamState, Verdict,
+    Backoff, Client, Counters, DirectorySource, DirectoryState, Link, Mux, Options, Readiness, Settings,
+    Tuner, UpstreamState, Verdict,
 };
 
 /// Source of resources, and its state.
@@ -27,6 +28,14 @@ pub(super) enum Origin {
     Directory { state: watch::Receiver<DirectoryState> },
 }
 
+/// Source that runs, for the group of the relay's own node.
+pub(super) struct Started {
+    pub(super) origin: Origin,
+    pub(super) tuner: Tuner,
+    /// Connections and settings that other groups share; `None` for a directory.
+    pub(super) shared: Option<(Arc<Link>, Settings)>,
+}
+
 impl Origin {
     pub(super) fn start(
         config: &Config,
@@ -34,7 +43,7 @@ impl Origin {
         writer: Writer,
         stop: CancellationToken,
         failed: CancellationToken,
-    ) -> anyhow::Result<(Self, Tuner)> {
+    ) -> anyhow::Result<Started> {
         match &config.upstream.source {
             Source::Servers(servers) => {
                 Self::start_client(config, servers.first(), reloader, writer, stop, failed)
@@ -45,7 +54,7 @@ impl Origin {
                 let source = DirectorySource::new(writer);
                 let (state, tuner) = (source.state(), source.tuner());
                 spawn_essential(source.run(directory, stop.clone()), stop, failed);
-                Ok((Self::Directory { state }, tuner))
+                Ok(Started { origin: Self::Directory { state }, tuner, shared: None })
             }
         }
     }
@@ -57,7 +66,7 @@ impl Origin {
         writer: Writer,
         stop: CancellationToken,
         failed: CancellationToken,
-    ) -> anyhow::Result<(Self, Tuner)> {
+    ) -> anyhow::Result<Started> {
         let from = &config.upstream;
         let transport = settings::transport(from);
         let options = Options {
@@ -69,25 +78,19 @@ impl Origin {
             },
             ..Options::new(transport.endpoint(&server.uri.to_string())?)
         };
-        let client = Client::new(Mux::new(writer, settings::upstream(config)), options);
+        let link = Arc::new(Link::new(options));
+        let settings = settings::upstream(config);
+        let client = Client::on(Mux::new(writer, settings.clone()), Arc::clone(&link));
         let origin = Self::Server { state: client.state(), counters: Arc::clone(client.counters()) };
         let tuner = client.tuner();
         spawn_essential(client.run(stop.clone()), stop, failed);
-        Ok((origin, tuner))
+        Ok(Started { origin, tuner, shared: Some((link, settings)) })
     }
 
     /// State of the source, as sessions see it.
     pub(super) fn upstream(&self) -> Upstream {
         match self {
-            Self::Server { state, .. } => {
-                let state = state.borrow();
-                match (state.connected, state.answered) {
-                    (false, _) => Upstream::Away,
-                    (true, _) if state.origin_is_cut_off => Upstream::Away,
-                    (true, false) => Upstream::Silent,
-                    (true, true) => Upstream::Answering,
-                }
-            }
+            Self::Server { state, .. } => seen(&state.borrow()),
             Self::Directory { state } => {
                 if state.borrow().read {
                     Upstream::Answering
@@ -124,7 +127,19 @@ impl Origin {
         }
     }
 
-    pub(super) fn report(&self) {
+    /// Whether nothing was asked of it on the connection that stands.
+    pub(super) fn is_idle(&self) -> bool {
+        match self {
+            Self::Server { state, .. } => {
+                let state = state.borrow();
+                state.connected && !state.answered && state.unanswered.count == 0
+            }
+            Self::Directory { .. } => false,
+        }
+    }
+
+    /// Reports the source, with the events of other groups added to its own.
+    pub(super) fn report(&self, others: &Events) {
         match self {
             Self::Server { state, counters } => {
                 let now = Instant::now();
@@ -137,7 +152,9 @@ impl Origin {
                         unanswered: state.unanswered.count,
                     }
                 };
-                telemetry::report_upstream(figures, &counters.all());
+                let mut events = counters.all();
+                events.iter_mut().zip(others).for_each(|((_, own), (_, others))| *own += others);
+                telemetry::report_upstream(figures, &events);
             }
             Self::Directory { state } => {
                 let (read, failing) = {
@@ -149,19 +166,4 @@ impl Origin {
             }
         }
     }
-}
-
-/// Runs a task that must not end before `stop`; cancels `failed` if it does.
-fn spawn_essential(
-    task: impl Future<Output = ()> + Send + 'static,
-    stop: CancellationToken,
-    failed: CancellationToken,
-) {
-    tokio::spawn(async move {
-        let ended = tokio::spawn(task).await;
-        if !stop.is_cancelled() {
-            tracing::error!(?ended, "the upstream task exited unexpectedly");
-            failed.cancel();
-        }
-    });
 }

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
 
 use super::origin::Origin;
 use crate::admin::Report;
-use crate::cache::Cache;
 use crate::downstream::OverloadManager;
 use crate::downstream::ResponseCache;
+use crate::groups::{Groups, RuleFigures};
 use crate::telemetry::{self, TypeFigures};
 
 /// Readiness, or the reason against it.
@@ -20,13 +21,24 @@ pub(super) type Ready = Result<(), String>;
 /// State that the admin address reports.
 #[derive(Debug)]
 pub(super) struct Status {
-    pub(super) cache: Arc<Cache>,
+    pub(super) groups: Arc<Groups>,
     pub(super) responses: Arc<ResponseCache>,
     pub(super) origin: Origin,
     pub(super) metrics: PrometheusHandle,
     pub(super) is_ready: watch::Receiver<Ready>,
     pub(super) draining: AtomicBool,
     pub(super) overload: Arc<OverloadManager>,
+}
+
+impl Status {
+    fn report_groups(&self) {
+        if let Some(connections) = self.groups.connections() {
+            telemetry::report_upstream_connections(connections);
+        }
+        for (name, RuleFigures { groups, clients, stale }) in self.groups.figures(Instant::now()) {
+            telemetry::report_groups(&name, groups, clients, stale);
+        }
+    }
 }
 
 impl Report for Status {
@@ -42,7 +54,8 @@ impl Report for Status {
 
     fn metrics(&self) -> String {
         let mut kinds: BTreeMap<_, TypeFigures> = BTreeMap::new();
-        for of in self.cache.types() {
+        let groups = self.groups.all();
+        for of in groups.iter().flat_map(|group| group.cache().types()) {
             let snapshot = of.snapshot();
             // Types without rules of their own share a label.
             let figures = kinds.entry(of.type_url().kind()).or_default();
@@ -51,10 +64,12 @@ impl Report for Status {
             figures.generation = figures.generation.max(snapshot.generation().get());
         }
         kinds.into_iter().for_each(|(kind, figures)| telemetry::report_type(kind.short(), figures));
-        telemetry::report_encodes(self.cache.encoder().encodes());
+        // All caches count together.
+        groups.first().into_iter().for_each(|own| telemetry::report_encodes(own.cache().encoder().encodes()));
         let json = self.responses.writer();
         telemetry::report_json(json.resources_written(), json.responses_written());
-        self.origin.report();
+        self.origin.report(&self.groups.events());
+        self.report_groups();
         self.metrics.render()
     }
 }

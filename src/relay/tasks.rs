@@ -10,16 +10,30 @@ use tonic_health::server::HealthReporter;
 
 use super::origin::Origin;
 use super::status::{Ready, Status};
-use crate::downstream::{Connections, ServerState, UpstreamView};
+use crate::downstream::{Connections, ServerState};
+use crate::groups::{Groups, UpstreamView};
 use crate::grpc::UPSTREAM_SERVICE;
 use crate::upstream::{Readiness, Verdict, sleep_until};
 
 /// Publishes the state of the source to sessions, and to relays behind this one.
-pub(super) async fn publish_upstream(mut origin: Origin, view: UpstreamView, health: HealthReporter) {
+///
+/// Where nothing is asked of it for the relay's own node, any other group may vouch for it: with `groups.default: refuse` there
+/// are only these.
+pub(super) async fn publish_upstream(
+    mut origin: Origin,
+    view: UpstreamView,
+    groups: Arc<Groups>,
+    health: HealthReporter,
+) {
     let mut answers = false;
     loop {
         view.set(origin.upstream());
-        let (is_answered, look_at) = origin.vouches(Instant::now());
+        let now = Instant::now();
+        let (mut is_answered, mut look_at) = origin.vouches(now);
+        if !groups.is_trivial() && origin.is_idle() {
+            is_answered |= groups.all().iter().any(|group| group.vouches(now));
+            look_at = Some(now + GROUPS_LOOK);
+        }
         if std::mem::replace(&mut answers, is_answered) != answers {
             health.set_service_status(UPSTREAM_SERVICE, serving_status(answers)).await;
         }
@@ -31,6 +45,9 @@ pub(super) async fn publish_upstream(mut origin: Origin, view: UpstreamView, hea
         }
     }
 }
+
+/// Time between two looks at other groups.
+const GROUPS_LOOK: Duration = Duration::from_secs(1);
 
 const fn serving_status(serves: bool) -> ServingStatus {
     if serves { ServingStatus::Serving } else { ServingStatus::NotServing }

@@ -43,6 +43,10 @@ const JSON_WRITTEN: &str = "deltafan_json_written_total";
 const RESOURCES: &str = "deltafan_resources";
 const COHORTS: &str = "deltafan_cohorts";
 const GENERATION: &str = "deltafan_generation";
+const UPSTREAM_CONNECTIONS: &str = "deltafan_upstream_connections";
+const GROUPS: &str = "deltafan_groups";
+const GROUP_CLIENTS: &str = "deltafan_group_clients";
+const GROUP_STALE: &str = "deltafan_group_stale_seconds";
 const UPSTREAM_CONNECTED: &str = "deltafan_upstream_connected";
 const UPSTREAM_STALE: &str = "deltafan_upstream_stale_seconds";
 const UPSTREAM_LAST_ANSWER: &str = "deltafan_upstream_last_answer_age_seconds";
@@ -114,6 +118,17 @@ fn describe() {
     describe_gauge!(
         UPSTREAM_CONNECTED,
         "1 while the connection to the control plane stands, answered or not, or the directory is read"
+    );
+    describe_gauge!(
+        UPSTREAM_CONNECTIONS,
+        "connections to the control plane, over which node groups are spread"
+    );
+    describe_gauge!(GROUPS, "node groups that clients have made, by the rule");
+    describe_gauge!(GROUP_CLIENTS, "streams, Fetches and polls in node groups, by the rule");
+    describe_gauge!(
+        GROUP_STALE,
+        Unit::Seconds,
+        "longest time for which the resources of a node group may be out of date, by the rule"
     );
     describe_gauge!(
         UPSTREAM_STALE,
@@ -250,6 +265,18 @@ pub fn report_upstream(figures: UpstreamFigures, events: &[(&'static str, u64)])
     for (event, count) in events {
         counter!(UPSTREAM, "event" => *event).absolute(*count);
     }
+}
+
+/// Reports the connections to the control plane.
+pub fn report_upstream_connections(connections: usize) {
+    gauge!(UPSTREAM_CONNECTIONS).set(connections as f64);
+}
+
+/// Reports the node groups of a rule, which the operator named.
+pub fn report_groups(rule: &str, groups: usize, clients: usize, stale: Duration) {
+    gauge!(GROUPS, "group" => rule.to_owned()).set(groups as f64);
+    gauge!(GROUP_CLIENTS, "group" => rule.to_owned()).set(clients as f64);
+    gauge!(GROUP_STALE, "group" => rule.to_owned()).set(stale.as_secs_f64());
 }
 
 /// Records the time that a response took from its arrival to the cache.

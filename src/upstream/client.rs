@@ -13,54 +13,36 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use prost::Message as _;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
-use tonic::transport::{Channel, Endpoint};
 
 use super::connection::OpenStream;
-use super::dial::{Target, dial};
+use super::link::{Connected, Line, Link, Options, UnreachableError};
 use super::wait::{next_interest, next_tuning, now, sleep_until};
-use super::{Backoff, Counters, Mux, ProtocolError, StreamId, Tuner, Tuning, UpstreamState};
+use super::{Backoff, Counters, Mux, ProtocolError, Representative, StreamId, Tuner, Tuning, UpstreamState};
 use super::{SilenceEvent, SilenceLog};
-use crate::cache::Wanted;
+use crate::cache::{Protocol, Wanted};
+use crate::proto::Node;
 use crate::telemetry::{self, LogThrottle};
-use crate::tls::client::ClientTls;
-use crate::tls::reload::Reloaded;
 use conversation::{Conversation, Event};
 use ended::{Ended, in_words};
 
-/// Server, and how to connect to it.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Server, from [`Transport::endpoint`](super::Transport::endpoint).
-    pub endpoint: Endpoint,
-    /// TLS settings of an `https://` endpoint. Each connection uses those in force when it begins.
-    pub tls: Option<Reloaded<ClientTls>>,
-    /// Wait between attempts.
-    pub backoff: Backoff,
-    /// Largest accepted response in bytes (R-Up-23).
-    pub max_message: usize,
-}
-
-impl Options {
-    /// Returns the defaults for a server, in cleartext.
-    pub const fn new(endpoint: Endpoint) -> Self {
-        let backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
-        Self { endpoint, tls: None, backoff, max_message: 256 << 20 }
-    }
-}
-
-/// Connection to one control plane.
+/// Subscriptions of one node group at one control plane.
 #[derive(Debug)]
 pub struct Client {
     mux: Mux,
-    options: Options,
+    link: Arc<Link>,
+    /// Node of one of the group's clients, in the place of one of the relay's.
+    representative: Option<Arc<Representative>>,
+    /// Wait before the streams are opened again.
+    backoff: Backoff,
     state: watch::Sender<UpstreamState>,
     tuner: Tuner,
     tuning: watch::Receiver<Option<Tuning>>,
-    complaints: LogThrottle,
-    endings: LogThrottle,
+    /// Whether a complaint was logged, or left unsaid, since the last answer.
+    has_complained: bool,
     second_endings: LogThrottle,
     watch_words: LogThrottle,
     silence: SilenceLog,
@@ -71,26 +53,39 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates a client that does nothing until [`run`](Self::run).
+    /// Creates a client with a connection of its own, which does nothing until [`run`](Self::run).
     pub fn new(mux: Mux, options: Options) -> Self {
+        Self::on(mux, Arc::new(Link::new(options)))
+    }
+
+    /// Creates a client that shares the connections of others, and does nothing until [`run`](Self::run).
+    pub fn on(mux: Mux, link: Arc<Link>) -> Self {
         let state = watch::Sender::new(UpstreamState::new(now()));
         let (tuner, tuning) = watch::channel(None);
-        let (complaints, endings, second_endings, watch_words) = Default::default();
+        let (second_endings, watch_words) = Default::default();
         let (silence, looked_at, more_interest) = Default::default();
         Self {
             mux,
-            options,
+            backoff: link.options().backoff,
+            link,
+            representative: None,
             state,
             tuner,
             tuning,
-            complaints,
-            endings,
+            has_complained: false,
             second_endings,
             watch_words,
             silence,
             looked_at,
             more_interest,
         }
+    }
+
+    /// Shows the control plane the node of one of the group's clients, as the client sent it.
+    #[must_use]
+    pub fn representing(mut self, representative: Arc<Representative>) -> Self {
+        self.representative = Some(representative);
+        self
     }
 
     /// Returns the state, now and later.
@@ -116,10 +111,11 @@ impl Client {
     async fn run_on(&mut self) {
         loop {
             let ended = match self.connect().await {
-                Ok(channel) => self.converse(channel).await,
+                Ok(connected) => self.converse(connected).await,
                 Err(error) => {
-                    self.counters().connect_failures.add(1);
-                    Ended::Unreachable(error)
+                    // The link waits before it connects again.
+                    self.unreachable(error);
+                    continue;
                 }
             };
             let wait = self.ended(ended);
@@ -127,10 +123,9 @@ impl Client {
         }
     }
 
-    async fn connect(&mut self) -> Result<Channel, String> {
-        let endpoint = self.options.endpoint.clone();
-        let target = self.options.tls.as_ref().map_or(Target::Cleartext, |tls| Target::Tls(tls.load()));
-        self.meanwhile(dial(endpoint, target)).await
+    async fn connect(&mut self) -> Result<Connected, UnreachableError> {
+        let link = Arc::clone(&self.link);
+        self.meanwhile(link.connect()).await
     }
 
     /// Waits for a future while interest and deadlines are served.
@@ -152,10 +147,12 @@ impl Client {
     }
 
     /// Serves both streams until the primary one ends.
-    async fn converse(&mut self, channel: Channel) -> Ended {
+    async fn converse(&mut self, connected: Connected) -> Ended {
         let cache = Arc::clone(self.mux.cache());
-        let mut talk = Conversation::new(channel, self.options.max_message, self.options.backoff);
-        self.connected();
+        let Connected { lease, is_new } = connected;
+        let options = self.link.options();
+        let mut talk = Conversation::new(lease.channel().clone(), options.max_message, options.backoff);
+        self.connected(is_new);
         let ended = loop {
             if let Some(stream) = self.mux.renewal_due(now()) {
                 self.renew(stream, &mut talk);
@@ -167,9 +164,11 @@ impl Client {
                 Event::Message(stream, message) => {
                     match (stream, self.on_message(stream, message, &mut talk)) {
                         (_, None) => {}
+                        // Both streams need the connection: it may take no more after a GOAWAY.
+                        (StreamId::Secondary, Some(end)) if lease.is_closed() => break end,
                         (StreamId::Secondary, Some(end)) => {
                             self.counters().stream_failures.add(1);
-                            let why = end.reason(self.options.endpoint.uri());
+                            let why = end.reason(self.link.uri());
                             talk.secondary.lost(&mut self.mux, &mut self.second_endings, &why);
                         }
                         (StreamId::Primary, Some(end)) => break end,
@@ -247,8 +246,33 @@ impl Client {
             && let Ok(room) = open.outgoing.try_reserve()
         {
             if let Some(request) = self.mux.next_request(stream, now()) {
-                room.send(request);
+                room.send(self.lend(request.encode_to_vec().into()));
             }
+        }
+    }
+
+    /// Puts the node of a client into a request that shows one.
+    fn lend(&self, message: Bytes) -> Bytes {
+        match &self.representative {
+            Some(representative) => representative.lend(message, Protocol::Delta),
+            None => message,
+        }
+    }
+
+    /// Chooses the client whose node new streams show.
+    fn choose_node(&self) {
+        let Some(representative) = &self.representative else { return };
+        if representative.choose()
+            && let Some(unsaid) = self.link.say(Line::Node)
+        {
+            let node = Node::decode(representative.node()).unwrap_or_default();
+            let group = self.mux.node_id();
+            tracing::info!(
+                group,
+                node = node.id,
+                unsaid,
+                "the control plane is shown the node of this client of the group"
+            );
         }
     }
 
@@ -259,6 +283,7 @@ impl Client {
         self.mux.closed(stream);
         talk.renew(stream);
         if stream == StreamId::Primary {
+            self.choose_node();
             self.mux.opened(StreamId::Primary, now());
         }
     }
@@ -290,22 +315,26 @@ impl Client {
         Ok(is_of_use)
     }
 
-    fn connected(&mut self) {
+    fn connected(&mut self, is_new: bool) {
+        self.choose_node();
         self.mux.connected();
         self.mux.opened(StreamId::Primary, now());
         let mut again = false;
         self.state.send_modify(|state| again = state.connected(now()));
-        self.counters().connects.add(1);
-        self.counters().reconnects.add(u64::from(again));
-        let uri = self.options.endpoint.uri();
+        self.counters().connects.add(u64::from(is_new));
+        self.counters().reconnects.add(u64::from(is_new && again));
+        let uri = self.link.uri();
         tracing::debug!(%uri, again, "connected to the control plane");
     }
 
     /// Notes the first response: only now the control plane is known to work.
     fn answered(&mut self) {
         self.state.send_modify(|state| state.answered = true);
-        if let Some(unsaid) = self.complaints.over() {
-            tracing::info!(uri = %self.options.endpoint.uri(), unsaid, "the control plane answers again");
+        self.link.answered();
+        if std::mem::take(&mut self.has_complained)
+            && let Some(unsaid) = self.link.complaints_over()
+        {
+            tracing::info!(uri = %self.link.uri(), unsaid, "the control plane answers again");
         }
     }
 
@@ -318,7 +347,7 @@ impl Client {
             self.mux.origin_is_back(now());
         }
         let Some(unsaid) = self.watch_words.say(now()) else { return };
-        let uri = self.options.endpoint.uri();
+        let uri = self.link.uri();
         if is_answered {
             tracing::info!(%uri, unsaid, "the relay upstream is answered by its control plane again");
         } else {
@@ -344,13 +373,14 @@ impl Client {
             true => "it answers other types: does it have these resources?",
             false => "does the control plane know this node?",
         };
-        let uri = self.options.endpoint.uri();
+        let uri = self.link.uri();
         match told {
             Some(SilenceEvent::Silent { types, waited }) => tracing::warn!(
                 %uri,
                 "subscribed to {types} {} s ago as node {}, no answer: {hint}",
                 waited.as_secs(),
-                self.mux.node_id(),
+                // Captures of a client's node may be in it.
+                self.mux.node_id().escape_debug(),
             ),
             Some(SilenceEvent::Over { waited }) => {
                 tracing::info!(%uri, "the control plane answers, {} s after the subscription", waited.as_secs());
@@ -359,43 +389,63 @@ impl Client {
         }
     }
 
-    /// Logs the end of a connection, and returns the wait before the next attempt.
-    fn ended(&mut self, ended: Ended) -> Duration {
-        let uri = self.options.endpoint.uri().clone();
-        if matches!(ended, Ended::Lost(_) | Ended::Closed(_)) {
-            self.options.backoff.reset();
+    /// Logs a failed attempt to connect, unless another client made it.
+    fn unreachable(&mut self, error: UnreachableError) {
+        let UnreachableError { reason, retry_in } = error;
+        if let Some(wait) = retry_in {
+            self.counters().connect_failures.add(1);
+            self.log(Ended::Unreachable(reason.clone()), wait);
         }
-        let wait = self.options.backoff.next(&mut rand::rng());
+        self.has_complained = true;
+        self.lost(reason);
+    }
+
+    /// Logs the end of the streams, and returns the wait before the next attempt.
+    fn ended(&mut self, ended: Ended) -> Duration {
+        if matches!(ended, Ended::Lost(_) | Ended::Closed(_)) {
+            self.backoff.reset();
+        }
+        let wait = self.backoff.next(&mut rand::rng());
+        self.has_complained |= !matches!(ended, Ended::Closed(_));
+        let reason = self.log(ended, wait);
+        self.lost(reason);
+        wait
+    }
+
+    /// Logs an end now and then, once for all groups. Returns its reason.
+    fn log(&self, ended: Ended, wait: Duration) -> String {
+        let uri = self.link.uri();
         let retry_in = in_words(wait);
-        let serving = match self.state.borrow().last_answer {
-            Some(_) => "serving cached resources",
-            None => "nothing is cached yet",
+        let serving =
+            if self.link.has_answered() { "serving cached resources" } else { "nothing is cached yet" };
+        // The end of a connection concerns all groups, that of a stream the group of its node.
+        let node = match &ended {
+            Ended::Unreachable(_) | Ended::Lost(_) => None,
+            Ended::Failed(_) | Ended::Unfit | Ended::Closed(_) => Some(self.mux.node_id()),
         };
-        let now = now();
-        let level = match &ended {
-            Ended::Closed(_) => &mut self.endings,
-            _ => &mut self.complaints,
-        };
-        let unsaid = level.say(now);
+        let is_unfit = matches!(ended, Ended::Unfit);
+        let is_ordinary = matches!(ended, Ended::Closed(_));
+        let unsaid = self.link.say(if is_ordinary { Line::Ending } else { Line::Complaint });
         let what = match &ended {
             Ended::Unreachable(_) | Ended::Lost(_) => "control plane unreachable",
             Ended::Failed(_) => "no usable answer from the control plane",
             Ended::Unfit | Ended::Closed(_) => "the control plane ended the stream",
         };
-        let is_unfit = matches!(ended, Ended::Unfit);
-        let is_ordinary = matches!(ended, Ended::Closed(_));
-        let reason = ended.reason(&uri);
+        let reason = ended.reason(uri);
         match unsaid {
             None => {}
-            Some(unsaid) if is_unfit => tracing::error!(%uri, retry_in, unsaid, "{reason}"),
+            Some(unsaid) if is_unfit => tracing::error!(%uri, node, retry_in, unsaid, "{reason}"),
             Some(unsaid) if is_ordinary => {
-                tracing::info!(%uri, reason, retry_in, unsaid, "{what}; reconnecting")
+                tracing::info!(%uri, node, reason, retry_in, unsaid, "{what}; reconnecting")
             }
-            Some(unsaid) => tracing::warn!(%uri, reason, retry_in, unsaid, "{what}; {serving}"),
+            Some(unsaid) => tracing::warn!(%uri, node, reason, retry_in, unsaid, "{what}; {serving}"),
         }
+        reason
+    }
+
+    fn lost(&mut self, reason: String) {
         self.silence.interrupted();
         self.looked_at = None;
-        self.state.send_modify(|state| state.lost(reason, now));
-        wait
+        self.state.send_modify(|state| state.lost(reason, now()));
     }
 }

@@ -17,8 +17,7 @@ use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
-use crate::grpc::{RELAY_HEADER, RawCodec};
-use crate::proto::DeltaDiscoveryRequest;
+use crate::grpc::{BytesCodec, RELAY_HEADER};
 
 const DELTA_ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 /// Bytes; large enough that the first state of a big fleet does not wait for round trips.
@@ -83,9 +82,9 @@ impl Transport {
 /// room.
 const WAITING: usize = 8;
 
-/// Open stream. Requests are taken from the sender when the transport has room for them.
+/// Open stream. Requests, encoded, are taken from the sender when the transport has room for them.
 pub(super) struct OpenStream {
-    pub(super) outgoing: mpsc::Sender<DeltaDiscoveryRequest>,
+    pub(super) outgoing: mpsc::Sender<Bytes>,
     pub(super) incoming: Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>,
     is_relay: Arc<AtomicBool>,
 }
@@ -102,7 +101,7 @@ impl OpenStream {
         let call = async move {
             grpc.ready().await.map_err(|error| Status::unavailable(reasons(&error)))?;
             let path = PathAndQuery::from_static(DELTA_ADS);
-            let response = grpc.streaming(Request::new(requests), path, RawCodec::default()).await?;
+            let response = grpc.streaming(Request::new(requests), path, BytesCodec).await?;
             noted.store(response.metadata().contains_key(RELAY_HEADER), Ordering::Relaxed);
             Ok(response.into_inner())
         };

@@ -9,6 +9,7 @@ use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -43,6 +44,15 @@ pub enum Target {
 ///
 /// Stage that failed, its cause and the remedy, for operators.
 pub async fn dial(endpoint: Endpoint, target: Target) -> Result<Channel, String> {
+    dial_observed(endpoint, target, Arc::default()).await
+}
+
+/// Like [`dial`], with what the socket sees of the connection.
+pub(super) async fn dial_observed(
+    endpoint: Endpoint,
+    target: Target,
+    facts: Arc<Facts>,
+) -> Result<Channel, String> {
     if (endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS)) != matches!(target, Target::Tls(_)) {
         return Err(format!("{} and its TLS settings do not go together", endpoint.uri()));
     }
@@ -56,12 +66,18 @@ pub async fn dial(endpoint: Endpoint, target: Target) -> Result<Channel, String>
     let progress = Arc::clone(&stage);
     let connector = tower::service_fn(move |uri: Uri| {
         let (target, stage, heard) = (target.clone(), Arc::clone(&progress), heard.lock().take());
+        let facts = Arc::clone(&facts);
         async move {
+            // A channel would replace a lost connection without a word, also for those who share it.
+            if heard.is_none() {
+                facts.close();
+                return Err("the connection has ended".into());
+            }
             let opened = open(uri, &target, &stage).await;
             *stage.lock() = "no HTTP/2 SETTINGS have come";
             match (opened, heard) {
                 (Ok(socket), heard) => {
-                    Ok(TokioIo::new(FirstFrameProbe { socket, target, head: Vec::new(), heard }))
+                    Ok(TokioIo::new(FirstFrameProbe { socket, target, head: Vec::new(), heard, facts }))
                 }
                 (Err(why), heard) => {
                     // Sent from here, without tonic's words around it. The receiver is gone after a timeout.
@@ -86,6 +102,43 @@ pub async fn dial(endpoint: Endpoint, target: Target) -> Result<Channel, String>
     match tokio::time::timeout(limit, connect).await {
         Ok(connected) => connected,
         Err(_) => Err(format!("the server has not answered within {limit:?}: {}", *stage.lock())),
+    }
+}
+
+/// Facts about a connection that its socket sees.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    is_closed: AtomicBool,
+    /// Number of streams that the server allows at a time, plus one; 0 without a limit.
+    streams: AtomicU32,
+}
+
+impl Facts {
+    /// Whether the connection is lost, or takes no more streams.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// Number of streams that the server allows at a time; `None` without a limit.
+    pub(super) fn max_streams(&self) -> Option<u32> {
+        self.streams.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    /// Reads the limit on streams from the payload of a SETTINGS frame.
+    fn read_settings(&self, payload: &[u8]) {
+        const MAX_CONCURRENT_STREAMS: [u8; 2] = [0, 3];
+        for setting in payload.chunks_exact(SETTING) {
+            if let [high, low, value @ ..] = setting
+                && [*high, *low] == MAX_CONCURRENT_STREAMS
+                && let Ok(value) = <[u8; 4]>::try_from(value)
+            {
+                self.streams.store(u32::from_be_bytes(value).saturating_add(1), Ordering::Release);
+            }
+        }
     }
 }
 
@@ -127,22 +180,34 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 /// Bytes of the head of an HTTP/2 frame.
 const HEAD: usize = 9;
 const SETTINGS: u8 = 4;
+/// Bytes of one setting.
+const SETTING: usize = 6;
+/// Settings that are waited for; servers send a handful.
+const MAX_SETTINGS: usize = 64;
 
 /// Socket that reports whether the first frame of the server is SETTINGS; above TLS, if there is any. It
 /// reports once.
 struct FirstFrameProbe {
     socket: Box<dyn Socket>,
     target: Target,
-    /// Start of the head of the first frame.
+    /// Start of the first frame.
     head: Vec<u8>,
     heard: Option<oneshot::Sender<Result<(), String>>>,
+    facts: Arc<Facts>,
 }
 
 impl FirstFrameProbe {
     fn hear(&mut self, bytes: &[u8]) {
-        self.head.extend(bytes.iter().take(HEAD - self.head.len()));
+        self.head.extend(bytes.iter().take(HEAD + MAX_SETTINGS * SETTING - self.head.len()));
         match self.head.as_slice() {
-            [_, _, _, SETTINGS, _, 0, 0, 0, 0] => self.tell(Ok(())),
+            [a, b, c, SETTINGS, _, 0, 0, 0, 0, payload @ ..] => {
+                let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+                let payload_length = length.min(MAX_SETTINGS * SETTING);
+                if let Some(payload) = payload.get(..payload_length) {
+                    self.facts.read_settings(payload);
+                    self.tell(Ok(()));
+                }
+            }
             short if short.len() < HEAD => {}
             other => self.tell(Err(not_http2(other))),
         }
@@ -150,7 +215,7 @@ impl FirstFrameProbe {
 
     fn end(&mut self) {
         let why = match self.head.as_slice() {
-            [] => self.target.closed(),
+            [] | [_, _, _, SETTINGS, _, 0, 0, 0, 0, ..] => self.target.closed(),
             other => not_http2(other),
         };
         self.tell(Err(why));
@@ -181,6 +246,7 @@ impl FirstFrameProbe {
 impl Drop for FirstFrameProbe {
     fn drop(&mut self) {
         self.end();
+        self.facts.close();
     }
 }
 

@@ -9,14 +9,16 @@ mod client;
 mod connection;
 mod dial;
 mod directory;
+mod link;
 mod relay_watch;
 mod wait;
 
-pub use client::{Client, Options};
+pub use client::Client;
 pub use connection::{Transport, UriError};
 pub use deltafan_core::upstream::*;
 pub use dial::{Target, dial};
 pub use directory::{DirectorySource, DirectoryState};
+pub use link::{Link, Options};
 pub(crate) use wait::sleep_until;
 
 /// Sender of a [`Tuning`] to the running source; of several the newest counts.

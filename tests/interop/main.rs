@@ -13,6 +13,7 @@ mod cut;
 mod envoy;
 mod fixture;
 mod fleet;
+mod groups;
 mod grpc;
 mod h2spec;
 mod json;

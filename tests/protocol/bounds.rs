@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use deltafan::cache::{Change, Limits, Op, Protocol, View};
+use deltafan::cache::{Budget, Cache, Change, Limits, Op, Protocol, View};
 use deltafan::proto;
+use deltafan::resource::TypeUrl;
 use deltafan::subscription::{Code, RequestKind};
 use deltafan_test_support::fixture::{Fixture, strings, url};
 
@@ -135,4 +136,15 @@ fn a_large_removal_closes_no_client_that_is_up_to_date() {
     fixture.origin("thing a:1");
     assert_eq!(fixture.cache.of(&url("thing")).unwrap().snapshot().entries().count(), 1 + 3);
     assert_eq!(client.acked(&fixture), ["other a:1"]);
+}
+
+#[test]
+fn caches_of_one_budget_have_one_bound_and_give_back_what_they_took() {
+    let limits = Limits { types: 2, ..Limits::default() };
+    let budget = Budget::new(1 << 20);
+    let [one, other] = [(); 2].map(|()| Cache::within(limits, &budget));
+    let held = ["example.v1.A", "example.v1.B"].map(|of| one.0.of(&TypeUrl::from(of)).expect("two types"));
+    assert!(other.0.of(&TypeUrl::from("example.v1.C")).is_err(), "the other cache has all there are");
+    drop((held, one));
+    assert!(other.0.of(&TypeUrl::from("example.v1.C")).is_ok());
 }

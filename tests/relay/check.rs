@@ -209,20 +209,16 @@ fn r_relay_01_a_node_without_a_group_is_shown_with_the_reasons() {
 }
 
 #[test]
-fn a_relay_with_groups_does_not_start_before_it_places_streams() {
+fn a_relay_of_a_directory_does_not_start_with_groups() {
     for groups in
         ["groups: {default: refuse}\n", "groups: {rules: [{name: a, match: {node.id: a}, node: client}]}\n"]
     {
-        let files = Files::with(groups);
-        let mut command = Command::new(program());
-        let output =
-            command.arg("serve").arg("--config").arg(files.0.path().join("relay.yaml")).output().unwrap();
+        let files = Files(tempfile::tempdir().unwrap());
+        let config = files.write("relay.yaml", &format!("upstream: {{directory: .}}\n{groups}"));
+        let output = Command::new(program()).arg("serve").arg("--config").arg(config).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{stderr}");
-        assert!(
-            stderr.contains("deltafan: `groups` is not supported yet by `serve`; leave it out"),
-            "{stderr}"
-        );
+        assert!(stderr.contains("deltafan: `groups` needs `upstream.servers`"), "{stderr}");
     }
 }
 

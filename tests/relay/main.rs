@@ -7,6 +7,8 @@ mod check;
 mod downstream;
 mod drain;
 mod end_to_end;
+mod group_streams;
+mod groups;
 mod limits;
 mod operators;
 mod parameters;

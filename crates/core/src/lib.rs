@@ -7,6 +7,7 @@
 pub mod cache;
 pub mod descriptors;
 mod fairness;
+pub mod group_table;
 pub mod identity;
 pub mod json;
 pub mod limit;

@@ -65,6 +65,8 @@ limits! {
     ParameterSets: "max_parameter_sets", "cache.max_parameter_sets";
     /// Types of one stream; of all streams, types that the control plane does not have.
     Types: "types", "none: it is fixed";
+    /// Node groups that clients make.
+    Groups: "groups_max", "groups.max";
     /// Polls of one address.
     Polls: "max_polls_per_peer", "rest.max_polls_per_peer";
     /// Time until the first request.

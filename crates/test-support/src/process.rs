@@ -67,6 +67,13 @@ impl Process {
         Self::launch(&servers, &[], listeners, downstream)
     }
 
+    /// Starts it on a control plane with these keys beside the server.
+    pub fn behind_with_keys(origin: &str, upstream: &str, downstream: &str) -> Self {
+        let backoff = "backoff: {initial: 50ms, max: 500ms}";
+        let upstream = format!("{{servers: [{{uri: \"{origin}\"}}], {backoff}, {upstream}}}");
+        Self::launch(&upstream, &[], LISTENERS, downstream)
+    }
+
     /// Starts it on a control plane with these keys beside the server, and does not wait until it is ready.
     pub fn unready_behind(origin: &str, upstream: &str) -> Self {
         let upstream = format!("{{servers: [{{uri: \"{origin}\"}}], {upstream}}}");

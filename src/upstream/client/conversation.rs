@@ -18,7 +18,6 @@ use super::super::{Backoff, Mux, StreamId, Tuning};
 use super::secondary::Secondary;
 use crate::cache::Wanted;
 use crate::fairness::MESSAGES_IN_A_ROW;
-use crate::proto::DeltaDiscoveryRequest;
 
 /// ACKs that may wait for the transport before responses are no longer read.
 const ACKS: usize = 256;
@@ -204,9 +203,7 @@ async fn either(
 }
 
 /// Waits for room for one request. A stream that takes none any more reports that as its end.
-async fn room(
-    outgoing: Option<&mpsc::Sender<DeltaDiscoveryRequest>>,
-) -> mpsc::Permit<'_, DeltaDiscoveryRequest> {
+async fn room(outgoing: Option<&mpsc::Sender<Bytes>>) -> mpsc::Permit<'_, Bytes> {
     match outgoing {
         Some(outgoing) => match outgoing.reserve().await {
             Ok(room) => room,

@@ -45,6 +45,8 @@ func newStore(kind, node string) (store, error) {
 		return bare{cache.NewLinearCache(resource.ClusterType)}, nil
 	case "snapshot":
 		return newSnapshots(node)
+	case "fleets":
+		return newFleets(), nil
 	}
 	return nil, fmt.Errorf("no cache is called %q", kind)
 }
@@ -181,6 +183,54 @@ func (s *snapshots) publish() error {
 		return err
 	}
 	return s.SetSnapshot(context.Background(), s.node, snapshot)
+}
+
+// fleets is a SnapshotCache that keys on the id of the node, with a snapshot for each node that was given resources.
+type fleets struct {
+	cache.SnapshotCache
+
+	mu     sync.Mutex
+	byNode map[string]*snapshots
+}
+
+func newFleets() *fleets {
+	return &fleets{
+		SnapshotCache: cache.NewSnapshotCache(false, cache.IDHash{}, nil),
+		byNode:        map[string]*snapshots{},
+	}
+}
+
+// of returns the snapshot of a node.
+func (f *fleets) of(node string) *snapshots {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.byNode[node] == nil {
+		f.byNode[node] = &snapshots{
+			SnapshotCache: f.SnapshotCache,
+			node:          node,
+			resources:     map[resource.Type]map[string]types.Resource{},
+		}
+	}
+	return f.byNode[node]
+}
+
+func (f *fleets) set(string, string, types.Resource) error {
+	return errors.New("say for which node")
+}
+
+func (f *fleets) remove(string, string) error {
+	return errors.New("say for which node")
+}
+
+// storeOf returns the part of a store that is for a node; all of it for an empty one.
+func storeOf(all store, node string) (store, error) {
+	if node == "" {
+		return all, nil
+	}
+	if f, is := all.(*fleets); is {
+		return f.of(node), nil
+	}
+	return nil, errors.New("this cache does not tell nodes apart")
 }
 
 func notServed(typeURL string) error {

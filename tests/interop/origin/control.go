@@ -10,8 +10,13 @@ func newControl(store store, recorder *recorder, gate *gate) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /resource", func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err == nil {
-			err = put(store, body)
+		part, unknown := storeOf(store, r.URL.Query().Get("node"))
+		switch {
+		case err != nil:
+		case unknown != nil:
+			err = unknown
+		default:
+			err = put(part, body)
 		}
 		answer(w, err)
 	})

@@ -34,7 +34,7 @@ func main() {
 	secure := flag.String("tls", "", "directory of cert.pem, key.pem and ca.pem: clients connect over TLS, with a "+
 		"certificate of that authority; read again for each connection")
 	kind := flag.String("cache", "mux", "where resources are kept: mux (a MuxCache over one LinearCache per type), "+
-		"linear (a LinearCache of clusters) or snapshot (a SnapshotCache)")
+		"linear (a LinearCache of clusters), snapshot (a SnapshotCache) or fleets (a SnapshotCache by node id)")
 	node := flag.String("node", "", "id of the only node that the SnapshotCache has a snapshot for; all nodes if empty")
 	flag.Parse()
 	store, err := newStore(*kind, *node)

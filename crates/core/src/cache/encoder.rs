@@ -7,55 +7,56 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use moka::policy::EvictionPolicy;
-
 use super::Generation;
+use super::budget::Budget;
 use super::cohort::Cohort;
 use super::diff::{Diff, Source};
 use super::frame::EncodeCount;
 use super::position::{FellBehindError, Position};
 use super::update::{OwedItems, Update};
-use super::update_cache::{ByteCache, UpdateKey};
+use super::update_cache::{ByteCache, CohortId, UpdateKey};
 use crate::quota::ByteQuota;
 
 /// Makes updates and shares them.
 #[derive(Debug)]
 pub struct Encoder {
+    /// Number of the cache among those that share the byte cache.
+    cache: u64,
     updates: ByteCache,
     /// Bytes that cohorts may keep outside of the byte cache.
     small: Arc<ByteQuota>,
-    encodes: EncodeCount,
+    encodes: Arc<EncodeCount>,
     /// Where an answer is cut. One that is being sent in parts goes on from where it stands, whatever this is then.
     response_bytes: AtomicUsize,
 }
 
 impl Encoder {
-    pub(super) fn new(budget: u64, response_bytes: usize) -> Self {
-        let small = budget / 4;
-        let updates = moka::sync::Cache::builder()
-            .max_capacity(budget - small)
-            .weigher(|_, update: &Arc<Update>| update.weight())
-            .eviction_policy(EvictionPolicy::lru())
-            .build_with_hasher(foldhash::fast::RandomState::default());
+    pub(super) fn new(budget: &Budget, response_bytes: usize) -> Self {
         Self {
-            updates,
-            small: Arc::new(ByteQuota::new(small)),
-            encodes: EncodeCount::default(),
+            cache: budget.number(),
+            updates: budget.updates.clone(),
+            small: Arc::clone(&budget.small),
+            encodes: Arc::clone(&budget.encodes),
             response_bytes: AtomicUsize::new(response_bytes),
         }
+    }
+
+    /// Number of the cache whose updates these are.
+    pub(super) const fn cache(&self) -> u64 {
+        self.cache
     }
 
     pub(super) fn set_response_bytes(&self, response_bytes: usize) {
         self.response_bytes.store(response_bytes, Ordering::Relaxed);
     }
 
-    /// How many frames were encoded.
+    /// How many frames were encoded, for all caches of a budget.
     pub fn encodes(&self) -> u64 {
         self.encodes.get()
     }
 
     /// Where encoded frames are counted.
-    pub const fn count(&self) -> &EncodeCount {
+    pub fn count(&self) -> &EncodeCount {
         &self.encodes
     }
 
@@ -78,12 +79,13 @@ impl Encoder {
                 now,
             )?));
         }
-        if let Some(found) = cohort.update_cache().find(touched, position, cohort.id, &self.updates, now) {
+        let id = CohortId { cache: self.cache, cohort: cohort.id };
+        if let Some(found) = cohort.update_cache().find(touched, position, id, &self.updates, now) {
             return Ok(found);
         }
         // Made without the lock. If it is made twice meanwhile, the one that was put first is used.
         let made = Arc::new(self.make(&source, cohort, position, touched, &OwedItems::default(), now)?);
-        let key = UpdateKey { cohort: cohort.id, touched, position: position.clone() };
+        let key = UpdateKey { cohort: id, touched, position: position.clone() };
         Ok(cohort.update_cache().put(key, made, &self.small, &self.updates, now))
     }
 

@@ -17,6 +17,7 @@
 mod alias;
 mod answering;
 mod audience;
+mod budget;
 mod change;
 mod change_log;
 mod cohort;
@@ -54,6 +55,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 
 pub use alias::Alias;
+pub use budget::{Budget, Limits};
 pub use change::{Change, Completeness, Op, Resend};
 pub use cohort::{Cohort, WakeHandle};
 pub use cohort_index::Interest;
@@ -82,33 +84,6 @@ use stores::{Bounds, Stores};
 
 use crate::resource::{Collection, Kind, Name, Parameters, TypeUrl};
 
-/// How much the cache may keep.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Bytes of shared encodings.
-    pub encoded_bytes: u64,
-    /// Removed names remembered per type.
-    pub tombstones: usize,
-    /// Answers that may be sent in parts are cut when they reach this many bytes (R-Up-23).
-    pub response_bytes: usize,
-    /// Types of which the origin has sent no resource, other than those of the protocol: so many may be asked for.
-    pub types: usize,
-    /// Sets of dynamic parameters that clients choose, counted per type.
-    pub parameter_sets: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            encoded_bytes: 256 << 20,
-            tombstones: 10_000,
-            response_bytes: 1 << 20,
-            types: 1024,
-            parameter_sets: 4096,
-        }
-    }
-}
-
 /// The store of one node group, as its readers see it.
 #[derive(Debug)]
 pub struct Cache {
@@ -123,10 +98,15 @@ pub struct Cache {
 impl Cache {
     /// An empty store, and the one hand that may write to it.
     pub fn new(limits: Limits) -> (Arc<Self>, Writer) {
+        Self::within(limits, &Budget::new(limits.encoded_bytes))
+    }
+
+    /// An empty store that shares a budget with those of other node groups, and the one hand that may write to it.
+    pub fn within(limits: Limits, budget: &Budget) -> (Arc<Self>, Writer) {
         let cache = Arc::new(Self {
-            stores: RwLock::default(),
+            stores: RwLock::new(Stores::new(Arc::clone(&budget.pools))),
             interest: Arc::default(),
-            encoder: Arc::new(Encoder::new(limits.encoded_bytes, limits.response_bytes)),
+            encoder: Arc::new(Encoder::new(budget, limits.response_bytes)),
             types: limits.types,
             tombstones: AtomicUsize::new(limits.tombstones),
             parameter_sets: AtomicUsize::new(limits.parameter_sets),

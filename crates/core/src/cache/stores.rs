@@ -11,16 +11,18 @@
 //! until the origin has sent a resource. The types of the protocol are charged to nobody, and neither are the views of a type
 //! that follow from the operator's rules alone.
 //!
-//! Invariant: the number of stores is bounded, whichever clients ask, and a store that one may still join is not dropped.
+//! Invariant: the number of stores is bounded over all caches that share the pools, whichever clients ask, and a store that one may still join is not dropped.
 
 use std::sync::Arc;
 
 use foldhash::HashMap;
+use parking_lot::Mutex;
 
 use super::answering::Answering;
+use super::budget::Pools;
 use super::parameter_view::ParameterView;
 use super::type_store::TypeCache;
-use crate::pool::{Pool, Tenant};
+use crate::pool::Tenant;
 use crate::resource::{Kind, TypeUrl};
 
 /// A peer asked for one more type, or set of parameters, than it may have of those that clients can have made.
@@ -80,20 +82,12 @@ enum Charge {
     Parameters(Option<Tenant>),
 }
 
-/// The pools that stores are charged to.
-#[derive(Debug, Default)]
-struct Pools {
-    types: Pool,
-    parameter_sets: Pool,
-}
-
-impl Pools {
-    fn refund(&mut self, charge: &mut Charge) {
-        match std::mem::replace(charge, Charge::Nobody) {
-            Charge::Nobody => {}
-            Charge::Type(tenant) => self.types.give_back(tenant.as_ref(), 1),
-            Charge::Parameters(tenant) => self.parameter_sets.give_back(tenant.as_ref(), 1),
-        }
+/// Gives back what a store was charged.
+fn refund(pools: &Mutex<Pools>, charge: &mut Charge) {
+    match std::mem::replace(charge, Charge::Nobody) {
+        Charge::Nobody => {}
+        Charge::Type(tenant) => pools.lock().types.give_back(tenant.as_ref(), 1),
+        Charge::Parameters(tenant) => pools.lock().parameter_sets.give_back(tenant.as_ref(), 1),
     }
 }
 
@@ -101,16 +95,21 @@ impl Pools {
 const TIDY: u32 = 256;
 
 /// The stores of a cache and the pools that bound them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Stores {
     plain: HashMap<Box<str>, Held>,
     /// All others, by their types.
     seen: HashMap<Box<str>, HashMap<ParameterView, Held>>,
-    pools: Pools,
+    pools: Arc<Mutex<Pools>>,
     newest: u32,
 }
 
 impl Stores {
+    /// No stores, charged to these pools.
+    pub(super) fn new(pools: Arc<Mutex<Pools>>) -> Self {
+        Self { pools, plain: HashMap::default(), seen: HashMap::default(), newest: 0 }
+    }
+
     pub(super) fn find(&self, type_url: &TypeUrl, parameter_view: &ParameterView) -> Option<&Arc<TypeCache>> {
         let held = if *parameter_view == ParameterView::default() {
             self.plain.get(type_url.as_str())
@@ -164,9 +163,10 @@ impl Stores {
     }
 
     fn charge_type(&mut self, tenant: Option<&Tenant>, limit: usize) -> Result<Charge, StoreLimitError> {
-        if !self.pools.types.take(tenant, 1, limit) {
+        let take = |pools: &Mutex<Pools>| pools.lock().types.take(tenant, 1, limit);
+        if !take(&self.pools) {
             self.settle();
-            if !self.pools.types.take(tenant, 1, limit) {
+            if !take(&self.pools) {
                 return Err(StoreLimitError::Types(limit));
             }
         }
@@ -178,9 +178,10 @@ impl Stores {
         tenant: Option<&Tenant>,
         limit: usize,
     ) -> Result<Charge, StoreLimitError> {
-        if !self.pools.parameter_sets.take(tenant, 1, limit) {
+        let take = |pools: &Mutex<Pools>| pools.lock().parameter_sets.take(tenant, 1, limit);
+        if !take(&self.pools) {
             self.drop_unused();
-            if !self.pools.parameter_sets.take(tenant, 1, limit) {
+            if !take(&self.pools) {
                 return Err(StoreLimitError::ParameterSets(limit));
             }
         }
@@ -195,7 +196,7 @@ impl Stores {
         let is_known = |held: &Held| held.store.snapshot().has_resources();
         for held in seen.values_mut().flat_map(HashMap::values_mut) {
             if matches!(held.charge, Charge::Type(_)) && is_known(held) {
-                pools.refund(&mut held.charge);
+                refund(pools, &mut held.charge);
             }
         }
         plain.retain(|type_url, held| {
@@ -203,7 +204,7 @@ impl Stores {
             let stays =
                 is_used(&held.store) || held.store.snapshot().holds_anything() || seen.contains_key(type_url);
             if !stays || is_known(held) {
-                pools.refund(&mut held.charge);
+                refund(pools, &mut held.charge);
             }
             stays
         });
@@ -219,7 +220,7 @@ impl Stores {
                 let stays =
                     is_used(of) || (parameter_view.as_uniform().is_some() && of.snapshot().holds_anything());
                 if !stays {
-                    pools.refund(&mut held.charge);
+                    refund(pools, &mut held.charge);
                 }
                 stays
             });
@@ -254,6 +255,13 @@ impl Stores {
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<TypeCache>> {
         let seen = self.seen.values().flat_map(HashMap::values);
         self.plain.values().chain(seen).map(|held| &held.store)
+    }
+}
+
+impl Drop for Stores {
+    fn drop(&mut self) {
+        let seen = self.seen.values_mut().flat_map(HashMap::values_mut);
+        self.plain.values_mut().chain(seen).for_each(|held| refund(&self.pools, &mut held.charge));
     }
 }
 

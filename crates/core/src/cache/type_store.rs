@@ -52,6 +52,11 @@ impl TypeCache {
         &self.parameter_view
     }
 
+    /// Number of its cache among those that share a budget: the one of a node group.
+    pub fn cache(&self) -> u64 {
+        self.encoder.cache()
+    }
+
     /// Its number among the cache's stores, for nonces.
     pub const fn index(&self) -> u32 {
         self.index

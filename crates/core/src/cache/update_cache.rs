@@ -20,11 +20,18 @@ const NEAR: usize = 4;
 /// The byte cache. A cohort's superseded updates leave it at once, so that what is oldest in it is what goes first.
 pub(super) type ByteCache = moka::sync::Cache<UpdateKey, Arc<Update>, foldhash::fast::RandomState>;
 
+/// A cohort among those of all caches that share the byte cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct CohortId {
+    pub(super) cache: u64,
+    pub(super) cohort: u64,
+}
+
 /// Under what an update is in the byte cache. `touched` stands for the state: nothing in it that concerns the cohort
 /// changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct UpdateKey {
-    pub(super) cohort: u64,
+    pub(super) cohort: CohortId,
     pub(super) touched: Generation,
     pub(super) position: Position,
 }
@@ -50,7 +57,7 @@ impl UpdateCache {
         &self,
         touched: Generation,
         position: &Position,
-        cohort: u64,
+        cohort: CohortId,
         cache: &ByteCache,
         now: Instant,
     ) -> Option<Arc<Update>> {

@@ -138,6 +138,11 @@ impl GroupRules {
         self.rules.is_empty() && self.unmatched == Unmatched::Own
     }
 
+    /// Names of the rules, in their order.
+    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.rules.iter().map(Rule::name)
+    }
+
     /// Group of a client that says it is this node, and has proven to hold this certificate.
     ///
     /// # Errors

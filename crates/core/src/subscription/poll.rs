@@ -108,7 +108,7 @@ impl Poll {
         let subscription = SotwNames::default().read(names, locators, legacy);
         let allotted = rules.permissions.allot(&given, &rules.given.proven(from.spiffe_id));
         let of = rules.store(cache, &type_url, &subscription, &allotted, from.tenant)?;
-        let who = PollKey::new(from.key, &client.node_id, &type_url, &subscription);
+        let who = PollKey::new(from.key, &client.node_id, &of, &subscription);
         let past = poll_history.recall(who, now);
         let offered = OfferedVersion::read(&request.version_info);
         // Clients without a name cannot be told from one another.
@@ -145,10 +145,10 @@ impl Poll {
         self.membership.of().type_url()
     }
 
-    /// Type, view and subscription that it asks for. With these equal, two polls see the same at the same moment.
-    pub fn asked(&self) -> (&str, &ParameterView, &Subscription) {
+    /// Cache, type, view and subscription that it asks for. With these equal, two polls see the same at the same moment.
+    pub fn asked(&self) -> (u64, &str, &ParameterView, &Subscription) {
         let of = self.membership.of();
-        (of.type_url().as_str(), of.parameter_view(), self.membership.subscription())
+        (of.cache(), of.type_url().as_str(), of.parameter_view(), self.membership.subscription())
     }
 
     /// Counts what it asks for and is not shown, by the operator's rules.

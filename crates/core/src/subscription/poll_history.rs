@@ -13,8 +13,7 @@ use foldhash::HashMap;
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::{self, Xxh3};
 
-use crate::cache::{SetVersion, Subscription};
-use crate::resource::TypeUrl;
+use crate::cache::{SetVersion, Subscription, TypeCache};
 
 /// Polls that are remembered.
 const LIMIT: usize = 1 << 16;
@@ -22,13 +21,13 @@ const LIMIT: usize = 1 << 16;
 /// `refresh_delay`, and one that is long needs no help against pouring.
 const TTL: Duration = Duration::from_secs(30);
 
-/// Key of a poll: a hash of the peer's address, the node's id, the type and the names.
+/// Key of a poll: a hash of the peer's address, the node's id, the node group's cache, the type and the names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PollKey(u128);
 
 impl PollKey {
-    /// Somebody at `peer` with this `node.id`.
-    pub(super) fn new(peer: &[u8], node_id: &str, type_url: &TypeUrl, subscription: &Subscription) -> Self {
+    /// Somebody at `peer` with this `node.id`, who sees the type through this store.
+    pub(super) fn new(peer: &[u8], node_id: &str, of: &TypeCache, subscription: &Subscription) -> Self {
         let mut hasher = Xxh3::new();
         let mut part = |bytes: &[u8]| {
             hasher.update(&(bytes.len() as u64).to_le_bytes());
@@ -36,7 +35,8 @@ impl PollKey {
         };
         part(peer);
         part(node_id.as_bytes());
-        part(type_url.as_str().as_bytes());
+        part(&of.cache().to_le_bytes());
+        part(of.type_url().as_str().as_bytes());
         part(&[subscription.wildcard.into()]);
         subscription.names().iter().for_each(|name| part(name.as_str().as_bytes()));
         for (name, parameters) in subscription.locators().into_iter().flatten() {

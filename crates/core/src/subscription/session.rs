@@ -127,6 +127,13 @@ impl Session {
         }
     }
 
+    /// Moves to the cache of its node group. A stream that has heard a request keeps the cache that it has (R-EP-05).
+    pub fn enter(&mut self, cache: Arc<Cache>) {
+        if self.client.is_none() {
+            self.cache = cache;
+        }
+    }
+
     /// The stream ends with its first response (unary Fetch), which is sent when it is complete, even if empty.
     #[must_use]
     pub const fn one_shot(mut self) -> Self {

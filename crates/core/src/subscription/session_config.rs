@@ -155,6 +155,15 @@ impl SessionConfig {
         Ok(cache.seen_by(Claim::Client { tenant, is_reserved }, type_url, &parameter_view)?)
     }
 
+    /// Whether a peer may claim a node, before anything is made for it.
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError`] if a part of the node is too long, or denied.
+    pub fn check_node(&self, node: &proto::Node) -> Result<(), SessionError> {
+        self.client(node.clone()).map(drop)
+    }
+
     /// Client that a node describes, if this peer may claim to be it.
     pub(super) fn client(&self, node: proto::Node) -> Result<Client, SessionError> {
         let limit = self.max_name_bytes;

@@ -3,7 +3,9 @@
 //! Owns their words and codes, with the limit that was reached or the right that is missing, for metrics and the log.
 
 use crate::cache::{FellBehindError, StoreLimitError};
+use crate::group_table::GroupLimitError;
 use crate::limit::Limit;
+use crate::node_group::NoGroupError;
 use crate::resource::wire::MalformedError;
 
 /// Reason for closing a stream or refusing a request, and whose fault it is.
@@ -75,6 +77,18 @@ impl From<StoreLimitError> for SessionError {
     }
 }
 
+impl From<NoGroupError> for SessionError {
+    fn from(refusal: NoGroupError) -> Self {
+        Self::denied(Denied::Group, refusal.to_string())
+    }
+}
+
+impl From<GroupLimitError> for SessionError {
+    fn from(full: GroupLimitError) -> Self {
+        Self::exhausted(full.to_string()).over(Limit::Groups)
+    }
+}
+
 /// The start of a text that a peer sent, for a message to that peer or the log.
 pub(super) fn clip(text: &str) -> String {
     const SHOWN: usize = 80;
@@ -105,6 +119,8 @@ pub enum Denied {
     Secret,
     /// It may not send these dynamic parameters, or be given them.
     Parameters,
+    /// No node group takes it.
+    Group,
 }
 
 impl Denied {
@@ -117,6 +133,7 @@ impl Denied {
             Self::Type => "type",
             Self::Secret => "secret",
             Self::Parameters => "parameters",
+            Self::Group => "group",
         }
     }
 }

@@ -6,6 +6,8 @@
 //! Invariant: past [`next`](Lingering::next) no more waits than may, however many clients come and go.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::resource::{Name, Parameters, TypeUrl};
@@ -29,6 +31,8 @@ pub(super) struct Departure {
 pub(super) struct Lingering {
     most: usize,
     most_sets: usize,
+    /// Number of names that wait in all node groups.
+    all: Arc<AtomicUsize>,
     /// By time: what is wanted without parameters, and with.
     plain: BTreeSet<Item>,
     located: BTreeSet<Item>,
@@ -36,9 +40,10 @@ pub(super) struct Lingering {
 }
 
 impl Lingering {
-    /// Nothing waits, and no more than so much may, of no more than so many sets of parameters, counted per type.
-    pub(super) fn new(most: usize, most_sets: usize) -> Self {
-        Self { most, most_sets, plain: BTreeSet::new(), located: BTreeSet::new(), sets: BTreeMap::new() }
+    /// Nothing waits, and no more than so much may in all node groups, of no more than so many sets of parameters in this one,
+    /// counted per type.
+    pub(super) fn new(most: usize, most_sets: usize, all: Arc<AtomicUsize>) -> Self {
+        Self { most, most_sets, all, plain: BTreeSet::new(), located: BTreeSet::new(), sets: BTreeMap::new() }
     }
 
     pub(super) fn insert(
@@ -49,12 +54,14 @@ impl Lingering {
         name: Option<Name>,
     ) {
         if parameters.is_empty() {
-            self.plain.insert((at, type_url, parameters, name));
+            let is_new = self.plain.insert((at, type_url, parameters, name));
+            self.all.fetch_add(is_new.into(), Ordering::Relaxed);
             return;
         }
         let set = (type_url.clone(), parameters.clone());
         if self.located.insert((at, type_url, parameters, name)) {
             *self.sets.entry(set).or_default() += 1;
+            self.all.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -66,9 +73,8 @@ impl Lingering {
         name: Option<Name>,
     ) {
         let item = (at, type_url, parameters, name);
-        if item.2.is_empty() {
-            self.plain.remove(&item);
-        } else if self.located.remove(&item) {
+        let was_there = if item.2.is_empty() { self.plain.remove(&item) } else { self.located.remove(&item) };
+        if was_there {
             self.uncount(item.1, item.2);
         }
     }
@@ -88,7 +94,7 @@ impl Lingering {
             (Some(plain), Some(located)) => located < plain,
         };
         let is_due = self.first().is_some_and(|at| at <= now);
-        let is_too_much = self.plain.len() + self.located.len() > self.most;
+        let is_too_much = self.all.load(Ordering::Relaxed) > self.most;
         let (at, type_url, parameters, name) = if is_due || is_too_much {
             if takes_located { self.located.pop_first() } else { self.plain.pop_first() }?
         } else if self.sets.len() > self.most_sets {
@@ -96,13 +102,15 @@ impl Lingering {
         } else {
             return None;
         };
-        if !parameters.is_empty() {
-            self.uncount(type_url.clone(), parameters.clone());
-        }
+        self.uncount(type_url.clone(), parameters.clone());
         Some(Departure { type_url, parameters, name, is_early: at > now })
     }
 
     fn uncount(&mut self, type_url: TypeUrl, parameters: Parameters) {
+        self.all.fetch_sub(1, Ordering::Relaxed);
+        if parameters.is_empty() {
+            return;
+        }
         if let std::collections::btree_map::Entry::Occupied(mut count) =
             self.sets.entry((type_url, parameters))
         {
@@ -111,6 +119,12 @@ impl Lingering {
                 count.remove();
             }
         }
+    }
+}
+
+impl Drop for Lingering {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.plain.len() + self.located.len(), Ordering::Relaxed);
     }
 }
 
@@ -132,7 +146,7 @@ mod tests {
     fn due_names_go_in_order_and_then_the_oldest_of_those_that_are_too_many() {
         let now = Instant::now();
         let (type_url, set) = (TypeUrl::from(Kind::Endpoint), Parameters::from_iter([("k", "v")]));
-        let mut lingering = Lingering::new(2, 10);
+        let mut lingering = Lingering::new(2, 10, Arc::default());
         for (at, name) in [4, 1, 6, 2, 5, 3].into_iter().zip(["d", "a", "f", "b", "e", "c"]) {
             let parameters = if at % 2 == 0 { set.clone() } else { Parameters::NONE };
             lingering.insert(now + Duration::from_secs(at), type_url.clone(), parameters, Some(name.into()));
@@ -150,7 +164,7 @@ mod tests {
     #[test]
     fn sets_of_parameters_are_bounded_however_little_is_wanted_of_each() {
         let now = Instant::now();
-        let mut lingering = Lingering::new(1000, 5);
+        let mut lingering = Lingering::new(1000, 5, Arc::default());
         for number in 0..8 {
             let set = Parameters::from_iter([("k", number.to_string())]);
             let at = now + Duration::from_millis(1 + number);
@@ -161,5 +175,23 @@ mod tests {
         assert_eq!(sets, [Some("0"), Some("1"), Some("2")], "the oldest");
         assert!(gone.iter().all(|gone| gone.is_early));
         assert_eq!(lingering.sets.len(), 5);
+    }
+
+    #[test]
+    fn groups_share_the_bound_and_one_that_ends_gives_back_its_part() {
+        let now = Instant::now();
+        let all = Arc::default();
+        let mut groups = [(); 2].map(|()| Lingering::new(3, 10, Arc::clone(&all)));
+        let later = now + Duration::from_secs(1);
+        let mut wait = |at: usize, name: &str| {
+            groups[at].insert(later, Kind::Endpoint.into(), Parameters::NONE, Some(name.into()));
+            groups[at].next(now).and_then(|gone| gone.name)
+        };
+        assert_eq!(["a", "b", "c"].map(|name| wait(0, name)), [None, None, None]);
+        assert_eq!(wait(1, "d"), Some("d".into()), "the other group has all there is");
+        let [first, mut second] = groups;
+        drop(first);
+        second.insert(later, Kind::Endpoint.into(), Parameters::NONE, Some("e".into()));
+        assert_eq!((second.next(now), all.load(Ordering::Relaxed)), (None, 1));
     }
 }

@@ -28,6 +28,7 @@ mod group;
 mod linger;
 mod mux;
 mod readiness;
+mod representative;
 mod response;
 mod silence;
 mod stream_subscription;
@@ -35,13 +36,15 @@ mod topic;
 mod upstream_state;
 mod variants;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 pub use backoff::Backoff;
 pub use directory_mirror::{DirectoryMirror, DirectoryResource};
 pub use mux::Mux;
 pub use readiness::{Readiness, Verdict};
+pub use representative::Representative;
 pub use response::ProtocolError;
 pub use silence::{SilenceEvent, SilenceLog, Unanswered};
 pub use upstream_state::UpstreamState;
@@ -93,6 +96,8 @@ pub struct Settings {
     pub linger: Duration,
     /// No more than so many of these, the wildcard counted as a name; past that the oldest are let go early.
     pub max_lingering: usize,
+    /// Number of these over all node groups whose settings share it: the bound is one for all.
+    pub all_lingering: Arc<AtomicUsize>,
     /// No more than so many sets of parameters of which anything lingers, counted per type: each takes a topic, and a look
     /// at each response.
     pub max_lingering_sets: usize,
@@ -123,6 +128,7 @@ impl Default for Settings {
             node: Node::default(),
             linger: Duration::from_secs(60),
             max_lingering: 100_000,
+            all_lingering: Arc::default(),
             max_lingering_sets: 1024,
             settle: Duration::from_millis(200),
             settle_max: Duration::from_secs(1),
@@ -192,8 +198,11 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Number of counters.
+    pub const COUNT: usize = 18;
+
     /// All of them with their names.
-    pub fn all(&self) -> [(&'static str, u64); 18] {
+    pub fn all(&self) -> [(&'static str, u64); Self::COUNT] {
         [
             ("response", self.responses.get()),
             ("nack_sent", self.nacks_sent.get()),

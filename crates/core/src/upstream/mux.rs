@@ -67,7 +67,8 @@ pub struct Mux {
 impl Mux {
     /// A relay that is not connected and wants nothing yet.
     pub fn new(writer: Writer, settings: Settings) -> Self {
-        let lingering = Lingering::new(settings.max_lingering, settings.max_lingering_sets);
+        let all = Arc::clone(&settings.all_lingering);
+        let lingering = Lingering::new(settings.max_lingering, settings.max_lingering_sets, all);
         Self {
             writer,
             settings,

@@ -1,0 +1,205 @@
+//! Table of the node groups that clients have made.
+//!
+//! Owns how many clients each group has, when an unused group is released, and how many groups there may be, with a share for
+//! each peer. Knows neither caches nor streams: what a group holds is the caller's. The group of the relay's own node is not
+//! in it.
+//!
+//! A group counts against the share of the peer that made it until it is released, also while other peers use it.
+//!
+//! Invariants: a group is released only while it has no clients, and not before its linger is over · the number of groups
+//! never exceeds the limit that the last of them was made under · what was taken from the pool is given back at the release.
+
+use std::collections::BTreeSet;
+use std::hash::Hash;
+use std::time::Instant;
+
+use foldhash::HashMap;
+
+use crate::pool::{Pool, Tenant};
+
+/// Refusal to make one more group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this client, or all of them, made too many node groups; all peers may have {limit} (groups.max), and one of them a part of it"
+)]
+pub struct GroupLimitError {
+    /// Limit of all peers.
+    pub limit: usize,
+}
+
+/// Groups by key, each with what it holds.
+#[derive(Debug)]
+pub struct GroupTable<K, T> {
+    groups: HashMap<K, Entry<T>>,
+    /// Groups without clients, by the time of their release.
+    unused: BTreeSet<(Instant, K)>,
+    pool: Pool,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    value: T,
+    clients: usize,
+    /// Time of the release while there are no clients.
+    release_at: Option<Instant>,
+    tenant: Option<Tenant>,
+}
+
+impl<K, T> Default for GroupTable<K, T> {
+    fn default() -> Self {
+        Self { groups: HashMap::default(), unused: BTreeSet::new(), pool: Pool::default() }
+    }
+}
+
+impl<K: Hash + Ord + Clone, T> GroupTable<K, T> {
+    /// Adds a client to a group, which `make` makes if it is not there. Returns what it holds.
+    ///
+    /// # Errors
+    ///
+    /// [`GroupLimitError`] if the group is new, and the tenant, or all peers together, may have no more than `limit`.
+    pub fn join(
+        &mut self,
+        key: &K,
+        tenant: Option<&Tenant>,
+        limit: usize,
+        make: impl FnOnce() -> T,
+    ) -> Result<&T, GroupLimitError> {
+        if !self.groups.contains_key(key) {
+            if !self.pool.take(tenant, 1, limit) {
+                return Err(GroupLimitError { limit });
+            }
+            let entry = Entry { value: make(), clients: 0, release_at: None, tenant: tenant.cloned() };
+            self.groups.insert(key.clone(), entry);
+        }
+        let entry = self.groups.get_mut(key).ok_or(GroupLimitError { limit })?;
+        entry.clients += 1;
+        if let Some(at) = entry.release_at.take() {
+            self.unused.remove(&(at, key.clone()));
+        }
+        Ok(&entry.value)
+    }
+
+    /// Takes a client out of its group, which is released at `release_at` if nobody comes until then.
+    pub fn leave(&mut self, key: &K, release_at: Instant) {
+        let Some(entry) = self.groups.get_mut(key) else { return };
+        entry.clients = entry.clients.saturating_sub(1);
+        if entry.clients == 0 && entry.release_at.is_none() {
+            entry.release_at = Some(release_at);
+            self.unused.insert((release_at, key.clone()));
+        }
+    }
+
+    /// Time of the next release.
+    pub fn next_release(&self) -> Option<Instant> {
+        self.unused.first().map(|(at, _)| *at)
+    }
+
+    /// Releases a group whose time has come. To be called until there is none.
+    pub fn release(&mut self, now: Instant) -> Option<(K, T)> {
+        if self.next_release()? > now {
+            return None;
+        }
+        let (_, key) = self.unused.pop_first()?;
+        let entry = self.groups.remove(&key)?;
+        self.pool.give_back(entry.tenant.as_ref(), 1);
+        Some((key, entry.value))
+    }
+
+    /// Groups with what they hold and the number of their clients, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &T, usize)> {
+        self.groups.iter().map(|(key, entry)| (key, &entry.value, entry.clients))
+    }
+
+    /// Number of groups.
+    pub fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::identity::{Peer, Source};
+
+    fn tenant(address: u8) -> Tenant {
+        Tenant::new(&Peer::unproven(Source::of([10, 0, 0, address].into())), address.into())
+    }
+
+    #[test]
+    fn a_group_is_released_after_its_linger_unless_somebody_comes_back() {
+        let now = Instant::now();
+        let linger = Duration::from_secs(60);
+        let mut table = GroupTable::default();
+        for _ in 0..2 {
+            assert_eq!(table.join(&"edge", None, 4, || 1), Ok(&1));
+        }
+        table.leave(&"edge", now + linger);
+        assert_eq!(table.next_release(), None, "one client is left");
+        table.leave(&"edge", now + linger);
+        assert_eq!((table.next_release(), table.release(now)), (Some(now + linger), None));
+        assert_eq!(table.join(&"edge", None, 4, || 2), Ok(&1), "the group is as it was");
+        assert_eq!(table.release(now + linger), None);
+        table.leave(&"edge", now + 2 * linger);
+        assert_eq!(table.release(now + 2 * linger), Some(("edge", 1)));
+        assert!(table.is_empty());
+        assert_eq!(table.join(&"edge", None, 4, || 2), Ok(&2));
+    }
+
+    #[test]
+    fn a_peer_that_makes_groups_leaves_room_for_others() {
+        let now = Instant::now();
+        let mut table = GroupTable::default();
+        let hog = tenant(1);
+        let made = (0..1000).take_while(|n| table.join(n, Some(&hog), 64, || ()).is_ok()).count();
+        assert_eq!(made, 16, "a quarter over one connection");
+        assert_eq!(table.join(&1000, Some(&hog), 64, || ()), Err(GroupLimitError { limit: 64 }));
+        assert!(table.join(&1, Some(&hog), 64, || ()).is_ok(), "a group that is there costs nothing");
+        assert!(table.join(&1000, Some(&tenant(2)), 64, || ()).is_ok());
+        // Groups that nobody is in count until they are released.
+        table.leave(&0, now);
+        table.leave(&2, now);
+        assert!(table.join(&1001, Some(&hog), 64, || ()).is_err());
+        assert!(table.release(now).is_some() && table.release(now).is_some());
+        assert!(table.join(&1001, Some(&hog), 64, || ()).is_ok());
+    }
+
+    proptest! {
+        /// Clients are those that joined and have not left, and only groups without any are released.
+        #[test]
+        fn counts_are_those_of_a_model(steps in prop::collection::vec((0_u8..6, 0_u8..3), 0..200)) {
+            let start = Instant::now();
+            let at = |second: usize| start + Duration::from_secs(second as u64);
+            let mut table = GroupTable::default();
+            let mut inside: Vec<u8> = Vec::new();
+            for (second, (key, step)) in steps.into_iter().enumerate() {
+                match step {
+                    0 => if table.join(&key, Some(&tenant(key % 2)), 4, || ()).is_ok() {
+                        inside.push(key);
+                    },
+                    1 => if let Some(place) = inside.iter().position(|other| *other == key) {
+                        inside.swap_remove(place);
+                        table.leave(&key, at(second + 3));
+                    },
+                    _ => while let Some((key, ())) = table.release(at(second)) {
+                        prop_assert!(!inside.contains(&key));
+                    },
+                }
+                let count = |key: u8| inside.iter().filter(|other| **other == key).count();
+                prop_assert!(table.iter().all(|(key, (), clients)| clients == count(*key)));
+                prop_assert!(inside.iter().all(|key| table.groups.contains_key(key)));
+                prop_assert!(table.len() <= 4 && table.pool.taken() == table.len());
+                let unused = table.iter().filter(|(.., clients)| *clients == 0).count();
+                prop_assert_eq!(table.unused.len(), unused);
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Node groups that run: which group a client is in, and what each of them holds.
+//!
+//! Owns a cache and a client of the control plane for each group, on one link: the group of the relay's own node, which is always
+//! there, and those that clients make by the rules of `groups`. Decides neither who belongs where ([`GroupRules`]) nor when a
+//! group ends ([`GroupTable`]): it starts and stops what these say. Knows no transport of clients.
+//!
+//! Invariants:
+//! - A client is in one group for the whole of its stream or request, and the group stays while the client is in it.
+//! - What groups hold is bounded together: caches share a budget, and lingering names a bound.
+//! - A group that a client makes counts against the share of the client's peer.
+
+mod running;
+mod view;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+pub use running::{Events, Group, Starter, spawn_essential};
+pub use view::{UpstreamView, seen};
+
+use crate::cache;
+use crate::group_table::GroupTable;
+use crate::identity::Certificate;
+use crate::node_group::{GroupKey, GroupRules, Placement};
+use crate::pool::Tenant;
+use crate::proto::Node;
+use crate::subscription::SessionError;
+use crate::upstream::{Counters, Tuning, sleep_until};
+use running::Visitor;
+
+/// Client that comes to a group.
+#[derive(Clone, Copy, Debug)]
+pub struct Newcomer<'a> {
+    /// Node of its first request.
+    pub node: &'a Node,
+    /// Certificate that it has proven to hold.
+    pub certificate: Option<&'a Certificate>,
+    /// Tenant that is charged for a new group.
+    pub tenant: Option<&'a Tenant>,
+}
+
+/// All node groups of a relay.
+#[derive(Debug)]
+pub struct Groups {
+    rules: GroupRules,
+    own: Arc<Group>,
+    table: Mutex<GroupTable<GroupKey, Arc<Group>>>,
+    max: usize,
+    linger: Duration,
+    /// `None` where the source is a directory, which is shown no node: all clients are in one group.
+    starter: Option<Starter>,
+    /// Notified when a group has a time of release.
+    released: Notify,
+    /// Events of groups that were released.
+    past: Mutex<Events>,
+}
+
+/// Figures of the groups of one rule when the metrics are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleFigures {
+    /// Groups.
+    pub groups: usize,
+    /// Streams, Fetches and polls in them.
+    pub clients: usize,
+    /// Longest time for which the resources of a group may be out of date.
+    pub stale: Duration,
+}
+
+impl Groups {
+    /// Creates the groups of a relay, of which the own one runs. Others are released when they have been unused for `linger`.
+    pub fn new(
+        rules: GroupRules,
+        own: Arc<Group>,
+        starter: Option<Starter>,
+        max: usize,
+        linger: Duration,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            rules,
+            own,
+            table: Mutex::default(),
+            max,
+            linger,
+            starter,
+            released: Notify::new(),
+            past: Mutex::new(Counters::default().all()),
+        })
+    }
+
+    /// Whether all clients are in the group of the relay's own node, whatever theirs say.
+    pub fn is_trivial(&self) -> bool {
+        self.rules.is_trivial()
+    }
+
+    /// Takes a place in the group of the relay's own node, where a stream is until its first request.
+    pub fn own(&self) -> GroupSeat {
+        GroupSeat { group: Arc::clone(&self.own), visit: None }
+    }
+
+    /// Takes a place in the group of a client, which is made if it is not there. `raw` is the node as the client sent it.
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError`] if no group takes the client, or there may be no more groups, or its node is too long to be lent to one.
+    pub fn enter(
+        self: &Arc<Self>,
+        newcomer: Newcomer<'_>,
+        raw: impl FnOnce() -> Bytes,
+    ) -> Result<GroupSeat, SessionError> {
+        let place = match self.rules.place(newcomer.node, newcomer.certificate)? {
+            Placement::Own => return Ok(self.own()),
+            Placement::Group(place) => place,
+        };
+        let Some(starter) = &self.starter else { return Ok(self.own()) };
+        let visitor = Visitor::of(&place.node, raw)?;
+        let (group, number) = {
+            let mut table = self.table.lock();
+            let make = || starter.start(&place);
+            let group = Arc::clone(table.join(&place.key, newcomer.tenant, self.max, make)?);
+            // With the table locked: a group that is new does not begin to talk before it has a client.
+            let number = group.arrive(visitor);
+            group.begin();
+            (group, number)
+        };
+        let visit = Some(Visit { groups: Arc::clone(self), key: place.key, number });
+        Ok(GroupSeat { group, visit })
+    }
+
+    /// Group in which this client would be, for comparison.
+    fn key_of(&self, node: &Node, certificate: Option<&Certificate>) -> Option<GroupKey> {
+        match self.rules.place(node, certificate) {
+            Ok(Placement::Group(place)) => Some(place.key),
+            Ok(Placement::Own) | Err(_) => None,
+        }
+    }
+
+    /// Releases groups that nobody uses, for as long as it is polled.
+    pub async fn release_unused(&self) {
+        loop {
+            let next = self.table.lock().next_release();
+            tokio::select! {
+                () = sleep_until(next) => {}
+                () = self.released.notified() => continue,
+            }
+            loop {
+                let released = self.table.lock().release(Instant::now());
+                let Some((key, group)) = released else { break };
+                tracing::debug!(group = %key, "releasing a node group that nobody uses");
+                group.stop();
+                if let Some(events) = group.events() {
+                    add(&mut self.past.lock(), &events);
+                }
+            }
+        }
+    }
+
+    /// Puts changed settings in force, for all groups and those to come.
+    pub fn tune(&self, tuning: Tuning, limits: &cache::Limits) {
+        if let Some(starter) = &self.starter {
+            starter.tune(tuning, *limits);
+        }
+        self.all().iter().for_each(|group| group.tune(tuning, limits));
+    }
+
+    /// All groups, the own one first.
+    pub fn all(&self) -> Vec<Arc<Group>> {
+        let table = self.table.lock();
+        std::iter::once(&self.own).chain(table.iter().map(|(_, group, _)| group)).cloned().collect()
+    }
+
+    /// Events upstream of all groups but the own one, also of those that were released.
+    pub fn events(&self) -> Events {
+        let mut sum = *self.past.lock();
+        let table = self.table.lock();
+        table.iter().filter_map(|(_, group, _)| group.events()).for_each(|events| add(&mut sum, &events));
+        sum
+    }
+
+    /// Figures of each rule, by its name. A rule without groups is there too.
+    pub fn figures(&self, now: Instant) -> Vec<(Arc<str>, RuleFigures)> {
+        let mut all: Vec<_> =
+            self.rules.names().map(|name| (Arc::clone(name), RuleFigures::default())).collect();
+        let table = self.table.lock();
+        for (key, group, clients) in table.iter() {
+            let Some((_, figures)) = all.iter_mut().find(|(name, _)| **name == *key.rule()) else { continue };
+            figures.groups += 1;
+            figures.clients += clients;
+            figures.stale = figures.stale.max(group.stale_for(now));
+        }
+        all
+    }
+
+    /// Number of connections to the control plane; `None` for a directory.
+    pub fn connections(&self) -> Option<usize> {
+        self.starter.as_ref().map(Starter::connections)
+    }
+}
+
+fn add(sum: &mut Events, more: &Events) {
+    sum.iter_mut().zip(more).for_each(|((_, sum), (_, more))| *sum += more);
+}
+
+/// Place of a client in its group. The client leaves on drop.
+#[derive(Debug)]
+pub struct GroupSeat {
+    group: Arc<Group>,
+    /// `None` in the own group, which is always there.
+    visit: Option<Visit>,
+}
+
+#[derive(Debug)]
+struct Visit {
+    groups: Arc<Groups>,
+    key: GroupKey,
+    number: Option<u64>,
+}
+
+impl GroupSeat {
+    /// The group.
+    pub const fn group(&self) -> &Arc<Group> {
+        &self.group
+    }
+
+    /// Whether a client with this node would be in another group.
+    pub fn differs(&self, groups: &Groups, node: &Node, certificate: Option<&Certificate>) -> bool {
+        groups.key_of(node, certificate) != self.visit.as_ref().map(|visit| visit.key.clone())
+    }
+}
+
+impl Drop for GroupSeat {
+    fn drop(&mut self) {
+        let Some(Visit { groups, key, number }) = self.visit.take() else { return };
+        self.group.leave(number);
+        groups.table.lock().leave(&key, Instant::now() + groups.linger);
+        groups.released.notify_one();
+    }
+}

@@ -1,0 +1,216 @@
+//! One node group that runs, and how it is started.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::view::{UpstreamView, seen};
+use crate::cache::{self, Budget, Cache};
+use crate::node_group::{GroupNode, GroupPlace};
+use crate::proto::Node;
+use crate::subscription::{Code, SessionError, Upstream};
+use crate::upstream::{Client, Counters, Link, Mux, Representative, Settings, Tuner, Tuning, UpstreamState};
+
+/// Counters of upstream events with their names, as metrics have them.
+pub type Events = [(&'static str, u64); Counters::COUNT];
+
+/// A node group that runs.
+#[derive(Debug)]
+pub struct Group {
+    cache: Arc<Cache>,
+    upstream: UpstreamView,
+    /// Client of the control plane. `None` in the own group, whose source is others' business.
+    source: Option<Source>,
+}
+
+#[derive(Debug)]
+struct Source {
+    state: watch::Receiver<UpstreamState>,
+    counters: Arc<Counters>,
+    tuner: Tuner,
+    representative: Option<Arc<Representative>>,
+    stop: CancellationToken,
+    /// Tasks that have not begun.
+    waiting: Mutex<Option<(Client, CancellationToken)>>,
+}
+
+/// Node of a client that comes to a group of [`GroupNode::Client`], as it was sent.
+#[derive(Debug)]
+pub(super) struct Visitor(Option<Bytes>);
+
+impl Visitor {
+    pub(super) fn of(node: &GroupNode, raw: impl FnOnce() -> Bytes) -> Result<Self, SessionError> {
+        if matches!(node, GroupNode::Made(_)) {
+            return Ok(Self(None));
+        }
+        let raw = raw();
+        if raw.len() <= Representative::MAX_BYTES {
+            return Ok(Self(Some(raw)));
+        }
+        let limit = Representative::MAX_BYTES;
+        let message = format!("`node` is longer than {limit} bytes, and may be lent to its node group");
+        Err(SessionError { code: Code::InvalidArgument, message, denied: None, limit: None })
+    }
+}
+
+impl Group {
+    /// Creates the group of the relay's own node. It is filled by others.
+    pub fn own(cache: Arc<Cache>, upstream: UpstreamView) -> Arc<Self> {
+        Arc::new(Self { cache, upstream, source: None })
+    }
+
+    /// Cache of the group.
+    pub const fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    /// State of the origin, as the sessions of the group see it.
+    pub fn upstream(&self) -> Upstream {
+        self.upstream.get()
+    }
+
+    /// Notes a client. Returns the number under which it leaves.
+    pub(super) fn arrive(&self, visitor: Visitor) -> Option<u64> {
+        let representative = self.source.as_ref()?.representative.as_ref()?;
+        visitor.0.map(|node| representative.arrive(node))
+    }
+
+    pub(super) fn leave(&self, number: Option<u64>) {
+        let representative = self.source.as_ref().and_then(|source| source.representative.as_ref());
+        if let (Some(representative), Some(number)) = (representative, number) {
+            representative.leave(number);
+        }
+    }
+
+    /// Begins to talk to the control plane, unless the group does already.
+    pub(super) fn begin(&self) {
+        let Some(source) = &self.source else { return };
+        let Some((client, failed)) = source.waiting.lock().take() else { return };
+        let stop = source.stop.clone();
+        tokio::spawn(stop.clone().run_until_cancelled_owned(publish(client.state(), self.upstream.clone())));
+        spawn_essential(client.run(stop.clone()), stop, failed);
+    }
+
+    pub(super) fn stop(&self) {
+        if let Some(source) = &self.source {
+            source.stop.cancel();
+        }
+    }
+
+    pub(super) fn tune(&self, tuning: Tuning, limits: &cache::Limits) {
+        self.cache.set_limits(limits);
+        if let Some(source) = &self.source {
+            source.tuner.send_replace(Some(tuning));
+        }
+    }
+
+    pub(super) fn events(&self) -> Option<Events> {
+        self.source.as_ref().map(|source| source.counters.all())
+    }
+
+    /// Time for which its resources may have been out of date; zero for the own group.
+    pub(super) fn stale_for(&self, now: Instant) -> Duration {
+        self.source.as_ref().map_or(Duration::ZERO, |source| source.state.borrow().stale_for(now))
+    }
+
+    /// Whether relays behind this one may take what the group leaves unanswered for an answer.
+    pub fn vouches(&self, now: Instant) -> bool {
+        self.source.as_ref().is_some_and(|source| source.state.borrow().vouches(now).0)
+    }
+}
+
+/// Everything that a new group is made of.
+#[derive(Debug)]
+pub struct Starter {
+    /// Settings of all groups, with another node for each.
+    settings: Settings,
+    link: Arc<Link>,
+    budget: Budget,
+    tuned: Mutex<(Tuning, cache::Limits)>,
+    stop: CancellationToken,
+    failed: CancellationToken,
+}
+
+impl Starter {
+    /// Creates a starter of groups on this link, within this budget. They run until `stop`; a task that ends by itself cancels
+    /// `failed`.
+    pub fn new(
+        settings: Settings,
+        link: Arc<Link>,
+        budget: Budget,
+        tuned: (Tuning, cache::Limits),
+        stop: CancellationToken,
+        failed: CancellationToken,
+    ) -> Self {
+        Self { settings, link, budget, tuned: Mutex::new(tuned), stop, failed }
+    }
+
+    /// Makes a group, which does nothing until it [begins](Group::begin).
+    pub(super) fn start(&self, place: &GroupPlace) -> Arc<Group> {
+        let (tuning, limits) = *self.tuned.lock();
+        let (cache, mut writer) = Cache::within(limits, &self.budget);
+        writer.set_eds_repush(tuning.eds_repush);
+        let (node, representative) = match &place.node {
+            GroupNode::Made(node) => (Node::clone(node), None),
+            // For log lines; the control plane is sent the bytes of the client.
+            GroupNode::Client => {
+                (Node { id: place.key.to_string(), ..Node::default() }, Some(Arc::default()))
+            }
+        };
+        let settings = Settings { node, ..self.settings.clone() };
+        let mut mux = Mux::new(writer, settings);
+        mux.tune(tuning);
+        let mut client = Client::on(mux, Arc::clone(&self.link));
+        if let Some(representative) = &representative {
+            client = client.representing(Arc::clone(representative));
+        }
+        let source = Source {
+            state: client.state(),
+            counters: Arc::clone(client.counters()),
+            tuner: client.tuner(),
+            representative,
+            stop: self.stop.child_token(),
+            waiting: Mutex::new(Some((client, self.failed.clone()))),
+        };
+        tracing::debug!(group = %place.key, "making a node group");
+        Arc::new(Group { cache, upstream: UpstreamView::default(), source: Some(source) })
+    }
+
+    pub(super) fn tune(&self, tuning: Tuning, limits: cache::Limits) {
+        *self.tuned.lock() = (tuning, limits);
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.link.connections()
+    }
+}
+
+/// Publishes the state of a control plane to the sessions of a group.
+async fn publish(mut state: watch::Receiver<UpstreamState>, view: UpstreamView) {
+    loop {
+        view.set(seen(&state.borrow_and_update()));
+        if state.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Runs a task that must not end before `stop`; cancels `failed` if it does.
+pub fn spawn_essential(
+    task: impl Future<Output = ()> + Send + 'static,
+    stop: CancellationToken,
+    failed: CancellationToken,
+) {
+    tokio::spawn(async move {
+        let ended = tokio::spawn(task).await;
+        if !stop.is_cancelled() {
+            tracing::error!(?ended, "the upstream task exited unexpectedly");
+            failed.cancel();
+        }
+    });
+}

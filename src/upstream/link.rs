@@ -1,0 +1,272 @@
+//! Connections to a server, shared by the clients of all node groups.
+//!
+//! Owns which connections stand, how many clients each carries, the attempts to connect with their back-off, and the limits on
+//! log lines that would be repeated for each group. Knows neither streams nor messages.
+//!
+//! All clients share one connection. A further one is opened only when the server allows too few streams on it: HTTP/2 would
+//! queue the streams above `SETTINGS_MAX_CONCURRENT_STREAMS` until others end, and those of node groups do not end.
+//!
+//! Example: a server that allows 100 streams. Each client may need three, so a connection carries 33 clients, and the 34th
+//! client opens a second connection.
+//!
+//! Invariants:
+//! - One attempt to connect at a time, and one back-off, however many clients wait.
+//! - Each client has room for all of its streams, so that no group waits for another one to end.
+//! - A connection ends with its last client: a server that fails all of them is dialled anew, as another one may answer there.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use http::Uri;
+use parking_lot::Mutex;
+use tonic::transport::{Channel, Endpoint};
+
+use super::Backoff;
+use super::dial::{Facts, Target, dial_observed};
+use super::wait::{now, sleep_until};
+use crate::telemetry::LogThrottle;
+use crate::tls::client::ClientTls;
+use crate::tls::reload::Reloaded;
+
+/// Streams that one client may have open: the primary and the secondary one, and the watch of a relay's health.
+const STREAMS: u32 = 3;
+
+/// Server, and how to connect to it.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Server, from [`Transport::endpoint`](super::Transport::endpoint).
+    pub endpoint: Endpoint,
+    /// TLS settings of an `https://` endpoint. Each connection uses those in force when it begins.
+    pub tls: Option<Reloaded<ClientTls>>,
+    /// Wait between attempts.
+    pub backoff: Backoff,
+    /// Largest accepted response in bytes (R-Up-23).
+    pub max_message: usize,
+}
+
+impl Options {
+    /// Returns the defaults for a server, in cleartext.
+    pub const fn new(endpoint: Endpoint) -> Self {
+        let backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+        Self { endpoint, tls: None, backoff, max_message: 256 << 20 }
+    }
+}
+
+/// Connections to one server.
+#[derive(Debug)]
+pub struct Link {
+    options: Options,
+    state: Mutex<State>,
+    /// Held by the client that connects.
+    dialing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    open: Vec<Weak<Connection>>,
+    backoff: Backoff,
+    /// Time of the next attempt, while the last one failed or nothing has been answered on a connection since.
+    retry_at: Option<Instant>,
+    /// Whether the last attempt failed.
+    failed: bool,
+    /// Number of attempts that failed, and the error of the last one.
+    failures: u64,
+    error: String,
+    /// Whether the server has answered any client since the start.
+    has_answered: bool,
+    complaints: LogThrottle,
+    endings: LogThrottle,
+    nodes: LogThrottle,
+    crowded: LogThrottle,
+}
+
+#[derive(Debug)]
+struct Connection {
+    channel: Channel,
+    facts: Arc<Facts>,
+}
+
+impl Connection {
+    /// Number of clients that it carries.
+    fn capacity(&self) -> usize {
+        self.facts.max_streams().map_or(usize::MAX, |streams| (streams / STREAMS).max(1) as usize)
+    }
+}
+
+/// Share of a client in a connection.
+#[derive(Debug)]
+pub(super) struct Lease(Arc<Connection>);
+
+impl Lease {
+    pub(super) fn channel(&self) -> &Channel {
+        &self.0.channel
+    }
+
+    /// Whether the connection is lost, or takes no more streams.
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.facts.is_closed()
+    }
+}
+
+/// Connection that a client got.
+#[derive(Debug)]
+pub(super) struct Connected {
+    pub(super) lease: Lease,
+    /// Whether it was opened for this client.
+    pub(super) is_new: bool,
+}
+
+/// Failed attempt to connect.
+#[derive(Debug)]
+pub(super) struct UnreachableError {
+    pub(super) reason: String,
+    /// Wait before the next attempt, for the client that made this one; other clients share its outcome.
+    pub(super) retry_in: Option<Duration>,
+}
+
+/// Kind of log line that all clients share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// End of a stream or connection by an error.
+    Complaint,
+    /// Orderly end of a stream.
+    Ending,
+    /// Choice of the client whose node is shown.
+    Node,
+}
+
+impl Link {
+    /// Creates a link that connects when a client asks for it.
+    pub fn new(options: Options) -> Self {
+        let state = State {
+            open: Vec::new(),
+            backoff: options.backoff,
+            retry_at: None,
+            failed: false,
+            failures: 0,
+            error: String::new(),
+            has_answered: false,
+            complaints: LogThrottle::default(),
+            endings: LogThrottle::default(),
+            nodes: LogThrottle::default(),
+            crowded: LogThrottle::default(),
+        };
+        Self { options, state: Mutex::new(state), dialing: tokio::sync::Mutex::default() }
+    }
+
+    pub(super) const fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub(super) fn uri(&self) -> &Uri {
+        self.options.endpoint.uri()
+    }
+
+    /// Number of connections that stand.
+    pub fn connections(&self) -> usize {
+        self.state.lock().open.iter().filter(|connection| connection.strong_count() > 0).count()
+    }
+
+    /// Waits for a share in a connection, and connects if there is no room. Cancel-safe: another client that waits goes on.
+    pub(super) async fn connect(&self) -> Result<Connected, UnreachableError> {
+        let failures = self.state.lock().failures;
+        if let Some(lease) = self.share() {
+            return Ok(Connected { lease, is_new: false });
+        }
+        let _turn = self.dialing.lock().await;
+        if let Some(lease) = self.share() {
+            return Ok(Connected { lease, is_new: false });
+        }
+        let retry_at = {
+            let state = self.state.lock();
+            if state.failures != failures {
+                return Err(UnreachableError { reason: state.error.clone(), retry_in: None });
+            }
+            // Beside a connection that stands and is full, a further one is no repeated attempt.
+            state.retry_at.filter(|_| state.failed || state.open.is_empty())
+        };
+        if retry_at.is_some() {
+            sleep_until(retry_at).await;
+        }
+        self.dial().await
+    }
+
+    async fn dial(&self) -> Result<Connected, UnreachableError> {
+        let target = self.options.tls.as_ref().map_or(Target::Cleartext, |tls| Target::Tls(tls.load()));
+        let facts = Arc::<Facts>::default();
+        let dialed = dial_observed(self.options.endpoint.clone(), target, Arc::clone(&facts)).await;
+        let mut state = self.state.lock();
+        match dialed {
+            Ok(channel) => {
+                let connection = Arc::new(Connection { channel, facts });
+                // Taken back by the first answer: a server that fails all streams is not dialled by each group in turn.
+                let wait = state.backoff.next(&mut rand::rng());
+                state.retry_at = Some(now() + wait);
+                state.failed = false;
+                state.open.retain(|other| other.strong_count() > 0);
+                state.open.push(Arc::downgrade(&connection));
+                if state.open.len() > 1
+                    && let Some(max_streams) = connection.facts.max_streams()
+                    && let Some(unsaid) = state.crowded.say(now())
+                {
+                    let (uri, connections) = (self.uri(), state.open.len());
+                    tracing::info!(
+                        %uri,
+                        max_streams,
+                        connections,
+                        unsaid,
+                        "the control plane limits the streams of a connection; node groups take further connections"
+                    );
+                }
+                Ok(Connected { lease: Lease(connection), is_new: true })
+            }
+            Err(reason) => {
+                let wait = state.backoff.next(&mut rand::rng());
+                state.retry_at = Some(now() + wait);
+                state.failures += 1;
+                state.failed = true;
+                state.error.clone_from(&reason);
+                Err(UnreachableError { reason, retry_in: Some(wait) })
+            }
+        }
+    }
+
+    /// Takes a share in a connection that stands and has room.
+    fn share(&self) -> Option<Lease> {
+        let mut state = self.state.lock();
+        state.open.retain(|connection| connection.strong_count() > 0);
+        let open = state.open.iter().filter_map(Weak::upgrade);
+        // The share that is looked at counts as one.
+        let has_room =
+            |connection: &Arc<Connection>| Arc::strong_count(connection) - 1 < connection.capacity();
+        open.filter(|connection| !connection.facts.is_closed()).find(has_room).map(Lease)
+    }
+
+    /// Notes that the server answers: only that begins the back-off anew.
+    pub(super) fn answered(&self) {
+        let mut state = self.state.lock();
+        state.has_answered = true;
+        state.backoff.reset();
+        state.retry_at = None;
+    }
+
+    /// Whether the server has answered any client since the start.
+    pub(super) fn has_answered(&self) -> bool {
+        self.state.lock().has_answered
+    }
+
+    /// Returns the number of lines suppressed since the last one if a line may be logged now.
+    pub(super) fn say(&self, line: Line) -> Option<u64> {
+        let mut state = self.state.lock();
+        match line {
+            Line::Complaint => state.complaints.say(now()),
+            Line::Ending => state.endings.say(now()),
+            Line::Node => state.nodes.say(now()),
+        }
+    }
+
+    /// Ends an episode of complaints. Returns the number of lines suppressed; `None` if none was logged.
+    pub(super) fn complaints_over(&self) -> Option<u64> {
+        self.state.lock().complaints.over()
+    }
+}

@@ -1,0 +1,122 @@
+//! Node groups against a server of HTTP/2 that shows the bytes of their streams.
+
+use std::collections::BTreeMap;
+
+use bytes::{Bytes, BytesMut};
+use deltafan::grpc::BytesCodec;
+use deltafan::proto::{DeltaDiscoveryRequest, Node};
+use deltafan::resource::wire;
+use deltafan_test_support::client::{CDS, DELTA_ADS, connect};
+use deltafan_test_support::process::Process;
+use futures_util::{StreamExt as _, stream};
+use http::uri::PathAndQuery;
+use prost::Message as _;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tonic::transport::Channel;
+
+use crate::groups::{BORROWED, FLEETS, client};
+
+/// A stream of a client that sends these bytes, and what comes back.
+async fn send_raw(channel: &Channel, message: Bytes) -> tonic::Streaming<Bytes> {
+    let requests = stream::iter([message]).chain(stream::pending());
+    let mut grpc = tonic::client::Grpc::new(channel.clone());
+    grpc.ready().await.unwrap();
+    let path = PathAndQuery::from_static(DELTA_ADS);
+    grpc.streaming(tonic::Request::new(requests), path, BytesCodec).await.unwrap().into_inner()
+}
+
+/// A request of a node with a field that nobody knows.
+fn odd_request(node: &[u8]) -> Bytes {
+    let mut message = BytesMut::new();
+    wire::put_field(&mut message, 1, node);
+    let request = DeltaDiscoveryRequest {
+        type_url: CDS.to_owned(),
+        resource_names_subscribe: vec!["*".to_owned()],
+        ..DeltaDiscoveryRequest::default()
+    };
+    message.extend_from_slice(&request.encode_to_vec());
+    message.freeze()
+}
+
+fn odd_node(id: &str) -> Vec<u8> {
+    let known = Node { id: id.to_owned(), ..Node::default() };
+    // Field 12 is `listening_addresses`, which the relay does not read; field 200 is nobody's.
+    [known.encode_to_vec(), vec![0x62, 2, 0x12, 0], vec![0xc2, 0x0c, 3, b'o', b'd', b'd']].concat()
+}
+
+/// First message of each stream that a client of HTTP/2 opens on any connection, with the number of the connection.
+fn first_messages(listener: TcpListener, max_streams: u32) -> UnboundedReceiver<(usize, Bytes)> {
+    let (tell, told) = unbounded_channel();
+    tokio::spawn(async move {
+        for number in 0.. {
+            let (socket, _) = listener.accept().await.unwrap();
+            let tell = tell.clone();
+            tokio::spawn(async move {
+                let mut server = h2::server::Builder::new();
+                let mut connection =
+                    server.max_concurrent_streams(max_streams).handshake::<_, Bytes>(socket).await.unwrap();
+                while let Some(Ok((request, respond))) = connection.accept().await {
+                    let tell = tell.clone();
+                    tokio::spawn(async move {
+                        let mut body = request.into_body();
+                        let mut read = BytesMut::new();
+                        while let Some(Ok(data)) = body.data().await {
+                            read.extend_from_slice(&data);
+                            _ = body.flow_control().release_capacity(data.len());
+                            if read.len() > 5 {
+                                _ = tell.send((number, read.split().freeze().slice(5..)));
+                            }
+                        }
+                        drop(respond);
+                    });
+                }
+            });
+        }
+    });
+    told
+}
+
+async fn behind_h2(max_streams: u32, further: String) -> (Process, UnboundedReceiver<(usize, Bytes)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let uri = format!("http://{}", listener.local_addr().unwrap());
+    let told = first_messages(listener, max_streams);
+    let begin = move || Process::behind(&uri, Box::leak(further.into_boxed_str()));
+    (tokio::task::spawn_blocking(begin).await.unwrap(), told)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_node_of_a_client_goes_upstream_verbatim() {
+    let (relay, mut told) = behind_h2(100, BORROWED.to_owned()).await;
+    let channel = connect(&relay.uri()).await;
+    let _first = send_raw(&channel, odd_request(&odd_node("odd-1"))).await;
+    let (_, message) = told.recv().await.unwrap();
+    let shown = wire::fields(&message).flatten().next().expect("a field");
+    assert_eq!(shown.number, 1);
+    let mut expected = BytesMut::new();
+    wire::put_field(&mut expected, 1, &odd_node("odd-1"));
+    assert_eq!(shown.raw, &expected[..], "the bytes of the client, unknown fields and all");
+    let line = relay.wait_for_message("the control plane is shown the node of this client of the group");
+    assert_eq!((&line[0]["group"], &line[0]["node"]), (&"odd".into(), &"odd-1".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_allows_few_streams_is_given_more_connections() {
+    // Two groups on each connection: with the own one these are three connections.
+    let (relay, mut told) = behind_h2(6, FLEETS.to_owned()).await;
+    let mut clients = Vec::new();
+    for fleet in ["a", "b", "c", "d"] {
+        clients.push(client(&relay, &format!("{fleet}-1")).await);
+    }
+    let mut on = BTreeMap::<usize, usize>::new();
+    for _ in 0..4 {
+        let (connection, message) = told.recv().await.unwrap();
+        let request = DeltaDiscoveryRequest::decode(message).unwrap();
+        assert!(request.node.is_some_and(|node| node.id.starts_with("fleet-")));
+        *on.entry(connection).or_default() += 1;
+    }
+    assert!(on.values().all(|groups| *groups <= 2), "{on:?}");
+    assert_eq!(relay.metric("deltafan_upstream_connections"), 3.0);
+    let said = "the control plane limits the streams of a connection; node groups take further connections";
+    assert_eq!(relay.wait_for_message(said)[0]["max_streams"], 6);
+}

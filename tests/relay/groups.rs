@@ -1,0 +1,395 @@
+//! Node groups over real sockets: one connection upstream, and a cache and streams for each group (R-Relay-01, R-Relay-02).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest};
+use deltafan::resource::{Kind, TypeUrl, wire};
+use deltafan_test_support::client::{
+    CDS, DELTA_ADS, Delta, EDS, FETCH_CLUSTERS, MOMENT, SOTW_ADS, Sotw, connect, node, unary,
+};
+use deltafan_test_support::eventually;
+use deltafan_test_support::http1::Http1;
+use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
+use deltafan_test_support::process::Process;
+use prost::Message as _;
+use tonic::{Code, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+/// A group for each fleet: the letters before the first dash of `node.id`.
+pub(crate) const FLEETS: &str = "groups:
+  rules:
+    - name: fleet
+      match: {node.id: \"(?P<fleet>[a-z]+)-.*\"}
+      key: \"${fleet}\"
+      node: {id: \"fleet-${fleet}\"}
+";
+
+/// A relay, its control plane, and the stream of the relay's own group.
+async fn start(upstream: &'static str, further: String) -> (Process, Origin, OriginStream) {
+    let mut origin = Origin::start().await;
+    let uri = origin.uri();
+    let begin = move || Process::behind_with_keys(&uri, upstream, &further);
+    let relay = tokio::task::spawn_blocking(begin).await.unwrap();
+    let own = origin.accept().await;
+    (relay, origin, own)
+}
+
+fn cds() -> TypeUrl {
+    Kind::Cluster.into()
+}
+
+/// A cluster with its name, and a second name by which fleets are told apart.
+fn cluster(name: &str, version: &str, alt: &str) -> Bytes {
+    let mut body = BytesMut::new();
+    wire::put_field(&mut body, 1, name.as_bytes());
+    body.extend_from_slice(&[0xe2, 1, alt.len() as u8]);
+    body.extend_from_slice(alt.as_bytes());
+    resource(&cds(), name, version, &body)
+}
+
+fn send(stream: &OriginStream, nonce: &str, clusters: &[Bytes]) {
+    stream.send(&DeltaDiscoveryResponse { resources: clusters.to_vec(), ..response(&cds(), nonce) });
+}
+
+pub(crate) async fn client(relay: &Process, id: &str) -> Delta {
+    let stream = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    stream.subscribe(id, CDS, &["*"]).await;
+    stream
+}
+
+/// The next stream that the relay opens, and the `node.id` that it shows there.
+async fn next_group(origin: &mut Origin) -> (String, OriginStream, DeltaDiscoveryRequest) {
+    let mut stream = origin.accept().await;
+    let request = stream.expect_request().await;
+    (request.node.clone().expect("a node").id, stream, request)
+}
+
+fn holds(response: &DeltaDiscoveryResponse, text: &str) -> bool {
+    response.encode_to_vec().windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_02_each_fleet_has_streams_of_its_own_on_one_connection() {
+    let (relay, mut origin, own) = start("", FLEETS.to_owned()).await;
+    let mut first = client(&relay, "red-1").await;
+    let (id, mut red, _) = next_group(&mut origin).await;
+    assert_eq!((id.as_str(), red.peer()), ("fleet-red", own.peer()));
+    let mut second = client(&relay, "red-2").await;
+    let mut other = client(&relay, "blue-1").await;
+    let (id, mut blue, _) = next_group(&mut origin).await;
+    assert_eq!((id.as_str(), blue.peer()), ("fleet-blue", own.peer()));
+
+    // Names and versions are those of the other fleet: nothing but the group tells them apart.
+    send(&red, "1", &[cluster("c", "1", "of-red")]);
+    send(&blue, "1", &[cluster("c", "1", "of-blue")]);
+    for (stream, alt) in [(&mut first, "of-red"), (&mut second, "of-red"), (&mut other, "of-blue")] {
+        let response = stream.response().await;
+        assert!(holds(&response, alt), "{alt}: {response:?}");
+        stream.ack(&response).await;
+    }
+    red.expect_ack("1").await;
+    blue.expect_ack("1").await;
+
+    send(&red, "2", &[cluster("c", "2", "of-red")]);
+    for stream in [&mut first, &mut second] {
+        let response = stream.response().await;
+        stream.ack(&response).await;
+    }
+    other.silence().await;
+    assert!(origin.is_quiet_for(MOMENT).await, "no further stream");
+    assert_eq!(relay.metric("deltafan_upstream_connections"), 1.0);
+    assert_eq!(relay.metric("deltafan_groups{group=\"fleet\"}"), 2.0);
+    assert_eq!(relay.metric("deltafan_group_clients{group=\"fleet\"}"), 3.0);
+    let text = relay.admin_get("/metrics").1;
+    assert!(!text.contains("fleet-") && !text.contains("blue"), "no label is of a client's choice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_no_rule_are_in_the_group_of_the_relay() {
+    let (relay, mut origin, mut own) = start("", FLEETS.to_owned()).await;
+    let mut one = client(&relay, "1").await;
+    let request = own.expect_request().await;
+    assert_eq!(request.node.expect("a node").id, "test");
+    send(&own, "1", &[cluster("c", "1", "own")]);
+    assert!(holds(&one.response().await, "own"));
+    assert!(origin.is_quiet_for(MOMENT).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_transport_finds_the_group_of_its_node() {
+    let (relay, mut origin, _own) = start("", format!("{FLEETS}rest: {{hold: 1h}}\n")).await;
+    let sotw = |id: &str| DiscoveryRequest { node: Some(node(id)), ..DiscoveryRequest::default() };
+    let channel = connect(&relay.uri()).await;
+    let mut streams = Vec::new();
+    for fleet in ["red", "blue"] {
+        let id = format!("{fleet}-1");
+        let mut stream = Sotw::open(&channel, SOTW_ADS).await;
+        stream.subscribe(&id, CDS, &["c"]).await;
+        let (_, upstream, _) = next_group(&mut origin).await;
+        send(&upstream, "1", &[cluster("c", "1", fleet)]);
+        let told = stream.response().await.encode_to_vec();
+        assert!(told.windows(fleet.len()).any(|window| window == fleet.as_bytes()), "{fleet}");
+        streams.push((stream, upstream));
+    }
+    for fleet in ["red", "blue", "red"] {
+        let request =
+            DiscoveryRequest { resource_names: vec!["c".to_owned()], ..sotw(&format!("{fleet}-2")) };
+        let fetched = unary(&channel, FETCH_CLUSTERS, request).await.expect("an answer");
+        assert!(fetched.windows(fleet.len()).any(|window| window == fleet.as_bytes()), "{fleet}");
+        // The versions of both are the same, and so are the requests but for their nodes.
+        let mut http = Http1::connect(relay.listener);
+        let body = format!(r#"{{"node": {{"id": "{fleet}-3"}}, "resource_names": ["c"]}}"#);
+        let answer = tokio::task::spawn_blocking(move || http.poll("clusters", &body)).await.unwrap().json();
+        assert_eq!(answer["resources"][0]["altStatName"], fleet, "{answer}");
+    }
+    assert!(origin.is_quiet_for(MOMENT).await, "four groups would be two too many");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_no_rule_takes_is_refused_where_the_operator_says_so() {
+    let refuse = FLEETS.replace("groups:\n", "groups:\n  default: refuse\n");
+    let (relay, mut origin, _own) = start("", refuse).await;
+    let mut stream = client(&relay, "1").await;
+    let status = stream.end().await;
+    assert_eq!(status.code(), Code::PermissionDenied);
+    assert!(status.message().contains("fleet"), "the rules that were tried: {}", status.message());
+    let request = DiscoveryRequest { node: Some(node("1")), ..DiscoveryRequest::default() };
+    let fetched = unary(&connect(&relay.uri()).await, FETCH_CLUSTERS, request).await;
+    assert_eq!(fetched.expect_err("refused").code(), Code::PermissionDenied);
+    for body in [r#"{"node": {"id": "1"}}"#, "{}"] {
+        let mut http = Http1::connect(relay.listener);
+        let answer = tokio::task::spawn_blocking(move || http.poll("clusters", body)).await.unwrap();
+        assert_eq!(answer.status, 403, "{body}");
+    }
+    assert_eq!(relay.metric("deltafan_denied_total{what=\"group\"}"), 4.0);
+    let _red = client(&relay, "red-1").await;
+    assert_eq!(next_group(&mut origin).await.0, "fleet-red");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_may_not_claim_a_node_makes_no_group() {
+    let rights = "authorization: {rules: [{peers: [127.0.0.1], node_ids: [\"blue-*\"]}]}\n";
+    let (relay, mut origin, _own) = start("", format!("{FLEETS}{rights}")).await;
+    assert_eq!(client(&relay, "red-1").await.end().await.code(), Code::PermissionDenied);
+    let _blue = client(&relay, "blue-1").await;
+    assert_eq!(next_group(&mut origin).await.0, "fleet-blue");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parameters_and_names_of_a_client_go_upstream_in_its_group() {
+    let given = "dynamic_parameters: [{key: env, from: node.cluster}]\n";
+    let (relay, mut origin, _own) = start("", format!("{FLEETS}{given}")).await;
+    let stream = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    let name = "xdstp://authority/envoy.config.cluster.v3.Cluster/c";
+    stream.subscribe("red-1", CDS, &[name]).await;
+    let (id, _red, request) = next_group(&mut origin).await;
+    let locator = &request.resource_locators_subscribe[0];
+    let env = locator.dynamic_parameters.get("env").map(String::as_str);
+    assert_eq!((id.as_str(), locator.name.as_str(), env), ("fleet-red", name, Some("test")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_is_released_when_nobody_was_in_it_for_the_linger() {
+    let (relay, mut origin, _own) = start("unsubscribe_linger: 500ms", FLEETS.to_owned()).await;
+    let first = client(&relay, "red-1").await;
+    let (_, mut red, _) = next_group(&mut origin).await;
+    send(&red, "1", &[cluster("c", "1", "")]);
+    red.expect_ack("1").await;
+    drop(first);
+    // Back within the linger: from the cache, on the stream that stands.
+    let mut again = client(&relay, "red-1").await;
+    again.response().await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!(relay.metric("deltafan_groups{group=\"fleet\"}"), 1.0);
+    drop(again);
+    red.expect_end().await;
+    relay.wait_for("release", || relay.metric("deltafan_groups{group=\"fleet\"}") == 0.0);
+    let mut later = client(&relay, "red-1").await;
+    let (_, red, request) = next_group(&mut origin).await;
+    assert!(request.initial_resource_versions.is_empty(), "nothing is left of the group: {request:?}");
+    send(&red, "1", &[cluster("c", "2", "")]);
+    later.response().await;
+    // Counters do not go back with the groups that were released.
+    assert!(relay.metric("deltafan_upstream_events_total{event=\"response\"}") >= 2.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn made_up_nodes_make_no_more_groups_than_a_peer_may_have() {
+    let max =
+        FLEETS.replace("groups:\n", "groups:\n  max: 64\n").replace("(?P<fleet>[a-z]+)-.*", "(?P<fleet>.*)");
+    let (relay, mut origin, _own) = start("unsubscribe_linger: 1s", max).await;
+    let channel = connect(&relay.uri()).await;
+    let before = relay.resident();
+    let (mut held, mut refused) = (Vec::new(), 0);
+    for number in 0..2_000 {
+        let mut stream = Delta::open(&channel, DELTA_ADS).await;
+        stream.subscribe(&format!("made-up-{number}"), CDS, &["*"]).await;
+        if number < 16 {
+            held.push(stream);
+            continue;
+        }
+        let status = stream.end().await;
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+        assert!(status.message().contains("groups.max"), "{}", status.message());
+        refused += 1;
+    }
+    assert_eq!(relay.metric("deltafan_groups{group=\"fleet\"}"), 16.0, "a quarter over one connection");
+    assert_eq!(relay.metric("deltafan_refused_total{reason=\"groups_max\"}"), f64::from(refused));
+    let grown = relay.resident().saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown} bytes");
+    let mut upstream = Vec::new();
+    for _ in 0..16 {
+        upstream.push(origin.accept().await);
+    }
+    assert!(origin.is_quiet_for(MOMENT).await);
+    // Over REST a refusal says when to try again.
+    let mut http = Http1::connect(relay.listener);
+    let polls =
+        (0..64).map(|number| format!(r#"{{"node": {{"id": "polled-{number}"}}}}"#)).collect::<Vec<_>>();
+    let polled = tokio::task::spawn_blocking(move || {
+        let mut poll = |body: &String| {
+            http.request("POST /v3/discovery:clusters", "x-envoy-expected-rq-timeout-ms: 10\r\n", body);
+            http.answer().expect("an answer")
+        };
+        polls.iter().map(&mut poll).collect::<Vec<_>>()
+    });
+    let refused = polled.await.unwrap().into_iter().find(|answer| answer.body.contains("groups.max"));
+    assert_eq!(refused.map(|answer| answer.status), Some(503));
+    drop(held);
+    relay.wait_for("release", || relay.metric("deltafan_groups{group=\"fleet\"}") == 0.0);
+    let _honest = client(&relay, "honest").await;
+    while next_group(&mut origin).await.0 != "fleet-honest" {}
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_ep_05_a_client_that_changes_its_node_stays_in_its_group() {
+    let (relay, mut origin, _own) = start("", FLEETS.to_owned()).await;
+    let mut stream = client(&relay, "red-1").await;
+    let (_, mut red, _) = next_group(&mut origin).await;
+    send(&red, "1", &[cluster("c", "1", "")]);
+    red.expect_ack("1").await;
+    stream.response().await;
+    stream.subscribe("blue-1", EDS, &["e"]).await;
+    let request = red.expect_request().await;
+    assert_eq!((request.type_url.as_str(), request.resource_names_subscribe), (EDS, vec!["e".to_owned()]));
+    assert!(origin.is_quiet_for(MOMENT).await, "no group of the other fleet");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_groups_come_back_on_one_connection() {
+    let (relay, mut origin, own) = start("", FLEETS.to_owned()).await;
+    let (mut one, mut two) = (client(&relay, "red-1").await, client(&relay, "blue-1").await);
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let (_, mut stream, _) = next_group(&mut origin).await;
+        send(&stream, "1", &[cluster("c", "1", ""), cluster("d", "1", "")]);
+        stream.expect_ack("1").await;
+        held.push(stream);
+    }
+    one.response().await;
+    two.response().await;
+    // Long enough for the set to settle: then its versions are told.
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let address = origin.address();
+    drop((origin, own, held));
+    relay.wait_for("loss", || relay.metric("deltafan_upstream_connected") == 0.0);
+    let mut origin = Origin::listen(address).await;
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        streams.push(origin.accept().await);
+    }
+    let peer = streams[0].peer();
+    assert!(streams.iter().all(|stream| stream.peer() == peer), "one connection for all");
+    let mut ids = Vec::new();
+    for mut stream in streams {
+        // Nothing is asked for on that of the own group.
+        let request = tokio::time::timeout(Duration::from_secs(2), stream.next_request()).await;
+        let Ok(Some(request)) = request else { continue };
+        assert!(!request.initial_resource_versions.is_empty(), "what is held is told: {request:?}");
+        ids.push(request.node.expect("a node").id);
+        send(&stream, "2", &[cluster("c", "2", "")]);
+        stream.expect_ack("2").await;
+        held_open(stream);
+    }
+    ids.sort();
+    assert_eq!(ids, ["fleet-blue", "fleet-red"]);
+    let losses = relay.events().into_iter().filter(|event| {
+        event["message"].as_str().is_some_and(|text| text.starts_with("control plane unreachable"))
+    });
+    assert!(losses.count() <= 1, "said once for all groups");
+}
+
+/// Streams that fail are opened again by each group, but the connection is not dialled by each of them in turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_up_07_groups_have_one_back_off_for_their_connection() {
+    let (relay, mut origin, own) = start("", FLEETS.to_owned()).await;
+    let mut clients = Vec::new();
+    for number in 0..10_u8 {
+        clients.push(client(&relay, &format!("{}-1", char::from(b'a' + number))).await);
+    }
+    own.fail(Status::unavailable("not today"));
+    let mut connections = BTreeSet::new();
+    let fail = async {
+        while let Some(stream) = origin.next_stream().await {
+            connections.extend(stream.peer());
+            stream.fail(Status::unavailable("not today"));
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(3), fail).await.is_err(), "they come back");
+    assert!((2..30).contains(&connections.len()), "{} connections in 3 s", connections.len());
+}
+
+/// Keeps a stream open for the rest of the test.
+fn held_open(stream: OriginStream) {
+    std::mem::forget(stream);
+}
+
+/// Nothing is asked for the relay's own node: relays behind this one hear of the groups.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_vouches_for_its_groups_where_nothing_is_asked_for_itself() {
+    let refuse = FLEETS.replace("groups:\n", "groups:\n  default: refuse\n");
+    let (relay, mut origin, _own) = start("", refuse).await;
+    let health = HealthClient::new(connect(&relay.uri()).await);
+    let is_vouched = async || {
+        let request = HealthCheckRequest { service: "deltafan.upstream".to_owned() };
+        let answer = health.clone().check(request).await.expect("an answer").into_inner();
+        answer.status() == ServingStatus::Serving
+    };
+    let _client = client(&relay, "red-1").await;
+    let (_, mut red, _) = next_group(&mut origin).await;
+    assert!(!is_vouched().await, "no group was answered");
+    send(&red, "1", &[]);
+    red.expect_ack("1").await;
+    eventually("word of the relay", is_vouched).await;
+}
+
+/// A group whose node is that of one of its clients, and fleets.
+pub(crate) const BORROWED: &str = "groups:
+  rules:
+    - {name: odd, match: {node.id: \"odd-.*\"}, node: client}
+    - {name: fleet, match: {node.id: \"(?P<fleet>[a-z]+)-.*\"}, key: \"${fleet}\", node: {id: \"fleet-${fleet}\"}}
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_stream_shows_the_node_of_the_oldest_client_that_is_there() {
+    let (relay, mut origin, _own) = start("", BORROWED.to_owned()).await;
+    let first = client(&relay, "odd-1").await;
+    let (id, mut stream, _) = next_group(&mut origin).await;
+    assert_eq!(id, "odd-1");
+    let clients = |count: f64| relay.metric("deltafan_group_clients{group=\"odd\"}") == count;
+    let _second = client(&relay, "odd-2").await;
+    relay.wait_for("second client", || clients(2.0));
+    let _third = client(&relay, "odd-3").await;
+    relay.wait_for("third client", || clients(3.0));
+    drop(first);
+    relay.wait_for("client that left", || clients(2.0));
+    send(&stream, "1", &[]);
+    stream.expect_ack("1").await;
+    stream.close();
+    let (id, ..) = next_group(&mut origin).await;
+    assert_eq!(id, "odd-2");
+}
