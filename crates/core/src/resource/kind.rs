@@ -108,6 +108,12 @@ impl Kind {
         matches!(self, Self::Cluster | Self::Listener | Self::ScopedRoute)
     }
 
+    /// Whether the first field of a resource's body is its name: so it is for all known types but LEDS, whose resources
+    /// have none of their own.
+    pub const fn named_by_first_field(self) -> bool {
+        !matches!(self, Self::LocalityEndpoint | Self::Other)
+    }
+
     /// Whether this type refers to clusters or endpoints and therefore must not overtake them on an aggregated
     /// stream (R-ADS-01). Types that warming itself waits for (EDS, SDS, ECDS) must never be on this list: a
     /// client that warms a cluster withholds the ACK of CDS until they came (V1).
