@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use prost::Message as _;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -24,7 +23,7 @@ use super::dial::{Target, dial};
 use super::wait::{next_interest, next_tuning, now, sleep_until};
 use super::{Backoff, Counters, Mux, ProtocolError, StreamId, Tuner, Tuning, UpstreamState};
 use super::{SilenceEvent, SilenceLog};
-use crate::cache::Wanted;
+use crate::cache::{Protocol, Wanted};
 use crate::telemetry::{self, LogThrottle};
 use crate::tls::client::ClientTls;
 use crate::tls::reload::Reloaded;
@@ -42,13 +41,15 @@ pub struct Options {
     pub backoff: Backoff,
     /// Largest accepted response in bytes (R-Up-23).
     pub max_message: usize,
+    /// Protocol of the server; `None`: delta, and state of the world on connections on which delta is not implemented.
+    pub protocol: Option<Protocol>,
 }
 
 impl Options {
     /// Returns the defaults for a server, in cleartext.
     pub const fn new(endpoint: Endpoint) -> Self {
         let backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
-        Self { endpoint, tls: None, backoff, max_message: 256 << 20 }
+        Self { endpoint, tls: None, backoff, max_message: 256 << 20, protocol: None }
     }
 }
 
@@ -65,6 +66,8 @@ pub struct Client {
     second_endings: LogThrottle,
     watch_words: LogThrottle,
     silence: SilenceLog,
+    /// Protocol in which the server answered last.
+    answered_in: Option<Protocol>,
     /// Numbers of requests and responses at the last check for unanswered subscriptions.
     looked_at: Option<(u64, u64)>,
     /// Time at which to take the rest of the interest, if more is known to be there.
@@ -77,7 +80,7 @@ impl Client {
         let state = watch::Sender::new(UpstreamState::new(now()));
         let (tuner, tuning) = watch::channel(None);
         let (complaints, endings, second_endings, watch_words) = Default::default();
-        let (silence, looked_at, more_interest) = Default::default();
+        let (silence, answered_in, looked_at, more_interest) = Default::default();
         Self {
             mux,
             options,
@@ -89,6 +92,7 @@ impl Client {
             second_endings,
             watch_words,
             silence,
+            answered_in,
             looked_at,
             more_interest,
         }
@@ -155,8 +159,9 @@ impl Client {
     /// Serves both streams until the primary one ends.
     async fn converse(&mut self, channel: Channel) -> Ended {
         let cache = Arc::clone(self.mux.cache());
-        let mut talk = Conversation::new(channel, self.options.max_message, self.options.backoff);
-        self.connected();
+        let protocol = self.options.protocol.unwrap_or(Protocol::Delta);
+        let mut talk = Conversation::new(channel, protocol, self.options.max_message, self.options.backoff);
+        self.connected(protocol);
         let ended = loop {
             if let Some(stream) = self.mux.renewal_due(now()) {
                 self.renew(stream, &mut talk);
@@ -172,6 +177,11 @@ impl Client {
                             self.counters().stream_failures.add(1);
                             let why = end.reason(self.options.endpoint.uri());
                             talk.secondary.lost(&mut self.mux, &mut self.second_endings, &why);
+                        }
+                        (StreamId::Primary, Some(Ended::Unfit(Protocol::Delta)))
+                            if self.options.protocol.is_none() =>
+                        {
+                            self.go_on_with_sotw(&mut talk);
                         }
                         (StreamId::Primary, Some(end)) => break end,
                     }
@@ -194,7 +204,7 @@ impl Client {
             }
         };
         self.mux.closed(StreamId::Primary);
-        if matches!(ended, Ended::Failed(_) | Ended::Unfit) {
+        if matches!(ended, Ended::Failed(_) | Ended::Unfit(_)) {
             self.counters().stream_failures.add(1);
         }
         ended
@@ -209,7 +219,7 @@ impl Client {
     ) -> Option<Ended> {
         let message = match message {
             Some(Ok(message)) => message,
-            Some(Err(status)) => return Some(Ended::by(&status, talk.answered)),
+            Some(Err(status)) => return Some(Ended::by(&status, talk.protocol(), talk.answered)),
             None => return Some(Ended::orderly(talk.answered)),
         };
         self.learn_if_relay(stream, talk);
@@ -247,8 +257,8 @@ impl Client {
         while self.mux.has_request(stream)
             && let Ok(room) = open.outgoing.try_reserve()
         {
-            if let Some(request) = self.mux.next_request(stream, now()) {
-                room.send(request.encode_to_vec().into());
+            if let Some(message) = self.mux.next_message(stream, now()) {
+                room.send(message);
             }
         }
     }
@@ -262,6 +272,16 @@ impl Client {
         if stream == StreamId::Primary {
             self.mux.opened(StreamId::Primary, now());
         }
+    }
+
+    /// Goes on with state of the world on a connection whose server does not implement delta. The next connection tries delta
+    /// again: the server may have been replaced.
+    fn go_on_with_sotw(&mut self, talk: &mut Conversation) {
+        self.mux.closed(StreamId::Primary);
+        self.mux.set_protocol(Protocol::Sotw);
+        talk.speak(Protocol::Sotw);
+        self.mux.opened(StreamId::Primary, now());
+        self.state.send_modify(|state| state.protocol = Some(Protocol::Sotw));
     }
 
     /// Takes the interest of clients. If there is more, it waits for the next request upstream, so that the
@@ -291,11 +311,15 @@ impl Client {
         Ok(is_of_use)
     }
 
-    fn connected(&mut self) {
+    fn connected(&mut self, protocol: Protocol) {
         self.mux.connected();
+        self.mux.set_protocol(protocol);
         self.mux.opened(StreamId::Primary, now());
         let mut again = false;
-        self.state.send_modify(|state| again = state.connected(now()));
+        self.state.send_modify(|state| {
+            again = state.connected(now());
+            state.protocol = Some(protocol);
+        });
         self.counters().connects.add(1);
         self.counters().reconnects.add(u64::from(again));
         let uri = self.options.endpoint.uri();
@@ -305,8 +329,29 @@ impl Client {
     /// Notes the first response: only now the control plane is known to work.
     fn answered(&mut self) {
         self.state.send_modify(|state| state.answered = true);
+        self.report_protocol();
         if let Some(unsaid) = self.complaints.over() {
             tracing::info!(uri = %self.options.endpoint.uri(), unsaid, "the control plane answers again");
+        }
+    }
+
+    /// Logs the protocol in which the control plane answers, where the relay finds it out and it is another one than before.
+    fn report_protocol(&mut self) {
+        let protocol = self.state.borrow().protocol;
+        let before = std::mem::replace(&mut self.answered_in, protocol);
+        if self.options.protocol.is_some() || before == protocol {
+            return;
+        }
+        let uri = self.options.endpoint.uri();
+        match (protocol, before) {
+            (Some(Protocol::Sotw), _) => tracing::warn!(
+                %uri,
+                "the control plane does not implement delta ADS (UNIMPLEMENTED); using state of the world. Set upstream.servers[].protocol to sotw if that is how it is meant"
+            ),
+            (Some(Protocol::Delta), Some(_)) => {
+                tracing::info!(%uri, "the control plane implements delta ADS; using delta again");
+            }
+            (Some(Protocol::Delta) | None, _) => {}
         }
     }
 
@@ -381,9 +426,9 @@ impl Client {
         let what = match &ended {
             Ended::Unreachable(_) | Ended::Lost(_) => "control plane unreachable",
             Ended::Failed(_) => "no usable answer from the control plane",
-            Ended::Unfit | Ended::Closed(_) => "the control plane ended the stream",
+            Ended::Unfit(_) | Ended::Closed(_) => "the control plane ended the stream",
         };
-        let is_unfit = matches!(ended, Ended::Unfit);
+        let is_unfit = matches!(ended, Ended::Unfit(_));
         let is_ordinary = matches!(ended, Ended::Closed(_));
         let reason = ended.reason(&uri);
         match unsaid {
