@@ -45,8 +45,6 @@ pub(crate) struct Plan {
     pub(crate) ttl: Option<Duration>,
     /// A relay behind a relay.
     pub(crate) chain: bool,
-    /// Protocol in which the second relay asks the first.
-    pub(crate) between: Protocol,
     pub(crate) linger: Duration,
     pub(crate) reconcile: Reconcile,
     pub(crate) response_bytes: usize,
@@ -90,7 +88,6 @@ impl Plan {
             padding,
             ttl: timed.then(|| millis(rng, 2_000..8_000)),
             chain,
-            between: if sotw && rng.random_bool(0.5) { Protocol::Sotw } else { Protocol::Delta },
             linger: Duration::from_secs(if bulky { 60 } else { [1, 1, 3, 10, 60][rng.random_range(0..5)] }),
             reconcile: if !bulky && rng.random_bool(0.1) { Reconcile::Sweep } else { Reconcile::Trust },
             response_bytes: if bulky {

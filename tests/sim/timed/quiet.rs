@@ -119,7 +119,7 @@ impl World {
         }
         // State of the world says of such types that something is there, and never that it is gone (R-SotW-19).
         let speaks_sotw = |flavor: &Flavor| matches!(flavor, Flavor::Sotw(_));
-        let has_sotw = self.flavors.iter().any(speaks_sotw) || self.plan.between == Protocol::Sotw;
+        let has_sotw = self.flavors.iter().any(speaks_sotw);
         if has_sotw && !is_full_state(at) {
             return true;
         }

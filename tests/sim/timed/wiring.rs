@@ -215,8 +215,10 @@ impl World {
             Event::Connected { relay, ok, attempt } => {
                 if self.attempts[relay] == attempt {
                     let ok = ok && !self.net.links[relay].is_down(self.now);
-                    let of_origin = self.origin.flavor.protocol();
-                    self.relays[relay].protocol = if relay == 0 { of_origin } else { self.plan.between };
+                    // Relays ask each other by delta.
+                    if relay == 0 {
+                        self.relays[relay].protocol = self.origin.flavor.protocol();
+                    }
                     self.relays[relay].inbox.push_back(Input::Connected(ok));
                 }
             }

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use super::super::client::USER_AGENT;
 use super::super::own_state::ResumedVersions;
 use super::super::session_error::SessionError;
 use super::super::sotw_names::SotwNames;
@@ -29,7 +28,6 @@ impl Session {
         self.rules.check_list(&request.resource_names, &request.resource_locators)?;
         let legacy = self.allows_legacy_wildcard(&type_url);
         let one_shot = self.is_one_shot();
-        let is_relay = self.client().is_some_and(|client| client.user_agent == USER_AGENT);
 
         let Some(at) = self.find(&type_url) else {
             // The first request of the type. A nonce or a version in it is of another stream (R-SotW-09).
@@ -39,8 +37,7 @@ impl Session {
             let mut state = StreamType::new(self.join(&type_url, subscription)?, now);
             state.wants = wants;
             state.must_answer = (state.kind.full_state() && !state.subscription().is_empty()) || one_shot;
-            // A relay says no version, so that it is sent everything, and may hold it all the same.
-            state.may_hold = !request.version_info.is_empty() || is_relay;
+            state.may_hold = !request.version_info.is_empty();
             if state.kind.full_state() && only_wildcard && !request.version_info.is_empty() {
                 state.own_mut().brought = Some(ResumedVersions::Digest(request.version_info));
             }

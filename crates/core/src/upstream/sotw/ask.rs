@@ -1,4 +1,8 @@
 //! Requests of one type, from the increments of the mux.
+//!
+//! A request that adds names says no version. The LinearCache of go-control-plane before 0.14 compares the version with that of
+//! each resource, and would leave a name unanswered that was listed late and changed early. For others it makes no difference: a
+//! request with a new name is answered in any case (R-SotW-15).
 
 use std::collections::BTreeSet;
 
@@ -16,13 +20,13 @@ impl TypeState {
         let reflected_in = if self.asked { next } else { 1 };
         self.owes_answer &= !is_newest;
 
-        let before = (self.wildcard, self.names.len());
+        let was_wildcard = self.wildcard;
         let starts_wildcard = !self.asked
             && !answers
             && request.resource_names_subscribe.is_empty()
             && request.resource_names_unsubscribe.is_empty();
         self.wildcard |= starts_wildcard;
-        let mut has_left = false;
+        let (mut has_left, mut has_joined) = (false, false);
         // A wildcard that is let go stays: it cannot be left with an empty list. What comes of it is ignored.
         for name in request.resource_names_unsubscribe {
             let name = Name::from(name.as_str());
@@ -42,11 +46,12 @@ impl TypeState {
                 listed.is_absent = false;
                 again.insert(name);
             } else {
+                has_joined = true;
                 self.names.insert(name, Listed { reflected_in, is_absent: false });
             }
         }
         self.has_listed |= !self.names.is_empty();
-        let is_changed = has_left || before != (self.wildcard, self.names.len());
+        let is_changed = has_left || has_joined || was_wildcard != self.wildcard;
         // A response of a full-state type that crosses a list without the name would seem to say that it is gone.
         let repeats = !again.is_empty() && !self.full_state;
         let refuses = request.error_detail.is_some();
@@ -56,8 +61,8 @@ impl TypeState {
         }
         self.asked = true;
         let nonce = if refuses { request.response_nonce } else { self.nonce.clone() };
-        let say = |resource_names: Vec<String>| DiscoveryRequest {
-            version_info: self.version.clone(),
+        let say = |resource_names: Vec<String>, adds: bool| DiscoveryRequest {
+            version_info: if adds { String::new() } else { self.version.clone() },
             type_url: request.type_url.clone(),
             response_nonce: nonce.clone(),
             resource_names,
@@ -65,9 +70,9 @@ impl TypeState {
         };
         let mut said = Vec::with_capacity(2);
         if repeats {
-            said.push(say(self.list(|name| !again.contains(name))));
+            said.push(say(self.list(|name| !again.contains(name)), has_joined));
         }
-        said.push(say(self.list(|_| true)));
+        said.push(say(self.list(|_| true), has_joined || repeats));
         said[0].error_detail = request.error_detail;
         said
     }
