@@ -77,7 +77,7 @@ async fn r_sotw_18_one_change_among_10_000_clusters_is_one_cluster_for_a_delta_c
     let update = client.response().await;
     assert_eq!((names(&update), update.removed_resources.len()), (vec!["cluster-01234".to_owned()], 0));
     client.ack(&update).await;
-    // What is missing from a state is gone.
+    // A resource that is missing from a state is gone.
     content.remove(77);
     upstream.send(&state(&cds(), "3", &content));
     upstream.expect_ack("3").await;
@@ -183,7 +183,7 @@ async fn r_relay_09_versions_are_those_of_the_content_over_reconnects_and_relays
         moved.ack(&update).await;
     }
     assert_eq!((came, gone), (vec!["b".to_owned()], vec!["c".to_owned()]));
-    // What went while the relay was away is gone for those that stayed.
+    // A resource that went while the relay was away is gone for those that stayed.
     upstream.close();
     let mut upstream = origin.accept_sotw().await;
     upstream.expect_request().await;

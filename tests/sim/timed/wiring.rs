@@ -260,6 +260,14 @@ impl World {
         }
         match (self.net.streams[&stream].server, request) {
             (Server::Origin, request) => {
+                let protocol = match request {
+                    Request::Delta(_) => Protocol::Delta,
+                    Request::Sotw(_) => Protocol::Sotw,
+                };
+                if protocol != self.origin.flavor.protocol() {
+                    // Another control plane has taken over since the relay found out about the last one.
+                    return self.lose(stream);
+                }
                 if self.origin_paused.is_some() {
                     self.origin_backlog.push_back((stream, request));
                 } else {

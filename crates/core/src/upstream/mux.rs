@@ -3,6 +3,7 @@
 //! Owns the topics, the queues of ACKs, the linger (R-Relay-16) and the batching (R-Up-20). Knows no transport and
 //! no clock: it is told what happened and when, and asked for the next request whenever a stream can take one.
 
+mod incoming;
 mod interest;
 mod let_go;
 mod locators;
@@ -26,7 +27,7 @@ use crate::cache::{Cache, View, Writer};
 use crate::fairness::ACKS_IN_A_ROW;
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, TypeUrl};
-use protocol::Increments;
+use incoming::Increments;
 use stream::{Ack, RenewalPace, Stream};
 
 /// ACKs that wait for a stream take no more than about this; an origin that lets them pile up does not read.

@@ -96,6 +96,11 @@ impl Stream {
         }
     }
 
+    /// Whether a request is encoded that waits for room.
+    pub(super) fn has_encoded(&self) -> bool {
+        self.sotw.as_ref().is_some_and(SotwStream::has_next)
+    }
+
     /// The first change after idle is due at once, later ones together.
     pub(super) fn tick(&mut self, settings: &Settings, now: Instant) {
         if !self.dirty.is_empty() && self.next_tick.is_none_or(|at| at <= now) {

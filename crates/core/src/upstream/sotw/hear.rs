@@ -103,7 +103,7 @@ impl TypeState {
             came.filter_map(|name| self.names.get_key_value(&**name)).map(|(name, _)| name.clone()).collect();
         let Elements { resources, mut delivered, spared, denied, .. } = elements;
         if is_state {
-            // What is spared may be held from an earlier stream: a later state without it says that it is gone.
+            // A spared resource may be held from an earlier stream: a later state without it says that it is gone.
             let unknown = || Delivered { constraints: None, hash: 0, is_retold: true };
             for name in spared.iter().filter(|name| self.covers(name)) {
                 let known = self.delivered.get(&**name).cloned();

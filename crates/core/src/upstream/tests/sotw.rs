@@ -386,7 +386,7 @@ fn r_ttl_08_a_heartbeat_renews_and_is_no_state_of_the_world() {
     assert!(fixture.snapshot(CDS).generation() >= generation);
     fixture.pass(3000);
     assert_eq!(fixture.members(CDS).len(), 2, "the TTL ended");
-    // What ended comes back with the next state, though that is the same.
+    // The resource that ended comes back with the next state, though that is the same.
     fixture.takes(Primary, &with_ttl("6"));
     assert_eq!(fixture.members(CDS), all);
     // A resource without a TTL stays.
