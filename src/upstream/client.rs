@@ -65,6 +65,7 @@ pub struct Client {
     endings: LogThrottle,
     second_endings: LogThrottle,
     watch_words: LogThrottle,
+    relay_complaints: LogThrottle,
     silence: SilenceLog,
     /// Protocol in which the server answered last.
     answered_in: Option<Protocol>,
@@ -79,7 +80,7 @@ impl Client {
     pub fn new(mux: Mux, options: Options) -> Self {
         let state = watch::Sender::new(UpstreamState::new(now()));
         let (tuner, tuning) = watch::channel(None);
-        let (complaints, endings, second_endings, watch_words) = Default::default();
+        let (complaints, endings, second_endings, watch_words, relay_complaints) = Default::default();
         let (silence, answered_in, looked_at, more_interest) = Default::default();
         Self {
             mux,
@@ -91,6 +92,7 @@ impl Client {
             endings,
             second_endings,
             watch_words,
+            relay_complaints,
             silence,
             answered_in,
             looked_at,
@@ -242,7 +244,13 @@ impl Client {
     fn learn_if_relay(&mut self, stream: StreamId, talk: &mut Conversation) {
         if talk.open(stream).is_some_and(OpenStream::is_relay) {
             self.mux.origin_is_relay();
-            talk.watch.begin();
+            if talk.watch.begin()
+                && talk.protocol() == Protocol::Sotw
+                && let Some(unsaid) = self.relay_complaints.say(now())
+            {
+                let uri = self.options.endpoint.uri();
+                tracing::warn!(%uri, unsaid, "the server is a relay, and is asked by state of the world: clients may be shown less than there is; set upstream.servers[].protocol to auto or delta");
+            }
             return;
         }
         self.mux.origin_is_no_relay();

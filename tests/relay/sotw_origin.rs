@@ -123,6 +123,25 @@ async fn an_origin_without_delta_is_asked_by_state_of_the_world_and_with_delta_b
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_is_asked_by_state_of_the_world_is_warned_of() {
+    let (relay, mut origin, upstream) = relay_and_sotw_origin().await;
+    origin.set_relay(true);
+    upstream.close();
+    let mut client = client(&relay, &HashMap::new()).await;
+    let mut upstream = origin.accept_sotw().await;
+    upstream.expect_request().await;
+    upstream.send(&state(&cds(), "1", &[("a", "1")]));
+    upstream.expect_ack("1").await;
+    take(&mut client, 1).await;
+    relay.wait_for("a warning", || {
+        relay
+            .events()
+            .iter()
+            .any(|event| event["message"].as_str().unwrap_or_default().starts_with("the server is a relay"))
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn r_up_13_a_faulty_state_is_refused_and_the_last_one_is_served() {
     let (relay, mut origin, mut upstream) = relay_and_sotw_origin().await;
     let mut client = client(&relay, &HashMap::new()).await;
