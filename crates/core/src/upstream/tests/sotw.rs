@@ -253,6 +253,23 @@ fn r_sotw_19_of_other_types_nothing_is_gone_because_it_is_missing() {
 }
 
 #[test]
+fn r_sotw_19_endpoints_that_do_not_come_again_on_a_new_stream_are_no_doubt() {
+    for mut fixture in [Fixture::new(), Fixture::sweeping()] {
+        fixture.open_sotw(Primary);
+        fixture.client("a", EDS, &["e1", "e2"]);
+        fixture.says(Primary);
+        fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a"), ("e2", "a")]));
+        fixture.close();
+        fixture.open_sotw(Primary);
+        fixture.says(Primary);
+        fixture.takes(Primary, &World::of(EDS, "2", &[("e1", "b")]));
+        fixture.pass(600_000);
+        assert_eq!(fixture.renewed, []);
+        assert_eq!(fixture.seen(EDS, "e2"), hash(EDS, "e2", "a"));
+    }
+}
+
+#[test]
 fn r_sotw_18_a_name_that_the_origin_had_read_and_does_not_send_is_absent_at_once() {
     let mut fixture = Fixture::sotw();
     fixture.client("a", CDS, &["c1", "no"]);
