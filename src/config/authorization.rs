@@ -49,7 +49,7 @@ pub enum DefaultAccess {
 }
 
 impl Choice for DefaultAccess {
-    const WORDS: [(&'static str, Self); 2] = [("allow", Self::Allow), ("deny", Self::Deny)];
+    const WORDS: &'static [(&'static str, Self)] = &[("allow", Self::Allow), ("deny", Self::Deny)];
 }
 
 section! {

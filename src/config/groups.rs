@@ -45,7 +45,7 @@ section! {
 }
 
 impl Choice for Unmatched {
-    const WORDS: [(&'static str, Self); 2] = [(OWN, Self::Own), ("refuse", Self::Refuse)];
+    const WORDS: &'static [(&'static str, Self)] = &[(OWN, Self::Own), ("refuse", Self::Refuse)];
 }
 
 section! {

@@ -119,24 +119,29 @@ impl Single<String> for Filled {
     }
 }
 
-/// A type with two values, each with its word.
+/// A type with few values, each with its word.
 pub(super) trait Choice: Copy + PartialEq + 'static {
-    const WORDS: [(&'static str, Self); 2];
+    const WORDS: &'static [(&'static str, Self)];
 }
 
-/// One of two words.
+/// One of a few words.
 #[derive(Debug)]
 pub(super) struct OneOf;
 
 impl<T: Choice> Single<T> for OneOf {
     fn parse(word: Word<'_>) -> Result<T, String> {
-        let [(one, _), (other, _)] = T::WORDS;
-        let found = T::WORDS.into_iter().find(|(text, _)| *text == word.text).map(|(_, value)| value);
-        found.ok_or_else(|| format!("{} is neither `{one}` nor `{other}`", quoted(word.text)))
+        let found = T::WORDS.iter().find(|(text, _)| *text == word.text).map(|(_, value)| *value);
+        found.ok_or_else(|| match T::WORDS {
+            [(one, _), (other, _)] => format!("{} is neither `{one}` nor `{other}`", quoted(word.text)),
+            words => {
+                let words: Vec<String> = words.iter().map(|(text, _)| format!("`{text}`")).collect();
+                format!("{} is none of {}", quoted(word.text), words.join(", "))
+            }
+        })
     }
 
     fn json(value: &T) -> Json {
-        T::WORDS.into_iter().find(|(_, known)| known == value).map(|(text, _)| text).into()
+        T::WORDS.iter().find(|(_, known)| known == value).map(|(text, _)| *text).into()
     }
 }
 

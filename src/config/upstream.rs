@@ -159,6 +159,10 @@ section! {
         /// `http://HOST:PORT`, cleartext HTTP/2, or `https://HOST:PORT`, HTTP/2 over TLS 1.2 or 1.3.
         #[key(Text, required = "http://HOST:PORT or https://HOST:PORT")]
         pub uri: ServerUri,
+        /// How it is asked: `delta` by incremental xDS, `sotw` by state of the world, `auto` by delta, and by state of the world
+        /// on connections on which it does not implement delta (UNIMPLEMENTED).
+        #[key(OneOf, default = ServerProtocol::Auto)]
+        pub protocol: ServerProtocol,
         /// With `https://` only. All files are PEM, and read again when they change: the next connection uses the new ones.
         #[key(Optional<Nested>)]
         pub tls: Option<ClientTls>,
@@ -166,7 +170,7 @@ section! {
 }
 
 fn check_server(server: &Server, mapping: &Mapping<'_>) {
-    let Server { uri, tls } = server;
+    let Server { uri, protocol: _, tls } = server;
     if uri.is_tls() {
         let named = tls.as_ref().is_some_and(|tls| tls.server_name.is_some());
         if !named && let Err(problem) = ServerIdentity::of_host(uri.as_uri()) {
@@ -176,6 +180,18 @@ fn check_server(server: &Server, mapping: &Mapping<'_>) {
         let problem = format!("does not go with `{uri}`, which is cleartext; write https:// or leave it out");
         mapping.wrong_here("tls", &problem);
     }
+}
+
+/// Protocol in which a control plane is asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ServerProtocol {
+    /// Delta, or state of the world where it does not implement delta.
+    #[default]
+    Auto,
+    /// Delta.
+    Delta,
+    /// State of the world.
+    Sotw,
 }
 
 /// `http://HOST:PORT` or `https://HOST:PORT`: HTTP/2 in cleartext or over TLS, nothing but scheme, host and port.
@@ -232,10 +248,15 @@ impl fmt::Display for ServerUri {
     }
 }
 
+impl Choice for ServerProtocol {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("auto", Self::Auto), ("delta", Self::Delta), ("sotw", Self::Sotw)];
+}
+
 impl Choice for Reconcile {
-    const WORDS: [(&'static str, Self); 2] = [("trust", Self::Trust), ("sweep", Self::Sweep)];
+    const WORDS: &'static [(&'static str, Self)] = &[("trust", Self::Trust), ("sweep", Self::Sweep)];
 }
 
 impl Choice for Locators {
-    const WORDS: [(&'static str, Self); 2] = [("native", Self::Native), ("plain", Self::Plain)];
+    const WORDS: &'static [(&'static str, Self)] = &[("native", Self::Native), ("plain", Self::Plain)];
 }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::files::{UPSTREAM_TLS, tls_upstream};
 use super::settings;
-use crate::cache::Writer;
+use crate::cache::{Protocol, Writer};
 use crate::config::{self, Config, Source};
 use crate::directory::Directory;
 use crate::groups::{Events, seen, spawn_essential};
@@ -72,6 +72,7 @@ impl Origin {
         let options = Options {
             backoff: Backoff::new(from.backoff.initial, from.backoff.max),
             max_message: from.max_response_bytes,
+            protocol: settings::protocol(server),
             tls: match tls_upstream(server)? {
                 Some(files) => Some(files.watch(reloader, UPSTREAM_TLS)?),
                 None => None,
@@ -147,6 +148,7 @@ impl Origin {
                     let state = state.borrow();
                     UpstreamFigures {
                         connected: state.connected,
+                        protocol: state.protocol.map(Protocol::label),
                         stale: state.stale_for(now),
                         last_answer: state.silent_for(now),
                         unanswered: state.unanswered.count,

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use prost::Message as _;
 
-use crate::cache;
-use crate::config::{self, AuthorizationRule, Config, DefaultAccess, Source};
+use crate::cache::{self, Protocol};
+use crate::config::{self, AuthorizationRule, Config, DefaultAccess, ServerProtocol, Source};
 use crate::downstream::{AuthzPolicy, Policy, TransportLimits};
 use crate::node_group::GroupRules;
 use crate::proto;
@@ -152,6 +152,15 @@ pub(super) fn upstream(config: &Config) -> Settings {
         reconcile: upstream.reconcile,
         locators: upstream.locators,
         ..Settings::default()
+    }
+}
+
+/// Protocol of a server; `None` where it is to be found out.
+pub(super) const fn protocol(server: &config::Server) -> Option<Protocol> {
+    match server.protocol {
+        ServerProtocol::Auto => None,
+        ServerProtocol::Delta => Some(Protocol::Delta),
+        ServerProtocol::Sotw => Some(Protocol::Sotw),
     }
 }
 

@@ -48,6 +48,7 @@ const GROUPS: &str = "deltafan_groups";
 const GROUP_CLIENTS: &str = "deltafan_group_clients";
 const GROUP_STALE: &str = "deltafan_group_stale_seconds";
 const UPSTREAM_CONNECTED: &str = "deltafan_upstream_connected";
+const UPSTREAM_PROTOCOL: &str = "deltafan_upstream_protocol";
 const UPSTREAM_STALE: &str = "deltafan_upstream_stale_seconds";
 const UPSTREAM_LAST_ANSWER: &str = "deltafan_upstream_last_answer_age_seconds";
 const UPSTREAM_UNANSWERED: &str = "deltafan_upstream_unanswered_subscriptions";
@@ -129,6 +130,10 @@ fn describe() {
         GROUP_STALE,
         Unit::Seconds,
         "longest time for which the resources of a node group may be out of date, by the rule"
+    );
+    describe_gauge!(
+        UPSTREAM_PROTOCOL,
+        "1 for the protocol of the streams to the control plane, delta or sotw; 0 for the other, and while it is away"
     );
     describe_gauge!(
         UPSTREAM_STALE,
@@ -248,6 +253,8 @@ pub fn report_encodes(encodes: u64) {
 pub struct UpstreamFigures {
     /// Whether it is connected.
     pub connected: bool,
+    /// Label of the protocol of its streams.
+    pub protocol: Option<&'static str>,
     /// Time for which cached resources may have been out of date.
     pub stale: Duration,
     /// Time since its last answer.
@@ -259,6 +266,10 @@ pub struct UpstreamFigures {
 /// Reports the figures of the control plane.
 pub fn report_upstream(figures: UpstreamFigures, events: &[(&'static str, u64)]) {
     gauge!(UPSTREAM_CONNECTED).set(if figures.connected { 1.0 } else { 0.0 });
+    for protocol in ["delta", "sotw"] {
+        let is_spoken = figures.protocol == Some(protocol);
+        gauge!(UPSTREAM_PROTOCOL, "protocol" => protocol).set(if is_spoken { 1.0 } else { 0.0 });
+    }
     gauge!(UPSTREAM_STALE).set(figures.stale.as_secs_f64());
     gauge!(UPSTREAM_LAST_ANSWER).set(figures.last_answer.as_secs_f64());
     gauge!(UPSTREAM_UNANSWERED).set(figures.unanswered as f64);

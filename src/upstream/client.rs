@@ -45,6 +45,7 @@ pub struct Client {
     has_complained: bool,
     second_endings: LogThrottle,
     watch_words: LogThrottle,
+    relay_complaints: LogThrottle,
     silence: SilenceLog,
     /// Numbers of requests and responses at the last check for unanswered subscriptions.
     looked_at: Option<(u64, u64)>,
@@ -62,7 +63,7 @@ impl Client {
     pub fn on(mux: Mux, link: Arc<Link>) -> Self {
         let state = watch::Sender::new(UpstreamState::new(now()));
         let (tuner, tuning) = watch::channel(None);
-        let (second_endings, watch_words) = Default::default();
+        let (second_endings, watch_words, relay_complaints) = Default::default();
         let (silence, looked_at, more_interest) = Default::default();
         Self {
             mux,
@@ -75,6 +76,7 @@ impl Client {
             has_complained: false,
             second_endings,
             watch_words,
+            relay_complaints,
             silence,
             looked_at,
             more_interest,
@@ -151,8 +153,10 @@ impl Client {
         let cache = Arc::clone(self.mux.cache());
         let Connected { lease, is_new } = connected;
         let options = self.link.options();
-        let mut talk = Conversation::new(lease.channel().clone(), options.max_message, options.backoff);
-        self.connected(is_new);
+        let protocol = options.protocol.unwrap_or(Protocol::Delta);
+        let (channel, max_message) = (lease.channel().clone(), options.max_message);
+        let mut talk = Conversation::new(channel, protocol, max_message, options.backoff);
+        self.connected(is_new, protocol);
         let ended = loop {
             if let Some(stream) = self.mux.renewal_due(now()) {
                 self.renew(stream, &mut talk);
@@ -170,6 +174,11 @@ impl Client {
                             self.counters().stream_failures.add(1);
                             let why = end.reason(self.link.uri());
                             talk.secondary.lost(&mut self.mux, &mut self.second_endings, &why);
+                        }
+                        (StreamId::Primary, Some(Ended::Unfit(Protocol::Delta)))
+                            if self.link.options().protocol.is_none() =>
+                        {
+                            self.go_on_with_sotw(&mut talk);
                         }
                         (StreamId::Primary, Some(end)) => break end,
                     }
@@ -192,7 +201,7 @@ impl Client {
             }
         };
         self.mux.closed(StreamId::Primary);
-        if matches!(ended, Ended::Failed(_) | Ended::Unfit) {
+        if matches!(ended, Ended::Failed(_) | Ended::Unfit(_)) {
             self.counters().stream_failures.add(1);
         }
         ended
@@ -207,7 +216,7 @@ impl Client {
     ) -> Option<Ended> {
         let message = match message {
             Some(Ok(message)) => message,
-            Some(Err(status)) => return Some(Ended::by(&status, talk.answered)),
+            Some(Err(status)) => return Some(Ended::by(&status, talk.protocol(), talk.answered)),
             None => return Some(Ended::orderly(talk.answered)),
         };
         self.learn_if_relay(stream, talk);
@@ -230,7 +239,13 @@ impl Client {
     fn learn_if_relay(&mut self, stream: StreamId, talk: &mut Conversation) {
         if talk.open(stream).is_some_and(OpenStream::is_relay) {
             self.mux.origin_is_relay();
-            talk.watch.begin();
+            if talk.watch.begin()
+                && talk.protocol() == Protocol::Sotw
+                && let Some(unsaid) = self.relay_complaints.say(now())
+            {
+                let uri = self.link.uri();
+                tracing::warn!(%uri, unsaid, "the server is a relay, and is asked by state of the world: clients may be shown less than there is; set upstream.servers[].protocol to auto or delta");
+            }
             return;
         }
         self.mux.origin_is_no_relay();
@@ -245,16 +260,16 @@ impl Client {
         while self.mux.has_request(stream)
             && let Ok(room) = open.outgoing.try_reserve()
         {
-            if let Some(request) = self.mux.next_request(stream, now()) {
-                room.send(self.lend(request.encode_to_vec().into()));
+            if let Some(message) = self.mux.next_message(stream, now()) {
+                room.send(self.lend(message, talk.protocol()));
             }
         }
     }
 
     /// Puts the node of a client into a request that shows one.
-    fn lend(&self, message: Bytes) -> Bytes {
+    fn lend(&self, message: Bytes, protocol: Protocol) -> Bytes {
         match &self.representative {
-            Some(representative) => representative.lend(message, Protocol::Delta),
+            Some(representative) => representative.lend(message, protocol),
             None => message,
         }
     }
@@ -288,6 +303,16 @@ impl Client {
         }
     }
 
+    /// Goes on with state of the world on a connection whose server does not implement delta. The next connection tries delta
+    /// again: the server may have been replaced.
+    fn go_on_with_sotw(&mut self, talk: &mut Conversation) {
+        self.mux.closed(StreamId::Primary);
+        self.mux.set_protocol(Protocol::Sotw);
+        talk.speak(Protocol::Sotw);
+        self.mux.opened(StreamId::Primary, now());
+        self.state.send_modify(|state| state.protocol = Some(Protocol::Sotw));
+    }
+
     /// Takes the interest of clients. If there is more, it waits for the next request upstream, so that the
     /// names of other clients that come until then go first.
     async fn take(&mut self, interest: Vec<Wanted>) {
@@ -315,12 +340,16 @@ impl Client {
         Ok(is_of_use)
     }
 
-    fn connected(&mut self, is_new: bool) {
+    fn connected(&mut self, is_new: bool, protocol: Protocol) {
         self.choose_node();
         self.mux.connected();
+        self.mux.set_protocol(protocol);
         self.mux.opened(StreamId::Primary, now());
         let mut again = false;
-        self.state.send_modify(|state| again = state.connected(now()));
+        self.state.send_modify(|state| {
+            again = state.connected(now());
+            state.protocol = Some(protocol);
+        });
         self.counters().connects.add(u64::from(is_new));
         self.counters().reconnects.add(u64::from(is_new && again));
         let uri = self.link.uri();
@@ -331,10 +360,32 @@ impl Client {
     fn answered(&mut self) {
         self.state.send_modify(|state| state.answered = true);
         self.link.answered();
+        self.report_protocol();
         if std::mem::take(&mut self.has_complained)
             && let Some(unsaid) = self.link.complaints_over()
         {
             tracing::info!(uri = %self.link.uri(), unsaid, "the control plane answers again");
+        }
+    }
+
+    /// Logs the protocol in which the control plane answers, once for all groups, if the relay found it out and it is another one
+    /// than before.
+    fn report_protocol(&self) {
+        let Some(protocol) = self.state.borrow().protocol else { return };
+        let Some(before) = self.link.answered_in(protocol) else { return };
+        if self.link.options().protocol.is_some() {
+            return;
+        }
+        let uri = self.link.uri();
+        match (protocol, before) {
+            (Protocol::Sotw, _) => tracing::warn!(
+                %uri,
+                "the control plane does not implement delta ADS (UNIMPLEMENTED); using state of the world. Set upstream.servers[].protocol to sotw if that is how it is meant"
+            ),
+            (Protocol::Delta, Some(_)) => {
+                tracing::info!(%uri, "the control plane implements delta ADS; using delta again");
+            }
+            (Protocol::Delta, None) => {}
         }
     }
 
@@ -421,15 +472,15 @@ impl Client {
         // The end of a connection concerns all groups, that of a stream the group of its node.
         let node = match &ended {
             Ended::Unreachable(_) | Ended::Lost(_) => None,
-            Ended::Failed(_) | Ended::Unfit | Ended::Closed(_) => Some(self.mux.node_id()),
+            Ended::Failed(_) | Ended::Unfit(_) | Ended::Closed(_) => Some(self.mux.node_id()),
         };
-        let is_unfit = matches!(ended, Ended::Unfit);
+        let is_unfit = matches!(ended, Ended::Unfit(_));
         let is_ordinary = matches!(ended, Ended::Closed(_));
         let unsaid = self.link.say(if is_ordinary { Line::Ending } else { Line::Complaint });
         let what = match &ended {
             Ended::Unreachable(_) | Ended::Lost(_) => "control plane unreachable",
             Ended::Failed(_) => "no usable answer from the control plane",
-            Ended::Unfit | Ended::Closed(_) => "the control plane ended the stream",
+            Ended::Unfit(_) | Ended::Closed(_) => "the control plane ended the stream",
         };
         let reason = ended.reason(uri);
         match unsaid {

@@ -17,9 +17,11 @@ use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
+use crate::cache::Protocol;
 use crate::grpc::{BytesCodec, RELAY_HEADER};
 
 const DELTA_ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+const SOTW_ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 /// Bytes; large enough that the first state of a big fleet does not wait for round trips.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 const STREAM_WINDOW: u32 = 4 << 20;
@@ -92,7 +94,7 @@ pub(super) struct OpenStream {
 impl OpenStream {
     /// Opens a stream on a connection without waiting for the server: many send their headers only with the
     /// first response, which follows the first request.
-    pub(super) fn on(channel: Channel, max_message: usize) -> Self {
+    pub(super) fn on(channel: Channel, protocol: Protocol, max_message: usize) -> Self {
         let (outgoing, mut requests) = mpsc::channel(WAITING);
         let requests = stream::poll_fn(move |context| requests.poll_recv(context));
         let is_relay = Arc::<AtomicBool>::default();
@@ -100,7 +102,10 @@ impl OpenStream {
         let mut grpc = Grpc::new(channel).max_decoding_message_size(max_message);
         let call = async move {
             grpc.ready().await.map_err(|error| Status::unavailable(reasons(&error)))?;
-            let path = PathAndQuery::from_static(DELTA_ADS);
+            let path = PathAndQuery::from_static(match protocol {
+                Protocol::Delta => DELTA_ADS,
+                Protocol::Sotw => SOTW_ADS,
+            });
             let response = grpc.streaming(Request::new(requests), path, BytesCodec).await?;
             noted.store(response.metadata().contains_key(RELAY_HEADER), Ordering::Relaxed);
             Ok(response.into_inner())

@@ -24,6 +24,7 @@ use tonic::transport::{Channel, Endpoint};
 use super::Backoff;
 use super::dial::{Facts, Target, dial_observed};
 use super::wait::{now, sleep_until};
+use crate::cache::Protocol;
 use crate::telemetry::LogThrottle;
 use crate::tls::client::ClientTls;
 use crate::tls::reload::Reloaded;
@@ -42,13 +43,15 @@ pub struct Options {
     pub backoff: Backoff,
     /// Largest accepted response in bytes (R-Up-23).
     pub max_message: usize,
+    /// Protocol of the server; `None`: delta, and state of the world on connections on which delta is not implemented.
+    pub protocol: Option<Protocol>,
 }
 
 impl Options {
     /// Returns the defaults for a server, in cleartext.
     pub const fn new(endpoint: Endpoint) -> Self {
         let backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
-        Self { endpoint, tls: None, backoff, max_message: 256 << 20 }
+        Self { endpoint, tls: None, backoff, max_message: 256 << 20, protocol: None }
     }
 }
 
@@ -74,6 +77,8 @@ struct State {
     error: String,
     /// Whether the server has answered any client since the start.
     has_answered: bool,
+    /// Protocol in which the server answered last.
+    answered_in: Option<Protocol>,
     complaints: LogThrottle,
     endings: LogThrottle,
     nodes: LogThrottle,
@@ -146,6 +151,7 @@ impl Link {
             failures: 0,
             error: String::new(),
             has_answered: false,
+            answered_in: None,
             complaints: LogThrottle::default(),
             endings: LogThrottle::default(),
             nodes: LogThrottle::default(),
@@ -248,6 +254,12 @@ impl Link {
         state.has_answered = true;
         state.backoff.reset();
         state.retry_at = None;
+    }
+
+    /// Notes the protocol in which the server answers. Returns the one before, if it is another one.
+    pub(super) fn answered_in(&self, protocol: Protocol) -> Option<Option<Protocol>> {
+        let before = self.state.lock().answered_in.replace(protocol);
+        (before != Some(protocol)).then_some(before)
     }
 
     /// Whether the server has answered any client since the start.

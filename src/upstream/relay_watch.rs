@@ -32,11 +32,13 @@ impl RelayWatch {
         Self { channel, words: None, has_word: false }
     }
 
-    /// Watches, unless it does: the server is a relay.
-    pub(super) fn begin(&mut self) {
-        if self.words.is_none() {
+    /// Watches, unless it does: the server is a relay. Returns whether it begins.
+    pub(super) fn begin(&mut self) -> bool {
+        let begins = self.words.is_none();
+        if begins {
             self.words = Some(watch(self.channel.clone(), Duration::ZERO).boxed());
         }
+        begins
     }
 
     /// Makes room for a stream that is opened anew, on which another server may answer: a server may allow few streams. Where there

@@ -14,6 +14,7 @@ mod operators;
 mod parameters;
 mod reload;
 mod rest;
+mod sotw_origin;
 mod tls;
 mod upstream;
 mod upstream_tls;

@@ -46,21 +46,21 @@ async fn health(relay: &Process) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_control_plane_without_delta_is_named_and_leaves_the_relay_not_ready() {
+async fn a_control_plane_without_ads_is_named_and_leaves_the_relay_not_ready() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let uri = format!("http://{}", listener.local_addr().unwrap());
     let (_, other_service) = tonic_health::server::health_reporter();
     let server = tonic::transport::Server::builder().add_service(other_service);
     let relay = start(uri.clone(), QUICK).await;
     let server = tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
-    let event = wait_for_event(&relay, &format!("the control plane at {uri}/ does not implement delta ADS"));
+    let event = wait_for_event(&relay, &format!("the control plane at {uri}/ does not implement ADS"));
     assert_eq!(event["level"], "ERROR");
-    assert!(event["message"].as_str().unwrap().contains("deltafan needs incremental xDS"), "{event}");
+    assert!(event["message"].as_str().unwrap().contains("upstream.servers[].protocol"), "{event}");
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(3) {
         let (status, why) = relay.admin_get("/ready");
         assert_eq!(status, 503, "{why}");
-        assert!(why.contains("does not implement delta ADS (UNIMPLEMENTED)"), "{why}");
+        assert!(why.contains("does not implement ADS (UNIMPLEMENTED)"), "{why}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(health(&relay).await, "NOT_SERVING");

@@ -1,10 +1,11 @@
 //! A control plane that does what the test says.
 //!
-//! It speaks `DeltaAggregatedResources` over real sockets and has no mind of its own: the test accepts streams, looks
-//! at requests and sends responses. Everything that waits gives up after [`PATIENCE`].
+//! It speaks `DeltaAggregatedResources`, and `StreamAggregatedResources` where a test says so, over real sockets and has no
+//! mind of its own: the test accepts streams, looks at requests and sends responses. Everything that waits gives up after [`PATIENCE`].
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse};
 use deltafan::resource::{TypeUrl, wire};
 use futures_util::{Stream, StreamExt as _};
-use prost::Message as _;
+use prost::Message;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -35,7 +36,9 @@ pub use crate::PATIENCE;
 pub struct Origin {
     address: SocketAddr,
     streams: mpsc::UnboundedReceiver<OriginStream>,
+    sotw_streams: mpsc::UnboundedReceiver<SotwOriginStream>,
     is_relay: Arc<AtomicBool>,
+    protocols: Arc<Protocols>,
     health: HealthReporter,
     stop: CancellationToken,
 }
@@ -51,25 +54,43 @@ impl Origin {
         let listener = TcpListener::bind(address).await.expect("a port to listen on");
         let address = listener.local_addr().expect("an address");
         let (accepted, streams) = mpsc::unbounded_channel();
+        let (accepted_sotw, sotw_streams) = mpsc::unbounded_channel();
+        let protocols = Arc::<Protocols>::default();
         let stop = CancellationToken::new();
         let is_relay = Arc::new(AtomicBool::new(false));
         let (health, health_service) = tonic_health::server::health_reporter();
         let server = tonic::transport::Server::builder()
             .initial_stream_window_size(64 << 10)
             .add_service(health_service)
-            .add_service(Service { accepted, is_relay: Arc::clone(&is_relay) })
+            .add_service(Service {
+                accepted,
+                accepted_sotw,
+                is_relay: Arc::clone(&is_relay),
+                protocols: Arc::clone(&protocols),
+            })
             .serve_with_incoming(TcpListenerStream::new(listener).map(|socket| {
                 // A small response would wait for the ACK of the one before, and that for a timer.
                 socket.and_then(|socket| socket.set_nodelay(true).map(|()| socket))
             }));
         let stopped = stop.clone();
         tokio::spawn(async move { stopped.run_until_cancelled(server).await });
-        Self { address, streams, is_relay, health, stop }
+        Self { address, streams, sotw_streams, is_relay, protocols, health, stop }
     }
 
     /// Says on streams that are opened from now on whether it is a relay.
     pub fn set_relay(&self, is_relay: bool) {
         self.is_relay.store(is_relay, Ordering::Relaxed);
+    }
+
+    /// Implements, from now on, these of both protocols.
+    pub fn implement(&self, delta: bool, sotw: bool) {
+        self.protocols.lacks_delta.store(!delta, Ordering::Relaxed);
+        self.protocols.has_sotw.store(sotw, Ordering::Relaxed);
+    }
+
+    /// The next state-of-the-world stream that a client opens.
+    pub async fn accept_sotw(&mut self) -> SotwOriginStream {
+        within(self.sotw_streams.recv()).await.expect("the server runs")
     }
 
     /// Says, as a relay, whether its own control plane answers it.
@@ -115,35 +136,39 @@ impl Drop for Origin {
     }
 }
 
+/// Protocols that a control plane implements; delta only unless it is told otherwise.
+#[derive(Debug, Default)]
+struct Protocols {
+    lacks_delta: AtomicBool,
+    has_sotw: AtomicBool,
+}
+
+/// One state-of-the-world stream of a client.
+pub type SotwOriginStream = OriginStream<DiscoveryRequest>;
+
 /// One stream of a client.
 #[derive(Debug)]
-pub struct OriginStream {
+pub struct OriginStream<Q = DeltaDiscoveryRequest> {
     peer: Option<SocketAddr>,
-    requests: Streaming<DeltaDiscoveryRequest>,
+    requests: Streaming<Q>,
     responses: mpsc::UnboundedSender<Result<Bytes, Status>>,
 }
 
-impl OriginStream {
+impl<Q: Message + Default + std::fmt::Debug + 'static> OriginStream<Q> {
     /// The client's end of the connection: the same for streams that share one.
     pub const fn peer(&self) -> Option<SocketAddr> {
         self.peer
     }
 
     /// The next request.
-    pub async fn expect_request(&mut self) -> DeltaDiscoveryRequest {
+    pub async fn expect_request(&mut self) -> Q {
         let request = within(self.requests.message()).await.expect("an intact stream");
         request.expect("a request, not the end of the stream")
     }
 
     /// The next request, however long it takes; `None` at the end of the stream.
-    pub async fn next_request(&mut self) -> Option<DeltaDiscoveryRequest> {
+    pub async fn next_request(&mut self) -> Option<Q> {
         self.requests.message().await.ok().flatten()
-    }
-
-    /// The next request, which has to be the ACK of this nonce.
-    pub async fn expect_ack(&mut self, nonce: &str) {
-        let request = self.expect_request().await;
-        assert_eq!((&*request.response_nonce, &request.error_detail), (nonce, &None), "an ACK: {request:?}");
     }
 
     /// Waits until the client gives the stream up.
@@ -155,11 +180,6 @@ impl OriginStream {
     /// Whether the client says nothing for so long.
     pub async fn is_quiet_for(&mut self, time: Duration) -> bool {
         tokio::time::timeout(time, self.requests.message()).await.is_err()
-    }
-
-    /// Sends a response.
-    pub fn send(&self, response: &DeltaDiscoveryResponse) {
-        self.send_bytes(response.encode_to_vec().into());
     }
 
     /// Sends any bytes as a message.
@@ -179,6 +199,62 @@ impl OriginStream {
     pub fn fail(self, status: Status) {
         self.responses.send(Err(status)).expect("the stream is open");
     }
+}
+
+impl OriginStream {
+    /// The next request, which has to be the ACK of this nonce.
+    pub async fn expect_ack(&mut self, nonce: &str) {
+        let request = self.expect_request().await;
+        assert_eq!((&*request.response_nonce, &request.error_detail), (nonce, &None), "an ACK: {request:?}");
+    }
+
+    /// Sends a response.
+    pub fn send(&self, response: &DeltaDiscoveryResponse) {
+        self.send_bytes(response.encode_to_vec().into());
+    }
+}
+
+impl SotwOriginStream {
+    /// The next request, which has to be the ACK of this nonce.
+    pub async fn expect_ack(&mut self, nonce: &str) {
+        let request = self.expect_request().await;
+        assert_eq!((&*request.response_nonce, &request.error_detail), (nonce, &None), "an ACK: {request:?}");
+    }
+
+    /// Sends a response.
+    pub fn send(&self, response: &DiscoveryResponse) {
+        self.send_bytes(response.encode_to_vec().into());
+    }
+}
+
+/// A state of the world of a type, with its version as the nonce, of resources by name and content.
+pub fn state(type_url: &TypeUrl, version: &str, resources: &[(&str, &str)]) -> DiscoveryResponse {
+    DiscoveryResponse {
+        version_info: version.to_owned(),
+        resources: resources.iter().map(|(name, content)| named_any(type_url, name, content)).collect(),
+        type_url: type_url.as_str().to_owned(),
+        nonce: version.to_owned(),
+        ..Default::default()
+    }
+}
+
+/// An encoded `Any` of a resource that has its name in its first field.
+pub fn named_any(type_url: &TypeUrl, name: &str, content: &str) -> Bytes {
+    let (mut body, mut any) = (BytesMut::new(), BytesMut::new());
+    wire::put_field(&mut body, 1, name.as_bytes());
+    // A field that nobody has.
+    wire::put_field(&mut body, 15, content.as_bytes());
+    wire::put_field(&mut any, 1, type_url.as_str().as_bytes());
+    wire::put_field(&mut any, 2, &body);
+    any.freeze()
+}
+
+/// An encoded `Any` of a `Resource`: an element of a state of the world that is wrapped.
+pub fn wrapped(resource: &Bytes) -> Bytes {
+    let mut any = BytesMut::new();
+    wire::put_field(&mut any, 1, b"type.googleapis.com/envoy.service.discovery.v3.Resource");
+    wire::put_field(&mut any, 2, resource);
+    any.freeze()
 }
 
 /// A response of a type, to which resources are added.
@@ -225,7 +301,9 @@ async fn within<F: Future>(future: F) -> F::Output {
 #[derive(Clone, Debug)]
 struct Service {
     accepted: mpsc::UnboundedSender<OriginStream>,
+    accepted_sotw: mpsc::UnboundedSender<SotwOriginStream>,
     is_relay: Arc<AtomicBool>,
+    protocols: Arc<Protocols>,
 }
 
 impl NamedService for Service {
@@ -242,11 +320,26 @@ impl tower::Service<http::Request<Body>> for Service {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let service = self.clone();
-        assert!(request.uri().path().ends_with("/DeltaAggregatedResources"), "{}", request.uri());
-        let is_relay = self.is_relay.load(Ordering::Relaxed);
+        let Self { accepted, accepted_sotw, is_relay, protocols } = self.clone();
+        let is_sotw = request.uri().path().ends_with("/StreamAggregatedResources");
+        let is_delta = request.uri().path().ends_with("/DeltaAggregatedResources");
+        assert!(is_sotw || is_delta, "{}", request.uri());
+        let is_relay = is_relay.load(Ordering::Relaxed);
+        let lacks = if is_sotw {
+            !protocols.has_sotw.load(Ordering::Relaxed)
+        } else {
+            protocols.lacks_delta.load(Ordering::Relaxed)
+        };
         Box::pin(async move {
-            let mut response = Grpc::new(Raw).streaming(service, request).await;
+            if lacks {
+                return Ok(Status::unimplemented("").into_http());
+            }
+            let mut response = if is_sotw {
+                Grpc::new(Raw::<DiscoveryRequest>::default()).streaming(Accept(accepted_sotw), request).await
+            } else {
+                let accept = Accept(accepted);
+                Grpc::new(Raw::<DeltaDiscoveryRequest>::default()).streaming(accept, request).await
+            };
             if is_relay {
                 response.headers_mut().insert("x-deltafan-relay", http::HeaderValue::from_static("1"));
             }
@@ -255,16 +348,19 @@ impl tower::Service<http::Request<Body>> for Service {
     }
 }
 
-impl StreamingService<DeltaDiscoveryRequest> for Service {
+/// Hands a stream to the test.
+struct Accept<Q>(mpsc::UnboundedSender<OriginStream<Q>>);
+
+impl<Q> StreamingService<Q> for Accept<Q> {
     type Response = Bytes;
     type ResponseStream = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
     type Future = Ready<Result<Response<Self::ResponseStream>, Status>>;
 
-    fn call(&mut self, request: Request<Streaming<DeltaDiscoveryRequest>>) -> Self::Future {
+    fn call(&mut self, request: Request<Streaming<Q>>) -> Self::Future {
         let (responses, mut queue) = mpsc::unbounded_channel();
         let peer = request.remote_addr();
         let stream = OriginStream { peer, requests: request.into_inner(), responses };
-        if self.accepted.send(stream).is_err() {
+        if self.0.send(stream).is_err() {
             return ready(Err(Status::unavailable("the test is over")));
         }
         ready(Ok(Response::new(Box::pin(futures_util::stream::poll_fn(move |context| {
@@ -275,24 +371,30 @@ impl StreamingService<DeltaDiscoveryRequest> for Service {
 
 /// Responses are bytes, so that a test can send nonsense.
 #[derive(Clone, Copy, Debug)]
-struct Raw;
+struct Raw<Q>(PhantomData<Q>);
 
-impl Codec for Raw {
+impl<Q> Default for Raw<Q> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<Q: Message + Default + 'static> Codec for Raw<Q> {
     type Encode = Bytes;
-    type Decode = DeltaDiscoveryRequest;
+    type Decode = Q;
     type Encoder = Self;
     type Decoder = Self;
 
     fn encoder(&mut self) -> Self {
-        Self
+        Self::default()
     }
 
     fn decoder(&mut self) -> Self {
-        Self
+        Self::default()
     }
 }
 
-impl Encoder for Raw {
+impl<Q> Encoder for Raw<Q> {
     type Item = Bytes;
     type Error = Status;
 
@@ -302,12 +404,12 @@ impl Encoder for Raw {
     }
 }
 
-impl Decoder for Raw {
-    type Item = DeltaDiscoveryRequest;
+impl<Q: Message + Default> Decoder for Raw<Q> {
+    type Item = Q;
     type Error = Status;
 
-    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<DeltaDiscoveryRequest>, Status> {
+    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Q>, Status> {
         let message = message.copy_to_bytes(message.remaining());
-        DeltaDiscoveryRequest::decode(message).map(Some).map_err(|error| Status::internal(error.to_string()))
+        Q::decode(message).map(Some).map_err(|error| Status::internal(error.to_string()))
     }
 }

@@ -74,6 +74,13 @@ impl Process {
         Self::launch(&upstream, &[], LISTENERS, downstream)
     }
 
+    /// Starts it on a control plane with these keys beside its URI.
+    pub fn behind_server(origin: &str, server: &str, downstream: &str) -> Self {
+        let servers =
+            format!("{{servers: [{{uri: \"{origin}\", {server}}}], backoff: {{initial: 50ms, max: 500ms}}}}");
+        Self::launch(&servers, &[], LISTENERS, downstream)
+    }
+
     /// Starts it on a control plane with these keys beside the server, and does not wait until it is ready.
     pub fn unready_behind(origin: &str, upstream: &str) -> Self {
         let upstream = format!("{{servers: [{{uri: \"{origin}\"}}], {upstream}}}");

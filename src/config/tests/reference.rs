@@ -287,6 +287,7 @@ fn every_key_has_an_effect() {
             json!("sweep"),
             json!("cds"),
             json!("plain"),
+            json!("sotw"),
             json!("node.cluster"),
             json!("(a)"),
             json!("deny"),

@@ -16,7 +16,7 @@ use super::super::relay_watch::RelayWatch;
 use super::super::wait::{Clock, now, sleep_until};
 use super::super::{Backoff, Mux, StreamId, Tuning};
 use super::secondary::Secondary;
-use crate::cache::Wanted;
+use crate::cache::{Protocol, Wanted};
 use crate::fairness::MESSAGES_IN_A_ROW;
 
 /// ACKs that may wait for the transport before responses are no longer read.
@@ -51,6 +51,7 @@ pub(super) struct Conversation {
     pub(super) watch: RelayWatch,
     /// Whether a response of use came on either stream.
     pub(super) answered: bool,
+    protocol: Protocol,
     channel: Channel,
     max_message: usize,
     clock: Clock,
@@ -62,13 +63,14 @@ pub(super) struct Conversation {
 }
 
 impl Conversation {
-    pub(super) fn new(channel: Channel, max_message: usize, backoff: Backoff) -> Self {
+    pub(super) fn new(channel: Channel, protocol: Protocol, max_message: usize, backoff: Backoff) -> Self {
         let now = now();
         Self {
-            primary: OpenStream::on(channel.clone(), max_message),
-            secondary: Secondary::new(channel.clone(), max_message, backoff),
+            primary: OpenStream::on(channel.clone(), protocol, max_message),
+            secondary: Secondary::new(channel.clone(), protocol, max_message, backoff),
             watch: RelayWatch::new(channel.clone()),
             answered: false,
+            protocol,
             channel,
             max_message,
             clock: Clock::new(now),
@@ -86,13 +88,24 @@ impl Conversation {
         }
     }
 
+    /// Protocol of both streams.
+    pub(super) const fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Opens both streams anew in another protocol.
+    pub(super) fn speak(&mut self, protocol: Protocol) {
+        (self.protocol, self.secondary.protocol) = (protocol, protocol);
+        self.renew(StreamId::Primary);
+    }
+
     /// Ends a stream, and the secondary one with the primary. The primary one is opened anew at once, the
     /// secondary one when there is use for it.
     pub(super) fn renew(&mut self, stream: StreamId) {
         self.watch.restart();
         self.secondary.open = None;
         if stream == StreamId::Primary {
-            self.primary = OpenStream::on(self.channel.clone(), self.max_message);
+            self.primary = OpenStream::on(self.channel.clone(), self.protocol, self.max_message);
         }
     }
 

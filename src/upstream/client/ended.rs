@@ -6,6 +6,7 @@ use http::Uri;
 use tonic::{Code, Status};
 
 use super::super::connection::status_text;
+use crate::cache::Protocol;
 
 /// End of a connection, with its reason.
 pub(super) enum Ended {
@@ -13,8 +14,8 @@ pub(super) enum Ended {
     Unreachable(String),
     /// No response, or a malformed one. The back-off grows.
     Failed(String),
-    /// The server does not implement delta ADS. The back-off grows, and retrying helps little.
-    Unfit,
+    /// The server does not implement ADS in this protocol. The back-off grows, and retrying helps little.
+    Unfit(Protocol),
     /// An error after responses. The back-off begins anew.
     Lost(String),
     /// An orderly end after responses (gRFC A57). The back-off begins anew.
@@ -23,9 +24,9 @@ pub(super) enum Ended {
 
 impl Ended {
     /// Returns the end of a stream by a status. `is_answered`: whether responses came before.
-    pub(super) fn by(status: &Status, is_answered: bool) -> Self {
+    pub(super) fn by(status: &Status, protocol: Protocol, is_answered: bool) -> Self {
         match status.code() {
-            Code::Unimplemented => Self::Unfit,
+            Code::Unimplemented => Self::Unfit(protocol),
             _ if is_answered => Self::Lost(status_text(status)),
             _ => Self::Failed(status_text(status)),
         }
@@ -41,8 +42,11 @@ impl Ended {
     pub(super) fn reason(self, server: &Uri) -> String {
         match self {
             Self::Unreachable(why) | Self::Failed(why) | Self::Lost(why) | Self::Closed(why) => why,
-            Self::Unfit => format!(
-                "the control plane at {server} does not implement delta ADS (UNIMPLEMENTED); deltafan needs incremental xDS: have it serve AggregatedDiscoveryService.DeltaAggregatedResources, or set another server in upstream.servers",
+            Self::Unfit(Protocol::Delta) => format!(
+                "the control plane at {server} does not implement delta ADS (UNIMPLEMENTED): have it serve AggregatedDiscoveryService.DeltaAggregatedResources, set upstream.servers[].protocol to auto or sotw, or set another server in upstream.servers",
+            ),
+            Self::Unfit(Protocol::Sotw) => format!(
+                "the control plane at {server} does not implement ADS (UNIMPLEMENTED): have it serve AggregatedDiscoveryService.DeltaAggregatedResources, or StreamAggregatedResources with upstream.servers[].protocol set to auto or sotw, or set another server in upstream.servers",
             ),
         }
     }

@@ -8,11 +8,14 @@ use super::super::connection::OpenStream;
 use super::super::wait::now;
 use super::super::{Backoff, Mux, StreamId};
 use super::ended::in_words;
+use crate::cache::Protocol;
 use crate::telemetry::LogThrottle;
 
 /// Secondary stream, open only while something is subscribed to on it.
 pub(super) struct Secondary {
     channel: Channel,
+    /// As on the primary.
+    pub(super) protocol: Protocol,
     max_message: usize,
     pub(super) open: Option<OpenStream>,
     /// Whether a response of use came on it.
@@ -22,9 +25,14 @@ pub(super) struct Secondary {
 }
 
 impl Secondary {
-    pub(super) fn new(channel: Channel, max_message: usize, mut backoff: Backoff) -> Self {
+    pub(super) fn new(
+        channel: Channel,
+        protocol: Protocol,
+        max_message: usize,
+        mut backoff: Backoff,
+    ) -> Self {
         backoff.reset();
-        Self { channel, max_message, open: None, answered: false, backoff, retry_at: None }
+        Self { channel, protocol, max_message, open: None, answered: false, backoff, retry_at: None }
     }
 
     /// Opens or closes it as `mux` has use for it.
@@ -32,7 +40,7 @@ impl Secondary {
         match (mux.wants_secondary(), self.open.is_some()) {
             (true, false) if self.retry_at.is_none_or(|at| at <= now) => {
                 self.answered = false;
-                self.open = Some(OpenStream::on(self.channel.clone(), self.max_message));
+                self.open = Some(OpenStream::on(self.channel.clone(), self.protocol, self.max_message));
                 mux.opened(StreamId::Secondary, now);
             }
             (false, true) => {

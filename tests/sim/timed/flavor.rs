@@ -5,10 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use deltafan::cache::Protocol;
 use deltafan::proto::DeltaDiscoveryRequest;
 use rand::Rng;
 use rand::rngs::StdRng;
 
+use super::sotw::SotwHabits;
 use super::truth::{Truth, is_full_state};
 use crate::common::subscribe;
 
@@ -23,6 +25,8 @@ pub(crate) enum Flavor {
     Java,
     /// istiod: no versions, all clusters and listeners whatever is asked for, no name is absent.
     Istiod,
+    /// State of the world.
+    Sotw(SotwHabits),
     /// The protocol as it is written, in parts of so many resources that wait for the ACK of the last.
     Plain { parts: usize, tells_absent: bool },
 }
@@ -39,6 +43,11 @@ impl Flavor {
                 Self::Plain { parts, tells_absent: rng.random_bool(0.6) }
             }
         }
+    }
+
+    /// Protocol in which it has to be asked.
+    pub(crate) const fn protocol(self) -> Protocol {
+        if matches!(self, Self::Sotw(_)) { Protocol::Sotw } else { Protocol::Delta }
     }
 
     pub(crate) const fn has_versions(self) -> bool {
@@ -112,6 +121,7 @@ impl Subscription {
             Flavor::Java => self.hear_java(first, add, end),
             Flavor::Istiod => self.hear_istiod(at, first, add, end),
             Flavor::Plain { .. } => self.hear_plain(first, add, end),
+            Flavor::Sotw(_) => unreachable!("a delta request to an origin without delta"),
         }
         // go-control-plane makes a new watch of each request; the others wait for the ACK of the last response.
         if matches!(flavor, Flavor::Plain { .. } | Flavor::Java) {

@@ -12,6 +12,7 @@ mod queue;
 mod quiet;
 mod reading;
 mod relay;
+mod sotw;
 mod stores;
 mod trouble;
 mod truth;
@@ -19,7 +20,7 @@ mod wiring;
 mod world;
 
 use crate::harness;
-use world::World;
+use world::{SotwWorld, World};
 
 #[test]
 fn histories_that_found_a_defect_find_none() {
@@ -29,4 +30,9 @@ fn histories_that_found_a_defect_find_none() {
 #[test]
 fn nothing_live_is_lost_and_every_change_arrives() {
     harness::play::<World>();
+}
+
+#[test]
+fn nothing_is_lost_behind_an_origin_that_speaks_state_of_the_world() {
+    harness::play::<SotwWorld>();
 }

@@ -7,11 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse};
 use prost::Message as _;
 
 use super::flavor::{Flavor, Subscription};
+use super::relay::Request;
+use super::sotw::SotwSubscription;
 use super::truth::{TYPES, Truth, at_of, encode};
+use crate::common::any;
+use deltafan_test_support::origin::wrapped;
 use deltafan_test_support::wire::type_url;
 
 /// A response on its way.
@@ -26,6 +30,7 @@ pub(crate) struct Origin {
     pub(crate) flavor: Flavor,
     pub(crate) ttl: Option<Duration>,
     streams: BTreeMap<u32, BTreeMap<usize, Subscription>>,
+    sotw: BTreeMap<u32, BTreeMap<usize, SotwSubscription>>,
     nonce: u64,
     /// Names that it forgot it had sent before it could say that they are gone: istiod, asked for one more name of a type of
     /// which it sends everything, takes what its answer holds for all that it ever sent.
@@ -34,19 +39,84 @@ pub(crate) struct Origin {
 
 impl Origin {
     pub(crate) const fn new(flavor: Flavor, ttl: Option<Duration>) -> Self {
-        Self { flavor, ttl, streams: BTreeMap::new(), nonce: 0, forgotten: BTreeSet::new() }
+        Self {
+            flavor,
+            ttl,
+            streams: BTreeMap::new(),
+            sotw: BTreeMap::new(),
+            nonce: 0,
+            forgotten: BTreeSet::new(),
+        }
     }
 
     /// It starts anew: nobody is known.
     pub(crate) fn restart(&mut self) {
         self.streams.clear();
+        self.sotw.clear();
     }
 
     pub(crate) fn gone(&mut self, stream: u32) {
         self.streams.remove(&stream);
+        self.sotw.remove(&stream);
     }
 
-    pub(crate) fn hear(&mut self, stream: u32, request: &DeltaDiscoveryRequest, truth: &Truth) -> Vec<Said> {
+    pub(crate) fn hear(&mut self, stream: u32, request: &Request, truth: &Truth) -> Vec<Said> {
+        match request {
+            Request::Delta(request) => self.hear_delta(stream, request, truth),
+            Request::Sotw(request) => self.hear_sotw(stream, request, truth),
+        }
+    }
+
+    fn hear_sotw(&mut self, stream: u32, request: &DiscoveryRequest, truth: &Truth) -> Vec<Said> {
+        let at = at_of(&request.type_url);
+        assert!(request.error_detail.is_none(), "a NACK: {:?}", request.error_detail);
+        let Flavor::Sotw(habits) = self.flavor else { unreachable!("a delta origin is asked for a state") };
+        let subscription = self.sotw.entry(stream).or_default().entry(at).or_default();
+        if subscription.hear(habits, request) { self.say_state(stream, at, truth) } else { Vec::new() }
+    }
+
+    fn say_state(&mut self, stream: u32, at: usize, truth: &Truth) -> Vec<Said> {
+        let Flavor::Sotw(habits) = self.flavor else { return Vec::new() };
+        let nonce = format!("n{}", self.nonce);
+        let subscription = self.sotw.get_mut(&stream).and_then(|types| types.get_mut(&at));
+        let Some(subscription) = subscription.filter(|subscription| !subscription.is_waiting()) else {
+            return Vec::new();
+        };
+        let Some(names) = subscription.answer(habits, at, truth, &nonce) else { return Vec::new() };
+        self.nonce += 1;
+        let version = subscription.version.clone();
+        vec![self.state(stream, at, &names, truth, (nonce, version), false)]
+    }
+
+    fn state(
+        &self,
+        stream: u32,
+        at: usize,
+        names: &[String],
+        truth: &Truth,
+        (nonce, version_info): (String, String),
+        heartbeat: bool,
+    ) -> Said {
+        let what = if heartbeat { "heartbeat" } else { "state" };
+        let text = format!("#{nonce} {} {what} {names:?}", TYPES[at]);
+        let element = |name: &String| {
+            let body = truth.get(at, name)?;
+            Some(match self.ttl {
+                None => any(TYPES[at], name, &body.text).freeze(),
+                Some(_) => wrapped(&encode(at, name, body, self.ttl, heartbeat)),
+            })
+        };
+        let response = DiscoveryResponse {
+            version_info,
+            resources: names.iter().filter_map(element).collect(),
+            type_url: type_url(TYPES[at]).as_str().to_owned(),
+            nonce,
+            ..DiscoveryResponse::default()
+        };
+        Said { stream, bytes: response.encode_to_vec().into(), text }
+    }
+
+    fn hear_delta(&mut self, stream: u32, request: &DeltaDiscoveryRequest, truth: &Truth) -> Vec<Said> {
         let at = at_of(&request.type_url);
         assert!(request.error_detail.is_none(), "a NACK: {:?}", request.error_detail);
         let types = self.streams.entry(stream).or_default();
@@ -63,7 +133,11 @@ impl Origin {
     /// Something of a type changed.
     pub(crate) fn changed(&mut self, at: usize, truth: &Truth) -> Vec<Said> {
         let streams: Vec<u32> = self.streams.keys().copied().collect();
-        streams.into_iter().flat_map(|stream| self.say(stream, at, truth)).collect()
+        let mut said: Vec<Said> =
+            streams.into_iter().flat_map(|stream| self.say(stream, at, truth)).collect();
+        let streams: Vec<u32> = self.sotw.keys().copied().collect();
+        said.extend(streams.into_iter().flat_map(|stream| self.say_state(stream, at, truth)));
+        said
     }
 
     fn say(&mut self, stream: u32, at: usize, truth: &Truth) -> Vec<Said> {
@@ -89,7 +163,7 @@ impl Origin {
 
     /// Says of everything that it is still there (R-TTL-02).
     pub(crate) fn heartbeat(&mut self, truth: &Truth) -> Vec<Said> {
-        let mut said = Vec::new();
+        let mut said = self.renew_states(truth);
         for (stream, types) in &self.streams {
             for (at, subscription) in types {
                 let is_current = |name: &&String| truth.get(*at, name).is_some();
@@ -117,5 +191,40 @@ impl Origin {
             }
         }
         said
+    }
+
+    /// Says so of states of the world, at the version that was sent last.
+    fn renew_states(&mut self, truth: &Truth) -> Vec<Said> {
+        let mut said = Vec::new();
+        for (stream, types) in &self.sotw {
+            for (at, subscription) in types {
+                let is_current = |(name, text): &(&String, &String)| {
+                    truth.get(*at, name).is_some_and(|body| body.text == **text)
+                };
+                let names: Vec<String> =
+                    subscription.sent.iter().filter(is_current).map(|(name, _)| name.clone()).collect();
+                if names.is_empty() || subscription.version.is_empty() {
+                    continue;
+                }
+                let nonce = format!("h{}", self.nonce + said.len() as u64);
+                let version = subscription.version.clone();
+                said.push((
+                    *at,
+                    self.state(*stream, *at, &names, truth, (nonce.clone(), version), true),
+                    nonce,
+                ));
+            }
+        }
+        self.nonce += said.len() as u64;
+        let subscriptions = &mut self.sotw;
+        let note = |(at, said, nonce): (usize, Said, String)| {
+            if let Some(subscription) =
+                subscriptions.get_mut(&said.stream).and_then(|types| types.get_mut(&at))
+            {
+                subscription.nonce = nonce;
+            }
+            said
+        };
+        said.into_iter().map(note).collect()
     }
 }

@@ -13,11 +13,16 @@ use rand::rngs::StdRng;
 use super::client::Client;
 use super::flavor::Flavor;
 use super::net::Link;
+use super::sotw::SotwHabits;
 use super::truth::is_full_state;
 
 /// Histories from this seed on are harsh: outages last for minutes, another kind of control plane takes over after a restart, and
 /// every second one has a chain of relays.
 pub(crate) const HARSH: u64 = 1_000_000;
+/// From this seed on the origin speaks state of the world, and from the second one on its histories are harsh: there a control
+/// plane that speaks delta may take over, and the other way round.
+pub(crate) const SOTW: u64 = 2_000_000;
+const HARSH_SOTW: u64 = 3_000_000;
 
 pub(crate) fn millis(rng: &mut StdRng, range: std::ops::Range<u64>) -> Duration {
     Duration::from_millis(rng.random_range(range))
@@ -51,7 +56,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn new(seed: u64, rng: &mut StdRng) -> Self {
-        let harsh = seed >= HARSH;
+        let (sotw, harsh) = (seed >= SOTW, (HARSH..SOTW).contains(&seed) || seed >= HARSH_SOTW);
         let mut flavor = Flavor::random(rng);
         // Versions that do not fit into one request, nor those of names into the first.
         let bulky = rng.random_bool(0.06);
@@ -60,8 +65,14 @@ impl Plan {
             flavor = [Flavor::Go14 { linear: true }, Flavor::Go14 { linear: false }, plain, plain]
                 [rng.random_range(0..4)];
         }
+        if sotw {
+            flavor = Flavor::Sotw(SotwHabits::random(rng));
+        }
         let chain = !bulky && rng.random_bool(if harsh { 0.5 } else { 0.25 });
-        let timed = !chain && !bulky && matches!(flavor, Flavor::Plain { .. }) && rng.random_bool(0.3);
+        let timed = !chain
+            && !bulky
+            && matches!(flavor, Flavor::Plain { .. } | Flavor::Sotw(_))
+            && rng.random_bool(0.3);
         let large = !bulky && rng.random_bool(0.1);
         let mut names = [10, 6, 4, 4];
         if large {

@@ -8,6 +8,7 @@ use deltafan::cache::Protocol;
 use deltafan::upstream::Reconcile;
 
 use super::client::Type;
+use super::flavor::Flavor;
 use super::truth::{TYPES, is_full_state};
 use super::world::World;
 
@@ -116,12 +117,19 @@ impl World {
         if named && self.origin.forgotten.contains(&(at, name.to_owned())) {
             return true;
         }
+        // State of the world says of such types that something is there, and never that it is gone (R-SotW-19).
+        let speaks_sotw = |flavor: &Flavor| matches!(flavor, Flavor::Sotw(_));
+        let has_sotw = self.flavors.iter().any(speaks_sotw);
+        if has_sotw && !is_full_state(at) {
+            return true;
+        }
         if named && !reports_deleted_names && self.plan.reconcile == Reconcile::Trust {
             return true;
         }
         // An origin that reports nothing, asked for names of which it has none: there is only silence, even for a sweep.
+        let answers_empty = |flavor: &Flavor| !matches!(flavor, Flavor::Sotw(of) if !of.answers_empty());
         if named
-            && !reports_deleted_names
+            && !(reports_deleted_names && self.flavors.iter().all(answers_empty))
             && !self
                 .truth
                 .present(at)

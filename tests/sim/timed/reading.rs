@@ -4,7 +4,7 @@
 
 use deltafan::cache::Protocol;
 use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryResponse};
-use deltafan::resource::Envelope;
+use deltafan::resource::{Envelope, SotwElement};
 use prost::Message as _;
 
 use super::truth::{TYPES, at_of};
@@ -49,6 +49,28 @@ pub(crate) fn read_delta(message: &[u8]) -> Told {
         nonce: message.nonce,
         resources: message.resources.iter().map(read).collect(),
         removed: message.removed_resources,
+    };
+    told.check();
+    told
+}
+
+/// State of the world as a relay reads it: resources may be wrapped.
+pub(crate) fn read_state(message: &[u8]) -> Told {
+    let message = DiscoveryResponse::decode(message).expect("a response");
+    let at = at_of(&message.type_url);
+    let type_url = type_url(TYPES[at]);
+    let read = |bytes: &bytes::Bytes| {
+        let resource = SotwElement::parse(bytes, &type_url).expect("a resource").as_delta("");
+        let envelope = Envelope::parse(&resource, &type_url).expect("a resource");
+        let text = envelope.body.map(|any| body(any, &type_url).1).unwrap_or_default();
+        (envelope.name.to_owned(), text, String::new())
+    };
+    let told = Told {
+        at,
+        version: message.version_info,
+        nonce: message.nonce,
+        resources: message.resources.iter().map(read).collect(),
+        removed: Vec::new(),
     };
     told.check();
     told

@@ -13,6 +13,7 @@ use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest};
 use deltafan::resource::TypeUrl;
 use deltafan::subscription::{NextStep, Outgoing, Session, SessionConfig, Upstream};
 use deltafan::upstream::{Backoff, Mux, Settings, StreamId, UpstreamState};
+use prost::Message as _;
 use rand::rngs::StdRng;
 
 use crate::common::Bell;
@@ -56,7 +57,7 @@ pub(crate) enum Output {
     Serves(bool),
     Open(StreamId, u32),
     Close(u32),
-    Ask(u32, Box<DeltaDiscoveryRequest>),
+    Ask(u32, Box<Request>),
     Say {
         stream: u32,
         frame: Frame,
@@ -106,6 +107,8 @@ pub(crate) struct Relay {
     /// Streams upstream that it opened, by itself or not.
     pub(crate) opens: u64,
     pub(crate) requests: u64,
+    /// Protocol in which its origin is asked.
+    pub(crate) protocol: Protocol,
     /// Its origin is a relay, which says so with the headers of each stream.
     behind_relay: bool,
     /// A relay is behind it, which it tells whether its origin answers.
@@ -143,6 +146,7 @@ impl Relay {
             paused: None,
             opens: 0,
             requests: 0,
+            protocol: Protocol::Delta,
             behind_relay,
             before_relay,
             state: UpstreamState::new(now),
@@ -284,6 +288,7 @@ impl Relay {
                     out.push(Output::Watch);
                 }
                 self.mux.connected();
+                self.mux.set_protocol(self.protocol);
                 self.backoffs[1].reset();
                 self.second_retry = None;
                 self.open_on(StreamId::Primary, now, ids, out);
@@ -402,10 +407,14 @@ impl Relay {
             if let Some(id) = self.open[at]
                 && self.mux.has_request(stream)
                 && self.room[at].is_none_or(|room| room <= now)
-                && let Some(request) = self.mux.next_request(stream, now)
+                && let Some(message) = self.mux.next_message(stream, now)
             {
                 self.requests += 1;
-                out.push(Output::Ask(id, Box::new(request)));
+                let request = match self.protocol {
+                    Protocol::Delta => DeltaDiscoveryRequest::decode(message).map(Request::Delta),
+                    Protocol::Sotw => DiscoveryRequest::decode(message).map(Request::Sotw),
+                };
+                out.push(Output::Ask(id, Box::new(request.expect("a request"))));
             }
         }
     }

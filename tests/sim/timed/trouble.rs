@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use deltafan::cache::Protocol;
 use rand::Rng;
 
 use super::flavor::Flavor;
@@ -12,6 +13,7 @@ use super::judge::Seen;
 use super::net::{Consumer, Server};
 use super::plan::{Versions, millis};
 use super::relay::Relay;
+use super::sotw::SotwHabits;
 use super::truth::{Body, NONE, is_full_state};
 use super::world::{Event, World};
 
@@ -164,7 +166,11 @@ impl World {
         if self.plan.harsh && self.origin.flavor.has_versions() && self.rng.random_bool(0.2) {
             let other =
                 std::iter::repeat_with(|| Flavor::random(&mut self.rng)).find(|other| other.has_versions());
-            let other = other.unwrap_or(self.origin.flavor);
+            let speaks_sotw = self.plan.flavor.protocol() == Protocol::Sotw && self.rng.random_bool(0.5);
+            let other = match speaks_sotw {
+                true => Flavor::Sotw(SotwHabits::random(&mut self.rng)),
+                false => other.unwrap_or(self.origin.flavor),
+            };
             self.say(|_| format!("the origin is {other:?} from here on"));
             self.origin.flavor = other;
             self.flavors.push(other);

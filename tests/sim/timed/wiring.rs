@@ -2,6 +2,7 @@
 //!
 //! Owns what becomes of each output and of each event; the rest of a [`World`] is moved by these alone.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use deltafan::cache::Protocol;
@@ -50,29 +51,7 @@ impl World {
                 self.note_let_go(relay, id);
                 self.hang_up(id);
             }
-            Output::Ask(id, request) => {
-                self.say(|_| format!("relay {relay} asks on {id} {}", shown(&request)));
-                let (key, add) = ((id, at_of(&request.type_url)), &request.resource_names_subscribe);
-                let is_first = !self.wildcards.contains_key(&key);
-                if is_first || !add.is_empty() {
-                    let is_wildcard = add.is_empty() || add.iter().any(|name| name == "*");
-                    self.wildcards.insert(key, is_wildcard);
-                    // The first request for names on a stream has all that are wanted: there are few. Where it comes later than
-                    // at once, nothing was wanted when the stream was opened.
-                    if is_first && !is_wildcard {
-                        let at_once = self.opened.get(&id).is_none_or(|at| self.now < *at + AT_ONCE);
-                        self.seen[relay].leave_others(key.1, if at_once { add } else { &[] });
-                    }
-                }
-                add.iter().for_each(|name| self.seen[relay].ask(key.1, name, id, self.now));
-                let end = &request.resource_names_unsubscribe;
-                end.iter().for_each(|name| self.seen[relay].leave(key.1, name));
-                let bytes = request.encoded_len();
-                let (sent, _) = self.send_up(id, None, Request::Delta(*request), bytes);
-                if let Some(Consumer::Mux(_, stream)) = self.consumer(id) {
-                    self.relays[relay].room[stream as usize] = Some(sent);
-                }
-            }
+            Output::Ask(id, request) => self.send_relay(relay, id, *request),
             Output::Say { stream, frame, heard } => {
                 let bytes = frame.message();
                 let (sent, there) = self.net.send(&mut self.rng, stream, Way::Down, bytes.len(), self.now);
@@ -101,6 +80,42 @@ impl World {
                     self.queue.put(there, Event::End { stream, reason });
                 }
             }
+        }
+    }
+
+    /// Sends what a relay asks for, and notes what it asks for by that.
+    fn send_relay(&mut self, relay: usize, id: u32, request: Request) {
+        self.say(|_| format!("relay {relay} asks on {id} {}", shown_request(&request)));
+        let (at, add, end, bytes) = match &request {
+            Request::Delta(request) => {
+                let (add, end) = (&request.resource_names_subscribe, &request.resource_names_unsubscribe);
+                (at_of(&request.type_url), add.clone(), end.clone(), request.encoded_len())
+            }
+            Request::Sotw(request) => {
+                let at = at_of(&request.type_url);
+                let list: BTreeSet<String> = request.resource_names.iter().cloned().collect();
+                let before = self.lists.insert((id, at), list.clone()).unwrap_or_default();
+                let add = list.difference(&before).cloned().collect();
+                (at, add, before.difference(&list).cloned().collect::<Vec<_>>(), request.encoded_len())
+            }
+        };
+        let key = (id, at);
+        let is_first = !self.wildcards.contains_key(&key);
+        if is_first || !add.is_empty() {
+            let is_wildcard = add.is_empty() || add.iter().any(|name| name == "*");
+            self.wildcards.insert(key, is_wildcard);
+            // The first request for names on a stream has all that are wanted: there are few. Where it comes later than
+            // at once, nothing was wanted when the stream was opened.
+            if is_first && !is_wildcard {
+                let at_once = self.opened.get(&id).is_none_or(|at| self.now < *at + AT_ONCE);
+                self.seen[relay].leave_others(at, if at_once { &add } else { &[] });
+            }
+        }
+        add.iter().for_each(|name| self.seen[relay].ask(at, name, id, self.now));
+        end.iter().for_each(|name| self.seen[relay].leave(at, name));
+        let (sent, _) = self.send_up(id, None, request, bytes);
+        if let Some(Consumer::Mux(_, stream)) = self.consumer(id) {
+            self.relays[relay].room[stream as usize] = Some(sent);
         }
     }
 
@@ -150,7 +165,7 @@ impl World {
     /// Sends what a client says.
     pub(crate) fn send_client(&mut self, client: usize, out: impl IntoIterator<Item = Outgoing>) {
         for (stream, only, request) in out {
-            self.say(|_| format!("client {client} on {stream} says {}", shown_client(&request)));
+            self.say(|_| format!("client {client} on {stream} says {}", shown_request(&request)));
             if !self.net.streams.contains_key(&stream) {
                 let (link, relay) = (self.clients[client].link, self.clients[client].relay);
                 self.net.open(stream, link, Consumer::Client(client), Server::Relay(relay));
@@ -200,6 +215,10 @@ impl World {
             Event::Connected { relay, ok, attempt } => {
                 if self.attempts[relay] == attempt {
                     let ok = ok && !self.net.links[relay].is_down(self.now);
+                    // Relays ask each other by delta.
+                    if relay == 0 {
+                        self.relays[relay].protocol = self.origin.flavor.protocol();
+                    }
                     self.relays[relay].inbox.push_back(Input::Connected(ok));
                 }
             }
@@ -240,7 +259,15 @@ impl World {
             return;
         }
         match (self.net.streams[&stream].server, request) {
-            (Server::Origin, Request::Delta(request)) => {
+            (Server::Origin, request) => {
+                let protocol = match request {
+                    Request::Delta(_) => Protocol::Delta,
+                    Request::Sotw(_) => Protocol::Sotw,
+                };
+                if protocol != self.origin.flavor.protocol() {
+                    // Another control plane has taken over since the relay found out about the last one.
+                    return self.lose(stream);
+                }
                 if self.origin_paused.is_some() {
                     self.origin_backlog.push_back((stream, request));
                 } else {
@@ -257,7 +284,6 @@ impl World {
                 let request = Box::new(request);
                 self.relays[relay].inbox.push_back(Input::Asked { stream, protocol, only, request });
             }
-            (Server::Origin, Request::Sotw(_)) => unreachable!("the relay speaks delta"),
         }
     }
 
@@ -265,7 +291,10 @@ impl World {
         let Arrival { stream, bytes, .. } = &arrival;
         match self.consumer(*stream) {
             Some(Consumer::Mux(relay, _)) => {
-                let told = reading::read_delta(bytes);
+                let told = match self.relays[relay].protocol {
+                    Protocol::Delta => reading::read_delta(bytes),
+                    Protocol::Sotw => reading::read_state(bytes),
+                };
                 self.causes += 1;
                 self.say(|_| format!("relay {relay} hears on {stream} {}", told.shown()));
                 let wildcard = self.wildcards.get(&(*stream, told.at)).copied().unwrap_or(false);
@@ -348,7 +377,6 @@ impl World {
     }
 }
 
-/// A request of a relay, for people to read.
 fn shown(request: &deltafan::proto::DeltaDiscoveryRequest) -> String {
     let type_url = request.type_url.rsplit('.').next().unwrap_or_default();
     let clip = |version: &String| version.chars().take(12).collect::<String>();
@@ -364,7 +392,8 @@ fn shown(request: &deltafan::proto::DeltaDiscoveryRequest) -> String {
     )
 }
 
-fn shown_client(request: &Request) -> String {
+/// A request, for people to read.
+fn shown_request(request: &Request) -> String {
     match request {
         Request::Delta(request) => shown(request),
         Request::Sotw(request) => {

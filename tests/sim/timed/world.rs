@@ -3,13 +3,12 @@
 //! Owns time. Events happen in their order; a process that is paused finds later what arrived meanwhile. What somebody wants
 //! sent is put on its link here, and what arrives is handed over. Decides nothing of what is right.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use deltafan::cache::Generation;
-use deltafan::proto::DeltaDiscoveryRequest;
 use deltafan::subscription::SessionConfig;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -19,7 +18,7 @@ use super::flavor::Flavor;
 use super::judge::{Repeats, Seen};
 use super::net::{Consumer, Net, Server};
 use super::origin::Origin;
-use super::plan::Plan;
+use super::plan::{Plan, SOTW};
 use super::queue::Queue;
 use super::relay::{Relay, Request};
 use super::truth::Truth;
@@ -108,7 +107,7 @@ pub(crate) struct World {
     pub(crate) origin: Origin,
     /// Until when the origin does not run, and what arrived meanwhile.
     pub(crate) origin_paused: Option<Instant>,
-    pub(crate) origin_backlog: VecDeque<(u32, DeltaDiscoveryRequest)>,
+    pub(crate) origin_backlog: VecDeque<(u32, Request)>,
     pub(crate) relays: Vec<Relay>,
     pub(crate) seen: Vec<Seen>,
     /// When the oldest state may have come that each relay knows: from those before it, which may have been restarted since.
@@ -117,6 +116,8 @@ pub(crate) struct World {
     pub(crate) wildcards: BTreeMap<(u32, usize), bool>,
     /// Newest change in each store of each relay, by type, when it was last looked at.
     pub(crate) looked: BTreeMap<(usize, usize), Generation>,
+    /// Last list of names of each type on each state-of-the-world stream upstream.
+    pub(crate) lists: BTreeMap<(u32, usize), BTreeSet<String>>,
     /// When each stream upstream was opened.
     pub(crate) opened: BTreeMap<u32, Instant>,
     /// Which attempt to connect each relay is at: an answer to an older one is nobody's.
@@ -176,6 +177,7 @@ impl Scenario for World {
             known_since: vec![now; relays.len()],
             wildcards: BTreeMap::new(),
             looked: BTreeMap::new(),
+            lists: BTreeMap::new(),
             opened: BTreeMap::new(),
             attempts: vec![0; relays.len()],
             relays,
@@ -202,6 +204,27 @@ impl Scenario for World {
 
     fn parameters(&self) -> String {
         format!("{:?}", self.plan)
+    }
+}
+
+/// History with an origin that speaks state of the world.
+pub(crate) struct SotwWorld(World);
+
+impl Scenario for SotwWorld {
+    const NAME: &'static str = World::NAME;
+    const LENGTH: u64 = World::LENGTH;
+    const STEPS: u64 = 3_000;
+
+    fn new(seed: u64, trace: bool) -> Self {
+        Self(World::new(if seed < SOTW { SOTW + seed } else { seed }, trace))
+    }
+
+    fn step(&mut self, step: u64) {
+        self.0.step(step);
+    }
+
+    fn parameters(&self) -> String {
+        self.0.parameters()
     }
 }
 

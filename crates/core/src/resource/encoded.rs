@@ -15,11 +15,11 @@ use super::{ConstraintError, Constraints, Kind, Name, Parameters, TypeUrl};
 pub use head::NameForm;
 
 // Field numbers of envoy.service.discovery.v3.Resource.
-const RESOURCE_VERSION: u32 = 1;
-const RESOURCE_BODY: u32 = 2;
-const RESOURCE_NAME: u32 = 3;
+pub(super) const RESOURCE_VERSION: u32 = 1;
+pub(super) const RESOURCE_BODY: u32 = 2;
+pub(super) const RESOURCE_NAME: u32 = 3;
 const RESOURCE_ALIASES: u32 = 4;
-const RESOURCE_TTL: u32 = 6;
+pub(super) const RESOURCE_TTL: u32 = 6;
 const RESOURCE_CACHE_CONTROL: u32 = 7;
 const RESOURCE_RESOURCE_NAME: u32 = 8;
 /// `resources` of DiscoveryResponse and DeltaDiscoveryResponse, and `resource` of Resource: the coincidence that

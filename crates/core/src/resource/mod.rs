@@ -13,6 +13,7 @@ mod name;
 mod parameters;
 mod resource_name;
 mod scope;
+mod sotw_element;
 pub mod wire;
 mod xdstp;
 
@@ -23,5 +24,6 @@ pub use name::{Name, NameMap, NameSet, take_out};
 pub use parameters::Parameters;
 pub use resource_name::{parse_resource_name, resource_name};
 pub use scope::{Pattern, Patterns, Scope};
+pub use sotw_element::SotwElement;
 pub(crate) use xdstp::is_xdstp;
 pub use xdstp::{Collection, normal_form, without_directives};

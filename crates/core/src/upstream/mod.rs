@@ -1,6 +1,6 @@
 //! The relay as an xDS client: from one origin, or from a directory in its place, into the cache.
 //!
-//! Owns the aggregated delta streams to the origin, what is subscribed to on them, and the times that decide when
+//! Owns the aggregated streams to the origin, what is subscribed to on them, and the times that decide when
 //! a wildcard set counts as complete and when a name nobody wants is let go. Knows nothing of clients: what they
 //! want comes from the cache as names with parameters, and nothing of theirs reaches the origin but those (R-Relay-14).
 //!
@@ -31,6 +31,7 @@ mod readiness;
 mod representative;
 mod response;
 mod silence;
+mod sotw;
 mod stream_subscription;
 mod topic;
 mod upstream_state;

@@ -3,8 +3,11 @@
 //! Owns the topics, the queues of ACKs, the linger (R-Relay-16) and the batching (R-Up-20). Knows no transport and
 //! no clock: it is told what happened and when, and asked for the next request whenever a stream can take one.
 
+mod incoming;
 mod interest;
 mod let_go;
+mod locators;
+mod protocol;
 mod silence;
 mod stream;
 
@@ -24,6 +27,7 @@ use crate::cache::{Cache, View, Writer};
 use crate::fairness::ACKS_IN_A_ROW;
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, TypeUrl};
+use incoming::Increments;
 use stream::{Ack, RenewalPace, Stream};
 
 /// ACKs that wait for a stream take no more than about this; an origin that lets them pile up does not read.
@@ -194,9 +198,11 @@ impl Mux {
     /// A stream was opened. Everything wanted is subscribed to on it, in the clean layout where it is the primary.
     pub fn opened(&mut self, stream: StreamId, now: Instant) {
         self.renewals[stream as usize].iter_mut().for_each(|pace| pace.opened(now));
-        self.streams[stream as usize] = Some(Stream::new(now));
+        self.streams[stream as usize] = Some(Stream::new(self.habits.speaks_sotw, now));
         if stream == StreamId::Primary {
-            self.locators = if self.asks_plainly { Locators::Plain } else { self.settings.locators };
+            // No origin is known that reads locators in a list of names.
+            let plain = self.asks_plainly || self.habits.speaks_sotw;
+            self.locators = if plain { Locators::Plain } else { self.settings.locators };
             self.knows_locators = false;
             self.locators_due = None;
         }
@@ -252,15 +258,19 @@ impl Mux {
         message: Bytes,
         now: Instant,
     ) -> Result<(), ProtocolError> {
-        let response = response::decode(message)?;
+        let message = self.decode(stream, message)?;
         self.counters.responses.add(1);
-        let type_url = TypeUrl::from(response.type_url.as_str());
+        let type_url = message.type_url();
         let group = self.groups.get_mut(&type_url);
         let Some(group) = group.filter(|group| group.is_started(stream)) else {
             self.counters.unrequested_responses.add(1);
             return Ok(());
         };
-        let fault = match response::read(&response, &type_url, self.settings.resource_errors) {
+        let nonce = message.nonce().to_owned();
+        let sotw = self.streams[stream as usize].as_mut().and_then(|open| open.sotw.as_mut());
+        let increments = message.into_increments(sotw, &type_url);
+        let read = |increments| Increments::read(increments, &type_url, self.settings.resource_errors);
+        let fault = match increments.as_ref().map_err(Clone::clone).and_then(read) {
             Ok(reading) => {
                 self.is_heard = true;
                 if let Some(report) = reading.reports.first()
@@ -268,8 +278,7 @@ impl Mux {
                 {
                     report.complain(&type_url, unsaid);
                 }
-                self.knows_locators |=
-                    reading.knows_locators() || !response.removed_resource_names.is_empty();
+                self.knows_locators |= reading.knows_locators();
                 let changes = group.learn(stream, reading, self.writer.cache(), &self.counters, now);
                 let habits = group.habits();
                 if let Some((name, fault)) = group.take_complaint()
@@ -294,7 +303,10 @@ impl Mux {
             }
         };
         let Some(open) = &mut self.streams[stream as usize] else { return Ok(()) };
-        let ack = Ack { type_url, nonce: response.nonce, fault };
+        if let (Some(sotw), Ok(Increments::Sotw(reading)), None) = (&mut open.sotw, increments, &fault) {
+            sotw.accept(&type_url, reading);
+        }
+        let ack = Ack { type_url, nonce, fault };
         open.ack_bytes += ack.weight();
         open.acks.push_back(ack);
         if open.ack_bytes > ACK_BYTES {
@@ -312,7 +324,7 @@ impl Mux {
     /// Whether [`next_request`](Self::next_request) may have something to say.
     pub fn has_request(&self, stream: StreamId) -> bool {
         let open = self.streams[stream as usize].as_ref();
-        open.is_some_and(|open| !open.acks.is_empty() || !open.due.is_empty())
+        open.is_some_and(|open| !open.acks.is_empty() || !open.due.is_empty() || open.has_encoded())
     }
 
     /// The next request for a stream that can take one: what is owed for responses first, with what is due of the
@@ -405,33 +417,6 @@ impl Mux {
         let ticks = ticks.filter_map(|stream| stream.next_tick);
         let renewals = StreamId::ALL.into_iter().filter_map(|stream| self.renewal_at(stream));
         groups.chain(ticks).chain(lingering).chain(self.locators_due).chain(renewals).min()
-    }
-
-    /// Finds out whether the origin reads locators: if not, it leaves them unanswered (R-Up-18).
-    fn look_for_ignored_locators(&mut self, now: Instant) {
-        if self.locators_due.is_none_or(|due| due > now) {
-            return;
-        }
-        self.locators_due = None;
-        if self.knows_locators || self.locators == Locators::Plain || self.asks_plainly {
-            return;
-        }
-        let since = self.groups.values().filter_map(Group::unanswered_since).min();
-        let Some(due) = since.map(|since| since + self.settings.locator_timeout) else { return };
-        if due > now {
-            self.locators_due = Some(due);
-            return;
-        }
-        self.counters.locators_ignored.add(1);
-        tracing::warn!(
-            "the control plane does not answer resource locators: it is asked by plain names on this connection; set upstream.locators to plain if that is how it is meant"
-        );
-        // From the next primary on, which is to be at once: an origin that has taken an empty request for the legacy
-        // wildcard cannot be made to forget it.
-        self.asks_plainly = true;
-        if let Some(primary) = &mut self.streams[StreamId::Primary as usize] {
-            primary.renewals.insert(Renewal::Unanswered, now);
-        }
     }
 
     fn advance(&mut self, type_url: &TypeUrl, now: Instant) {

@@ -25,7 +25,7 @@ const OK: i32 = 0;
 pub enum ProtocolError {
     /// There is no nonce to refuse.
     #[error(
-        "the control plane sent a message that is no DeltaDiscoveryResponse: check that the URI is that of a delta-ADS server"
+        "the control plane sent a message that is no discovery response: check that the URI is that of an ADS server"
     )]
     Undecodable,
     /// Requests pile up.
@@ -38,7 +38,7 @@ pub enum ProtocolError {
 pub(super) struct ResponseError(String);
 
 impl ResponseError {
-    fn new(text: impl ToString) -> Self {
+    pub(super) fn new(text: impl ToString) -> Self {
         Self(text.to_string().chars().take(FAULT_CHARS).collect())
     }
 
@@ -66,12 +66,17 @@ pub(super) struct DecodedResponse<'a> {
     pub(super) system_version: &'a str,
     /// Whether it says that more of the same answer follows, if the origin is a relay.
     pub(super) is_part: bool,
+    /// Whether it is the state of the world of the wildcard set: members that are held and that it does not speak of, and that no
+    /// earlier response on the stream spoke of, are gone.
+    pub(super) is_whole: bool,
+    /// Whether it says of variants that they do not exist.
+    names_variants: bool,
 }
 
 impl DecodedResponse<'_> {
     /// Whether it can only be of an origin that knows locators.
     pub(super) fn knows_locators(&self) -> bool {
-        self.resources.iter().any(|heard| heard.envelope.by_resource_name)
+        self.names_variants || self.resources.iter().any(|heard| heard.envelope.by_resource_name)
     }
 
     /// Whether it says nothing of any name.
@@ -191,7 +196,17 @@ pub(super) fn read<'a>(
     let reports = reports(response, &seen)?;
     let system_version = &response.system_version_info;
     let is_part = response.nonce.as_bytes().last() == Some(&Nonce::MORE);
-    Ok(DecodedResponse { resources, removed, reports, tells_errors, system_version, is_part })
+    let names_variants = !response.removed_resource_names.is_empty();
+    Ok(DecodedResponse {
+        resources,
+        removed,
+        reports,
+        tells_errors,
+        system_version,
+        is_part,
+        is_whole: false,
+        names_variants,
+    })
 }
 
 /// Error of a name that the origin sends in place of a resource (R-Err-01).

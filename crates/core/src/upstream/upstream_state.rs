@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use super::Unanswered;
+use crate::cache::Protocol;
 
 /// Age of a connection from which on relays behind this one are not held up by types of which nothing came.
 const SILENT_TYPES: Duration = Duration::from_secs(60);
@@ -16,6 +17,8 @@ pub struct UpstreamState {
     pub connected: bool,
     /// Whether it ever did.
     pub ever_connected: bool,
+    /// Protocol of the streams on the connection that stands.
+    pub protocol: Option<Protocol>,
     /// Whether the origin has said anything on the connection that stands.
     pub answered: bool,
     /// Whether the origin is a relay that said, on the connection that stands, that its own control plane does not answer it.
@@ -41,6 +44,7 @@ impl UpstreamState {
         Self {
             connected: false,
             ever_connected: false,
+            protocol: None,
             answered: false,
             origin_is_cut_off: false,
             since: now,
@@ -105,6 +109,7 @@ impl UpstreamState {
             self.since = now;
         }
         (self.answered, self.origin_is_cut_off) = (false, false);
+        self.protocol = None;
         self.unanswered = Unanswered::default();
         self.looked = false;
         self.stale_since.get_or_insert(now);

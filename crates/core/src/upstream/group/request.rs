@@ -36,7 +36,9 @@ impl Group {
             .keys()
             .map(|parameters| (parameters.clone(), self.snapshot(cache, parameters)))
             .collect();
-        let room = room(fresh && snapshots.values().any(|snapshot| snapshot.holds_anything()));
+        let speaks_sotw = self.habits.speaks_sotw;
+        let is_first_of_held = fresh && snapshots.values().any(|snapshot| snapshot.holds_anything());
+        let room = room(is_first_of_held, speaks_sotw);
         for (parameters, snapshot) in &snapshots {
             // A plain wildcard is asked for once a stream: by all topics that want it, in one request.
             if bytes >= room && placed.view != Some(View::Wildcard) {
@@ -69,6 +71,7 @@ impl Group {
                 is_only: snapshots.len() == 1 && parameters.is_empty(),
                 proves: placed.view == Some(View::Wildcard) && topic.unproven.is_some(),
                 is_last: placed.view.is_some_and(|view| topic.silent_streams.are_over(view)),
+                speaks_sotw,
                 full_state: self.type_url.kind().full_state(),
                 view: placed.view.filter(|view| topic.wants(*view)),
                 parameters: if self.plain { &nothing } else { parameters },

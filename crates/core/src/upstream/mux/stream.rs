@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::super::Settings;
+use super::super::sotw::SotwStream;
 use super::super::topic::Renewal;
 use crate::resource::TypeUrl;
 
@@ -39,6 +40,8 @@ pub(super) struct Stream {
     /// Types whose subscription is being sent, in flush order (R-Up-06).
     pub(super) due: BTreeSet<TypeUrl>,
     pub(super) next_tick: Option<Instant>,
+    /// Where the origin speaks state of the world.
+    pub(super) sotw: Option<SotwStream>,
 }
 
 /// How often a stream may be opened anew for one reason: each time the origin is asked for everything. Reasons do not wait for
@@ -78,7 +81,7 @@ impl RenewalPace {
 }
 
 impl Stream {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(speaks_sotw: bool, now: Instant) -> Self {
         Self {
             renewals: BTreeMap::new(),
             opened: now,
@@ -89,14 +92,28 @@ impl Stream {
             dirty: BTreeSet::new(),
             due: BTreeSet::new(),
             next_tick: None,
+            sotw: speaks_sotw.then(SotwStream::default),
         }
+    }
+
+    /// Whether a request is encoded that waits for room.
+    pub(super) fn has_encoded(&self) -> bool {
+        self.sotw.as_ref().is_some_and(SotwStream::has_next)
     }
 
     /// The first change after idle is due at once, later ones together.
     pub(super) fn tick(&mut self, settings: &Settings, now: Instant) {
         if !self.dirty.is_empty() && self.next_tick.is_none_or(|at| at <= now) {
             self.due.append(&mut self.dirty);
-            self.next_tick = Some(now + settings.request_interval);
+            let list_time = self.sotw.as_ref().map_or(Duration::ZERO, |sotw| list_time(sotw.request_bytes()));
+            self.next_tick = Some(now + settings.request_interval.max(list_time));
         }
     }
+}
+
+/// Time between two requests that repeat a list of this length: 100 ms for 1 MiB. Names that come in meanwhile go with the next
+/// one, so that a subscription of many names is not sent again for each few of them.
+fn list_time(bytes: usize) -> Duration {
+    const NANOS_PER_BYTE: u64 = 95;
+    Duration::from_nanos(NANOS_PER_BYTE.saturating_mul(bytes as u64))
 }

@@ -200,7 +200,7 @@ impl StreamSubscription {
 
     /// The response was the last of the answer to the wildcard, by the word of the origin.
     pub(in crate::upstream) fn note_whole(&mut self) {
-        if self.only && !self.lapsed && self.covers_wildcard() && self.awaits_more() {
+        if !self.lapsed && self.covers_wildcard() && self.awaits_more() {
             let lacked = self.unseen.drain().chain(self.late.drain()).collect();
             let absent = HashSet::default();
             self.proof = Some(Proof::Proven(Evidence { absent, lacked, reads_versions: false }));

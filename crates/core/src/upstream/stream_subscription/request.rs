@@ -20,9 +20,10 @@ use crate::resource::{Collection, Name, Resource, take_out};
 const REQUEST_BYTES: usize = 1 << 20;
 
 /// How many bytes of names go into a request, which may be the first one for a type of which something is held: that one
-/// says the versions, and what is behind it is not said with versions any more (R-Delta-05).
-pub(in crate::upstream) const fn room(is_first_of_held: bool) -> usize {
-    if is_first_of_held { REQUEST_BYTES } else { UPSTREAM_NAME_BYTES }
+/// says the versions, and what is behind it is not said with versions any more (R-Delta-05). In state of the world each request
+/// repeats the names of all before it.
+pub(in crate::upstream) const fn room(is_first_of_held: bool, speaks_sotw: bool) -> usize {
+    if is_first_of_held || speaks_sotw { REQUEST_BYTES } else { UPSTREAM_NAME_BYTES }
 }
 
 /// The versions of a wildcard's members go into one request, and no more than this of them: servers that kept gRPC's
@@ -190,7 +191,8 @@ impl StreamSubscription {
         let named = target.view == Some(View::Named);
         let mut joined = false;
         let first = !self.started;
-        let mut room = room(first && target.fresh && target.snapshot.holds_anything());
+        let is_first_of_held = first && target.fresh && target.snapshot.holds_anything();
+        let mut room = room(is_first_of_held, target.speaks_sotw);
         if first && named && !doubts.is_empty() {
             // The first request has room for some versions only. Those of what is in doubt go into it before all others, so
             // that the origin can say that it is gone.

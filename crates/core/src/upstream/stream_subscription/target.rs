@@ -27,6 +27,8 @@ pub(in crate::upstream) struct Target<'a> {
     pub(in crate::upstream) proves: bool,
     /// Whether no other stream is opened if the origin stays silent on this one too.
     pub(in crate::upstream) is_last: bool,
+    /// Whether the origin speaks state of the world: it is told no versions, and each request repeats all names.
+    pub(in crate::upstream) speaks_sotw: bool,
     /// Whether a state-of-the-world client of the type waits for all of its names (R-SotW-18).
     pub(in crate::upstream) full_state: bool,
     /// The versions that others have claimed in the same request, and that hold for everybody.
@@ -52,7 +54,7 @@ impl Target<'_> {
             Some(Doubt::Missing) => false,
             Some(Doubt::Told | Doubt::Unanswered) | None => self.proves,
         };
-        self.fresh && tells
+        self.fresh && tells && !self.speaks_sotw
     }
 
     /// Puts a name into a request; returns the bytes that it takes.

@@ -75,7 +75,7 @@ impl Answer {
 }
 
 impl Fixture {
-    fn client_with(&mut self, who: &'static str, kind: Kind, pairs: &str, names: &[&str]) {
+    pub(super) fn client_with(&mut self, who: &'static str, kind: Kind, pairs: &str, names: &[&str]) {
         let subscription =
             Subscription::new(names.contains(&"*"), names.iter().filter(|n| **n != "*").map(|n| (*n).into()));
         let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };

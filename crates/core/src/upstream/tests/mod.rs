@@ -8,6 +8,7 @@ mod requests;
 mod responses;
 mod settle;
 mod silence;
+mod sotw;
 mod streams;
 mod ttl;
 mod xdstp;

@@ -132,6 +132,10 @@ impl Topic {
         else {
             return;
         };
+        if self.habits.speaks_sotw {
+            // It was told no version to speak of, and would answer the same question with the same silence.
+            return;
+        }
         let is_late = subscription
             .missing_since()
             .is_some_and(|since| since + MISSING_TIMEOUTS * settings.answer_timeout <= now);
@@ -228,6 +232,10 @@ impl Topic {
     /// names that an origin is trusted to say that of.
     fn judge(&mut self, placed: Placement, unseen: HashSet<Name>, settings: &Settings) -> Vec<Op> {
         let Some(view) = placed.view else { return Vec::new() };
+        if self.habits.speaks_sotw {
+            // The state of the world has told what is gone; of other types nothing is missing (R-SotW-19).
+            return Vec::new();
+        }
         let mut gone_now = Vec::new();
         for name in unseen {
             let is_listed = !self.names.contains_key(&name);
@@ -265,8 +273,8 @@ impl Topic {
         let of = |stream: StreamId| {
             let subscription = self.subscription(stream)?;
             let suspect = subscription.suspect_since().map(|since| since + settings.answer_timeout);
-            let missing =
-                subscription.missing_since().map(|since| since + MISSING_TIMEOUTS * settings.answer_timeout);
+            let missing = subscription.missing_since().filter(|_| !self.habits.speaks_sotw);
+            let missing = missing.map(|since| since + MISSING_TIMEOUTS * settings.answer_timeout);
             let open = subscription.open_since().filter(|_| self.needs_proof[View::Named as usize]);
             let open = open.map(|since| since + OPEN_TIMEOUTS * settings.answer_timeout);
             subscription.deadline(settings).into_iter().chain(suspect).chain(missing).chain(open).min()

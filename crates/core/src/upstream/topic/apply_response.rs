@@ -174,6 +174,14 @@ impl Topic {
         }
         if let Some(resource) = heard.encode(type_url, &name) {
             self.ignores_versions |= same && is_claimed;
+            if same && resend == Resend::Unsolicited && self.habits.speaks_sotw {
+                // The state of the world repeats everything: no more than a TTL begins anew, or ends.
+                asked().for_each(|name| self.expiry.set(view, name, deadline));
+                if let Some(name) = own.filter(|_| lease.is_some() || snapshot.is_leased(&heard.name)) {
+                    effects.ops.push(Op::Renew { view, name, lease });
+                }
+                return;
+            }
             counters.unsolicited.add(u64::from(same && resend == Resend::Unsolicited));
             if is_named {
                 effects.lost.extend(aliases::lost_by(subscription, snapshot, &heard.envelope, &heard.name));

@@ -101,7 +101,8 @@ impl Topic {
         let can_ask = |subscription: &StreamSubscription| {
             subscription.is_only() && (trusts || (view == View::Wildcard && is_swept(subscription)))
         };
-        if self.ignores_versions || !self.subscription(stream).is_some_and(can_ask) {
+        let has_no_versions = self.ignores_versions || self.habits.speaks_sotw;
+        if has_no_versions || !self.subscription(stream).is_some_and(can_ask) {
             return false;
         }
         let is_claimable = |held: &Resource| held.origin_version().is_some() && held.constraints().is_none();

@@ -19,18 +19,25 @@ pub(in crate::upstream) struct OriginHabits {
     /// The most bytes of resources that it has put into one response of several. From one that sends each by itself, or cuts
     /// its answers before that, a single resource proves nothing.
     pub(in crate::upstream) filled: usize,
+    /// It speaks state of the world. Nothing can be proven to it by versions, and nothing need be: what is missing from a state
+    /// is gone, and of a type without states nothing is missing (R-SotW-18, R-SotW-19).
+    pub(in crate::upstream) speaks_sotw: bool,
 }
 
 impl OriginHabits {
     /// Habits that were seen here or there.
     pub(in crate::upstream) fn and(self, other: Self) -> Self {
-        Self { absences: self.absences.max(other.absences), filled: self.filled.max(other.filled) }
+        Self {
+            absences: self.absences.max(other.absences),
+            filled: self.filled.max(other.filled),
+            speaks_sotw: self.speaks_sotw || other.speaks_sotw,
+        }
     }
 
     /// Habits to be expected of an origin that may be another one. That it says what does not exist is held on to: where that
     /// is wrong, it costs time. All else would be evidence.
     pub(in crate::upstream) fn of_another(self) -> Self {
         let absences = if self.absences == Absences::Told { Absences::Told } else { Absences::Untold };
-        Self { absences, filled: 0 }
+        Self { absences, filled: 0, ..self }
     }
 }

@@ -35,6 +35,7 @@ struct Hearing<'t> {
     now: Instant,
     /// Whether parts of an answer are awaited.
     awaits: bool,
+    speaks_sotw: bool,
     found: Findings,
 }
 
@@ -48,8 +49,12 @@ impl Hearing<'_> {
         self.placed.view == Some(View::Wildcard) && self.snapshot.held(View::Wildcard, name).is_none()
     }
 
-    /// The origin says that a name does not exist. If that is its first word about the name, it says so of others too.
+    /// The origin says that a name does not exist. If that is its first word about the name, it says so of others too; where it
+    /// follows from a state of the world, it says nothing of names of other types.
     fn note_absence(&mut self, name: &str) {
+        if self.speaks_sotw {
+            return;
+        }
         if self.subscription.awaits_first_word(name) && self.snapshot.get(name).is_none() {
             self.found.absences = Absences::Told;
         }
@@ -149,7 +154,11 @@ impl Topic {
             placed,
             snapshot,
             now,
-            found: Findings { concerned: is_only || reading.is_empty(), ..Findings::default() },
+            speaks_sotw: self.habits.speaks_sotw,
+            found: Findings {
+                concerned: is_only || reading.is_empty() || reading.is_whole,
+                ..Findings::default()
+            },
         };
         reading.resources.iter_mut().for_each(|heard| hearing.hear_resource(heard));
         reading.removed.iter_mut().for_each(|removed| hearing.hear_removal(removed));
@@ -164,8 +173,9 @@ impl Topic {
         if concerned {
             placed.view.into_iter().for_each(|view| self.silent_streams.end(view));
             subscription.arrived(now, brings_news, is_part);
-            // It tells another relay nothing of a set that is not complete.
-            if is_relay && !is_part && placed.view == Some(View::Wildcard) {
+            // A relay tells another one nothing of a set that is not complete.
+            let is_told = is_relay && !self.habits.speaks_sotw && !is_part && subscription.is_only();
+            if (is_told || reading.is_whole) && placed.view == Some(View::Wildcard) {
                 subscription.note_whole();
             }
         }

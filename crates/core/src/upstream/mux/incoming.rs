@@ -1,0 +1,66 @@
+//! Response in the protocol of its stream, and as increments, which all else of the mux deals in.
+
+use super::super::response::{self, DecodedResponse, ResponseError};
+use super::super::sotw::{Reading, SotwStream};
+use crate::proto::{DeltaDiscoveryResponse, DiscoveryResponse};
+use crate::resource::TypeUrl;
+
+/// Response as it came.
+#[derive(Debug)]
+pub(super) enum Incoming {
+    Delta(DeltaDiscoveryResponse),
+    Sotw(DiscoveryResponse),
+}
+
+impl Incoming {
+    pub(super) fn type_url(&self) -> TypeUrl {
+        TypeUrl::from(match self {
+            Self::Delta(response) => response.type_url.as_str(),
+            Self::Sotw(response) => response.type_url.as_str(),
+        })
+    }
+
+    pub(super) fn nonce(&self) -> &str {
+        match self {
+            Self::Delta(response) => &response.nonce,
+            Self::Sotw(response) => &response.nonce,
+        }
+    }
+
+    /// Works out what the response changes of what came on its stream.
+    pub(super) fn into_increments(
+        self,
+        sotw: Option<&mut SotwStream>,
+        type_url: &TypeUrl,
+    ) -> Result<Increments, ResponseError> {
+        match (self, sotw) {
+            (Self::Sotw(response), Some(sotw)) => sotw.read(response, type_url).map(Increments::Sotw),
+            (Self::Delta(response), _) => Ok(Increments::Delta(response)),
+            (Self::Sotw(_), None) => Err(ResponseError::new("the stream has ended")),
+        }
+    }
+}
+
+/// Response as increments.
+#[derive(Debug)]
+pub(super) enum Increments {
+    Delta(DeltaDiscoveryResponse),
+    Sotw(Reading),
+}
+
+impl Increments {
+    pub(super) fn read(
+        &self,
+        type_url: &TypeUrl,
+        tells_errors: bool,
+    ) -> Result<DecodedResponse<'_>, ResponseError> {
+        match self {
+            Self::Delta(response) => response::read(response, type_url, tells_errors),
+            Self::Sotw(Reading { response, is_whole, .. }) => {
+                let mut reading = response::read(response, type_url, tells_errors)?;
+                reading.is_whole = *is_whole;
+                Ok(reading)
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Whether the origin reads resource locators.
+
+use std::time::Instant;
+
+use super::super::group::Group;
+use super::super::topic::Renewal;
+use super::super::{Locators, StreamId};
+use super::Mux;
+
+impl Mux {
+    /// Finds out whether the origin reads locators: if not, it leaves them unanswered (R-Up-18).
+    pub(super) fn look_for_ignored_locators(&mut self, now: Instant) {
+        if self.locators_due.is_none_or(|due| due > now) {
+            return;
+        }
+        self.locators_due = None;
+        if self.knows_locators || self.locators == Locators::Plain || self.asks_plainly {
+            return;
+        }
+        let since = self.groups.values().filter_map(Group::unanswered_since).min();
+        let Some(due) = since.map(|since| since + self.settings.locator_timeout) else { return };
+        if due > now {
+            self.locators_due = Some(due);
+            return;
+        }
+        self.counters.locators_ignored.add(1);
+        tracing::warn!(
+            "the control plane does not answer resource locators: it is asked by plain names on this connection; set upstream.locators to plain if that is how it is meant"
+        );
+        // From the next primary on, which is to be at once: an origin that has taken an empty request for the legacy
+        // wildcard cannot be made to forget it.
+        self.asks_plainly = true;
+        if let Some(primary) = &mut self.streams[StreamId::Primary as usize] {
+            primary.renewals.insert(Renewal::Unanswered, now);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Protocol that the origin speaks: which one, and messages in it.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use super::super::StreamId;
+use super::super::response::{self, ProtocolError};
+use super::super::sotw::{self, SotwStream};
+use super::super::topic::OriginHabits;
+use super::Mux;
+use super::incoming::Incoming;
+use crate::cache::Protocol;
+
+impl Mux {
+    /// Sets the protocol of the origin. It holds for streams that are opened from now on; until then none is open.
+    pub fn set_protocol(&mut self, protocol: Protocol) {
+        let speaks_sotw = protocol == Protocol::Sotw;
+        self.set_habits(OriginHabits { speaks_sotw, ..self.habits });
+    }
+
+    pub(super) fn decode(&self, stream: StreamId, message: Bytes) -> Result<Incoming, ProtocolError> {
+        let open = self.streams[stream as usize].as_ref();
+        match open.and_then(|open| open.sotw.as_ref()) {
+            Some(_) => sotw::decode(message).map(Incoming::Sotw),
+            None => response::decode(message).map(Incoming::Delta),
+        }
+    }
+
+    /// Next request for a stream that can take one, encoded in the protocol of the stream.
+    pub fn next_message(&mut self, stream: StreamId, now: Instant) -> Option<Bytes> {
+        loop {
+            let open = self.streams[stream as usize].as_mut()?;
+            if let Some(encoded) = open.sotw.as_mut().and_then(SotwStream::next) {
+                return Some(encoded);
+            }
+            let request = self.next_request(stream, now)?;
+            let open = self.streams[stream as usize].as_mut()?;
+            match &mut open.sotw {
+                Some(sotw) => sotw.ask(request),
+                None => return Some(request.encode_to_vec().into()),
+            }
+        }
+    }
+}

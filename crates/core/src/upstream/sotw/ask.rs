@@ -1,0 +1,85 @@
+//! Requests of one type, from the increments of the mux.
+//!
+//! A request that adds names says no version. The LinearCache of go-control-plane before 0.14 compares the version with that of
+//! each resource, and would leave a name unanswered that was listed late and changed early. For others it makes no difference: a
+//! request with a new name is answered in any case (R-SotW-15).
+
+use std::collections::BTreeSet;
+
+use super::{Listed, TypeState};
+use crate::proto::{DeltaDiscoveryRequest, DiscoveryRequest};
+use crate::resource::{Name, take_out};
+
+impl TypeState {
+    /// Requests that say what this one says: none, one, or two where a name is asked for again that is in the list. No list says
+    /// that, so the name leaves it and comes back (R-SotW-17).
+    pub(super) fn ask(&mut self, request: DeltaDiscoveryRequest) -> Vec<DiscoveryRequest> {
+        let answers = !request.response_nonce.is_empty();
+        let is_newest = answers && request.response_nonce == self.nonce;
+        let next = self.responses + if is_newest && self.owes_answer { 1 } else { 2 };
+        let reflected_in = if self.asked { next } else { 1 };
+        self.owes_answer &= !is_newest;
+
+        let was_wildcard = self.wildcard;
+        let starts_wildcard = !self.asked
+            && !answers
+            && request.resource_names_subscribe.is_empty()
+            && request.resource_names_unsubscribe.is_empty();
+        self.wildcard |= starts_wildcard;
+        let (mut has_left, mut has_joined) = (false, false);
+        // A wildcard that is let go stays: it cannot be left with an empty list. What comes of it is ignored.
+        for name in request.resource_names_unsubscribe {
+            let name = Name::from(name.as_str());
+            has_left |= take_out(&mut self.names, &name).is_some();
+            take_out(&mut self.delivered, &name);
+        }
+        let mut again = BTreeSet::new();
+        for name in request.resource_names_subscribe {
+            if name == Name::WILDCARD {
+                self.wildcard = true;
+                continue;
+            }
+            let name = Name::from(name.as_str());
+            // Whatever comes of it from now on is an answer.
+            take_out(&mut self.delivered, &name);
+            if let Some(listed) = self.names.get_mut(&name) {
+                listed.is_absent = false;
+                again.insert(name);
+            } else {
+                has_joined = true;
+                self.names.insert(name, Listed { reflected_in, is_absent: false });
+            }
+        }
+        self.has_listed |= !self.names.is_empty();
+        let is_changed = has_left || has_joined || was_wildcard != self.wildcard;
+        // A response of a full-state type that crosses a list without the name would seem to say that it is gone.
+        let repeats = !again.is_empty() && !self.full_state;
+        let refuses = request.error_detail.is_some();
+        if !(is_changed || repeats || is_newest || refuses) {
+            // An ACK that a newer response has overtaken says nothing.
+            return Vec::new();
+        }
+        self.asked = true;
+        let nonce = if refuses { request.response_nonce } else { self.nonce.clone() };
+        let say = |resource_names: Vec<String>, adds: bool| DiscoveryRequest {
+            version_info: if adds { String::new() } else { self.version.clone() },
+            type_url: request.type_url.clone(),
+            response_nonce: nonce.clone(),
+            resource_names,
+            ..DiscoveryRequest::default()
+        };
+        let mut said = Vec::with_capacity(2);
+        if repeats {
+            said.push(say(self.list(|name| !again.contains(name)), has_joined));
+        }
+        said.push(say(self.list(|_| true), has_joined || repeats));
+        said[0].error_detail = request.error_detail;
+        said
+    }
+
+    fn list(&self, is_listed: impl Fn(&Name) -> bool) -> Vec<String> {
+        let wildcard = (self.wildcard && self.has_listed).then(|| Name::WILDCARD.to_owned());
+        let names = self.names.keys().filter(|name| is_listed(name)).map(|name| name.as_str().to_owned());
+        wildcard.into_iter().chain(names).collect()
+    }
+}

@@ -1,0 +1,257 @@
+//! Responses of one type, as increments.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use foldhash::HashSet;
+use prost::Message as _;
+
+use super::super::response::{ProtocolError, ResponseError};
+use super::{Delivered, SotwStream, TypeState, Variants};
+use crate::proto::{DeltaDiscoveryResponse, DiscoveryResponse, ResourceName};
+use crate::resource::{Collection, Constraints, Name, NameMap, SotwElement, TypeUrl, normal_form, take_out};
+
+/// Content of a response, as increments; it counts when it was [accepted](SotwStream::accept).
+#[derive(Debug)]
+pub(in crate::upstream) struct Reading {
+    /// Everything that is new, and what is gone.
+    pub(in crate::upstream) response: DeltaDiscoveryResponse,
+    /// Whether the response held all members of the wildcard set: of those that came on earlier streams too, what is missing is
+    /// gone.
+    pub(in crate::upstream) is_whole: bool,
+    version: String,
+    delivered: NameMap<Variants>,
+    /// Listed names that came, or have an error, and those that are known to be gone.
+    came: Vec<Name>,
+    gone: Vec<Name>,
+    /// Names of which the old form of "does not exist" came (R-Up-16).
+    denied: Vec<Name>,
+}
+
+/// Decodes a message; the resources in it stay bytes.
+pub(in crate::upstream) fn decode(message: Bytes) -> Result<DiscoveryResponse, ProtocolError> {
+    DiscoveryResponse::decode(message).map_err(|_| ProtocolError::Undecodable)
+}
+
+impl SotwStream {
+    /// Takes a response of a type that was asked for apart, all of it or nothing.
+    pub(in crate::upstream) fn read(
+        &mut self,
+        response: DiscoveryResponse,
+        type_url: &TypeUrl,
+    ) -> Result<Reading, ResponseError> {
+        let state = self.types.entry(type_url.clone()).or_default();
+        state.nonce.clone_from(&response.nonce);
+        state.responses += 1;
+        state.owes_answer = true;
+        state.read(response, type_url)
+    }
+
+    /// A response is accepted: it is the state of the world from now on.
+    pub(in crate::upstream) fn accept(&mut self, type_url: &TypeUrl, reading: Reading) {
+        if let Some(state) = self.types.get_mut(type_url) {
+            state.accept(reading);
+        }
+    }
+}
+
+/// A response on its way through its elements.
+struct Elements<'a> {
+    state: &'a TypeState,
+    /// Whether its version is the one that was accepted last.
+    is_same_version: bool,
+    resources: Vec<Bytes>,
+    delivered: NameMap<Variants>,
+    /// Identities that came.
+    came: HashSet<(Cow<'a, str>, Option<Constraints>)>,
+    /// Names of which nothing may be taken for gone: something of them came that is not to be understood, or an error.
+    spared: HashSet<Cow<'a, str>>,
+    /// Aliases and collections of what came.
+    answered: HashSet<Cow<'a, str>>,
+    has_heartbeats: bool,
+    denied: Vec<Name>,
+}
+
+impl TypeState {
+    fn read(&self, mut response: DiscoveryResponse, type_url: &TypeUrl) -> Result<Reading, ResponseError> {
+        let errors = std::mem::take(&mut response.resource_errors);
+        let is_same_version = !self.version.is_empty() && self.version == response.version_info;
+        let mut elements = Elements {
+            state: self,
+            is_same_version,
+            resources: Vec::new(),
+            delivered: NameMap::default(),
+            came: HashSet::default(),
+            spared: HashSet::default(),
+            answered: HashSet::default(),
+            has_heartbeats: false,
+            denied: Vec::new(),
+        };
+        for bytes in &response.resources {
+            elements.add(SotwElement::parse(bytes, type_url).map_err(ResponseError::new)?)?;
+        }
+        let in_error = errors.iter().filter_map(|error| error.resource_name.as_ref());
+        elements.spared.extend(in_error.map(|named| normal_form(&named.name)));
+        let is_state = self.full_state && !elements.has_heartbeats;
+        let (mut removed, mut variants) = Default::default();
+        let mut gone = Vec::new();
+        if is_state {
+            gone = elements.find_gone(&mut removed, &mut variants);
+        }
+        let came = elements.came.iter().map(|(name, _)| name).chain(&elements.spared);
+        let came =
+            came.filter_map(|name| self.names.get_key_value(&**name)).map(|(name, _)| name.clone()).collect();
+        let Elements { resources, mut delivered, spared, denied, .. } = elements;
+        if is_state {
+            // A spared resource may be held from an earlier stream: a later state without it says that it is gone.
+            let unknown = || Delivered { constraints: None, hash: 0, is_retold: true };
+            for name in spared.iter().filter(|name| self.covers(name)) {
+                let known = self.delivered.get(&**name).cloned();
+                let kept = known.unwrap_or_else(|| Variants::from_iter([unknown()]));
+                delivered.entry(Name::from(&**name)).or_insert(kept);
+            }
+        }
+        Ok(Reading {
+            is_whole: is_state && self.wildcard,
+            version: response.version_info.clone(),
+            delivered,
+            came,
+            gone,
+            denied,
+            response: DeltaDiscoveryResponse {
+                system_version_info: response.version_info,
+                resources,
+                type_url: response.type_url,
+                nonce: response.nonce,
+                removed_resources: removed,
+                control_plane: response.control_plane,
+                removed_resource_names: variants,
+                resource_errors: errors,
+            },
+        })
+    }
+
+    fn accept(&mut self, reading: Reading) {
+        let Reading { response, is_whole: _, version, delivered, came, gone, denied } = reading;
+        self.version = version;
+        for name in &response.removed_resources {
+            take_out(&mut self.delivered, &Name::normal(name));
+        }
+        for ResourceName { name, .. } in &response.removed_resource_names {
+            take_out(&mut self.delivered, &Name::normal(name));
+        }
+        for name in &denied {
+            take_out(&mut self.delivered, name);
+        }
+        for (name, variants) in delivered {
+            let known = self.delivered.entry(name).or_default();
+            known.retain(|known| variants.iter().all(|new| new.constraints != known.constraints));
+            known.extend(variants);
+        }
+        for (names, is_absent) in [(came, false), (gone, true)] {
+            for name in names {
+                if let Some(listed) = self.names.get_mut(&name) {
+                    listed.is_absent = is_absent;
+                }
+            }
+        }
+    }
+}
+
+impl<'a> Elements<'a> {
+    /// Adds an element: as it is if it is new, and not at all if it is as it was.
+    fn add(&mut self, element: SotwElement<'a>) -> Result<(), ResponseError> {
+        let name = normal_form(element.name());
+        let envelope = element.wrapper();
+        let constraints = match envelope.map(|envelope| &envelope.constraints) {
+            Some(Ok(constraints)) => constraints.clone(),
+            Some(Err(_)) => {
+                self.spared.insert(name);
+                self.resources.push(element.as_delta(""));
+                return Ok(());
+            }
+            None => None,
+        };
+        if !self.came.insert((name.clone(), constraints.clone())) {
+            return Err(ResponseError::new(format_args!(
+                "resource `{}` is in one response twice",
+                element.name()
+            )));
+        }
+        if let Some(envelope) = envelope.filter(|envelope| envelope.has_aliases) {
+            self.answered.extend(envelope.aliases().map(normal_form));
+        }
+        self.answered.extend(Collection::covering(&name).map(Cow::Owned));
+        let known = self.state.delivered(&name, constraints.as_ref());
+        let has_aliases = envelope.is_some_and(|envelope| envelope.has_aliases);
+        let has_ttl = envelope.is_some_and(|envelope| envelope.ttl.is_some());
+        let Some(hash) = element.content_hash() else {
+            // Without a TTL it is a heartbeat that ends one, or the old form of "does not exist" (R-TTL-02, R-Up-16).
+            let ends_ttl = self.is_same_version && known.is_some_and(|known| known.is_retold);
+            let is_heartbeat = !has_aliases && (has_ttl || ends_ttl);
+            self.has_heartbeats |= is_heartbeat;
+            if !is_heartbeat && !has_aliases {
+                self.denied.push(Name::from(&*name));
+            }
+            let version = known.filter(|_| is_heartbeat).map(|known| version_text(known.hash));
+            self.resources.push(element.as_delta(&version.unwrap_or_default()));
+            return Ok(());
+        };
+        let is_retold = has_aliases || has_ttl;
+        let is_as_it_was = known.is_some_and(|known| known.hash == hash && !known.is_retold && !is_retold);
+        if !is_as_it_was {
+            self.resources.push(element.as_delta(&version_text(hash)));
+        }
+        if self.state.covers(&name) {
+            let name = self
+                .state
+                .delivered
+                .get_key_value(&*name)
+                .map_or_else(|| Name::from(&*name), |(name, _)| name.clone());
+            self.delivered.entry(name).or_default().push(Delivered { constraints, hash, is_retold });
+        }
+        Ok(())
+    }
+
+    /// Finds what is missing from a state of the world: resources that came before it, and names that the origin had read.
+    /// Returns the names in the list of which nothing is left.
+    fn find_gone(&self, removed: &mut Vec<String>, variants: &mut Vec<ResourceName>) -> Vec<Name> {
+        let mut gone = Vec::new();
+        let is_there = |name: &str, constraints: &Option<Constraints>| {
+            self.came.contains(&(Cow::Borrowed(name), constraints.clone())) || self.spared.contains(name)
+        };
+        for (name, known) in &self.state.delivered {
+            let missing = known.iter().filter(|known| !is_there(name.as_str(), &known.constraints));
+            for Delivered { constraints, .. } in missing {
+                let name = name.as_str().to_owned();
+                match constraints {
+                    None => removed.push(name),
+                    Some(constraints) => variants.push(ResourceName {
+                        name,
+                        dynamic_parameter_constraints: constraints.encoded().clone(),
+                    }),
+                }
+            }
+        }
+        let came: HashSet<&str> = self.came.iter().map(|(name, _)| &**name).collect();
+        for (name, listed) in &self.state.names {
+            let text = name.as_str();
+            if came.contains(text) || self.spared.contains(text) || self.answered.contains(text) {
+                continue;
+            }
+            let was_delivered = self.state.delivered.contains_key(name);
+            if was_delivered || (!listed.is_absent && listed.reflected_in <= self.state.responses) {
+                gone.push(name.clone());
+                if !was_delivered {
+                    removed.push(text.to_owned());
+                }
+            }
+        }
+        gone
+    }
+}
+
+/// Version of a resource as clients see it.
+fn version_text(hash: u128) -> String {
+    format!("{hash:032x}")
+}

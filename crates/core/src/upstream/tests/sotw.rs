@@ -1,0 +1,590 @@
+//! Origins that speak state of the world.
+
+use std::time::Duration;
+
+use prost::Message as _;
+
+use super::*;
+use crate::cache::Completeness;
+use crate::proto::{DiscoveryRequest, DiscoveryResponse, ResourceError, ResourceName, Status};
+
+const CDS: Kind = Kind::Cluster;
+const EDS: Kind = Kind::Endpoint;
+const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
+
+/// A response of the origin: its version is its nonce.
+#[derive(Clone, Debug)]
+struct World(DiscoveryResponse, TypeUrl);
+
+impl World {
+    fn of(kind: Kind, nonce: &str, resources: &[(&str, &str)]) -> Self {
+        let type_url = TypeUrl::from(kind);
+        let response = DiscoveryResponse {
+            type_url: type_url.as_str().to_owned(),
+            version_info: nonce.to_owned(),
+            nonce: nonce.to_owned(),
+            ..DiscoveryResponse::default()
+        };
+        let mut world = Self(response, type_url);
+        for (name, text) in resources {
+            let body = world.body(name, text);
+            world.0.resources.push(body.into());
+        }
+        world
+    }
+
+    fn body(&self, name: &str, text: &str) -> Vec<u8> {
+        let value = [field(1, name.as_bytes()), field(15, text.as_bytes())].concat();
+        [field(1, self.1.as_str().as_bytes()), field(2, &value)].concat()
+    }
+
+    fn version(mut self, version: &str) -> Self {
+        version.clone_into(&mut self.0.version_info);
+        self
+    }
+
+    /// Adds a wrapper with these fields beside its name.
+    fn wrap(mut self, name: &str, fields: &[Vec<u8>]) -> Self {
+        let wrapper = [vec![field(3, name.as_bytes())], fields.to_vec()].concat().concat();
+        let any = [field(1, WRAPPER.as_bytes()), field(2, &wrapper)].concat();
+        self.0.resources.push(any.into());
+        self
+    }
+
+    fn error(mut self, name: &str, code: i32) -> Self {
+        let resource_name = Some(ResourceName { name: name.to_owned(), ..ResourceName::default() });
+        let error_detail = Some(Status { code, message: "so it is".to_owned() });
+        self.0.resource_errors.push(ResourceError { resource_name, error_detail });
+        self
+    }
+
+    /// Version of a resource as clients see it.
+    fn hash(&self, name: &str, text: &str) -> String {
+        let body = self.body(name, text);
+        let element = crate::resource::SotwElement::parse(&body, &self.1).expect("a good element");
+        format!("{:032x}", element.content_hash().expect("a body"))
+    }
+}
+
+/// Version of a resource as clients see it.
+fn hash(kind: Kind, name: &str, text: &str) -> String {
+    World::of(kind, "", &[]).hash(name, text)
+}
+
+fn at(kind: Kind, name: &str, text: &str) -> String {
+    format!("{name}@{}", hash(kind, name, text))
+}
+
+fn ttl(seconds: u8) -> Vec<u8> {
+    field(6, &[8, seconds])
+}
+
+impl Fixture {
+    fn sotw() -> Self {
+        let mut fixture = Self::new();
+        fixture.open_sotw(Primary);
+        fixture
+    }
+
+    fn open_sotw(&mut self, stream: StreamId) {
+        if stream == Primary {
+            self.mux.connected();
+            self.mux.set_protocol(Protocol::Sotw);
+        }
+        self.mux.opened(stream, self.now);
+    }
+
+    /// Everything that a stream has to say, when changes have been collected.
+    fn says(&mut self, stream: StreamId) -> Vec<DiscoveryRequest> {
+        self.pass(10);
+        let mut requests = Vec::new();
+        while self.mux.has_request(stream)
+            && let Some(message) = self.mux.next_message(stream, self.now)
+        {
+            requests.push(DiscoveryRequest::decode(message).expect("a request"));
+            assert!(requests.len() < 1000, "the stream has always something more to say");
+        }
+        requests
+    }
+
+    /// The one thing it has to say.
+    fn says_once(&mut self, stream: StreamId) -> DiscoveryRequest {
+        let mut requests = self.says(stream);
+        assert_eq!(requests.len(), 1, "one request: {requests:?}");
+        requests.remove(0)
+    }
+
+    /// The origin says something; returns the answer.
+    fn told(&mut self, stream: StreamId, world: &World) -> DiscoveryRequest {
+        self.mux.on_message(stream, world.0.encode_to_vec().into(), self.now).expect("a response");
+        self.says_once(stream)
+    }
+
+    /// The origin says something that is accepted.
+    fn takes(&mut self, stream: StreamId, world: &World) {
+        let ack = self.told(stream, world);
+        assert_eq!((ack.response_nonce, ack.error_detail), (world.0.nonce.clone(), None));
+    }
+}
+
+/// Fields of a request: names, version, nonce.
+fn parts(request: &DiscoveryRequest) -> (Vec<&str>, &str, &str) {
+    (sorted(&request.resource_names), &request.version_info, &request.response_nonce)
+}
+
+#[test]
+fn r_up_01_the_wildcard_is_the_empty_list_and_the_node_is_sent_once() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", CDS, &["*"]);
+    let first = fixture.says_once(Primary);
+    assert_eq!(first.type_url, TypeUrl::from(CDS).as_str());
+    assert_eq!(parts(&first), (vec![], "", ""));
+    assert_eq!(first.node.as_ref().map(|node| &*node.id), Some("relay"));
+    let ack = fixture.told(Primary, &World::of(CDS, "1", &[("c1", "a")]));
+    assert_eq!(parts(&ack), (vec![], "1", "1"));
+    assert_eq!((ack.node, ack.error_detail), (None, None));
+    assert_eq!(fixture.members(CDS), set(&[&at(CDS, "c1", "a")]));
+}
+
+#[test]
+fn r_sotw_12_a_request_lists_all_names_and_merges_with_the_ack() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", EDS, &["e1", "e2"]);
+    assert_eq!(parts(&fixture.says_once(Primary)), (vec!["e1", "e2"], "", ""));
+    fixture.client("b", EDS, &["e3"]);
+    let said = World::of(EDS, "1", &[("e1", "a"), ("e2", "a")]);
+    fixture.mux.on_message(Primary, said.0.encode_to_vec().into(), fixture.now).expect("a response");
+    fixture.pass(10);
+    assert_eq!(
+        parts(&fixture.says_once(Primary)),
+        (vec!["e1", "e2", "e3"], "", "1"),
+        "a new name, no version"
+    );
+    fixture.takes(Primary, &World::of(EDS, "1", &[("e3", "a")]));
+    fixture.pass(100);
+    fixture.client("c", EDS, &["e4"]);
+    assert_eq!(
+        parts(&fixture.says_once(Primary)),
+        (vec!["e1", "e2", "e3", "e4"], "", "1"),
+        "the newest nonce"
+    );
+    fixture.leave("b");
+    fixture.pass(61_000);
+    assert_eq!(parts(&fixture.says_once(Primary)), (vec!["e1", "e2", "e4"], "1", "1"));
+}
+
+#[test]
+fn r_sotw_18_the_first_response_is_the_whole_set_and_what_is_missing_later_is_gone() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", CDS, &["*"]);
+    fixture.says(Primary);
+    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a"), ("c2", "a")]));
+    assert!(fixture.snapshot(CDS).completeness() == Completeness::Complete, "no silence is waited for");
+    fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "b"), ("c3", "a")]));
+    assert_eq!(fixture.members(CDS), set(&[&at(CDS, "c1", "b"), &at(CDS, "c3", "a")]));
+    fixture.takes(Primary, &World::of(CDS, "3", &[]));
+    assert_eq!(fixture.members(CDS), set(&[]));
+    // An empty set is whole too.
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", CDS, &["*"]);
+    fixture.says(Primary);
+    fixture.takes(Primary, &World::of(CDS, "1", &[]));
+    assert!(fixture.snapshot(CDS).completeness() == Completeness::Complete);
+}
+
+#[test]
+fn r_relay_09_of_a_repeated_state_only_news_reach_the_cache() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", CDS, &["*"]);
+    fixture.says(Primary);
+    let names: Vec<String> = (0..1000).map(|n| format!("c{n}")).collect();
+    let mut state: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "a")).collect();
+    fixture.takes(Primary, &World::of(CDS, "1", &state));
+    let before = fixture.mux.counters().operations.get();
+    state[500].1 = "b";
+    fixture.takes(Primary, &World::of(CDS, "2", &state));
+    assert_eq!(fixture.mux.counters().operations.get(), before + 1);
+    assert!(fixture.members(CDS).contains(&at(CDS, "c500", "b")));
+}
+
+#[test]
+fn r_up_21_what_the_first_response_of_a_new_stream_lacks_is_gone_and_the_rest_is_unchanged() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", CDS, &["*"]);
+    fixture.client("b", EDS, &["e1", "e2"]);
+    fixture.says(Primary);
+    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a"), ("c2", "a")]));
+    fixture.takes(Primary, &World::of(EDS, "2", &[("e1", "a"), ("e2", "a")]));
+    let generation = fixture.snapshot(CDS).generation();
+    fixture.close();
+    fixture.pass(1000);
+    fixture.open_sotw(Primary);
+    let asked = fixture.says(Primary);
+    assert_eq!(parts(&asked[0]), (vec![], "", ""), "a version would have the origin send nothing");
+    assert_eq!(parts(&asked[1]), (vec!["e1", "e2"], "", ""));
+    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a"), ("c2", "a")]));
+    assert_eq!(fixture.snapshot(CDS).generation(), generation, "nothing is news");
+    fixture.takes(Primary, &World::of(EDS, "2", &[("e1", "a")]));
+    fixture.close();
+    fixture.open_sotw(Primary);
+    fixture.says(Primary);
+    fixture.takes(Primary, &World::of(CDS, "1", &[("c2", "a")]));
+    assert_eq!(fixture.members(CDS), set(&[&at(CDS, "c2", "a")]));
+    fixture.pass(600_000);
+    assert_eq!(fixture.seen(EDS, "e2"), hash(EDS, "e2", "a"), "endpoints are not removed by omission");
+    assert_eq!(fixture.renewed, []);
+}
+
+#[test]
+fn r_sotw_19_of_other_types_nothing_is_gone_because_it_is_missing() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", EDS, &["e1", "e2", "e3"]);
+    fixture.says(Primary);
+    fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a"), ("e2", "a")]));
+    fixture.takes(Primary, &World::of(EDS, "2", &[("e1", "b")]));
+    fixture.takes(Primary, &World::of(EDS, "3", &[]));
+    fixture.pass(600_000);
+    assert_eq!(fixture.seen(EDS, "e1"), hash(EDS, "e1", "b"));
+    assert_eq!(fixture.seen(EDS, "e2"), hash(EDS, "e2", "a"));
+    assert_eq!(fixture.seen(EDS, "e3"), "unknown");
+    assert_eq!(fixture.renewed, [], "nothing is proven by another stream");
+    fixture.takes(Primary, &World::of(EDS, "4", &[]).error("e2", 5));
+    assert_eq!(fixture.seen(EDS, "e2"), "absent", "the word of the origin");
+}
+
+#[test]
+fn r_sotw_19_endpoints_that_do_not_come_again_on_a_new_stream_are_no_doubt() {
+    for mut fixture in [Fixture::new(), Fixture::sweeping()] {
+        fixture.open_sotw(Primary);
+        fixture.client("a", EDS, &["e1", "e2"]);
+        fixture.says(Primary);
+        fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a"), ("e2", "a")]));
+        fixture.close();
+        fixture.open_sotw(Primary);
+        fixture.says(Primary);
+        fixture.takes(Primary, &World::of(EDS, "2", &[("e1", "b")]));
+        fixture.pass(600_000);
+        assert_eq!(fixture.renewed, []);
+        assert_eq!(fixture.seen(EDS, "e2"), hash(EDS, "e2", "a"));
+    }
+}
+
+#[test]
+fn r_sotw_18_a_name_that_the_origin_had_read_and_does_not_send_is_absent_at_once() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", CDS, &["c1", "no"]);
+    assert_eq!(parts(&fixture.says_once(Primary)), (vec!["c1", "no"], "", ""));
+    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a")]));
+    assert_eq!(
+        (fixture.seen(CDS, "no"), fixture.seen(CDS, "c1")),
+        ("absent".to_owned(), hash(CDS, "c1", "a"))
+    );
+    // A response that was on its way says nothing of a name that is asked for now.
+    fixture.pass(100);
+    fixture.client("b", CDS, &["c2", "none"]);
+    assert_eq!(parts(&fixture.says_once(Primary)), (vec!["c1", "c2", "no", "none"], "", "1"));
+    fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "b")]));
+    assert_eq!(fixture.seen(CDS, "c2"), "unknown");
+    // The next one follows an ACK with the name.
+    fixture.takes(Primary, &World::of(CDS, "3", &[("c1", "b"), ("c2", "a")]));
+    assert_eq!(fixture.seen(CDS, "c2"), hash(CDS, "c2", "a"));
+    assert_eq!(fixture.seen(CDS, "none"), "absent");
+    // Later it is there, and then gone again.
+    fixture.takes(Primary, &World::of(CDS, "4", &[("c1", "b"), ("none", "a")]));
+    assert_eq!(
+        (fixture.seen(CDS, "none"), fixture.seen(CDS, "c2")),
+        (hash(CDS, "none", "a"), "absent".to_owned())
+    );
+    fixture.takes(Primary, &World::of(CDS, "5", &[("c1", "b")]));
+    assert_eq!(fixture.seen(CDS, "none"), "absent");
+}
+
+#[test]
+fn r_sotw_18_a_name_that_is_asked_for_with_an_ack_is_reflected_in_the_next_response() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", CDS, &["c1"]);
+    fixture.says(Primary);
+    fixture.client("b", CDS, &["no"]);
+    let said = World::of(CDS, "1", &[("c1", "a")]);
+    fixture.pass(10);
+    fixture.mux.on_message(Primary, said.0.encode_to_vec().into(), fixture.now).expect("a response");
+    assert_eq!(parts(&fixture.says_once(Primary)), (vec!["c1", "no"], "", "1"));
+    fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "b")]));
+    assert_eq!(fixture.seen(CDS, "no"), "absent");
+}
+
+#[test]
+fn r_relay_03_wildcard_and_names_of_a_type_live_on_two_streams() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", CDS, &["*"]);
+    fixture.client("b", CDS, &["x"]);
+    assert!(fixture.mux.wants_secondary());
+    fixture.open_sotw(Secondary);
+    assert_eq!(parts(&fixture.says_once(Primary)), (vec![], "", ""));
+    assert_eq!(parts(&fixture.says_once(Secondary)), (vec!["x"], "", ""));
+    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a")]));
+    fixture.takes(Secondary, &World::of(CDS, "1", &[("x", "a")]));
+    assert_eq!(fixture.members(CDS), set(&[&at(CDS, "c1", "a")]));
+    assert_eq!(fixture.seen(CDS, "x"), hash(CDS, "x", "a"));
+    fixture.takes(Primary, &World::of(CDS, "2", &[("c2", "a")]));
+    assert_eq!(fixture.seen(CDS, "x"), hash(CDS, "x", "a"), "a state of members says nothing of names");
+}
+
+#[test]
+fn r_up_13_a_fault_is_refused_with_the_last_good_version_and_changes_nothing() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", CDS, &["*"]);
+    fixture.says(Primary);
+    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a")]));
+    let route = World::of(Kind::Route, "2", &[("r", "a")]);
+    let mut of_another_type = World::of(CDS, "2", &[("c1", "b")]);
+    of_another_type.0.resources.extend(route.0.resources);
+    let mut malformed = World::of(CDS, "2", &[]);
+    malformed.0.resources.push(Bytes::from_static(b"\x0b"));
+    let faults = [
+        (World::of(CDS, "2", &[("c1", "b"), ("c1", "c")]), "twice"),
+        (of_another_type, "in a response of"),
+        (malformed, "could not be decoded"),
+        (World::of(CDS, "2", &[("", "a")]), "has no name"),
+        (World::of(CDS, "2", &[("c1", "b")]).error("", 5), "has no name"),
+    ];
+    for (fault, expected) in faults {
+        let nack = fixture.told(Primary, &fault);
+        assert_eq!(parts(&nack), (vec![], "1", "2"), "{expected}");
+        let text = nack.error_detail.expect("a NACK").message;
+        assert!(text.contains(expected), "{text}");
+        assert_eq!(fixture.members(CDS), set(&[&at(CDS, "c1", "a")]));
+    }
+    fixture.takes(Primary, &World::of(CDS, "3", &[("c1", "b")]));
+    assert_eq!(fixture.members(CDS), set(&[&at(CDS, "c1", "b")]));
+    assert!(fixture.mux.on_message(Primary, Bytes::from_static(b"\x0b"), fixture.now).is_err());
+}
+
+#[test]
+fn r_up_11_a_type_that_nobody_asked_for_is_dropped_without_an_answer() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", CDS, &["*"]);
+    fixture.says(Primary);
+    let said = World::of(EDS, "1", &[("e1", "a")]);
+    fixture.mux.on_message(Primary, said.0.encode_to_vec().into(), fixture.now).expect("a response");
+    assert_eq!(fixture.says(Primary), []);
+    assert_eq!(fixture.mux.counters().unrequested_responses.get(), 1);
+}
+
+#[test]
+fn r_ttl_08_a_heartbeat_renews_and_is_no_state_of_the_world() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", CDS, &["*"]);
+    fixture.says(Primary);
+    let with_ttl = |nonce: &str| {
+        let world = World::of(CDS, nonce, &[("c1", "a"), ("c2", "a")]);
+        let body = world.body("c3", "a");
+        world.wrap("c3", &[ttl(10), field(2, &body)])
+    };
+    fixture.takes(Primary, &with_ttl("1"));
+    let all = fixture.members(CDS);
+    assert_eq!(all.len(), 3);
+    for beat in ["2", "3", "4"] {
+        fixture.pass(8000);
+        fixture.takes(Primary, &World::of(CDS, beat, &[]).version("1").wrap("c3", &[ttl(10)]));
+        assert_eq!(
+            fixture.members(CDS),
+            all,
+            "at the version that was accepted, only what it names is renewed"
+        );
+    }
+    // The whole state renews it too, and is no news.
+    fixture.pass(8000);
+    let generation = fixture.snapshot(CDS).generation();
+    fixture.takes(Primary, &with_ttl("5"));
+    fixture.pass(8000);
+    assert_eq!(fixture.members(CDS), all);
+    assert_eq!(fixture.mux.counters().unsolicited.get(), 0);
+    assert!(fixture.snapshot(CDS).generation() >= generation);
+    fixture.pass(3000);
+    assert_eq!(fixture.members(CDS).len(), 2, "the TTL ended");
+    // The resource that ended comes back with the next state, though that is the same.
+    fixture.takes(Primary, &with_ttl("6"));
+    assert_eq!(fixture.members(CDS), all);
+    // A resource without a TTL stays.
+    let world = World::of(CDS, "7", &[("c1", "a"), ("c2", "a"), ("c3", "a")]);
+    fixture.takes(Primary, &world);
+    fixture.pass(60_000);
+    assert_eq!(fixture.members(CDS), all);
+    assert_eq!(fixture.renewed, []);
+}
+
+#[test]
+fn r_err_02_a_resource_in_error_is_kept_though_the_state_lacks_it() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", CDS, &["*"]);
+    fixture.client("b", Kind::Listener, &["l1", "l2"]);
+    fixture.says(Primary);
+    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a"), ("c2", "a")]));
+    fixture.takes(Primary, &World::of(Kind::Listener, "1", &[("l1", "a")]).error("l2", 14));
+    assert_eq!(fixture.seen(Kind::Listener, "l2"), "failed", "unavailable, not absent");
+    fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "a")]).error("c2", 14));
+    assert_eq!(fixture.members(CDS).len(), 2);
+    fixture.close();
+    fixture.open_sotw(Primary);
+    fixture.says(Primary);
+    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a")]).error("c2", 14));
+    assert_eq!(fixture.members(CDS).len(), 2, "on a new stream too");
+    fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "a")]));
+    assert_eq!(fixture.members(CDS).len(), 1);
+}
+
+#[test]
+fn r_dp_07_wrapped_variants_keep_their_constraints() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", CDS, &["*"]);
+    fixture.says(Primary);
+    let world = World::of(CDS, "1", &[("c1", "a")]);
+    let body = world.body("v", "a");
+    let wrapper = |constraints: &[u8]| {
+        let named = [field(1, b"v"), field(2, constraints)].concat();
+        let wrapper = [field(8, &named), field(2, &body)].concat();
+        Bytes::from([field(1, WRAPPER.as_bytes()), field(2, &wrapper)].concat())
+    };
+    // DynamicParameterConstraints{constraint: {key: "env", value: "prod"}}, and NOT of it.
+    let prod = field(1, &[field(1, b"env"), field(2, b"prod")].concat());
+    let others = field(4, &prod);
+    let mut both = world;
+    both.0.resources.extend([wrapper(&prod), wrapper(&others)]);
+    fixture.takes(Primary, &both);
+    assert_eq!(fixture.members(CDS).len(), 2, "a client without parameters sees one of the variants");
+    both.0.resources.truncate(2);
+    "2".clone_into(&mut both.0.nonce);
+    fixture.takes(Primary, &both);
+    assert_eq!(fixture.members(CDS), set(&[&at(CDS, "c1", "a")]), "its variant is gone");
+}
+
+#[test]
+fn r_ttl_09_a_name_whose_ttl_ended_leaves_the_list_and_comes_back() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", EDS, &["e1", "e2"]);
+    fixture.says(Primary);
+    let world = World::of(EDS, "1", &[("e2", "a")]);
+    let body = world.body("e1", "a");
+    let world = world.wrap("e1", &[ttl(5), field(2, &body)]);
+    fixture.takes(Primary, &world);
+    fixture.pass(5000);
+    assert_eq!(fixture.seen(EDS, "e1"), "absent");
+    let asked = fixture.says(Primary);
+    let lists: Vec<_> = asked.iter().map(parts).collect();
+    assert_eq!(lists, [(vec!["e2"], "1", "1"), (vec!["e1", "e2"], "", "1")]);
+    fixture.takes(Primary, &World::of(EDS, "2", &[("e1", "a"), ("e2", "a")]));
+    assert_eq!(fixture.seen(EDS, "e1"), hash(EDS, "e1", "a"));
+}
+
+#[test]
+fn r_up_19_a_wildcard_that_nobody_wants_stays_and_costs_no_request() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", CDS, &["*"]);
+    fixture.client("b", EDS, &["e1"]);
+    fixture.says(Primary);
+    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a")]));
+    fixture.leave("a");
+    fixture.pass(70_000);
+    assert_eq!(fixture.says(Primary), []);
+    fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "b")]));
+    fixture.client("a", CDS, &["*"]);
+    assert_eq!(fixture.members(CDS), set(&[&at(CDS, "c1", "b")]), "it was kept up to date");
+}
+
+#[test]
+fn o1_names_that_are_let_go_leave_an_empty_list_and_come_back() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", EDS, &["e1"]);
+    fixture.says(Primary);
+    fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a")]));
+    fixture.leave("a");
+    fixture.pass(61_000);
+    assert_eq!(parts(&fixture.says_once(Primary)), (vec![], "1", "1"));
+    // An origin may take that for the wildcard.
+    fixture.takes(Primary, &World::of(EDS, "2", &[("e1", "a"), ("e2", "a")]));
+    assert_eq!(fixture.seen(EDS, "e2"), "unknown");
+    fixture.client("b", EDS, &["e2"]);
+    assert_eq!(parts(&fixture.says_once(Primary)), (vec!["e2"], "", "2"));
+    fixture.takes(Primary, &World::of(EDS, "3", &[("e2", "a")]));
+    assert_eq!(fixture.seen(EDS, "e2"), hash(EDS, "e2", "a"));
+}
+
+#[test]
+fn r_up_20_a_long_list_is_repeated_less_often() {
+    let mut fixture = Fixture::sotw();
+    let names: Vec<String> = (0..20_000).map(|n| format!("a-name-of-thirty-characters-{n:05}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    fixture.client("a", EDS, &names);
+    let (mut bytes, mut list) = (0, 0);
+    for _ in 0..1000 {
+        fixture.pass(10);
+        fixture.look();
+        while fixture.mux.has_request(Primary)
+            && let Some(message) = fixture.mux.next_message(Primary, fixture.now)
+        {
+            bytes += message.len();
+            list = message.len();
+        }
+    }
+    assert!(list > 20_000 * 30, "all of them: {list} bytes");
+    assert!(bytes < 10 * list, "{bytes} bytes for a list of {list}");
+}
+
+#[test]
+fn r_up_18_names_with_parameters_are_asked_for_plainly() {
+    let mut fixture = Fixture::sotw();
+    fixture.client_with("a", EDS, "env=prod", &["e1"]);
+    assert_eq!(parts(&fixture.says_once(Primary)), (vec!["e1"], "", ""));
+    fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a")]));
+    fixture.pass(60_000);
+    assert_eq!(fixture.renewed, []);
+}
+
+#[test]
+fn o1_silence_opens_no_stream_anew() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", CDS, &["*"]);
+    fixture.client("b", EDS, &["e1", "no"]);
+    fixture.client("c", Kind::Listener, &["l1"]);
+    fixture.says(Primary);
+    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a")]));
+    fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a")]));
+    fixture.takes(Primary, &World::of(Kind::Listener, "1", &[("l1", "a")]));
+    for kind in [CDS, EDS, Kind::Listener] {
+        fixture.ask_for_proof(kind);
+    }
+    fixture.pass(600_000);
+    fixture.close();
+    fixture.open_sotw(Primary);
+    fixture.says(Primary);
+    for kind in [CDS, EDS, Kind::Listener] {
+        fixture.ask_for_proof(kind);
+    }
+    fixture.pass(600_000);
+    assert_eq!(fixture.renewed, []);
+    assert_eq!(fixture.seen(EDS, "e1"), hash(EDS, "e1", "a"), "and it is evidence of nothing");
+    assert_eq!(fixture.members(CDS).len(), 1);
+    assert_eq!(fixture.seen(Kind::Listener, "l1"), hash(Kind::Listener, "l1", "a"));
+}
+
+#[test]
+fn r_up_04_an_origin_that_changes_its_protocol_is_asked_anew() {
+    let mut fixture = Fixture::new();
+    fixture.open(Primary);
+    fixture.client("a", CDS, &["*"]);
+    fixture.request(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
+    fixture.close();
+    fixture.open_sotw(Primary);
+    assert_eq!(parts(&fixture.says_once(Primary)), (vec![], "", ""));
+    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a")]));
+    assert_eq!(fixture.members(CDS), set(&[&at(CDS, "c1", "a")]));
+    fixture.close();
+    fixture.mux.connected();
+    fixture.mux.set_protocol(Protocol::Delta);
+    fixture.mux.opened(Primary, fixture.now + Duration::from_secs(1));
+    let asked =
+        DeltaDiscoveryRequest::decode(fixture.mux.next_message(Primary, fixture.now).expect("a request"));
+    assert_eq!(asked.expect("a delta request").type_url, TypeUrl::from(CDS).as_str());
+}

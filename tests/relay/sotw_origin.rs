@@ -1,0 +1,267 @@
+//! Control planes that speak state of the world, over real sockets.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use bytes::Bytes;
+use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryResponse};
+use deltafan::resource::{Envelope, Kind, TypeUrl};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, connect, names, node};
+use deltafan_test_support::origin::{
+    Origin, SotwOriginStream, named_any, resource, response, state, timed, wrapped,
+};
+use deltafan_test_support::process::Process;
+
+fn cds() -> TypeUrl {
+    Kind::Cluster.into()
+}
+
+/// A relay of a control plane of which it is known that it speaks state of the world.
+async fn relay_and_sotw_origin() -> (Process, Origin, SotwOriginStream) {
+    let mut origin = Origin::start().await;
+    origin.implement(false, true);
+    let uri = origin.uri();
+    let start = move || Process::behind_server(&uri, "protocol: sotw", "");
+    let relay = tokio::task::spawn_blocking(start).await.unwrap();
+    let upstream = origin.accept_sotw().await;
+    (relay, origin, upstream)
+}
+
+/// A client of all clusters.
+async fn client(relay: &Process, held: &HashMap<String, String>) -> Delta {
+    let stream = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    let request = DeltaDiscoveryRequest {
+        node: Some(node("client")),
+        type_url: CDS.to_owned(),
+        resource_names_subscribe: vec!["*".to_owned()],
+        initial_resource_versions: held.clone(),
+        ..Default::default()
+    };
+    stream.send(request).await;
+    stream
+}
+
+/// Takes responses until so many resources came; returns their versions.
+async fn take(client: &mut Delta, count: usize) -> HashMap<String, String> {
+    let mut held = HashMap::new();
+    while held.len() < count {
+        let response = client.response().await;
+        held.extend(versions(&response));
+        client.ack(&response).await;
+    }
+    held
+}
+
+fn versions(response: &DeltaDiscoveryResponse) -> BTreeMap<String, String> {
+    let version = |bytes: &Bytes| {
+        let envelope = Envelope::parse(bytes, &cds()).unwrap();
+        (envelope.name.to_owned(), envelope.version.to_owned())
+    };
+    response.resources.iter().map(version).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_sotw_18_one_change_among_10_000_clusters_is_one_cluster_for_a_delta_client() {
+    let (relay, _origin, mut upstream) = relay_and_sotw_origin().await;
+    let mut client = client(&relay, &HashMap::new()).await;
+    let asked = upstream.expect_request().await;
+    assert_eq!((asked.type_url.as_str(), asked.resource_names.len()), (CDS, 0));
+    let all: Vec<String> = (0..10_000).map(|number| format!("cluster-{number:05}")).collect();
+    let mut content: Vec<(&str, &str)> = all.iter().map(|name| (name.as_str(), "first")).collect();
+    upstream.send(&state(&cds(), "1", &content));
+    upstream.expect_ack("1").await;
+    assert_eq!(take(&mut client, 10_000).await.len(), 10_000);
+    content[1234].1 = "second";
+    upstream.send(&state(&cds(), "2", &content));
+    upstream.expect_ack("2").await;
+    let update = client.response().await;
+    assert_eq!((names(&update), update.removed_resources.len()), (vec!["cluster-01234".to_owned()], 0));
+    client.ack(&update).await;
+    // A resource that is missing from a state is gone.
+    content.remove(77);
+    upstream.send(&state(&cds(), "3", &content));
+    upstream.expect_ack("3").await;
+    let update = client.response().await;
+    assert_eq!((update.resources.len(), update.removed_resources), (0, vec!["cluster-00077".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_origin_without_delta_is_asked_by_state_of_the_world_and_with_delta_by_delta() {
+    let mut origin = Origin::start().await;
+    origin.implement(false, true);
+    let uri = origin.uri();
+    let start = move || Process::behind(&uri, "");
+    let relay = tokio::task::spawn_blocking(start).await.unwrap();
+    let mut client = client(&relay, &HashMap::new()).await;
+    let mut upstream = origin.accept_sotw().await;
+    upstream.expect_request().await;
+    upstream.send(&state(&cds(), "1", &[("a", "1"), ("b", "1")]));
+    upstream.expect_ack("1").await;
+    take(&mut client, 2).await;
+    let protocol =
+        |protocol: &str| relay.metric(&format!("deltafan_upstream_protocol{{protocol=\"{protocol}\"}}"));
+    assert_eq!((protocol("delta"), protocol("sotw")), (0.0, 1.0));
+    relay.wait_for("a line about the protocol", || {
+        relay.events().iter().any(|event| {
+            let text = event["message"].as_str().unwrap_or_default();
+            event["level"] == "WARN" && text.contains("using state of the world")
+        })
+    });
+    // It is the same connection: nothing was lost.
+    assert_eq!(relay.metric("deltafan_upstream_events_total{event=\"reconnect\"}"), 0.0);
+    // The next connection finds another server.
+    origin.implement(true, true);
+    upstream.close();
+    let mut upstream = origin.accept().await;
+    upstream.expect_request().await;
+    upstream.send(&DeltaDiscoveryResponse {
+        resources: vec![resource(&cds(), "a", "1", b""), resource(&cds(), "b", "1", b"")],
+        ..response(&cds(), "1")
+    });
+    upstream.expect_ack("1").await;
+    assert_eq!((protocol("delta"), protocol("sotw")), (1.0, 0.0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_is_asked_by_state_of_the_world_is_warned_of() {
+    let (relay, mut origin, upstream) = relay_and_sotw_origin().await;
+    origin.set_relay(true);
+    upstream.close();
+    let mut client = client(&relay, &HashMap::new()).await;
+    let mut upstream = origin.accept_sotw().await;
+    upstream.expect_request().await;
+    upstream.send(&state(&cds(), "1", &[("a", "1")]));
+    upstream.expect_ack("1").await;
+    take(&mut client, 1).await;
+    relay.wait_for("a warning", || {
+        relay
+            .events()
+            .iter()
+            .any(|event| event["message"].as_str().unwrap_or_default().starts_with("the server is a relay"))
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_up_13_a_faulty_state_is_refused_and_the_last_one_is_served() {
+    let (relay, mut origin, mut upstream) = relay_and_sotw_origin().await;
+    let mut client = client(&relay, &HashMap::new()).await;
+    upstream.expect_request().await;
+    upstream.send(&state(&cds(), "1", &[("a", "1")]));
+    upstream.expect_ack("1").await;
+    take(&mut client, 1).await;
+    let eds = TypeUrl::from(Kind::Endpoint);
+    let mut of_another_type = state(&cds(), "2", &[("a", "2")]);
+    of_another_type.resources.push(named_any(&eds, "x", ""));
+    for fault in
+        [of_another_type, state(&cds(), "2", &[("a", "2"), ("a", "3")]), state(&cds(), "2", &[("", "2")])]
+    {
+        upstream.send(&fault);
+        let nack = upstream.expect_request().await;
+        assert_eq!((nack.version_info.as_str(), nack.response_nonce.as_str()), ("1", "2"));
+        assert!(nack.error_detail.is_some());
+    }
+    client.silence().await;
+    // Nonsense ends the stream, and the next one begins anew.
+    upstream.send_bytes(Bytes::from_static(b"\x0b"));
+    upstream.expect_end().await;
+    let mut upstream = origin.accept_sotw().await;
+    let asked = upstream.expect_request().await;
+    assert_eq!((asked.version_info.as_str(), asked.response_nonce.as_str()), ("", ""));
+    upstream.send(&state(&cds(), "2", &[("a", "2")]));
+    upstream.expect_ack("2").await;
+    assert_eq!(names(&client.response().await), ["a"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_09_versions_are_those_of_the_content_over_reconnects_and_relays() {
+    let (relay, mut origin, mut upstream) = relay_and_sotw_origin().await;
+    let mut first = client(&relay, &HashMap::new()).await;
+    upstream.expect_request().await;
+    let content = [("a", "1"), ("b", "1"), ("c", "1")];
+    upstream.send(&state(&cds(), "1", &content));
+    upstream.expect_ack("1").await;
+    let held = take(&mut first, 3).await;
+    // The control plane restarts and counts from the beginning.
+    upstream.close();
+    let mut upstream = origin.accept_sotw().await;
+    upstream.expect_request().await;
+    upstream.send(&state(&cds(), "0", &content));
+    upstream.expect_ack("0").await;
+    first.silence().await;
+    // A client comes from another relay of the same release with what it holds.
+    let (other, _other_origin, mut other_upstream) = relay_and_sotw_origin().await;
+    let mut moved = client(&other, &held).await;
+    other_upstream.expect_request().await;
+    other_upstream.send(&state(&cds(), "another", &[("a", "1"), ("b", "2")]));
+    other_upstream.expect_ack("another").await;
+    let (mut came, mut gone) = (Vec::new(), Vec::new());
+    while came.is_empty() || gone.is_empty() {
+        let update = moved.response().await;
+        came.extend(names(&update));
+        gone.extend(update.removed_resources.clone());
+        moved.ack(&update).await;
+    }
+    assert_eq!((came, gone), (vec!["b".to_owned()], vec!["c".to_owned()]));
+    // A resource that went while the relay was away is gone for those that stayed.
+    upstream.close();
+    let mut upstream = origin.accept_sotw().await;
+    upstream.expect_request().await;
+    upstream.send(&state(&cds(), "1", &content[..2]));
+    upstream.expect_ack("1").await;
+    let update = first.response().await;
+    assert_eq!((update.resources.len(), update.removed_resources), (0, vec!["c".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_sotw_19_names_are_asked_for_together_and_what_is_not_sent_stays() {
+    let (relay, _origin, mut upstream) = relay_and_sotw_origin().await;
+    let eds = TypeUrl::from(Kind::Endpoint);
+    let mut one = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    one.subscribe("one", EDS, &["a", "b"]).await;
+    assert_eq!(upstream.expect_request().await.resource_names, ["a", "b"]);
+    upstream.send(&state(&eds, "1", &[("a", "1"), ("b", "1")]));
+    upstream.expect_ack("1").await;
+    let mut came = Vec::new();
+    while came.len() < 2 {
+        let update = one.response().await;
+        came.extend(names(&update));
+        one.ack(&update).await;
+    }
+    let mut two = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    two.subscribe("two", EDS, &["c"]).await;
+    let asked = upstream.expect_request().await;
+    assert_eq!((asked.resource_names.len(), asked.response_nonce.as_str()), (3, "1"));
+    upstream.send(&state(&eds, "2", &[("c", "1")]));
+    upstream.expect_ack("2").await;
+    assert_eq!(names(&two.response().await), ["c"]);
+    one.silence().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_ttl_08_heartbeats_of_a_state_of_the_world_keep_a_resource() {
+    const TTL: Duration = Duration::from_secs(2);
+    let (relay, _origin, mut upstream) = relay_and_sotw_origin().await;
+    let mut client = client(&relay, &HashMap::new()).await;
+    upstream.expect_request().await;
+    let any = |with: Bytes| DiscoveryResponse { resources: vec![with], ..state(&cds(), "1", &[]) };
+    let mut world = any(wrapped(&timed(&cds(), "t", "", Some(b"\x0a\x01t"), TTL)));
+    world.resources.push(named_any(&cds(), "a", "1"));
+    upstream.send(&world);
+    upstream.expect_ack("1").await;
+    take(&mut client, 2).await;
+    for beat in ["h1", "h2", "h3"] {
+        tokio::time::sleep(TTL / 2).await;
+        let heartbeat = wrapped(&timed(&cds(), "t", "", None, TTL));
+        upstream.send(&DiscoveryResponse { nonce: beat.to_owned(), ..any(heartbeat) });
+        upstream.expect_ack(beat).await;
+    }
+    // Three seconds after a TTL of two, all is there; then the heartbeats end.
+    let gone = loop {
+        let update = client.response().await;
+        if !update.removed_resources.is_empty() {
+            break update.removed_resources;
+        }
+        client.ack(&update).await;
+    };
+    assert_eq!(gone, ["t"]);
+}
