@@ -1,16 +1,18 @@
 //! Control planes that speak state of the world, over real sockets.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryResponse};
 use deltafan::resource::{Envelope, Kind, TypeUrl};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, connect, names, node};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, MOMENT, connect, names, node};
 use deltafan_test_support::origin::{
     Origin, SotwOriginStream, named_any, resource, response, state, timed, wrapped,
 };
 use deltafan_test_support::process::Process;
+
+use crate::groups::{self, BORROWED};
 
 fn cds() -> TypeUrl {
     Kind::Cluster.into()
@@ -264,4 +266,51 @@ async fn r_ttl_08_heartbeats_of_a_state_of_the_world_keep_a_resource() {
         client.ack(&update).await;
     };
     assert_eq!(gone, ["t"]);
+}
+
+/// Each group finds out by itself that the origin does not implement delta; that is logged once.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_02_groups_ask_by_state_of_the_world_each_as_its_own_node() {
+    let mut origin = Origin::start().await;
+    origin.implement(false, true);
+    let uri = origin.uri();
+    let start = move || Process::behind(&uri, BORROWED);
+    let relay = tokio::task::spawn_blocking(start).await.unwrap();
+    let mut clients = Vec::new();
+    let mut peers = BTreeSet::new();
+    for (id, shown) in [("odd-1", "odd-1"), ("red-1", "fleet-red"), ("blue-1", "fleet-blue")] {
+        let mut client = groups::client(&relay, id).await;
+        let (mut upstream, request) = loop {
+            let mut upstream = origin.accept_sotw().await;
+            // Nothing is asked for on the stream of the relay's own group.
+            let request = tokio::time::timeout(MOMENT, upstream.next_request()).await;
+            if let Ok(Some(request)) = request {
+                break (upstream, request);
+            }
+        };
+        assert_eq!(request.node.expect("a node").id, shown);
+        upstream.send(&state(&cds(), "1", &[("a", shown), ("b", "1")]));
+        upstream.expect_ack("1").await;
+        take(&mut client, 2).await;
+        peers.insert(upstream.peer());
+        clients.push((client, upstream));
+    }
+    assert_eq!(peers.len(), 1, "all streams are on one connection");
+    for turn in 0..clients.len() {
+        let upstream = &mut clients[turn].1;
+        upstream.send(&state(&cds(), "2", &[("a", "changed"), ("b", "1")]));
+        upstream.expect_ack("2").await;
+        let update = clients[turn].0.response().await;
+        assert_eq!(names(&update), ["a"]);
+        clients[turn].0.ack(&update).await;
+        for (other, (client, _)) in clients.iter_mut().enumerate() {
+            if other != turn {
+                client.silence().await;
+            }
+        }
+    }
+    let said = relay.events().into_iter().filter(|event| {
+        event["message"].as_str().is_some_and(|text| text.contains("using state of the world"))
+    });
+    assert_eq!(said.count(), 1, "logged once for all groups");
 }
