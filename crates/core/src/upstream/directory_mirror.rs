@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::group::snapshot;
+use super::topic_set::snapshot;
 use crate::cache::{Cache, Change, Completeness, Op, View, Wanted, Writer};
 use crate::resource::{Collection, Envelope, Name, Parameters, Resource, TypeUrl};
 

@@ -24,7 +24,6 @@ mod directory_mirror;
 mod disproved;
 mod doubts;
 mod expiry;
-mod group;
 mod linger;
 mod mux;
 mod readiness;
@@ -34,6 +33,7 @@ mod silence;
 mod sotw;
 mod stream_subscription;
 mod topic;
+mod topic_set;
 mod upstream_state;
 mod variants;
 

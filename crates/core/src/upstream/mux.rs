@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::group::{Changes, Group};
 use super::linger::Lingering;
 use super::response::{self, ProtocolError};
 use super::topic::{Absences, OriginHabits, Renewal};
+use super::topic_set::{Changes, TopicSet};
 use super::{Counters, Locators, Settings, StreamId, Tuning};
 use crate::LogThrottle;
 use crate::cache::{Cache, View, Writer};
@@ -41,7 +41,7 @@ pub struct Mux {
     writer: Writer,
     settings: Settings,
     counters: Arc<Counters>,
-    pub(super) groups: BTreeMap<TypeUrl, Group>,
+    pub(super) topic_sets: BTreeMap<TypeUrl, TopicSet>,
     streams: [Option<Stream>; 2],
     /// For each stream and [`Renewal`].
     renewals: [[RenewalPace; Renewal::COUNT]; 2],
@@ -77,7 +77,7 @@ impl Mux {
             writer,
             settings,
             counters: Arc::default(),
-            groups: BTreeMap::new(),
+            topic_sets: BTreeMap::new(),
             streams: [None, None],
             renewals: Default::default(),
             latest: None,
@@ -129,7 +129,7 @@ impl Mux {
         self.asks_plainly = false;
         self.keeps_versions = false;
         self.set_habits(self.habits.of_another());
-        self.groups.values_mut().for_each(Group::connected);
+        self.topic_sets.values_mut().for_each(TopicSet::connected);
         self.writer.unheard();
     }
 
@@ -159,7 +159,7 @@ impl Mux {
     fn set_habits(&mut self, habits: OriginHabits) {
         if habits != self.habits {
             self.habits = habits;
-            self.groups.values_mut().for_each(|group| group.set_habits(habits));
+            self.topic_sets.values_mut().for_each(|topic_set| topic_set.set_habits(habits));
         }
     }
 
@@ -173,10 +173,10 @@ impl Mux {
     /// that they asked for is kept then, since its answer is the first sign that the origin is well.
     fn renewal_at(&self, stream: StreamId) -> Option<Instant> {
         let open = self.streams[stream as usize].as_ref()?;
-        let groups = self.groups.values().filter(|_| self.is_heard);
-        let sheds = groups.filter_map(|group| group.sheds_at(stream, &self.settings));
+        let topic_sets = self.topic_sets.values().filter(|_| self.is_heard);
+        let sheds = topic_sets.filter_map(|topic_set| topic_set.sheds_at(stream, &self.settings));
         // An answer that comes in parts would begin anew. It settles in bounded time.
-        if self.groups.values().any(|group| group.is_receiving(stream)) {
+        if self.topic_sets.values().any(|topic_set| topic_set.is_receiving(stream)) {
             return open.renewals.get(&Renewal::Unanswered).copied();
         }
         let shed = sheds.min().map(|at| at.max(self.renewable_at(stream, open, Renewal::Doubt)));
@@ -190,7 +190,7 @@ impl Mux {
 
     /// The process did not run for this long: what is measured as silence of the origin must not count it.
     pub fn overslept(&mut self, pause: Duration, now: Instant) {
-        self.groups.values_mut().for_each(|group| group.shift(pause, now));
+        self.topic_sets.values_mut().for_each(|topic_set| topic_set.shift(pause, now));
         self.locators_due = self.locators_due.map(|due| due + pause);
         self.writer.overslept(pause, now);
     }
@@ -210,11 +210,11 @@ impl Mux {
             self.drop_kept(|_| true, now);
         }
         let plain = self.locators == Locators::Plain;
-        self.groups.values_mut().for_each(|group| group.opened(stream, plain));
-        let has_names = |group: &Group| group.placed(stream) == Some(View::Named);
-        let groups = &self.groups;
-        self.writer.asked_anew(|type_url| groups.get(type_url).is_some_and(has_names), now);
-        self.groups.keys().cloned().collect::<Vec<_>>().iter().for_each(|type_url| self.mark(type_url));
+        self.topic_sets.values_mut().for_each(|topic_set| topic_set.opened(stream, plain));
+        let has_names = |topic_set: &TopicSet| topic_set.placed(stream) == Some(View::Named);
+        let topic_sets = &self.topic_sets;
+        self.writer.asked_anew(|type_url| topic_sets.get(type_url).is_some_and(has_names), now);
+        self.topic_sets.keys().cloned().collect::<Vec<_>>().iter().for_each(|type_url| self.mark(type_url));
         self.tick(now);
     }
 
@@ -224,26 +224,29 @@ impl Mux {
             self.closed(StreamId::Secondary);
         }
         if let Some(open) = self.streams[stream as usize].take() {
-            let sheds = self.groups.values().any(|group| group.sheds_at(stream, &self.settings).is_some());
+            let sheds = self
+                .topic_sets
+                .values()
+                .any(|topic_set| topic_set.sheds_at(stream, &self.settings).is_some());
             for reason in open.renewals.into_keys().chain(sheds.then_some(Renewal::Doubt)) {
                 self.renewals[stream as usize][reason as usize].is_renewal = true;
             }
         }
-        self.groups.values_mut().for_each(|group| group.closed(stream));
+        self.topic_sets.values_mut().for_each(|topic_set| topic_set.closed(stream));
         if stream == StreamId::Secondary
             && self.streams[StreamId::Primary as usize].is_some()
             && let Some(now) = self.latest
         {
             // Resources that lived there are not kept up to date any more.
-            self.drop_kept(Group::has_stray, now);
+            self.drop_kept(TopicSet::has_stray, now);
         }
-        self.groups.retain(|_, group| !group.is_idle());
+        self.topic_sets.retain(|_, topic_set| !topic_set.is_idle());
     }
 
     /// Whether anything has to be subscribed to on the secondary stream.
     pub fn wants_secondary(&self) -> bool {
         self.streams[StreamId::Primary as usize].is_some()
-            && self.groups.values().any(|group| group.is_live_on(StreamId::Secondary))
+            && self.topic_sets.values().any(|topic_set| topic_set.is_live_on(StreamId::Secondary))
     }
 
     /// A message came. It is taken in before any timer is judged, however late: what has arrived is no silence. An error
@@ -261,8 +264,8 @@ impl Mux {
         let message = self.decode(stream, message)?;
         self.counters.responses.add(1);
         let type_url = message.type_url();
-        let group = self.groups.get_mut(&type_url);
-        let Some(group) = group.filter(|group| group.is_started(stream)) else {
+        let topic_set = self.topic_sets.get_mut(&type_url);
+        let Some(topic_set) = topic_set.filter(|topic_set| topic_set.is_started(stream)) else {
             self.counters.unrequested_responses.add(1);
             return Ok(());
         };
@@ -279,9 +282,9 @@ impl Mux {
                     report.complain(&type_url, unsaid);
                 }
                 self.knows_locators |= reading.knows_locators();
-                let changes = group.learn(stream, reading, self.writer.cache(), &self.counters, now);
-                let habits = group.habits();
-                if let Some((name, fault)) = group.take_complaint()
+                let changes = topic_set.learn(stream, reading, self.writer.cache(), &self.counters, now);
+                let habits = topic_set.habits();
+                if let Some((name, fault)) = topic_set.take_complaint()
                     && let Some(unsaid) = self.unfit.say(now)
                 {
                     let name = response::clipped(name.as_str());
@@ -368,8 +371,8 @@ impl Mux {
         type_url: TypeUrl,
         now: Instant,
     ) -> Option<DeltaDiscoveryRequest> {
-        let group = self.groups.get_mut(&type_url)?;
-        let (mut request, more) = group.changes(stream, self.writer.cache(), &self.settings, now);
+        let topic_set = self.topic_sets.get_mut(&type_url)?;
+        let (mut request, more) = topic_set.changes(stream, self.writer.cache(), &self.settings, now);
         if let Some(request) = &mut request {
             if !request.resource_locators_subscribe.is_empty() && !self.knows_locators {
                 let due = now + self.settings.locator_timeout;
@@ -390,11 +393,11 @@ impl Mux {
     pub fn on_deadline(&mut self, now: Instant) {
         self.latest = Some(now);
         self.let_go(now);
-        let due = |group: &Group| group.deadline(&self.settings).is_some_and(|at| at <= now);
+        let due = |topic_set: &TopicSet| topic_set.deadline(&self.settings).is_some_and(|at| at <= now);
         let due: Vec<TypeUrl> = self
-            .groups
+            .topic_sets
             .iter()
-            .filter(|(_, group)| due(group))
+            .filter(|(_, topic_set)| due(topic_set))
             .map(|(type_url, _)| type_url.clone())
             .collect();
         for type_url in due {
@@ -411,24 +414,24 @@ impl Mux {
 
     /// When to call [`on_deadline`](Self::on_deadline) though nothing happened.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let groups = self.groups.values().filter_map(|group| group.deadline(&self.settings));
+        let topic_sets = self.topic_sets.values().filter_map(|topic_set| topic_set.deadline(&self.settings));
         let ticks = self.streams.iter().flatten().filter(|stream| !stream.dirty.is_empty());
         let lingering = self.lingering.first();
         let ticks = ticks.filter_map(|stream| stream.next_tick);
         let renewals = StreamId::ALL.into_iter().filter_map(|stream| self.renewal_at(stream));
-        groups.chain(ticks).chain(lingering).chain(self.locators_due).chain(renewals).min()
+        topic_sets.chain(ticks).chain(lingering).chain(self.locators_due).chain(renewals).min()
     }
 
     fn advance(&mut self, type_url: &TypeUrl, now: Instant) {
-        let Some(group) = self.groups.get_mut(type_url) else { return };
-        let changes = group.advance(&self.settings, now, self.writer.cache(), &self.counters);
+        let Some(topic_set) = self.topic_sets.get_mut(type_url) else { return };
+        let changes = topic_set.advance(&self.settings, now, self.writer.cache(), &self.counters);
         self.apply(type_url, changes, now);
         self.tidy(type_url);
     }
 
     /// Announces what a type has to say, removes what is spent.
     fn tidy(&mut self, type_url: &TypeUrl) {
-        let renewals = self.groups.get_mut(type_url).map(Group::take_renewals).unwrap_or_default();
+        let renewals = self.topic_sets.get_mut(type_url).map(TopicSet::take_renewals).unwrap_or_default();
         for ((open, renewals), paces) in self.streams.iter_mut().zip(renewals).zip(&self.renewals) {
             let Some(open) = open else { continue };
             for reason in renewals {
@@ -442,18 +445,18 @@ impl Mux {
             }
         }
         self.mark(type_url);
-        if self.groups.get_mut(type_url).is_some_and(Group::drop_idle) {
+        if self.topic_sets.get_mut(type_url).is_some_and(TopicSet::drop_idle) {
             self.writer.cache().drop_unused();
         }
-        if self.groups.get(type_url).is_some_and(Group::is_idle) {
-            self.groups.remove(type_url);
+        if self.topic_sets.get(type_url).is_some_and(TopicSet::is_idle) {
+            self.topic_sets.remove(type_url);
         }
     }
 
     fn mark(&mut self, type_url: &TypeUrl) {
-        let Some(group) = self.groups.get(type_url) else { return };
+        let Some(topic_set) = self.topic_sets.get(type_url) else { return };
         for stream in StreamId::ALL {
-            if group.is_dirty(stream)
+            if topic_set.is_dirty(stream)
                 && let Some(open) = &mut self.streams[stream as usize]
             {
                 open.dirty.insert(type_url.clone());
@@ -462,15 +465,15 @@ impl Mux {
     }
 
     fn apply(&mut self, type_url: &TypeUrl, changes: Changes, now: Instant) {
-        let has_loans = self.groups.get(type_url).is_some_and(Group::has_loans);
+        let has_loans = self.topic_sets.get(type_url).is_some_and(TopicSet::has_loans);
         let ops = changes.iter().flat_map(|(_, change)| &change.ops).filter(|_| has_loans);
         let names: BTreeSet<Name> = ops.map(|op| op.name().clone()).collect();
         for (parameters, change) in changes.into_iter().filter(|(_, change)| !change.is_nothing()) {
             // A subscription has a store, and room for it: its clients have joined it.
             self.writer.apply_seen(type_url, &parameters, change, now).ok();
         }
-        if let Some(group) = self.groups.get_mut(type_url).filter(|_| has_loans) {
-            group.end_loans(names, self.writer.cache());
+        if let Some(topic_set) = self.topic_sets.get_mut(type_url).filter(|_| has_loans) {
+            topic_set.end_loans(names, self.writer.cache());
         }
     }
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::super::Locators;
 use super::super::StreamId;
-use super::super::group::{Group, SHED_LINGERS, snapshot};
 use super::super::topic::Want;
+use super::super::topic_set::{SHED_LINGERS, TopicSet, snapshot};
 use super::Mux;
 use crate::cache::{Change, Wanted};
 use crate::resource::Name;
@@ -28,23 +28,23 @@ impl Mux {
         let open = StreamId::ALL.map(|stream| self.streams[stream as usize].is_some());
         let plain = self.locators == Locators::Plain;
         let habits = self.habits;
-        let new = || Group::new(type_url.clone(), open, plain, habits);
+        let new = || TopicSet::new(type_url.clone(), open, plain, habits);
         let until = now + self.linger();
         let is_silent = !self.knows_locators;
-        let group = self.groups.entry(type_url.clone()).or_insert_with(new);
+        let topic_set = self.topic_sets.entry(type_url.clone()).or_insert_with(new);
         let mut change = Change::default();
-        match (group.topic(parameters).wildcard, interest.wildcard) {
-            (Want::No, true) => change = group.add_wildcard(parameters, is_silent, self.writer.cache()),
+        match (topic_set.topic(parameters).wildcard, interest.wildcard) {
+            (Want::No, true) => change = topic_set.add_wildcard(parameters, is_silent, self.writer.cache()),
             (Want::Until(end), true) => {
                 self.lingering.remove(end, type_url.clone(), parameters.clone(), None);
-                group.topic(parameters).wildcard = Want::Yes;
+                topic_set.topic(parameters).wildcard = Want::Yes;
             }
             (Want::Yes, false) => {
                 self.lingering.insert(until, type_url.clone(), parameters.clone(), None);
-                group.topic(parameters).wildcard = Want::Until(until);
+                topic_set.topic(parameters).wildcard = Want::Until(until);
             }
             // It has been kept up to date.
-            (Want::Kept(_), true) => group.topic(parameters).wildcard = Want::Yes,
+            (Want::Kept(_), true) => topic_set.topic(parameters).wildcard = Want::Yes,
             (Want::Yes, true) | (Want::No | Want::Until(_) | Want::Kept(_), false) => {}
         }
         let ops = &mut change.ops;
@@ -54,11 +54,11 @@ impl Mux {
             if matches!(name.as_str(), "" | Name::WILDCARD) {
                 continue;
             }
-            if *is_wanted && group.topic(parameters).names.contains_key(name) {
-                group.topic(parameters).want_again(name, &held);
+            if *is_wanted && topic_set.topic(parameters).names.contains_key(name) {
+                topic_set.topic(parameters).want_again(name, &held);
             }
-            match (group.topic(parameters).names.get_mut(name), is_wanted) {
-                (None, true) => ops.extend(group.add_name(parameters, name, self.writer.cache(), now)),
+            match (topic_set.topic(parameters).names.get_mut(name), is_wanted) {
+                (None, true) => ops.extend(topic_set.add_name(parameters, name, self.writer.cache(), now)),
                 (Some(want @ Want::Until(_)), true) => {
                     if let Want::Until(end) = std::mem::replace(want, Want::Yes) {
                         let item = Some(name.clone());
@@ -74,9 +74,9 @@ impl Mux {
             }
         }
         if interest.proof {
-            group.topic(parameters).ask_for_proof();
+            topic_set.topic(parameters).ask_for_proof();
         }
-        group.arrange();
+        topic_set.arrange();
         self.apply(type_url, vec![(parameters.clone(), change)], now);
         if interest.proof {
             self.advance(type_url, now);

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::group::{Group, snapshot};
 use super::super::linger::Departure;
 use super::super::topic::Want;
+use super::super::topic_set::{TopicSet, snapshot};
 use super::super::{Locators, StreamId};
 use super::Mux;
 use crate::cache::{Change, Seen, Snapshot};
@@ -19,12 +19,12 @@ const KEPT: Duration = Duration::from_secs(1);
 impl Mux {
     /// Lets go of wildcards that nobody wants and no stream carries. While the origin is away, they are kept for clients that
     /// come back, as all else.
-    pub(super) fn drop_kept(&mut self, is_concerned: impl Fn(&Group) -> bool, now: Instant) {
-        let concerned = self.groups.iter().filter(|(_, group)| is_concerned(group));
+    pub(super) fn drop_kept(&mut self, is_concerned: impl Fn(&TopicSet) -> bool, now: Instant) {
+        let concerned = self.topic_sets.iter().filter(|(_, topic_set)| is_concerned(topic_set));
         for type_url in concerned.map(|(type_url, _)| type_url.clone()).collect::<Vec<_>>() {
-            let Some(group) = self.groups.get_mut(&type_url) else { continue };
-            let changes = group.drop_kept(self.writer.cache(), now);
-            group.arrange();
+            let Some(topic_set) = self.topic_sets.get_mut(&type_url) else { continue };
+            let changes = topic_set.drop_kept(self.writer.cache(), now);
+            topic_set.arrange();
             self.apply(&type_url, changes, now);
             self.mark(&type_url);
         }
@@ -50,9 +50,9 @@ impl Mux {
             // One that goes early makes room for as many as have come.
             count += usize::from(!is_early);
             let away = away && !is_early;
-            let Some(group) = self.groups.get_mut(&type_url) else { continue };
-            let is_last = group.is_last_of_wildcard(&parameters);
-            let Some(topic) = group.topics.get_mut(&parameters) else { continue };
+            let Some(topic_set) = self.topic_sets.get_mut(&type_url) else { continue };
+            let is_last = topic_set.is_last_of_wildcard(&parameters);
+            let Some(topic) = topic_set.topics.get_mut(&parameters) else { continue };
             if seen.as_ref().is_none_or(|(of, with, _)| *of != type_url || *with != parameters) {
                 let snapshot = snapshot(&cache, &type_url, &parameters);
                 seen = Some((type_url.clone(), parameters.clone(), snapshot));
@@ -72,7 +72,7 @@ impl Mux {
                     topic.remove_name(&name);
                     change.ops.extend(topic.forget(name.clone(), snapshot));
                     if parameters.is_empty() && !self.knows_locators {
-                        group.ask_again_by_locator(&name);
+                        topic_set.ask_again_by_locator(&name);
                     }
                 }
                 None if cache.wants_wildcard(&type_url, &parameters) => topic.wildcard = Want::Yes,
@@ -96,8 +96,8 @@ impl Mux {
         }
         for (type_url, changes) in forgotten {
             self.apply(&type_url, changes.into_iter().collect(), now);
-            if let Some(group) = self.groups.get_mut(&type_url) {
-                group.arrange();
+            if let Some(topic_set) = self.topic_sets.get_mut(&type_url) {
+                topic_set.arrange();
             }
             self.tidy(&type_url);
         }

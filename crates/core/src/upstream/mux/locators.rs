@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use super::super::group::Group;
 use super::super::topic::Renewal;
+use super::super::topic_set::TopicSet;
 use super::super::{Locators, StreamId};
 use super::Mux;
 
@@ -17,7 +17,7 @@ impl Mux {
         if self.knows_locators || self.locators == Locators::Plain || self.asks_plainly {
             return;
         }
-        let since = self.groups.values().filter_map(Group::unanswered_since).min();
+        let since = self.topic_sets.values().filter_map(TopicSet::unanswered_since).min();
         let Some(due) = since.map(|since| since + self.settings.locator_timeout) else { return };
         if due > now {
             self.locators_due = Some(due);

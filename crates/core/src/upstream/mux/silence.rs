@@ -11,8 +11,8 @@ impl Mux {
     /// Its cost grows with the names that are subscribed to: it is for a look now and then.
     pub fn unanswered(&self) -> Unanswered {
         let mut all = Unanswered::default();
-        for (type_url, group) in &self.groups {
-            let subscriptions = group
+        for (type_url, topic_set) in &self.topic_sets {
+            let subscriptions = topic_set
                 .topics
                 .values()
                 .flat_map(|topic| StreamId::ALL.map(|stream| topic.subscription(stream)));

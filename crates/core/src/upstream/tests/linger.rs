@@ -51,7 +51,8 @@ fn r_relay_16_the_names_of_one_client_are_let_go_in_parts() {
     while fixture.cache.has_interest() {
         fixture.look();
     }
-    let wanted = |fixture: &Fixture| fixture.mux.groups[&EDS.into()].topics[&Parameters::NONE].names.len();
+    let wanted =
+        |fixture: &Fixture| fixture.mux.topic_sets[&EDS.into()].topics[&Parameters::NONE].names.len();
     fixture.now += Duration::from_secs(60);
     let mut before = wanted(&fixture);
     assert_eq!(before, 2_002);
@@ -231,7 +232,7 @@ fn a_spent_type_leaves_nothing_behind() {
     fixture.pass(10);
     assert_eq!(fixture.requests(Primary), []);
     fixture.close();
-    assert!(fixture.mux.groups.is_empty());
+    assert!(fixture.mux.topic_sets.is_empty());
     assert_eq!(fixture.mux.next_deadline(), None);
 }
 
@@ -276,7 +277,7 @@ fn r_relay_16_ever_new_names_make_room_for_each_other() {
                 subscribed.extend(request.resource_names_subscribe);
                 request.resource_names_unsubscribe.iter().for_each(|name| assert!(subscribed.remove(name)));
             }
-            assert!(fixture.mux.groups[&EDS.into()].topics.values().all(|topic| topic.names.len() <= 4));
+            assert!(fixture.mux.topic_sets[&EDS.into()].topics.values().all(|topic| topic.names.len() <= 4));
         }
         subscribed.clone()
     };
@@ -297,8 +298,9 @@ fn r_relay_16_ever_new_names_make_room_for_each_other() {
 fn topics_of_parameters_that_nobody_has_are_bounded_and_end() {
     let mut fixture = Fixture::with(Settings { max_lingering_sets: 10, ..Settings::default() });
     fixture.open(Primary);
-    let topics =
-        |fixture: &Fixture| fixture.mux.groups.get(&CDS.into()).map_or(0, |group| group.topics.len());
+    let topics = |fixture: &Fixture| {
+        fixture.mux.topic_sets.get(&CDS.into()).map_or(0, |topic_set| topic_set.topics.len())
+    };
     for number in 0..50 {
         let given = [("k", number.to_string())].into_iter().collect();
         let allotted = ClientScope { given, ..ClientScope::default() };

@@ -53,7 +53,7 @@ fn parameters_that_nobody_has_leave_nothing() {
         fixture.requests(Primary);
     }
     fixture.hear(Primary, &Answer::of(EDS, "3").set("z", "2"));
-    let topics: usize = fixture.mux.groups.values().map(|group| group.topics.len()).sum();
+    let topics: usize = fixture.mux.topic_sets.values().map(|topic_set| topic_set.topics.len()).sum();
     assert_eq!((topics, fixture.cache.types().len()), (1, 1));
 }
 

@@ -71,7 +71,7 @@ fn rivals_of_a_variant_are_bounded() {
         let not = field(4, &constraints(&format!("k={number}")));
         fixture.hear(Primary, &Answer::of(EDS, "1").constrained("a", &not, "1"));
     }
-    let topics = fixture.mux.groups.values().flat_map(|group| group.topics.values());
+    let topics = fixture.mux.topic_sets.values().flat_map(|topic_set| topic_set.topics.values());
     let rivals: usize = topics
         .flat_map(|topic| topic.rivals.values())
         .map(|rivals| format!("{rivals:?}").matches("version").count())

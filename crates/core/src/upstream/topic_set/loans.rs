@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use super::super::Settings;
 use super::super::topic::Topic;
-use super::Group;
+use super::TopicSet;
 use crate::cache::{Cache, Lease, View};
 use crate::resource::{Form, Name, Parameters, Resource};
 
-impl Group {
+impl TopicSet {
     /// A topic whose subscription keeps the resource up to date for these parameters too. Topics that the origin has answered
     /// go before those whose resources may be gone.
     pub(super) fn lender(

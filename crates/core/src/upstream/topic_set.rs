@@ -36,7 +36,7 @@ pub(super) type Changes = Vec<(Parameters, Change)>;
 
 /// Subscriptions to one type, and their layout over the two streams.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct TopicSet {
     type_url: TypeUrl,
     /// On which stream each view lives.
     homes: [Option<StreamId>; 2],
@@ -58,7 +58,7 @@ pub(super) struct Group {
     complaint: Option<(Name, &'static str)>,
 }
 
-impl Group {
+impl TopicSet {
     /// A type of which nothing is wanted yet, and which of the streams are open.
     pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool, habits: OriginHabits) -> Self {
         let (homes, started, has_wildcard, topics, disowned) = Default::default();

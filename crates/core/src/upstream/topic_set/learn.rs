@@ -7,7 +7,7 @@ use super::super::response::DecodedResponse;
 use super::super::stream_subscription::StreamSubscription;
 use super::super::topic::{Placement, Topic};
 use super::super::{Counters, StreamId};
-use super::{Changes, Group, snapshot};
+use super::{Changes, TopicSet, snapshot};
 use crate::cache::{Cache, Snapshot, View};
 use crate::resource::{Name, Parameters, Resource};
 
@@ -16,7 +16,7 @@ const NOT_UNDERSTOOD: &str = "its constraints cannot be read (R-DP-02): it is pa
 const AMBIGUOUS: &str =
     "more than one variant of it is for the same parameters (R-DP-04): clients see one of them";
 
-impl Group {
+impl TopicSet {
     /// Works out what an accepted response changes.
     pub(in crate::upstream) fn learn(
         &mut self,

@@ -9,12 +9,12 @@ use prost::Message as _;
 use super::super::stream_subscription::{StreamSubscription, Target, room};
 use super::super::topic::Topic;
 use super::super::{Settings, StreamId};
-use super::Group;
+use super::TopicSet;
 use crate::cache::{Cache, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Name, Parameters, Resource};
 
-impl Group {
+impl TopicSet {
     /// The next request for this type on a stream, and whether another has to follow.
     pub(in crate::upstream) fn changes(
         &mut self,
