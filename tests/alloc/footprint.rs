@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use deltafan::cache::{Cache, Limits, Protocol};
+use deltafan::cache::{Budget, Cache, Change, Completeness, Limits, Op, Protocol, Resend, View, Writer};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
 use deltafan::subscription::{Session, SessionConfig};
+use deltafan_test_support::wire;
 use stats_alloc::Region;
 
 use crate::{ALLOCATOR, ALONE};
@@ -67,4 +68,38 @@ fn a_further_name_that_others_know_costs_two_words_and_a_place_in_the_index() {
     let bytes = (each(1_040) as f64 - each(40) as f64) / 1_000.0;
     println!("{bytes:.1} bytes per further subscription");
     assert!(bytes <= 28.0, "{bytes} bytes");
+}
+
+/// Resources of a node group, and bytes of each.
+const RESOURCES: usize = 1_000;
+const BYTES: usize = 1 << 10;
+
+/// Writes all resources into the cache of a group, each from bytes of its own.
+fn fill(writer: &mut Writer) {
+    let clusters = wire::type_url("cds");
+    let set = |number: usize| {
+        let resource = wire::resource(&clusters, &format!("cluster-{number:04}"), "x", BYTES);
+        Op::Set { view: View::Wildcard, resource, resend: Resend::Answer, lease: None }
+    };
+    let ops = (0..RESOURCES).map(set).collect();
+    let wildcard_known = Some(Completeness::Complete);
+    writer.apply(&clusters, Change { ops, wildcard_known, system_version: None }, Instant::now()).unwrap();
+}
+
+#[test]
+fn node_groups_that_hold_equal_resources_share_their_bytes() {
+    let _alone = ALONE.lock();
+    let limits = Limits::default();
+    let budget = Budget::new(limits.encoded_bytes);
+    let mut caches: Vec<_> = (0..3).map(|_| Cache::within(limits, &budget)).collect();
+    let mut held = Vec::new();
+    for (_, writer) in &mut caches {
+        let region = Region::new(ALLOCATOR);
+        fill(writer);
+        let change = region.change();
+        held.push(change.bytes_allocated - change.bytes_deallocated);
+    }
+    println!("{held:?} bytes for the relay's own cache, the first group and the second");
+    assert!(held[1] > RESOURCES * BYTES, "{held:?}");
+    assert!(held[2] < RESOURCES * 300, "{held:?}");
 }

@@ -10,6 +10,7 @@ use moka::policy::EvictionPolicy;
 use parking_lot::Mutex;
 
 use super::frame::EncodeCount;
+use super::interner::Interner;
 use super::update::Update;
 use super::update_cache::ByteCache;
 use crate::pool::Pool;
@@ -57,6 +58,7 @@ pub struct Budget {
     pub(super) small: Arc<ByteQuota>,
     pub(super) encodes: Arc<EncodeCount>,
     pub(super) pools: Arc<Mutex<Pools>>,
+    interner: Arc<Interner>,
     caches: AtomicU64,
 }
 
@@ -74,8 +76,14 @@ impl Budget {
             small: Arc::new(ByteQuota::new(small)),
             encodes: Arc::default(),
             pools: Arc::default(),
+            interner: Arc::default(),
             caches: AtomicU64::new(0),
         }
+    }
+
+    /// Table of the resources that a new cache shares with others; `None` for the first cache, which may stay alone.
+    pub(super) fn interner(&self) -> Option<Arc<Interner>> {
+        (self.caches.load(Ordering::Relaxed) > 0).then(|| Arc::clone(&self.interner))
     }
 
     /// Number of a new cache, which no other has.

@@ -27,6 +27,7 @@ mod encoder;
 mod entry;
 mod frame;
 mod generation;
+mod interner;
 mod lease;
 mod name_diff;
 mod nonce;
@@ -79,6 +80,7 @@ pub use view::View;
 pub use wanted::Wanted;
 
 use cohort_index::CohortIndex;
+use interner::Interner;
 use snapshot::Draft;
 use stores::{Bounds, Stores};
 
@@ -103,6 +105,7 @@ impl Cache {
 
     /// An empty store that shares a budget with those of other node groups, and the one hand that may write to it.
     pub fn within(limits: Limits, budget: &Budget) -> (Arc<Self>, Writer) {
+        let interner = budget.interner();
         let cache = Arc::new(Self {
             stores: RwLock::new(Stores::new(Arc::clone(&budget.pools))),
             interest: Arc::default(),
@@ -111,7 +114,7 @@ impl Cache {
             tombstones: AtomicUsize::new(limits.tombstones),
             parameter_sets: AtomicUsize::new(limits.parameter_sets),
         });
-        let writer = Writer { cache: Arc::clone(&cache), clock: Generation::ZERO, repush: true };
+        let writer = Writer { cache: Arc::clone(&cache), clock: Generation::ZERO, repush: true, interner };
         (cache, writer)
     }
 
@@ -278,6 +281,8 @@ pub struct Writer {
     cache: Arc<Cache>,
     clock: Generation,
     repush: bool,
+    /// Resources of other caches, if there are any.
+    interner: Option<Arc<Interner>>,
 }
 
 impl Writer {
@@ -339,9 +344,16 @@ impl Writer {
         &mut self,
         type_url: &TypeUrl,
         parameters: &Parameters,
-        change: Change,
+        mut change: Change,
         now: Instant,
     ) -> Result<(), StoreLimitError> {
+        if let Some(interner) = &self.interner {
+            for op in &mut change.ops {
+                if let Op::Set { resource, .. } = op {
+                    interner.share(resource);
+                }
+            }
+        }
         let of = self.cache.seen_by(Claim::Origin, type_url, &ParameterView::uniform(parameters.clone()))?;
         let mixed = self.cache.mixed(type_url, parameters);
         if mixed.is_empty() {

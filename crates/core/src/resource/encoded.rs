@@ -244,7 +244,7 @@ pub enum Form {
 ///
 /// `entry` is laid out as `12 len Resource{name, version, …, 12 len Any}`: the whole is an element of
 /// `DeltaDiscoveryResponse.resources`, and its tail, the same bytes, is one of `DiscoveryResponse.resources`.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Resource {
     name: Name,
     constraints: Option<Constraints>,
