@@ -56,7 +56,7 @@ section! {
         name: String,
         /// All of these must match. Keys are those of `dynamic_parameters[].from`, or peer.san: any DNS name (in lower
         /// case) or the SPIFFE ID of the client's certificate. Values are regular expressions for the whole value; a named
-        /// group (?P<name>...) is a value for `key` and `node`. Values longer than `downstream.max_name_bytes` match nothing.
+        /// group `(?P<name>...)` is a value for `key` and `node`. Values longer than `downstream.max_name_bytes` match nothing.
         #[key(
             Conditions, name = "match", required = "which clients it takes, as in {node.id: \"edge-.*\"}",
             example = "{node.id: \"edge-(?P<region>[a-z]+)-.*\", node.metadata.role: gateway}"
