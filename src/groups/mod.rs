@@ -147,13 +147,15 @@ impl Groups {
                 () = self.released.notified() => continue,
             }
             loop {
-                let released = self.table.lock().release(Instant::now());
-                let Some((key, group)) = released else { break };
-                tracing::debug!(group = %key, "releasing a node group that nobody uses");
-                group.stop();
+                let mut table = self.table.lock();
+                let Some((key, group)) = table.release(Instant::now()) else { break };
+                // With the table locked, so that no sum of events misses the group.
                 if let Some(events) = group.events() {
                     add(&mut self.past.lock(), &events);
                 }
+                drop(table);
+                tracing::debug!(group = %key, "releasing a node group that nobody uses");
+                group.stop();
             }
         }
     }
@@ -174,8 +176,8 @@ impl Groups {
 
     /// Events upstream of all groups but the own one, also of those that were released.
     pub fn events(&self) -> Events {
-        let mut sum = *self.past.lock();
         let table = self.table.lock();
+        let mut sum = *self.past.lock();
         table.iter().filter_map(|(_, group, _)| group.events()).for_each(|events| add(&mut sum, &events));
         sum
     }

@@ -43,7 +43,6 @@ pub struct Client {
     tuning: watch::Receiver<Option<Tuning>>,
     /// Whether a complaint was logged, or left unsaid, since the last answer.
     has_complained: bool,
-    second_endings: LogThrottle,
     watch_words: LogThrottle,
     relay_complaints: LogThrottle,
     silence: SilenceLog,
@@ -63,7 +62,7 @@ impl Client {
     pub fn on(mux: Mux, link: Arc<Link>) -> Self {
         let state = watch::Sender::new(UpstreamState::new(now()));
         let (tuner, tuning) = watch::channel(None);
-        let (second_endings, watch_words, relay_complaints) = Default::default();
+        let (watch_words, relay_complaints) = Default::default();
         let (silence, looked_at, more_interest) = Default::default();
         Self {
             mux,
@@ -74,7 +73,6 @@ impl Client {
             tuner,
             tuning,
             has_complained: false,
-            second_endings,
             watch_words,
             relay_complaints,
             silence,
@@ -166,14 +164,18 @@ impl Client {
             let event = talk.next(&self.mux, interest, next_tuning(&mut self.tuning)).await;
             match event {
                 Event::Message(stream, message) => {
-                    match (stream, self.on_message(stream, message, &mut talk)) {
+                    let end = self.on_message(stream, message, &mut talk);
+                    if talk.answered {
+                        lease.answered();
+                    }
+                    match (stream, end) {
                         (_, None) => {}
                         // Both streams need the connection: it may take no more after a GOAWAY.
                         (StreamId::Secondary, Some(end)) if lease.is_closed() => break end,
                         (StreamId::Secondary, Some(end)) => {
                             self.counters().stream_failures.add(1);
                             let why = end.reason(self.link.uri());
-                            talk.secondary.lost(&mut self.mux, &mut self.second_endings, &why);
+                            talk.secondary.lost(&mut self.mux, &self.link, &why);
                         }
                         (StreamId::Primary, Some(Ended::Unfit(Protocol::Delta)))
                             if self.link.options().protocol.is_none() =>
@@ -203,6 +205,7 @@ impl Client {
         self.mux.closed(StreamId::Primary);
         if matches!(ended, Ended::Failed(_) | Ended::Unfit(_)) {
             self.counters().stream_failures.add(1);
+            lease.failed();
         }
         ended
     }
@@ -308,6 +311,8 @@ impl Client {
     fn go_on_with_sotw(&mut self, talk: &mut Conversation) {
         self.mux.closed(StreamId::Primary);
         self.mux.set_protocol(Protocol::Sotw);
+        // The protocol is reported with the first answer in it.
+        talk.answered = false;
         talk.speak(Protocol::Sotw);
         self.mux.opened(StreamId::Primary, now());
         self.state.send_modify(|state| state.protocol = Some(Protocol::Sotw));
@@ -362,7 +367,7 @@ impl Client {
         self.link.answered();
         self.report_protocol();
         if std::mem::take(&mut self.has_complained)
-            && let Some(unsaid) = self.link.complaints_over()
+            && let Some(unsaid) = self.link.end_complaint()
         {
             tracing::info!(uri = %self.link.uri(), unsaid, "the control plane answers again");
         }
@@ -425,18 +430,24 @@ impl Client {
             false => "does the control plane know this node?",
         };
         let uri = self.link.uri();
+        // Logged once for all groups: clients may make as many as they make up nodes.
+        let unsaid = told.as_ref().and_then(|told| match told {
+            SilenceEvent::Silent { .. } => self.link.say(Line::Silence),
+            SilenceEvent::Over { .. } => self.link.say(Line::Answer),
+        });
+        let Some((told, unsaid)) = told.zip(unsaid) else { return };
         match told {
-            Some(SilenceEvent::Silent { types, waited }) => tracing::warn!(
+            SilenceEvent::Silent { types, waited } => tracing::warn!(
                 %uri,
+                unsaid,
                 "subscribed to {types} {} s ago as node {}, no answer: {hint}",
                 waited.as_secs(),
                 // Captures of a client's node may be in it.
                 self.mux.node_id().escape_debug(),
             ),
-            Some(SilenceEvent::Over { waited }) => {
-                tracing::info!(%uri, "the control plane answers, {} s after the subscription", waited.as_secs());
+            SilenceEvent::Over { waited } => {
+                tracing::info!(%uri, unsaid, "the control plane answers, {} s after the subscription", waited.as_secs());
             }
-            None => {}
         }
     }
 
@@ -447,7 +458,7 @@ impl Client {
             self.counters().connect_failures.add(1);
             self.log(Ended::Unreachable(reason.clone()), wait);
         }
-        self.has_complained = true;
+        self.complain();
         self.lost(reason);
     }
 
@@ -457,10 +468,18 @@ impl Client {
             self.backoff.reset();
         }
         let wait = self.backoff.next(&mut rand::rng());
-        self.has_complained |= !matches!(ended, Ended::Closed(_));
+        if !matches!(ended, Ended::Closed(_)) {
+            self.complain();
+        }
         let reason = self.log(ended, wait);
         self.lost(reason);
         wait
+    }
+
+    fn complain(&mut self) {
+        if !std::mem::replace(&mut self.has_complained, true) {
+            self.link.begin_complaint();
+        }
     }
 
     /// Logs an end now and then, once for all groups. Returns its reason.
@@ -498,5 +517,13 @@ impl Client {
         self.silence.interrupted();
         self.looked_at = None;
         self.state.send_modify(|state| state.lost(reason, now()));
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if self.has_complained {
+            self.link.end_complaint();
+        }
     }
 }

@@ -12,8 +12,10 @@
 //! Invariants:
 //! - One attempt to connect at a time, and one back-off, however many clients wait.
 //! - Each client has room for all of its streams, so that no group waits for another one to end.
-//! - A connection ends with its last client: a server that fails all of them is dialled anew, as another one may answer there.
+//! - A connection on which streams fail in a row takes no further clients, and ends with its last one: a server that fails them is
+//!   dialled anew, as another one may answer there.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -31,6 +33,9 @@ use crate::tls::reload::Reloaded;
 
 /// Streams that one client may have open: the primary and the secondary one, and the watch of a relay's health.
 const STREAMS: u32 = 3;
+
+/// Streams that fail in a row on a connection, without an answer to any client, before no further client is put on it.
+const FAILURES: u32 = 3;
 
 /// Server, and how to connect to it.
 #[derive(Clone, Debug)]
@@ -82,16 +87,28 @@ struct State {
     complaints: LogThrottle,
     endings: LogThrottle,
     nodes: LogThrottle,
+    secondaries: LogThrottle,
+    silences: LogThrottle,
+    answers: LogThrottle,
     crowded: LogThrottle,
+    /// Number of clients that have complained since their last answer.
+    complaining: usize,
 }
 
 #[derive(Debug)]
 struct Connection {
     channel: Channel,
     facts: Arc<Facts>,
+    /// Streams of clients that failed since the last answer.
+    failures: AtomicU32,
 }
 
 impl Connection {
+    /// Whether further clients may be put on it. A client that asks for nothing keeps a connection on which all others fail.
+    fn takes_clients(&self) -> bool {
+        !self.facts.is_closed() && self.failures.load(Ordering::Relaxed) < FAILURES
+    }
+
     /// Number of clients that it carries.
     fn capacity(&self) -> usize {
         self.facts.max_streams().map_or(usize::MAX, |streams| (streams / STREAMS).max(1) as usize)
@@ -110,6 +127,16 @@ impl Lease {
     /// Whether the connection is lost, or takes no more streams.
     pub(super) fn is_closed(&self) -> bool {
         self.0.facts.is_closed()
+    }
+
+    /// Notes an answer of the server.
+    pub(super) fn answered(&self) {
+        self.0.failures.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes that the server failed the streams of the client without an answer.
+    pub(super) fn failed(&self) {
+        self.0.failures.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -138,6 +165,12 @@ pub(super) enum Line {
     Ending,
     /// Choice of the client whose node is shown.
     Node,
+    /// End of a secondary stream.
+    Secondary,
+    /// Subscriptions without an answer.
+    Silence,
+    /// Answer after such a silence.
+    Answer,
 }
 
 impl Link {
@@ -155,7 +188,11 @@ impl Link {
             complaints: LogThrottle::default(),
             endings: LogThrottle::default(),
             nodes: LogThrottle::default(),
+            secondaries: LogThrottle::default(),
+            silences: LogThrottle::default(),
+            answers: LogThrottle::default(),
             crowded: LogThrottle::default(),
+            complaining: 0,
         };
         Self { options, state: Mutex::new(state), dialing: tokio::sync::Mutex::default() }
     }
@@ -204,7 +241,7 @@ impl Link {
         let mut state = self.state.lock();
         match dialed {
             Ok(channel) => {
-                let connection = Arc::new(Connection { channel, facts });
+                let connection = Arc::new(Connection { channel, facts, failures: AtomicU32::new(0) });
                 // Taken back by the first answer: a server that fails all streams is not dialled by each group in turn.
                 let wait = state.backoff.next(&mut rand::rng());
                 state.retry_at = Some(now() + wait);
@@ -245,7 +282,7 @@ impl Link {
         // The share that is looked at counts as one.
         let has_room =
             |connection: &Arc<Connection>| Arc::strong_count(connection) - 1 < connection.capacity();
-        open.filter(|connection| !connection.facts.is_closed()).find(has_room).map(Lease)
+        open.filter(|connection| connection.takes_clients()).find(has_room).map(Lease)
     }
 
     /// Notes that the server answers: only that begins the back-off anew.
@@ -274,11 +311,22 @@ impl Link {
             Line::Complaint => state.complaints.say(now()),
             Line::Ending => state.endings.say(now()),
             Line::Node => state.nodes.say(now()),
+            Line::Secondary => state.secondaries.say(now()),
+            Line::Silence => state.silences.say(now()),
+            Line::Answer => state.answers.say(now()),
         }
     }
 
-    /// Ends an episode of complaints. Returns the number of lines suppressed; `None` if none was logged.
-    pub(super) fn complaints_over(&self) -> Option<u64> {
-        self.state.lock().complaints.over()
+    /// Notes that a client begins to complain.
+    pub(super) fn begin_complaint(&self) {
+        self.state.lock().complaining += 1;
+    }
+
+    /// Notes that a client complains no longer. With the last one, ends the episode of complaints and returns the number of lines
+    /// suppressed; `None` while others complain, or if no line was logged.
+    pub(super) fn end_complaint(&self) -> Option<u64> {
+        let mut state = self.state.lock();
+        state.complaining = state.complaining.saturating_sub(1);
+        if state.complaining == 0 { state.complaints.over() } else { None }
     }
 }

@@ -393,3 +393,43 @@ async fn a_new_stream_shows_the_node_of_the_oldest_client_that_is_there() {
     let (id, ..) = next_group(&mut origin).await;
     assert_eq!(id, "odd-2");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_on_which_groups_fail_is_left_though_the_own_group_keeps_it() {
+    let (relay, mut origin, own) = start("", FLEETS.to_owned()).await;
+    let mut client = client(&relay, "red-1").await;
+    let mut failed = 0;
+    let red = loop {
+        let red = origin.accept().await;
+        if red.peer() != own.peer() {
+            break red;
+        }
+        assert!(failed < 5, "no other connection is tried");
+        failed += 1;
+        red.fail(Status::unavailable("this server is ill"));
+    };
+    send(&red, "1", &[cluster("c", "1", "of-red")]);
+    assert!(holds(&client.response().await, "of-red"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_plane_that_is_silent_to_all_groups_is_logged_once() {
+    let (relay, mut origin, _own) = start("", FLEETS.to_owned()).await;
+    let mut held = Vec::new();
+    for fleet in ["a", "b", "c", "d", "e"] {
+        let client = client(&relay, &format!("{fleet}-1")).await;
+        held.push((client, next_group(&mut origin).await));
+    }
+    let complaints = || {
+        let is_one = |text: &str| text.contains("no answer: does the control plane");
+        relay.events().iter().filter(|event| event["message"].as_str().is_some_and(is_one)).count()
+    };
+    let mut said = 0;
+    relay.wait_for("silence that is logged", || {
+        said += complaints();
+        said > 0
+    });
+    // The other groups have waited as long, but for the time in which they came.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(said + complaints(), 1);
+}

@@ -5,11 +5,11 @@ use std::time::Instant;
 use tonic::transport::Channel;
 
 use super::super::connection::OpenStream;
+use super::super::link::{Line, Link};
 use super::super::wait::now;
 use super::super::{Backoff, Mux, StreamId};
 use super::ended::in_words;
 use crate::cache::Protocol;
-use crate::telemetry::LogThrottle;
 
 /// Secondary stream, open only while something is subscribed to on it.
 pub(super) struct Secondary {
@@ -57,7 +57,7 @@ impl Secondary {
     }
 
     /// Notes that the server ended it. The primary lives on: a server may not accept two streams.
-    pub(super) fn lost(&mut self, mux: &mut Mux, complaints: &mut LogThrottle, error: &str) {
+    pub(super) fn lost(&mut self, mux: &mut Mux, link: &Link, error: &str) {
         self.open = None;
         mux.closed(StreamId::Secondary);
         if self.answered {
@@ -65,7 +65,7 @@ impl Secondary {
         }
         let wait = self.backoff.next(&mut rand::rng());
         self.retry_at = Some(now() + wait);
-        if let Some(unsaid) = complaints.say(now()) {
+        if let Some(unsaid) = link.say(Line::Secondary) {
             tracing::warn!(
                 error,
                 retry_in = in_words(wait),

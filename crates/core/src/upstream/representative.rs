@@ -15,7 +15,7 @@ use crate::cache::Protocol;
 use crate::resource::wire;
 
 /// Clients of a group whose nodes are kept.
-const CANDIDATES: usize = 32;
+const CANDIDATES: usize = 4;
 
 /// Node of one of a group's clients.
 #[derive(Debug, Default)]
