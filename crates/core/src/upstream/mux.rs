@@ -3,11 +3,13 @@
 //! Owns the topics, the queues of ACKs, the linger (R-Relay-16) and the batching (R-Up-20). Knows no transport and
 //! no clock: it is told what happened and when, and asked for the next request whenever a stream can take one.
 
+mod ack;
 mod incoming;
 mod interest;
 mod let_go;
 mod locators;
 mod protocol;
+mod refusals;
 mod silence;
 mod stream;
 
@@ -27,8 +29,9 @@ use crate::cache::{Cache, View, Writer};
 use crate::fairness::ACKS_IN_A_ROW;
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, TypeUrl};
+use ack::Ack;
 use incoming::Increments;
-use stream::{Ack, RenewalPace, Stream};
+use stream::{RenewalPace, Stream};
 
 /// ACKs that wait for a stream take no more than about this; an origin that lets them pile up does not read.
 const ACK_BYTES: usize = 1 << 20;
@@ -309,9 +312,7 @@ impl Mux {
         if let (Some(sotw), Ok(Increments::Sotw(reading)), None) = (&mut open.sotw, increments, &fault) {
             sotw.accept(&type_url, reading);
         }
-        let ack = Ack { type_url, nonce, fault };
-        open.ack_bytes += ack.weight();
-        open.acks.push_back(ack);
+        open.owe(Ack { type_url, nonce, fault }, now);
         if open.ack_bytes > ACK_BYTES {
             return Err(ProtocolError::AcksUnread(open.ack_bytes));
         }
@@ -415,9 +416,8 @@ impl Mux {
     /// When to call [`on_deadline`](Self::on_deadline) though nothing happened.
     pub fn next_deadline(&self) -> Option<Instant> {
         let topic_sets = self.topic_sets.values().filter_map(|topic_set| topic_set.deadline(&self.settings));
-        let ticks = self.streams.iter().flatten().filter(|stream| !stream.dirty.is_empty());
+        let ticks = self.streams.iter().flatten().filter_map(Stream::deadline);
         let lingering = self.lingering.first();
-        let ticks = ticks.filter_map(|stream| stream.next_tick);
         let renewals = StreamId::ALL.into_iter().filter_map(|stream| self.renewal_at(stream));
         topic_sets.chain(ticks).chain(lingering).chain(self.locators_due).chain(renewals).min()
     }

@@ -6,24 +6,9 @@ use std::time::{Duration, Instant};
 use super::super::Settings;
 use super::super::sotw::SotwStream;
 use super::super::topic::Renewal;
+use super::ack::Ack;
+use super::refusals::Refusals;
 use crate::resource::TypeUrl;
-
-/// Bytes that an ACK takes beside its texts.
-const ACK_OVERHEAD: usize = 128;
-
-/// Answer that is owed for a response.
-#[derive(Debug)]
-pub(super) struct Ack {
-    pub(super) type_url: TypeUrl,
-    pub(super) nonce: String,
-    pub(super) fault: Option<String>,
-}
-
-impl Ack {
-    pub(super) fn weight(&self) -> usize {
-        ACK_OVERHEAD + self.nonce.len() + self.fault.as_ref().map_or(0, String::len)
-    }
-}
 
 /// State of an open stream, with what it has to say.
 #[derive(Debug)]
@@ -42,6 +27,8 @@ pub(super) struct Stream {
     pub(super) next_tick: Option<Instant>,
     /// Where the origin speaks state of the world.
     pub(super) sotw: Option<SotwStream>,
+    /// NACKs that wait there.
+    refusals: Refusals,
 }
 
 /// How often a stream may be opened anew for one reason: each time the origin is asked for everything. Reasons do not wait for
@@ -93,7 +80,27 @@ impl Stream {
             due: BTreeSet::new(),
             next_tick: None,
             sotw: speaks_sotw.then(SotwStream::default),
+            refusals: Refusals::default(),
         }
+    }
+
+    /// Owes an answer for the newest response of a type.
+    pub(super) fn owe(&mut self, ack: Ack, now: Instant) {
+        let ack = if self.sotw.is_some() { self.refusals.admit(ack, now) } else { Some(ack) };
+        self.push(ack);
+    }
+
+    fn push(&mut self, acks: impl IntoIterator<Item = Ack>) {
+        for ack in acks {
+            self.ack_bytes += ack.weight();
+            self.acks.push_back(ack);
+        }
+    }
+
+    /// Time of the next tick for which something waits.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let tick = self.next_tick.filter(|_| !self.dirty.is_empty());
+        tick.into_iter().chain(self.refusals.next()).min()
     }
 
     /// Whether a request is encoded that waits for room.
@@ -103,6 +110,8 @@ impl Stream {
 
     /// The first change after idle is due at once, later ones together.
     pub(super) fn tick(&mut self, settings: &Settings, now: Instant) {
+        let due: Vec<Ack> = self.refusals.due(now).collect();
+        self.push(due);
         if !self.dirty.is_empty() && self.next_tick.is_none_or(|at| at <= now) {
             self.due.append(&mut self.dirty);
             let list_time = self.sotw.as_ref().map_or(Duration::ZERO, |sotw| list_time(sotw.request_bytes()));

@@ -354,6 +354,8 @@ fn r_up_13_a_fault_is_refused_with_the_last_good_version_and_changes_nothing() {
         let text = nack.error_detail.expect("a NACK").message;
         assert!(text.contains(expected), "{text}");
         assert_eq!(fixture.members(CDS), set(&[&at(CDS, "c1", "a")]));
+        // The NACK of a second fault in a row would wait.
+        fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a")]));
     }
     fixture.takes(Primary, &World::of(CDS, "3", &[("c1", "b")]));
     assert_eq!(fixture.members(CDS), set(&[&at(CDS, "c1", "b")]));
@@ -587,4 +589,34 @@ fn r_up_04_an_origin_that_changes_its_protocol_is_asked_anew() {
     let asked =
         DeltaDiscoveryRequest::decode(fixture.mux.next_message(Primary, fixture.now).expect("a request"));
     assert_eq!(asked.expect("a delta request").type_url, TypeUrl::from(CDS).as_str());
+}
+
+#[test]
+fn r_sotw_08_an_origin_that_answers_each_nack_is_not_nacked_without_pause() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", CDS, &["*"]);
+    fixture.says(Primary);
+    fixture.takes(Primary, &World::of(CDS, "1", &[("a", "x")]));
+    let mut nonce = 1;
+    let mut nacks = 0;
+    let mut answer = |fixture: &mut Fixture| {
+        nonce += 1;
+        let twice = World::of(CDS, &nonce.to_string(), &[("b", "x"), ("b", "y")]);
+        fixture.mux.on_message(Primary, twice.0.encode_to_vec().into(), fixture.now).expect("a response");
+    };
+    answer(&mut fixture);
+    for _ in 0..1_000 {
+        fixture.mux.on_deadline(fixture.now);
+        for request in fixture.says(Primary) {
+            assert_eq!(request.version_info, "1");
+            nacks += u32::from(request.error_detail.is_some());
+            answer(&mut fixture);
+        }
+    }
+    // Ten seconds: at 0, 1, 3 and 7 s.
+    assert_eq!(nacks, 4);
+    // A good response is answered at once, and the next fault too.
+    fixture.takes(Primary, &World::of(CDS, "good", &[("a", "z")]));
+    let twice = World::of(CDS, "bad", &[("b", "x"), ("b", "y")]);
+    assert!(fixture.told(Primary, &twice).error_detail.is_some());
 }
