@@ -19,7 +19,7 @@ const MEMORY: u64 = 64 << 20;
 /// or so from the top, attackers and honest client share a core, and the relay has one for all it does.
 const FLOOR: Duration = Duration::from_millis(12);
 /// Whether latency is judged against that before the attack: of a program that is optimized, as in `make attacks`.
-const IS_JUDGED: bool = !cfg!(debug_assertions);
+pub(crate) const IS_JUDGED: bool = !cfg!(debug_assertions);
 /// Latency that is allowed otherwise: without optimization, and on a busy machine, work takes many times as long. The honest
 /// client is served in the end.
 const UNJUDGED: Duration = PATIENCE;
