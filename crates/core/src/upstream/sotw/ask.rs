@@ -2,7 +2,8 @@
 //!
 //! A request that adds names says no version. The LinearCache of go-control-plane before 0.14 compares the version with that of
 //! each resource, and would leave a name unanswered that was listed late and changed early. For others it makes no difference: a
-//! request with a new name is answered in any case (R-SotW-15).
+//! request with a new name is answered in any case (R-SotW-15). So does the ACK after it, if a response crossed the request: an
+//! origin may have dropped it for its old nonce, and reads the names in the ACK.
 
 use std::collections::BTreeSet;
 
@@ -55,6 +56,8 @@ impl TypeState {
         // A response of a full-state type that crosses a list without the name would seem to say that it is gone.
         let repeats = !again.is_empty() && !self.full_state;
         let refuses = request.error_detail.is_some();
+        let may_be_unread =
+            !refuses && self.names.values().any(|listed| listed.reflected_in > self.responses);
         if !(is_changed || repeats || is_newest || refuses) {
             // An ACK that a newer response has overtaken says nothing.
             return Vec::new();
@@ -70,9 +73,9 @@ impl TypeState {
         };
         let mut said = Vec::with_capacity(2);
         if repeats {
-            said.push(say(self.list(|name| !again.contains(name)), has_joined));
+            said.push(say(self.list(|name| !again.contains(name)), has_joined || may_be_unread));
         }
-        said.push(say(self.list(|_| true), has_joined || repeats));
+        said.push(say(self.list(|_| true), has_joined || repeats || may_be_unread));
         said[0].error_detail = request.error_detail;
         said
     }

@@ -170,7 +170,7 @@ fn r_sotw_12_a_request_lists_all_names_and_merges_with_the_ack() {
     );
     fixture.leave("b");
     fixture.pass(61_000);
-    assert_eq!(parts(&fixture.says_once(Primary)), (vec!["e1", "e2", "e4"], "1", "1"));
+    assert_eq!(parts(&fixture.says_once(Primary)), (vec!["e1", "e2", "e4"], "", "1"));
 }
 
 #[test]
@@ -619,4 +619,19 @@ fn r_sotw_08_an_origin_that_answers_each_nack_is_not_nacked_without_pause() {
     fixture.takes(Primary, &World::of(CDS, "good", &[("a", "z")]));
     let twice = World::of(CDS, "bad", &[("b", "x"), ("b", "y")]);
     assert!(fixture.told(Primary, &twice).error_detail.is_some());
+}
+
+#[test]
+fn r_up_19_names_in_a_request_that_a_response_crossed_are_asked_for_again() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", EDS, &["e1"]);
+    fixture.says(Primary);
+    fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a")]));
+    fixture.client("b", EDS, &["e2"]);
+    assert_eq!(parts(&fixture.says_once(Primary)), (vec!["e1", "e2"], "", "1"));
+    // The origin made this response before it read that request, and drops the request for its nonce.
+    let ack = fixture.told(Primary, &World::of(EDS, "2", &[("e1", "b")]));
+    assert_eq!(parts(&ack), (vec!["e1", "e2"], "", "2"), "no version, or e2 seems to be there already");
+    let ack = fixture.told(Primary, &World::of(EDS, "3", &[("e1", "b"), ("e2", "a")]));
+    assert_eq!(parts(&ack), (vec!["e1", "e2"], "3", "3"));
 }
