@@ -56,8 +56,9 @@ impl TypeState {
         // A response of a full-state type that crosses a list without the name would seem to say that it is gone.
         let repeats = !again.is_empty() && !self.full_state;
         let refuses = request.error_detail.is_some();
+        let is_ack = is_newest && !refuses;
         let may_be_unread =
-            !refuses && self.names.values().any(|listed| listed.reflected_in > self.responses);
+            is_ack && self.names.values().any(|listed| listed.reflected_in > self.responses);
         if !(is_changed || repeats || is_newest || refuses) {
             // An ACK that a newer response has overtaken says nothing.
             return Vec::new();

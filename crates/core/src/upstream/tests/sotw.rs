@@ -170,7 +170,7 @@ fn r_sotw_12_a_request_lists_all_names_and_merges_with_the_ack() {
     );
     fixture.leave("b");
     fixture.pass(61_000);
-    assert_eq!(parts(&fixture.says_once(Primary)), (vec!["e1", "e2", "e4"], "", "1"));
+    assert_eq!(parts(&fixture.says_once(Primary)), (vec!["e1", "e2", "e4"], "1", "1"));
 }
 
 #[test]
