@@ -57,8 +57,7 @@ impl TypeState {
         let repeats = !again.is_empty() && !self.full_state;
         let refuses = request.error_detail.is_some();
         let is_ack = is_newest && !refuses;
-        let may_be_unread =
-            is_ack && self.names.values().any(|listed| listed.reflected_in > self.responses);
+        let may_be_unread = is_ack && self.names.values().any(|listed| listed.reflected_in > self.responses);
         if !(is_changed || repeats || is_newest || refuses) {
             // An ACK that a newer response has overtaken says nothing.
             return Vec::new();
