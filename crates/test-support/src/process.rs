@@ -63,22 +63,17 @@ impl Process {
 
     /// Starts it on a control plane, with these listeners instead of one in cleartext.
     pub fn behind_with(origin: &str, listeners: &str, downstream: &str) -> Self {
-        let servers = format!("{{servers: [{{uri: \"{origin}\"}}], backoff: {{initial: 50ms, max: 500ms}}}}");
-        Self::launch(&servers, &[], listeners, downstream)
+        Self::launch(&upstream(origin, "", ""), &[], listeners, downstream)
     }
 
     /// Starts it on a control plane with these keys beside the server.
-    pub fn behind_with_keys(origin: &str, upstream: &str, downstream: &str) -> Self {
-        let backoff = "backoff: {initial: 50ms, max: 500ms}";
-        let upstream = format!("{{servers: [{{uri: \"{origin}\"}}], {backoff}, {upstream}}}");
-        Self::launch(&upstream, &[], LISTENERS, downstream)
+    pub fn behind_with_keys(origin: &str, keys: &str, downstream: &str) -> Self {
+        Self::launch(&upstream(origin, "", keys), &[], LISTENERS, downstream)
     }
 
     /// Starts it on a control plane with these keys beside its URI.
     pub fn behind_server(origin: &str, server: &str, downstream: &str) -> Self {
-        let servers =
-            format!("{{servers: [{{uri: \"{origin}\", {server}}}], backoff: {{initial: 50ms, max: 500ms}}}}");
-        Self::launch(&servers, &[], LISTENERS, downstream)
+        Self::launch(&upstream(origin, server, ""), &[], LISTENERS, downstream)
     }
 
     /// Starts it on a control plane with these keys beside the server, and does not wait until it is ready.
@@ -290,6 +285,12 @@ impl Process {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+/// Configuration of one control plane, with these keys beside its URI and these beside the server.
+fn upstream(origin: &str, server: &str, keys: &str) -> String {
+    let backoff = "backoff: {initial: 50ms, max: 500ms}";
+    format!("{{servers: [{{uri: \"{origin}\", {server}}}], {backoff}, {keys}}}")
 }
 
 impl Drop for Process {

@@ -2,9 +2,10 @@
 //!
 //! Owns the checks that hold of every response. Knows nothing of subscriptions.
 
+use bytes::Bytes;
 use deltafan::cache::Protocol;
 use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryResponse};
-use deltafan::resource::{Envelope, SotwElement};
+use deltafan::resource::{Envelope, SotwElement, TypeUrl};
 use prost::Message as _;
 
 use super::truth::{TYPES, at_of};
@@ -38,7 +39,7 @@ pub(crate) fn read_delta(message: &[u8]) -> Told {
     let message = DeltaDiscoveryResponse::decode(message).expect("a response");
     let at = at_of(&message.type_url);
     let type_url = type_url(TYPES[at]);
-    let read = |bytes: &bytes::Bytes| {
+    let read = |bytes: &Bytes| {
         let envelope = Envelope::parse(bytes, &type_url).expect("a resource");
         let text = envelope.body.map(|any| body(any, &type_url).1).unwrap_or_default();
         (envelope.name.to_owned(), text, envelope.version.to_owned())
@@ -56,35 +57,28 @@ pub(crate) fn read_delta(message: &[u8]) -> Told {
 
 /// State of the world as a relay reads it: resources may be wrapped.
 pub(crate) fn read_state(message: &[u8]) -> Told {
-    let message = DiscoveryResponse::decode(message).expect("a response");
-    let at = at_of(&message.type_url);
-    let type_url = type_url(TYPES[at]);
-    let read = |bytes: &bytes::Bytes| {
-        let resource = SotwElement::parse(bytes, &type_url).expect("a resource").as_delta("");
-        let envelope = Envelope::parse(&resource, &type_url).expect("a resource");
-        let text = envelope.body.map(|any| body(any, &type_url).1).unwrap_or_default();
-        (envelope.name.to_owned(), text, String::new())
-    };
-    let told = Told {
-        at,
-        version: message.version_info,
-        nonce: message.nonce,
-        resources: message.resources.iter().map(read).collect(),
-        removed: Vec::new(),
-    };
-    told.check();
-    told
+    read_state_with(message, |bytes, type_url| {
+        let resource = SotwElement::parse(bytes, type_url).expect("a resource").as_delta("");
+        let envelope = Envelope::parse(&resource, type_url).expect("a resource");
+        let text = envelope.body.map(|any| body(any, type_url).1).unwrap_or_default();
+        (envelope.name.to_owned(), text)
+    })
 }
 
+/// A response as a client of this protocol reads it.
 pub(crate) fn read(protocol: Protocol, message: &[u8]) -> Told {
-    if protocol == Protocol::Delta {
-        return read_delta(message);
+    match protocol {
+        Protocol::Delta => read_delta(message),
+        Protocol::Sotw => read_state_with(message, |any, type_url| body(any, type_url)),
     }
+}
+
+fn read_state_with(message: &[u8], read: impl Fn(&Bytes, &TypeUrl) -> (String, String)) -> Told {
     let message = DiscoveryResponse::decode(message).expect("a response");
     let at = at_of(&message.type_url);
     let type_url = type_url(TYPES[at]);
-    let read = |any: &bytes::Bytes| {
-        let (name, text) = body(any, &type_url);
+    let read = |bytes| {
+        let (name, text) = read(bytes, &type_url);
         (name, text, String::new())
     };
     let told = Told {
