@@ -211,7 +211,7 @@ impl Fixture {
         let during = during.unwrap_or_else(|| self.p99_since(attacked));
         let what = format!("end of {}", attack.name);
         self.relay.wait_for(&what, || {
-            pulses.lock().is_calm()
+            pulses.lock().has_heard(ended)
                 && self.relay.metric("deltafan_connections") <= connections
                 && self.relay.metric("deltafan_streams{") <= streams
         });
