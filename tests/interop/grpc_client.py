@@ -24,7 +24,7 @@ channel = grpc.insecure_channel(sys.argv[1])
 call = channel.unary_unary("/interop.Greeter/Greet")
 while True:
     try:
-        result = {"answer": call(b"", timeout=2).decode()}
+        result = {"answer": call(b"", timeout=30).decode()}
     except grpc.RpcError as error:
         result = {"error": error.code().name, "details": error.details()}
     print(json.dumps(result), flush=True)

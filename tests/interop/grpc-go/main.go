@@ -35,7 +35,7 @@ type result struct {
 }
 
 func call(connection *grpc.ClientConn) result {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	var request, answer []byte
 	if err := connection.Invoke(ctx, "/interop.Greeter/Greet", &request, &answer, grpc.ForceCodec(asIs{})); err != nil {

@@ -91,7 +91,7 @@ public final class Client {
 
     ManagedChannel channel = Grpc.newChannelBuilder(args[0], InsecureChannelCredentials.create()).build();
     while (true) {
-      CallOptions options = CallOptions.DEFAULT.withDeadlineAfter(2, TimeUnit.SECONDS);
+      CallOptions options = CallOptions.DEFAULT.withDeadlineAfter(30, TimeUnit.SECONDS);
       try {
         print("answer", ClientCalls.blockingUnaryCall(channel, GREET, options, ""), null);
       } catch (StatusRuntimeException e) {

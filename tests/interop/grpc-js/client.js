@@ -11,7 +11,7 @@ const client = new grpc.Client(process.argv[2], grpc.credentials.createInsecure(
 const asIs = (bytes) => bytes;
 
 function call() {
-  client.makeUnaryRequest("/interop.Greeter/Greet", asIs, asIs, Buffer.alloc(0), { deadline: Date.now() + 2000 }, (error, answer) => {
+  client.makeUnaryRequest("/interop.Greeter/Greet", asIs, asIs, Buffer.alloc(0), { deadline: Date.now() + 30000 }, (error, answer) => {
     const result = error ? { error: grpc.status[error.code], details: error.details } : { answer: answer.toString() };
     console.log(JSON.stringify(result));
     setTimeout(call, 50);
