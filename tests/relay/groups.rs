@@ -264,7 +264,13 @@ async fn made_up_nodes_make_no_more_groups_than_a_peer_may_have() {
     drop(held);
     relay.wait_for("release", || relay.metric("deltafan_groups{group=\"fleet\"}") == 0.0);
     let _honest = client(&relay, "honest").await;
-    while next_group(&mut origin).await.0 != "fleet-honest" {}
+    loop {
+        // Streams for polls that were over before their first request ended without one.
+        let request = origin.accept().await.next_request().await;
+        if request.is_some_and(|request| request.node.is_some_and(|node| node.id == "fleet-honest")) {
+            break;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
