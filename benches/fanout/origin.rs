@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
@@ -118,11 +120,17 @@ struct Churn {
     at: usize,
 }
 
+/// A stream of the relay: that of its own node, or of a group.
+struct Stream {
+    frames: mpsc::UnboundedSender<Bytes>,
+    topics: HashMap<String, Topic>,
+}
+
 #[derive(Default)]
 struct State {
     held: HashMap<&'static str, Held>,
-    topics: HashMap<String, Topic>,
-    stream: Option<mpsc::UnboundedSender<Bytes>>,
+    /// By their numbers.
+    streams: BTreeMap<u64, Stream>,
     nonce: u64,
     churn: Option<Churn>,
     /// When responses were sent that are not ACKed yet.
@@ -134,6 +142,7 @@ async fn serve(mut orders: mpsc::UnboundedReceiver<Order>, tell: std::sync::mpsc
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     tell.send(listener.local_addr().expect("an address")).expect("the bench lives");
     let (requests, mut asked) = mpsc::unbounded_channel();
+    let opened = Arc::new(AtomicU64::new(0));
     let mut state = State::default();
     loop {
         let due = state.churn.as_ref().map(|churn| churn.next);
@@ -142,12 +151,16 @@ async fn serve(mut orders: mpsc::UnboundedReceiver<Order>, tell: std::sync::mpsc
                 let Ok((socket, _)) = accepted else { continue };
                 // A change that waits for the ACK of the one before is not what is measured.
                 _ = socket.set_nodelay(true);
-                let requests = requests.clone();
+                let (requests, opened) = (requests.clone(), Arc::clone(&opened));
                 tokio::spawn(async move {
-                    let service = hyper::service::service_fn(move |request| answer(request, requests.clone()));
+                    let service = hyper::service::service_fn(move |request| {
+                        answer(request, opened.fetch_add(1, Ordering::Relaxed), requests.clone())
+                    });
                     let io = hyper_util::rt::TokioIo::new(socket);
                     let mut http2 = hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
-                    _ = http2.initial_connection_window_size(16 << 20).serve_connection(io, service).await;
+                    // A stream for each group of the relay.
+                    http2.initial_connection_window_size(16 << 20).max_concurrent_streams(None);
+                    _ = http2.serve_connection(io, service).await;
                 });
             }
             heard = asked.recv() => if let Some(heard) = heard { state.hear(heard) },
@@ -160,17 +173,19 @@ async fn serve(mut orders: mpsc::UnboundedReceiver<Order>, tell: std::sync::mpsc
     }
 }
 
+/// News of a stream, by its number.
 enum Heard {
-    Opened(mpsc::UnboundedSender<Bytes>),
-    Request(Bytes),
+    Opened(u64, mpsc::UnboundedSender<Bytes>),
+    Request(u64, Bytes),
 }
 
 async fn answer(
     request: http::Request<Incoming>,
+    stream: u64,
     heard: mpsc::UnboundedSender<Heard>,
 ) -> Result<http::Response<impl http_body::Body<Data = Bytes, Error = Infallible>>, Infallible> {
     let (send, mut frames) = mpsc::unbounded_channel();
-    _ = heard.send(Heard::Opened(send));
+    _ = heard.send(Heard::Opened(stream, send));
     tokio::spawn(async move {
         let mut body = request.into_body();
         let mut buffer = BytesMut::new();
@@ -182,14 +197,14 @@ async fn answer(
                     break;
                 }
                 let message = buffer.split_to(5 + len).freeze().slice(5..);
-                _ = heard.send(Heard::Request(message));
+                _ = heard.send(Heard::Request(stream, message));
             }
         }
     });
-    let stream = futures_util::stream::poll_fn(move |cx| {
+    let frames = futures_util::stream::poll_fn(move |cx| {
         frames.poll_recv(cx).map(|frame| frame.map(|bytes| Ok(Frame::data(bytes))))
     });
-    let mut response = http::Response::new(StreamBody::new(stream));
+    let mut response = http::Response::new(StreamBody::new(frames));
     response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/grpc"));
     Ok(response)
 }
@@ -234,24 +249,27 @@ impl State {
             let now = monotonic_nanos();
             held.versions.extend(names.iter().map(|name| (name.clone(), now)));
         }
-        self.send(kind.type_url(), names, None);
+        let streams: Vec<u64> = self.streams.keys().copied().collect();
+        for stream in streams {
+            self.send(stream, kind.type_url(), names.clone(), None);
+        }
     }
 
     fn hear(&mut self, heard: Heard) {
-        let message = match heard {
-            Heard::Opened(stream) => {
-                self.stream = Some(stream);
-                self.topics.clear();
+        let (number, message) = match heard {
+            Heard::Opened(number, frames) => {
+                self.streams.insert(number, Stream { frames, topics: HashMap::new() });
                 return;
             }
-            Heard::Request(message) => message,
+            Heard::Request(number, message) => (number, message),
         };
         let Ok(request) = DeltaDiscoveryRequest::decode(message) else { return };
         if let Some(sent) = self.sent.remove(&request.response_nonce) {
             self.acks.push(monotonic_nanos() - sent);
         }
-        let first = !self.topics.contains_key(&request.type_url);
-        let topic = self.topics.entry(request.type_url.clone()).or_default();
+        let Some(stream) = self.streams.get_mut(&number) else { return };
+        let first = !stream.topics.contains_key(&request.type_url);
+        let topic = stream.topics.entry(request.type_url.clone()).or_default();
         let subscribe = request.resource_names_subscribe;
         let located = request.resource_locators_subscribe;
         let wildcard = (first && subscribe.is_empty() && located.is_empty())
@@ -272,13 +290,14 @@ impl State {
                 .filter_map(|mut locator| locator.dynamic_parameters.remove(PARAMETER))
                 .collect();
             sets.sort_unstable();
-            self.send(type_url, names, Some(&sets));
+            self.send(number, type_url, names, Some(&sets));
         }
     }
 
     /// Sends what is held of these names; of variants only those for some sets, which are in order, where any are said.
-    fn send(&mut self, type_url: &'static str, names: Vec<String>, sets: Option<&[String]>) {
-        let (Some(stream), Some(topic)) = (&self.stream, self.topics.get(type_url)) else { return };
+    fn send(&mut self, stream: u64, type_url: &'static str, names: Vec<String>, sets: Option<&[String]>) {
+        let Some(Stream { frames, topics }) = self.streams.get(&stream) else { return };
+        let Some(topic) = topics.get(type_url) else { return };
         let Some(held) = self.held.get(type_url) else { return };
         self.nonce += 1;
         let mut response = DeltaDiscoveryResponse {
@@ -307,8 +326,10 @@ impl State {
         framed.put_u32(response.encoded_len() as u32);
         response.encode(&mut framed).expect("a BytesMut grows");
         self.sent.insert(response.nonce, monotonic_nanos());
-        // A stream that ended has nobody to tell; the next one asks anew.
-        _ = stream.send(framed.freeze());
+        if frames.send(framed.freeze()).is_err() {
+            // It ended; the next one asks anew.
+            self.streams.remove(&stream);
+        }
     }
 }
 

@@ -54,6 +54,8 @@ pub(crate) struct Load {
     pub(crate) streams_per_connection: usize,
     /// Sets of dynamic parameters among the clients, one after the other; 0: they have none.
     pub(crate) sets: usize,
+    /// Node groups among the clients, one after the other; 0: all are in the relay's own.
+    pub(crate) groups: usize,
     /// Every set has a variant of its own of each resource.
     pub(crate) variants: bool,
     /// Connections of a hundred that stop reading after their first state.
@@ -91,6 +93,7 @@ impl Load {
             names_file: None,
             streams_per_connection: 1,
             sets: 0,
+            groups: 0,
             variants: false,
             silent_percent: 0,
             first: resources,
@@ -144,9 +147,9 @@ impl Load {
         }
     }
 
-    /// The cluster that a client says it is in.
+    /// The cluster that a client says it is in, which tells its set of parameters or its group.
     pub(crate) fn cluster_of(&self, client: usize) -> String {
-        set_name(client % self.sets.max(1))
+        set_name(client % self.sets.max(self.groups).max(1))
     }
 
     /// The resources that one change changes, so that every client has exactly one thing to learn.

@@ -17,6 +17,12 @@ const DELTAFAN: &str = env!("CARGO_BIN_EXE_deltafan");
 /// All clients have one address and one certificate, which is not what is measured.
 const PLACES: &str = "max_connections_per_address: 1000000, max_connections_per_identity: 1000000";
 
+/// A group for each cluster that clients say they are in. All clients have one address, which may have all groups.
+const GROUPS: &str = "groups:
+  max: 100000
+  rules: [{name: cluster, match: {node.cluster: \"(?P<cluster>.*)\"}, key: \"${cluster}\", node: {id: \"${cluster}\"}}]
+";
+
 /// A running relay.
 pub(crate) struct Relay {
     pub(crate) process: Process,
@@ -29,11 +35,16 @@ impl Relay {
     /// Longer than any round: polls end because of a change.
     const HOLD: Duration = Duration::from_secs(600);
 
-    /// A relay of an origin, as such clients need it: with TLS, or giving them dynamic parameters by what cluster they are in.
+    /// A relay of an origin, as such clients need it: with TLS, or giving them dynamic parameters or a group by the cluster they
+    /// are in.
     pub(crate) fn start(cores: Cores, origin: SocketAddr, load: &Load) -> io::Result<Self> {
         let tls = load.certificates.as_deref().map(tls::of_listener).unwrap_or_default();
         let rule = format!("dynamic_parameters: [{{key: {PARAMETER}, from: node.cluster}}]\n");
-        let rest = if load.sets > 0 { rule.as_str() } else { "" };
+        let rest = match load {
+            Load { sets: 1.., .. } => rule.as_str(),
+            Load { groups: 1.., .. } => GROUPS,
+            _ => "",
+        };
         Self::with_source(cores, &servers(origin), Self::HOLD, &tls, rest)
     }
 

@@ -1,6 +1,7 @@
 //! The rows of the bench, in the order in which they are measured. `benches/README.md` says what each is for.
 
 mod churn;
+mod groups;
 mod join;
 mod memory;
 mod polls;
@@ -94,6 +95,7 @@ fn rows() -> Vec<(&'static str, Run)> {
             ),
         ),
         ("10000 clients in 100 sets of parameters", Box::new(sets::sets)),
+        ("10000 clients in 200 groups", Box::new(groups::groups)),
         ("headroom of the load client", Box::new(update::headroom)),
         ("join of 1000 wildcard clients x 1000", Box::new(join::join)),
         ("reconnect storm of 15000", Box::new(join::storm)),
