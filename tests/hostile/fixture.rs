@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use deltafan_test_support::PATIENCE;
 use deltafan_test_support::process::Process;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::thread::CpuSet;
@@ -18,13 +17,9 @@ const MEMORY: u64 = 64 << 20;
 /// Latency that counts as undisturbed however little it was before: with a few hundred changes the 99th percentile is the third
 /// or so from the top, attackers and honest client share a core, and the relay has one for all it does.
 const FLOOR: Duration = Duration::from_millis(12);
-/// Whether latency is judged against that before the attack: of a program that is optimized, as in `make attacks`.
+/// Whether latency is measured and judged: in a program that is optimized, on a quiet machine, as in `make attacks`. Elsewhere an
+/// attack shows that the relay lives, is bounded, and serves others in the end.
 pub(crate) const IS_JUDGED: bool = !cfg!(debug_assertions);
-/// Latency that is allowed otherwise: without optimization, and on a busy machine, work takes many times as long. The honest
-/// client is served in the end.
-const UNJUDGED: Duration = PATIENCE;
-/// Longest attack in multiples of its length on a quiet machine.
-const MAX_SLOWDOWN: u32 = 20;
 /// Runs of an attack of which one must be within bounds: the machine may have had something else to do. Memory has no
 /// second try.
 const TRIES: usize = 2;
@@ -51,20 +46,6 @@ fn is_chosen(attack: &Attack) -> bool {
 fn length() -> Duration {
     let seconds = std::env::var("DELTAFAN_ATTACK_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     seconds.map_or(Duration::from_millis(600), Duration::from_secs)
-}
-
-/// Factor by which other processes slow this thread down: 1 on a quiet machine, about 11 beside ten busy processes on its core.
-fn slowdown() -> u32 {
-    const WORK: Duration = Duration::from_millis(10);
-    let used = || {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-    };
-    let (start, begun) = (Instant::now(), used());
-    while used() - begun < WORK {
-        std::hint::spin_loop();
-    }
-    (start.elapsed().as_millis() / WORK.as_millis()).clamp(1, u128::from(MAX_SLOWDOWN)) as u32
 }
 
 /// Whether there is time to wait for names that linger.
@@ -143,7 +124,7 @@ impl Fixture {
                     mib(outcome.kept),
                 );
                 assert!(outcome.grown <= MEMORY, "{}: {:.1} MiB", attack.name, mib(outcome.grown));
-                let allowed = if IS_JUDGED { (outcome.before * 2).max(FLOOR) } else { UNJUDGED };
+                let allowed = (outcome.before * 2).max(FLOOR);
                 let is_harmed = outcome.during > allowed || outcome.after > allowed;
                 fault = is_harmed.then_some((attack.name, outcome));
                 if fault.is_none() {
@@ -156,8 +137,11 @@ impl Fixture {
         assert!(faults.is_empty(), "the honest client is harmed: {faults:#?}");
     }
 
-    /// Latency of the changes in a span of time from now on, which lasts until there are enough of them.
+    /// Latency of the changes in a span of time from now on, which lasts until there are enough of them; zero if nothing is judged.
     fn p99_of_a_while(&self, span: Duration) -> Duration {
+        if !IS_JUDGED {
+            return Duration::ZERO;
+        }
         let start = Instant::now();
         std::thread::sleep(span);
         self.p99_since(start)
@@ -177,8 +161,7 @@ impl Fixture {
         let pulses = &self.honest.pulses;
         let connections = self.relay.metric("deltafan_connections");
         let streams = self.relay.metric("deltafan_streams{");
-        // A busy machine takes longer for as much work. Judged figures are of a quiet one.
-        let length = length() * if IS_JUDGED { 1 } else { slowdown() };
+        let length = length();
         let before = self.p99_of_a_while(length / 2);
         let attacked = Instant::now();
         let rss = resident(&self.relay);
@@ -206,9 +189,13 @@ impl Fixture {
             assert_eq!(panicked, 0, "{}: an attacker panicked", attack.name);
         });
         let ended = Instant::now();
-        let during = pulses.lock().p99(attacked, target.until);
-        // Where the machine left no time for changes, those that came since have to do.
-        let during = during.unwrap_or_else(|| self.p99_since(attacked));
+        let during = if IS_JUDGED {
+            let during = pulses.lock().p99(attacked, target.until);
+            // Where the machine left no time for changes, those that came since have to do.
+            during.unwrap_or_else(|| self.p99_since(attacked))
+        } else {
+            Duration::ZERO
+        };
         let what = format!("end of {}", attack.name);
         self.relay.wait_for(&what, || {
             pulses.lock().has_heard(ended)
@@ -258,8 +245,11 @@ fn raise_descriptors() {
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
 }
 
-/// The first and the last core that we may use, where there are two.
+/// The first and the last core that we may use, where there are two and it is measured what the relay does with one.
 fn cores() -> Option<(usize, usize)> {
+    if !IS_JUDGED {
+        return None;
+    }
     // The mask of the process: threads of tests pin themselves.
     let set =
         rustix::thread::sched_getaffinity(rustix::thread::Pid::from_raw(std::process::id() as i32)).ok()?;
