@@ -55,6 +55,11 @@ impl Origin {
         self.sotw.clear();
     }
 
+    /// Streams on which anything was asked for.
+    pub(crate) fn streams(&self) -> Vec<u32> {
+        self.streams.keys().chain(self.sotw.keys()).copied().collect()
+    }
+
     pub(crate) fn gone(&mut self, stream: u32) {
         self.streams.remove(&stream);
         self.sotw.remove(&stream);
