@@ -146,4 +146,5 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
     (34909, "model: a stream opened on a half-open connection was answered"),
     (41577, "model: a part that was on its way counts as knowledge of what came after it"),
     (120210, "model: what came of a name before it was let go counts as known"),
+    (4_001_052, "model: heartbeats came faster than ACKs, and an origin waited for an ACK for ever"),
 ];

@@ -208,7 +208,7 @@ impl Origin {
                 };
                 let names: Vec<String> =
                     subscription.sent.iter().filter(is_current).map(|(name, _)| name.clone()).collect();
-                if names.is_empty() || subscription.version.is_empty() {
+                if names.is_empty() || subscription.version.is_empty() || !subscription.may_beat() {
                     continue;
                 }
                 let nonce = format!("h{}", self.nonce + said.len() as u64);
@@ -226,7 +226,7 @@ impl Origin {
             if let Some(subscription) =
                 subscriptions.get_mut(&said.stream).and_then(|types| types.get_mut(&at))
             {
-                subscription.nonce = nonce;
+                subscription.beat(nonce);
             }
             said
         };
