@@ -3,7 +3,7 @@
 //!
 //! | Scenario | Histories of |
 //! |---|---|
-//! | `timed` | whole relays, chains of them, clients and origins as they are, with slow links, pauses and outages |
+//! | `timed` | whole relays, chains of them, node groups, clients and origins as they are, with slow links, pauses and outages |
 //! | `sessions` | an origin that says anything that is allowed, and a dozen clients of every kind; no links |
 //! | `variants` | dynamic parameters, from an origin that publishes variants to clients that ask with parameters |
 //! | `aliases` | resources that come under other names, through the whole core |

@@ -95,6 +95,8 @@ pub(crate) struct Client {
     pub(crate) protocol: Protocol,
     per_type: bool,
     pub(crate) grpc: bool,
+    /// `node.cluster`.
+    pub(crate) cluster: String,
     /// Whether it says `*` beside the names that it adds to a legacy wildcard.
     spells: bool,
     pub(crate) ack_delay: Duration,
@@ -119,6 +121,7 @@ impl Client {
             protocol,
             per_type,
             grpc,
+            cluster: String::new(),
             spells,
             ack_delay: Duration::ZERO,
             online: false,
@@ -131,7 +134,12 @@ impl Client {
 
     fn node(&self) -> Option<Node> {
         let agent = if self.grpc { "gRPC C-core" } else { "envoy" };
-        Some(Node { id: format!("c{}", self.id), user_agent_name: agent.to_owned(), ..Node::default() })
+        Some(Node {
+            id: format!("c{}", self.id),
+            cluster: self.cluster.clone(),
+            user_agent_name: agent.to_owned(),
+            ..Node::default()
+        })
     }
 
     /// Opens its streams and asks for everything.

@@ -137,8 +137,14 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
         1001724,
         "an origin wakes up on the last stream that its silence is a reason for, where what is gone was kept back: it stays",
     ),
+    (
+        4_000_011,
+        "the clients of a group have left before the control plane is reached: its streams show no node",
+    ),
+    (4_000_010, "a group is released, and encodings that nobody can find keep its resources"),
     (372, "model: an empty full state would say of an unknown name too that it is gone"),
     (34909, "model: a stream opened on a half-open connection was answered"),
     (41577, "model: a part that was on its way counts as knowledge of what came after it"),
     (120210, "model: what came of a name before it was let go counts as known"),
+    (4_001_052, "model: heartbeats came faster than ACKs, and an origin waited for an ACK for ever"),
 ];

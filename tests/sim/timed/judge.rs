@@ -267,6 +267,11 @@ impl Repeats {
         self.last.range_mut((client, 0)..(client + 1, 0)).for_each(|(_, last)| last.in_row = 0);
     }
 
+    /// Number of responses to a client.
+    pub(crate) fn told(&self, client: usize) -> u64 {
+        self.last.range((client, 0)..(client + 1, 0)).map(|(_, last)| last.counted).sum()
+    }
+
     pub(crate) fn all(&self) -> u64 {
         self.last.values().map(|last| last.counted).sum()
     }

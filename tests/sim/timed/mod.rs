@@ -4,6 +4,7 @@
 mod client;
 mod flavor;
 mod found;
+mod groups;
 mod judge;
 mod net;
 mod origin;
@@ -20,7 +21,7 @@ mod wiring;
 mod world;
 
 use crate::harness;
-use world::{SotwWorld, World};
+use world::{GroupsWorld, SotwWorld, World};
 
 #[test]
 fn histories_that_found_a_defect_find_none() {
@@ -35,4 +36,9 @@ fn nothing_live_is_lost_and_every_change_arrives() {
 #[test]
 fn nothing_is_lost_behind_an_origin_that_speaks_state_of_the_world() {
     harness::play::<SotwWorld>();
+}
+
+#[test]
+fn each_node_group_is_shown_its_own_world() {
+    harness::play::<GroupsWorld>();
 }

@@ -55,6 +55,11 @@ impl Origin {
         self.sotw.clear();
     }
 
+    /// Streams on which anything was asked for.
+    pub(crate) fn streams(&self) -> Vec<u32> {
+        self.streams.keys().chain(self.sotw.keys()).copied().collect()
+    }
+
     pub(crate) fn gone(&mut self, stream: u32) {
         self.streams.remove(&stream);
         self.sotw.remove(&stream);
@@ -203,7 +208,7 @@ impl Origin {
                 };
                 let names: Vec<String> =
                     subscription.sent.iter().filter(is_current).map(|(name, _)| name.clone()).collect();
-                if names.is_empty() || subscription.version.is_empty() {
+                if names.is_empty() || subscription.version.is_empty() || !subscription.may_beat() {
                     continue;
                 }
                 let nonce = format!("h{}", self.nonce + said.len() as u64);
@@ -221,7 +226,7 @@ impl Origin {
             if let Some(subscription) =
                 subscriptions.get_mut(&said.stream).and_then(|types| types.get_mut(&at))
             {
-                subscription.nonce = nonce;
+                subscription.beat(nonce);
             }
             said
         };

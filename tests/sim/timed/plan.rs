@@ -23,6 +23,8 @@ pub(crate) const HARSH: u64 = 1_000_000;
 /// plane that speaks delta may take over, and the other way round.
 pub(crate) const SOTW: u64 = 2_000_000;
 const HARSH_SOTW: u64 = 3_000_000;
+/// From this seed on the relay has node groups, and the origin answers each by its node.
+pub(crate) const GROUPS: u64 = 4_000_000;
 
 pub(crate) fn millis(rng: &mut StdRng, range: std::ops::Range<u64>) -> Duration {
     Duration::from_millis(rng.random_range(range))
@@ -34,6 +36,17 @@ pub(crate) enum Versions {
     Unique,
     /// Equal for equal content, which comes back.
     Hashes,
+}
+
+/// Node groups of a relay.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupPlan {
+    /// Number of groups, the relay's own one counted.
+    pub(crate) count: usize,
+    /// Whether the rule says `node: client`.
+    pub(crate) lends_nodes: bool,
+    /// Bytes of shared encodings: with few, updates of all groups meet in the byte cache.
+    pub(crate) encoded_bytes: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -52,11 +65,18 @@ pub(crate) struct Plan {
     /// How many names there are of each type.
     pub(crate) names: [usize; 4],
     pub(crate) clients: usize,
+    pub(crate) groups: Option<GroupPlan>,
 }
 
 impl Plan {
     pub(crate) fn new(seed: u64, rng: &mut StdRng) -> Self {
-        let (sotw, harsh) = (seed >= SOTW, (HARSH..SOTW).contains(&seed) || seed >= HARSH_SOTW);
+        let groups = (seed >= GROUPS).then(|| GroupPlan {
+            count: rng.random_range(2..5),
+            lends_nodes: rng.random_bool(0.5),
+            encoded_bytes: [256 << 20, 1 << 20, 4 << 10][rng.random_range(0..3)],
+        });
+        let sotw = if groups.is_some() { rng.random_bool(0.4) } else { seed >= SOTW };
+        let harsh = (HARSH..SOTW).contains(&seed) || (HARSH_SOTW..GROUPS).contains(&seed);
         let mut flavor = Flavor::random(rng);
         // Versions that do not fit into one request, nor those of names into the first.
         let bulky = rng.random_bool(0.06);
@@ -68,7 +88,7 @@ impl Plan {
         if sotw {
             flavor = Flavor::Sotw(SotwHabits::random(rng));
         }
-        let chain = !bulky && rng.random_bool(if harsh { 0.5 } else { 0.25 });
+        let chain = groups.is_none() && !bulky && rng.random_bool(if harsh { 0.5 } else { 0.25 });
         let timed = !chain
             && !bulky
             && matches!(flavor, Flavor::Plain { .. } | Flavor::Sotw(_))
@@ -98,7 +118,24 @@ impl Plan {
             harsh,
             names,
             clients: if bulky || large { 4 } else { rng.random_range(3..9) },
+            groups,
         }
+    }
+
+    /// Number of the groups; one where there are none.
+    pub(crate) fn group_count(&self) -> usize {
+        self.groups.map_or(1, |groups| groups.count)
+    }
+
+    /// `node.cluster` of the clients of a group, which decides their group. The own group takes the others.
+    pub(crate) fn cluster(&self, relay: usize) -> String {
+        if self.groups.is_some() && relay > 0 { format!("fleet-{relay}") } else { String::new() }
+    }
+
+    /// Text of a content. Contents of one number are equal for all nodes, or differ from node to node under equal versions.
+    pub(crate) fn text(&self, site: usize, name: &str, number: u64) -> String {
+        let is_own = self.groups.is_some() && !number.is_multiple_of(2);
+        if is_own { format!("{name}/{number}@{site}") } else { format!("{name}/{number}") }
     }
 
     /// Names of a type, as they are called.
@@ -120,7 +157,12 @@ impl Plan {
     }
 
     pub(crate) fn limits(&self) -> Limits {
-        Limits { response_bytes: self.response_bytes, ..Limits::default() }
+        let limits = Limits { response_bytes: self.response_bytes, ..Limits::default() };
+        match self.groups {
+            // Each group asks for one type, of which none is left for a group that gives its own not back.
+            Some(groups) => Limits { encoded_bytes: groups.encoded_bytes, types: groups.count, ..limits },
+            None => limits,
+        }
     }
 
     /// A link of the kind that leads upstream.
@@ -144,9 +186,14 @@ impl Plan {
     pub(crate) fn client(&self, rng: &mut StdRng, id: usize, link: usize) -> Client {
         let protocol = if rng.random_bool(0.5) { Protocol::Sotw } else { Protocol::Delta };
         let grpc = rng.random_bool(0.3);
-        let relay = usize::from(self.chain && rng.random_bool(0.7));
+        let relay = match self.groups {
+            Some(groups) => rng.random_range(0..groups.count),
+            None => usize::from(self.chain && rng.random_bool(0.7)),
+        };
+        let cluster = self.cluster(relay);
         let mut client =
             Client::new(id, relay, link, protocol, [rng.random_bool(0.25), grpc, rng.random_bool(0.5)]);
+        client.cluster = cluster;
         client.ack_delay = if rng.random_bool(0.7) { millis(rng, 1..20) } else { millis(rng, 20..400) };
         for at in 0..4 {
             client.types[at].asked = self.asked(rng, at, grpc);

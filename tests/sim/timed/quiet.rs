@@ -10,7 +10,7 @@ use deltafan::upstream::Reconcile;
 use super::client::Type;
 use super::flavor::Flavor;
 use super::truth::{TYPES, is_full_state};
-use super::world::World;
+use super::world::{Site, World};
 
 /// In which time every change has to reach everybody: the longest back-off, and renewals of streams, which are paced.
 const BOUND: Duration = Duration::from_secs(120);
@@ -82,13 +82,16 @@ impl World {
         assert!(after.0 - before.0 <= beats, "BUSY: {} requests while nothing happens", after.0 - before.0);
         let responses = after.1 - before.1;
         assert!(responses <= RESPONSES, "BUSY: {responses} responses while nothing happens");
+        if self.host.is_some() {
+            self.check_groups();
+        }
     }
 
     fn check_type(&self, client: usize, at: usize) {
         let of = &self.clients[client];
-        let state = &of.types[at];
+        let (state, truth) = (&of.types[at], self.truth(of.relay));
         assert!(of.online, "client {client} is not connected");
-        for (name, body) in self.truth.present(at).filter(|(name, _)| state.asked.covers(name)) {
+        for (name, body) in truth.present(at).filter(|(name, _)| state.asked.covers(name)) {
             let held = state.held.get(name).map(|held| held.text.as_str());
             assert!(
                 held == Some(body.text.as_str()),
@@ -98,7 +101,7 @@ impl World {
                 state.asked,
             );
         }
-        for name in state.held.keys().filter(|name| self.truth.get(at, name).is_none()) {
+        for name in state.held.keys().filter(|name| truth.get(at, name).is_none()) {
             assert!(
                 self.may_be_dead(client, at, state, name),
                 "DEAD: client {client} still has {name} of {}: asked {:?}",
@@ -111,10 +114,11 @@ impl World {
     /// Whether nobody could tell a client that what it holds is gone.
     fn may_be_dead(&self, client: usize, at: usize, state: &Type, name: &str) -> bool {
         let of = &self.clients[client];
+        let Site { truth, origin, .. } = &self.sites[self.site_of(of.relay)];
         let reports_deleted_names = self.flavors.iter().all(|flavor| flavor.reports_deleted_names());
         let tells_absent = self.flavors.iter().all(|flavor| flavor.tells_absent());
         let named = state.asked.names.contains(name);
-        if named && self.origin.forgotten.contains(&(at, name.to_owned())) {
+        if named && origin.forgotten.contains(&(at, name.to_owned())) {
             return true;
         }
         // State of the world says of such types that something is there, and never that it is gone (R-SotW-19).
@@ -130,10 +134,9 @@ impl World {
         let answers_empty = |flavor: &Flavor| !matches!(flavor, Flavor::Sotw(of) if !of.answers_empty());
         if named
             && !(reports_deleted_names && self.flavors.iter().all(answers_empty))
-            && !self
-                .truth
+            && !truth
                 .present(at)
-                .any(|(name, _)| self.clients.iter().any(|of| of.types[at].asked.names.contains(name)))
+                .any(|(name, _)| self.neighbours(of).any(|of| of.types[at].asked.names.contains(name)))
         {
             return true;
         }
@@ -146,19 +149,19 @@ impl World {
             // There is nothing by which to say it.
             return true;
         }
-        let Some(gone) = self.truth.absent_since(at, name) else { return false };
+        let Some(gone) = truth.absent_since(at, name) else { return false };
         // It was asked for by a name of which the relay knew nothing, of an origin that does not say that there is none.
         let asked = state.since.get(name).copied().unwrap_or(self.base) + Duration::from_secs(1);
         let unknown = asked >= gone || !self.seen[of.relay].had(at, name);
         // A full state of which nothing is known is never told; one that lacks some names is.
-        let tells_others = full_state && self.truth.present(at).any(|(name, _)| state.asked.covers(name));
+        let tells_others = full_state && truth.present(at).any(|(name, _)| state.asked.covers(name));
         if tells_others {
             return false;
         }
         // An empty one says of all names that they are gone. Of one of which the origin says nothing that is not known: the
         // client may hold it (R-Relay-04).
         let is_silent = |other: &String| {
-            other != name && self.truth.get(at, other).is_none() && !self.seen[of.relay].had(at, other)
+            other != name && truth.get(at, other).is_none() && !self.seen[of.relay].had(at, other)
         };
         let is_blank = full_state && named && state.asked.names.iter().any(is_silent);
         if is_blank && !tells_absent {

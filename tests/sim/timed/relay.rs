@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use deltafan::cache::{Cache, Frame, Limits, Protocol};
-use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest};
+use deltafan::cache::{Cache, Frame, Protocol, Writer};
+use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node};
 use deltafan::resource::TypeUrl;
 use deltafan::subscription::{NextStep, Outgoing, Session, SessionConfig, Upstream};
-use deltafan::upstream::{Backoff, Mux, Settings, StreamId, UpstreamState};
+use deltafan::upstream::{Backoff, Mux, Representative, Settings, StreamId, UpstreamState};
 use prost::Message as _;
 use rand::rngs::StdRng;
 
@@ -26,6 +26,15 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) enum Request {
     Delta(DeltaDiscoveryRequest),
     Sotw(DiscoveryRequest),
+}
+
+impl Request {
+    pub(crate) const fn node(&self) -> Option<&Node> {
+        match self {
+            Self::Delta(request) => request.node.as_ref(),
+            Self::Sotw(request) => request.node.as_ref(),
+        }
+    }
 }
 
 /// Arrival at a relay.
@@ -85,13 +94,17 @@ enum Link {
     Waits(Instant),
     Dials,
     Stands,
+    /// Nobody uses the group: there is nothing to connect.
+    Unused,
 }
 
-/// A relay with the state of its shell.
+/// A relay with the state of its shell, or one of its node groups.
 pub(crate) struct Relay {
     pub(crate) cache: Arc<Cache>,
     pub(crate) mux: Mux,
     rules: Arc<SessionConfig>,
+    /// Node of one of its clients, in the place of its own.
+    pub(crate) representative: Option<Arc<Representative>>,
     link: Link,
     backoffs: [Backoff; 2],
     /// The streams upstream.
@@ -124,16 +137,16 @@ pub(crate) struct Relay {
 impl Relay {
     pub(crate) fn new(
         settings: Settings,
-        limits: Limits,
+        (cache, writer): (Arc<Cache>, Writer),
         rules: &Arc<SessionConfig>,
         (behind_relay, before_relay): (bool, bool),
         now: Instant,
     ) -> Self {
-        let (cache, writer) = Cache::new(limits);
         Self {
             cache,
             mux: Mux::new(writer, settings),
             rules: Arc::clone(rules),
+            representative: None,
             link: Link::Waits(now),
             backoffs: [Backoff::new(Duration::from_millis(500), Duration::from_secs(30)); 2],
             open: [None; 2],
@@ -156,13 +169,39 @@ impl Relay {
         }
     }
 
+    /// The place of a group that nobody uses.
+    pub(crate) fn unused(self) -> Self {
+        Self { link: Link::Unused, ..self }
+    }
+
+    /// Streams on which clients have asked since it last ran, with the node of each.
+    pub(crate) fn asking(&self) -> impl Iterator<Item = (u32, Node)> {
+        self.inbox.iter().filter_map(|input| match input {
+            Input::Asked { stream, request, .. } => Some((*stream, request.node()?.clone())),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn is_unused(&self) -> bool {
+        self.link == Link::Unused
+    }
+
+    pub(crate) fn has_session(&self, stream: u32) -> bool {
+        self.sessions.contains_key(&stream)
+    }
+
+    /// Whether it takes itself for connected.
+    pub(crate) fn stands(&self) -> bool {
+        self.link == Link::Stands
+    }
+
     /// How its sessions see the way upstream; all that depends on the form of it is here.
     pub(crate) const fn upstream(&self) -> Upstream {
         match self.link {
             Link::Stands if self.state.origin_is_cut_off => Upstream::Away,
             Link::Stands if self.state.answered => Upstream::Answering,
             Link::Stands => Upstream::Silent,
-            Link::Waits(_) | Link::Dials => Upstream::Away,
+            Link::Waits(_) | Link::Dials | Link::Unused => Upstream::Away,
         }
     }
 
@@ -177,7 +216,7 @@ impl Relay {
         also(self.cache.has_interest().then(|| self.more_interest.unwrap_or(now)));
         match self.link {
             Link::Waits(until) => also(Some(until)),
-            Link::Dials => {}
+            Link::Dials | Link::Unused => {}
             Link::Stands => {
                 if self.before_relay {
                     also(Some(self.look_at));
@@ -348,6 +387,9 @@ impl Relay {
         self.opens += 1;
         self.open[stream as usize] = Some(*ids);
         self.room[stream as usize] = None;
+        if let Some(representative) = self.representative.as_ref().filter(|_| stream == StreamId::Primary) {
+            representative.choose();
+        }
         out.push(Output::Open(stream, *ids));
         self.mux.opened(stream, now);
     }
@@ -410,6 +452,10 @@ impl Relay {
                 && let Some(message) = self.mux.next_message(stream, now)
             {
                 self.requests += 1;
+                let message = match &self.representative {
+                    Some(representative) => representative.lend(message, self.protocol),
+                    None => message,
+                };
                 let request = match self.protocol {
                     Protocol::Delta => DeltaDiscoveryRequest::decode(message).map(Request::Delta),
                     Protocol::Sotw => DiscoveryRequest::decode(message).map(Request::Sotw),

@@ -48,6 +48,8 @@ pub(crate) struct SotwSubscription {
     /// `version_info` of the last state.
     pub(crate) version: String,
     waits: bool,
+    /// A heartbeat was sent that is not acknowledged yet.
+    has_beaten: bool,
     must_answer: bool,
     met: bool,
 }
@@ -60,6 +62,7 @@ impl SotwSubscription {
             return false;
         }
         self.waits &= is_stale;
+        self.has_beaten &= is_stale;
         let star = request.resource_names.iter().any(|name| name == "*");
         let names = request.resource_names.iter().filter(|name| *name != "*").cloned();
         let names: BTreeSet<String> = names.collect();
@@ -73,6 +76,17 @@ impl SotwSubscription {
         let is_first = !std::mem::replace(&mut self.met, true);
         self.must_answer |= is_first && (self.wildcard || habits.answers_empty);
         !self.waits
+    }
+
+    /// Whether a heartbeat may be sent: with one for each moment of a round trip every ACK would be stale when it comes.
+    pub(crate) const fn may_beat(&self) -> bool {
+        !self.waits && !self.has_beaten
+    }
+
+    /// Notes a heartbeat.
+    pub(crate) fn beat(&mut self, nonce: String) {
+        self.nonce = nonce;
+        self.has_beaten = true;
     }
 
     /// Whether it may say nothing before an ACK.

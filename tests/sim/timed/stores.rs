@@ -4,6 +4,7 @@
 //! origin.
 
 use deltafan::cache::{Seen, Snapshot};
+use deltafan::resource::Kind;
 
 use super::truth::{TYPES, at_of};
 use super::world::World;
@@ -15,7 +16,8 @@ impl World {
         if self.relays[relay].paused.is_some() {
             return;
         }
-        for of in self.relays[relay].cache.types() {
+        let types = self.relays[relay].cache.types();
+        for of in types.into_iter().filter(|of| of.type_url().kind() != Kind::Other) {
             let (at, snapshot) = (at_of(of.type_url().as_str()), of.snapshot());
             if self.looked.insert((relay, at), snapshot.generation()) != Some(snapshot.generation()) {
                 self.check_members(relay, at, &snapshot);
@@ -37,14 +39,14 @@ impl World {
     /// A name of which the relay heard that it is there is not shown as gone while it is there. Of a relay behind another the
     /// origin is that one; and resources with a time to live may end meanwhile.
     fn check_gone(&self, relay: usize, at: usize, snapshot: &Snapshot, is_wanted: impl Fn(&str) -> bool) {
-        if relay > 0 || self.plan.ttl.is_some() {
+        if (relay > 0 && self.plan.chain) || self.plan.ttl.is_some() {
             return;
         }
+        let truth = self.truth(relay);
         for entry in snapshot.entries().filter(|entry| matches!(entry.by_name(), Seen::Absent)) {
             let name = entry.name().as_str();
-            let since = self.truth.present_since(at, name).filter(|_| is_wanted(name));
-            let knew =
-                since.is_some_and(|since| self.seen[relay].knows_of(&self.truth, at, name, since, self.now));
+            let since = truth.present_since(at, name).filter(|_| is_wanted(name));
+            let knew = since.is_some_and(|since| self.seen[relay].knows_of(truth, at, name, since, self.now));
             assert!(!knew, "GONE: relay {relay} shows no {name} of {}, which the origin has", TYPES[at]);
         }
     }

@@ -9,58 +9,66 @@ use deltafan::cache::Protocol;
 use rand::Rng;
 
 use super::flavor::Flavor;
+use super::groups::Host;
 use super::judge::Seen;
 use super::net::{Consumer, Server};
 use super::plan::{Versions, millis};
-use super::relay::Relay;
 use super::sotw::SotwHabits;
 use super::truth::{Body, NONE, is_full_state};
-use super::world::{Event, World};
+use super::world::{Event, Site, World};
 
 impl World {
     /// The origin has a new state of a name, or none any more.
-    pub(crate) fn publish(&mut self, at: usize, name: &str, is_there: bool) {
-        self.contents += 1;
+    pub(crate) fn publish(&mut self, site: usize, at: usize, name: &str, is_there: bool) {
+        self.sites[site].contents += 1;
         let number = match self.plan.versions {
-            Versions::Unique => self.contents,
+            Versions::Unique => self.sites[site].contents,
             Versions::Hashes => self.rng.random_range(0..3),
         };
         let padding = "x".repeat(self.plan.padding);
         let version =
             if self.plan.flavor.has_versions() { format!("{number}{padding}") } else { String::new() };
         let body = match is_there {
-            true => Some(Body { text: format!("{name}/{number}"), version: version.into() }),
+            true => Some(Body { text: self.plan.text(site, name, number), version: version.into() }),
             false if self.plan.flavor.knows_all(at) => {
                 Some(Body { text: NONE.to_owned(), version: version.into() })
             }
             false => None,
         };
-        if self.truth.get(at, name).map(|held| &**held) == body.as_ref() {
+        if self.sites[site].truth.get(at, name).map(|held| &**held) == body.as_ref() {
             return;
         }
         self.causes += 1;
         self.say(|_| format!("origin has {name}: {:?}", body.as_ref().map(|body| &body.text)));
-        self.origin.forgotten.remove(&(at, name.to_owned()));
-        self.truth.set(at, name, body, self.now);
+        let Site { truth, origin, .. } = &mut self.sites[site];
+        origin.forgotten.remove(&(at, name.to_owned()));
+        truth.set(at, name, body, self.now);
     }
 
     /// Sends what changed, if the origin runs.
     fn push(&mut self) {
         if self.origin_paused.is_none() {
-            for at in 0..4 {
-                let said = self.origin.changed(at, &self.truth);
+            for (site, at) in (0..self.sites.len()).flat_map(|site| (0..4).map(move |at| (site, at))) {
+                let Site { truth, origin, .. } = &mut self.sites[site];
+                let said = origin.changed(at, truth);
                 self.send_origin(said);
             }
         }
     }
 
     fn change(&mut self, count: usize) {
+        let site = if self.sites.len() > 1 { self.rng.random_range(0..self.sites.len()) } else { 0 };
+        self.change_site(site, count);
+    }
+
+    /// Changes what the origin has for one node.
+    pub(crate) fn change_site(&mut self, site: usize, count: usize) {
         for _ in 0..count {
             let at = self.rng.random_range(0..4);
             let names = self.plan.all_names(at);
             let name = &names[self.rng.random_range(0..names.len())];
             let is_there = self.rng.random_bool(0.7);
-            self.publish(at, name, is_there);
+            self.publish(site, at, name, is_there);
         }
         self.push();
     }
@@ -112,8 +120,7 @@ impl World {
             self.origin_paused = None;
             while let Some((stream, request)) = self.origin_backlog.pop_front() {
                 if self.net.streams.contains_key(&stream) {
-                    let said = self.origin.hear(stream, &request, &self.truth);
-                    self.send_origin(said);
+                    self.origin_hears(stream, &request);
                 }
             }
             self.push();
@@ -145,7 +152,9 @@ impl World {
     pub(crate) fn pause_relay(&mut self, relay: usize, time: Duration) {
         if self.relays[relay].paused.is_none() {
             self.say(|_| format!("relay {relay} does not run for {time:?}"));
-            self.relays[relay].paused = Some((self.now, self.now + time));
+            for part in self.parts(relay) {
+                self.relays[part].paused = Some((self.now, self.now + time));
+            }
         }
     }
 
@@ -162,17 +171,18 @@ impl World {
         let streams = self.net.streams.iter().filter(|(_, stream)| of(stream.server));
         let streams: Vec<u32> = streams.map(|(id, _)| *id).collect();
         streams.into_iter().for_each(|stream| self.lose(stream));
-        self.origin.restart();
-        if self.plan.harsh && self.origin.flavor.has_versions() && self.rng.random_bool(0.2) {
+        self.sites.iter_mut().for_each(|site| site.origin.restart());
+        let flavor = self.flavor();
+        if self.plan.harsh && flavor.has_versions() && self.rng.random_bool(0.2) {
             let other =
                 std::iter::repeat_with(|| Flavor::random(&mut self.rng)).find(|other| other.has_versions());
             let speaks_sotw = self.plan.flavor.protocol() == Protocol::Sotw && self.rng.random_bool(0.5);
             let other = match speaks_sotw {
                 true => Flavor::Sotw(SotwHabits::random(&mut self.rng)),
-                false => other.unwrap_or(self.origin.flavor),
+                false => other.unwrap_or(flavor),
             };
             self.say(|_| format!("the origin is {other:?} from here on"));
-            self.origin.flavor = other;
+            self.sites.iter_mut().for_each(|site| site.origin.flavor = other);
             self.flavors.push(other);
         }
         self.origin_backlog.clear();
@@ -184,22 +194,31 @@ impl World {
 
     pub(crate) fn restart_relay(&mut self, relay: usize) {
         self.say(|_| format!("relay {relay} restarts"));
+        let parts = self.parts(relay);
         let is_its = |stream: &super::net::Stream| {
-            stream.server == Server::Relay(relay)
-                || matches!(stream.consumer, Consumer::Mux(of, _) if of == relay)
+            matches!(stream.server, Server::Relay(of) if parts.contains(&of))
+                || matches!(stream.consumer, Consumer::Mux(of, _) if parts.contains(&of))
         };
         let streams = self.net.streams.iter().filter(|(_, stream)| is_its(stream));
         let streams: Vec<u32> = streams.map(|(id, _)| *id).collect();
         streams.into_iter().for_each(|stream| self.lose(stream));
-        let (settings, limits) = (self.plan.settings(), self.plan.limits());
-        let neighbours = (relay > 0, relay + 1 < self.relays.len());
-        self.relays[relay] = Relay::new(settings, limits, &self.rules, neighbours, self.now);
-        self.seen[relay] = Seen::default();
+        self.host = self.plan.groups.map(|groups| Host::new(&self.plan, groups));
+        for part in self.parts(relay) {
+            self.begin_relay(part);
+        }
         let oldest = self.known_since[relay];
         self.known_since[relay + 1..].iter_mut().for_each(|since| *since = oldest.min(*since));
-        self.known_since[relay] = self.now;
-        self.attempts[relay] += 1;
+        for part in self.parts(relay) {
+            self.known_since[part] = self.now;
+        }
         self.causes += 1;
+    }
+
+    /// Starts a relay, or the part of it that one group is. Groups that clients make begin with the first of them.
+    fn begin_relay(&mut self, relay: usize) {
+        self.relays[relay] = Self::new_relay(&self.plan, self.host.as_ref(), relay, &self.rules, self.now);
+        self.seen[relay] = Seen::default();
+        self.attempts[relay] += 1;
     }
 
     fn cut(&mut self, link: usize, down: Duration) {
@@ -240,7 +259,7 @@ impl World {
         }
     }
 
-    fn away(&mut self) -> Duration {
+    pub(crate) fn away(&mut self) -> Duration {
         let linger = self.plan.linger;
         match self.rng.random_range(0..3) {
             0 => millis(&mut self.rng, 10..2_000),
@@ -252,8 +271,10 @@ impl World {
     /// Lets something happen, and time pass.
     pub(crate) fn trouble(&mut self) {
         let client = self.rng.random_range(0..self.clients.len());
-        let relay = self.rng.random_range(0..self.relays.len());
-        match self.rng.random_range(0..100) {
+        let relay = self.rng.random_range(0..if self.plan.chain { self.relays.len() } else { 1 });
+        let is_of_groups = self.host.is_some() && self.rng.random_bool(0.2);
+        match if is_of_groups { 100 } else { self.rng.random_range(0..100) } {
+            100 => self.group_trouble(client),
             0..28 => {
                 let count = [1, 1, 2, 5][self.rng.random_range(0..4)];
                 self.change(count);

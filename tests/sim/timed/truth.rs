@@ -113,6 +113,14 @@ impl Truth {
         line.iter().rfind(said).map(|(when, _)| *when)
     }
 
+    /// Whether a text was ever published, in this version if one is given.
+    pub(crate) fn had(&self, at: usize, name: &str, text: &str, version: Option<&str>) -> bool {
+        let is_it =
+            |body: &Body| body.text == text && version.is_none_or(|version| *version == *body.version);
+        let line = self.lines[at].get(name).into_iter().flatten();
+        line.filter_map(|(_, body)| body.as_deref()).any(is_it)
+    }
+
     /// Whether a name was away for any moment after this one.
     pub(crate) fn was_absent_after(&self, at: usize, name: &str, after: Instant) -> bool {
         let Some(line) = self.lines[at].get(name) else { return true };

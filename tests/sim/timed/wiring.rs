@@ -16,7 +16,7 @@ use super::origin::Said;
 use super::reading::{self, Told};
 use super::relay::{Input, Output, Request};
 use super::truth::{TYPES, at_of};
-use super::world::{Arrival, Event, World};
+use super::world::{Arrival, Event, Site, World};
 use deltafan_test_support::wire::type_url;
 
 /// In this time a relay has asked on a new stream for what it wants.
@@ -44,7 +44,13 @@ impl World {
             }
             Output::Open(stream, id) => {
                 self.say(|_| format!("relay {relay} opens {stream:?} as {id}"));
-                self.net.open(id, relay, Consumer::Mux(relay, stream), Self::server_of(relay));
+                self.check_choice(relay, stream);
+                self.net.open(
+                    id,
+                    self.link_of(relay),
+                    Consumer::Mux(relay, stream),
+                    Self::server_of(&self.plan, relay),
+                );
                 self.opened.insert(id, self.now);
             }
             Output::Close(id) => {
@@ -132,9 +138,10 @@ impl World {
 
     fn dial(&mut self, relay: usize) {
         self.attempts[relay] += 1;
-        let (attempt, link) = (self.attempts[relay], &self.net.links[relay]);
-        let ok = !link.is_down(self.now);
+        let (attempt, link) = (self.attempts[relay], &self.net.links[self.link_of(relay)]);
+        let ok = !link.is_down(self.now) || self.may_join(relay);
         let takes = if ok || link.refuses { link.latency * 2 } else { Duration::from_secs(10) };
+        let takes = if self.may_join(relay) { Duration::ZERO } else { takes };
         self.say(|_| format!("relay {relay} connects: {ok}"));
         self.queue.put(self.now + takes, Event::Connected { relay, ok, attempt });
     }
@@ -214,10 +221,11 @@ impl World {
             }
             Event::Connected { relay, ok, attempt } => {
                 if self.attempts[relay] == attempt {
-                    let ok = ok && !self.net.links[relay].is_down(self.now);
+                    let is_down = self.net.links[self.link_of(relay)].is_down(self.now);
+                    let ok = ok && (!is_down || self.may_join(relay));
                     // Relays ask each other by delta.
-                    if relay == 0 {
-                        self.relays[relay].protocol = self.origin.flavor.protocol();
+                    if Self::server_of(&self.plan, relay) == Server::Origin {
+                        self.relays[relay].protocol = self.flavor().protocol();
                     }
                     self.relays[relay].inbox.push_back(Input::Connected(ok));
                 }
@@ -244,8 +252,11 @@ impl World {
             Event::OriginWakes => self.wake_origin(),
             Event::Heartbeat => {
                 if self.origin_paused.is_none() {
-                    let said = self.origin.heartbeat(&self.truth);
-                    self.send_origin(said);
+                    for site in 0..self.sites.len() {
+                        let Site { truth, origin, .. } = &mut self.sites[site];
+                        let said = origin.heartbeat(truth);
+                        self.send_origin(said);
+                    }
                 }
                 if let Some(ttl) = self.plan.ttl {
                     self.queue.put(self.now + ttl / 3, Event::Heartbeat);
@@ -264,15 +275,14 @@ impl World {
                     Request::Delta(_) => Protocol::Delta,
                     Request::Sotw(_) => Protocol::Sotw,
                 };
-                if protocol != self.origin.flavor.protocol() {
+                if protocol != self.flavor().protocol() {
                     // Another control plane has taken over since the relay found out about the last one.
                     return self.lose(stream);
                 }
                 if self.origin_paused.is_some() {
                     self.origin_backlog.push_back((stream, request));
                 } else {
-                    let said = self.origin.hear(stream, &request, &self.truth);
-                    self.send_origin(said);
+                    self.origin_hears(stream, &request);
                 }
             }
             (Server::Relay(relay), request) => {
@@ -318,7 +328,9 @@ impl World {
         }
         let told = reading::read(self.clients[client].protocol, bytes);
         self.say(|_| format!("client {client} hears on {stream} {}", told.shown()));
-        let effect = self.clients[client].hear(&told, heard, &self.truth.names(told.at), made);
+        let names = self.truth(self.clients[client].relay).names(told.at);
+        self.check_world(client, &told);
+        let effect = self.clients[client].hear(&told, heard, &names, made);
         self.check(client, &effect, &told, made);
         let wait = self.clients[client].ack_delay;
         let Told { at, nonce, .. } = told;
@@ -328,11 +340,12 @@ impl World {
     fn check(&mut self, client: usize, effect: &Effect, told: &Told, made: Instant) {
         let of = &self.clients[client];
         // The first relay of a chain may know older states than the last.
-        let started = self.known_since[..=of.relay].iter().min().copied();
+        let way = self.way(of.relay);
+        let started = self.known_since[way.clone()].iter().min().copied();
         let scene = Scene {
-            truth: &self.truth,
+            truth: self.truth(of.relay),
             seen: &self.seen[of.relay],
-            way: &self.seen[..=of.relay],
+            way: &self.seen[way],
             started: started.unwrap_or(self.base),
             ttl: self.plan.ttl,
             made,
@@ -370,7 +383,7 @@ impl World {
 
     fn tell_server(&mut self, stream: u32, server: Option<Server>) {
         match server {
-            Some(Server::Origin) => self.origin.gone(stream),
+            Some(Server::Origin) => self.sites.iter_mut().for_each(|site| site.origin.gone(stream)),
             Some(Server::Relay(relay)) => self.relays[relay].inbox.push_back(Input::ClientGone(stream)),
             None => {}
         }

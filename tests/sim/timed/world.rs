@@ -8,17 +8,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use deltafan::cache::Generation;
+use deltafan::cache::{Cache, Generation};
 use deltafan::subscription::SessionConfig;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::client::Client;
 use super::flavor::Flavor;
+use super::groups::Host;
 use super::judge::{Repeats, Seen};
 use super::net::{Consumer, Net, Server};
 use super::origin::Origin;
-use super::plan::{Plan, SOTW};
+use super::plan::{GROUPS, Plan, SOTW};
 use super::queue::Queue;
 use super::relay::{Relay, Request};
 use super::truth::Truth;
@@ -94,6 +95,19 @@ pub(crate) struct Arrival {
     pub(crate) made: Instant,
 }
 
+/// The control plane as one node sees it.
+pub(crate) struct Site {
+    pub(crate) truth: Truth,
+    pub(crate) origin: Origin,
+    pub(crate) contents: u64,
+}
+
+impl Site {
+    fn new(plan: &Plan) -> Self {
+        Self { truth: Truth::default(), origin: Origin::new(plan.flavor, plan.ttl), contents: 0 }
+    }
+}
+
 pub(crate) struct World {
     pub(crate) trace: bool,
     pub(crate) rng: StdRng,
@@ -102,13 +116,17 @@ pub(crate) struct World {
     pub(crate) now: Instant,
     pub(crate) queue: Queue<Event>,
     pub(crate) net: Net,
-    pub(crate) truth: Truth,
-    pub(crate) contents: u64,
-    pub(crate) origin: Origin,
+    /// One for each node that the origin tells apart.
+    pub(crate) sites: Vec<Site>,
     /// Until when the origin does not run, and what arrived meanwhile.
     pub(crate) origin_paused: Option<Instant>,
     pub(crate) origin_backlog: VecDeque<(u32, Request)>,
+    /// Relays, or the node groups of one.
     pub(crate) relays: Vec<Relay>,
+    /// Parts of a relay that its groups share.
+    pub(crate) host: Option<Host>,
+    /// Number of the node that the origin was shown on each stream upstream.
+    pub(crate) nodes: BTreeMap<u32, usize>,
     pub(crate) seen: Vec<Seen>,
     /// When the oldest state may have come that each relay knows: from those before it, which may have been restarted since.
     pub(crate) known_since: Vec<Instant>,
@@ -147,15 +165,14 @@ impl Scenario for World {
         let mut rng = StdRng::seed_from_u64(seed);
         let plan = Plan::new(seed, &mut rng);
         let (now, rules) = (Instant::now(), Arc::new(SessionConfig::default()));
-        let relays: Vec<Relay> = (0..1 + usize::from(plan.chain))
-            .map(|at| {
-                let neighbours = (at > 0, at == 0 && plan.chain);
-                Relay::new(plan.settings(), plan.limits(), &rules, neighbours, now)
-            })
-            .collect();
+        let host = plan.groups.map(|groups| Host::new(&plan, groups));
+        let count = if plan.chain { 2 } else { plan.group_count() };
+        let relays: Vec<Relay> =
+            (0..count).map(|at| Self::new_relay(&plan, host.as_ref(), at, &rules, now)).collect();
         let mut net = Net::default();
-        // A link upstream for each relay comes first, by the relay's number.
-        net.links.extend(relays.iter().map(|_| plan.upstream_link(&mut rng)));
+        // A link upstream for each relay comes first, by the relay's number. Groups share one.
+        let links = if plan.chain { 2 } else { 1 };
+        net.links.extend((0..links).map(|_| plan.upstream_link(&mut rng)));
         let mut clients = Vec::new();
         for id in 0..plan.clients {
             net.links.push(Plan::client_link(&mut rng));
@@ -167,9 +184,7 @@ impl Scenario for World {
             now,
             queue: Queue::new(),
             net,
-            truth: Truth::default(),
-            contents: 0,
-            origin: Origin::new(plan.flavor, plan.ttl),
+            sites: (0..plan.group_count()).map(|_| Site::new(&plan)).collect(),
             flavors: vec![plan.flavor],
             origin_paused: None,
             origin_backlog: VecDeque::new(),
@@ -181,6 +196,8 @@ impl Scenario for World {
             opened: BTreeMap::new(),
             attempts: vec![0; relays.len()],
             relays,
+            host,
+            nodes: BTreeMap::new(),
             unread: clients.iter().map(|_| VecDeque::new()).collect(),
             stuffed: clients.iter().map(|_| Vec::new()).collect(),
             clients,
@@ -228,13 +245,34 @@ impl Scenario for SotwWorld {
     }
 }
 
+/// History of a relay with node groups.
+pub(crate) struct GroupsWorld(World);
+
+impl Scenario for GroupsWorld {
+    const NAME: &'static str = World::NAME;
+    const LENGTH: u64 = World::LENGTH;
+    const STEPS: u64 = 3_000;
+
+    fn new(seed: u64, trace: bool) -> Self {
+        Self(World::new(if seed < GROUPS { GROUPS + seed } else { seed }, trace))
+    }
+
+    fn step(&mut self, step: u64) {
+        self.0.step(step);
+    }
+
+    fn parameters(&self) -> String {
+        self.0.parameters()
+    }
+}
+
 impl World {
     fn begin(&mut self) {
-        for at in 0..4 {
+        for (site, at) in (0..self.sites.len()).flat_map(|site| (0..4).map(move |at| (site, at))) {
             let chance = if self.rng.random_bool(0.15) { 0.0 } else { 0.7 };
             for name in self.plan.all_names(at) {
                 let is_there = self.rng.random_bool(chance);
-                self.publish(at, &name, is_there);
+                self.publish(site, at, &name, is_there);
             }
         }
         for client in 0..self.clients.len() {
@@ -267,20 +305,23 @@ impl World {
             // Input before deadlines: all that has arrived by now was handed over.
             let mut busy = false;
             for relay in 0..self.relays.len() {
+                self.seat(relay);
                 if self.relays[relay].next(self.now).is_some_and(|at| at <= self.now) {
                     busy = true;
                     let out = self.relays[relay].turn(self.now, &mut self.rng, &mut self.net.next);
                     out.into_iter().for_each(|output| self.route(relay, output));
                     self.check_stores(relay);
+                    self.unseat(relay);
                 }
             }
+            self.release_unused();
             if busy {
                 turns += 1;
                 assert!(turns < 5_000, "SPIN: it has always something to do: {}", self.busy());
                 continue;
             }
             let relays = self.relays.iter().filter_map(|relay| relay.next(self.now));
-            let next = relays.chain(self.queue.next()).min();
+            let next = relays.chain(self.queue.next()).chain(self.next_release()).min();
             match next.filter(|at| *at <= end) {
                 Some(at) => {
                     turns = if at > self.now { 0 } else { turns + 1 };
@@ -298,9 +339,66 @@ impl World {
         busy.collect::<Vec<_>>().join("; ")
     }
 
+    /// A relay as it starts, or one of its groups. Those that clients make begin with the first of them.
+    pub(crate) fn new_relay(
+        plan: &Plan,
+        host: Option<&Host>,
+        at: usize,
+        rules: &Arc<SessionConfig>,
+        now: Instant,
+    ) -> Relay {
+        let neighbours = (plan.chain && at > 0, at == 0 && plan.chain);
+        let store = match host {
+            Some(host) if at == 0 => host.store(plan),
+            Some(_) | None => Cache::new(plan.limits()),
+        };
+        let settings = plan.settings();
+        let settings = match host {
+            Some(host) => host.settings(plan, settings.node),
+            None => settings,
+        };
+        let relay = Relay::new(settings, store, rules, neighbours, now);
+        if host.is_some() && at > 0 { relay.unused() } else { relay }
+    }
+
+    /// The relay, or all groups of the process that this one is in.
+    pub(crate) const fn parts(&self, relay: usize) -> std::ops::Range<usize> {
+        if self.host.is_some() { 0..self.sites.len() } else { relay..relay + 1 }
+    }
+
     /// Where a relay's streams lead.
-    pub(crate) const fn server_of(relay: usize) -> Server {
-        if relay == 0 { Server::Origin } else { Server::Relay(relay - 1) }
+    pub(crate) const fn server_of(plan: &Plan, relay: usize) -> Server {
+        if relay == 0 || !plan.chain { Server::Origin } else { Server::Relay(relay - 1) }
+    }
+
+    /// The relays between the origin and the clients of this one.
+    pub(crate) fn way(&self, relay: usize) -> std::ops::RangeInclusive<usize> {
+        if self.plan.chain { 0..=relay } else { relay..=relay }
+    }
+
+    /// Number of the link upstream.
+    pub(crate) const fn link_of(&self, relay: usize) -> usize {
+        if self.plan.chain { relay } else { 0 }
+    }
+
+    /// Number of the node as which the origin sees a relay.
+    pub(crate) const fn site_of(&self, relay: usize) -> usize {
+        if self.plan.chain { 0 } else { relay }
+    }
+
+    pub(crate) fn truth(&self, relay: usize) -> &Truth {
+        &self.sites[self.site_of(relay)].truth
+    }
+
+    /// Kind of the control plane, which is the same for all nodes.
+    pub(crate) fn flavor(&self) -> Flavor {
+        self.sites[0].origin.flavor
+    }
+
+    /// Clients that see what this one sees.
+    pub(crate) fn neighbours(&self, of: &Client) -> impl Iterator<Item = &Client> {
+        let site = self.site_of(of.relay);
+        self.clients.iter().filter(move |other| self.site_of(other.relay) == site)
     }
 
     pub(crate) fn consumer(&self, stream: u32) -> Option<Consumer> {

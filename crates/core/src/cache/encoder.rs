@@ -89,6 +89,11 @@ impl Encoder {
         Ok(cohort.update_cache().put(key, made, &self.small, &self.updates, now))
     }
 
+    /// Drops the updates of a cohort that is over.
+    pub(super) fn forget(&self, cohort: &Cohort) {
+        cohort.update_cache().clear(&self.updates);
+    }
+
     /// Next update of a client that is owed something of its own.
     pub(super) fn own_update<'s>(
         &self,
@@ -113,5 +118,12 @@ impl Encoder {
         let response_bytes = self.response_bytes.load(Ordering::Relaxed);
         // Loaded after `touched` was read: it holds everything that was marked.
         Ok(Diff::new(source(), cohort, position, touched, response_bytes, now)?.run(owed))
+    }
+}
+
+impl Drop for Encoder {
+    /// The byte cache lets go of what was dropped at its next use, which may be late: a released group gives its memory back now.
+    fn drop(&mut self) {
+        self.updates.run_pending_tasks();
     }
 }

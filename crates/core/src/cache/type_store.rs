@@ -293,7 +293,7 @@ impl Membership {
 
     /// See [`CohortIndex::alter`].
     fn alter(&mut self, subscription: Subscription) -> Result<(), Subscription> {
-        let (_old, dirty) = {
+        let (old, dirty) = {
             let mut cohort_index = self.of.cohort_index.lock();
             let snapshot = self.of.snapshot();
             let cohort = cohort_index.alter(self.cohort_at, subscription, &snapshot)?;
@@ -301,6 +301,7 @@ impl Membership {
             // Given back when the lock is.
             (std::mem::replace(&mut self.cohort, cohort), cohort_index.is_dirty())
         };
+        self.of.encoder.forget(&old);
         if dirty {
             self.of.interest.wake();
         }
@@ -335,13 +336,17 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        let dirty = {
+        let (is_over, dirty) = {
             let mut cohort_index = self.of.cohort_index.lock();
-            if self.cohort.remove(self.member_at) {
+            let is_over = self.cohort.remove(self.member_at);
+            if is_over {
                 CohortIndex::leave(&mut cohort_index, self.cohort_at);
             }
-            cohort_index.is_dirty()
+            (is_over, cohort_index.is_dirty())
         };
+        if is_over {
+            self.of.encoder.forget(&self.cohort);
+        }
         if dirty {
             self.of.interest.wake();
         }

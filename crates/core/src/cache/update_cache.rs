@@ -73,6 +73,11 @@ impl UpdateCache {
         found.filter(|update| update.is_true(now))
     }
 
+    /// Takes all updates out of the byte cache, for a cohort that is over: nobody finds them any more.
+    pub(super) fn clear(&mut self, cache: &ByteCache) {
+        self.cached.drain(..).for_each(|key| cache.invalidate(&key));
+    }
+
     /// Keeps an update and returns it, or the one that somebody else put there meanwhile.
     pub(super) fn put(
         &mut self,
@@ -88,7 +93,7 @@ impl UpdateCache {
         }
         if self.touched < touched {
             self.near.clear();
-            self.cached.drain(..).for_each(|old| cache.invalidate(&old));
+            self.clear(cache);
             self.touched = touched;
         }
         if let Some(found) = self.find(touched, position, cohort, cache, now) {

@@ -4,7 +4,8 @@
 //! been there longest. While the streams stand, its node stays, whoever leaves: a stream has one node (R-Relay-02).
 //!
 //! The nodes of the oldest clients are kept, [`CANDIDATES`] at most, so that memory does not grow with the fleet. If all of these
-//! have left and nobody came after them, the last node stays.
+//! have left and nobody came after them, the last node stays. If they left before the first stream was opened, that stream shows
+//! the node of the last of them: a group lingers, and without a node it would be answered for nobody.
 
 use std::collections::VecDeque;
 
@@ -26,6 +27,8 @@ struct State {
     /// By their number, the oldest first.
     candidates: VecDeque<(u64, Bytes)>,
     shown: Option<(u64, Bytes)>,
+    /// The last client to leave, while no node was shown.
+    departed: Option<(u64, Bytes)>,
     arrived: u64,
 }
 
@@ -48,7 +51,10 @@ impl Representative {
     pub fn leave(&self, number: u64) {
         let mut state = self.0.lock();
         if let Ok(at) = state.candidates.binary_search_by_key(&number, |(number, _)| *number) {
-            state.candidates.remove(at);
+            let left = state.candidates.remove(at);
+            if state.shown.is_none() && state.candidates.is_empty() {
+                state.departed = left;
+            }
         }
     }
 
@@ -60,8 +66,9 @@ impl Representative {
         if is_there(&state) {
             return false;
         }
-        let Some(oldest) = state.candidates.front().cloned() else { return false };
-        state.shown = Some(oldest);
+        let departed = state.departed.take();
+        let Some(next) = state.candidates.front().cloned().or(departed) else { return false };
+        state.shown = Some(next);
         true
     }
 
@@ -118,6 +125,23 @@ mod tests {
         representative.arrive(node(4));
         assert!(representative.choose());
         assert_eq!(representative.node(), node(4));
+    }
+
+    #[test]
+    fn a_group_that_is_empty_before_its_first_stream_shows_the_node_of_its_last_client() {
+        let representative = Representative::default();
+        let [first, second] = [1, 2].map(|number| representative.arrive(node(number)));
+        representative.leave(first);
+        representative.leave(second);
+        assert!(representative.choose());
+        assert_eq!(
+            representative.node(),
+            node(2),
+            "a stream without a node is refused, or answered for another one"
+        );
+        representative.arrive(node(3));
+        assert!(representative.choose());
+        assert_eq!(representative.node(), node(3));
     }
 
     #[test]

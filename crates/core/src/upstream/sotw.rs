@@ -51,7 +51,7 @@ struct TypeState {
     version: String,
     /// Nonce of the newest response.
     nonce: String,
-    /// Number of responses.
+    /// Number of responses but heartbeats.
     responses: u64,
     /// Whether the newest response has no ACK or NACK yet.
     owes_answer: bool,

@@ -19,6 +19,7 @@ pub(in crate::upstream) struct Reading {
     /// Whether the response held all members of the wildcard set: of those that came on earlier streams too, what is missing is
     /// gone.
     pub(in crate::upstream) is_whole: bool,
+    has_heartbeats: bool,
     version: String,
     delivered: NameMap<Variants>,
     /// Listed names that came, or have an error, and those that are known to be gone.
@@ -43,8 +44,14 @@ impl SotwStream {
         let state = self.types.entry(type_url.clone()).or_default();
         state.nonce.clone_from(&response.nonce);
         state.responses += 1;
-        state.owes_answer = true;
-        state.read(response, type_url)
+        let owed_answer = std::mem::replace(&mut state.owes_answer, true);
+        let reading = state.read(response, type_url);
+        // Heartbeats wait for no ACK: neither they nor the response after them show that the origin has read a list.
+        if reading.as_ref().is_ok_and(|reading| reading.has_heartbeats) {
+            state.responses -= 1;
+            state.owes_answer = owed_answer;
+        }
+        reading
     }
 
     /// A response is accepted: it is the state of the world from now on.
@@ -101,7 +108,7 @@ impl TypeState {
         let came = elements.came.iter().map(|(name, _)| name).chain(&elements.spared);
         let came =
             came.filter_map(|name| self.names.get_key_value(&**name)).map(|(name, _)| name.clone()).collect();
-        let Elements { resources, mut delivered, spared, denied, .. } = elements;
+        let Elements { resources, mut delivered, spared, denied, has_heartbeats, .. } = elements;
         if is_state {
             // A spared resource may be held from an earlier stream: a later state without it says that it is gone.
             let unknown = || Delivered { constraints: None, hash: 0, is_retold: true };
@@ -113,6 +120,7 @@ impl TypeState {
         }
         Ok(Reading {
             is_whole: is_state && self.wildcard,
+            has_heartbeats,
             version: response.version_info.clone(),
             delivered,
             came,
@@ -132,7 +140,8 @@ impl TypeState {
     }
 
     fn accept(&mut self, reading: Reading) {
-        let Reading { response, is_whole: _, version, delivered, came, gone, denied } = reading;
+        let Reading { response, is_whole: _, has_heartbeats: _, version, delivered, came, gone, denied } =
+            reading;
         self.version = version;
         for name in &response.removed_resources {
             take_out(&mut self.delivered, &Name::normal(name));

@@ -374,6 +374,30 @@ fn r_up_11_a_type_that_nobody_asked_for_is_dropped_without_an_answer() {
 }
 
 #[test]
+fn r_sotw_18_heartbeats_do_not_show_that_the_origin_had_read_a_name() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", CDS, &["c1"]);
+    fixture.says(Primary);
+    let state = |nonce: &str, text: &str| {
+        let world = World::of(CDS, nonce, &[]);
+        let body = world.body("c1", text);
+        world.wrap("c1", &[ttl(10), field(2, &body)])
+    };
+    fixture.takes(Primary, &state("1", "a"));
+    fixture.pass(100);
+    fixture.client("b", CDS, &["c2"]);
+    assert_eq!(parts(&fixture.says_once(Primary)).0, ["c1", "c2"]);
+    // They were on their way, and so was the state after them.
+    for beat in ["2", "3"] {
+        fixture.takes(Primary, &World::of(CDS, beat, &[]).version("1").wrap("c1", &[ttl(10)]));
+    }
+    fixture.takes(Primary, &state("4", "b"));
+    assert_eq!(fixture.seen(CDS, "c2"), "unknown");
+    fixture.takes(Primary, &state("5", "b"));
+    assert_eq!(fixture.seen(CDS, "c2"), "absent");
+}
+
+#[test]
 fn r_ttl_08_a_heartbeat_renews_and_is_no_state_of_the_world() {
     let mut fixture = Fixture::sotw();
     fixture.client("a", CDS, &["*"]);
