@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::view::{UpstreamView, seen};
 use crate::cache::{self, Budget, Cache};
-use crate::node_group::{GroupNode, GroupPlace};
+use crate::node_group::{GroupKey, GroupNode};
 use crate::proto::Node;
 use crate::subscription::{Code, SessionError, Upstream};
 use crate::upstream::{Client, Counters, Link, Mux, Representative, Settings, Tuner, Tuning, UpstreamState};
@@ -44,8 +44,9 @@ struct Source {
 pub(super) struct Visitor(Option<Bytes>);
 
 impl Visitor {
-    pub(super) fn of(node: &GroupNode, raw: impl FnOnce() -> Bytes) -> Result<Self, SessionError> {
-        if matches!(node, GroupNode::Made(_)) {
+    /// Node of a client. It is kept only if its group `lends` the nodes of its clients.
+    pub(super) fn of(lends: bool, raw: impl FnOnce() -> Bytes) -> Result<Self, SessionError> {
+        if !lends {
             return Ok(Self(None));
         }
         let raw = raw();
@@ -151,15 +152,15 @@ impl Starter {
     }
 
     /// Makes a group, which does nothing until it [begins](Group::begin).
-    pub(super) fn start(&self, place: &GroupPlace) -> Arc<Group> {
+    pub(super) fn start(&self, key: &GroupKey, node: GroupNode) -> Arc<Group> {
         let (tuning, limits) = *self.tuned.lock();
         let (cache, mut writer) = Cache::within(limits, &self.budget);
         writer.set_eds_repush(tuning.eds_repush);
-        let (node, representative) = match &place.node {
-            GroupNode::Made(node) => (Node::clone(node), None),
+        let (node, representative) = match node {
+            GroupNode::Made(node) => (*node, None),
             // For log lines; the control plane is sent the bytes of the client.
             GroupNode::Client => {
-                (Node { id: place.key.to_string(), ..Node::default() }, Some(Arc::default()))
+                (Node { id: key.to_string(), ..Node::default() }, Some(Arc::default()))
             }
         };
         let settings = Settings { node, ..self.settings.clone() };
@@ -177,7 +178,7 @@ impl Starter {
             stop: self.stop.child_token(),
             waiting: Mutex::new(Some((client, self.failed.clone()))),
         };
-        tracing::debug!(group = %place.key, "making a node group");
+        tracing::debug!(group = %key, "making a node group");
         Arc::new(Group { cache, upstream: UpstreamView::default(), source: Some(source) })
     }
 
