@@ -448,6 +448,9 @@ impl Mux {
         if self.topic_sets.get_mut(type_url).is_some_and(TopicSet::drop_idle) {
             self.writer.cache().drop_unused();
         }
+        if self.topic_sets.get(type_url).is_some_and(TopicSet::wants_nothing) {
+            self.writer.cache().drop_type(type_url);
+        }
         if self.topic_sets.get(type_url).is_some_and(TopicSet::is_idle) {
             self.topic_sets.remove(type_url);
         }
