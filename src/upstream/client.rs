@@ -25,7 +25,7 @@ use super::{Backoff, Counters, Mux, ProtocolError, Representative, StreamId, Tun
 use super::{SilenceEvent, SilenceLog};
 use crate::cache::{Protocol, Wanted};
 use crate::proto::Node;
-use crate::telemetry::{self, LogThrottle};
+use crate::telemetry;
 use conversation::{Conversation, Event};
 use ended::{Ended, in_words};
 
@@ -43,8 +43,6 @@ pub struct Client {
     tuning: watch::Receiver<Option<Tuning>>,
     /// Whether a complaint was logged, or left unsaid, since the last answer.
     has_complained: bool,
-    watch_words: LogThrottle,
-    relay_complaints: LogThrottle,
     silence: SilenceLog,
     /// Numbers of requests and responses at the last check for unanswered subscriptions.
     looked_at: Option<(u64, u64)>,
@@ -62,7 +60,6 @@ impl Client {
     pub fn on(mux: Mux, link: Arc<Link>) -> Self {
         let state = watch::Sender::new(UpstreamState::new(now()));
         let (tuner, tuning) = watch::channel(None);
-        let (watch_words, relay_complaints) = Default::default();
         let (silence, looked_at, more_interest) = Default::default();
         Self {
             mux,
@@ -73,8 +70,6 @@ impl Client {
             tuner,
             tuning,
             has_complained: false,
-            watch_words,
-            relay_complaints,
             silence,
             looked_at,
             more_interest,
@@ -244,7 +239,7 @@ impl Client {
             self.mux.origin_is_relay();
             if talk.watch.begin()
                 && talk.protocol() == Protocol::Sotw
-                && let Some(unsaid) = self.relay_complaints.say(now())
+                && let Some(unsaid) = self.link.say(Line::RelayBySotw)
             {
                 let uri = self.link.uri();
                 tracing::warn!(%uri, unsaid, "the server is a relay, and is asked by state of the world: clients may be shown less than there is; set upstream.servers[].protocol to auto or delta");
@@ -402,7 +397,7 @@ impl Client {
         if is_answered {
             self.mux.origin_is_back(now());
         }
-        let Some(unsaid) = self.watch_words.say(now()) else { return };
+        let Some(unsaid) = self.link.say(Line::Watched) else { return };
         let uri = self.link.uri();
         if is_answered {
             tracing::info!(%uri, unsaid, "the relay upstream is answered by its control plane again");

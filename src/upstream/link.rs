@@ -84,13 +84,7 @@ struct State {
     has_answered: bool,
     /// Protocol in which the server answered last.
     answered_in: Option<Protocol>,
-    complaints: LogThrottle,
-    endings: LogThrottle,
-    nodes: LogThrottle,
-    secondaries: LogThrottle,
-    silences: LogThrottle,
-    answers: LogThrottle,
-    crowded: LogThrottle,
+    lines: [LogThrottle; Line::COUNT],
     /// Number of clients that have complained since their last answer.
     complaining: usize,
 }
@@ -157,7 +151,7 @@ pub(super) struct UnreachableError {
 }
 
 /// Kind of log line that all clients share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Line {
     /// End of a stream or connection by an error.
     Complaint,
@@ -171,6 +165,16 @@ pub(super) enum Line {
     Silence,
     /// Answer after such a silence.
     Answer,
+    /// Connection beside others, because the server limits the streams of each.
+    Crowded,
+    /// Word of a relay upstream on its own control plane.
+    Watched,
+    /// Relay upstream that is asked by state of the world.
+    RelayBySotw,
+}
+
+impl Line {
+    const COUNT: usize = Self::RelayBySotw as usize + 1;
 }
 
 impl Link {
@@ -185,13 +189,7 @@ impl Link {
             error: String::new(),
             has_answered: false,
             answered_in: None,
-            complaints: LogThrottle::default(),
-            endings: LogThrottle::default(),
-            nodes: LogThrottle::default(),
-            secondaries: LogThrottle::default(),
-            silences: LogThrottle::default(),
-            answers: LogThrottle::default(),
-            crowded: LogThrottle::default(),
+            lines: Default::default(),
             complaining: 0,
         };
         Self { options, state: Mutex::new(state), dialing: tokio::sync::Mutex::default() }
@@ -250,7 +248,7 @@ impl Link {
                 state.open.push(Arc::downgrade(&connection));
                 if state.open.len() > 1
                     && let Some(max_streams) = connection.facts.max_streams()
-                    && let Some(unsaid) = state.crowded.say(now())
+                    && let Some(unsaid) = state.lines[Line::Crowded as usize].say(now())
                 {
                     let (uri, connections) = (self.uri(), state.open.len());
                     tracing::info!(
@@ -306,15 +304,7 @@ impl Link {
 
     /// Returns the number of lines suppressed since the last one if a line may be logged now.
     pub(super) fn say(&self, line: Line) -> Option<u64> {
-        let mut state = self.state.lock();
-        match line {
-            Line::Complaint => state.complaints.say(now()),
-            Line::Ending => state.endings.say(now()),
-            Line::Node => state.nodes.say(now()),
-            Line::Secondary => state.secondaries.say(now()),
-            Line::Silence => state.silences.say(now()),
-            Line::Answer => state.answers.say(now()),
-        }
+        self.state.lock().lines[line as usize].say(now())
     }
 
     /// Notes that a client begins to complain.
@@ -327,6 +317,6 @@ impl Link {
     pub(super) fn end_complaint(&self) -> Option<u64> {
         let mut state = self.state.lock();
         state.complaining = state.complaining.saturating_sub(1);
-        if state.complaining == 0 { state.complaints.over() } else { None }
+        if state.complaining == 0 { state.lines[Line::Complaint as usize].over() } else { None }
     }
 }

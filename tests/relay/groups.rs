@@ -433,3 +433,22 @@ async fn a_control_plane_that_is_silent_to_all_groups_is_logged_once() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(said + complaints(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_plane_that_sends_all_groups_the_same_fault_is_logged_once() {
+    let (relay, mut origin, _own) = start("", FLEETS.to_owned()).await;
+    let mut held = Vec::new();
+    for fleet in ["a", "b", "c"] {
+        let client = client(&relay, &format!("{fleet}-1")).await;
+        let (_, mut stream, _) = next_group(&mut origin).await;
+        send(&stream, "1", &[cluster("c", "1", "x"), cluster("c", "2", "y")]);
+        assert!(stream.expect_request().await.error_detail.is_some());
+        held.push((client, stream));
+    }
+    let line = "refused a response of the control plane";
+    let mut said = relay.wait_for_message(line);
+    tokio::time::sleep(MOMENT).await;
+    said.extend(relay.said(line));
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!(said[0]["node"], "fleet-a", "one of the groups");
+}
