@@ -68,10 +68,7 @@ impl Representative {
     /// Puts the node that was chosen in the place of that of an encoded request, with all that the relay does not know of it. A
     /// request without a node stays as it is.
     pub fn lend(&self, message: Bytes, protocol: Protocol) -> Bytes {
-        let number = match protocol {
-            Protocol::Sotw => 2,
-            Protocol::Delta => 1,
-        };
+        let number = protocol.node_field();
         let fields = || wire::fields(&message).map_while(Result::ok);
         if !fields().any(|field| field.number == u32::from(number)) {
             return message;
