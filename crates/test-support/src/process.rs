@@ -67,10 +67,11 @@ impl Process {
         Self::launch(&servers, &[], listeners, downstream)
     }
 
-    /// Starts it on a control plane with these keys beside the server.
+    /// Starts it on a control plane with these keys beside the server. The back-off is short, unless they say another one.
     pub fn behind_with_keys(origin: &str, upstream: &str, downstream: &str) -> Self {
-        let backoff = "backoff: {initial: 50ms, max: 500ms}";
-        let upstream = format!("{{servers: [{{uri: \"{origin}\"}}], {backoff}, {upstream}}}");
+        let backoff =
+            if upstream.contains("backoff") { "" } else { "backoff: {initial: 50ms, max: 500ms}, " };
+        let upstream = format!("{{servers: [{{uri: \"{origin}\"}}], {backoff}{upstream}}}");
         Self::launch(&upstream, &[], LISTENERS, downstream)
     }
 
