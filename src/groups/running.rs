@@ -11,10 +11,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::view::{UpstreamView, seen};
 use crate::cache::{self, Budget, Cache};
+use crate::limit::Limit;
 use crate::node_group::{GroupKey, GroupNode};
+use crate::pool::Tenant;
 use crate::proto::Node;
 use crate::subscription::{Code, SessionError, Upstream};
-use crate::upstream::{Client, Counters, Link, Mux, Representative, Settings, Tuner, Tuning, UpstreamState};
+use crate::upstream::{
+    Client, Counters, Link, Mux, NodeBudget, NodeBudgetError, Representative, Settings, Tuner, Tuning,
+    UpstreamState,
+};
 
 /// Counters of upstream events with their names, as metrics have them.
 pub type Events = [(&'static str, u64); Counters::COUNT];
@@ -76,9 +81,24 @@ impl Group {
     }
 
     /// Notes a client. Returns the number under which it leaves.
-    pub(super) fn arrive(&self, visitor: Visitor) -> Option<u64> {
-        let representative = self.source.as_ref()?.representative.as_ref()?;
-        visitor.0.map(|node| representative.arrive(node))
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError`] if the group has no node to show, and there is no room for that of the client.
+    pub(super) fn arrive(
+        &self,
+        visitor: Visitor,
+        tenant: Option<&Tenant>,
+    ) -> Result<Option<u64>, SessionError> {
+        let representative = self.source.as_ref().and_then(|source| source.representative.as_ref());
+        let lent = representative.zip(visitor.0);
+        let arrived = lent.map(|(representative, node)| representative.arrive(node, tenant)).transpose();
+        arrived.map_err(|full: NodeBudgetError| SessionError {
+            code: Code::ResourceExhausted,
+            message: full.to_string(),
+            denied: None,
+            limit: Some(Limit::Groups),
+        })
     }
 
     pub(super) fn leave(&self, number: Option<u64>) {
@@ -132,23 +152,25 @@ pub struct Starter {
     settings: Settings,
     link: Arc<Link>,
     budget: Budget,
+    /// Memory for nodes of [`GroupNode::Client`].
+    nodes: Arc<NodeBudget>,
     tuned: Mutex<(Tuning, cache::Limits)>,
     stop: CancellationToken,
     failed: CancellationToken,
 }
 
 impl Starter {
-    /// Creates a starter of groups on this link, within this budget. They run until `stop`; a task that ends by itself cancels
+    /// Creates a starter of groups on this link, within these budgets. They run until `stop`; a task that ends by itself cancels
     /// `failed`.
     pub fn new(
         settings: Settings,
         link: Arc<Link>,
-        budget: Budget,
+        (budget, nodes): (Budget, NodeBudget),
         tuned: (Tuning, cache::Limits),
         stop: CancellationToken,
         failed: CancellationToken,
     ) -> Self {
-        Self { settings, link, budget, tuned: Mutex::new(tuned), stop, failed }
+        Self { settings, link, budget, nodes: Arc::new(nodes), tuned: Mutex::new(tuned), stop, failed }
     }
 
     /// Makes a group, which does nothing until it [begins](Group::begin).
@@ -160,7 +182,8 @@ impl Starter {
             GroupNode::Made(node) => (*node, None),
             // For log lines; the control plane is sent the bytes of the client.
             GroupNode::Client => {
-                (Node { id: key.to_string(), ..Node::default() }, Some(Arc::default()))
+                let representative = Arc::new(Representative::new(Arc::clone(&self.nodes)));
+                (Node { id: key.to_string(), ..Node::default() }, Some(representative))
             }
         };
         let settings = Settings { node, ..self.settings.clone() };

@@ -47,7 +47,7 @@ pub use complaints::Complaints;
 pub use directory_mirror::{DirectoryMirror, DirectoryResource};
 pub use mux::Mux;
 pub use readiness::{Readiness, Verdict};
-pub use representative::Representative;
+pub use representative::{NodeBudget, NodeBudgetError, Representative};
 pub use response::ProtocolError;
 pub use silence::{SilenceEvent, SilenceLog, Unanswered};
 pub use upstream_state::UpstreamState;
