@@ -75,7 +75,7 @@ fn groups(config: &Config, file: &NodeFile) -> anyhow::Result<String> {
         Ok(Placement::Group(place)) => {
             let key =
                 if place.key.text().is_empty() { String::new() } else { format!(" {:?}", place.key.text()) };
-            let seen = match &place.node {
+            let seen = match rules.node(&place) {
                 GroupNode::Made(node) => ("", node.encode_to_vec()),
                 GroupNode::Client => {
                     ("  # of one client of the group, such as this one", file.encoded.clone())

@@ -34,14 +34,10 @@ pub(super) fn enter(
 
 /// Node of an encoded request, as it was sent. Parts of a field that comes more than once are put together, as a decoder does.
 pub(super) fn raw_node(protocol: Protocol, message: &[u8]) -> Bytes {
-    let number = match protocol {
-        Protocol::Sotw => 2,
-        Protocol::Delta => 1,
-    };
     let mut node = BytesMut::new();
     for field in wire::fields(message).map_while(Result::ok) {
         if let Value::Bytes(bytes) = field.value
-            && field.number == number
+            && field.number == u32::from(protocol.node_field())
         {
             // Copied: a few bytes could keep a whole request alive.
             node.extend_from_slice(bytes);

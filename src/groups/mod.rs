@@ -116,13 +116,20 @@ impl Groups {
             Placement::Group(place) => place,
         };
         let Some(starter) = &self.starter else { return Ok(self.own()) };
-        let visitor = Visitor::of(&place.node, raw)?;
+        let visitor = Visitor::of(self.rules.lends(&place), raw)?;
         let (group, number) = {
             let mut table = self.table.lock();
-            let make = || starter.start(&place);
+            let make = || starter.start(&place.key, self.rules.node(&place));
             let group = Arc::clone(table.join(&place.key, newcomer.tenant, self.max, make)?);
             // With the table locked: a group that is new does not begin to talk before it has a client.
-            let number = group.arrive(visitor);
+            let number = match group.arrive(visitor, newcomer.tenant) {
+                Ok(number) => number,
+                Err(full) => {
+                    table.leave(&place.key, Instant::now());
+                    self.released.notify_one();
+                    return Err(full);
+                }
+            };
             group.begin();
             (group, number)
         };

@@ -11,10 +11,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::view::{UpstreamView, seen};
 use crate::cache::{self, Budget, Cache};
-use crate::node_group::{GroupNode, GroupPlace};
+use crate::limit::Limit;
+use crate::node_group::{GroupKey, GroupNode};
+use crate::pool::Tenant;
 use crate::proto::Node;
 use crate::subscription::{Code, SessionError, Upstream};
-use crate::upstream::{Client, Counters, Link, Mux, Representative, Settings, Tuner, Tuning, UpstreamState};
+use crate::upstream::{
+    Client, Counters, Link, Mux, NodeBudget, NodeBudgetError, Representative, Settings, Tuner, Tuning,
+    UpstreamState,
+};
 
 /// Counters of upstream events with their names, as metrics have them.
 pub type Events = [(&'static str, u64); Counters::COUNT];
@@ -44,8 +49,9 @@ struct Source {
 pub(super) struct Visitor(Option<Bytes>);
 
 impl Visitor {
-    pub(super) fn of(node: &GroupNode, raw: impl FnOnce() -> Bytes) -> Result<Self, SessionError> {
-        if matches!(node, GroupNode::Made(_)) {
+    /// Node of a client. It is kept only if its group `lends` the nodes of its clients.
+    pub(super) fn of(lends: bool, raw: impl FnOnce() -> Bytes) -> Result<Self, SessionError> {
+        if !lends {
             return Ok(Self(None));
         }
         let raw = raw();
@@ -75,9 +81,24 @@ impl Group {
     }
 
     /// Notes a client. Returns the number under which it leaves.
-    pub(super) fn arrive(&self, visitor: Visitor) -> Option<u64> {
-        let representative = self.source.as_ref()?.representative.as_ref()?;
-        visitor.0.map(|node| representative.arrive(node))
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError`] if the group has no node to show, and there is no room for that of the client.
+    pub(super) fn arrive(
+        &self,
+        visitor: Visitor,
+        tenant: Option<&Tenant>,
+    ) -> Result<Option<u64>, SessionError> {
+        let representative = self.source.as_ref().and_then(|source| source.representative.as_ref());
+        let lent = representative.zip(visitor.0);
+        let arrived = lent.map(|(representative, node)| representative.arrive(node, tenant)).transpose();
+        arrived.map_err(|full: NodeBudgetError| SessionError {
+            code: Code::ResourceExhausted,
+            message: full.to_string(),
+            denied: None,
+            limit: Some(Limit::Groups),
+        })
     }
 
     pub(super) fn leave(&self, number: Option<u64>) {
@@ -131,35 +152,38 @@ pub struct Starter {
     settings: Settings,
     link: Arc<Link>,
     budget: Budget,
+    /// Memory for nodes of [`GroupNode::Client`].
+    nodes: Arc<NodeBudget>,
     tuned: Mutex<(Tuning, cache::Limits)>,
     stop: CancellationToken,
     failed: CancellationToken,
 }
 
 impl Starter {
-    /// Creates a starter of groups on this link, within this budget. They run until `stop`; a task that ends by itself cancels
+    /// Creates a starter of groups on this link, within these budgets. They run until `stop`; a task that ends by itself cancels
     /// `failed`.
     pub fn new(
         settings: Settings,
         link: Arc<Link>,
-        budget: Budget,
+        (budget, nodes): (Budget, NodeBudget),
         tuned: (Tuning, cache::Limits),
         stop: CancellationToken,
         failed: CancellationToken,
     ) -> Self {
-        Self { settings, link, budget, tuned: Mutex::new(tuned), stop, failed }
+        Self { settings, link, budget, nodes: Arc::new(nodes), tuned: Mutex::new(tuned), stop, failed }
     }
 
     /// Makes a group, which does nothing until it [begins](Group::begin).
-    pub(super) fn start(&self, place: &GroupPlace) -> Arc<Group> {
+    pub(super) fn start(&self, key: &GroupKey, node: GroupNode) -> Arc<Group> {
         let (tuning, limits) = *self.tuned.lock();
         let (cache, mut writer) = Cache::within(limits, &self.budget);
         writer.set_eds_repush(tuning.eds_repush);
-        let (node, representative) = match &place.node {
-            GroupNode::Made(node) => (Node::clone(node), None),
+        let (node, representative) = match node {
+            GroupNode::Made(node) => (*node, None),
             // For log lines; the control plane is sent the bytes of the client.
             GroupNode::Client => {
-                (Node { id: place.key.to_string(), ..Node::default() }, Some(Arc::default()))
+                let representative = Arc::new(Representative::new(Arc::clone(&self.nodes)));
+                (Node { id: key.to_string(), ..Node::default() }, Some(representative))
             }
         };
         let settings = Settings { node, ..self.settings.clone() };
@@ -177,7 +201,7 @@ impl Starter {
             stop: self.stop.child_token(),
             waiting: Mutex::new(Some((client, self.failed.clone()))),
         };
-        tracing::debug!(group = %place.key, "making a node group");
+        tracing::debug!(group = %key, "making a node group");
         Arc::new(Group { cache, upstream: UpstreamView::default(), source: Some(source) })
     }
 

@@ -41,7 +41,7 @@ use crate::groups::{Group, Groups, Starter, UpstreamView};
 use crate::grpc::UPSTREAM_SERVICE;
 use crate::identity::Peer;
 use crate::tls::reload::Reloader;
-use crate::upstream::{Readiness, Tuner};
+use crate::upstream::{NodeBudget, Readiness, Tuner};
 
 /// A running relay.
 #[derive(Debug)]
@@ -97,7 +97,8 @@ impl Relay {
         let view = UpstreamView::default();
         let starter = shared.map(|(link, settings)| {
             let tuned = (tuning(config), limits);
-            Starter::new(settings, link, budget, tuned, everything.clone(), failed.clone())
+            let nodes = NodeBudget::new(config.groups.max);
+            Starter::new(settings, link, (budget, nodes), tuned, everything.clone(), failed.clone())
         });
         let own = Group::own(cache, view.clone());
         let groups = start_groups(config, own, starter, &everything);

@@ -6,6 +6,7 @@
 
 mod conversation;
 mod ended;
+mod report;
 mod secondary;
 
 use std::future::Future;
@@ -13,21 +14,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use prost::Message as _;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use super::SilenceLog;
 use super::connection::OpenStream;
-use super::link::{Connected, Line, Link, Options, UnreachableError};
+use super::link::{Connected, Link, Options, UnreachableError};
 use super::wait::{next_interest, next_tuning, now, sleep_until};
 use super::{Backoff, Counters, Mux, ProtocolError, Representative, StreamId, Tuner, Tuning, UpstreamState};
-use super::{SilenceEvent, SilenceLog};
 use crate::cache::{Protocol, Wanted};
-use crate::proto::Node;
-use crate::telemetry::{self, LogThrottle};
+use crate::telemetry;
 use conversation::{Conversation, Event};
-use ended::{Ended, in_words};
+use ended::Ended;
 
 /// Subscriptions of one node group at one control plane.
 #[derive(Debug)]
@@ -43,8 +42,6 @@ pub struct Client {
     tuning: watch::Receiver<Option<Tuning>>,
     /// Whether a complaint was logged, or left unsaid, since the last answer.
     has_complained: bool,
-    watch_words: LogThrottle,
-    relay_complaints: LogThrottle,
     silence: SilenceLog,
     /// Numbers of requests and responses at the last check for unanswered subscriptions.
     looked_at: Option<(u64, u64)>,
@@ -62,7 +59,6 @@ impl Client {
     pub fn on(mux: Mux, link: Arc<Link>) -> Self {
         let state = watch::Sender::new(UpstreamState::new(now()));
         let (tuner, tuning) = watch::channel(None);
-        let (watch_words, relay_complaints) = Default::default();
         let (silence, looked_at, more_interest) = Default::default();
         Self {
             mux,
@@ -73,8 +69,6 @@ impl Client {
             tuner,
             tuning,
             has_complained: false,
-            watch_words,
-            relay_complaints,
             silence,
             looked_at,
             more_interest,
@@ -242,12 +236,8 @@ impl Client {
     fn learn_if_relay(&mut self, stream: StreamId, talk: &mut Conversation) {
         if talk.open(stream).is_some_and(OpenStream::is_relay) {
             self.mux.origin_is_relay();
-            if talk.watch.begin()
-                && talk.protocol() == Protocol::Sotw
-                && let Some(unsaid) = self.relay_complaints.say(now())
-            {
-                let uri = self.link.uri();
-                tracing::warn!(%uri, unsaid, "the server is a relay, and is asked by state of the world: clients may be shown less than there is; set upstream.servers[].protocol to auto or delta");
+            if talk.watch.begin() && talk.protocol() == Protocol::Sotw {
+                self.report_relay_by_sotw();
             }
             return;
         }
@@ -280,17 +270,8 @@ impl Client {
     /// Chooses the client whose node new streams show.
     fn choose_node(&self) {
         let Some(representative) = &self.representative else { return };
-        if representative.choose()
-            && let Some(unsaid) = self.link.say(Line::Node)
-        {
-            let node = Node::decode(representative.node()).unwrap_or_default();
-            let group = self.mux.node_id();
-            tracing::info!(
-                group,
-                node = node.id,
-                unsaid,
-                "the control plane is shown the node of this client of the group"
-            );
+        if representative.choose() {
+            self.report_node(representative);
         }
     }
 
@@ -366,32 +347,7 @@ impl Client {
         self.state.send_modify(|state| state.answered = true);
         self.link.answered();
         self.report_protocol();
-        if std::mem::take(&mut self.has_complained)
-            && let Some(unsaid) = self.link.end_complaint()
-        {
-            tracing::info!(uri = %self.link.uri(), unsaid, "the control plane answers again");
-        }
-    }
-
-    /// Logs the protocol in which the control plane answers, once for all groups, if the relay found it out and it is another one
-    /// than before.
-    fn report_protocol(&self) {
-        let Some(protocol) = self.state.borrow().protocol else { return };
-        let Some(before) = self.link.answered_in(protocol) else { return };
-        if self.link.options().protocol.is_some() {
-            return;
-        }
-        let uri = self.link.uri();
-        match (protocol, before) {
-            (Protocol::Sotw, _) => tracing::warn!(
-                %uri,
-                "the control plane does not implement delta ADS (UNIMPLEMENTED); using state of the world. Set upstream.servers[].protocol to sotw if that is how it is meant"
-            ),
-            (Protocol::Delta, Some(_)) => {
-                tracing::info!(%uri, "the control plane implements delta ADS; using delta again");
-            }
-            (Protocol::Delta, None) => {}
-        }
+        self.report_recovery();
     }
 
     /// The relay that is the origin says whether its own control plane answers it.
@@ -402,53 +358,7 @@ impl Client {
         if is_answered {
             self.mux.origin_is_back(now());
         }
-        let Some(unsaid) = self.watch_words.say(now()) else { return };
-        let uri = self.link.uri();
-        if is_answered {
-            tracing::info!(%uri, unsaid, "the relay upstream is answered by its control plane again");
-        } else {
-            tracing::warn!(%uri, unsaid, "the relay upstream is cut off from its control plane; serving cached resources");
-        }
-    }
-
-    /// Notes unanswered subscriptions, and logs them after a while.
-    fn look_for_silence(&mut self) {
-        let now = now();
-        let said = Some((self.counters().requests.get(), self.counters().responses.get()));
-        // Unanswered requests may end by themselves; nothing else changes without a message.
-        if self.looked_at != said || self.state.borrow().unanswered.count > 0 {
-            self.looked_at = said;
-            let unanswered = self.mux.unanswered();
-            self.state.send_if_modified(|state| state.look(unanswered));
-        }
-        let (told, answers_others) = {
-            let state = self.state.borrow();
-            (self.silence.look(&state.unanswered, state.last_answer, now), state.answered)
-        };
-        let hint = match answers_others {
-            true => "it answers other types: does it have these resources?",
-            false => "does the control plane know this node?",
-        };
-        let uri = self.link.uri();
-        // Logged once for all groups: clients may make as many as they make up nodes.
-        let unsaid = told.as_ref().and_then(|told| match told {
-            SilenceEvent::Silent { .. } => self.link.say(Line::Silence),
-            SilenceEvent::Over { .. } => self.link.say(Line::Answer),
-        });
-        let Some((told, unsaid)) = told.zip(unsaid) else { return };
-        match told {
-            SilenceEvent::Silent { types, waited } => tracing::warn!(
-                %uri,
-                unsaid,
-                "subscribed to {types} {} s ago as node {}, no answer: {hint}",
-                waited.as_secs(),
-                // Captures of a client's node may be in it.
-                self.mux.node_id().escape_debug(),
-            ),
-            SilenceEvent::Over { waited } => {
-                tracing::info!(%uri, unsaid, "the control plane answers, {} s after the subscription", waited.as_secs());
-            }
-        }
+        self.report_word(is_answered);
     }
 
     /// Logs a failed attempt to connect, unless another client made it.
@@ -474,43 +384,6 @@ impl Client {
         let reason = self.log(ended, wait);
         self.lost(reason);
         wait
-    }
-
-    fn complain(&mut self) {
-        if !std::mem::replace(&mut self.has_complained, true) {
-            self.link.begin_complaint();
-        }
-    }
-
-    /// Logs an end now and then, once for all groups. Returns its reason.
-    fn log(&self, ended: Ended, wait: Duration) -> String {
-        let uri = self.link.uri();
-        let retry_in = in_words(wait);
-        let serving =
-            if self.link.has_answered() { "serving cached resources" } else { "nothing is cached yet" };
-        // The end of a connection concerns all groups, that of a stream the group of its node.
-        let node = match &ended {
-            Ended::Unreachable(_) | Ended::Lost(_) => None,
-            Ended::Failed(_) | Ended::Unfit(_) | Ended::Closed(_) => Some(self.mux.node_id()),
-        };
-        let is_unfit = matches!(ended, Ended::Unfit(_));
-        let is_ordinary = matches!(ended, Ended::Closed(_));
-        let unsaid = self.link.say(if is_ordinary { Line::Ending } else { Line::Complaint });
-        let what = match &ended {
-            Ended::Unreachable(_) | Ended::Lost(_) => "control plane unreachable",
-            Ended::Failed(_) => "no usable answer from the control plane",
-            Ended::Unfit(_) | Ended::Closed(_) => "the control plane ended the stream",
-        };
-        let reason = ended.reason(uri);
-        match unsaid {
-            None => {}
-            Some(unsaid) if is_unfit => tracing::error!(%uri, node, retry_in, unsaid, "{reason}"),
-            Some(unsaid) if is_ordinary => {
-                tracing::info!(%uri, node, reason, retry_in, unsaid, "{what}; reconnecting")
-            }
-            Some(unsaid) => tracing::warn!(%uri, node, reason, retry_in, unsaid, "{what}; {serving}"),
-        }
-        reason
     }
 
     fn lost(&mut self, reason: String) {

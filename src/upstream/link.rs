@@ -11,7 +11,9 @@
 //!
 //! Invariants:
 //! - One attempt to connect at a time, and one back-off, however many clients wait.
-//! - Each client has room for all of its streams, so that no group waits for another one to end.
+//! - Each client has room for all of its streams, so that no group waits for another one to end; but for a server that allows fewer
+//!   than one client may need, of which the log tells.
+//! - A client that waits for the next attempt takes room on a connection that stands as soon as there is any.
 //! - A connection on which streams fail in a row takes no further clients, and ends with its last one: a server that fails them is
 //!   dialled anew, as another one may answer there.
 
@@ -21,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use http::Uri;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tonic::transport::{Channel, Endpoint};
 
 use super::Backoff;
@@ -67,6 +70,8 @@ pub struct Link {
     state: Mutex<State>,
     /// Held by the client that connects.
     dialing: tokio::sync::Mutex<()>,
+    /// Notified when there may be room on a connection that stands, and when the back-off begins anew.
+    changed: Arc<Notify>,
 }
 
 #[derive(Debug)]
@@ -84,13 +89,7 @@ struct State {
     has_answered: bool,
     /// Protocol in which the server answered last.
     answered_in: Option<Protocol>,
-    complaints: LogThrottle,
-    endings: LogThrottle,
-    nodes: LogThrottle,
-    secondaries: LogThrottle,
-    silences: LogThrottle,
-    answers: LogThrottle,
-    crowded: LogThrottle,
+    lines: [LogThrottle; Line::COUNT],
     /// Number of clients that have complained since their last answer.
     complaining: usize,
 }
@@ -117,26 +116,40 @@ impl Connection {
 
 /// Share of a client in a connection.
 #[derive(Debug)]
-pub(super) struct Lease(Arc<Connection>);
+pub(super) struct Lease {
+    connection: Arc<Connection>,
+    /// Dropped after the share, as fields are in their order: the client that waits finds the room.
+    _notice: Notice,
+}
+
+/// Tells the client that waits for a connection when it is dropped.
+#[derive(Debug)]
+struct Notice(Arc<Notify>);
+
+impl Drop for Notice {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
 
 impl Lease {
     pub(super) fn channel(&self) -> &Channel {
-        &self.0.channel
+        &self.connection.channel
     }
 
     /// Whether the connection is lost, or takes no more streams.
     pub(super) fn is_closed(&self) -> bool {
-        self.0.facts.is_closed()
+        self.connection.facts.is_closed()
     }
 
     /// Notes an answer of the server.
     pub(super) fn answered(&self) {
-        self.0.failures.store(0, Ordering::Relaxed);
+        self.connection.failures.store(0, Ordering::Relaxed);
     }
 
     /// Notes that the server failed the streams of the client without an answer.
     pub(super) fn failed(&self) {
-        self.0.failures.fetch_add(1, Ordering::Relaxed);
+        self.connection.failures.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -157,7 +170,7 @@ pub(super) struct UnreachableError {
 }
 
 /// Kind of log line that all clients share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Line {
     /// End of a stream or connection by an error.
     Complaint,
@@ -171,6 +184,18 @@ pub(super) enum Line {
     Silence,
     /// Answer after such a silence.
     Answer,
+    /// Connection beside others, because the server limits the streams of each.
+    Crowded,
+    /// Connection with too few streams for a client.
+    Narrow,
+    /// Word of a relay upstream on its own control plane.
+    Watched,
+    /// Relay upstream that is asked by state of the world.
+    RelayBySotw,
+}
+
+impl Line {
+    const COUNT: usize = Self::RelayBySotw as usize + 1;
 }
 
 impl Link {
@@ -185,16 +210,10 @@ impl Link {
             error: String::new(),
             has_answered: false,
             answered_in: None,
-            complaints: LogThrottle::default(),
-            endings: LogThrottle::default(),
-            nodes: LogThrottle::default(),
-            secondaries: LogThrottle::default(),
-            silences: LogThrottle::default(),
-            answers: LogThrottle::default(),
-            crowded: LogThrottle::default(),
+            lines: Default::default(),
             complaining: 0,
         };
-        Self { options, state: Mutex::new(state), dialing: tokio::sync::Mutex::default() }
+        Self { options, state: Mutex::new(state), dialing: Default::default(), changed: Arc::default() }
     }
 
     pub(super) const fn options(&self) -> &Options {
@@ -220,18 +239,31 @@ impl Link {
         if let Some(lease) = self.share() {
             return Ok(Connected { lease, is_new: false });
         }
-        let retry_at = {
-            let state = self.state.lock();
-            if state.failures != failures {
-                return Err(UnreachableError { reason: state.error.clone(), retry_in: None });
+        loop {
+            let retry_at = {
+                let state = self.state.lock();
+                if state.failures != failures {
+                    return Err(UnreachableError { reason: state.error.clone(), retry_in: None });
+                }
+                // Beside a connection that stands and is full, a further one is no repeated attempt.
+                state.retry_at.filter(|_| state.failed || state.open.is_empty())
+            };
+            if retry_at.is_none() {
+                break;
             }
-            // Beside a connection that stands and is full, a further one is no repeated attempt.
-            state.retry_at.filter(|_| state.failed || state.open.is_empty())
-        };
-        if retry_at.is_some() {
-            sleep_until(retry_at).await;
+            tokio::select! {
+                () = sleep_until(retry_at) => break,
+                () = self.changed.notified() => {}
+            }
+            if let Some(lease) = self.share() {
+                return Ok(Connected { lease, is_new: false });
+            }
         }
         self.dial().await
+    }
+
+    fn lease(&self, connection: Arc<Connection>) -> Lease {
+        Lease { connection, _notice: Notice(Arc::clone(&self.changed)) }
     }
 
     async fn dial(&self) -> Result<Connected, UnreachableError> {
@@ -248,20 +280,12 @@ impl Link {
                 state.failed = false;
                 state.open.retain(|other| other.strong_count() > 0);
                 state.open.push(Arc::downgrade(&connection));
-                if state.open.len() > 1
-                    && let Some(max_streams) = connection.facts.max_streams()
-                    && let Some(unsaid) = state.crowded.say(now())
-                {
-                    let (uri, connections) = (self.uri(), state.open.len());
-                    tracing::info!(
-                        %uri,
-                        max_streams,
-                        connections,
-                        unsaid,
-                        "the control plane limits the streams of a connection; node groups take further connections"
-                    );
+                let connections = state.open.len();
+                drop(state);
+                if let Some(max_streams) = connection.facts.max_streams() {
+                    self.report_limit(max_streams, connections);
                 }
-                Ok(Connected { lease: Lease(connection), is_new: true })
+                Ok(Connected { lease: self.lease(connection), is_new: true })
             }
             Err(reason) => {
                 let wait = state.backoff.next(&mut rand::rng());
@@ -274,6 +298,33 @@ impl Link {
         }
     }
 
+    /// Logs a limit of the server on the streams of a connection, where clients notice it.
+    fn report_limit(&self, max_streams: u32, connections: usize) {
+        let uri = self.uri();
+        if max_streams < STREAMS
+            && let Some(unsaid) = self.say(Line::Narrow)
+        {
+            tracing::warn!(
+                %uri,
+                max_streams,
+                expected = STREAMS,
+                unsaid,
+                "the control plane allows fewer streams on a connection than a node group may need: types that are wanted both as wildcard and by name may wait for ever; raise its limit of concurrent streams (SETTINGS_MAX_CONCURRENT_STREAMS)"
+            );
+        }
+        if connections > 1
+            && let Some(unsaid) = self.say(Line::Crowded)
+        {
+            tracing::info!(
+                %uri,
+                max_streams,
+                connections,
+                unsaid,
+                "the control plane limits the streams of a connection; node groups take further connections"
+            );
+        }
+    }
+
     /// Takes a share in a connection that stands and has room.
     fn share(&self) -> Option<Lease> {
         let mut state = self.state.lock();
@@ -282,7 +333,9 @@ impl Link {
         // The share that is looked at counts as one.
         let has_room =
             |connection: &Arc<Connection>| Arc::strong_count(connection) - 1 < connection.capacity();
-        open.filter(|connection| connection.takes_clients()).find(has_room).map(Lease)
+        open.filter(|connection| connection.takes_clients())
+            .find(has_room)
+            .map(|connection| self.lease(connection))
     }
 
     /// Notes that the server answers: only that begins the back-off anew.
@@ -291,6 +344,8 @@ impl Link {
         state.has_answered = true;
         state.backoff.reset();
         state.retry_at = None;
+        drop(state);
+        self.changed.notify_one();
     }
 
     /// Notes the protocol in which the server answers. Returns the one before, if it is another one.
@@ -306,15 +361,7 @@ impl Link {
 
     /// Returns the number of lines suppressed since the last one if a line may be logged now.
     pub(super) fn say(&self, line: Line) -> Option<u64> {
-        let mut state = self.state.lock();
-        match line {
-            Line::Complaint => state.complaints.say(now()),
-            Line::Ending => state.endings.say(now()),
-            Line::Node => state.nodes.say(now()),
-            Line::Secondary => state.secondaries.say(now()),
-            Line::Silence => state.silences.say(now()),
-            Line::Answer => state.answers.say(now()),
-        }
+        self.state.lock().lines[line as usize].say(now())
     }
 
     /// Notes that a client begins to complain.
@@ -327,6 +374,6 @@ impl Link {
     pub(super) fn end_complaint(&self) -> Option<u64> {
         let mut state = self.state.lock();
         state.complaining = state.complaining.saturating_sub(1);
-        if state.complaining == 0 { state.complaints.over() } else { None }
+        if state.complaining == 0 { state.lines[Line::Complaint as usize].over() } else { None }
     }
 }

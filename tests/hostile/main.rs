@@ -16,6 +16,7 @@ mod aftermath;
 mod answered;
 mod fixture;
 mod floods;
+mod groups;
 mod honest;
 mod malice;
 mod origins;

@@ -13,10 +13,13 @@ use deltafan::cache::{
     Cache, Change, Completeness, Limits, Membership, Op, Protocol, Resend, StreamProfile, Subscription,
     TtlSupport, View, WakeHandle, Writer,
 };
+use deltafan::node_group::{Condition, GroupRules, NodeSpec, Placement, Rule, RuleSpec, Unmatched};
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node};
 use deltafan::resource::{Name, TypeUrl};
 use deltafan::subscription::{NextStep, Session, SessionConfig, Upstream};
 use deltafan_test_support::wire;
+use prost::Message as _;
+use regex::Regex;
 use rustix::time::{ClockId, clock_gettime};
 
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
@@ -286,4 +289,28 @@ fn to_catch_up_in_parts_costs_as_much_as_is_stale() {
         println!("{view:?}: each of 1,000 {few:.1?}, each of 16,000 {many:.1?}");
         assert!(many < few * 4, "{view:?}: {few:?} {many:?}");
     }
+}
+
+/// To find the node group of a client with much metadata, by rules that look at fields that it lacks.
+fn cost_of_placing(rules: usize) -> Duration {
+    let rule = |at: usize| {
+        let key = format!("node.metadata.labels.k{at}").parse().unwrap();
+        let conditions = vec![Condition::new(key, "x", Regex::new(r"\Ax\z").unwrap())];
+        Rule::new(RuleSpec { name: &format!("r{at}"), conditions, key: None, node: NodeSpec::Client })
+            .unwrap()
+    };
+    let rules = GroupRules::new((0..rules).map(rule).collect(), Unmatched::Own, Node::default(), 256);
+    let many: serde_json::Map<_, _> = (0..4000).map(|at| (format!("x{at}"), at.into())).collect();
+    let labels = serde_json::json!({ "labels": many });
+    let metadata = deltafan::proto::structure(labels.as_object().unwrap()).encode_to_vec();
+    assert!(metadata.len() > 60_000);
+    let node = Node { metadata: metadata.into(), ..Node::default() };
+    median(|_| assert_eq!(rules.place(&node, None), Ok(Placement::Own)))
+}
+
+#[test]
+fn placing_a_client_reads_its_metadata_once_however_many_rules_there_are() {
+    let [[one], [many]] = least([1, 500], |rules| [cost_of_placing(rules)]);
+    println!("1 rule {one:.1?}, 500 rules {many:.1?}");
+    assert!(many < one * 20, "1 rule {one:?}, 500 rules {many:?}");
 }

@@ -1,6 +1,7 @@
 //! Node groups against a server of HTTP/2 that shows the bytes of their streams.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use deltafan::grpc::BytesCodec;
@@ -16,6 +17,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tonic::transport::Channel;
 
 use crate::groups::{BORROWED, FLEETS, client};
+
+/// Longest wait for something that has to come.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A stream of a client that sends these bytes, and what comes back.
 async fn send_raw(channel: &Channel, message: Bytes) -> tonic::Streaming<Bytes> {
@@ -45,11 +49,16 @@ fn odd_node(id: &str) -> Vec<u8> {
     [known.encode_to_vec(), vec![0x62, 2, 0x12, 0], vec![0xc2, 0x0c, 3, b'o', b'd', b'd']].concat()
 }
 
-/// First message of each stream that a client of HTTP/2 opens on any connection, with the number of the connection.
-fn first_messages(listener: TcpListener, max_streams: u32) -> UnboundedReceiver<(usize, Bytes)> {
+/// First message of each stream that a client of HTTP/2 opens on any connection, with the number of the connection. No more
+/// connections than `connections` are accepted.
+fn first_messages(
+    listener: TcpListener,
+    max_streams: u32,
+    connections: usize,
+) -> UnboundedReceiver<(usize, Bytes)> {
     let (tell, told) = unbounded_channel();
     tokio::spawn(async move {
-        for number in 0.. {
+        for number in 0..connections {
             let (socket, _) = listener.accept().await.unwrap();
             let tell = tell.clone();
             tokio::spawn(async move {
@@ -77,17 +86,32 @@ fn first_messages(listener: TcpListener, max_streams: u32) -> UnboundedReceiver<
     told
 }
 
-async fn behind_h2(max_streams: u32, further: String) -> (Process, UnboundedReceiver<(usize, Bytes)>) {
+async fn behind_h2(max_streams: u32, further: &'static str) -> (Process, UnboundedReceiver<(usize, Bytes)>) {
+    behind_few(max_streams, usize::MAX, "", further).await
+}
+
+/// A relay behind a server that accepts so many streams on a connection, and so many connections.
+async fn behind_few(
+    max_streams: u32,
+    connections: usize,
+    upstream: &'static str,
+    further: &'static str,
+) -> (Process, UnboundedReceiver<(usize, Bytes)>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let uri = format!("http://{}", listener.local_addr().unwrap());
-    let told = first_messages(listener, max_streams);
-    let begin = move || Process::behind(&uri, Box::leak(further.into_boxed_str()));
+    let told = first_messages(listener, max_streams, connections);
+    let begin = move || Process::behind_with_keys(&uri, upstream, further);
     (tokio::task::spawn_blocking(begin).await.unwrap(), told)
+}
+
+/// Group of a first message.
+fn group_of(message: Bytes) -> String {
+    DeltaDiscoveryRequest::decode(message).unwrap().node.expect("a node").id
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_node_of_a_client_goes_upstream_verbatim() {
-    let (relay, mut told) = behind_h2(100, BORROWED.to_owned()).await;
+    let (relay, mut told) = behind_h2(100, BORROWED).await;
     let channel = connect(&relay.uri()).await;
     let _first = send_raw(&channel, odd_request(&odd_node("odd-1"))).await;
     let (_, message) = told.recv().await.unwrap();
@@ -103,7 +127,7 @@ async fn the_node_of_a_client_goes_upstream_verbatim() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_allows_few_streams_is_given_more_connections() {
     // Two groups on each connection: with the own one these are three connections.
-    let (relay, mut told) = behind_h2(6, FLEETS.to_owned()).await;
+    let (relay, mut told) = behind_h2(6, FLEETS).await;
     let mut clients = Vec::new();
     for fleet in ["a", "b", "c", "d"] {
         clients.push(client(&relay, &format!("{fleet}-1")).await);
@@ -111,12 +135,64 @@ async fn a_server_that_allows_few_streams_is_given_more_connections() {
     let mut on = BTreeMap::<usize, usize>::new();
     for _ in 0..4 {
         let (connection, message) = told.recv().await.unwrap();
-        let request = DeltaDiscoveryRequest::decode(message).unwrap();
-        assert!(request.node.is_some_and(|node| node.id.starts_with("fleet-")));
+        assert!(group_of(message).starts_with("fleet-"));
         *on.entry(connection).or_default() += 1;
     }
     assert!(on.values().all(|groups| *groups <= 2), "{on:?}");
     assert_eq!(relay.metric("deltafan_upstream_connections"), 3.0);
     let said = "the control plane limits the streams of a connection; node groups take further connections";
     assert_eq!(relay.wait_for_message(said)[0]["max_streams"], 6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_group_starves_behind_a_server_that_allows_100_streams() {
+    let (relay, mut told) = behind_h2(100, FLEETS).await;
+    let mut clients = Vec::new();
+    let letters = || b'a'..=b'z';
+    let fleets: Vec<String> = letters().chain(letters()).take(40).enumerate().map(fleet_name).collect();
+    for fleet in &fleets {
+        clients.push(client(&relay, &format!("{fleet}-1")).await);
+    }
+    let mut on = BTreeMap::<usize, usize>::new();
+    for _ in &fleets {
+        let (connection, _) = tokio::time::timeout(PATIENCE, told.recv()).await.expect("all groups").unwrap();
+        *on.entry(connection).or_default() += 1;
+    }
+    assert!(on.len() == 2 && on.values().all(|groups| *groups <= 33), "{on:?}");
+    assert_eq!(relay.metric("deltafan_upstream_connections"), 2.0);
+}
+
+/// A name of letters for each fleet.
+fn fleet_name((number, letter): (usize, u8)) -> String {
+    char::from(letter).to_string().repeat(number / 26 + 1)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_allows_one_stream_is_reported() {
+    let (relay, _told) = behind_h2(1, "").await;
+    relay.wait_for("a line about the limit", || {
+        relay.events().into_iter().any(|event| {
+            let text = event["message"].as_str().unwrap_or_default();
+            text.starts_with(
+                "the control plane allows fewer streams on a connection than a node group may need",
+            ) && text.ends_with("(SETTINGS_MAX_CONCURRENT_STREAMS)")
+                && (&event["max_streams"], &event["expected"], &event["level"])
+                    == (&1.into(), &3.into(), &"WARN".into())
+        })
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_takes_room_that_comes_free_though_a_further_connection_fails() {
+    // The own group and one more have room on the connection, and there is no other.
+    let upstream = "unsubscribe_linger: 100ms, backoff: {initial: 5m, max: 5m}";
+    let (relay, mut told) = behind_few(6, 1, upstream, FLEETS).await;
+    let first = client(&relay, "a-1").await;
+    assert_eq!(group_of(told.recv().await.unwrap().1), "fleet-a");
+    let _second = client(&relay, "b-1").await;
+    relay.wait_for_message("control plane unreachable; nothing is cached yet");
+    drop(first);
+    let (connection, message) =
+        tokio::time::timeout(PATIENCE, told.recv()).await.expect("room is taken").unwrap();
+    assert_eq!((connection, group_of(message).as_str()), (0, "fleet-b"));
 }

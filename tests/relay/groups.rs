@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest};
+use deltafan::proto::{ControlPlane, DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest};
 use deltafan::resource::{Kind, TypeUrl, wire};
 use deltafan_test_support::client::{
     CDS, DELTA_ADS, Delta, EDS, FETCH_CLUSTERS, MOMENT, SOTW_ADS, Sotw, connect, node, unary,
@@ -440,4 +440,67 @@ async fn a_control_plane_that_is_silent_to_all_groups_is_logged_once() {
     // The other groups have waited as long, but for the time in which they came.
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(said + complaints(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_plane_that_sends_all_groups_the_same_fault_is_logged_once() {
+    let (relay, mut origin, _own) = start("", FLEETS.to_owned()).await;
+    let mut held = Vec::new();
+    for fleet in ["a", "b", "c"] {
+        let client = client(&relay, &format!("{fleet}-1")).await;
+        let (_, mut stream, _) = next_group(&mut origin).await;
+        send(&stream, "1", &[cluster("c", "1", "x"), cluster("c", "2", "y")]);
+        assert!(stream.expect_request().await.error_detail.is_some());
+        held.push((client, stream));
+    }
+    let line = "refused a response of the control plane";
+    let mut said = relay.wait_for_message(line);
+    tokio::time::sleep(MOMENT).await;
+    said.extend(relay.said(line));
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!(said[0]["node"], "fleet-a", "one of the groups");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_origin_that_answers_a_group_with_resources_of_another_tells_that_other_nothing() {
+    let (relay, mut origin, _own) = start("", FLEETS.to_owned()).await;
+    let mut clients = Vec::new();
+    let mut upstream = Vec::new();
+    for fleet in ["red", "blue"] {
+        let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+        client.subscribe(&format!("{fleet}-1"), CDS, &[fleet]).await;
+        clients.push(client);
+        upstream.push(next_group(&mut origin).await.1);
+    }
+    let [red, blue] = &mut upstream[..] else { panic!("two groups") };
+    let [of_red, of_blue] = &mut clients[..] else { panic!("two clients") };
+    send(blue, "b1", &[cluster("blue", "1", "true-blue")]);
+    let told = of_blue.response().await;
+    of_blue.ack(&told).await;
+    blue.expect_ack("b1").await;
+
+    // Names, versions, nonces and the control plane are those of the other group, on this one's stream.
+    let another = Some(ControlPlane { identifier: "another".to_owned() });
+    let resources = vec![cluster("blue", "2", "forged"), cluster("red", "1", "true-red")];
+    red.send(&DeltaDiscoveryResponse { resources, control_plane: another, ..response(&cds(), "b1") });
+    red.expect_ack("b1").await;
+    let told = of_red.response().await;
+    assert!(holds(&told, "true-red") && !holds(&told, "forged"), "{told:?}");
+    of_red.ack(&told).await;
+    let removed_resources = vec!["blue".to_owned()];
+    red.send(&DeltaDiscoveryResponse { removed_resources, ..response(&cds(), "b2") });
+    red.expect_ack("b2").await;
+    of_blue.silence().await;
+    let mut newcomer = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    newcomer.subscribe("blue-2", CDS, &["blue"]).await;
+    assert!(holds(&newcomer.response().await, "true-blue"));
+
+    // A group that asks for everything is shown what it is sent, and the other one nothing of it.
+    let mut all = client(&relay, "red-2").await;
+    let (_, second_of_red, _) = next_group(&mut origin).await;
+    send(&second_of_red, "b3", &[cluster("blue", "3", "of-red"), cluster("red", "1", "true-red")]);
+    assert!(holds(&all.response().await, "of-red"));
+    of_blue.silence().await;
+    send(blue, "b2", &[cluster("blue", "2", "truly-blue")]);
+    assert!(holds(&of_blue.response().await, "truly-blue"), "its own stream goes on");
 }

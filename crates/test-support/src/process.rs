@@ -66,7 +66,7 @@ impl Process {
         Self::launch(&upstream(origin, "", ""), &[], listeners, downstream)
     }
 
-    /// Starts it on a control plane with these keys beside the server.
+    /// Starts it on a control plane with these keys beside the server. The back-off is short, unless they say another one.
     pub fn behind_with_keys(origin: &str, keys: &str, downstream: &str) -> Self {
         Self::launch(&upstream(origin, "", keys), &[], LISTENERS, downstream)
     }
@@ -289,8 +289,8 @@ impl Process {
 
 /// Configuration of one control plane, with these keys beside its URI and these beside the server.
 fn upstream(origin: &str, server: &str, keys: &str) -> String {
-    let backoff = "backoff: {initial: 50ms, max: 500ms}";
-    format!("{{servers: [{{uri: \"{origin}\", {server}}}], {backoff}, {keys}}}")
+    let backoff = if keys.contains("backoff") { "" } else { "backoff: {initial: 50ms, max: 500ms}, " };
+    format!("{{servers: [{{uri: \"{origin}\", {server}}}], {backoff}{keys}}}")
 }
 
 impl Drop for Process {

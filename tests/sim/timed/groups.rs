@@ -17,7 +17,7 @@ use deltafan::node_group::{
 };
 use deltafan::proto::Node;
 use deltafan::resource::{Resource, TypeUrl};
-use deltafan::upstream::{Settings, StreamId};
+use deltafan::upstream::{NodeBudget, Representative, Settings, StreamId};
 use prost::Message as _;
 use rand::Rng;
 use regex::Regex;
@@ -52,6 +52,7 @@ struct Visit {
 pub(crate) struct Host {
     rules: GroupRules,
     budget: Budget,
+    nodes: Arc<NodeBudget>,
     lingering: Arc<AtomicUsize>,
     table: GroupTable<GroupKey, usize>,
     most: usize,
@@ -76,6 +77,7 @@ impl Host {
         Self {
             rules: GroupRules::new(rules, Unmatched::Own, plan.settings().node, 256),
             budget: Budget::new(plan.limits().encoded_bytes),
+            nodes: Arc::new(NodeBudget::new(groups.count)),
             lingering: Arc::default(),
             table: GroupTable::default(),
             most: groups.count - 1,
@@ -144,7 +146,7 @@ impl World {
                     self.make_group(relay, &place);
                 }
                 let representative = self.relays[relay].representative.as_ref();
-                number = representative.map(|of| of.arrive(visit.node.clone()));
+                number = representative.map(|of| of.arrive(visit.node.clone(), None).expect("room"));
                 visit.key = Some(place.key);
             }
         }
@@ -157,10 +159,11 @@ impl World {
     fn make_group(&mut self, relay: usize, place: &GroupPlace) {
         self.say(|_| format!("group {relay} is made"));
         let Some(host) = &mut self.host else { return };
-        let (node, representative) = match &place.node {
-            GroupNode::Made(node) => (Node::clone(node), None),
+        let (node, representative) = match host.rules.node(place) {
+            GroupNode::Made(node) => (*node, None),
             GroupNode::Client => {
-                (Node { id: place.key.to_string(), ..Node::default() }, Some(Arc::default()))
+                let representative = Representative::new(Arc::clone(&host.nodes));
+                (Node { id: place.key.to_string(), ..Node::default() }, Some(Arc::new(representative)))
             }
         };
         let store = host.store(&self.plan);

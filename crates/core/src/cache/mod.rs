@@ -269,6 +269,11 @@ impl Cache {
         self.stores.write().drop_unused();
     }
 
+    /// Drops what is left of a type that a client made up and of which the origin is asked nothing any more.
+    pub(crate) fn drop_type(&self, type_url: &TypeUrl) {
+        self.stores.write().drop_type(type_url);
+    }
+
     /// Counts of encoding at work.
     pub fn encoder(&self) -> &Encoder {
         &self.encoder

@@ -25,6 +25,14 @@ impl Protocol {
             Self::Delta => "delta",
         }
     }
+
+    /// Number of the field `node` in its requests.
+    pub const fn node_field(self) -> u8 {
+        match self {
+            Self::Sotw => 2,
+            Self::Delta => 1,
+        }
+    }
 }
 
 /// Whether a client is told for how long to keep what it is sent (R-TTL-07).

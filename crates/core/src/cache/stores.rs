@@ -210,6 +210,22 @@ impl Stores {
         });
     }
 
+    /// Drops the store of a type that somebody is charged for, that nobody asks for and of which nothing is held, when the origin is
+    /// asked nothing of it either. The pool is that of all caches: another one must not wait until this one has no room itself.
+    pub(super) fn drop_type(&mut self, type_url: &TypeUrl) {
+        let type_url = type_url.as_str();
+        let Some(held) = self.plain.get_mut(type_url) else { return };
+        let is_source = self.seen.contains_key(type_url);
+        if matches!(held.charge, Charge::Type(_))
+            && !is_source
+            && !is_used(&held.store)
+            && !held.store.snapshot().holds_anything()
+        {
+            refund(&self.pools, &mut held.charge);
+            self.plain.remove(type_url);
+        }
+    }
+
     /// Drops the stores of parameters that nobody has any more and of which the origin is asked nothing.
     pub(super) fn drop_unused(&mut self) {
         let Self { seen, pools, .. } = self;

@@ -1,12 +1,15 @@
 //! Single values of a node's metadata, found without decoding the rest of it.
 //!
 //! Metadata is a `google.protobuf.Struct`, which a client can make to be dozens of times as large in memory as on the wire.
-//! So it stays the bytes that came, and what a rule names is looked for in them: no recursion, no memory. Bytes that are
-//! no such message say nothing.
+//! So it stays the bytes that came, and one pass over them finds the values of all paths that rules name: the cost follows
+//! from the size of the metadata, and not from the number of rules. The depth of the recursion is that of the longest path.
+//! Bytes that are no such message say nothing.
 
 use std::borrow::Cow;
 
-use super::Missing;
+use foldhash::{HashMap, HashMapExt as _};
+
+use super::missing::{Missing, bounded};
 use crate::resource::wire::{self, Value};
 
 /// `Struct.fields`, and the parts of its entries.
@@ -21,18 +24,93 @@ const BOOL: u32 = 4;
 const STRUCT: u32 = 5;
 const LIST: u32 = 6;
 
-/// Value at a path: a text, or a number or a boolean as JSON writes it.
-pub(super) fn text<'a>(metadata: &'a [u8], path: &[String]) -> Result<Cow<'a, str>, Missing> {
-    let mut fields = Some(metadata);
-    let mut found = None;
-    for key in path {
-        found = fields.and_then(|fields| lookup(fields, key)).and_then(kind);
-        fields = match found {
-            Some((STRUCT, Value::Bytes(inner), _)) => Some(inner),
-            _ => None,
-        };
+/// Paths that rules name, as a tree by their keys.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Paths {
+    root: Step,
+    count: usize,
+}
+
+/// Key of a path.
+#[derive(Clone, Debug, Default)]
+struct Step {
+    /// Index of the value here, if a path ends here.
+    index: Option<usize>,
+    /// Keys that follow.
+    next: HashMap<Box<[u8]>, Self>,
+}
+
+/// Values by the index of their paths.
+pub(super) type Values<'a> = Vec<Result<Cow<'a, str>, Missing>>;
+
+impl Paths {
+    /// Adds a path; one that is there stays.
+    pub(super) fn add(&mut self, path: &[String]) {
+        let mut step = &mut self.root;
+        for key in path {
+            step = step.next.entry(key.as_bytes().into()).or_default();
+        }
+        if step.index.is_none() {
+            step.index = Some(self.count);
+            self.count += 1;
+        }
     }
-    let (number, value, raw) = found.ok_or(Missing::NotSaid)?;
+
+    /// Index of the value of a path.
+    pub(super) fn index(&self, path: &[String]) -> Option<usize> {
+        let mut step = &self.root;
+        for key in path {
+            step = step.next.get(key.as_bytes())?;
+        }
+        step.index
+    }
+
+    /// Values of all paths, of at most `limit` bytes each.
+    pub(super) fn values<'a>(&self, metadata: &'a [u8], limit: usize) -> Values<'a> {
+        let mut values = vec![Err(Missing::NotSaid); self.count];
+        if self.count > 0 {
+            self.root.look(metadata, limit, &mut values);
+        }
+        values
+    }
+}
+
+impl Step {
+    /// Notes the values in the fields of a `Struct`. Of several with the same key, as in any map of protobuf, the last counts.
+    fn look<'a>(&self, fields: &'a [u8], limit: usize, values: &mut Values<'a>) {
+        let mut found = HashMap::<&[u8], (&Self, &'a [u8])>::new();
+        for field in wire::fields(fields) {
+            let Ok(field) = field else { return };
+            let (FIELDS, Value::Bytes(entry)) = (field.number, field.value) else { continue };
+            let (mut key, mut value) = (&[][..], &[][..]);
+            for part in wire::fields(entry) {
+                let Ok(part) = part else { return };
+                match (part.number, part.value) {
+                    (ENTRY_KEY, Value::Bytes(bytes)) => key = bytes,
+                    (ENTRY_VALUE, Value::Bytes(bytes)) => value = bytes,
+                    _ => {}
+                }
+            }
+            if let Some((key, step)) = self.next.get_key_value(key) {
+                found.insert(key, (step, value));
+            }
+        }
+        for (step, value) in found.into_values() {
+            let Some(value) = kind(value) else { continue };
+            if let Some(index) = step.index {
+                values[index] = text(value).and_then(|text| bounded(text, limit));
+            }
+            if let (STRUCT, Value::Bytes(inner), _) = value
+                && !step.next.is_empty()
+            {
+                step.look(inner, limit, values);
+            }
+        }
+    }
+}
+
+/// Value as rules see it: a text, or a number or a boolean as JSON writes it.
+fn text<'a>((number, value, raw): (u32, Value<'a>, &[u8])) -> Result<Cow<'a, str>, Missing> {
     match (number, value) {
         (STRING, Value::Bytes(text)) => {
             std::str::from_utf8(text).map(Cow::Borrowed).map_err(|_| Missing::NoText)
@@ -44,28 +122,6 @@ pub(super) fn text<'a>(metadata: &'a [u8], path: &[String]) -> Result<Cow<'a, st
         },
         _ => Err(Missing::NoText),
     }
-}
-
-/// The value of a key. Of several, as in any map of protobuf, the last counts.
-fn lookup<'a>(fields: &'a [u8], key: &str) -> Option<&'a [u8]> {
-    let mut found = None;
-    for field in wire::fields(fields) {
-        let field = field.ok()?;
-        let (FIELDS, Value::Bytes(entry)) = (field.number, field.value) else { continue };
-        let (mut its_key, mut value) = (&[][..], &[][..]);
-        for part in wire::fields(entry) {
-            let part = part.ok()?;
-            match (part.number, part.value) {
-                (ENTRY_KEY, Value::Bytes(bytes)) => its_key = bytes,
-                (ENTRY_VALUE, Value::Bytes(bytes)) => value = bytes,
-                _ => {}
-            }
-        }
-        if its_key == key.as_bytes() {
-            found = Some(value);
-        }
-    }
-    found
 }
 
 /// Which kind a `Value` is of, with that and its raw field. Of several the last counts.
@@ -98,6 +154,14 @@ mod tests {
         text.split('.').map(str::to_owned).collect()
     }
 
+    /// Value at the last of these paths, when all are looked for.
+    fn value<'a>(metadata: &'a [u8], at: &[&str]) -> Result<Cow<'a, str>, Missing> {
+        let mut paths = Paths::default();
+        at.iter().for_each(|at| paths.add(&path(at)));
+        let index = at.last().and_then(|at| paths.index(&path(at)));
+        paths.values(metadata, usize::MAX)[index.expect("a path")].clone()
+    }
+
     #[test]
     fn r_dp_17_a_value_is_found_among_many_that_are_not_decoded() {
         let metadata = json!({
@@ -105,7 +169,7 @@ mod tests {
             "deep": {"env": {"name": "x"}, "list": []},
         });
         let encoded = crate::proto::structure(metadata.as_object().expect("an object")).encode_to_vec();
-        for (at, expected) in [
+        let paths = [
             ("env", Ok("prod")),
             ("n", Ok("1.5")),
             ("on", Ok("true")),
@@ -118,8 +182,11 @@ mod tests {
             ("deep.env.other", Err(Missing::NotSaid)),
             ("env.name", Err(Missing::NotSaid)),
             ("", Err(Missing::NotSaid)),
-        ] {
-            assert_eq!(text(&encoded, &path(at)).as_deref(), expected.as_ref().copied(), "{at}");
+        ];
+        for (at, expected) in paths {
+            assert_eq!(value(&encoded, &[at]).as_deref(), expected.as_ref().copied(), "{at}");
+            let all: Vec<&str> = paths.iter().map(|(other, _)| *other).chain([at]).collect();
+            assert_eq!(value(&encoded, &all).as_deref(), expected.as_ref().copied(), "{at} among all");
         }
         // A map is sent in any order, and the last of a key counts.
         let twice = [
@@ -127,13 +194,13 @@ mod tests {
             &crate::proto::structure(json!({"env": "last"}).as_object().expect("an object")).encode_to_vec(),
         ]
         .concat();
-        assert_eq!(text(&twice, &path("env")).as_deref(), Ok("last"));
+        assert_eq!(value(&twice, &["deep.env.name", "env"]).as_deref(), Ok("last"));
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes: Vec<u8>, at in "[ab.]{0,4}") {
-            _ = text(&bytes, &path(&at));
+            _ = value(&bytes, &["a", "a.b", &at]);
         }
     }
 }

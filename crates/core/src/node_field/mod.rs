@@ -3,15 +3,22 @@
 //! Owns the names of the fields, and reading one of them without decoding the rest. Knows no rule. `peer.spiffe_id` is no
 //! part of the node but proven by the client's certificate; it has its place here because rules name it in the same way.
 //!
-//! Invariants: no value is longer than the bound that the caller gives · no bytes of a node make a reader panic or recurse.
+//! Invariants: no value is longer than the bound that the caller gives · no bytes of a node make a reader panic · a node is
+//! read once for all rules, however many they are.
 
 mod metadata;
+mod missing;
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::fmt;
 use std::str::FromStr;
 
+pub use missing::Missing;
+
 use crate::proto::Node;
+use metadata::{Paths, Values};
+use missing::bounded;
 
 /// A field of a node. An empty one counts as not told, but for a text in the metadata, which is there or is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,19 +39,6 @@ pub enum NodeField {
     SpiffeId,
     /// The value that these keys lead to in `metadata`: a text, or a number or a boolean as JSON writes it.
     Metadata(Vec<String>),
-}
-
-/// Reason for which a node has no value for a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// It is not there, or empty.
-    NotSaid,
-    /// It is null, a list, an object, or a number that is none.
-    NoText,
-    /// Its text is longer than a value may be.
-    TooLong,
-    /// It does not match the pattern, or the group that is the value takes no part in the match.
-    NoMatch,
 }
 
 /// Text that names no field.
@@ -71,32 +65,70 @@ impl NodeField {
     ];
     /// Beginning of the names of fields in the metadata; keys joined by dots follow.
     pub const METADATA: &'static str = "node.metadata.";
+}
 
-    /// Value of at most `limit` bytes in this node, or of this SPIFFE ID.
-    pub(crate) fn read<'a>(
-        &self,
+/// Fields that rules look at.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodeFields(Paths);
+
+impl NodeFields {
+    /// The fields of some rules.
+    pub(crate) fn new<'a>(fields: impl IntoIterator<Item = &'a NodeField>) -> Self {
+        let mut paths = Paths::default();
+        for field in fields {
+            if let NodeField::Metadata(path) = field {
+                paths.add(path);
+            }
+        }
+        Self(paths)
+    }
+
+    /// Reader of these fields in this node, and of this SPIFFE ID. Values have at most `limit` bytes.
+    pub(crate) const fn of<'a>(
+        &'a self,
         node: &'a Node,
         spiffe_id: Option<&'a str>,
         limit: usize,
-    ) -> Result<Cow<'a, str>, Missing> {
-        let locality = node.locality.as_ref();
-        let text = match self {
-            Self::Id => Some(&*node.id),
-            Self::Cluster => Some(&*node.cluster),
-            Self::Region => locality.map(|locality| &*locality.region),
-            Self::Zone => locality.map(|locality| &*locality.zone),
-            Self::SubZone => locality.map(|locality| &*locality.sub_zone),
-            Self::UserAgentName => Some(&*node.user_agent_name),
-            Self::SpiffeId => spiffe_id,
-            Self::Metadata(path) => return bounded(metadata::text(&node.metadata, path)?, limit),
-        };
-        let text = text.filter(|text| !text.is_empty()).ok_or(Missing::NotSaid)?;
-        bounded(Cow::Borrowed(text), limit)
+    ) -> FieldReader<'a> {
+        FieldReader { paths: &self.0, node, spiffe_id, limit, metadata: OnceCell::new() }
     }
 }
 
-fn bounded(value: Cow<'_, str>, limit: usize) -> Result<Cow<'_, str>, Missing> {
-    if value.len() > limit { Err(Missing::TooLong) } else { Ok(value) }
+/// Reader of the fields of one client.
+#[derive(Debug)]
+pub(crate) struct FieldReader<'a> {
+    paths: &'a Paths,
+    node: &'a Node,
+    spiffe_id: Option<&'a str>,
+    /// Longest value in bytes.
+    pub(crate) limit: usize,
+    /// Values in the metadata, from the first time that one is asked for.
+    metadata: OnceCell<Values<'a>>,
+}
+
+impl<'a> FieldReader<'a> {
+    /// Value of a field, which is one of those that the reader was made for.
+    pub(crate) fn read(&self, field: &NodeField) -> Result<Cow<'a, str>, Missing> {
+        let (node, locality) = (self.node, self.node.locality.as_ref());
+        let text = match field {
+            NodeField::Id => Some(&*node.id),
+            NodeField::Cluster => Some(&*node.cluster),
+            NodeField::Region => locality.map(|locality| &*locality.region),
+            NodeField::Zone => locality.map(|locality| &*locality.zone),
+            NodeField::SubZone => locality.map(|locality| &*locality.sub_zone),
+            NodeField::UserAgentName => Some(&*node.user_agent_name),
+            NodeField::SpiffeId => self.spiffe_id,
+            NodeField::Metadata(path) => return self.metadata(path),
+        };
+        let text = text.filter(|text| !text.is_empty()).ok_or(Missing::NotSaid)?;
+        bounded(Cow::Borrowed(text), self.limit)
+    }
+
+    fn metadata(&self, path: &[String]) -> Result<Cow<'a, str>, Missing> {
+        let index = self.paths.index(path).ok_or(Missing::NotSaid)?;
+        let values = self.metadata.get_or_init(|| self.paths.values(&self.node.metadata, self.limit));
+        values[index].clone()
+    }
 }
 
 impl FromStr for NodeField {

@@ -9,8 +9,7 @@ use std::str::FromStr;
 use regex::Regex;
 
 use crate::identity::Certificate;
-use crate::node_field::{Missing, NodeField, NodeFieldError};
-use crate::proto::Node;
+use crate::node_field::{FieldReader, Missing, NodeField, NodeFieldError};
 
 /// Field that a condition looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,16 +75,15 @@ impl Condition {
     /// Value that matches.
     pub(super) fn value<'a>(
         &self,
-        node: &'a Node,
+        node: &FieldReader<'a>,
         proof: Option<&'a Certificate>,
-        limit: usize,
     ) -> Result<Cow<'a, str>, Missing> {
         match &self.key {
             MatchKey::Field(field) => {
-                let value = field.read(node, proof.and_then(|proof| proof.spiffe_id.as_deref()), limit)?;
+                let value = node.read(field)?;
                 if self.whole.is_match(&value) { Ok(value) } else { Err(Missing::NoMatch) }
             }
-            MatchKey::San => self.name(proof.ok_or(Missing::NotSaid)?, limit),
+            MatchKey::San => self.name(proof.ok_or(Missing::NotSaid)?, node.limit),
         }
     }
 

@@ -4,8 +4,8 @@
 //! file where the rules are written. [`Rule::new`] reads one rule and reports all faults of it; [`GroupRules::new`] puts
 //! rules together with the relay's own node. [`GroupRules::place`] says where a client belongs, by its node and what its
 //! certificate proves: in the relay's own group ([`Placement::Own`]), in a group of a rule ([`GroupPlace`]), or nowhere
-//! ([`NoGroupError`]). Clients with equal [`GroupKey`]s are in one group. Its node is [`GroupNode::Made`], to be sent upstream
-//! as it is, or [`GroupNode::Client`]: the caller sends the bytes of the node of one of the group's clients.
+//! ([`NoGroupError`]). Clients with equal [`GroupKey`]s are in one group. Its [node](GroupRules::node) is [`GroupNode::Made`],
+//! to be sent upstream as it is, or [`GroupNode::Client`]: the caller sends the bytes of the node of one of the group's clients.
 //! [`GroupRules::outcomes`] says for people why each rule matches or does not.
 //!
 //! Invariants: the first rule that matches decides · a made node depends on its group's key and the configuration alone, so
@@ -25,7 +25,7 @@ pub use rule::{Fault, NodeSpec, Rule, RuleError, RuleSpec};
 pub use template::TemplateError;
 
 use crate::identity::Certificate;
-use crate::node_field::{Missing, NodeField};
+use crate::node_field::{FieldReader, Missing, NodeField, NodeFields};
 use crate::proto::Node;
 
 /// Names of rules that a refusal lists.
@@ -48,6 +48,7 @@ pub struct GroupRules {
     unmatched: Unmatched,
     own: Node,
     max_value_bytes: usize,
+    fields: NodeFields,
 }
 
 /// Group of a client.
@@ -68,8 +69,6 @@ pub struct GroupPlace {
     pub name: Arc<str>,
     /// Identity of the group.
     pub key: GroupKey,
-    /// Node that the control plane is shown.
-    pub node: GroupNode,
 }
 
 /// Identity of a group: the name of its rule and the values in the rule's `key`.
@@ -86,7 +85,7 @@ pub struct GroupKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupNode {
     /// This one, whoever the clients are.
-    Made(Arc<Node>),
+    Made(Box<Node>),
     /// That of one of its clients, verbatim.
     Client,
 }
@@ -129,8 +128,9 @@ impl RuleOutcome<'_> {
 impl GroupRules {
     /// Rules in the order in which they are tried; no two may have the same name. Fields that a made node does not say are
     /// those of `own`, the relay's node. Longer values than `max_value_bytes` match nothing.
-    pub const fn new(rules: Vec<Rule>, unmatched: Unmatched, own: Node, max_value_bytes: usize) -> Self {
-        Self { rules, unmatched, own, max_value_bytes }
+    pub fn new(rules: Vec<Rule>, unmatched: Unmatched, own: Node, max_value_bytes: usize) -> Self {
+        let fields = NodeFields::new(rules.iter().flat_map(Rule::fields));
+        Self { rules, unmatched, own, max_value_bytes, fields }
     }
 
     /// Whether there are no rules and all clients are in the relay's own group, whatever their nodes say.
@@ -149,10 +149,10 @@ impl GroupRules {
     ///
     /// [`NoGroupError`] if no rule matches and such clients are refused.
     pub fn place(&self, node: &Node, proof: Option<&Certificate>) -> Result<Placement, NoGroupError> {
+        let node = self.reader(node, proof);
         for (at, rule) in self.rules.iter().enumerate() {
-            let Some(key) = rule.key(node, proof, self.max_value_bytes) else { continue };
-            let node = rule.node(&key, &self.own);
-            return Ok(Placement::Group(GroupPlace { rule: at, name: Arc::clone(rule.name()), key, node }));
+            let Some(key) = rule.key(&node, proof) else { continue };
+            return Ok(Placement::Group(GroupPlace { rule: at, name: Arc::clone(rule.name()), key }));
         }
         match self.unmatched {
             Unmatched::Own => Ok(Placement::Own),
@@ -163,13 +163,29 @@ impl GroupRules {
         }
     }
 
+    fn reader<'a>(&'a self, node: &'a Node, proof: Option<&'a Certificate>) -> FieldReader<'a> {
+        let spiffe_id = proof.and_then(|proof| proof.spiffe_id.as_deref());
+        self.fields.of(node, spiffe_id, self.max_value_bytes)
+    }
+
+    /// Node of a group of these rules, which is made anew each time: to be asked when the group is.
+    pub fn node(&self, place: &GroupPlace) -> GroupNode {
+        self.rules[place.rule].node(&place.key, &self.own)
+    }
+
+    /// Whether the node of a group of these rules is that of one of its clients.
+    pub fn lends(&self, place: &GroupPlace) -> bool {
+        self.rules[place.rule].lends()
+    }
+
     /// Result of each rule for people, also of those after the one that decides.
     pub fn outcomes<'a>(
         &'a self,
         node: &'a Node,
         proof: Option<&'a Certificate>,
     ) -> impl Iterator<Item = (&'a Rule, RuleOutcome<'a>)> {
-        self.rules.iter().map(move |rule| (rule, rule.outcome(node, proof, self.max_value_bytes)))
+        let node = self.reader(node, proof);
+        self.rules.iter().map(move |rule| (rule, rule.outcome(&node, proof)))
     }
 }
 

@@ -13,7 +13,7 @@ use super::condition::{Condition, MatchKey};
 use super::template::{Template, TemplateError, Tree};
 use super::{GroupKey, GroupNode, RuleOutcome};
 use crate::identity::Certificate;
-use crate::node_field::{Missing, NodeField};
+use crate::node_field::{FieldReader, Missing, NodeField};
 use crate::proto::{self, Locality, Node};
 
 /// Values in the key of a rule, each of which is bounded.
@@ -140,16 +140,34 @@ impl Rule {
         &self.name
     }
 
+    /// Fields that it looks at.
+    pub(super) fn fields(&self) -> impl Iterator<Item = &NodeField> {
+        let matched = self.conditions.iter().filter_map(|condition| match &condition.key {
+            MatchKey::Field(field) => Some(field),
+            MatchKey::San => None,
+        });
+        let valued = self.values.iter().filter_map(|source| match source {
+            ValueSource::Field(field) => Some(field),
+            ValueSource::Capture { .. } => None,
+        });
+        matched.chain(valued)
+    }
+
+    /// Whether the node of its groups is that of one of their clients.
+    pub(super) const fn lends(&self) -> bool {
+        matches!(self.node, NodeForm::Client)
+    }
+
     /// Key of the group that a client belongs to, if the rule matches it.
-    pub(super) fn key(&self, node: &Node, proof: Option<&Certificate>, limit: usize) -> Option<GroupKey> {
-        let matching = |condition: &Condition| condition.value(node, proof, limit).ok();
+    pub(super) fn key<'a>(&self, node: &FieldReader<'a>, proof: Option<&'a Certificate>) -> Option<GroupKey> {
+        let matching = |condition: &Condition| condition.value(node, proof).ok();
         let matched = self.conditions.iter().map(matching).collect::<Option<Vec<_>>>()?;
         let values = self.values.iter().map(|source| match source {
             ValueSource::Capture { condition, group } => {
                 let of = self.conditions.get(*condition)?;
                 Some(of.capture(matched.get(*condition)?, *group))
             }
-            ValueSource::Field(field) => match field.read(node, spiffe_id(proof), limit) {
+            ValueSource::Field(field) => match node.read(field) {
                 Ok(value) => Some(value.into()),
                 Err(Missing::TooLong) => None,
                 Err(_) => Some(Box::default()),
@@ -179,22 +197,18 @@ impl Rule {
             ),
             ..own.clone()
         };
-        GroupNode::Made(Arc::new(made))
+        GroupNode::Made(Box::new(made))
     }
 
     /// Result for a client, condition by condition.
     pub(super) fn outcome<'a>(
         &'a self,
-        node: &'a Node,
+        node: &FieldReader<'a>,
         proof: Option<&'a Certificate>,
-        limit: usize,
     ) -> RuleOutcome<'a> {
-        let result = |condition: &'a Condition| (condition, condition.value(node, proof, limit));
+        let result = |condition: &'a Condition| (condition, condition.value(node, proof));
         let too_long = |source: &'a ValueSource| match source {
-            ValueSource::Field(field) => {
-                let value = field.read(node, spiffe_id(proof), limit);
-                (value == Err(Missing::TooLong)).then_some(field)
-            }
+            ValueSource::Field(field) => (node.read(field) == Err(Missing::TooLong)).then_some(field),
             ValueSource::Capture { .. } => None,
         };
         RuleOutcome {
@@ -202,10 +216,6 @@ impl Rule {
             too_long: self.values.iter().find_map(too_long),
         }
     }
-}
-
-fn spiffe_id(proof: Option<&Certificate>) -> Option<&str> {
-    proof?.spiffe_id.as_deref()
 }
 
 /// A rule that is being read.

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use regex::Regex;
 
-use crate::node_field::{Missing, NodeField};
+use crate::node_field::{FieldReader, Missing, NodeField, NodeFields};
 use crate::proto::Node;
 use crate::resource::Parameters;
 
@@ -19,6 +19,7 @@ use crate::resource::Parameters;
 pub struct NodeParameterRules {
     rules: Vec<Rule>,
     max_value_bytes: usize,
+    fields: NodeFields,
 }
 
 /// Where the value of one key comes from.
@@ -47,8 +48,9 @@ pub enum Outcome<'a> {
 
 impl NodeParameterRules {
     /// No two rules may be for the same key; of those that are, the last would count.
-    pub const fn new(rules: Vec<Rule>, max_value_bytes: usize) -> Self {
-        Self { rules, max_value_bytes }
+    pub fn new(rules: Vec<Rule>, max_value_bytes: usize) -> Self {
+        let fields = NodeFields::new(rules.iter().map(|rule| &rule.from));
+        Self { rules, max_value_bytes, fields }
     }
 
     /// Whether there are no rules, and a node need not be read any further for them.
@@ -91,8 +93,9 @@ impl NodeParameterRules {
         node: &'a Node,
         spiffe_id: Option<&'a str>,
     ) -> impl Iterator<Item = (&'a Rule, Outcome<'a>)> {
+        let node = self.fields.of(node, spiffe_id, self.max_value_bytes);
         self.rules.iter().map(move |rule| {
-            let outcome = match (rule.value(node, spiffe_id, self.max_value_bytes), &rule.default) {
+            let outcome = match (rule.value(&node), &rule.default) {
                 (Ok(value), _) => Outcome::Found(value),
                 (Err(missing), Some(default)) => Outcome::Default(default, missing),
                 (Err(missing), None) => Outcome::Absent(missing),
@@ -103,13 +106,8 @@ impl NodeParameterRules {
 }
 
 impl Rule {
-    fn value<'a>(
-        &self,
-        node: &'a Node,
-        spiffe_id: Option<&'a str>,
-        limit: usize,
-    ) -> Result<Cow<'a, str>, Missing> {
-        let value = self.from.read(node, spiffe_id, limit)?;
+    fn value<'a>(&self, node: &FieldReader<'a>) -> Result<Cow<'a, str>, Missing> {
+        let value = node.read(&self.from)?;
         let Some(pattern) = &self.pattern else { return Ok(value) };
         let group =
             pattern.captures(&value).and_then(|groups| groups.get(1)).ok_or(Missing::NoMatch)?.range();

@@ -20,6 +20,7 @@
 mod aliases;
 mod arrival;
 mod backoff;
+mod complaints;
 mod directory_mirror;
 mod disproved;
 mod doubts;
@@ -42,10 +43,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 pub use backoff::Backoff;
+pub use complaints::Complaints;
 pub use directory_mirror::{DirectoryMirror, DirectoryResource};
 pub use mux::Mux;
 pub use readiness::{Readiness, Verdict};
-pub use representative::Representative;
+pub use representative::{NodeBudget, NodeBudgetError, Representative};
 pub use response::ProtocolError;
 pub use silence::{SilenceEvent, SilenceLog, Unanswered};
 pub use upstream_state::UpstreamState;
@@ -102,6 +104,8 @@ pub struct Settings {
     /// No more than so many sets of parameters of which anything lingers, counted per type: each takes a topic, and a look
     /// at each response.
     pub max_lingering_sets: usize,
+    /// Limits on log lines that all node groups share, see [`Complaints`].
+    pub complaints: Arc<Complaints>,
     /// Least silence after which an answer is settled (R-Relay-05), see `arrival`.
     pub settle: Duration,
     /// Time that the origin has to speak of versions that it was told; then its silence confirms them (R-Up-02).
@@ -131,6 +135,7 @@ impl Default for Settings {
             max_lingering: 100_000,
             all_lingering: Arc::default(),
             max_lingering_sets: 1024,
+            complaints: Arc::default(),
             settle: Duration::from_millis(200),
             settle_max: Duration::from_secs(1),
             request_interval: Duration::from_millis(10),

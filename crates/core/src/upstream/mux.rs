@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::complaints::Complaint;
 use super::linger::Lingering;
 use super::response::{self, ProtocolError};
 use super::topic::{Absences, OriginHabits, Renewal};
 use super::topic_set::{Changes, TopicSet};
 use super::{Counters, Locators, Settings, StreamId, Tuning};
-use crate::LogThrottle;
 use crate::cache::{Cache, View, Writer};
 use crate::fairness::ACKS_IN_A_ROW;
 use crate::proto::{DeltaDiscoveryRequest, Status};
@@ -65,10 +65,6 @@ pub struct Mux {
     habits: OriginHabits,
     /// When to look whether it has left any unanswered.
     locators_due: Option<Instant>,
-    complaints: LogThrottle,
-    reports: LogThrottle,
-    /// Complaints of resources that came in responses that are accepted.
-    unfit: LogThrottle,
 }
 
 impl Mux {
@@ -92,9 +88,6 @@ impl Mux {
             keeps_versions: false,
             habits: OriginHabits::default(),
             locators_due: None,
-            complaints: LogThrottle::default(),
-            reports: LogThrottle::default(),
-            unfit: LogThrottle::default(),
         }
     }
 
@@ -276,22 +269,24 @@ impl Mux {
         let sotw = self.streams[stream as usize].as_mut().and_then(|open| open.sotw.as_mut());
         let increments = message.into_increments(sotw, &type_url);
         let read = |increments| Increments::read(increments, &type_url, self.settings.resource_errors);
+        // Captures of a client's node may be in it.
+        let node = self.settings.node.id.escape_debug();
         let fault = match increments.as_ref().map_err(Clone::clone).and_then(read) {
             Ok(reading) => {
                 self.is_heard = true;
                 if let Some(report) = reading.reports.first()
-                    && let Some(unsaid) = self.reports.say(now)
+                    && let Some(unsaid) = self.settings.complaints.say(Complaint::Reported, now)
                 {
-                    report.complain(&type_url, unsaid);
+                    report.complain(&type_url, &node, unsaid);
                 }
                 self.knows_locators |= reading.knows_locators();
                 let changes = topic_set.learn(stream, reading, self.writer.cache(), &self.counters, now);
                 let habits = topic_set.habits();
                 if let Some((name, fault)) = topic_set.take_complaint()
-                    && let Some(unsaid) = self.unfit.say(now)
+                    && let Some(unsaid) = self.settings.complaints.say(Complaint::Unusable, now)
                 {
                     let name = response::clipped(name.as_str());
-                    tracing::warn!(%type_url, name, fault, unsaid, "the control plane sent an unusable resource");
+                    tracing::warn!(%type_url, %node, name, fault, unsaid, "the control plane sent an unusable resource");
                 }
                 self.writer.heard(&type_url, now);
                 self.note_habits(habits);
@@ -302,8 +297,8 @@ impl Mux {
             Err(fault) => {
                 self.counters.nacks_sent.add(1);
                 // An origin that sends again what was refused must not fill the log.
-                if let Some(unsaid) = self.complaints.say(now) {
-                    tracing::warn!(%type_url, fault = fault.text(), unsaid, "refused a response of the control plane");
+                if let Some(unsaid) = self.settings.complaints.say(Complaint::Refused, now) {
+                    tracing::warn!(%type_url, %node, fault = fault.text(), unsaid, "refused a response of the control plane");
                 }
                 Some(fault.text().to_owned())
             }
@@ -447,6 +442,9 @@ impl Mux {
         self.mark(type_url);
         if self.topic_sets.get_mut(type_url).is_some_and(TopicSet::drop_idle) {
             self.writer.cache().drop_unused();
+        }
+        if self.topic_sets.get(type_url).is_some_and(TopicSet::wants_nothing) {
+            self.writer.cache().drop_type(type_url);
         }
         if self.topic_sets.get(type_url).is_some_and(TopicSet::is_idle) {
             self.topic_sets.remove(type_url);

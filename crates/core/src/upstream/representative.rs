@@ -6,29 +6,86 @@
 //! The nodes of the oldest clients are kept, [`CANDIDATES`] at most, so that memory does not grow with the fleet. If all of these
 //! have left and nobody came after them, the last node stays. If they left before the first stream was opened, that stream shows
 //! the node of the last of them: a group lingers, and without a node it would be answered for nobody.
+//!
+//! The bytes of a node are charged to the peer that lent it, for as long as they are kept ([`NodeBudget`]). A client whose node
+//! finds no room is in its group like any other, but for the first of a group, without which there is nothing to show.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 
 use crate::cache::Protocol;
+use crate::pool::{Pool, Tenant};
 use crate::resource::wire;
 
 /// Clients of a group whose nodes are kept.
 const CANDIDATES: usize = 4;
 
+/// Memory for the nodes that clients lend to all groups, with a share for each peer.
+#[derive(Debug)]
+pub struct NodeBudget {
+    pool: Mutex<Pool>,
+    limit: usize,
+}
+
+/// Refusal of the first client of a group, whose node finds no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the nodes that this client, or all of them, lend to node groups are too large; all peers may lend {limit} bytes, which grow with groups.max, and one of them a part of it"
+)]
+pub struct NodeBudgetError {
+    /// Bytes that all peers may lend.
+    pub limit: usize,
+}
+
+/// Node of a client, charged to its peer until it is dropped.
+#[derive(Debug)]
+struct Lent {
+    node: Bytes,
+    tenant: Option<Tenant>,
+    budget: Arc<NodeBudget>,
+}
+
+impl NodeBudget {
+    /// Bytes for each group that there may be. Nodes of proxies have a few KiB.
+    const PER_GROUP: usize = 16 << 10;
+    /// Bytes however few groups there may be, so that the share of one connection has room for a node.
+    const LEAST: usize = 1 << 20;
+
+    /// Creates the budget of so many groups.
+    pub fn new(groups: usize) -> Self {
+        Self { pool: Mutex::default(), limit: groups.saturating_mul(Self::PER_GROUP).max(Self::LEAST) }
+    }
+
+    fn lend(self: &Arc<Self>, node: Bytes, tenant: Option<&Tenant>) -> Option<Arc<Lent>> {
+        let budget = Arc::clone(self);
+        let is_taken = self.pool.lock().take(tenant, node.len(), self.limit);
+        is_taken.then(|| Arc::new(Lent { node, tenant: tenant.cloned(), budget }))
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.budget.pool.lock().give_back(self.tenant.as_ref(), self.node.len());
+    }
+}
+
 /// Node of one of a group's clients.
-#[derive(Debug, Default)]
-pub struct Representative(Mutex<State>);
+#[derive(Debug)]
+pub struct Representative {
+    state: Mutex<State>,
+    budget: Arc<NodeBudget>,
+}
 
 #[derive(Debug, Default)]
 struct State {
     /// By their number, the oldest first.
-    candidates: VecDeque<(u64, Bytes)>,
-    shown: Option<(u64, Bytes)>,
+    candidates: VecDeque<(u64, Arc<Lent>)>,
+    shown: Option<(u64, Arc<Lent>)>,
     /// The last client to leave, while no node was shown.
-    departed: Option<(u64, Bytes)>,
+    departed: Option<(u64, Arc<Lent>)>,
     arrived: u64,
 }
 
@@ -36,20 +93,35 @@ impl Representative {
     /// Longest node that is taken, in bytes.
     pub const MAX_BYTES: usize = 64 << 10;
 
+    /// Creates one without clients.
+    pub fn new(budget: Arc<NodeBudget>) -> Self {
+        Self { state: Mutex::default(), budget }
+    }
+
     /// Notes a client and its node, as it came. Returns the number under which it [leaves](Self::leave).
-    pub fn arrive(&self, node: Bytes) -> u64 {
-        let mut state = self.0.lock();
-        state.arrived += 1;
-        let number = state.arrived;
+    ///
+    /// # Errors
+    ///
+    /// [`NodeBudgetError`] if there is no other node to show, and no room for this one.
+    pub fn arrive(&self, node: Bytes, tenant: Option<&Tenant>) -> Result<u64, NodeBudgetError> {
+        let mut state = self.state.lock();
+        let number = state.arrived + 1;
         if state.candidates.len() < CANDIDATES {
-            state.candidates.push_back((number, node));
+            match self.budget.lend(node, tenant) {
+                Some(lent) => state.candidates.push_back((number, lent)),
+                None if state.candidates.is_empty() && state.shown.is_none() && state.departed.is_none() => {
+                    return Err(NodeBudgetError { limit: self.budget.limit });
+                }
+                None => {}
+            }
         }
-        number
+        state.arrived = number;
+        Ok(number)
     }
 
     /// Notes that a client left.
     pub fn leave(&self, number: u64) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if let Ok(at) = state.candidates.binary_search_by_key(&number, |(number, _)| *number) {
             let left = state.candidates.remove(at);
             if state.shown.is_none() && state.candidates.is_empty() {
@@ -60,7 +132,7 @@ impl Representative {
 
     /// Chooses the node for streams that are opened now. Returns whether it is another client's than before.
     pub fn choose(&self) -> bool {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let shown = state.shown.as_ref().map(|(number, _)| *number);
         let is_there = |state: &State| state.candidates.iter().any(|(number, _)| Some(*number) == shown);
         if is_there(&state) {
@@ -75,10 +147,7 @@ impl Representative {
     /// Puts the node that was chosen in the place of that of an encoded request, with all that the relay does not know of it. A
     /// request without a node stays as it is.
     pub fn lend(&self, message: Bytes, protocol: Protocol) -> Bytes {
-        let number = match protocol {
-            Protocol::Sotw => 2,
-            Protocol::Delta => 1,
-        };
+        let number = protocol.node_field();
         let fields = || wire::fields(&message).map_while(Result::ok);
         if !fields().any(|field| field.number == u32::from(number)) {
             return message;
@@ -93,7 +162,7 @@ impl Representative {
 
     /// Node that was chosen, as its client sent it.
     pub fn node(&self) -> Bytes {
-        self.0.lock().shown.as_ref().map(|(_, node)| node.clone()).unwrap_or_default()
+        self.state.lock().shown.as_ref().map(|(_, lent)| lent.node.clone()).unwrap_or_default()
     }
 }
 
@@ -102,16 +171,50 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
+    use crate::identity::{Peer, Source};
     use crate::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node};
 
     fn node(number: usize) -> Bytes {
         number.to_string().into_bytes().into()
     }
 
+    fn representative() -> Representative {
+        Representative::new(Arc::new(NodeBudget::new(1)))
+    }
+
+    fn tenant(address: u8) -> Tenant {
+        Tenant::new(&Peer::unproven(Source::of([10, 0, 0, address].into())), address.into())
+    }
+
+    #[test]
+    fn a_peer_that_lends_large_nodes_to_many_groups_leaves_room_for_others() {
+        let budget = Arc::new(NodeBudget::new(1));
+        let large = || Bytes::from(vec![b'x'; Representative::MAX_BYTES]);
+        let hog = tenant(1);
+        let group = || Representative::new(Arc::clone(&budget));
+        let made: Vec<Representative> = std::iter::repeat_with(group)
+            .take_while(|group| group.arrive(large(), Some(&hog)).is_ok())
+            .collect();
+        assert_eq!(made.len(), 4, "a quarter over one connection");
+        assert_eq!(group().arrive(large(), Some(&hog)), Err(NodeBudgetError { limit: 1 << 20 }));
+        // Where a node is shown already, a client does without lending its own.
+        assert_eq!(made[0].arrive(large(), Some(&hog)), Ok(2));
+        assert!(made[0].choose());
+        made[0].leave(1);
+        assert_eq!(made[0].arrive(large(), Some(&hog)), Ok(3), "the node that is shown is still kept");
+        assert_eq!(made[0].state.lock().candidates.len(), 0);
+        let other = group();
+        assert_eq!(other.arrive(large(), Some(&tenant(2))), Ok(1));
+        assert_eq!(budget.pool.lock().taken(), 5 * Representative::MAX_BYTES);
+        drop((made, other));
+        assert_eq!(budget.pool.lock().taken(), 0);
+    }
+
     #[test]
     fn the_oldest_client_that_is_there_lends_its_node_to_new_streams() {
-        let representative = Representative::default();
-        let [first, second, third] = [1, 2, 3].map(|number| representative.arrive(node(number)));
+        let representative = representative();
+        let [first, second, third] =
+            [1, 2, 3].map(|number| representative.arrive(node(number), None).expect("room"));
         assert!(representative.choose() && !representative.choose());
         assert_eq!(representative.node(), node(1));
         representative.leave(second);
@@ -122,15 +225,15 @@ mod tests {
         representative.leave(third);
         assert!(!representative.choose());
         assert_eq!(representative.node(), node(3), "nobody else is there");
-        representative.arrive(node(4));
+        representative.arrive(node(4), None).expect("room");
         assert!(representative.choose());
         assert_eq!(representative.node(), node(4));
     }
 
     #[test]
     fn a_group_that_is_empty_before_its_first_stream_shows_the_node_of_its_last_client() {
-        let representative = Representative::default();
-        let [first, second] = [1, 2].map(|number| representative.arrive(node(number)));
+        let representative = representative();
+        let [first, second] = [1, 2].map(|number| representative.arrive(node(number), None).expect("room"));
         representative.leave(first);
         representative.leave(second);
         assert!(representative.choose());
@@ -139,17 +242,17 @@ mod tests {
             node(2),
             "a stream without a node is refused, or answered for another one"
         );
-        representative.arrive(node(3));
+        representative.arrive(node(3), None).expect("room");
         assert!(representative.choose());
         assert_eq!(representative.node(), node(3));
     }
 
     #[test]
     fn a_request_shows_the_node_of_the_client_with_all_that_is_in_it() {
-        let representative = Representative::default();
+        let representative = representative();
         // `id`, and a field that nobody knows.
         let sent = Bytes::from_static(&[10, 2, b'c', b'1', 0xfa, 7, 1, b'x']);
-        representative.arrive(sent.clone());
+        representative.arrive(sent.clone(), None).expect("room");
         representative.choose();
         let own = Node { id: "relay".to_owned(), ..Node::default() };
         let type_url = "type".to_owned();
@@ -178,10 +281,11 @@ mod tests {
 
     #[test]
     fn memory_does_not_grow_with_the_fleet() {
-        let representative = Representative::default();
-        let numbers: Vec<u64> = (0..1000).map(|number| representative.arrive(node(number))).collect();
-        assert_eq!(representative.0.lock().candidates.len(), CANDIDATES);
+        let representative = representative();
+        let numbers: Vec<u64> =
+            (0..1000).map(|number| representative.arrive(node(number), None).expect("room")).collect();
+        assert_eq!(representative.state.lock().candidates.len(), CANDIDATES);
         numbers.into_iter().for_each(|number| representative.leave(number));
-        assert!(representative.0.lock().candidates.is_empty());
+        assert!(representative.state.lock().candidates.is_empty());
     }
 }

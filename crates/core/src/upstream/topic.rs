@@ -140,7 +140,12 @@ impl Topic {
         let is_over = |subscription: &StreamSubscription| {
             if self.parameters.is_empty() { subscription.is_idle() } else { subscription.asks_nothing() }
         };
-        VIEWS.iter().all(|view| !self.wants(*view)) && self.subscriptions.iter().flatten().all(is_over)
+        self.wants_nothing() && self.subscriptions.iter().flatten().all(is_over)
+    }
+
+    /// Whether nobody wants anything of it, or did lately.
+    pub(super) fn wants_nothing(&self) -> bool {
+        VIEWS.iter().all(|view| !self.wants(*view))
     }
 
     /// Whether anybody wants anything in a view, or did lately.

@@ -107,6 +107,11 @@ impl TopicSet {
         self.started == [false; 2] && self.topics.values().all(Topic::is_idle)
     }
 
+    /// Whether nobody wants anything of the type, or did lately.
+    pub(super) fn wants_nothing(&self) -> bool {
+        self.topics.values().all(Topic::wants_nothing)
+    }
+
     /// Drops topics of parameters that nobody has any more; returns whether there were any.
     pub(super) fn drop_idle(&mut self) -> bool {
         let before = self.topics.len();

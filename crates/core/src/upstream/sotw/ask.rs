@@ -4,6 +4,10 @@
 //! each resource, and would leave a name unanswered that was listed late and changed early. For others it makes no difference: a
 //! request with a new name is answered in any case (R-SotW-15). So does the ACK after it, if a response crossed the request: an
 //! origin may have dropped it for its old nonce, and reads the names in the ACK.
+//!
+//! A NACK of a response that a newer one has overtaken keeps its nonce: with the newest one it would refuse the newer response,
+//! which may be good. An origin may drop it as stale (R-SotW-04), so nothing else depends on it: a change of the list that goes
+//! with it is said once more, with the newest nonce. If the newer response is refused too, its own NACK tells the origin.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +16,8 @@ use crate::proto::{DeltaDiscoveryRequest, DiscoveryRequest};
 use crate::resource::{Name, take_out};
 
 impl TypeState {
-    /// Requests that say what this one says: none, one, or two where a name is asked for again that is in the list. No list says
-    /// that, so the name leaves it and comes back (R-SotW-17).
+    /// Requests that say what this one says: none, one, one more where a name is asked for again that is in the list, and one more
+    /// for an overtaken NACK. No list says that a name is asked for again, so it leaves the list and comes back (R-SotW-17).
     pub(super) fn ask(&mut self, request: DeltaDiscoveryRequest) -> Vec<DiscoveryRequest> {
         let answers = !request.response_nonce.is_empty();
         let is_newest = answers && request.response_nonce == self.nonce;
@@ -63,19 +67,25 @@ impl TypeState {
             return Vec::new();
         }
         self.asked = true;
-        let nonce = if refuses { request.response_nonce } else { self.nonce.clone() };
         let say = |resource_names: Vec<String>, adds: bool| DiscoveryRequest {
             version_info: if adds { String::new() } else { self.version.clone() },
             type_url: request.type_url.clone(),
-            response_nonce: nonce.clone(),
+            response_nonce: self.nonce.clone(),
             resource_names,
             ..DiscoveryRequest::default()
         };
         let mut said = Vec::with_capacity(2);
+        let is_overtaken = refuses && !is_newest;
+        if is_overtaken {
+            let response_nonce = request.response_nonce;
+            said.push(DiscoveryRequest { response_nonce, ..say(self.list(|_| true), has_joined) });
+        }
         if repeats {
             said.push(say(self.list(|name| !again.contains(name)), has_joined || may_be_unread));
         }
-        said.push(say(self.list(|_| true), has_joined || repeats || may_be_unread));
+        if is_changed || repeats || !is_overtaken {
+            said.push(say(self.list(|_| true), has_joined || repeats || may_be_unread));
+        }
         said[0].error_detail = request.error_detail;
         said
     }

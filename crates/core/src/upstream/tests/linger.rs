@@ -263,6 +263,28 @@ fn the_types_of_the_protocol_have_room_whatever_else_is_asked_for() {
 }
 
 #[test]
+fn types_that_nobody_asks_for_in_one_group_leave_room_for_those_of_another() {
+    let limits = Limits { types: 2, ..Limits::default() };
+    let budget = Budget::new(limits.encoded_bytes);
+    let mut groups = [(); 2].map(|()| Fixture::within(Settings::default(), limits, &budget));
+    groups.iter_mut().for_each(|group| group.open(Primary));
+    let [one, other] = &mut groups;
+    let made_up = |number: u32| TypeUrl::from(format!("t/made-up-{number}").as_str());
+    one.client("a", made_up(0), &["x"]);
+    one.client("b", made_up(1), &["x"]);
+    one.pass(100);
+    one.requests(Primary);
+    assert!(other.cache.of(&made_up(2)).is_err(), "all places are taken");
+    one.leave("a");
+    one.leave("b");
+    assert!(other.cache.of(&made_up(2)).is_err(), "the origin is still asked for them");
+    one.pass(61_000);
+    one.requests(Primary);
+    other.client("c", made_up(2), &["x"]);
+    other.client("d", made_up(3), &["x"]);
+}
+
+#[test]
 fn r_relay_16_ever_new_names_make_room_for_each_other() {
     let mut fixture = Fixture::with(Settings { max_lingering: 3, ..Settings::default() });
     fixture.open(Primary);

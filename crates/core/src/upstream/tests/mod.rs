@@ -22,8 +22,8 @@ use prost::Message;
 
 use super::{Mux, Reconcile, Settings, StreamId};
 use crate::cache::{
-    Cache, Limits, Membership, Named, Protocol, Seen, Snapshot, StreamProfile, Subscription, TtlSupport,
-    WakeHandle,
+    Budget, Cache, Limits, Membership, Named, Protocol, Seen, Snapshot, StreamProfile, Subscription,
+    TtlSupport, WakeHandle,
 };
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
 use crate::resource::{Kind, TypeUrl, wire};
@@ -103,9 +103,14 @@ impl Fixture {
         Self::with_limits(settings, Limits::default())
     }
 
-    fn with_limits(mut settings: Settings, limits: Limits) -> Self {
+    fn with_limits(settings: Settings, limits: Limits) -> Self {
+        Self::within(settings, limits, &Budget::new(limits.encoded_bytes))
+    }
+
+    /// A relay, or one of its node groups, that shares a budget with others.
+    fn within(mut settings: Settings, limits: Limits, budget: &Budget) -> Self {
         settings.node = Node { id: "relay".to_owned(), ..Node::default() };
-        let (cache, writer) = Cache::new(limits);
+        let (cache, writer) = Cache::within(limits, budget);
         let mux = Mux::new(writer, settings);
         Self { cache, mux, now: Instant::now(), clients: BTreeMap::new(), renewed: Vec::new() }
     }
@@ -117,11 +122,11 @@ impl Fixture {
     }
 
     /// A client takes, or changes, its subscription; a leading `*` stands for the wildcard.
-    fn client(&mut self, who: &'static str, kind: Kind, names: &[&str]) {
+    fn client(&mut self, who: &'static str, kind: impl Into<TypeUrl>, names: &[&str]) {
         let subscription =
             Subscription::new(names.contains(&"*"), names.iter().filter(|n| **n != "*").map(|n| (*n).into()));
         let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
-        let of = self.cache.of(&kind.into()).expect("few types");
+        let of = self.cache.of(&kind.into()).expect("room for a type");
         let joined = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
         self.clients.insert(who, joined);
         self.look();

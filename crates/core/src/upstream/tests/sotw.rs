@@ -659,3 +659,25 @@ fn r_up_19_names_in_a_request_that_a_response_crossed_are_asked_for_again() {
     let ack = fixture.told(Primary, &World::of(EDS, "3", &[("e1", "b"), ("e2", "a")]));
     assert_eq!(parts(&ack), (vec!["e1", "e2"], "3", "3"));
 }
+
+#[test]
+fn r_sotw_04_names_do_not_depend_on_a_nack_that_a_newer_response_has_overtaken() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", EDS, &["e1"]);
+    fixture.says(Primary);
+    fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a")]));
+    fixture.client("b", EDS, &["e2"]);
+    for nonce in ["2", "3"] {
+        let twice = World::of(EDS, nonce, &[("e1", "x"), ("e1", "y")]);
+        fixture.mux.on_message(Primary, twice.0.encode_to_vec().into(), fixture.now).expect("a response");
+    }
+    let said = fixture.says(Primary);
+    let refuses = |request: &DiscoveryRequest| request.error_detail.is_some();
+    assert_eq!(said.iter().map(refuses).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(parts(&said[0]), (vec!["e1", "e2"], "", "2"), "the response that is refused");
+    assert_eq!(parts(&said[1]), (vec!["e1", "e2"], "", "3"), "an origin may drop the NACK as stale");
+    fixture.pass(1_000);
+    let nack = fixture.says_once(Primary);
+    assert!(refuses(&nack));
+    assert_eq!(nack.response_nonce, "3");
+}

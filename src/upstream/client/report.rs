@@ -1,0 +1,156 @@
+//! Log lines of a client of the control plane.
+//!
+//! Owns their words. Each is limited over the clients of all node groups by the [`Link`](super::super::link::Link): clients of
+//! the relay may make as many groups as they make up nodes.
+
+use std::time::Duration;
+
+use prost::Message as _;
+
+use super::super::link::Line;
+use super::super::wait::now;
+use super::super::{Representative, SilenceEvent};
+use super::Client;
+use super::ended::{Ended, in_words};
+use crate::cache::Protocol;
+use crate::proto::Node;
+
+impl Client {
+    /// Logs whose node the control plane is shown from now on.
+    pub(super) fn report_node(&self, representative: &Representative) {
+        let Some(unsaid) = self.link.say(Line::Node) else { return };
+        let node = Node::decode(representative.node()).unwrap_or_default();
+        let group = self.mux.node_id();
+        tracing::info!(
+            group,
+            node = node.id,
+            unsaid,
+            "the control plane is shown the node of this client of the group"
+        );
+    }
+
+    /// Logs that a relay upstream is asked in a protocol that tells less than the other one.
+    pub(super) fn report_relay_by_sotw(&self) {
+        let Some(unsaid) = self.link.say(Line::RelayBySotw) else { return };
+        let uri = self.link.uri();
+        tracing::warn!(%uri, unsaid, "the server is a relay, and is asked by state of the world: clients may be shown less than there is; set upstream.servers[].protocol to auto or delta");
+    }
+
+    /// Logs the word of a relay upstream on its own control plane.
+    pub(super) fn report_word(&self, is_answered: bool) {
+        let Some(unsaid) = self.link.say(Line::Watched) else { return };
+        let uri = self.link.uri();
+        if is_answered {
+            tracing::info!(%uri, unsaid, "the relay upstream is answered by its control plane again");
+        } else {
+            tracing::warn!(%uri, unsaid, "the relay upstream is cut off from its control plane; serving cached resources");
+        }
+    }
+
+    /// Logs the first answer after complaints.
+    pub(super) fn report_recovery(&mut self) {
+        if std::mem::take(&mut self.has_complained)
+            && let Some(unsaid) = self.link.end_complaint()
+        {
+            tracing::info!(uri = %self.link.uri(), unsaid, "the control plane answers again");
+        }
+    }
+
+    /// Logs the protocol in which the control plane answers, once for all groups, if the relay found it out and it is another one
+    /// than before.
+    pub(super) fn report_protocol(&self) {
+        let Some(protocol) = self.state.borrow().protocol else { return };
+        let Some(before) = self.link.answered_in(protocol) else { return };
+        if self.link.options().protocol.is_some() {
+            return;
+        }
+        let uri = self.link.uri();
+        match (protocol, before) {
+            (Protocol::Sotw, _) => tracing::warn!(
+                %uri,
+                "the control plane does not implement delta ADS (UNIMPLEMENTED); using state of the world. Set upstream.servers[].protocol to sotw if that is how it is meant"
+            ),
+            (Protocol::Delta, Some(_)) => {
+                tracing::info!(%uri, "the control plane implements delta ADS; using delta again");
+            }
+            (Protocol::Delta, None) => {}
+        }
+    }
+
+    /// Notes unanswered subscriptions, and logs them after a while.
+    pub(super) fn look_for_silence(&mut self) {
+        let now = now();
+        let said = Some((self.counters().requests.get(), self.counters().responses.get()));
+        // Unanswered requests may end by themselves; nothing else changes without a message.
+        if self.looked_at != said || self.state.borrow().unanswered.count > 0 {
+            self.looked_at = said;
+            let unanswered = self.mux.unanswered();
+            self.state.send_if_modified(|state| state.look(unanswered));
+        }
+        let (told, answers_others) = {
+            let state = self.state.borrow();
+            (self.silence.look(&state.unanswered, state.last_answer, now), state.answered)
+        };
+        let hint = match answers_others {
+            true => "it answers other types: does it have these resources?",
+            false => "does the control plane know this node?",
+        };
+        let uri = self.link.uri();
+        // Logged once for all groups: clients may make as many as they make up nodes.
+        let unsaid = told.as_ref().and_then(|told| match told {
+            SilenceEvent::Silent { .. } => self.link.say(Line::Silence),
+            SilenceEvent::Over { .. } => self.link.say(Line::Answer),
+        });
+        let Some((told, unsaid)) = told.zip(unsaid) else { return };
+        match told {
+            SilenceEvent::Silent { types, waited } => tracing::warn!(
+                %uri,
+                unsaid,
+                "subscribed to {types} {} s ago as node {}, no answer: {hint}",
+                waited.as_secs(),
+                // Captures of a client's node may be in it.
+                self.mux.node_id().escape_debug(),
+            ),
+            SilenceEvent::Over { waited } => {
+                tracing::info!(%uri, unsaid, "the control plane answers, {} s after the subscription", waited.as_secs());
+            }
+        }
+    }
+
+    pub(super) fn complain(&mut self) {
+        if !std::mem::replace(&mut self.has_complained, true) {
+            self.link.begin_complaint();
+        }
+    }
+
+    /// Logs an end now and then, once for all groups. Returns its reason.
+    pub(super) fn log(&self, ended: Ended, wait: Duration) -> String {
+        let uri = self.link.uri();
+        let retry_in = in_words(wait);
+        let serving =
+            if self.link.has_answered() { "serving cached resources" } else { "nothing is cached yet" };
+        // The end of a connection concerns all groups, that of a stream the group of its node.
+        let node = match &ended {
+            Ended::Unreachable(_) | Ended::Lost(_) => None,
+            Ended::Failed(_) | Ended::Unfit(_) | Ended::Closed(_) => Some(self.mux.node_id()),
+        };
+        let is_unfit = matches!(ended, Ended::Unfit(_));
+        let is_ordinary = matches!(ended, Ended::Closed(_));
+        let unsaid = self.link.say(if is_ordinary { Line::Ending } else { Line::Complaint });
+        let what = match &ended {
+            Ended::Unreachable(_) | Ended::Lost(_) => "control plane unreachable",
+            Ended::Failed(_) => "no usable answer from the control plane",
+            Ended::Unfit(_) | Ended::Closed(_) => "the control plane ended the stream",
+        };
+        let reason = ended.reason(uri);
+        match unsaid {
+            None => {}
+            Some(unsaid) if is_unfit => tracing::error!(%uri, node, retry_in, unsaid, "{reason}"),
+            Some(unsaid) if is_ordinary => {
+                tracing::info!(%uri, node, reason, retry_in, unsaid, "{what}; reconnecting")
+            }
+            Some(unsaid) => tracing::warn!(%uri, node, reason, retry_in, unsaid, "{what}; {serving}"),
+        }
+        reason
+    }
+}
