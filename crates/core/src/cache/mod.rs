@@ -24,6 +24,7 @@ mod cohort;
 mod cohort_index;
 mod diff;
 mod encoder;
+mod encodings;
 mod entry;
 mod frame;
 mod generation;
@@ -478,7 +479,10 @@ impl Writer {
         let touched = std::mem::take(&mut draft.touched);
         let endpoints = std::mem::take(&mut draft.endpoints);
         let turned = draft.wildcard_turned;
-        let snapshot = draft.finish(self.cache.tombstones.load(Ordering::Relaxed), now);
+        let mut snapshot = draft.finish(self.cache.tombstones.load(Ordering::Relaxed), now);
+        if let Some(interner) = &self.interner {
+            snapshot.table.share(interner);
+        }
         let generation = snapshot.generation();
         let (cohorts, _old) = {
             let cohort_index = of.cohort_index.lock();

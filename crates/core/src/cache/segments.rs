@@ -2,14 +2,16 @@
 //!
 //! A snapshot shares every segment that a change did not touch with the snapshot before it. Each segment encodes
 //! its members once, when somebody first needs them, so that a thousand full states taken under churn cost the
-//! segments that changed and pin no more than that.
+//! segments that changed and pin no more than that. Node groups whose segments have the same members share the encodings.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
+use super::encodings::Encodings;
 use super::entry::Entry;
+use super::interner::Interner;
 use crate::resource::{Collection, Resource};
 
 /// A segment is split when it grows past this many entries.
@@ -21,8 +23,7 @@ const JOIN: usize = 48;
 #[derive(Default)]
 pub(super) struct Segment {
     entries: Vec<Arc<Entry>>,
-    delta: OnceLock<Bytes>,
-    sotw: OnceLock<Bytes>,
+    encodings: Arc<Encodings>,
 }
 
 impl fmt::Debug for Segment {
@@ -59,25 +60,27 @@ impl Segment {
 
     /// The members as elements of `DeltaDiscoveryResponse.resources`.
     pub(super) fn delta(&self) -> &Bytes {
-        self.delta.get_or_init(|| concat(self.members().map(|resource| &resource.delta_entry()[..])))
+        self.encodings.delta(self.members())
     }
 
     /// Length of [`delta`](Self::delta), which need not be encoded for it.
     pub(super) fn delta_len(&self) -> usize {
         let sum = || self.members().map(|resource| resource.delta_entry().len()).sum();
-        self.delta.get().map_or_else(sum, Bytes::len)
+        self.encodings.delta_len().unwrap_or_else(sum)
     }
 
     /// The members as elements of `DiscoveryResponse.resources`.
     pub(super) fn sotw(&self) -> &Bytes {
-        self.sotw.get_or_init(|| concat(self.members().map(|resource| resource.sotw_entry())))
+        self.encodings.sotw(self.members())
     }
-}
 
-fn concat<'a>(parts: impl Iterator<Item = &'a [u8]> + Clone) -> Bytes {
-    let mut out = BytesMut::with_capacity(parts.clone().map(<[u8]>::len).sum());
-    parts.for_each(|part| out.extend_from_slice(part));
-    out.freeze()
+    /// Forgets what is encoded: the members are about to change.
+    fn forget_encodings(&mut self) {
+        match Arc::get_mut(&mut self.encodings) {
+            Some(own) => *own = Encodings::default(),
+            None => self.encodings = Arc::default(),
+        }
+    }
 }
 
 /// All entries of a type by name. Cloning costs a pointer per segment.
@@ -128,15 +131,14 @@ impl Segments {
             && is_same_member(&self.list[at].entries[found])
         {
             // Only members are encoded, and none of them changed.
-            let (delta, sotw) = (self.list[at].delta.clone(), self.list[at].sotw.clone());
+            let encodings = Arc::clone(&self.list[at].encodings);
             let segment = Arc::make_mut(&mut self.list[at]);
             segment.entries[found] = entry;
-            (segment.delta, segment.sotw) = (delta, sotw);
+            segment.encodings = encodings;
             return;
         }
         let segment = Arc::make_mut(&mut self.list[at]);
-        segment.delta.take();
-        segment.sotw.take();
+        segment.forget_encodings();
         match found {
             Ok(found) => segment.entries[found] = entry,
             Err(place) => segment.entries.insert(place, entry),
@@ -154,8 +156,7 @@ impl Segments {
             return;
         };
         let segment = Arc::make_mut(slot);
-        segment.delta.take();
-        segment.sotw.take();
+        segment.forget_encodings();
         segment.entries.remove(found);
         if segment.entries.is_empty() {
             self.list.remove(at);
@@ -164,6 +165,17 @@ impl Segments {
         {
             let next = self.list.remove(at + 1);
             Arc::make_mut(&mut self.list[at]).entries.extend(next.entries.iter().cloned());
+        }
+    }
+
+    /// Puts encodings that another cache has of the same members in the place of those of segments that are new.
+    pub(super) fn share(&mut self, interner: &Interner) {
+        // Without members there is nothing to encode.
+        let is_new =
+            |segment: &Segment| segment.encodings.members().is_empty() && segment.members().next().is_some();
+        for slot in self.list.iter_mut().filter(|segment| is_new(segment)) {
+            let encodings = Encodings::of(slot.members().cloned().collect());
+            Arc::make_mut(slot).encodings = interner.share_encodings(encodings);
         }
     }
 
@@ -182,6 +194,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::resource::{Envelope, Kind};
+
+    fn resource(name: &str, body: &[u8]) -> Arc<Resource> {
+        let url = Kind::Cluster.url().expect("a known type");
+        let any = [&[10, url.len() as u8], url.as_bytes(), &[18, body.len() as u8], body].concat();
+        let message =
+            [&[10, 1, b'1', 26, name.len() as u8], name.as_bytes(), &[18, any.len() as u8], &any].concat();
+        let envelope = Envelope::parse(&message, &Kind::Cluster.into()).expect("a resource");
+        Arc::new(envelope.encode(&Kind::Cluster.into(), name.into()).expect("it has a body"))
+    }
 
     proptest! {
         #[test]
@@ -209,6 +231,36 @@ mod tests {
             }
             prop_assert!(table.list.iter().all(|segment| (1..=SPLIT).contains(&segment.entries.len())));
         }
+    }
+
+    #[test]
+    fn encodings_of_the_same_members_are_one_until_a_member_changes() {
+        let interner = Interner::default();
+        let entry = |name: &str, body: &[u8]| {
+            let (mut entry, mut member) = (Entry::new(name.into()), resource(name, body));
+            interner.share(&mut member);
+            entry.wild = Some(member);
+            Arc::new(entry)
+        };
+        let table = |body: &[u8]| {
+            let mut table = Segments::default();
+            table.insert(entry("a", body));
+            table.insert(entry("b", b"x"));
+            table.share(&interner);
+            table
+        };
+        let delta = |table: &Segments| table.after(None)[0].delta().clone();
+        let (one, mut same, other) = (table(b"x"), table(b"x"), table(b"y"));
+        assert_eq!(delta(&one).as_ptr(), delta(&same).as_ptr());
+        assert_ne!(delta(&one), delta(&other));
+        same.insert(entry("a", b"y"));
+        same.share(&interner);
+        assert_eq!(delta(&same).as_ptr(), delta(&other).as_ptr());
+        assert_ne!(delta(&one), delta(&same), "the other cache keeps what it has");
+        // Encodings outlive a change that is none for members.
+        same.insert(Arc::new(Entry::clone(same.get("b").expect("it is there"))));
+        same.share(&interner);
+        assert_eq!(delta(&same).as_ptr(), delta(&other).as_ptr());
     }
 
     #[test]
