@@ -8,7 +8,8 @@
 //! the node of the last of them: a group lingers, and without a node it would be answered for nobody.
 //!
 //! The bytes of a node are charged to the peer that lent it, for as long as they are kept ([`NodeBudget`]). A client whose node
-//! finds no room is in its group like any other, but for the first of a group, without which there is nothing to show.
+//! finds no room is in its group like any other, but for the first of a group, without which there is nothing to show: half of
+//! the room is for these.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -59,9 +60,12 @@ impl NodeBudget {
         Self { pool: Mutex::default(), limit: groups.saturating_mul(Self::PER_GROUP).max(Self::LEAST) }
     }
 
-    fn lend(self: &Arc<Self>, node: Bytes, tenant: Option<&Tenant>) -> Option<Arc<Lent>> {
+    /// Takes room for a node. Half of all room is kept for the first ones of groups, which are refused without it; a spare one may
+    /// not have it.
+    fn lend(self: &Arc<Self>, node: Bytes, tenant: Option<&Tenant>, is_spare: bool) -> Option<Arc<Lent>> {
         let budget = Arc::clone(self);
-        let is_taken = self.pool.lock().take(tenant, node.len(), self.limit);
+        let limit = if is_spare { self.limit / 2 } else { self.limit };
+        let is_taken = self.pool.lock().take(tenant, node.len(), limit);
         is_taken.then(|| Arc::new(Lent { node, tenant: tenant.cloned(), budget }))
     }
 }
@@ -107,9 +111,10 @@ impl Representative {
         let mut state = self.state.lock();
         let number = state.arrived + 1;
         if state.candidates.len() < CANDIDATES {
-            match self.budget.lend(node, tenant) {
+            let is_spare = !state.candidates.is_empty() || state.shown.is_some() || state.departed.is_some();
+            match self.budget.lend(node, tenant, is_spare) {
                 Some(lent) => state.candidates.push_back((number, lent)),
-                None if state.candidates.is_empty() && state.shown.is_none() && state.departed.is_none() => {
+                None if !is_spare => {
                     return Err(NodeBudgetError { limit: self.budget.limit });
                 }
                 None => {}
@@ -228,6 +233,24 @@ mod tests {
         representative.arrive(node(4), None).expect("room");
         assert!(representative.choose());
         assert_eq!(representative.node(), node(4));
+    }
+
+    #[test]
+    fn spare_nodes_of_groups_leave_room_for_the_first_ones_of_others() {
+        const GROUPS: usize = 1024;
+        let budget = Arc::new(NodeBudget::new(GROUPS));
+        let mut peer = 0_u32;
+        let mut groups = Vec::new();
+        for _ in 0..GROUPS {
+            let group = Representative::new(Arc::clone(&budget));
+            for _ in 0..CANDIDATES {
+                peer += 1;
+                let source = Source::of(std::net::IpAddr::from(peer.to_be_bytes()));
+                let tenant = Tenant::new(&Peer::unproven(source), peer.into());
+                group.arrive(vec![b'x'; NodeBudget::PER_GROUP / 2].into(), Some(&tenant)).expect("room");
+            }
+            groups.push(group);
+        }
     }
 
     #[test]
