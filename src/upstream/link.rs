@@ -119,7 +119,7 @@ impl Connection {
 pub(super) struct Lease {
     connection: Arc<Connection>,
     /// Dropped after the share, as fields are in their order: the client that waits finds the room.
-    _notice: Notice,
+    notice: Notice,
 }
 
 /// Tells the client that waits for a connection when it is dropped.
@@ -142,9 +142,11 @@ impl Lease {
         self.connection.facts.is_closed()
     }
 
-    /// Notes an answer of the server.
+    /// Notes an answer of the server. A connection that took no more clients because all failed has room again.
     pub(super) fn answered(&self) {
-        self.connection.failures.store(0, Ordering::Relaxed);
+        if self.connection.failures.swap(0, Ordering::Relaxed) >= FAILURES {
+            self.notice.0.notify_one();
+        }
     }
 
     /// Notes that the server failed the streams of the client without an answer.
@@ -263,7 +265,7 @@ impl Link {
     }
 
     fn lease(&self, connection: Arc<Connection>) -> Lease {
-        Lease { connection, _notice: Notice(Arc::clone(&self.changed)) }
+        Lease { connection, notice: Notice(Arc::clone(&self.changed)) }
     }
 
     async fn dial(&self) -> Result<Connected, UnreachableError> {
@@ -343,7 +345,10 @@ impl Link {
         let mut state = self.state.lock();
         state.has_answered = true;
         state.backoff.reset();
-        state.retry_at = None;
+        // A further connection that the server refused is not tried again because one that stands answers.
+        if !state.failed {
+            state.retry_at = None;
+        }
         drop(state);
         self.changed.notify_one();
     }
