@@ -46,7 +46,8 @@ impl SotwStream {
         state.responses += 1;
         let owed_answer = std::mem::replace(&mut state.owes_answer, true);
         let reading = state.read(response, type_url);
-        // Heartbeats wait for no ACK: neither they nor the response after them show that the origin has read a list.
+        // Heartbeats need not wait for an ACK (R-TTL-08: some origins have them wait, others do not): neither they nor the response
+        // after them show that the origin has read a list.
         if reading.as_ref().is_ok_and(|reading| reading.has_heartbeats) {
             state.responses -= 1;
             state.owes_answer = owed_answer;
