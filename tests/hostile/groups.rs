@@ -81,7 +81,7 @@ fn take_ends(heard: &mut Vec<u8>) -> usize {
 }
 
 #[test]
-fn a_million_made_up_nodes_over_a_few_connections() {
+fn made_up_nodes_over_a_few_connections() {
     let fixture = Fixture::start(GROUPS);
     let relay = fixture.relay();
     let (before, lines, address) = (resident(relay), relay.log_lines(), relay.listener);
