@@ -326,8 +326,8 @@ impl Mux {
         open.is_some_and(|open| !open.acks.is_empty() || !open.due.is_empty() || open.has_encoded())
     }
 
-    /// The next request for a stream that can take one: what is owed for responses first, with what is due of the
-    /// same type, then subscriptions in flush order (R-Up-06, R-Up-10).
+    /// The next request for a stream that can take one: what is owed for responses first, the newest of a type with what is
+    /// due of it, then subscriptions in flush order (R-Up-06, R-Up-10).
     pub fn next_request(&mut self, stream: StreamId, now: Instant) -> Option<DeltaDiscoveryRequest> {
         loop {
             let open = self.streams[stream as usize].as_mut()?;
@@ -336,7 +336,10 @@ impl Mux {
             let ack = if yields { None } else { open.acks.pop_front() };
             open.acks_in_a_row = if ack.is_some() { open.acks_in_a_row + 1 } else { 0 };
             open.ack_bytes -= ack.as_ref().map_or(0, Ack::weight);
+            let is_newest = |ack: &Ack| !open.acks.iter().any(|later| later.type_url == ack.type_url);
             let due = match &ack {
+                // istiod drops a request whose nonce is not the newest, with the names in it (R-Delta-02).
+                Some(ack) if open.sotw.is_none() && !is_newest(ack) => None,
                 Some(ack) => open.due.take(&ack.type_url),
                 None => Some(open.due.pop_first()?),
             };
