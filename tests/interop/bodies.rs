@@ -27,8 +27,9 @@ fn relay() -> Process {
     };
     let files: Vec<(String, String)> = (0..CLUSTERS).map(cluster).collect();
     let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (&**name, &**text)).collect();
-    // A request takes up to twice its length while it comes.
-    let limits = "  max_request_bytes: 16MiB\n  max_buffered_request_bytes_per_connection: 64MiB\n";
+    // A request takes up to twice its length while it comes, and minutes on a busy machine.
+    let limits = "  max_request_bytes: 16MiB\n  max_buffered_request_bytes_per_connection: 64MiB\n  \
+                  first_request_timeout: 5m\n";
     Process::start(&files, limits)
 }
 

@@ -1,6 +1,6 @@
 //! Envoy over each transport.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::fixture::{
     Envoy, Fixture, PATIENCE, Transport, always, eventually, http_backend, is_direct,
@@ -23,7 +23,7 @@ over_each_transport! {
     delta_ads: DeltaAds {
         serves_a_request,
         follows_an_endpoint_change,
-        activates_a_changed_cluster_within_two_seconds,
+        activates_a_changed_cluster,
         drops_a_removed_cluster,
         survives_a_relay_restart,
         survives_a_dead_origin,
@@ -31,7 +31,7 @@ over_each_transport! {
     sotw_ads: SotwAds {
         serves_a_request,
         follows_an_endpoint_change,
-        activates_a_changed_cluster_within_two_seconds,
+        activates_a_changed_cluster,
         drops_a_removed_cluster,
         survives_a_relay_restart,
         survives_a_dead_origin,
@@ -90,8 +90,11 @@ impl World {
         self.fixture.start_envoy(id, self.transport)
     }
 
+    /// Puts a cluster that warms until its endpoints come, however long that takes.
     fn put_cluster(&self, name: &str, connect_timeout: &str) {
-        self.fixture.origin.put(&cluster(name, &self.transport.config_source(), connect_timeout));
+        let mut source = self.transport.config_source();
+        source["initial_fetch_timeout"] = "0s".into();
+        self.fixture.origin.put(&cluster(name, &source, connect_timeout));
     }
 
     fn lead_to(&self, port: u16) {
@@ -131,14 +134,13 @@ fn follows_an_endpoint_change(transport: Transport) {
     wait_until_answers(&envoy, "a");
 }
 
-/// A changed cluster warms until its endpoints are sent again, or for 15 s, and the origin does not send again
-/// what has not changed. The relay has to (rule R-ADS-05).
-fn activates_a_changed_cluster_within_two_seconds(transport: Transport) {
+/// A changed cluster warms until its endpoints are sent again, and the origin does not send again what has not changed. The
+/// relay has to (R-ADS-05).
+fn activates_a_changed_cluster(transport: Transport) {
     let Some(world) = World::start(transport, 1) else { return };
     let envoy = world.envoy("envoy");
     wait_until_answers(&envoy, "a");
 
-    let changed_at = Instant::now();
     world.put_cluster(BACKEND, "2s");
     let is_active = || {
         let clusters = envoy.dynamic_clusters()?;
@@ -158,9 +160,7 @@ fn activates_a_changed_cluster_within_two_seconds(transport: Transport) {
         });
         return;
     }
-    eventually(Duration::from_secs(2), "the changed cluster is active", is_active);
-    let took = changed_at.elapsed();
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    eventually(PATIENCE, "the changed cluster is active", is_active);
     assert_eq!(answers(&envoy, "a"), Ok(()));
 }
 

@@ -16,4 +16,4 @@ options = [
     ("grpc.http2.bdp_probe", 0),
 ]
 channel = grpc.insecure_channel(address, options=options)
-sys.stdout.buffer.write(channel.unary_unary(method)(sys.stdin.buffer.read(), timeout=60))
+sys.stdout.buffer.write(channel.unary_unary(method)(sys.stdin.buffer.read(), timeout=300))

@@ -33,7 +33,7 @@ func body(args []string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var response []byte
 	err = connection.Invoke(ctx, method, &request, &response, grpc.ForceCodec(asIs{}),

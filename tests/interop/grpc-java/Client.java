@@ -67,7 +67,7 @@ public final class Client {
         .flowControlWindow(window)
         .maxInboundMessageSize(Integer.MAX_VALUE)
         .build();
-    CallOptions options = CallOptions.DEFAULT.withDeadlineAfter(60, TimeUnit.SECONDS);
+    CallOptions options = CallOptions.DEFAULT.withDeadlineAfter(300, TimeUnit.SECONDS);
     System.out.write(ClientCalls.blockingUnaryCall(channel, call, options, System.in.readAllBytes()));
     System.out.flush();
     channel.shutdownNow();

@@ -38,11 +38,14 @@ stream.on("data", (chunk) => {
     setTimeout(() => resize(size), 20);
   }
 });
-stream.on("trailers", (trailers) => {
-  if (trailers["grpc-status"] !== "0") {
-    throw new Error(`${trailers["grpc-status"]}: ${trailers["grpc-message"]}`);
+const check = (fields) => {
+  if (fields["grpc-status"] !== "0") {
+    throw new Error(`${fields["grpc-status"]}: ${fields["grpc-message"]}`);
   }
-});
+};
+// A refusal has no more than headers.
+stream.on("response", (headers) => { if ("grpc-status" in headers) check(headers); });
+stream.on("trailers", check);
 stream.on("end", () => {
   process.stdout.write(Buffer.concat(chunks).subarray(5), () => session.close());
 });
