@@ -91,16 +91,12 @@ impl<T> Table<T> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixture;
     use super::*;
-    use crate::resource::{Envelope, Kind};
+    use crate::resource::Kind;
 
     fn resource(name: &str, body: &[u8]) -> Arc<Resource> {
-        let url = Kind::Cluster.url().expect("a known type");
-        let any = [&[10, url.len() as u8], url.as_bytes(), &[18, body.len() as u8], body].concat();
-        let message =
-            [&[10, 1, b'1', 26, name.len() as u8], name.as_bytes(), &[18, any.len() as u8], &any].concat();
-        let envelope = Envelope::parse(&message, &Kind::Cluster.into()).expect("a resource");
-        Arc::new(envelope.encode(&Kind::Cluster.into(), name.into()).expect("it has a body"))
+        fixture::resource(&Kind::Cluster.into(), name, "1", body)
     }
 
     #[test]

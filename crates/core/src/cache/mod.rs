@@ -26,6 +26,8 @@ mod diff;
 mod encoder;
 mod encodings;
 mod entry;
+#[cfg(test)]
+mod fixture;
 mod frame;
 mod generation;
 mod interner;

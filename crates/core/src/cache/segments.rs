@@ -193,17 +193,9 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::fixture::resource;
     use super::*;
-    use crate::resource::{Envelope, Kind};
-
-    fn resource(name: &str, body: &[u8]) -> Arc<Resource> {
-        let url = Kind::Cluster.url().expect("a known type");
-        let any = [&[10, url.len() as u8], url.as_bytes(), &[18, body.len() as u8], body].concat();
-        let message =
-            [&[10, 1, b'1', 26, name.len() as u8], name.as_bytes(), &[18, any.len() as u8], &any].concat();
-        let envelope = Envelope::parse(&message, &Kind::Cluster.into()).expect("a resource");
-        Arc::new(envelope.encode(&Kind::Cluster.into(), name.into()).expect("it has a body"))
-    }
+    use crate::resource::Kind;
 
     proptest! {
         #[test]
@@ -237,7 +229,8 @@ mod tests {
     fn encodings_of_the_same_members_are_one_until_a_member_changes() {
         let interner = Interner::default();
         let entry = |name: &str, body: &[u8]| {
-            let (mut entry, mut member) = (Entry::new(name.into()), resource(name, body));
+            let (mut entry, mut member) =
+                (Entry::new(name.into()), resource(&Kind::Cluster.into(), name, "1", body));
             interner.share(&mut member);
             entry.wild = Some(member);
             Arc::new(entry)

@@ -366,24 +366,14 @@ pub(super) struct Touch {
 
 #[cfg(test)]
 mod tests {
-    use bytes::BytesMut;
 
     use super::super::change::Change;
+    use super::super::fixture::resource;
     use super::super::position::Part;
     use super::super::profile::Protocol;
     use super::super::{Cache, Limits};
     use super::*;
-    use crate::resource::{Envelope, Kind, TypeUrl, wire};
-
-    fn resource(type_url: &TypeUrl, name: &str) -> Arc<Resource> {
-        let (mut any, mut sent) = (BytesMut::new(), BytesMut::new());
-        wire::put_field(&mut any, 1, type_url.as_str().as_bytes());
-        wire::put_field(&mut sent, 1, b"1");
-        wire::put_field(&mut sent, 2, &any);
-        wire::put_field(&mut sent, 3, name.as_bytes());
-        let envelope = Envelope::parse(&sent, type_url).expect("a good envelope");
-        Arc::new(envelope.encode(type_url, name.into()).expect("it has a body"))
-    }
+    use crate::resource::{Kind, TypeUrl};
 
     #[test]
     fn a_name_that_was_moved_behind_the_part_that_was_told_is_not_told() {
@@ -395,9 +385,9 @@ mod tests {
             writer.apply(&type_url, change, Instant::now()).expect("a type of the protocol");
             of.snapshot()
         };
-        apply(Op::held(View::Wildcard, resource(&type_url, "a"), None));
-        apply(Op::held(View::Named, resource(&type_url, "a"), None));
-        let told = apply(Op::held(View::Named, resource(&type_url, "b"), None)).generation();
+        apply(Op::held(View::Wildcard, resource(&type_url, "a", "1", b""), None));
+        apply(Op::held(View::Named, resource(&type_url, "a", "1", b""), None));
+        let told = apply(Op::held(View::Named, resource(&type_url, "b", "1", b""), None)).generation();
         // A client that asks by name sees what it saw before, but the name stands behind `b` now.
         let snapshot = apply(Op::Forget { view: View::Wildcard, name: "a".into() });
         let subscription = Subscription::new(false, ["a", "b"].map(Name::from));

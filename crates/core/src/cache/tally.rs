@@ -134,27 +134,17 @@ mod tests {
     use std::sync::Arc;
     use std::time::Instant;
 
-    use bytes::BytesMut;
     use proptest::prelude::*;
 
     use super::super::cohort::{Cohort, WakeHandle};
+    use super::super::fixture::resource;
     use super::super::profile::TtlSupport;
     use super::super::type_store::Membership;
     use super::super::{Cache, Change, Limits, Op, Resend, View};
     use super::*;
-    use crate::resource::{Envelope, Kind, Resource, TypeUrl, wire};
+    use crate::resource::{Kind, TypeUrl};
 
     const NAMES: [&str; 5] = ["a", "b", "xdstp://h/t/f/x", "xdstp://h/t/f/y", "xdstp://h/t/f/*"];
-
-    fn resource(type_url: &TypeUrl, name: &str, version: u8) -> Arc<Resource> {
-        let (mut any, mut sent) = (BytesMut::new(), BytesMut::new());
-        wire::put_field(&mut any, 1, type_url.as_str().as_bytes());
-        wire::put_field(&mut sent, 1, version.to_string().as_bytes());
-        wire::put_field(&mut sent, 2, &any);
-        wire::put_field(&mut sent, 3, name.as_bytes());
-        let envelope = Envelope::parse(&sent, type_url).expect("a good envelope");
-        Arc::new(envelope.encode(type_url, name.into()).expect("it has a body"))
-    }
 
     /// Which names of [`NAMES`] a subscription has.
     fn subscription(bits: u8) -> Subscription {
@@ -167,7 +157,7 @@ mod tests {
         let view = if kind % 2 == 0 { View::Named } else { View::Wildcard };
         match kind {
             0..=5 if at < 4 => {
-                let resource = resource(type_url, NAMES[at], version);
+                let resource = resource(type_url, NAMES[at], &version.to_string(), b"");
                 Op::Set { view, resource, resend: Resend::Answer, lease: None }
             }
             0..=5 => Op::Complete { name },
