@@ -86,6 +86,30 @@ pub(crate) trait Subject {
     }
 }
 
+/// Two subjects measured beside each other.
+pub(crate) struct Comparison {
+    pub(crate) base: Cost,
+    pub(crate) other: Cost,
+    /// CPU of the other, as a multiple of the base's: the median over the rounds.
+    pub(crate) ratio: f64,
+}
+
+impl Comparison {
+    /// Medians of interleaved rounds, after one that warms up.
+    pub(crate) fn take(base: &mut impl Subject, other: &mut impl Subject, rounds: usize) -> io::Result<Self> {
+        let (mut of_base, mut of_other, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        for round in 0..=rounds {
+            let (base, other) = (base.round(round)?, other.round(round)?);
+            if round > 0 {
+                ratios.push(other.cpu_us / base.cpu_us);
+                of_base.push(base);
+                of_other.push(other);
+            }
+        }
+        Ok(Self { base: Cost::medians(&of_base), other: Cost::medians(&of_other), ratio: median(ratios) })
+    }
+}
+
 /// The relay, with an origin that changes as it is told.
 pub(crate) struct RelaySubject {
     load: Load,

@@ -4,9 +4,8 @@ use std::io;
 
 use super::Bench;
 use super::update::print_cost;
-use crate::measure::median;
 use crate::shape::Load;
-use crate::subject::{Cost, RelaySubject, Subject as _};
+use crate::subject::{Comparison, RelaySubject};
 use crate::verdict::Goal;
 
 const CLIENTS: usize = 10_000;
@@ -19,20 +18,10 @@ pub(super) fn groups(bench: &Bench, name: &str) -> io::Result<()> {
     let apart = Load { groups: GROUPS, ..alone.clone() };
     let mut one = RelaySubject::start(bench.cores, &alone)?;
     let mut many = RelaySubject::start(bench.cores, &apart)?;
-    let (mut of_one, mut of_many, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..=bench.rounds {
-        let (one, many) = (one.round(round)?, many.round(round)?);
-        // The first warms up.
-        if round > 0 {
-            ratios.push(many.cpu_us / one.cpu_us);
-            of_one.push(one);
-            of_many.push(many);
-        }
-    }
-    let (one, many) = (Cost::medians(&of_one), Cost::medians(&of_many));
+    let Comparison { base: one, other: many, ratio } = Comparison::take(&mut one, &mut many, bench.rounds)?;
     print_cost(name, "one", &one);
     print_cost("", "many", &many);
-    Goal::new(1.2, 1.05).at_most("times the CPU of one group", median(ratios));
+    Goal::new(1.2, 1.05).at_most("times the CPU of one group", ratio);
     Goal::new(1.3, 1.1).at_most("times the memory of one group", many.rss_mib / one.rss_mib);
     Ok(())
 }

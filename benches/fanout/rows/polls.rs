@@ -4,10 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use super::Bench;
-use crate::measure::median;
 use crate::origin::Origin;
 use crate::shape::Load;
-use crate::subject::{Cost, RESOURCE_BYTES, RelaySubject, Subject};
+use crate::subject::{Comparison, RESOURCE_BYTES, RelaySubject};
 use crate::target::{Driver, Relay};
 use crate::verdict::Goal;
 
@@ -23,23 +22,15 @@ fn polls(clients: usize) -> Load {
 pub(super) fn update(bench: &Bench, name: &str) -> io::Result<()> {
     let mut streams = RelaySubject::start(bench.cores, &streams(1000))?;
     let mut polls = RelaySubject::start(bench.cores, &polls(1000))?;
-    let (mut of_streams, mut of_polls, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..=bench.rounds {
-        let (stream, poll) = (streams.round(round)?, polls.round(round)?);
-        if round > 0 {
-            ratios.push(poll.cpu_us / stream.cpu_us);
-            of_streams.push(stream);
-            of_polls.push(poll);
-        }
-    }
-    let (stream, poll) = (Cost::medians(&of_streams), Cost::medians(&of_polls));
+    let Comparison { base: stream, other: poll, ratio } =
+        Comparison::take(&mut streams, &mut polls, bench.rounds)?;
     for (who, cost) in [("poll", poll), ("delta", stream)] {
         println!(
             "{name:<44} {who:<6} {:>8.2} us (load {:.2})  {:>6.0} B  p50 {:>7.2}  last {:>7.2} ms",
             cost.cpu_us, cost.load_us, cost.bytes, cost.p50_ms, cost.last_ms
         );
     }
-    Goal::new(2.5, 1.5).at_most("times a delta stream", median(ratios));
+    Goal::new(2.5, 1.5).at_most("times a delta stream", ratio);
     Ok(())
 }
 

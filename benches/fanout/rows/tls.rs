@@ -9,7 +9,7 @@ use super::update::print_cost;
 use crate::measure::median;
 use crate::origin::Origin;
 use crate::shape::{Kind, Load};
-use crate::subject::{Cost, RESOURCE_BYTES, RelaySubject, Subject as _};
+use crate::subject::{Comparison, RESOURCE_BYTES, RelaySubject};
 use crate::target::{Driver, Relay};
 use crate::tls::Certificates;
 use crate::verdict::Goal;
@@ -27,18 +27,10 @@ pub(super) fn update(bench: &Bench, name: &str) -> io::Result<()> {
     let clear = Load::delta(1000, 1000);
     let mut tls = RelaySubject::start(bench.cores, &over(&certificates, clear.clone()))?;
     let mut clear = RelaySubject::start(bench.cores, &clear)?;
-    let (mut of_tls, mut of_clear, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..=bench.rounds {
-        let (with, without) = (tls.round(round)?, clear.round(round)?);
-        if round > 0 {
-            ratios.push(with.cpu_us / without.cpu_us);
-            of_tls.push(with);
-            of_clear.push(without);
-        }
-    }
-    print_cost(name, "tls", &Cost::medians(&of_tls));
-    print_cost("", "clear", &Cost::medians(&of_clear));
-    Goal::new(1.35, 1.2).at_most("times the CPU of cleartext", median(ratios));
+    let Comparison { base, other, ratio } = Comparison::take(&mut clear, &mut tls, bench.rounds)?;
+    print_cost(name, "tls", &other);
+    print_cost("", "clear", &base);
+    Goal::new(1.35, 1.2).at_most("times the CPU of cleartext", ratio);
     Ok(())
 }
 

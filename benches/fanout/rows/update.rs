@@ -13,7 +13,9 @@ use crate::origin::resource;
 use crate::process::{Core, Cores, Process};
 use crate::response::{Hear, Responses, Summary};
 use crate::shape::{Kind, Load, Transport, resource_name};
-use crate::subject::{CHANGES, Cost, FloorSubject, PeerSubject, RESOURCE_BYTES, RelaySubject, Subject};
+use crate::subject::{
+    CHANGES, Comparison, Cost, FloorSubject, PeerSubject, RESOURCE_BYTES, RelaySubject, Subject,
+};
 use crate::target::{Driver, address};
 use crate::verdict::Goal;
 
@@ -97,14 +99,7 @@ fn compare(what: &str, value: f64, goal: Option<(Goal, bool)>) {
 pub(crate) fn flatness(cores: Cores, clients: usize, rounds: usize) -> io::Result<f64> {
     let mut few = RelaySubject::start(cores, &Load::delta(clients, 100))?;
     let mut many = RelaySubject::start(cores, &Load::delta(clients, 10_000))?;
-    let mut ratios = Vec::new();
-    for round in 0..=rounds {
-        let (few, many) = (few.round(round)?.cpu_us, many.round(round)?.cpu_us);
-        if round > 0 {
-            ratios.push(many / few);
-        }
-    }
-    Ok(median(ratios))
+    Ok(Comparison::take(&mut few, &mut many, rounds)?.ratio)
 }
 
 pub(super) fn flat(bench: &Bench, name: &str) -> io::Result<()> {
