@@ -17,7 +17,7 @@ use crate::cache::Completeness;
 const PACE_SETTLED: Duration = Duration::from_secs(1);
 /// Clients that may hold something wait no longer than four times this.
 const PACE_COMPLETE: Duration = Duration::from_secs(10);
-/// Nor longer than this for a set that never stops growing.
+/// Nor longer than this for a set that never stops growing, since it last grew much.
 const GROWING_LONG: Duration = Duration::from_secs(90);
 /// A silence of so many settle times, at least, completes an answer.
 const COMPLETE_SETTLES: u32 = 25;
@@ -49,6 +49,45 @@ pub(super) struct Parts {
     /// The origin has said that more follows: no silence short of the bounds is the end.
     more_follows: bool,
     degree: Completeness,
+    growth: Growth,
+}
+
+/// Growth of a set. One that comes over a thin link grows by an eighth of itself time and again, for as long as it takes; one in
+/// which something is new now and then does not.
+///
+/// Example: 1,000 clusters come with 5 new ones a second behind them. The set grew much at 25 s, when it had 1,125, at 53 s, when
+/// it had 1,266, and so on until an eighth takes longer than anybody waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Growth {
+    size: usize,
+    /// When it last grew much, and its size then.
+    since: Instant,
+    then: usize,
+}
+
+impl Growth {
+    pub(super) const fn starting(now: Instant, size: usize) -> Self {
+        Self { size, since: now, then: size }
+    }
+
+    /// The set has this size now.
+    pub(super) fn reach(&mut self, now: Instant, size: usize) {
+        self.size = size;
+        if size > self.then + self.then / 8 {
+            *self = Self::starting(now, size);
+        }
+    }
+
+    /// When it last grew much.
+    pub(super) const fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// This growth at other times.
+    #[must_use]
+    pub(super) fn shifted(self, to: impl Fn(Instant) -> Instant) -> Self {
+        Self { since: to(self.since), ..self }
+    }
 }
 
 impl Parts {
@@ -62,7 +101,7 @@ impl Parts {
 
     /// With parts 500 ms apart and the default settle time of 200 ms, 5 s after the last.
     fn complete_at(&self, settings: &Settings) -> Instant {
-        let bound = self.first + GROWING_LONG;
+        let bound = self.growth.since + GROWING_LONG;
         let silence = (COMPLETE_SETTLES * settings.settle).max(4 * self.pace.min(PACE_COMPLETE));
         if self.more_follows { bound } else { (self.last + silence).min(bound) }
     }
@@ -70,7 +109,7 @@ impl Parts {
     /// With parts 25 s apart, 100 s after the last: however slow the answer, nothing is missing before.
     fn over_at(&self, settings: &Settings) -> Instant {
         let over = self.last + (COMPLETE_SETTLES * settings.settle).max(4 * self.pace);
-        if self.more_follows { over.max(self.first + GROWING_LONG) } else { over }
+        if self.more_follows { over.max(self.growth.since + GROWING_LONG) } else { over }
     }
 }
 
@@ -80,10 +119,10 @@ impl Arrival {
         Self::Asked { since: now, quiet_at, hold }
     }
 
-    /// A response came that may be a part. One that brings nothing new, be it that the origin repeats itself or that
-    /// something changes, does not put the end off. An origin may say that more follows.
+    /// A response came that may be a part, with so many resources that are new. One that brings none, be it that the origin
+    /// repeats itself or that something changes, does not put the end off. An origin may say that more follows.
     #[must_use]
-    pub(super) fn arrived(self, now: Instant, brings_news: bool, more_follows: bool) -> Self {
+    pub(super) fn arrived(self, now: Instant, news: usize, more_follows: bool) -> Self {
         match self {
             Self::Asked { since, hold, .. } => Self::Arriving(Parts {
                 first: now,
@@ -92,13 +131,13 @@ impl Arrival {
                 hold,
                 more_follows,
                 degree: Completeness::Unknown,
+                growth: Growth::starting(now, news),
             }),
-            Self::Arriving(parts) if brings_news => Self::Arriving(Parts {
-                last: now,
-                pace: parts.pace.max(now.saturating_duration_since(parts.last)),
-                more_follows,
-                ..parts
-            }),
+            Self::Arriving(mut parts) if news > 0 => {
+                parts.pace = parts.pace.max(now.saturating_duration_since(parts.last));
+                parts.growth.reach(now, parts.growth.size + news);
+                Self::Arriving(Parts { last: now, more_follows, ..parts })
+            }
             Self::Arriving(parts) => Self::Arriving(Parts { more_follows, ..parts }),
             Self::Idle | Self::Complete => self,
         }
@@ -127,7 +166,8 @@ impl Arrival {
                 Self::Asked { since: since + moved, quiet_at: quiet_at.map(|at| at + moved), hold }
             }
             Self::Arriving(parts) => {
-                Self::Arriving(Parts { first: later(parts.first), last: later(parts.last), ..parts })
+                let growth = parts.growth.shifted(later);
+                Self::Arriving(Parts { first: later(parts.first), last: later(parts.last), growth, ..parts })
             }
             Self::Idle | Self::Complete => self,
         }

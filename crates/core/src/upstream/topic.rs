@@ -262,7 +262,7 @@ impl Topic {
         if let Some(subscription) = &mut self.subscriptions[stream as usize]
             && subscription.wildcard_asked().is_some_and(|at| asked.contains(&at))
         {
-            subscription.arrived(now, false, false);
+            subscription.arrived(now, 0, false);
         }
     }
 
@@ -280,7 +280,7 @@ impl Topic {
     /// Time in which this process did not run is no silence of the origin.
     pub(super) fn shift(&mut self, pause: Duration, now: Instant) {
         self.disproved.shift(pause);
-        self.unproven = self.unproven.map(|unproven| Unproven { since: unproven.since + pause, ..unproven });
+        self.unproven = self.unproven.map(|unproven| unproven.shifted(pause));
         self.subscriptions.iter_mut().flatten().for_each(|subscription| subscription.shift(pause, now));
     }
 

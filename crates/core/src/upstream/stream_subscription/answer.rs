@@ -46,7 +46,7 @@ impl StreamSubscription {
         let Some(covering) = Collection::covering(name) else { return false };
         let Some(incomplete) = self.incomplete.get_mut(covering.as_str()) else { return false };
         incomplete.unseen.remove(name);
-        incomplete.arrival = incomplete.arrival.arrived(now, true, false);
+        incomplete.arrival = incomplete.arrival.arrived(now, 1, false);
         let is_expected = incomplete.arrival.is_expected();
         self.answered(&covering, now);
         is_expected
@@ -125,8 +125,8 @@ impl StreamSubscription {
     }
 
     /// A response for the type was accepted that may be a part of what is awaited.
-    pub(in crate::upstream) fn arrived(&mut self, now: Instant, brings_news: bool, more_follows: bool) {
-        self.arrival = self.arrival.arrived(now, brings_news, more_follows);
+    pub(in crate::upstream) fn arrived(&mut self, now: Instant, news: usize, more_follows: bool) {
+        self.arrival = self.arrival.arrived(now, news, more_follows);
     }
 
     /// The degree that the answer has reached by now, if it is a new one.

@@ -1,6 +1,7 @@
 //! When a set is complete (R-Relay-05), what is a resend, and what a reconnect sweeps.
 
 use super::*;
+use crate::cache::Completeness;
 
 const CDS: Kind = Kind::Cluster;
 const EDS: Kind = Kind::Endpoint;
@@ -132,6 +133,68 @@ fn r_relay_05_a_set_that_never_stops_growing_is_shown_in_the_end() {
         fixture.pass(150);
     }
     assert!(fixture.snapshot(CDS).wildcard_known());
+}
+
+/// The parts of a large first answer over a thin link.
+fn a_large_answer_is_not_complete_before_its_last_part(version: &str) {
+    let mut fixture = fixture();
+    fixture.ask_for_proof(CDS);
+    fixture.pass(5_000);
+    for part in 0..60 {
+        let names: Vec<_> = (0..10).map(|number| format!("c{part}-{number}")).collect();
+        let answer = Answer::of(CDS, &part.to_string());
+        let answer = names.iter().fold(answer, |answer, name| answer.set(name, version));
+        fixture.hear(Primary, &answer);
+        for _ in 0..5 {
+            fixture.pass(1_000);
+            fixture.requests(Primary);
+        }
+        let completeness = fixture.snapshot(CDS).completeness();
+        assert!(completeness < Completeness::Complete, "{part} of 60 parts are no set");
+    }
+    for _ in 0..100 {
+        fixture.pass(1_000);
+        for request in fixture.requests(Primary) {
+            // An answer to a new stream: members that were not claimed, and nothing else.
+            let claimed = &request.initial_resource_versions;
+            let lacks = |name: &&str| !claimed.is_empty() && !claimed.contains_key(*name);
+            let members = fixture.snapshot(CDS);
+            let lacking = members.members().map(|member| member.name().as_str()).filter(lacks);
+            let answer = lacking.fold(Answer::of(CDS, "last"), |answer, name| answer.set(name, version));
+            if !claimed.is_empty() {
+                fixture.hear(Primary, &answer);
+            }
+        }
+    }
+    assert_eq!(fixture.snapshot(CDS).completeness(), Completeness::Complete);
+}
+
+#[test]
+fn r_relay_05_an_answer_without_versions_is_not_complete_before_its_last_part() {
+    a_large_answer_is_not_complete_before_its_last_part("");
+}
+
+#[test]
+fn r_relay_05_an_answer_is_not_complete_before_its_last_part_for_want_of_proof() {
+    a_large_answer_is_not_complete_before_its_last_part("v1");
+}
+
+#[test]
+fn r_relay_05_a_set_that_grows_by_little_for_ever_is_complete_in_the_end() {
+    for version in ["", "v1"] {
+        let mut fixture = fixture();
+        fixture.ask_for_proof(CDS);
+        let answer = (0..100).fold(Answer::of(CDS, "1"), |answer, n| answer.set(&format!("c{n}"), version));
+        fixture.hear(Primary, &answer);
+        for second in 0..130 {
+            fixture.pass(1_000);
+            fixture.requests(Primary);
+            if second % 20 == 0 {
+                fixture.hear(Primary, &Answer::of(CDS, "n").set(&format!("more{second}"), version));
+            }
+        }
+        assert_eq!(fixture.snapshot(CDS).completeness(), Completeness::Complete, "{version:?}");
+    }
 }
 
 #[test]

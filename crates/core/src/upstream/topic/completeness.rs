@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::super::stream_subscription::StreamSubscription;
 use super::super::{Reconcile, Settings, StreamId};
-use super::renewal::{SHOWN, UNPROVEN, Unproven};
+use super::renewal::Unproven;
 use super::{Renewal, Topic};
 use crate::cache::{Completeness, Snapshot, View};
 use crate::resource::{Form, Resource};
@@ -72,19 +72,18 @@ impl Topic {
             return Some(degree.unwrap_or(reached).max(least));
         }
         if std::mem::take(&mut self.needs_proof[View::Wildcard as usize]) {
-            self.unproven.get_or_insert(Unproven { since: now, is_shown: false });
+            self.unproven.get_or_insert_with(|| Unproven::starting(now, snapshot.member_count()));
             self.renewals[stream as usize].insert(Renewal::Proof);
         }
         let Some(unproven) = &mut self.unproven else {
             let is_long = reached == Completeness::Complete;
             return Some(if is_long { Completeness::Presumed } else { Completeness::Settled });
         };
-        if unproven.since + UNPROVEN <= now {
+        if unproven.is_over(now, snapshot.member_count()) {
             self.unproven = None;
             return Some(Completeness::Complete);
         }
-        unproven.is_shown |= unproven.since + SHOWN <= now;
-        Some(if unproven.is_shown { Completeness::Presumed } else { Completeness::Settled })
+        Some(if unproven.is_shown(now) { Completeness::Presumed } else { Completeness::Settled })
     }
 
     /// Whether the origin could prove on a stream that is opened anew that it has no more than what is held.

@@ -18,7 +18,8 @@ struct Findings {
     /// Whether it answers a question, or holds what the subscription covers.
     concerned: bool,
     /// Whether it brings what is new to the set. Without that it is no part of the answer that is awaited.
-    brings_news: bool,
+    /// Number of its parts that belong to the answer and are new.
+    news: usize,
     brings_kept_back: bool,
     /// Whether it brings any resource but the one that was kept back.
     brings_others: bool,
@@ -86,7 +87,7 @@ impl Hearing<'_> {
             let answers = self.subscription.heard(name, self.now);
             heard.answers |= answers || was_unseen;
             let is_first = was_unseen || was_claimed || self.is_new_member(name);
-            self.found.brings_news |= self.awaits && (is_first || (self.is_by_name() && answers));
+            self.found.news += usize::from(self.awaits && (is_first || (self.is_by_name() && answers)));
             let is_kept_back = self.subscription.is_kept_back(name);
             self.found.brings_kept_back |= is_kept_back;
             self.found.brings_others |= !is_kept_back;
@@ -108,7 +109,7 @@ impl Hearing<'_> {
             let answers = self.subscription.heard(&removed.name, self.now);
             let is_first =
                 self.subscription.saw(&removed.name) || self.subscription.saw_claimed(&removed.name);
-            self.found.brings_news |= self.awaits && (is_first || (self.is_by_name() && answers));
+            self.found.news += usize::from(self.awaits && (is_first || (self.is_by_name() && answers)));
         }
         let has_aliases = || !aliases::held_by(self.subscription, self.snapshot, &removed.name).is_empty();
         if is_concerned || (self.is_by_name() && has_aliases()) {
@@ -127,7 +128,7 @@ impl Hearing<'_> {
                 self.note_absence(&report.name);
             }
             self.subscription.heard(&report.name, self.now);
-            self.found.brings_news |= self.awaits && self.subscription.saw(&report.name);
+            self.found.news += usize::from(self.awaits && self.subscription.saw(&report.name));
             // Clients of the wildcard are told of no errors (R-Err-05).
             report.covered |= view == View::Named || report.failure.is_not_found();
         }
@@ -164,7 +165,7 @@ impl Topic {
         reading.removed.iter_mut().for_each(|removed| hearing.hear_removal(removed));
         reading.reports.iter_mut().for_each(|report| hearing.hear_error(report));
         let Hearing { subscription, found, .. } = hearing;
-        let Findings { concerned, brings_news, brings_kept_back, brings_others, absences } = found;
+        let Findings { concerned, news, brings_kept_back, brings_others, absences } = found;
         self.habits.absences = self.habits.absences.max(absences);
         // A relay cuts an answer by its size, be it behind a single resource, and says so.
         let is_relay = self.habits.absences == Absences::Relay;
@@ -172,7 +173,7 @@ impl Topic {
         // Parts that came for others say nothing of how far the answer to this one has come.
         if concerned {
             placed.view.into_iter().for_each(|view| self.silent_streams.end(view));
-            subscription.arrived(now, brings_news, is_part);
+            subscription.arrived(now, news, is_part);
             // A relay tells another one nothing of a set that is not complete.
             let is_told = is_relay && !self.habits.speaks_sotw && !is_part && subscription.is_only();
             if (is_told || reading.is_whole) && placed.view == Some(View::Wildcard) {

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use super::super::arrival::Growth;
 use crate::cache::View;
 
-/// A set of which it is not proven for so long that it is complete counts as complete all the same: an origin where something
-/// changes all the time proves nothing.
-pub(super) const UNPROVEN: Duration = Duration::from_secs(90);
+/// A set of which it is not proven that it is complete counts as complete all the same so long after it last grew much: an origin
+/// where something changes all the time proves nothing.
+const UNPROVEN: Duration = Duration::from_secs(90);
 
 /// After so many streams on which nothing at all came of a view, its silence is a reason to open one more and no other. By then
 /// each version that fits into a request was told once, and one was kept back in vain; on the last stream all are told.
@@ -38,19 +39,43 @@ impl SilentStreams {
 }
 
 /// Clients that hold nothing are shown such a set after this, as it is: well before the 15 s that Envoy and gRPC wait.
-pub(super) const SHOWN: Duration = Duration::from_secs(5);
+const SHOWN: Duration = Duration::from_secs(5);
 
 /// A wildcard set that streams were opened anew to prove complete.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::upstream) struct Unproven {
-    pub(super) since: Instant,
-    /// Whether clients that hold nothing are shown it.
-    pub(super) is_shown: bool,
+    since: Instant,
+    growth: Growth,
+    is_shown: bool,
 }
 
 impl Unproven {
+    /// The first stream is opened now, with so many members.
+    pub(super) const fn starting(now: Instant, members: usize) -> Self {
+        Self { since: now, growth: Growth::starting(now, members), is_shown: false }
+    }
+
+    /// Whether the set with so many members counts as complete by now.
+    pub(super) fn is_over(&mut self, now: Instant, members: usize) -> bool {
+        self.growth.reach(now, members);
+        self.growth.since() + UNPROVEN <= now
+    }
+
+    /// Whether clients that hold nothing are shown it by now.
+    pub(super) fn is_shown(&mut self, now: Instant) -> bool {
+        self.is_shown |= self.since + SHOWN <= now;
+        self.is_shown
+    }
+
+    /// When one of both is next due.
     pub(super) fn deadline(self) -> Instant {
-        self.since + if self.is_shown { UNPROVEN } else { SHOWN }
+        if self.is_shown { self.growth.since() + UNPROVEN } else { self.since + SHOWN }
+    }
+
+    /// Time in which this process did not run is none in which it was not proven.
+    #[must_use]
+    pub(super) fn shifted(self, pause: Duration) -> Self {
+        Self { since: self.since + pause, growth: self.growth.shifted(|at| at + pause), ..self }
     }
 }
 
