@@ -1,5 +1,6 @@
 //! The relay's binary on a directory, as a process of its own.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -30,6 +31,8 @@ pub fn program() -> PathBuf {
 pub struct Process {
     child: Child,
     log: mpsc::Receiver<String>,
+    /// Lines from before it served that nobody has looked at.
+    early: RefCell<Vec<String>>,
     pub listener: SocketAddr,
     /// The last of its listeners.
     pub last_listener: SocketAddr,
@@ -120,6 +123,7 @@ impl Process {
                 _ = lines.send(line);
             }
         });
+        let mut early = Vec::new();
         let (listener, last_listener, admin) = loop {
             let line = serving.recv_timeout(PATIENCE).expect("the relay says that it serves");
             let event: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
@@ -135,8 +139,10 @@ impl Process {
                     event["admin"].as_str().unwrap().parse().unwrap(),
                 );
             }
+            early.push(line);
         };
-        Self { child, log: serving, listener, last_listener, admin, home, base, logged }
+        let early = RefCell::new(early);
+        Self { child, log: serving, early, listener, last_listener, admin, home, base, logged }
     }
 
     /// The number of the process.
@@ -151,7 +157,7 @@ impl Process {
 
     /// Whether a line of its log so far, structured or not, says this. Each is looked at once.
     pub fn has_written(&self, text: &str) -> bool {
-        self.log.try_iter().any(|line| line.contains(text))
+        self.lines().any(|line| line.contains(text))
     }
 
     /// CPU time it has used.
@@ -205,7 +211,12 @@ impl Process {
 
     /// The events of the log so far, each once.
     pub fn events(&self) -> Vec<serde_json::Value> {
-        self.log.try_iter().filter_map(|line| serde_json::from_str(&line).ok()).collect()
+        self.lines().filter_map(|line| serde_json::from_str(&line).ok()).collect()
+    }
+
+    /// Lines of the log so far, each once.
+    fn lines(&self) -> impl Iterator<Item = String> {
+        self.early.take().into_iter().chain(self.log.try_iter())
     }
 
     pub fn uri(&self) -> String {
