@@ -163,7 +163,8 @@ async fn serve(mut stream: OriginStream, pulses: Arc<Mutex<Pulses>>, direct: Arc
         tokio::select! {
             request = stream.next_request() => {
                 let Some(request) = request else { return };
-                if let Some(mut answer) = answer(&request, &cds, &eds) {
+                let newest = pulses.lock().sent.len().checked_sub(1);
+                if let Some(mut answer) = answer(&request, newest, &cds, &eds) {
                     beats |= request.type_url == CDS && has_star(&request);
                     answer.type_url = request.type_url;
                     answer.nonce = "n".to_owned();
@@ -203,6 +204,7 @@ fn has_star(request: &DeltaDiscoveryRequest) -> bool {
 
 fn answer(
     request: &DeltaDiscoveryRequest,
+    newest: Option<usize>,
     cds: &TypeUrl,
     eds: &TypeUrl,
 ) -> Option<deltafan::proto::DeltaDiscoveryResponse> {
@@ -215,6 +217,8 @@ fn answer(
     if has_star(request) && request.type_url == CDS {
         answer.resources =
             (0..CLUSTERS).map(|n| resource(cds, &format!("c{n}"), "1", &[b'x'; 500])).collect();
+        // The relay opens streams anew: changes that were on their way are lost.
+        answer.resources.extend(newest.map(|newest| resource(cds, PULSE, &newest.to_string(), b"")));
     } else if has_star(request) && request.type_url == EDS {
         let body = [b'x'; ENDPOINT_BYTES];
         answer.resources = (0..ENDPOINTS).map(|n| resource(eds, &format!("e{n}"), "1", &body)).collect();
