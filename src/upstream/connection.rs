@@ -2,8 +2,6 @@
 //!
 //! Owns the settings of the transport. Knows nothing of the messages.
 
-use std::error::Error;
-use std::fmt::Write as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +9,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, TryFutureExt as _, stream};
-use http::uri::PathAndQuery;
 use tokio::sync::mpsc;
-use tonic::client::Grpc;
+use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
 
+use super::call::call;
+use super::error_text::reasons;
 use crate::cache::Protocol;
-use crate::grpc::{BytesCodec, RELAY_HEADER};
+use crate::grpc::RELAY_HEADER;
 
 const DELTA_ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 const SOTW_ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
@@ -99,16 +97,14 @@ impl OpenStream {
         let requests = stream::poll_fn(move |context| requests.poll_recv(context));
         let is_relay = Arc::<AtomicBool>::default();
         let noted = Arc::clone(&is_relay);
-        let mut grpc = Grpc::new(channel).max_decoding_message_size(max_message);
         let call = async move {
-            grpc.ready().await.map_err(|error| Status::unavailable(reasons(&error)))?;
-            let path = PathAndQuery::from_static(match protocol {
+            let path = match protocol {
                 Protocol::Delta => DELTA_ADS,
                 Protocol::Sotw => SOTW_ADS,
-            });
-            let response = grpc.streaming(Request::new(requests), path, BytesCodec).await?;
-            noted.store(response.metadata().contains_key(RELAY_HEADER), Ordering::Relaxed);
-            Ok(response.into_inner())
+            };
+            let (headers, messages) = call(channel, path, requests, max_message).await?;
+            noted.store(headers.contains_key(RELAY_HEADER), Ordering::Relaxed);
+            Ok(messages)
         };
         Self { outgoing, incoming: Box::pin(call.try_flatten_stream()), is_relay }
     }
@@ -116,56 +112,5 @@ impl OpenStream {
     /// Whether the server is a relay. Its headers say so, before its first message.
     pub(super) fn is_relay(&self) -> bool {
         self.is_relay.load(Ordering::Relaxed)
-    }
-}
-
-/// Formats a status as `UNAVAILABLE: message`, with its causes.
-pub(super) fn status_text(status: &Status) -> String {
-    let mut code = String::new();
-    for (at, letter) in format!("{:?}", status.code()).char_indices() {
-        if letter.is_uppercase() && at > 0 {
-            code.push('_');
-        }
-        code.push(letter.to_ascii_uppercase());
-    }
-    let mut text = match status.message() {
-        "" => code,
-        message => format!("{code}: {message}"),
-    };
-    add_causes(&mut text, status);
-    text
-}
-
-/// Formats an error with its causes: tonic's own text is often just "transport error".
-pub(super) fn reasons(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    add_causes(&mut text, error);
-    text
-}
-
-fn add_causes(text: &mut String, error: &dyn Error) {
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let reason = error.to_string();
-        if !text.contains(&reason) {
-            write!(text, ": {reason}").ok();
-        }
-        cause = error.source();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_status_is_told_in_words() {
-        let status = Status::deadline_exceeded("too late");
-        assert_eq!(status_text(&status), "DEADLINE_EXCEEDED: too late");
-        let cause = std::io::Error::other("connection reset by peer");
-        let mut status = Status::unknown("h2 protocol error");
-        status.set_source(std::sync::Arc::new(cause));
-        assert_eq!(status_text(&status), "UNKNOWN: h2 protocol error: connection reset by peer");
-        assert_eq!(status_text(&Status::unavailable("")), "UNAVAILABLE");
     }
 }

@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use tonic::transport::{Channel, Endpoint};
 use tower::Service as _;
 
-use super::connection::reasons;
+use super::error_text::reasons;
 use crate::tls::client::ClientTls;
 
 /// Way to reach a server.

@@ -5,10 +5,12 @@
 //! [`Mux`] of the core what happened and when, and sends the requests that follow. [`DirectorySource`] takes
 //! the place of both.
 
+mod call;
 mod client;
 mod connection;
 mod dial;
 mod directory;
+mod error_text;
 mod link;
 mod relay_watch;
 mod wait;

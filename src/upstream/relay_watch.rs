@@ -6,15 +6,21 @@
 use std::future::pending;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use futures_util::{Stream, TryFutureExt as _, future};
+use prost::Message as _;
 use tonic::Status;
 use tonic::transport::Channel;
 use tonic_health::pb::health_check_response::ServingStatus;
-use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
+use super::call::call;
 use crate::grpc::UPSTREAM_SERVICE;
+
+const WATCH: &str = "/grpc.health.v1.Health/Watch";
+/// Longest word, in bytes.
+const MAX_WORD: usize = 1 << 10;
 
 /// Wait before a watch that ended, or that made room for other streams, begins again.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -73,10 +79,13 @@ impl RelayWatch {
 /// Words of the server: now, and whenever they change. Ends where the server does not say, or no longer.
 fn watch(channel: Channel, wait: Duration) -> impl Stream<Item = bool> + Send {
     let request = HealthCheckRequest { service: UPSTREAM_SERVICE.to_owned() };
+    let request = stream::iter([Bytes::from(request.encode_to_vec())]);
     let call = async move {
         tokio::time::sleep(wait).await;
-        Ok::<_, Status>(HealthClient::new(channel).watch(request).await?.into_inner())
+        let (_, words) = call(channel, WATCH, request, MAX_WORD).await?;
+        Ok::<_, Status>(words)
     };
-    let says = |word: HealthCheckResponse| word.status() != ServingStatus::NotServing;
-    call.try_flatten_stream().scan((), move |(), word| future::ready(word.ok().map(says)))
+    let says =
+        |word: Bytes| Some(HealthCheckResponse::decode(word).ok()?.status() != ServingStatus::NotServing);
+    call.try_flatten_stream().scan((), move |(), word| future::ready(word.ok().and_then(says)))
 }

@@ -12,7 +12,13 @@ use deltafan::resource::{Kind, TypeUrl};
 use deltafan::upstream::{Backoff, Client, Counters, Mux, Options, Settings, Transport, UpstreamState};
 use deltafan_test_support::eventually;
 use deltafan_test_support::origin::{Origin, OriginStream, PATIENCE, resource, response};
+use h2::RecvStream;
+use h2::server::SendResponse;
+use prost::Message as _;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -79,7 +85,7 @@ fn send(stream: &OriginStream, kind: Kind, nonce: &str, resources: &[(&str, &str
 #[tokio::test(flavor = "multi_thread")]
 async fn r_relay_07_a_server_that_only_accepts_is_not_connected() {
     for says in [&b""[..], b"HTTP/1.1 400 Bad Request\r\n\r\n"] {
-        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let server = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let uri = format!("http://{}", server.local_addr().expect("an address"));
         let accepting = tokio::spawn(async move {
             let mut held = Vec::new();
@@ -247,7 +253,7 @@ async fn r_up_07_only_a_response_resets_the_back_off() {
 
 #[tokio::test]
 async fn r_up_09_a_connection_that_went_dead_is_noticed() {
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
     let uri = format!("http://{}", listener.local_addr().expect("an address"));
     let probe = Duration::from_millis(100);
     let transport = Transport { keepalive_interval: probe, keepalive_timeout: probe, ..Transport::default() };
@@ -255,7 +261,7 @@ async fn r_up_09_a_connection_that_went_dead_is_noticed() {
     let _client = relay.client(CDS, true, &[]);
     // Accepted, and then nothing.
     let first = listener.accept().await.expect("a connection");
-    let again = tokio::time::timeout(PATIENCE, listener.accept()).await;
+    let again = timeout(PATIENCE, listener.accept()).await;
     assert!(again.is_ok(), "the relay still waits for {:?}", first.1);
 }
 
@@ -360,7 +366,7 @@ async fn it_stops_when_told() {
     let mut stream = origin.accept().await;
     stream.expect_request().await;
     relay.stop.cancel();
-    tokio::time::timeout(PATIENCE, relay.task).await.expect("in time").expect("no panic");
+    timeout(PATIENCE, relay.task).await.expect("in time").expect("no panic");
     stream.expect_end().await;
 }
 
@@ -421,7 +427,7 @@ async fn a_busy_primary_leaves_a_turn_to_clients() {
     let start = Instant::now();
     let mut count = 0;
     loop {
-        let Ok(Some(request)) = tokio::time::timeout(PATIENCE, stream.next_request()).await else {
+        let Ok(Some(request)) = timeout(PATIENCE, stream.next_request()).await else {
             break;
         };
         count += 1;
@@ -437,4 +443,78 @@ async fn a_busy_primary_leaves_a_turn_to_clients() {
         relay.counters.stream_failures.get(),
         relay.state.borrow().last_error
     );
+}
+
+/// Requests of streams to a server by h2, with the ways to answer them.
+fn streams(listener: TcpListener) -> UnboundedReceiver<(RecvStream, SendResponse<Bytes>)> {
+    let (tell, told) = unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let tell = tell.clone();
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(socket).await.unwrap();
+                while let Some(Ok((request, respond))) = connection.accept().await {
+                    _ = tell.send((request.into_body(), respond));
+                }
+            });
+        }
+    });
+    told
+}
+
+#[tokio::test]
+async fn answers_that_are_not_grpc_are_told_and_survived() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let relay = Relay::start(&format!("http://{}", listener.local_addr().expect("it is bound")));
+    let _client = relay.client(CDS, true, &[]);
+    let mut streams = streams(listener);
+    let mut next =
+        async || timeout(PATIENCE, streams.recv()).await.expect("a stream in time").expect("a server");
+    let says = async |text: &str| {
+        let says = || relay.state.borrow().last_error.as_deref().is_some_and(|error| error.contains(text));
+        eventually(text, async || says()).await;
+    };
+    let head = |status: u16, content: &str| {
+        http::Response::builder()
+            .status(status)
+            .header("content-type", content)
+            .body(())
+            .expect("good headers")
+    };
+
+    // A gateway in front of a control plane that is away.
+    let (_requests, mut respond) = next().await;
+    let mut body = respond.send_response(head(503, "text/html"), false).expect("an open stream");
+    body.send_data(Bytes::from_static(b"<html>"), true).expect("an open stream");
+    says("UNAVAILABLE: the answer is none of gRPC: HTTP status 503, content-type `text/html`").await;
+
+    let (_requests, mut respond) = next().await;
+    let mut body = respond.send_response(head(200, "application/grpc"), false).expect("an open stream");
+    let mut trailers = http::HeaderMap::new();
+    trailers.insert("grpc-status", "7".parse().expect("a value"));
+    trailers.insert("grpc-status-details-bin", "no base64!".parse().expect("a value"));
+    body.send_trailers(trailers).expect("an open stream");
+    says("PERMISSION_DENIED").await;
+
+    let (_requests, mut respond) = next().await;
+    let mut body = respond.send_response(head(200, "application/grpc"), false).expect("an open stream");
+    body.send_data(Bytes::from_static(&[1, 0, 0, 0, 1, 0]), false).expect("an open stream");
+    says("INTERNAL: a message is compressed").await;
+
+    let (_requests, mut respond) = next().await;
+    let mut body = respond.send_response(head(200, "application/grpc"), false).expect("an open stream");
+    body.send_data(Bytes::from_static(&[0, 0, 0, 0, 9, 0]), true).expect("an open stream");
+    says("UNKNOWN: the call ended without a status").await;
+
+    let (_requests, mut respond) = next().await;
+    let mut body = respond.send_response(head(200, "application/grpc+proto"), false).expect("an open stream");
+    let mut answer = response(&CDS.into(), "1");
+    answer.resources = vec![resource(&CDS.into(), "c", "v1", b"")];
+    let answer = answer.encode_to_vec();
+    let framed =
+        [&[0], &u32::try_from(answer.len()).expect("it is short").to_be_bytes()[..], &answer].concat();
+    for byte in framed {
+        body.send_data(Bytes::copy_from_slice(&[byte]), false).expect("an open stream");
+    }
+    relay.holds(CDS, "c", "v1").await;
 }

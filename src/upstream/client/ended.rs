@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Uri;
 use tonic::{Code, Status};
 
-use super::super::connection::status_text;
+use super::super::error_text::status_text;
 use crate::cache::Protocol;
 
 /// End of a connection, with its reason.

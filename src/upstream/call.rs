@@ -1,0 +1,232 @@
+//! gRPC call to the control plane: encoded requests go out, encoded responses come in.
+//!
+//! Owns how messages lie in HTTP/2 bodies, and the status with which a call ends. Knows nothing of their content.
+//!
+//! Invariant: nothing is held between two responses. tonic's own reader keeps a buffer as large as the largest of them for as
+//! long as the call lasts: with 2,000 node groups and first responses of 400 KiB, 800 MiB. It also panics at a status whose details
+//! are not base64.
+
+use std::future::poll_fn;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use futures_util::{Stream, StreamExt as _, stream};
+use http::header::{CONTENT_TYPE, TE};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version, response};
+use http_body_util::BodyExt as _;
+use tonic::body::Body;
+use tonic::codec::EncodeBody;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+use tower::Service as _;
+
+use super::error_text::reasons;
+use crate::grpc::BytesCodec;
+
+const GRPC: &str = "application/grpc";
+/// Details of a status, which nobody here reads.
+const STATUS_DETAILS: &str = "grpc-status-details-bin";
+/// Bytes before each message: whether it is compressed, and its length.
+const PREFIX: usize = 5;
+
+/// Makes a call. Returns the headers of the response, and its messages, of which each may have `max_message` bytes.
+///
+/// # Errors
+///
+/// A status if the server cannot be reached, or answers with that alone, or not by gRPC.
+pub(super) async fn call(
+    mut channel: Channel,
+    path: &'static str,
+    requests: impl Stream<Item = Bytes> + Send + 'static,
+    max_message: usize,
+) -> Result<(HeaderMap, impl Stream<Item = Result<Bytes, Status>> + Send), Status> {
+    let requests = EncodeBody::new_client(BytesCodec, requests.map(Ok), None, None);
+    let mut request = Request::new(Body::new(requests));
+    *request.method_mut() = Method::POST;
+    *request.version_mut() = Version::HTTP_2;
+    *request.uri_mut() = Uri::from_static(path);
+    request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
+    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(GRPC));
+
+    let ready = poll_fn(|context| channel.poll_ready(context)).await;
+    ready.map_err(|error| Status::unavailable(reasons(&error)))?;
+    let response = channel.call(request).await.map_err(|error| Status::from_error(error.into()))?;
+    let (head, body) = response.into_parts();
+    let is_over = check(&head)?;
+    let messages = Messages { body, is_over, buffer: Buffer::new(max_message) };
+    Ok((head.headers, stream::try_unfold(messages, Messages::next)))
+}
+
+/// Whether the call ends with this head of a response, which is one of gRPC.
+fn check(head: &response::Parts) -> Result<bool, Status> {
+    if let Some(status) = final_status(&head.headers) {
+        return status.map(|()| true);
+    }
+    let content = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    if head.status != StatusCode::OK || !content.starts_with(GRPC.as_bytes()) {
+        let message = format!(
+            "the answer is none of gRPC: HTTP status {}, content-type `{}`",
+            head.status.as_u16(),
+            content.escape_ascii()
+        );
+        return Err(Status::new(code_of(head.status), message));
+    }
+    Ok(false)
+}
+
+/// Status that stands in headers or trailers.
+fn final_status(headers: &HeaderMap) -> Option<Result<(), Status>> {
+    let mut headers = headers.clone();
+    while headers.remove(STATUS_DETAILS).is_some() {}
+    let status = Status::from_header_map(&headers)?;
+    Some(if status.code() == Code::Ok { Ok(()) } else { Err(status) })
+}
+
+/// Code of gRPC for an answer of HTTP (grpc/doc/http-grpc-status-mapping.md).
+const fn code_of(status: StatusCode) -> Code {
+    match status {
+        StatusCode::BAD_REQUEST => Code::Internal,
+        StatusCode::UNAUTHORIZED => Code::Unauthenticated,
+        StatusCode::FORBIDDEN => Code::PermissionDenied,
+        StatusCode::NOT_FOUND => Code::Unimplemented,
+        StatusCode::TOO_MANY_REQUESTS
+        | StatusCode::BAD_GATEWAY
+        | StatusCode::SERVICE_UNAVAILABLE
+        | StatusCode::GATEWAY_TIMEOUT => Code::Unavailable,
+        _ => Code::Unknown,
+    }
+}
+
+/// Messages of a response.
+struct Messages {
+    body: Body,
+    is_over: bool,
+    buffer: Buffer,
+}
+
+impl Messages {
+    async fn next(mut self) -> Result<Option<(Bytes, Self)>, Status> {
+        loop {
+            if let Some(message) = self.buffer.take()? {
+                return Ok(Some((message, self)));
+            }
+            if self.is_over {
+                return Ok(None);
+            }
+            let Some(frame) = self.body.frame().await.transpose()? else {
+                return Err(Status::unknown("the call ended without a status"));
+            };
+            match frame.into_data() {
+                Ok(data) => self.buffer.add(data),
+                Err(frame) => {
+                    let trailers = frame.into_trailers().ok();
+                    let status = trailers.as_ref().and_then(final_status);
+                    status.unwrap_or_else(|| Err(Status::unknown("the call ended without a status")))?;
+                    self.is_over = true;
+                }
+            }
+        }
+    }
+}
+
+/// Bytes that came and are no message yet.
+struct Buffer {
+    bytes: BytesMut,
+    max_message: usize,
+}
+
+impl Buffer {
+    fn new(max_message: usize) -> Self {
+        Self { bytes: BytesMut::new(), max_message }
+    }
+
+    fn add(&mut self, data: Bytes) {
+        self.bytes.extend_from_slice(&data);
+    }
+
+    /// First message, if all of it is there.
+    fn take(&mut self) -> Result<Option<Bytes>, Status> {
+        let Some([compressed, length @ ..]) = self.bytes.first_chunk::<PREFIX>() else { return Ok(None) };
+        if *compressed != 0 {
+            return Err(Status::internal(
+                "a message is compressed, or none of gRPC; no compression was offered",
+            ));
+        }
+        let length = u32::from_be_bytes(*length) as usize;
+        if length > self.max_message {
+            return Err(Status::out_of_range(format!(
+                "a message has {length} bytes; the limit is {} bytes",
+                self.max_message
+            )));
+        }
+        if self.bytes.len() - PREFIX < length {
+            return Ok(None);
+        }
+        self.bytes.advance(PREFIX);
+        let message = self.bytes.split_to(length).freeze();
+        if self.bytes.is_empty() {
+            // Gives the allocation to the message alone.
+            self.bytes = BytesMut::new();
+        }
+        Ok(Some(message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn framed(message: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(message.len()).expect("it is short");
+        [&[0], &length.to_be_bytes()[..], message].concat()
+    }
+
+    proptest! {
+        #[test]
+        fn messages_are_read_however_they_are_cut(messages: Vec<Vec<u8>>, cut in 1_usize..20) {
+            let sent: Vec<u8> = messages.iter().flat_map(|message| framed(message)).collect();
+            let (mut buffer, mut read) = (Buffer::new(1000), Vec::new());
+            for part in sent.chunks(cut) {
+                buffer.add(Bytes::copy_from_slice(part));
+                while let Some(message) = buffer.take().expect("all are within the limit") {
+                    read.push(message);
+                }
+            }
+            prop_assert_eq!(read, messages);
+            prop_assert_eq!(buffer.bytes.capacity(), 0, "nothing is held between messages");
+        }
+    }
+
+    #[test]
+    fn a_message_over_the_limit_is_refused_by_its_prefix() {
+        let mut buffer = Buffer::new(3);
+        buffer.add(Bytes::from(framed(b"abc")));
+        assert_eq!(buffer.take().expect("within the limit"), Some(Bytes::from("abc")));
+        buffer.add(Bytes::from(framed(b"abcd")[..PREFIX].to_vec()));
+        assert_eq!(buffer.take().expect_err("over the limit").code(), Code::OutOfRange);
+    }
+
+    #[test]
+    fn an_answer_that_is_not_grpc_is_told_with_its_http_status() {
+        let head = |status: u16, headers: &[(&'static str, &str)]| {
+            let mut response = http::Response::builder().status(status);
+            for (name, value) in headers {
+                response = response.header(*name, *value);
+            }
+            check(&response.body(()).expect("good headers").into_parts().0)
+        };
+        let grpc = ("content-type", "application/grpc+proto");
+        assert!(!head(200, &[grpc]).expect("a call that goes on"));
+        assert!(head(200, &[grpc, ("grpc-status", "0")]).expect("a call that is over"));
+        let refused = head(200, &[("grpc-status", "12"), (STATUS_DETAILS, "no base64!")]);
+        assert_eq!(refused.expect_err("a status").code(), Code::Unimplemented);
+        let gateway = head(503, &[("content-type", "text/html")]).expect_err("no gRPC");
+        assert_eq!(gateway.code(), Code::Unavailable);
+        assert_eq!(
+            gateway.message(),
+            "the answer is none of gRPC: HTTP status 503, content-type `text/html`"
+        );
+        assert_eq!(head(200, &[]).expect_err("no gRPC").code(), Code::Unknown);
+    }
+}
