@@ -14,6 +14,25 @@ pub const RELAY_HEADER: &str = "x-deltafan-relay";
 /// it: what it is not told of meanwhile is not known to be absent.
 pub const UPSTREAM_SERVICE: &str = "deltafan.upstream";
 
+/// Bytes before each message of a body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prefix {
+    pub(crate) is_compressed: bool,
+    /// Bytes of the message behind it.
+    pub(crate) length: usize,
+}
+
+impl Prefix {
+    /// Its own bytes.
+    pub(crate) const LENGTH: usize = 5;
+
+    /// Reads the prefix at the start of these bytes; `None` if they are too few.
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+        let [compressed, length @ ..] = *bytes.first_chunk::<{ Self::LENGTH }>()?;
+        Some(Self { is_compressed: compressed != 0, length: u32::from_be_bytes(length) as usize })
+    }
+}
+
 /// Codec that encodes messages with prost and hands on received ones as bytes.
 #[derive(Debug)]
 pub struct RawCodec<T>(std::marker::PhantomData<T>);

@@ -12,10 +12,10 @@ use super::connection::Connection;
 use super::grpc_status::Status;
 use super::request_memory::{MemoryShare, RequestMemory};
 use super::version_extractor::{Payer, TooLargeError, VersionExtractor};
+use crate::grpc::Prefix;
 use crate::limit::Limit;
 use crate::subscription::Versions;
 
-const PREFIX: usize = 5;
 /// Bytes after which a request has made progress: its timeout begins anew.
 const STRETCH: usize = 1 << 20;
 
@@ -144,15 +144,14 @@ where
 
     /// Takes the length of the next message, once its prefix is whole.
     fn take_prefix(&mut self) -> Result<Option<usize>, Status> {
-        let missing = (PREFIX - self.partial.len()).min(self.rest.len());
+        let missing = (Prefix::LENGTH - self.partial.len()).min(self.rest.len());
         self.partial.extend_from_slice(&self.rest.split_to(missing));
-        let Some(&[compressed, a, b, c, d]) = self.partial.first_chunk::<PREFIX>() else { return Ok(None) };
-        if compressed != 0 {
+        let Some(Prefix { is_compressed, length: len }) = Prefix::of(&self.partial) else { return Ok(None) };
+        if is_compressed {
             return Err(Status::unimplemented(
                 "compressed requests are not supported; send grpc-encoding identity",
             ));
         }
-        let len = u32::from_be_bytes([a, b, c, d]) as usize;
         // With an extractor the kept part is smaller, and known only as it arrives.
         if len > self.limit && self.extractor.is_none() {
             return Err(self.too_large(&format!("a request of {len} bytes")));

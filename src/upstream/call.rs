@@ -12,6 +12,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _, stream};
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version, response};
+use http_body::Frame;
 use http_body_util::BodyExt as _;
 use tonic::body::Body;
 use tonic::codec::EncodeBody;
@@ -20,13 +21,11 @@ use tonic::{Code, Status};
 use tower::Service as _;
 
 use super::error_text::reasons;
-use crate::grpc::BytesCodec;
+use crate::grpc::{BytesCodec, Prefix};
 
 const GRPC: &str = "application/grpc";
 /// Details of a status, which nobody here reads.
 const STATUS_DETAILS: &str = "grpc-status-details-bin";
-/// Bytes before each message: whether it is compressed, and its length.
-const PREFIX: usize = 5;
 
 /// Makes a call. Returns the headers of the response, and its messages, of which each may have `max_message` bytes.
 ///
@@ -112,16 +111,14 @@ impl Messages {
             if self.is_over {
                 return Ok(None);
             }
-            let Some(frame) = self.body.frame().await.transpose()? else {
-                return Err(Status::unknown("the call ended without a status"));
-            };
-            match frame.into_data() {
-                Ok(data) => self.buffer.add(data),
-                Err(frame) => {
-                    let trailers = frame.into_trailers().ok();
+            let frame = self.body.frame().await.transpose()?;
+            match frame.map(Frame::into_data) {
+                Some(Ok(data)) => self.buffer.bytes.extend_from_slice(&data),
+                end => {
+                    let trailers = end.and_then(|frame| frame.err()?.into_trailers().ok());
                     let status = trailers.as_ref().and_then(final_status);
-                    status.unwrap_or_else(|| Err(Status::unknown("the call ended without a status")))?;
-                    self.is_over = true;
+                    let none = || Err(Status::unknown("the call ended without a status"));
+                    return status.unwrap_or_else(none).map(|()| None);
                 }
             }
         }
@@ -139,29 +136,24 @@ impl Buffer {
         Self { bytes: BytesMut::new(), max_message }
     }
 
-    fn add(&mut self, data: Bytes) {
-        self.bytes.extend_from_slice(&data);
-    }
-
     /// First message, if all of it is there.
     fn take(&mut self) -> Result<Option<Bytes>, Status> {
-        let Some([compressed, length @ ..]) = self.bytes.first_chunk::<PREFIX>() else { return Ok(None) };
-        if *compressed != 0 {
+        let Some(Prefix { is_compressed, length }) = Prefix::of(&self.bytes) else { return Ok(None) };
+        if is_compressed {
             return Err(Status::internal(
                 "a message is compressed, or none of gRPC; no compression was offered",
             ));
         }
-        let length = u32::from_be_bytes(*length) as usize;
         if length > self.max_message {
             return Err(Status::out_of_range(format!(
                 "a message has {length} bytes; the limit is {} bytes",
                 self.max_message
             )));
         }
-        if self.bytes.len() - PREFIX < length {
+        if self.bytes.len() - Prefix::LENGTH < length {
             return Ok(None);
         }
-        self.bytes.advance(PREFIX);
+        self.bytes.advance(Prefix::LENGTH);
         let message = self.bytes.split_to(length).freeze();
         if self.bytes.is_empty() {
             // Gives the allocation to the message alone.
@@ -188,7 +180,7 @@ mod tests {
             let sent: Vec<u8> = messages.iter().flat_map(|message| framed(message)).collect();
             let (mut buffer, mut read) = (Buffer::new(1000), Vec::new());
             for part in sent.chunks(cut) {
-                buffer.add(Bytes::copy_from_slice(part));
+                buffer.bytes.extend_from_slice(part);
                 while let Some(message) = buffer.take().expect("all are within the limit") {
                     read.push(message);
                 }
@@ -201,9 +193,9 @@ mod tests {
     #[test]
     fn a_message_over_the_limit_is_refused_by_its_prefix() {
         let mut buffer = Buffer::new(3);
-        buffer.add(Bytes::from(framed(b"abc")));
+        buffer.bytes.extend_from_slice(&framed(b"abc"));
         assert_eq!(buffer.take().expect("within the limit"), Some(Bytes::from("abc")));
-        buffer.add(Bytes::from(framed(b"abcd")[..PREFIX].to_vec()));
+        buffer.bytes.extend_from_slice(&framed(b"abcd")[..Prefix::LENGTH]);
         assert_eq!(buffer.take().expect_err("over the limit").code(), Code::OutOfRange);
     }
 
