@@ -366,7 +366,6 @@ pub(super) struct Touch {
 
 #[cfg(test)]
 mod tests {
-
     use super::super::change::Change;
     use super::super::fixture::resource;
     use super::super::position::Part;

@@ -17,8 +17,6 @@ use crate::cache::Completeness;
 const PACE_SETTLED: Duration = Duration::from_secs(1);
 /// Clients that may hold something wait no longer than four times this.
 const PACE_COMPLETE: Duration = Duration::from_secs(10);
-/// Nor longer than this for a set that never stops growing, since it last grew much.
-const GROWING_LONG: Duration = Duration::from_secs(90);
 /// A silence of so many settle times, at least, completes an answer.
 const COMPLETE_SETTLES: u32 = 25;
 /// A set that never stops growing is shown to newcomers after this, as it is.
@@ -66,6 +64,8 @@ pub(super) struct Growth {
 }
 
 impl Growth {
+    const LONGEST: Duration = Duration::from_secs(90);
+
     pub(super) const fn starting(now: Instant, size: usize) -> Self {
         Self { size, since: now, then: size }
     }
@@ -78,9 +78,9 @@ impl Growth {
         }
     }
 
-    /// When it last grew much.
-    pub(super) const fn since(&self) -> Instant {
-        self.since
+    /// When the set counts as complete though it still grows: clients that may hold something wait no longer.
+    pub(super) fn bound(&self) -> Instant {
+        self.since + Self::LONGEST
     }
 
     /// This growth at other times.
@@ -101,7 +101,7 @@ impl Parts {
 
     /// With parts 500 ms apart and the default settle time of 200 ms, 5 s after the last.
     fn complete_at(&self, settings: &Settings) -> Instant {
-        let bound = self.growth.since + GROWING_LONG;
+        let bound = self.growth.bound();
         let silence = (COMPLETE_SETTLES * settings.settle).max(4 * self.pace.min(PACE_COMPLETE));
         if self.more_follows { bound } else { (self.last + silence).min(bound) }
     }
@@ -109,7 +109,7 @@ impl Parts {
     /// With parts 25 s apart, 100 s after the last: however slow the answer, nothing is missing before.
     fn over_at(&self, settings: &Settings) -> Instant {
         let over = self.last + (COMPLETE_SETTLES * settings.settle).max(4 * self.pace);
-        if self.more_follows { over.max(self.growth.since + GROWING_LONG) } else { over }
+        if self.more_follows { over.max(self.growth.bound()) } else { over }
     }
 }
 

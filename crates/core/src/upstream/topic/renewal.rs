@@ -5,10 +5,6 @@ use std::time::{Duration, Instant};
 use super::super::arrival::Growth;
 use crate::cache::View;
 
-/// A set of which it is not proven that it is complete counts as complete all the same so long after it last grew much: an origin
-/// where something changes all the time proves nothing.
-const UNPROVEN: Duration = Duration::from_secs(90);
-
 /// After so many streams on which nothing at all came of a view, its silence is a reason to open one more and no other. By then
 /// each version that fits into a request was told once, and one was kept back in vain; on the last stream all are told.
 const SILENT_STREAMS: u32 = 3;
@@ -55,10 +51,11 @@ impl Unproven {
         Self { since: now, growth: Growth::starting(now, members), is_shown: false }
     }
 
-    /// Whether the set with so many members counts as complete by now.
+    /// Whether the set with so many members counts as complete by now without proof: an origin where something changes all the
+    /// time proves nothing.
     pub(super) fn is_over(&mut self, now: Instant, members: usize) -> bool {
         self.growth.reach(now, members);
-        self.growth.since() + UNPROVEN <= now
+        self.growth.bound() <= now
     }
 
     /// Whether clients that hold nothing are shown it by now.
@@ -69,7 +66,7 @@ impl Unproven {
 
     /// When one of both is next due.
     pub(super) fn deadline(self) -> Instant {
-        if self.is_shown { self.growth.since() + UNPROVEN } else { self.since + SHOWN }
+        if self.is_shown { self.growth.bound() } else { self.since + SHOWN }
     }
 
     /// Time in which this process did not run is none in which it was not proven.
