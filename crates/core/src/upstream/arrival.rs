@@ -50,8 +50,24 @@ pub(super) struct Parts {
     growth: Growth,
 }
 
-/// Growth of a set. One that comes over a thin link grows by an eighth of itself time and again, for as long as it takes; one in
-/// which something is new now and then does not.
+/// Resources that are new in a response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct News {
+    /// Number of those that belong to the answer and had not come before.
+    pub(super) came: usize,
+    /// Number of those that had come, or were held, and are gone now. Resources that replace each other are no growth.
+    pub(super) went: usize,
+}
+
+impl News {
+    /// Nothing, or one resource.
+    pub(super) fn of(is_one: bool) -> Self {
+        Self { came: usize::from(is_one), went: 0 }
+    }
+}
+
+/// Growth of a set. One that comes over a thin link grows by an eighth of itself time and again; one in which something is new now
+/// and then does not. A set that comes at an even rate does so for 12 minutes.
 ///
 /// Example: 1,000 clusters come with 5 new ones a second behind them. The set grew much at 25 s, when it had 1,125, at 53 s, when
 /// it had 1,266, and so on until an eighth takes longer than anybody waits.
@@ -119,10 +135,10 @@ impl Arrival {
         Self::Asked { since: now, quiet_at, hold }
     }
 
-    /// A response came that may be a part, with so many resources that are new. One that brings none, be it that the origin
+    /// A response came that may be a part, with these resources that are new. One that brings none, be it that the origin
     /// repeats itself or that something changes, does not put the end off. An origin may say that more follows.
     #[must_use]
-    pub(super) fn arrived(self, now: Instant, news: usize, more_follows: bool) -> Self {
+    pub(super) fn arrived(self, now: Instant, news: News, more_follows: bool) -> Self {
         match self {
             Self::Asked { since, hold, .. } => Self::Arriving(Parts {
                 first: now,
@@ -131,14 +147,16 @@ impl Arrival {
                 hold,
                 more_follows,
                 degree: Completeness::Unknown,
-                growth: Growth::starting(now, news),
+                growth: Growth::starting(now, news.came),
             }),
-            Self::Arriving(mut parts) if news > 0 => {
-                parts.pace = parts.pace.max(now.saturating_duration_since(parts.last));
-                parts.growth.reach(now, parts.growth.size + news);
-                Self::Arriving(Parts { last: now, more_follows, ..parts })
+            Self::Arriving(mut parts) => {
+                parts.growth.reach(now, (parts.growth.size + news.came).saturating_sub(news.went));
+                if news.came > 0 {
+                    parts.pace = parts.pace.max(now.saturating_duration_since(parts.last));
+                    parts.last = now;
+                }
+                Self::Arriving(Parts { more_follows, ..parts })
             }
-            Self::Arriving(parts) => Self::Arriving(Parts { more_follows, ..parts }),
             Self::Idle | Self::Complete => self,
         }
     }

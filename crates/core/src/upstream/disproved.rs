@@ -59,9 +59,10 @@ impl Disproved {
     }
 
     /// Time in which this process did not run is no silence of the origin.
-    pub(super) fn shift(&mut self, pause: Duration) {
-        self.since.values_mut().for_each(|since| *since += pause);
-        self.not_before = self.not_before.map(|at| at + pause);
+    pub(super) fn shift(&mut self, pause: Duration, now: Instant) {
+        let later = |at: Instant| (at + pause).min(now);
+        self.since.values_mut().for_each(|since| *since = later(*since));
+        self.not_before = self.not_before.map(later);
     }
 
     /// When to look at [`take_due`](Self::take_due), but for the timeout.

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use foldhash::HashSet;
 
 use super::StreamId;
+use super::arrival::News;
 use super::disproved::Disproved;
 use super::doubts::Doubts;
 use super::expiry::Expiry;
@@ -262,7 +263,7 @@ impl Topic {
         if let Some(subscription) = &mut self.subscriptions[stream as usize]
             && subscription.wildcard_asked().is_some_and(|at| asked.contains(&at))
         {
-            subscription.arrived(now, 0, false);
+            subscription.arrived(now, News::default(), false);
         }
     }
 
@@ -279,8 +280,8 @@ impl Topic {
 
     /// Time in which this process did not run is no silence of the origin.
     pub(super) fn shift(&mut self, pause: Duration, now: Instant) {
-        self.disproved.shift(pause);
-        self.unproven = self.unproven.map(|unproven| unproven.shifted(pause));
+        self.disproved.shift(pause, now);
+        self.unproven = self.unproven.map(|unproven| unproven.shifted(pause, now));
         self.subscriptions.iter_mut().flatten().for_each(|subscription| subscription.shift(pause, now));
     }
 

@@ -5,19 +5,20 @@ use std::time::{Duration, Instant};
 use foldhash::HashSet;
 
 use super::super::Settings;
-use super::super::arrival::Arrival;
+use super::super::arrival::{Arrival, News};
 use super::proof::{Evidence, Proof};
 use super::{Asked, Awaited, StreamSubscription};
 use crate::cache::Completeness;
 use crate::resource::{Collection, Name};
 
 impl StreamSubscription {
-    /// The origin said something of a name. Returns whether it answers us.
-    pub(in crate::upstream) fn heard(&mut self, name: &str, now: Instant) -> bool {
+    /// The origin said something of a name; `is_new` tells whether that is a resource which was not held. Returns whether it answers
+    /// us.
+    pub(in crate::upstream) fn heard(&mut self, name: &str, is_new: bool, now: Instant) -> bool {
         if self.wildcard.is_some() {
             return self.arrival.is_expected();
         }
-        let of_collection = self.heard_member(name, now);
+        let of_collection = self.heard_member(name, is_new, now);
         of_collection | self.answered(name, now)
     }
 
@@ -39,14 +40,14 @@ impl StreamSubscription {
     }
 
     /// Like [`heard`](Self::heard), of a member of a collection: until that is complete, it is an answer.
-    fn heard_member(&mut self, name: &str, now: Instant) -> bool {
+    fn heard_member(&mut self, name: &str, is_new: bool, now: Instant) -> bool {
         if self.incomplete.is_empty() {
             return false;
         }
         let Some(covering) = Collection::covering(name) else { return false };
         let Some(incomplete) = self.incomplete.get_mut(covering.as_str()) else { return false };
-        incomplete.unseen.remove(name);
-        incomplete.arrival = incomplete.arrival.arrived(now, 1, false);
+        let is_news = incomplete.unseen.remove(name) || is_new;
+        incomplete.arrival = incomplete.arrival.arrived(now, News::of(is_news), false);
         let is_expected = incomplete.arrival.is_expected();
         self.answered(&covering, now);
         is_expected
@@ -125,7 +126,7 @@ impl StreamSubscription {
     }
 
     /// A response for the type was accepted that may be a part of what is awaited.
-    pub(in crate::upstream) fn arrived(&mut self, now: Instant, news: usize, more_follows: bool) {
+    pub(in crate::upstream) fn arrived(&mut self, now: Instant, news: News, more_follows: bool) {
         self.arrival = self.arrival.arrived(now, news, more_follows);
     }
 

@@ -194,3 +194,14 @@ fn r_xt_09_a_body_that_was_not_kept_is_asked_for_once_more_and_only_once() {
     fixture.hear(Primary, &Answer::of(EDS, "2").raw(unkept()));
     assert_eq!(fixture.seen(EDS, "e"), "v1");
 }
+
+#[test]
+fn r_xt_05_a_glob_of_which_a_member_changes_all_the_time_is_known() {
+    let mut fixture = collecting();
+    for second in 0..10 {
+        fixture.pass(1_000);
+        fixture.requests(Primary);
+        fixture.hear(Primary, &Answer::of(EDS, "n").set(X, &format!("w{second}")));
+    }
+    assert_eq!(fixture.seen(EDS, GLOB), "collection");
+}

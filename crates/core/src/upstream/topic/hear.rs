@@ -5,6 +5,7 @@ use std::time::Instant;
 use foldhash::HashSet;
 
 use super::super::aliases;
+use super::super::arrival::News;
 use super::super::response::{DecodedResponse, ErrorReport, ReceivedResource, Removed};
 use super::super::stream_subscription::StreamSubscription;
 use super::coverage::{aliases_of, concerns, is_covered, is_of_earlier, view_of};
@@ -17,9 +18,8 @@ use crate::resource::{Name, Parameters};
 struct Findings {
     /// Whether it answers a question, or holds what the subscription covers.
     concerned: bool,
-    /// Whether it brings what is new to the set. Without that it is no part of the answer that is awaited.
-    /// Number of its parts that belong to the answer and are new.
-    news: usize,
+    /// Resources that are new to the set. A response without them is no part of the answer that is awaited.
+    news: News,
     brings_kept_back: bool,
     /// Whether it brings any resource but the one that was kept back.
     brings_others: bool,
@@ -84,10 +84,10 @@ impl Hearing<'_> {
                 self.found.brings_others = true;
                 continue;
             }
-            let answers = self.subscription.heard(name, self.now);
+            let answers = self.subscription.heard(name, is_lacked, self.now);
             heard.answers |= answers || was_unseen;
             let is_first = was_unseen || was_claimed || self.is_new_member(name);
-            self.found.news += usize::from(self.awaits && (is_first || (self.is_by_name() && answers)));
+            self.found.news.came += usize::from(self.awaits && (is_first || (self.is_by_name() && answers)));
             let is_kept_back = self.subscription.is_kept_back(name);
             self.found.brings_kept_back |= is_kept_back;
             self.found.brings_others |= !is_kept_back;
@@ -106,10 +106,13 @@ impl Hearing<'_> {
         let is_concerned = view.is_some_and(|view| concerns(removed, view, self.snapshot, self.parameters));
         if is_concerned {
             self.note_absence(&removed.name);
-            let answers = self.subscription.heard(&removed.name, self.now);
+            let answers = self.subscription.heard(&removed.name, false, self.now);
             let is_first =
                 self.subscription.saw(&removed.name) || self.subscription.saw_claimed(&removed.name);
-            self.found.news += usize::from(self.awaits && (is_first || (self.is_by_name() && answers)));
+            let is_news = is_first || (self.is_by_name() && answers);
+            self.found.news.came += usize::from(self.awaits && is_news);
+            let is_held = self.snapshot.held(View::Wildcard, &removed.name).is_some();
+            self.found.news.went += usize::from(self.awaits && !is_news && is_held);
         }
         let has_aliases = || !aliases::held_by(self.subscription, self.snapshot, &removed.name).is_empty();
         if is_concerned || (self.is_by_name() && has_aliases()) {
@@ -127,8 +130,8 @@ impl Hearing<'_> {
             if report.failure.is_not_found() {
                 self.note_absence(&report.name);
             }
-            self.subscription.heard(&report.name, self.now);
-            self.found.news += usize::from(self.awaits && self.subscription.saw(&report.name));
+            self.subscription.heard(&report.name, false, self.now);
+            self.found.news.came += usize::from(self.awaits && self.subscription.saw(&report.name));
             // Clients of the wildcard are told of no errors (R-Err-05).
             report.covered |= view == View::Named || report.failure.is_not_found();
         }

@@ -71,8 +71,9 @@ impl Unproven {
 
     /// Time in which this process did not run is none in which it was not proven.
     #[must_use]
-    pub(super) fn shifted(self, pause: Duration) -> Self {
-        Self { since: self.since + pause, growth: self.growth.shifted(|at| at + pause), ..self }
+    pub(super) fn shifted(self, pause: Duration, now: Instant) -> Self {
+        let later = |at: Instant| (at + pause).min(now);
+        Self { since: later(self.since), growth: self.growth.shifted(later), ..self }
     }
 }
 
