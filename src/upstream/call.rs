@@ -21,13 +21,16 @@ use tonic::{Code, Status};
 use tower::Service as _;
 
 use super::error_text::reasons;
+use super::transfer::Transfer;
+use super::wait::now;
 use crate::grpc::{BytesCodec, Prefix};
 
 const GRPC: &str = "application/grpc";
 /// Details of a status, which nobody here reads.
 const STATUS_DETAILS: &str = "grpc-status-details-bin";
 
-/// Makes a call. Returns the headers of the response, and its messages, of which each may have `max_message` bytes.
+/// Makes a call. Returns the headers of the response, and its messages, of which each may have `max_message` bytes. `transfer` notes
+/// when a part of one has come.
 ///
 /// # Errors
 ///
@@ -37,6 +40,7 @@ pub(super) async fn call(
     path: &'static str,
     requests: impl Stream<Item = Bytes> + Send + 'static,
     max_message: usize,
+    transfer: Transfer,
 ) -> Result<(HeaderMap, impl Stream<Item = Result<Bytes, Status>> + Send), Status> {
     let requests = EncodeBody::new_client(BytesCodec, requests.map(Ok), None, None);
     let mut request = Request::new(Body::new(requests));
@@ -51,7 +55,7 @@ pub(super) async fn call(
     let response = channel.call(request).await.map_err(|error| Status::from_error(error.into()))?;
     let (head, body) = response.into_parts();
     let is_over = check(&head)?;
-    let messages = Messages { body, is_over, buffer: Buffer::new(max_message) };
+    let messages = Messages { body, is_over, buffer: Buffer::new(max_message), transfer };
     Ok((head.headers, stream::try_unfold(messages, Messages::next)))
 }
 
@@ -100,12 +104,15 @@ struct Messages {
     body: Body,
     is_over: bool,
     buffer: Buffer,
+    transfer: Transfer,
 }
 
 impl Messages {
     async fn next(mut self) -> Result<Option<(Bytes, Self)>, Status> {
         loop {
-            if let Some(message) = self.buffer.take()? {
+            let message = self.buffer.take()?;
+            self.transfer.read(!self.buffer.bytes.is_empty(), now());
+            if let Some(message) = message {
                 return Ok(Some((message, self)));
             }
             if self.is_over {

@@ -146,8 +146,7 @@ impl Client {
         let Connected { lease, is_new } = connected;
         let options = self.link.options();
         let protocol = options.protocol.unwrap_or(Protocol::Delta);
-        let (channel, max_message) = (lease.channel().clone(), options.max_message);
-        let mut talk = Conversation::new(channel, protocol, max_message, options.backoff);
+        let mut talk = Conversation::new(lease.server(options.max_message), protocol, options.backoff);
         self.connected(is_new, protocol);
         let ended = loop {
             if let Some(stream) = self.mux.renewal_due(now()) {
@@ -155,7 +154,7 @@ impl Client {
             }
             talk.secondary.adjust(&mut self.mux, now());
             let interest = next_interest(&cache, self.more_interest);
-            let event = talk.next(&self.mux, interest, next_tuning(&mut self.tuning)).await;
+            let event = talk.next(&mut self.mux, interest, next_tuning(&mut self.tuning)).await;
             match event {
                 Event::Message(stream, message) => {
                     let end = self.on_message(stream, message, &mut talk);
@@ -185,10 +184,6 @@ impl Client {
                 Event::Watched(is_answered) => self.origin_says(is_answered),
                 Event::Look => self.look_for_silence(),
                 // Work that is due may be done in parts: it gives way after each.
-                Event::Overslept(pause) => {
-                    self.mux.overslept(pause, now());
-                    tokio::task::yield_now().await;
-                }
                 Event::Deadline => {
                     self.mux.on_deadline(now());
                     tokio::task::yield_now().await;

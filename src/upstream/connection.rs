@@ -15,6 +15,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::call::call;
 use super::error_text::reasons;
+use super::transfer::Transfers;
 use crate::cache::Protocol;
 use crate::grpc::RELAY_HEADER;
 
@@ -82,6 +83,15 @@ impl Transport {
 /// room.
 const WAITING: usize = 8;
 
+/// Server on a connection.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    pub(super) channel: Channel,
+    /// Largest accepted response in bytes.
+    pub(super) max_message: usize,
+    pub(super) transfers: Transfers,
+}
+
 /// Open stream. Requests, encoded, are taken from the sender when the transport has room for them.
 pub(super) struct OpenStream {
     pub(super) outgoing: mpsc::Sender<Bytes>,
@@ -92,17 +102,19 @@ pub(super) struct OpenStream {
 impl OpenStream {
     /// Opens a stream on a connection without waiting for the server: many send their headers only with the
     /// first response, which follows the first request.
-    pub(super) fn on(channel: Channel, protocol: Protocol, max_message: usize) -> Self {
+    pub(super) fn on(server: &Server, protocol: Protocol) -> Self {
         let (outgoing, mut requests) = mpsc::channel(WAITING);
         let requests = stream::poll_fn(move |context| requests.poll_recv(context));
         let is_relay = Arc::<AtomicBool>::default();
         let noted = Arc::clone(&is_relay);
+        let Server { channel, max_message, transfers } = server.clone();
         let call = async move {
             let path = match protocol {
                 Protocol::Delta => DELTA_ADS,
                 Protocol::Sotw => SOTW_ADS,
             };
-            let (headers, messages) = call(channel, path, requests, max_message).await?;
+            let (headers, messages) =
+                call(channel, path, requests, max_message, transfers.of_stream()).await?;
             noted.store(headers.contains_key(RELAY_HEADER), Ordering::Relaxed);
             Ok(messages)
         };

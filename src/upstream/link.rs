@@ -27,7 +27,9 @@ use tokio::sync::Notify;
 use tonic::transport::{Channel, Endpoint};
 
 use super::Backoff;
+use super::connection::Server;
 use super::dial::{Facts, Target, dial_observed};
+use super::transfer::Transfers;
 use super::wait::{now, sleep_until};
 use crate::cache::Protocol;
 use crate::telemetry::LogThrottle;
@@ -98,6 +100,7 @@ struct State {
 struct Connection {
     channel: Channel,
     facts: Arc<Facts>,
+    transfers: Transfers,
     /// Streams of clients that failed since the last answer.
     failures: AtomicU32,
 }
@@ -133,8 +136,10 @@ impl Drop for Notice {
 }
 
 impl Lease {
-    pub(super) fn channel(&self) -> &Channel {
-        &self.connection.channel
+    /// The server, of which each response may have `max_message` bytes.
+    pub(super) fn server(&self, max_message: usize) -> Server {
+        let Connection { channel, transfers, .. } = &*self.connection;
+        Server { channel: channel.clone(), max_message, transfers: transfers.clone() }
     }
 
     /// Whether the connection is lost, or takes no more streams.
@@ -275,7 +280,8 @@ impl Link {
         let mut state = self.state.lock();
         match dialed {
             Ok(channel) => {
-                let connection = Arc::new(Connection { channel, facts, failures: AtomicU32::new(0) });
+                let (transfers, failures) = (Transfers::default(), AtomicU32::new(0));
+                let connection = Arc::new(Connection { channel, facts, transfers, failures });
                 // Taken back by the first answer: a server that fails all streams is not dialled by each group in turn.
                 let wait = state.backoff.next(&mut rand::rng());
                 state.retry_at = Some(now() + wait);

@@ -13,6 +13,7 @@ mod directory;
 mod error_text;
 mod link;
 mod relay_watch;
+mod transfer;
 mod wait;
 
 pub use client::Client;

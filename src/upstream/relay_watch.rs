@@ -16,6 +16,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::call::call;
+use super::transfer::Transfers;
 use crate::grpc::UPSTREAM_SERVICE;
 
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
@@ -82,7 +83,7 @@ fn watch(channel: Channel, wait: Duration) -> impl Stream<Item = bool> + Send {
     let request = stream::iter([Bytes::from(request.encode_to_vec())]);
     let call = async move {
         tokio::time::sleep(wait).await;
-        let (_, words) = call(channel, WATCH, request, MAX_WORD).await?;
+        let (_, words) = call(channel, WATCH, request, MAX_WORD, Transfers::default().of_stream()).await?;
         Ok::<_, Status>(words)
     };
     let says =

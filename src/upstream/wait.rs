@@ -22,17 +22,18 @@ pub(super) fn now() -> Instant {
 /// 59.9 s late, so no timer is judged for the next second.
 #[derive(Debug)]
 pub(super) struct Clock {
-    /// End of the wait that began last.
+    /// Time by which the clock is to be read again; `None` while nothing is waited for.
     wakes: Option<Instant>,
     /// Time before which no timer is judged.
     not_before: Instant,
 }
 
 impl Clock {
-    /// Distance to a timer below which the clock is read in every slice: a pause that ends before the timer
-    /// counts too.
-    const NEAR: Duration = Duration::from_secs(30);
+    /// Time between two readings of the clock, also long before a timer: a pause that ends before the timer
+    /// counts too. Shorter at a distance to the timer of less than `NEAR`.
     const SLICE: Duration = Duration::from_millis(100);
+    const FAR_SLICE: Duration = Duration::from_secs(1);
+    const NEAR: Duration = Duration::from_secs(30);
     /// Shortest and longest time to read everything that has arrived; longer after a long pause.
     const GRACE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
@@ -44,11 +45,10 @@ impl Clock {
     pub(super) async fn wait(&mut self, deadline: Option<Instant>) {
         let now = now();
         let deadline = deadline.map(|deadline| deadline.max(self.not_before));
-        let is_near = deadline.is_some_and(|deadline| deadline < now + Self::NEAR);
-        let wakes = deadline.map(|deadline| if is_near { deadline.min(now + Self::SLICE) } else { deadline });
-        // A wait that is begun again before its end is the same wait.
-        self.wakes =
-            wakes.map(|wakes| self.wakes.filter(|_| is_near).map_or(wakes, |begun| begun.min(wakes)));
+        self.wakes = deadline.map(|deadline| {
+            let slice = if deadline < now + Self::NEAR { Self::SLICE } else { Self::FAR_SLICE };
+            deadline.min(now + slice)
+        });
         sleep_until(self.wakes).await;
     }
 
@@ -57,9 +57,10 @@ impl Clock {
         deadline.is_some_and(|deadline| deadline.max(self.not_before) <= now)
     }
 
-    /// Returns the time in which the process did not run, if it was longer than scheduling takes.
+    /// Returns the time in which the process did not run, if it was longer than scheduling takes. To be called for each event: the
+    /// one that comes first after such a time may be another one than the end of the wait.
     pub(super) fn overslept(&mut self, now: Instant) -> Option<Duration> {
-        let wakes = self.wakes.take()?;
+        let wakes = self.wakes.replace(now + Self::SLICE)?;
         let late = now.saturating_duration_since(wakes);
         if late < Self::SLICE {
             return None;
@@ -105,6 +106,23 @@ pub(super) async fn next_interest(cache: &Cache, not_before: Option<Instant>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A pause that ends before a timer counts whole, however far the timer is; and once.
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_counts_whole_before_a_far_timer_and_whatever_event_ends_it() {
+        let begun = now();
+        let mut clock = Clock::new(begun);
+        let wait = clock.wait(Some(begun + Duration::from_secs(80)));
+        // Another event comes first.
+        assert!(tokio::time::timeout(Duration::from_millis(10), wait).await.is_err());
+        let pause = Duration::from_secs(60);
+        tokio::time::advance(pause).await;
+        let told = clock.overslept(now()).expect("a pause");
+        assert!(told + Duration::from_secs(1) >= pause, "told of {told:?}");
+        assert_eq!(clock.overslept(now()), None);
+        tokio::time::advance(pause).await;
+        assert!(clock.overslept(now()).is_some(), "in the middle of an event");
+    }
 
     /// A wait ends after each slice, long before the grace period does.
     #[tokio::test(start_paused = true)]

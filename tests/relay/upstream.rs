@@ -7,7 +7,7 @@ use bytes::Bytes;
 use deltafan::cache::{
     Cache, Limits, Membership, Protocol, StreamProfile, Subscription, TtlSupport, WakeHandle,
 };
-use deltafan::proto::Node;
+use deltafan::proto::{DeltaDiscoveryResponse, Node};
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan::upstream::{Backoff, Client, Counters, Mux, Options, Settings, Transport, UpstreamState};
 use deltafan_test_support::eventually;
@@ -462,6 +462,18 @@ fn streams(listener: TcpListener) -> UnboundedReceiver<(RecvStream, SendResponse
     told
 }
 
+fn head(status: u16, content: &str) -> http::Response<()> {
+    let head = http::Response::builder().status(status).header("content-type", content);
+    head.body(()).expect("good headers")
+}
+
+/// Response as it lies in the body of a call.
+fn framed(response: &DeltaDiscoveryResponse) -> Vec<u8> {
+    let response = response.encode_to_vec();
+    let length = u32::try_from(response.len()).expect("it is short");
+    [&[0], &length.to_be_bytes()[..], &response].concat()
+}
+
 #[tokio::test]
 async fn answers_that_are_not_grpc_are_told_and_survived() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -474,14 +486,6 @@ async fn answers_that_are_not_grpc_are_told_and_survived() {
         let says = || relay.state.borrow().last_error.as_deref().is_some_and(|error| error.contains(text));
         eventually(text, async || says()).await;
     };
-    let head = |status: u16, content: &str| {
-        http::Response::builder()
-            .status(status)
-            .header("content-type", content)
-            .body(())
-            .expect("good headers")
-    };
-
     // A gateway in front of a control plane that is away.
     let (_requests, mut respond) = next().await;
     let mut body = respond.send_response(head(503, "text/html"), false).expect("an open stream");
@@ -510,11 +514,40 @@ async fn answers_that_are_not_grpc_are_told_and_survived() {
     let mut body = respond.send_response(head(200, "application/grpc+proto"), false).expect("an open stream");
     let mut answer = response(&CDS.into(), "1");
     answer.resources = vec![resource(&CDS.into(), "c", "v1", b"")];
-    let answer = answer.encode_to_vec();
-    let framed =
-        [&[0], &u32::try_from(answer.len()).expect("it is short").to_be_bytes()[..], &answer].concat();
-    for byte in framed {
+    for byte in framed(&answer) {
         body.send_data(Bytes::copy_from_slice(&[byte]), false).expect("an open stream");
     }
     relay.holds(CDS, "c", "v1").await;
+}
+
+/// Over a thin link a response of another type takes longer than any silence that completes an answer.
+#[tokio::test]
+async fn nothing_is_complete_while_a_response_is_on_its_way() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let relay = Relay::start(&format!("http://{}", listener.local_addr().expect("it is bound")));
+    let _clients = (relay.client(CDS, true, &[]), relay.client(EDS, false, &["e"]));
+    let mut streams = streams(listener);
+    let stream = timeout(PATIENCE, streams.recv()).await.expect("a stream in time");
+    let (_requests, mut respond) = stream.expect("a server");
+    let mut body = respond.send_response(head(200, "application/grpc"), false).expect("an open stream");
+    let answer = |kind: Kind, name: &str| {
+        let type_url = TypeUrl::from(kind);
+        let mut response = response(&type_url, name);
+        response.resources = vec![resource(&type_url, name, "v1", &[0; 100])];
+        framed(&response)
+    };
+    let parts = [answer(CDS, "c1"), answer(EDS, "e")].concat();
+    let mut sent = parts.len() - 50;
+    body.send_data(Bytes::copy_from_slice(&parts[..sent]), false).expect("an open stream");
+    relay.holds(CDS, "c1", "v1").await;
+    let is_known = || relay.cache.of(&CDS.into()).expect("few types").snapshot().wildcard_known();
+    while sent < parts.len() - 1 {
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        assert!(!is_known(), "{sent} of {} bytes", parts.len());
+        body.send_data(Bytes::copy_from_slice(&parts[sent..=sent]), false).expect("an open stream");
+        sent += 1;
+    }
+    assert!(relay.version(EDS, "e").is_none(), "the response is not there yet");
+    body.send_data(Bytes::copy_from_slice(&parts[sent..]), false).expect("an open stream");
+    eventually("set that is known", async || is_known()).await;
 }

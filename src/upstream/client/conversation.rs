@@ -9,9 +9,8 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 use tonic::Status;
-use tonic::transport::Channel;
 
-use super::super::connection::OpenStream;
+use super::super::connection::{OpenStream, Server};
 use super::super::relay_watch::RelayWatch;
 use super::super::wait::{Clock, now, sleep_until};
 use super::super::{Backoff, Mux, StreamId, Tuning};
@@ -26,6 +25,9 @@ const ACKS: usize = 256;
 /// comes before the first check.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// Least time in which responses were on their way that is told: telling takes work for each name.
+const LEAST_TRANSFER: Duration = Duration::from_millis(5);
+
 /// Next event on a connection.
 pub(super) enum Event {
     Message(StreamId, Option<Result<Bytes, Status>>),
@@ -37,8 +39,6 @@ pub(super) enum Event {
     Watched(bool),
     /// A deadline has passed, and everything that arrived was read.
     Deadline,
-    /// This process did not run for this time.
-    Overslept(Duration),
     /// Unanswered subscriptions are to be looked for.
     Look,
     Nothing,
@@ -52,8 +52,9 @@ pub(super) struct Conversation {
     /// Whether a response of use came on either stream.
     pub(super) answered: bool,
     protocol: Protocol,
-    channel: Channel,
-    max_message: usize,
+    server: Server,
+    /// Time in which responses were on their way, as told so far.
+    transferred: Duration,
     clock: Clock,
     /// Messages read in a row; after [`MESSAGES_IN_A_ROW`] everything else gets a turn.
     messages: u32,
@@ -63,16 +64,16 @@ pub(super) struct Conversation {
 }
 
 impl Conversation {
-    pub(super) fn new(channel: Channel, protocol: Protocol, max_message: usize, backoff: Backoff) -> Self {
+    pub(super) fn new(server: Server, protocol: Protocol, backoff: Backoff) -> Self {
         let now = now();
         Self {
-            primary: OpenStream::on(channel.clone(), protocol, max_message),
-            secondary: Secondary::new(channel.clone(), protocol, max_message, backoff),
-            watch: RelayWatch::new(channel.clone()),
+            primary: OpenStream::on(&server, protocol),
+            secondary: Secondary::new(server.clone(), protocol, backoff),
+            watch: RelayWatch::new(server.channel.clone()),
             answered: false,
             protocol,
-            channel,
-            max_message,
+            transferred: server.transfers.total(now),
+            server,
             clock: Clock::new(now),
             messages: 0,
             insists: false,
@@ -105,14 +106,15 @@ impl Conversation {
         self.watch.restart();
         self.secondary.open = None;
         if stream == StreamId::Primary {
-            self.primary = OpenStream::on(self.channel.clone(), self.protocol, self.max_message);
+            self.primary = OpenStream::on(&self.server, self.protocol);
         }
     }
 
-    /// Waits for the next event; `interest` and `tuning` are two of them.
+    /// Waits for the next event; `interest` and `tuning` are two of them. Tells `mux` which time was no silence: it may judge that
+    /// in any event.
     pub(super) async fn next(
         &mut self,
-        mux: &Mux,
+        mux: &mut Mux,
         interest: impl Future<Output = Vec<Wanted>>,
         tuning: impl Future<Output = Tuning>,
     ) -> Event {
@@ -138,11 +140,7 @@ impl Conversation {
                 interest = interest => Event::Interest(interest),
                 tuning = tuning => Event::Tuning(tuning),
                 word = watch.next() => Event::Watched(word),
-                () = clock.wait(deadline) => match clock.overslept(now()) {
-                    Some(pause) => Event::Overslept(pause),
-                    None if clock.is_due(deadline, now()) => Event::Deadline,
-                    None => Event::Nothing,
-                },
+                () = clock.wait(deadline) => Event::Deadline,
                 () = sleep_until(Some(look_at)) => Event::Look,
             }
         };
@@ -169,8 +167,27 @@ impl Conversation {
                 () = ready(()) => Event::Nothing,
             }
         };
+        self.excuse(mux);
+        let event = match event {
+            Event::Deadline if !self.clock.is_due(deadline, now()) => Event::Nothing,
+            event => event,
+        };
         self.count(&event);
         event
+    }
+
+    /// Tells of time in which this process did not run, or responses were on their way.
+    fn excuse(&mut self, mux: &mut Mux) {
+        let now = now();
+        if let Some(pause) = self.clock.overslept(now) {
+            mux.overslept(pause, now);
+        }
+        let total = self.server.transfers.total(now);
+        // Another thread may have read the clock before this one, and noted the end of a response after it.
+        let time = total.saturating_sub(self.transferred);
+        let time = if time < LEAST_TRANSFER { Duration::ZERO } else { time };
+        self.transferred += time;
+        mux.transferred(time, self.server.transfers.go_on(now), now);
     }
 
     /// Counts the messages in a row.

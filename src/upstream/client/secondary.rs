@@ -2,9 +2,7 @@
 
 use std::time::Instant;
 
-use tonic::transport::Channel;
-
-use super::super::connection::OpenStream;
+use super::super::connection::{OpenStream, Server};
 use super::super::link::{Line, Link};
 use super::super::wait::now;
 use super::super::{Backoff, Mux, StreamId};
@@ -13,10 +11,9 @@ use crate::cache::Protocol;
 
 /// Secondary stream, open only while something is subscribed to on it.
 pub(super) struct Secondary {
-    channel: Channel,
+    server: Server,
     /// As on the primary.
     pub(super) protocol: Protocol,
-    max_message: usize,
     pub(super) open: Option<OpenStream>,
     /// Whether a response of use came on it.
     pub(super) answered: bool,
@@ -25,14 +22,9 @@ pub(super) struct Secondary {
 }
 
 impl Secondary {
-    pub(super) fn new(
-        channel: Channel,
-        protocol: Protocol,
-        max_message: usize,
-        mut backoff: Backoff,
-    ) -> Self {
+    pub(super) fn new(server: Server, protocol: Protocol, mut backoff: Backoff) -> Self {
         backoff.reset();
-        Self { channel, protocol, max_message, open: None, answered: false, backoff, retry_at: None }
+        Self { server, protocol, open: None, answered: false, backoff, retry_at: None }
     }
 
     /// Opens or closes it as `mux` has use for it.
@@ -40,7 +32,7 @@ impl Secondary {
         match (mux.wants_secondary(), self.open.is_some()) {
             (true, false) if self.retry_at.is_none_or(|at| at <= now) => {
                 self.answered = false;
-                self.open = Some(OpenStream::on(self.channel.clone(), self.protocol, self.max_message));
+                self.open = Some(OpenStream::on(&self.server, self.protocol));
                 mux.opened(StreamId::Secondary, now);
             }
             (false, true) => {

@@ -21,7 +21,7 @@ mod wiring;
 mod world;
 
 use crate::harness;
-use world::{GroupsWorld, SotwWorld, World};
+use world::{GroupsWorld, SotwWorld, ThinWorld, World};
 
 #[test]
 fn histories_that_found_a_defect_find_none() {
@@ -41,4 +41,9 @@ fn nothing_is_lost_behind_an_origin_that_speaks_state_of_the_world() {
 #[test]
 fn each_node_group_is_shown_its_own_world() {
     harness::play::<GroupsWorld>();
+}
+
+#[test]
+fn a_first_answer_over_a_thin_link_takes_nothing_away() {
+    harness::play::<ThinWorld>();
 }

@@ -3,7 +3,7 @@
 //! Owns latency, jitter, bandwidth, order, stalls and what a lost connection means for each stream on it. Knows nothing of
 //! what is said.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use deltafan::upstream::StreamId;
@@ -52,6 +52,11 @@ pub(crate) struct Link {
     last: [Option<Instant>; 2],
     /// When the last word of a health service arrives.
     word: Option<Instant>,
+    thin: bool,
+    /// Messages on their way to the consumer: when the first and the last byte arrive.
+    arriving: VecDeque<(Instant, Instant)>,
+    /// Time in which those before arrived.
+    received: Duration,
 }
 
 impl Link {
@@ -67,7 +72,15 @@ impl Link {
             busy: [None; 2],
             last: [None; 2],
             word: None,
+            thin: false,
+            arriving: VecDeque::new(),
+            received: Duration::ZERO,
         }
+    }
+
+    /// A link that carries so many bytes in a second to the consumer, and as many as are sent to the server.
+    pub(crate) fn thin(latency: Duration, rate: u64) -> Self {
+        Self { thin: true, ..Self::new(latency, Duration::ZERO, Some(rate)) }
     }
 
     /// When a word of a health service arrives that is said so long from now; `None` where it is lost.
@@ -84,6 +97,7 @@ impl Link {
         let start = self.busy[at].map_or(now, |busy| busy.max(now));
         let takes = self
             .bandwidth
+            .filter(|_| way == Way::Down || !self.thin)
             .map_or(Duration::ZERO, |rate| Duration::from_nanos(bytes as u64 * 1_000_000_000 / rate.max(1)));
         let sent = start + takes;
         self.busy[at] = Some(sent);
@@ -93,7 +107,19 @@ impl Link {
             there = there.max(bound);
         }
         self.last[at] = Some(there);
+        if way == Way::Down && takes > Duration::ZERO {
+            self.arriving.push_back((there - takes, there));
+        }
         (sent, there)
+    }
+
+    /// For how long messages have been arriving at the consumer so far, and whether one is: some of it is there, and not all.
+    pub(crate) fn received(&mut self, now: Instant) -> (Duration, bool) {
+        while let Some((from, to)) = self.arriving.pop_front_if(|(_, to)| *to <= now) {
+            self.received += to - from;
+        }
+        let since = self.arriving.front().map(|(from, _)| *from).filter(|from| *from <= now);
+        (self.received + since.map_or(Duration::ZERO, |since| now - since), since.is_some())
     }
 
     pub(crate) fn is_down(&self, now: Instant) -> bool {
@@ -108,8 +134,10 @@ impl Link {
     }
 
     /// Other connections are not held up by what was on its way.
-    pub(crate) const fn forget(&mut self) {
+    pub(crate) fn forget(&mut self, now: Instant) {
+        self.received = self.received(now).0;
         (self.busy, self.last) = ([None; 2], [None; 2]);
+        self.arriving.clear();
         self.half_open = false;
     }
 }

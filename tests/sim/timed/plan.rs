@@ -25,6 +25,8 @@ pub(crate) const SOTW: u64 = 2_000_000;
 const HARSH_SOTW: u64 = 3_000_000;
 /// From this seed on the relay has node groups, and the origin answers each by its node.
 pub(crate) const GROUPS: u64 = 4_000_000;
+/// From this seed on the link upstream is thin: a first answer takes minutes, in parts that are many seconds apart.
+pub(crate) const THIN: u64 = 5_000_000;
 
 pub(crate) fn millis(rng: &mut StdRng, range: std::ops::Range<u64>) -> Duration {
     Duration::from_millis(rng.random_range(range))
@@ -62,6 +64,7 @@ pub(crate) struct Plan {
     pub(crate) reconcile: Reconcile,
     pub(crate) response_bytes: usize,
     pub(crate) harsh: bool,
+    pub(crate) thin: bool,
     /// How many names there are of each type.
     pub(crate) names: [usize; 4],
     pub(crate) clients: usize,
@@ -70,20 +73,25 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn new(seed: u64, rng: &mut StdRng) -> Self {
-        let groups = (seed >= GROUPS).then(|| GroupPlan {
+        let groups = (GROUPS..THIN).contains(&seed).then(|| GroupPlan {
             count: rng.random_range(2..5),
             lends_nodes: rng.random_bool(0.5),
             encoded_bytes: [256 << 20, 1 << 20, 4 << 10][rng.random_range(0..3)],
         });
-        let sotw = if groups.is_some() { rng.random_bool(0.4) } else { seed >= SOTW };
+        let thin = seed >= THIN;
+        let sotw = if groups.is_some() || thin { rng.random_bool(0.4) } else { seed >= SOTW };
         let harsh = (HARSH..SOTW).contains(&seed) || (HARSH_SOTW..GROUPS).contains(&seed);
         let mut flavor = Flavor::random(rng);
         // Versions that do not fit into one request, nor those of names into the first.
-        let bulky = rng.random_bool(0.06);
+        let bulky = rng.random_bool(0.06) || thin;
         if bulky {
             let plain = Flavor::Plain { parts: rng.random_range(2..30), tells_absent: rng.random_bool(0.5) };
             flavor = [Flavor::Go14 { linear: true }, Flavor::Go14 { linear: false }, plain, plain]
                 [rng.random_range(0..4)];
+        }
+        if thin {
+            let plain = Flavor::Plain { parts: rng.random_range(1..4), tells_absent: rng.random_bool(0.5) };
+            flavor = if rng.random_bool(0.75) { plain } else { Flavor::random(rng) };
         }
         if sotw {
             flavor = Flavor::Sotw(SotwHabits::random(rng));
@@ -116,6 +124,7 @@ impl Plan {
                 [150, 600, 1 << 20, 1 << 20][rng.random_range(0..4)]
             },
             harsh,
+            thin,
             names,
             clients: if bulky || large { 4 } else { rng.random_range(3..9) },
             groups,
@@ -174,6 +183,11 @@ impl Plan {
             _ => millis(rng, 150..500),
         };
         let jitter = if rng.random_bool(0.5) { Duration::ZERO } else { latency / 2 };
+        if self.thin {
+            let of_part = if let Flavor::Plain { parts, .. } = self.flavor { parts.min(24) } else { 24 };
+            let part = (self.padding * of_part) as u64;
+            return Link::thin(latency, rng.random_range(part / 8..part / 3));
+        }
         let bandwidth = rng.random_bool(0.15).then(|| rng.random_range(20_000..2_000_000));
         Link::new(latency, jitter, bandwidth.filter(|_| self.padding == 0))
     }

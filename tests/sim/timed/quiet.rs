@@ -18,6 +18,8 @@ const BOUND: Duration = Duration::from_secs(120);
 /// from two answers, each waited for four times as long as its slowest part took, which may have been on its way while a
 /// link stalled.
 const SWEPT: Duration = Duration::from_secs(600);
+/// That time over a thin link, on which one first answer takes minutes.
+const THIN: Duration = Duration::from_secs(3_600);
 /// How long next to nothing may be said after that.
 const SILENCE: Duration = Duration::from_secs(10);
 
@@ -64,7 +66,11 @@ impl World {
         self.heal();
         let opens = self.opens();
         let sweeps = self.plan.reconcile == Reconcile::Sweep || !self.plan.flavor.has_versions();
-        self.advance(if sweeps { SWEPT } else { BOUND });
+        self.advance(match () {
+            () if self.plan.thin => THIN,
+            () if sweeps => SWEPT,
+            () => BOUND,
+        });
         self.say(|_| "everybody must have what is theirs".to_owned());
         self.repeats.rest();
         for client in 0..self.clients.len() {

@@ -21,6 +21,9 @@ use crate::common::Bell;
 /// Time between two looks at what is unanswered, as of the client upstream.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// Least time in which responses were on their way that the core is told of.
+const LEAST_TRANSFER: Duration = Duration::from_millis(5);
+
 /// A request of a client.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
@@ -117,6 +120,10 @@ pub(crate) struct Relay {
     pub(crate) inbox: VecDeque<Input>,
     sessions: BTreeMap<u32, Down>,
     pub(crate) paused: Option<(Instant, Instant)>,
+    /// Time in which responses were on their way, as told to the core.
+    received: Duration,
+    /// When to look again while one is on its way.
+    receives_at: Option<Instant>,
     /// Streams upstream that it opened, by itself or not.
     pub(crate) opens: u64,
     pub(crate) requests: u64,
@@ -157,6 +164,8 @@ impl Relay {
             inbox: VecDeque::new(),
             sessions: BTreeMap::new(),
             paused: None,
+            received: Duration::ZERO,
+            receives_at: None,
             opens: 0,
             requests: 0,
             protocol: Protocol::Delta,
@@ -213,6 +222,7 @@ impl Relay {
         let mut next = self.mux.next_deadline();
         let mut also = |at: Option<Instant>| next = next.into_iter().chain(at).min();
         also((!self.inbox.is_empty()).then_some(now));
+        also(self.receives_at);
         also(self.cache.has_interest().then(|| self.more_interest.unwrap_or(now)));
         match self.link {
             Link::Waits(until) => also(Some(until)),
@@ -267,7 +277,13 @@ impl Relay {
     }
 
     /// Does what there is to do at this moment.
-    pub(crate) fn turn(&mut self, now: Instant, rng: &mut StdRng, ids: &mut u32) -> Vec<Output> {
+    pub(crate) fn turn(
+        &mut self,
+        (received, receives): (Duration, bool),
+        now: Instant,
+        rng: &mut StdRng,
+        ids: &mut u32,
+    ) -> Vec<Output> {
         let mut out = Vec::new();
         let pause = self.paused.filter(|(_, until)| *until <= now);
         if self.paused.is_some() && pause.is_none() {
@@ -280,6 +296,11 @@ impl Relay {
             self.paused = None;
             self.mux.overslept(until - since, now);
         }
+        let transfer = received - self.received;
+        let transfer = if transfer < LEAST_TRANSFER { Duration::ZERO } else { transfer };
+        self.received += transfer;
+        self.mux.transferred(transfer, receives, now);
+        self.receives_at = receives.then(|| now + LOOK);
         self.mux.on_deadline(now);
         if matches!(self.link, Link::Waits(until) if until <= now) {
             self.link = Link::Dials;

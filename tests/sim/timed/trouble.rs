@@ -226,7 +226,7 @@ impl World {
         self.net.links[link].down_until = Some(self.now + down);
         self.net.links[link].refuses = self.rng.random_bool(0.7);
         self.net.on(link).into_iter().for_each(|stream| self.lose(stream));
-        self.net.links[link].forget();
+        self.net.links[link].forget(self.now);
     }
 
     /// Loses all messages on a link from here on; both ends find out later.

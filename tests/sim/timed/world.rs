@@ -19,7 +19,7 @@ use super::groups::Host;
 use super::judge::{Repeats, Seen};
 use super::net::{Consumer, Net, Server};
 use super::origin::Origin;
-use super::plan::{GROUPS, Plan, SOTW};
+use super::plan::{GROUPS, Plan, SOTW, THIN};
 use super::queue::Queue;
 use super::relay::{Relay, Request};
 use super::truth::Truth;
@@ -266,6 +266,27 @@ impl Scenario for GroupsWorld {
     }
 }
 
+/// History over a thin link upstream.
+pub(crate) struct ThinWorld(World);
+
+impl Scenario for ThinWorld {
+    const NAME: &'static str = World::NAME;
+    const LENGTH: u64 = World::LENGTH;
+    const STEPS: u64 = 2_400;
+
+    fn new(seed: u64, trace: bool) -> Self {
+        Self(World::new(if seed < THIN { THIN + seed } else { seed }, trace))
+    }
+
+    fn step(&mut self, step: u64) {
+        self.0.step(step);
+    }
+
+    fn parameters(&self) -> String {
+        self.0.parameters()
+    }
+}
+
 impl World {
     fn begin(&mut self) {
         for (site, at) in (0..self.sites.len()).flat_map(|site| (0..4).map(move |at| (site, at))) {
@@ -308,7 +329,9 @@ impl World {
                 self.seat(relay);
                 if self.relays[relay].next(self.now).is_some_and(|at| at <= self.now) {
                     busy = true;
-                    let out = self.relays[relay].turn(self.now, &mut self.rng, &mut self.net.next);
+                    let link = self.link_of(relay);
+                    let received = self.net.links[link].received(self.now);
+                    let out = self.relays[relay].turn(received, self.now, &mut self.rng, &mut self.net.next);
                     out.into_iter().for_each(|output| self.route(relay, output));
                     self.check_stores(relay);
                     self.unseat(relay);

@@ -35,6 +35,8 @@ use stream::{RenewalPace, Stream};
 
 /// ACKs that wait for a stream take no more than about this; an origin that lets them pile up does not read.
 const ACK_BYTES: usize = 1 << 20;
+/// Time on one stream in which the origin is not silent because responses are on their way: 150 MB at 2 Mbit/s.
+const TRANSFERS: Duration = Duration::from_secs(600);
 /// google.rpc.Code
 const INVALID_ARGUMENT: i32 = 3;
 
@@ -169,6 +171,9 @@ impl Mux {
     /// that they asked for is kept then, since its answer is the first sign that the origin is well.
     fn renewal_at(&self, stream: StreamId) -> Option<Instant> {
         let open = self.streams[stream as usize].as_ref()?;
+        if self.streams.iter().flatten().any(|open| open.transfer_goes_on) {
+            return None;
+        }
         let topic_sets = self.topic_sets.values().filter(|_| self.is_heard);
         let sheds = topic_sets.filter_map(|topic_set| topic_set.sheds_at(stream, &self.settings));
         // An answer that comes in parts would begin anew. It settles in bounded time.
@@ -182,6 +187,20 @@ impl Mux {
     /// When an open stream may be opened anew for this reason.
     fn renewable_at(&self, stream: StreamId, open: &Stream, reason: Renewal) -> Instant {
         open.opened + self.renewals[stream as usize][reason as usize].least()
+    }
+
+    /// Responses of which a part had come were on their way for this long since the last call, to this relay or to another node
+    /// group on the connection; `goes_on` tells whether one is now. It is no silence of the origin, as what is awaited may be behind
+    /// them, and no time to open a stream anew. At most ten minutes of each stream count, so that an origin that always has more to
+    /// send than the link carries keeps nobody waiting for ever.
+    pub fn transferred(&mut self, time: Duration, goes_on: bool, now: Instant) {
+        let Some(open) = &mut self.streams[StreamId::Primary as usize] else { return };
+        let time = time.min(TRANSFERS.saturating_sub(open.transferred));
+        open.transferred += time;
+        open.transfer_goes_on = goes_on && open.transferred < TRANSFERS;
+        if !time.is_zero() {
+            self.overslept(time, now);
+        }
     }
 
     /// The process did not run for this long: what is measured as silence of the origin must not count it.

@@ -16,6 +16,9 @@ pub(super) struct Stream {
     /// Reasons to open it anew, and when each of them may.
     pub(super) renewals: BTreeMap<Renewal, Instant>,
     pub(super) opened: Instant,
+    /// Time that counted as no silence because responses were on their way, and whether one is now.
+    pub(super) transferred: Duration,
+    pub(super) transfer_goes_on: bool,
     pub(super) node_sent: bool,
     pub(super) acks: VecDeque<Ack>,
     pub(super) ack_bytes: usize,
@@ -72,6 +75,8 @@ impl Stream {
         Self {
             renewals: BTreeMap::new(),
             opened: now,
+            transferred: Duration::ZERO,
+            transfer_goes_on: false,
             node_sent: false,
             acks: VecDeque::new(),
             ack_bytes: 0,

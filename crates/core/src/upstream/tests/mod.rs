@@ -10,6 +10,7 @@ mod settle;
 mod silence;
 mod sotw;
 mod streams;
+mod transfers;
 mod ttl;
 mod xdstp;
 

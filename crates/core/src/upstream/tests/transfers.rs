@@ -1,0 +1,112 @@
+//! Responses on their way: time that is no silence.
+
+use super::*;
+use crate::cache::Completeness;
+
+const CDS: Kind = Kind::Cluster;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A relay that has heard these members, and a client that may hold more.
+fn waiting(version: &str, names: &[&str]) -> Fixture {
+    let mut fixture = Fixture::connected();
+    fixture.client("a", CDS, &["*"]);
+    fixture.requests(Primary);
+    fixture.ask_for_proof(CDS);
+    let answer = names.iter().fold(Answer::of(CDS, "1"), |answer, name| answer.set(name, version));
+    fixture.hear(Primary, &answer);
+    fixture.requests(Primary);
+    fixture
+}
+
+impl Fixture {
+    /// Lets one second pass after the other, as the shell does while a response is on its way, until this holds. Returns how many.
+    fn transfer(&mut self, seconds: u32, until: impl Fn(&Self) -> bool) -> u32 {
+        for second in 0..seconds {
+            if until(self) {
+                return second;
+            }
+            self.now += SECOND;
+            self.mux.transferred(SECOND, true, self.now);
+            self.pass(0);
+            self.requests(Primary);
+        }
+        seconds
+    }
+}
+
+fn is_complete(fixture: &Fixture) -> bool {
+    fixture.snapshot(CDS).completeness() == Completeness::Complete
+}
+
+#[test]
+fn nothing_is_complete_while_a_response_is_on_its_way() {
+    let mut fixture = waiting("", &["c1"]);
+    assert_eq!(fixture.transfer(300, is_complete), 300);
+    assert!(!fixture.snapshot(CDS).wildcard_known());
+    fixture.mux.transferred(Duration::ZERO, false, fixture.now);
+    fixture.pass(4_900);
+    assert!(!is_complete(&fixture));
+    fixture.pass(200);
+    assert!(is_complete(&fixture));
+}
+
+#[test]
+fn no_stream_is_opened_anew_while_a_response_is_on_its_way() {
+    for (seconds, renewals) in [(300, 0), (700, 1)] {
+        let mut fixture = Fixture::connected();
+        fixture.client("a", CDS, &["*"]);
+        fixture.requests(Primary);
+        fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
+        fixture.pass(10_000);
+        fixture.mux.transferred(Duration::ZERO, true, fixture.now);
+        fixture.ask_for_proof(CDS);
+        fixture.transfer(seconds, |fixture| !fixture.renewed.is_empty());
+        assert_eq!(fixture.renewed.len(), renewals, "after {seconds} s");
+        fixture.mux.transferred(Duration::ZERO, false, fixture.now);
+        fixture.pass(1_000);
+        assert_eq!(fixture.renewed.len(), 1);
+    }
+}
+
+#[test]
+fn a_link_that_is_always_full_keeps_nobody_waiting_for_ever() {
+    for version in ["", "v1"] {
+        let mut fixture = waiting(version, &["c1", "c2"]);
+        let seconds = fixture.transfer(1_200, |fixture| fixture.snapshot(CDS).wildcard_known());
+        assert!((600..620).contains(&seconds), "known after {seconds} s");
+    }
+}
+
+/// A set may begin to be proven in the first event after a pause.
+#[test]
+fn a_proof_that_begins_after_a_pause_is_not_put_into_the_future() {
+    let mut fixture = Fixture::connected();
+    fixture.client("a", CDS, &["*"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
+    fixture.pass(10_000);
+    let pause = Duration::from_secs(8 * 3_600);
+    fixture.now += pause;
+    fixture.ask_for_proof(CDS);
+    fixture.mux.overslept(pause, fixture.now);
+    let mut seconds = 0;
+    while !is_complete(&fixture) {
+        seconds += 1;
+        assert!(seconds < 200, "a proof that lasts for ever");
+        fixture.pass(1_000);
+        for request in fixture.requests(Primary) {
+            if request.response_nonce.is_empty() {
+                // A member that is not claimed, beside a change of one that is: this proves nothing.
+                let claimed = &request.initial_resource_versions;
+                let version = |name: &str| match claimed.contains_key(name) {
+                    true => format!("{seconds}"),
+                    false => "v1".to_owned(),
+                };
+                let names = ["c1", "c2"].into_iter();
+                let answer =
+                    names.fold(Answer::of(CDS, "n"), |answer, name| answer.set(name, &version(name)));
+                fixture.hear(Primary, &answer);
+            }
+        }
+    }
+}
