@@ -3,7 +3,7 @@
 //! Owns how messages lie in HTTP/2 bodies, and the status with which a call ends. Knows nothing of their content.
 //!
 //! Invariant: nothing is held between two responses. tonic's own reader keeps a buffer as large as the largest of them for as
-//! long as the call lasts: with 2,000 node groups and first responses of 400 KiB, 800 MiB. It also panics at a status whose details
+//! long as the call lasts: with 2,000 node groups and first responses of 400 KiB, 800 MiB. Its reader of a status panics if the details
 //! are not base64.
 
 use std::future::poll_fn;
@@ -14,6 +14,7 @@ use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version, response};
 use http_body::Frame;
 use http_body_util::BodyExt as _;
+use percent_encoding::percent_decode;
 use tonic::body::Body;
 use tonic::codec::EncodeBody;
 use tonic::transport::Channel;
@@ -26,8 +27,11 @@ use super::wait::now;
 use crate::grpc::{BytesCodec, Prefix};
 
 const GRPC: &str = "application/grpc";
-/// Details of a status, which nobody here reads.
-const STATUS_DETAILS: &str = "grpc-status-details-bin";
+const GRPC_STATUS: &str = "grpc-status";
+const GRPC_MESSAGE: &str = "grpc-message";
+
+/// Bytes behind a message that are copied, so that they do not keep its allocation.
+const SHORT: usize = 1 << 10;
 
 /// Makes a call. Returns the headers of the response, and its messages, of which each may have `max_message` bytes. `transfer` notes
 /// when a part of one has come.
@@ -65,7 +69,10 @@ fn check(head: &response::Parts) -> Result<bool, Status> {
         return status.map(|()| true);
     }
     let content = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-    if head.status != StatusCode::OK || !content.starts_with(GRPC.as_bytes()) {
+    let format = content.strip_prefix(GRPC.as_bytes()).map(<[u8]>::first);
+    // `application/grpc+proto`, but not `application/grpc-web`, in which messages are framed in another way.
+    let is_grpc = matches!(format, Some(None | Some(b'+' | b';')));
+    if head.status != StatusCode::OK || !is_grpc {
         let message = format!(
             "the answer is none of gRPC: HTTP status {}, content-type `{}`",
             head.status.as_u16(),
@@ -78,20 +85,23 @@ fn check(head: &response::Parts) -> Result<bool, Status> {
 
 /// Status that stands in headers or trailers.
 fn final_status(headers: &HeaderMap) -> Option<Result<(), Status>> {
-    let mut headers = headers.clone();
-    while headers.remove(STATUS_DETAILS).is_some() {}
-    let status = Status::from_header_map(&headers)?;
-    Some(if status.code() == Code::Ok { Ok(()) } else { Err(status) })
+    let code = Code::from_bytes(headers.get(GRPC_STATUS)?.as_bytes());
+    if code == Code::Ok {
+        return Some(Ok(()));
+    }
+    let message = headers.get(GRPC_MESSAGE).map(HeaderValue::as_bytes).unwrap_or_default();
+    Some(Err(Status::new(code, percent_decode(message).decode_utf8_lossy())))
 }
 
-/// Code of gRPC for an answer of HTTP (grpc/doc/http-grpc-status-mapping.md).
+/// Code of gRPC for an answer of HTTP (grpc/doc/http-grpc-status-mapping.md). But 404 is that of a gateway without a route, and says
+/// nothing of the protocol of the control plane: it is no UNIMPLEMENTED.
 const fn code_of(status: StatusCode) -> Code {
     match status {
         StatusCode::BAD_REQUEST => Code::Internal,
         StatusCode::UNAUTHORIZED => Code::Unauthenticated,
         StatusCode::FORBIDDEN => Code::PermissionDenied,
-        StatusCode::NOT_FOUND => Code::Unimplemented,
-        StatusCode::TOO_MANY_REQUESTS
+        StatusCode::NOT_FOUND
+        | StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
         | StatusCode::GATEWAY_TIMEOUT => Code::Unavailable,
@@ -124,8 +134,11 @@ impl Messages {
                 end => {
                     let trailers = end.and_then(|frame| frame.err()?.into_trailers().ok());
                     let status = trailers.as_ref().and_then(final_status);
-                    let none = || Err(Status::unknown("the call ended without a status"));
-                    return status.unwrap_or_else(none).map(|()| None);
+                    status.unwrap_or_else(|| Err(Status::unknown("the call ended without a status")))?;
+                    if !self.buffer.bytes.is_empty() {
+                        return Err(Status::internal("the call ended within a message"));
+                    }
+                    return Ok(None);
                 }
             }
         }
@@ -162,9 +175,9 @@ impl Buffer {
         }
         self.bytes.advance(Prefix::LENGTH);
         let message = self.bytes.split_to(length).freeze();
-        if self.bytes.is_empty() {
+        if self.bytes.len() < SHORT {
             // Gives the allocation to the message alone.
-            self.bytes = BytesMut::new();
+            self.bytes = BytesMut::from(&self.bytes[..]);
         }
         Ok(Some(message))
     }
@@ -218,8 +231,12 @@ mod tests {
         let grpc = ("content-type", "application/grpc+proto");
         assert!(!head(200, &[grpc]).expect("a call that goes on"));
         assert!(head(200, &[grpc, ("grpc-status", "0")]).expect("a call that is over"));
-        let refused = head(200, &[("grpc-status", "12"), (STATUS_DETAILS, "no base64!")]);
-        assert_eq!(refused.expect_err("a status").code(), Code::Unimplemented);
+        let refused = head(200, &[("grpc-status", "12"), ("grpc-message", "no%20%FF")]);
+        let refused = refused.expect_err("a status");
+        assert_eq!((refused.code(), refused.message()), (Code::Unimplemented, "no \u{fffd}"));
+        let web = head(200, &[("content-type", "application/grpc-web+proto")]);
+        assert_eq!(web.expect_err("no gRPC").code(), Code::Unknown);
+        assert_eq!(head(404, &[grpc]).expect_err("no gRPC").code(), Code::Unavailable);
         let gateway = head(503, &[("content-type", "text/html")]).expect_err("no gRPC");
         assert_eq!(gateway.code(), Code::Unavailable);
         assert_eq!(

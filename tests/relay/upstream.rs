@@ -511,6 +511,14 @@ async fn answers_that_are_not_grpc_are_told_and_survived() {
     says("UNKNOWN: the call ended without a status").await;
 
     let (_requests, mut respond) = next().await;
+    let mut body = respond.send_response(head(200, "application/grpc"), false).expect("an open stream");
+    body.send_data(Bytes::from_static(&[0, 0, 0, 0, 9, 0]), false).expect("an open stream");
+    let mut trailers = http::HeaderMap::new();
+    trailers.insert("grpc-status", "0".parse().expect("a value"));
+    body.send_trailers(trailers).expect("an open stream");
+    says("INTERNAL: the call ended within a message").await;
+
+    let (_requests, mut respond) = next().await;
     let mut body = respond.send_response(head(200, "application/grpc+proto"), false).expect("an open stream");
     let mut answer = response(&CDS.into(), "1");
     answer.resources = vec![resource(&CDS.into(), "c", "v1", b"")];
