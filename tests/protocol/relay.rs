@@ -362,6 +362,21 @@ fn r_relay_07_a_cold_relay_without_origin_closes_before_any_response() {
     }
 }
 
+/// 300,000 versions may take longer than the deadline on their way. A client that is closed with its first request would never have
+/// the relay ask for anything.
+#[test]
+fn r_relay_07_the_deadline_begins_with_the_first_request() {
+    let mut fixture = Fixture::new();
+    fixture.upstream = Upstream::Silent;
+    let mut client = fixture.delta();
+    fixture.after(10 * fixture.rules.cold_deadline);
+    client.change(&fixture, "cds", "*");
+    let NextStep::Wait(Some(until)) = client.next(&fixture) else { panic!("it waits for the origin") };
+    assert!(until <= fixture.now + fixture.rules.cold_deadline);
+    fixture.after(fixture.rules.cold_deadline);
+    assert!(matches!(client.next(&fixture), NextStep::Close(_)));
+}
+
 #[test]
 fn r_relay_07_a_stream_that_had_a_response_stays_open() {
     let mut fixture = Fixture::knowing(&["cds"]);

@@ -55,7 +55,8 @@ async fn a_client_of_300_000_resources_that_is_closed_for_its_age_comes_back_wit
     };
     // However long the relay takes to read it, this one is not closed.
     let first = come_back().await;
-    upstream.next_request().await.expect("a request");
+    let asked = tokio::time::timeout(10 * PATIENCE, upstream.next_request()).await;
+    asked.expect("a request in time").expect("a request");
     drop(first);
     relay.reconfigure(&relay.config_with("  max_connection_age: 4s\n"));
     relay.wait_for("a reload", || relay.reloads("applied") == 1.0);

@@ -89,7 +89,8 @@ pub struct Session {
     tenant: Option<Tenant>,
     /// In flush order (R-ADS-02).
     pub(super) types: Vec<StreamType>,
-    pub(super) started: Instant,
+    /// When its first request was heard. A large one may take longer than a stream may be without an answer.
+    pub(super) first_heard: Instant,
     pub(super) responded: bool,
     pub(super) own_nonces: u32,
     /// The type of the response that the transport has not taken yet.
@@ -120,7 +121,7 @@ impl Session {
             spiffe_id: None,
             tenant: None,
             types: Vec::new(),
-            started: now,
+            first_heard: now,
             responded: false,
             own_nonces: 0,
             unsaid: None,
@@ -278,8 +279,9 @@ impl Session {
     }
 
     /// Remembers the node of the first request; what later ones say of it is ignored (R-EP-05).
-    pub(super) fn meet(&mut self, node: Option<proto::Node>) -> Result<(), SessionError> {
+    pub(super) fn meet(&mut self, node: Option<proto::Node>, now: Instant) -> Result<(), SessionError> {
         if self.client.is_none() {
+            self.first_heard = now;
             let Some(node) = node else {
                 return Err(SessionError::invalid("the first request of a stream must carry `node`"));
             };

@@ -97,7 +97,7 @@ impl Session {
         mut versions: Versions,
         now: Instant,
     ) -> Result<RequestKind, SessionError> {
-        self.meet(request.node)?;
+        self.meet(request.node, now)?;
         let type_url = self.type_of(&request.type_url)?;
         let requested = RequestedNames {
             subscribe: request.resource_names_subscribe,

@@ -99,7 +99,7 @@ impl Session {
         }
         if pending.iter().any(|pending| matches!(pending, Pending::Unknown)) {
             if !self.responded {
-                let cold = self.started + self.rules.cold_deadline;
+                let cold = self.first_heard + self.rules.cold_deadline;
                 if now >= cold
                     && let Some(excuse) = upstream.excuse()
                 {

@@ -23,7 +23,7 @@ impl Session {
         request: proto::DiscoveryRequest,
         now: Instant,
     ) -> Result<RequestKind, SessionError> {
-        self.meet(request.node)?;
+        self.meet(request.node, now)?;
         let type_url = self.type_of(&request.type_url)?;
         self.rules.check_list(&request.resource_names, &request.resource_locators)?;
         let legacy = self.allows_legacy_wildcard(&type_url);
