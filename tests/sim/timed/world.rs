@@ -224,58 +224,23 @@ impl Scenario for World {
     }
 }
 
-/// History with an origin that speaks state of the world.
-pub(crate) struct SotwWorld(World);
+/// History of another kind: those from this seed on are, however small the seed that is asked for.
+pub(crate) struct KindOfWorld<const FIRST: u64, const STEPS: u64>(World);
 
-impl Scenario for SotwWorld {
+/// The origin speaks state of the world.
+pub(crate) type SotwWorld = KindOfWorld<SOTW, 3_000>;
+/// The relay has node groups.
+pub(crate) type GroupsWorld = KindOfWorld<GROUPS, 3_000>;
+/// The link upstream is thin.
+pub(crate) type ThinWorld = KindOfWorld<THIN, 2_400>;
+
+impl<const FIRST: u64, const STEPS: u64> Scenario for KindOfWorld<FIRST, STEPS> {
     const NAME: &'static str = World::NAME;
     const LENGTH: u64 = World::LENGTH;
-    const STEPS: u64 = 3_000;
+    const STEPS: u64 = STEPS;
 
     fn new(seed: u64, trace: bool) -> Self {
-        Self(World::new(if seed < SOTW { SOTW + seed } else { seed }, trace))
-    }
-
-    fn step(&mut self, step: u64) {
-        self.0.step(step);
-    }
-
-    fn parameters(&self) -> String {
-        self.0.parameters()
-    }
-}
-
-/// History of a relay with node groups.
-pub(crate) struct GroupsWorld(World);
-
-impl Scenario for GroupsWorld {
-    const NAME: &'static str = World::NAME;
-    const LENGTH: u64 = World::LENGTH;
-    const STEPS: u64 = 3_000;
-
-    fn new(seed: u64, trace: bool) -> Self {
-        Self(World::new(if seed < GROUPS { GROUPS + seed } else { seed }, trace))
-    }
-
-    fn step(&mut self, step: u64) {
-        self.0.step(step);
-    }
-
-    fn parameters(&self) -> String {
-        self.0.parameters()
-    }
-}
-
-/// History over a thin link upstream.
-pub(crate) struct ThinWorld(World);
-
-impl Scenario for ThinWorld {
-    const NAME: &'static str = World::NAME;
-    const LENGTH: u64 = World::LENGTH;
-    const STEPS: u64 = 2_400;
-
-    fn new(seed: u64, trace: bool) -> Self {
-        Self(World::new(if seed < THIN { THIN + seed } else { seed }, trace))
+        Self(World::new(if seed < FIRST { FIRST + seed } else { seed }, trace))
     }
 
     fn step(&mut self, step: u64) {
