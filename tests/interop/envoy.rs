@@ -76,7 +76,8 @@ impl World {
             skipped("the control plane speaks gRPC only");
             return None;
         }
-        let fixture = Fixture::start(envoys)?;
+        let polls = transport == Transport::Rest;
+        let fixture = if polls { Fixture::start_for_polls(envoys) } else { Fixture::start(envoys) }?;
         let world = Self { fixture, transport, a: http_backend("a"), b: http_backend("b") };
         let source = transport.config_source();
         world.put_cluster(BACKEND, "1s");
