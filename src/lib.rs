@@ -17,7 +17,7 @@ pub mod tls;
 pub mod upstream;
 
 pub use deltafan_core::{
-    cache, descriptors, group_table, identity, json, limit, node_field, node_group, pool, proto, quota,
-    resource, subscription,
+    RelayIdentity, cache, descriptors, group_table, identity, json, limit, node_field, node_group, pool,
+    proto, quota, resource, subscription,
 };
 pub use deltafan_http2 as http2;

@@ -174,7 +174,7 @@ impl Fleet {
     fn change(&mut self, which: impl Iterator<Item = usize>) {
         let type_url = self.shape.type_url();
         let ops = which.map(|at| self.set(&type_url, at)).collect();
-        let change = Change { ops, wildcard_known: Some(Completeness::Complete), system_version: None };
+        let change = Change { ops, wildcard_known: Some(Completeness::Complete), ..Change::default() };
         self.apply(change, &self.shape.parameters());
     }
 

@@ -52,7 +52,7 @@ impl Fixture {
     }
 
     fn apply(&mut self, ops: Vec<Op>) {
-        let change = Change { ops, wildcard_known: Some(Completeness::Complete), system_version: None };
+        let change = Change { ops, wildcard_known: Some(Completeness::Complete), ..Change::default() };
         self.writer.apply(&self.type_url, change, self.now).expect("a type of the protocol");
     }
 

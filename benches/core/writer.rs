@@ -26,7 +26,7 @@ pub(crate) fn joins() {
         lease: None,
     };
     let ops = (0..RESOURCES).map(|at| set(at, 0)).collect();
-    let all = Change { ops, wildcard_known: Some(Completeness::Complete), system_version: None };
+    let all = Change { ops, wildcard_known: Some(Completeness::Complete), ..Change::default() };
     writer.apply(&type_url, all, Instant::now()).expect("a type of the protocol");
 
     let done = AtomicBool::new(false);

@@ -75,6 +75,10 @@ impl Status {
         Self::unavailable("the relay closes this connection; reconnect")
     }
 
+    pub(super) fn failed_precondition(message: impl Into<String>) -> Self {
+        Self::new(Code::FailedPrecondition, message)
+    }
+
     pub(super) fn unimplemented(message: impl Into<String>) -> Self {
         Self::new(Code::Unimplemented, message)
     }
@@ -91,6 +95,7 @@ impl Status {
             Code::InvalidArgument => "invalid_argument",
             Code::DeadlineExceeded => "deadline_exceeded",
             Code::PermissionDenied => "permission_denied",
+            Code::FailedPrecondition => "failed_precondition",
             Code::ResourceExhausted => "resource_exhausted",
             Code::Unimplemented => "unimplemented",
             Code::Unavailable => "unavailable",

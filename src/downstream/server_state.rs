@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use http::HeaderMap;
 use parking_lot::Mutex;
 
 use super::admission::Admission;
@@ -13,13 +14,17 @@ use super::poll_state::PollState;
 use super::request_memory::RequestMemory;
 use super::scheduler::FairScheduler;
 use super::unsent_memory::Unsent;
+use crate::RelayIdentity;
 use crate::groups::Groups;
+use crate::grpc::RELAY_HEADER;
 use crate::subscription::{Client, HiddenCounts, SessionError};
 use crate::telemetry;
 
 /// State that all connections share.
 #[derive(Debug)]
 pub struct ServerState {
+    /// Name of this relay, by which it recognizes requests of its own (R-Relay-24).
+    pub identity: RelayIdentity,
     /// Node groups, each with its resources.
     pub groups: Arc<Groups>,
     /// Rules and limits for new connections. A connection keeps those that it began with.
@@ -43,6 +48,11 @@ pub struct ServerState {
 }
 
 impl ServerState {
+    /// Whether a request with these headers is one of this relay.
+    pub(super) fn is_itself(&self, headers: &HeaderMap) -> bool {
+        headers.get(RELAY_HEADER).is_some_and(|name| name.as_bytes() == self.identity.as_str().as_bytes())
+    }
+
     /// Counts and logs a request that the operator's rules deny.
     pub(super) fn note_denial(&self, refusal: &SessionError, peer: &dyn Display, client: Option<&Client>) {
         let Some(denied) = refusal.denied else { return };

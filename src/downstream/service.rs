@@ -97,6 +97,11 @@ impl<H: Health> Services<H> {
         if route.is_some() {
             self.connection.note_served();
         }
+        if route.is_some() && self.server.is_itself(request.headers()) {
+            return refuse(Status::failed_precondition(
+                "this relay asks itself: take its own address out of `upstream.servers`",
+            ));
+        }
         match route {
             Some(Route::Stream(protocol, kind)) => {
                 let session = Session::new(

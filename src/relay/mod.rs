@@ -91,6 +91,7 @@ impl Relay {
         let budget = Budget::new(limits.encoded_bytes);
         let (cache, mut writer) = Cache::within(limits, &budget);
         writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
+        writer.set_identity(&settings::identity(config));
         let failed = CancellationToken::new();
         let (stop, fails) = (everything.clone(), failed.clone());
         let Started { origin, tuner, shared } = Origin::start(config, &reloader, writer, stop, fails)?;
@@ -281,6 +282,7 @@ fn server_state(
     scheduler: FairScheduler,
 ) -> ServerState {
     ServerState {
+        identity: settings::identity(config),
         groups,
         policy: ArcSwap::from_pointee(policy(config)),
         denials: Mutex::default(),

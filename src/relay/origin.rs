@@ -73,6 +73,7 @@ impl Origin {
             backoff: Backoff::new(from.backoff.initial, from.backoff.max),
             max_message: from.max_response_bytes,
             protocol: settings::protocol(server),
+            identity: settings::identity(config),
             tls: match tls_upstream(server)? {
                 Some(files) => Some(files.watch(reloader, UPSTREAM_TLS)?),
                 None => None,

@@ -4,10 +4,12 @@
 //! several of them. Where a struct of the configuration can be the setting itself, it is.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use prost::Message as _;
 
+use crate::RelayIdentity;
 use crate::cache::{self, Protocol};
 use crate::config::{self, AuthorizationRule, Config, DefaultAccess, ServerProtocol, Source};
 use crate::downstream::{AuthzPolicy, Policy, TransportLimits};
@@ -143,6 +145,7 @@ pub(super) fn upstream(config: &Config) -> Settings {
     let Config { upstream, downstream, .. } = config;
     Settings {
         node: node(&config.node),
+        identity: identity(config),
         linger: upstream.unsubscribe_linger,
         max_lingering: upstream.max_lingering_names,
         settle: downstream.settle,
@@ -153,6 +156,12 @@ pub(super) fn upstream(config: &Config) -> Settings {
         locators: upstream.locators,
         ..Settings::default()
     }
+}
+
+/// Name of this process among relays. Replicas may have one configuration, and so one `node.id`.
+pub(super) fn identity(config: &Config) -> RelayIdentity {
+    static INSTANCE: LazyLock<u32> = LazyLock::new(rand::random);
+    RelayIdentity::new(&config.node.id, *INSTANCE)
 }
 
 /// Protocol of a server; `None` where it is to be found out.
@@ -210,7 +219,8 @@ mod tests {
         same(cache_limits(&config), cache::Limits::default());
         same(limits(&config.downstream), TransportLimits::default());
         same(base_rules(&config), SessionConfig { given: given(&config), ..SessionConfig::default() });
-        same(upstream(&config), Settings { node: node(&config.node), ..Settings::default() });
+        let (node, identity) = (node(&config.node), identity(&config));
+        same(upstream(&config), Settings { node, identity, ..Settings::default() });
         same(transport(&config.upstream), Transport::default());
         let Tuning { settle, settle_max, resource_errors, eds_repush } = tuning(&config);
         let settings = Settings::default();

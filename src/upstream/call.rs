@@ -33,7 +33,7 @@ const GRPC_MESSAGE: &str = "grpc-message";
 /// Bytes behind a message that are copied, so that they do not keep its allocation.
 const SHORT: usize = 1 << 10;
 
-/// Makes a call. Returns the headers of the response, and its messages, of which each may have `max_message` bytes. `transfer` notes
+/// Makes a call with these headers beside those of gRPC. Returns the headers of the response, and its messages, of which each may have `max_message` bytes. `transfer` notes
 /// when a part of one has come.
 ///
 /// # Errors
@@ -42,6 +42,7 @@ const SHORT: usize = 1 << 10;
 pub(super) async fn call(
     mut channel: Channel,
     path: &'static str,
+    headers: HeaderMap,
     requests: impl Stream<Item = Bytes> + Send + 'static,
     max_message: usize,
     transfer: Transfer,
@@ -51,6 +52,7 @@ pub(super) async fn call(
     *request.method_mut() = Method::POST;
     *request.version_mut() = Version::HTTP_2;
     *request.uri_mut() = Uri::from_static(path);
+    *request.headers_mut() = headers;
     request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(GRPC));
 

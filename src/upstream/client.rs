@@ -146,7 +146,7 @@ impl Client {
         let Connected { lease, is_new } = connected;
         let options = self.link.options();
         let protocol = options.protocol.unwrap_or(Protocol::Delta);
-        let mut talk = Conversation::new(lease.server(options.max_message), protocol, options.backoff);
+        let mut talk = Conversation::new(lease.server(options), protocol, options.backoff);
         self.connected(is_new, protocol);
         let ended = loop {
             if let Some(stream) = self.mux.renewal_due(now()) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, TryFutureExt as _, stream};
+use http::{HeaderName, HeaderValue};
 use tokio::sync::mpsc;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
@@ -16,6 +17,7 @@ use tonic::transport::{Channel, Endpoint};
 use super::call::call;
 use super::error_text::reasons;
 use super::transfer::Transfers;
+use crate::RelayIdentity;
 use crate::cache::Protocol;
 use crate::grpc::RELAY_HEADER;
 
@@ -90,6 +92,8 @@ pub(super) struct Server {
     /// Largest accepted response in bytes.
     pub(super) max_message: usize,
     pub(super) transfers: Transfers,
+    /// Name of this relay, which a server that is this relay recognizes.
+    pub(super) identity: RelayIdentity,
 }
 
 /// Open stream. Requests, encoded, are taken from the sender when the transport has room for them.
@@ -107,14 +111,18 @@ impl OpenStream {
         let requests = stream::poll_fn(move |context| requests.poll_recv(context));
         let is_relay = Arc::<AtomicBool>::default();
         let noted = Arc::clone(&is_relay);
-        let Server { channel, max_message, transfers } = server.clone();
+        let Server { channel, max_message, transfers, identity } = server.clone();
         let call = async move {
             let path = match protocol {
                 Protocol::Delta => DELTA_ADS,
                 Protocol::Sotw => SOTW_ADS,
             };
-            let (headers, messages) =
-                call(channel, path, requests, max_message, transfers.of_stream()).await?;
+            // A `node.id` with control characters is no header: such a relay is not recognized.
+            let name = HeaderValue::from_bytes(identity.as_str().as_bytes()).ok();
+            let headers =
+                name.into_iter().map(|name| (HeaderName::from_static(RELAY_HEADER), name)).collect();
+            let transfer = transfers.of_stream();
+            let (headers, messages) = call(channel, path, headers, requests, max_message, transfer).await?;
             noted.store(headers.contains_key(RELAY_HEADER), Ordering::Relaxed);
             Ok(messages)
         };

@@ -31,6 +31,7 @@ use super::connection::Server;
 use super::dial::{Facts, Target, dial_observed};
 use super::transfer::Transfers;
 use super::wait::{now, sleep_until};
+use crate::RelayIdentity;
 use crate::cache::Protocol;
 use crate::telemetry::LogThrottle;
 use crate::tls::client::ClientTls;
@@ -55,13 +56,16 @@ pub struct Options {
     pub max_message: usize,
     /// Protocol of the server; `None`: delta, and state of the world on connections on which delta is not implemented.
     pub protocol: Option<Protocol>,
+    /// Name of this relay, which is told to the server.
+    pub identity: RelayIdentity,
 }
 
 impl Options {
     /// Returns the defaults for a server, in cleartext.
-    pub const fn new(endpoint: Endpoint) -> Self {
+    pub fn new(endpoint: Endpoint) -> Self {
         let backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
-        Self { endpoint, tls: None, backoff, max_message: 256 << 20, protocol: None }
+        let identity = RelayIdentity::default();
+        Self { endpoint, tls: None, backoff, max_message: 256 << 20, protocol: None, identity }
     }
 }
 
@@ -136,10 +140,11 @@ impl Drop for Notice {
 }
 
 impl Lease {
-    /// The server, of which each response may have `max_message` bytes.
-    pub(super) fn server(&self, max_message: usize) -> Server {
+    /// The server, with the bounds of its responses.
+    pub(super) fn server(&self, options: &Options) -> Server {
         let Connection { channel, transfers, .. } = &*self.connection;
-        Server { channel: channel.clone(), max_message, transfers: transfers.clone() }
+        let (channel, transfers) = (channel.clone(), transfers.clone());
+        Server { channel, max_message: options.max_message, transfers, identity: options.identity.clone() }
     }
 
     /// Whether the connection is lost, or takes no more streams.

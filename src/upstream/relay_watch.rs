@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use futures_util::{Stream, TryFutureExt as _, future};
+use http::HeaderMap;
 use prost::Message as _;
 use tonic::Status;
 use tonic::transport::Channel;
@@ -83,7 +84,9 @@ fn watch(channel: Channel, wait: Duration) -> impl Stream<Item = bool> + Send {
     let request = stream::iter([Bytes::from(request.encode_to_vec())]);
     let call = async move {
         tokio::time::sleep(wait).await;
-        let (_, words) = call(channel, WATCH, request, MAX_WORD, Transfers::default().of_stream()).await?;
+        let (_, words) =
+            call(channel, WATCH, HeaderMap::new(), request, MAX_WORD, Transfers::default().of_stream())
+                .await?;
         Ok::<_, Status>(words)
     };
     let says =

@@ -45,7 +45,7 @@ impl Fleet {
     fn set(&mut self, view: View, resources: Vec<Arc<Resource>>) {
         let set = |resource| Op::Set { view, resource, resend: Resend::Answer, lease: None };
         let ops = resources.into_iter().map(set).collect();
-        let change = Change { ops, wildcard_known: Some(Completeness::Complete), system_version: None };
+        let change = Change { ops, wildcard_known: Some(Completeness::Complete), ..Change::default() };
         self.writer.apply(&wire::type_url(self.short), change, self.now).unwrap();
     }
 

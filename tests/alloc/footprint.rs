@@ -83,7 +83,7 @@ fn fill(writer: &mut Writer) {
     };
     let ops = (0..RESOURCES).map(set).collect();
     let wildcard_known = Some(Completeness::Complete);
-    writer.apply(&clusters, Change { ops, wildcard_known, system_version: None }, Instant::now()).unwrap();
+    writer.apply(&clusters, Change { ops, wildcard_known, ..Change::default() }, Instant::now()).unwrap();
 }
 
 #[test]

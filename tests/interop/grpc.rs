@@ -7,6 +7,7 @@ use crate::fixture::{
     CallResult, Fixture, GrpcBackends, GrpcClient, Implementation, PATIENCE, Transport, eventually,
     is_direct,
     resources::{api_listener, cluster, endpoints, routes},
+    wait_until_answers,
 };
 
 macro_rules! each_implementation {
@@ -63,14 +64,6 @@ impl World {
     fn lead_to(&self, backend: &str) {
         self.fixture.origin.put(&endpoints(BACKEND, self.backends.port(backend)));
     }
-}
-
-fn wait_until_answers(client: &GrpcClient, expected: &str) {
-    let expected = CallResult::Answer { answer: expected.to_owned() };
-    eventually(PATIENCE, "the call reaches the backend", || {
-        let last = client.results().last().cloned();
-        if last.as_ref() == Some(&expected) { Ok(()) } else { Err(format!("{last:?}")) }
-    });
 }
 
 /// No call fails once the first has succeeded.

@@ -34,7 +34,7 @@ fn set(writer: &mut Writer, short: &str, view: View, name: &str, text: &str) {
     writer
         .apply(
             &type_url,
-            Change { ops, wildcard_known: Some(Completeness::Complete), system_version: None },
+            Change { ops, wildcard_known: Some(Completeness::Complete), ..Change::default() },
             Instant::now(),
         )
         .unwrap();

@@ -194,7 +194,7 @@ impl Pair {
     }
 
     fn apply(&mut self, ops: Vec<Op>) {
-        let change = Change { ops, wildcard_known: Some(Completeness::Complete), system_version: None };
+        let change = Change { ops, wildcard_known: Some(Completeness::Complete), ..Change::default() };
         self.writer.apply(&TypeUrl::from(EDS), change, self.now).unwrap();
     }
 

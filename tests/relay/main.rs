@@ -15,6 +15,7 @@ mod parameters;
 mod reload;
 mod rest;
 mod sotw_origin;
+mod tiers;
 mod tls;
 mod upstream;
 mod upstream_tls;

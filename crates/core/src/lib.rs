@@ -17,8 +17,10 @@ pub mod node_group;
 pub mod pool;
 pub mod proto;
 pub mod quota;
+mod relay_identity;
 pub mod resource;
 pub mod subscription;
 pub mod upstream;
 
 pub use log_throttle::LogThrottle;
+pub use relay_identity::RelayIdentity;

@@ -19,6 +19,7 @@ pub mod front;
 pub mod http1;
 pub mod origin;
 pub mod process;
+pub mod slow_link;
 pub mod whole;
 pub mod wire;
 

@@ -85,6 +85,11 @@ impl Process {
         Self::begin(&upstream, &[], LISTENERS, "")
     }
 
+    /// Starts it on a control plane with these listeners instead of one in cleartext, and does not wait until it is ready.
+    pub fn unready_on(listeners: &str, origin: &str) -> Self {
+        Self::begin(&upstream(origin, "", ""), &[], listeners, "")
+    }
+
     fn launch(upstream: &str, files: &[(&str, &str)], listeners: &str, downstream: &str) -> Self {
         let process = Self::begin(upstream, files, listeners, downstream);
         process.wait_for("readiness", || process.admin_get("/ready").0 == 200);

@@ -179,7 +179,7 @@ impl Origin {
         if let Some(known) = known {
             self.said[at].known = known;
         }
-        Change { ops, wildcard_known: known, system_version: None }
+        Change { ops, wildcard_known: known, ..Change::default() }
     }
 
     /// The set of a type is complete, and every one of these names is answered.
@@ -198,7 +198,7 @@ impl Origin {
             }
         }
         self.said[at].known = Completeness::Complete;
-        Change { ops, wildcard_known: Some(Completeness::Complete), system_version: None }
+        Change { ops, wildcard_known: Some(Completeness::Complete), ..Change::default() }
     }
 
     /// The next step of moving the route to another cluster: the new cluster, the route, the end of the old one.

@@ -177,6 +177,8 @@ pub struct Change {
     pub wildcard_known: Option<Completeness>,
     /// The origin's `system_version_info`, for debugging only (R-Delta-20).
     pub system_version: Option<Arc<str>>,
+    /// `control_plane.identifier` for clients (R-Relay-19): the servers through which it came, this relay first. No news by itself.
+    pub control_plane: Option<Arc<str>>,
 }
 
 impl Change {

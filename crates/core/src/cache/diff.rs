@@ -217,6 +217,7 @@ impl<'a> Diff<'a> {
             type_url: self.type_url.clone(),
             type_index: self.index,
             version: Arc::clone(&self.snapshot.system_version),
+            control_plane: Arc::clone(&self.snapshot.control_plane),
             resources: Vec::new(),
             segments: Vec::new(),
             ghosts: Vec::new(),

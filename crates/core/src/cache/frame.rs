@@ -96,12 +96,14 @@ impl Frame {
     }
 }
 
-/// The small fields of a response. Numbers are the same in both protocols.
+/// The small fields of a response. Numbers are the same in both protocols, but for `control_plane`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'a> {
     /// `version_info` or `system_version_info`.
     pub(super) version: &'a str,
     pub(super) type_url: &'a str,
+    /// Number of the field `control_plane`, and its `identifier`; the field is left out if that is empty.
+    pub(super) control_plane: (u8, &'a str),
     /// `removed_resources`; delta only. Two lists, so that they need not be joined.
     pub(super) removed: [&'a [Name]; 2],
     /// `removed_resource_names`, each encoded; delta only.
@@ -134,6 +136,8 @@ pub(super) fn splice<'a>(
     nonce: Nonce,
     pieces: impl Iterator<Item = Piece<'a>> + Clone,
 ) -> Frame {
+    /// In `ControlPlane`.
+    const IDENTIFIER: u8 = 1;
     const VERSION: u8 = 1;
     const TYPE_URL: u8 = 4;
     const NONCE: u8 = 5;
@@ -143,12 +147,16 @@ pub(super) fn splice<'a>(
     let nonce_text = nonce.text();
     let nonce_text = nonce_text.as_bytes();
     let optional = |text: &str| if text.is_empty() { 0 } else { wire::field_len(text.len()) };
+    let (control_plane, identifier) = fields.control_plane;
+    let control_plane_len = optional(identifier);
+    let optional_control_plane = if identifier.is_empty() { 0 } else { wire::field_len(control_plane_len) };
     let removed: usize =
         fields.removed.iter().copied().flatten().map(|name| wire::field_len(name.as_str().len())).sum();
     let variants: usize = fields.removed_variants.iter().map(|variant| wire::field_len(variant.len())).sum();
     let small = optional(fields.version)
         + optional(fields.type_url)
         + wire::field_len(nonce_text.len())
+        + optional_control_plane
         + removed
         + variants
         + fields.errors.len();
@@ -162,6 +170,10 @@ pub(super) fn splice<'a>(
     wire::put_field(&mut out.open, VERSION, fields.version.as_bytes());
     wire::put_field(&mut out.open, TYPE_URL, fields.type_url.as_bytes());
     wire::put_field(&mut out.open, NONCE, nonce_text);
+    if !identifier.is_empty() {
+        wire::put_header(&mut out.open, control_plane, control_plane_len);
+        wire::put_field(&mut out.open, IDENTIFIER, identifier.as_bytes());
+    }
     for name in fields.removed.into_iter().flatten() {
         put_element(&mut out.open, REMOVED, name.as_str().as_bytes());
     }
@@ -267,10 +279,11 @@ mod tests {
         fn a_spliced_frame_is_the_message_and_has_no_tiny_chunk(
             sizes in proptest::collection::vec((any::<bool>(), 0_usize..40_000), 0..12),
             removed in proptest::collection::vec("[a-z]{0,40}", 0..20),
+            identifier in "[a-z ]{0,300}",
         ) {
             let elements: Vec<_> = sizes.iter().map(|(shared, size)| (*shared, element(*size))).collect();
             let removed: Vec<Name> = removed.into_iter().map(Name::from).collect();
-            let fields = Fields { version: "7", type_url: "t/x", removed: [&removed, &[]], removed_variants: &[], errors: &[] };
+            let fields = Fields { version: "7", type_url: "t/x", control_plane: (7, &identifier), removed: [&removed, &[]], removed_variants: &[], errors: &[] };
             let nonce = Nonce { type_index: 3, generation: 255.into(), suffix: Suffix::None };
             let frame = splice(fields, nonce, elements.iter().map(|(shared, bytes)| {
                 if *shared { Piece::Shared(bytes) } else { Piece::Tail(bytes, 0) }
@@ -282,6 +295,8 @@ mod tests {
             let decoded = DeltaDiscoveryResponse::decode(&whole[5..]).expect("our own message");
             prop_assert_eq!(&decoded.nonce, "3.ff");
             prop_assert_eq!(&decoded.system_version_info, "7");
+            let control_plane = decoded.control_plane.map(|control_plane| control_plane.identifier);
+            prop_assert_eq!(control_plane.unwrap_or_default(), identifier);
             prop_assert_eq!(decoded.resources.len(), sizes.len());
             for (resource, (_, size)) in decoded.resources.iter().zip(&sizes) {
                 prop_assert_eq!(resource.len(), *size);
@@ -300,8 +315,14 @@ mod tests {
     fn a_large_shared_element_is_not_copied() {
         let big = element(1 << 20);
         let nonce = Nonce { type_index: 1, generation: 1.into(), suffix: Suffix::Own(2) };
-        let fields =
-            Fields { version: "", type_url: "t/x", removed: [&[], &[]], removed_variants: &[], errors: &[] };
+        let fields = Fields {
+            version: "",
+            type_url: "t/x",
+            control_plane: (7, ""),
+            removed: [&[], &[]],
+            removed_variants: &[],
+            errors: &[],
+        };
         let frame = splice(fields, nonce, std::iter::once(Piece::Shared(&big)));
         let range = big.as_ptr_range();
         let shared: usize =

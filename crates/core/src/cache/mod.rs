@@ -87,6 +87,7 @@ use interner::Interner;
 use snapshot::Draft;
 use stores::{Bounds, Stores};
 
+use crate::RelayIdentity;
 use crate::resource::{Collection, Kind, Name, Parameters, TypeUrl};
 
 /// The store of one node group, as its readers see it.
@@ -117,7 +118,13 @@ impl Cache {
             tombstones: AtomicUsize::new(limits.tombstones),
             parameter_sets: AtomicUsize::new(limits.parameter_sets),
         });
-        let writer = Writer { cache: Arc::clone(&cache), clock: Generation::ZERO, repush: true, interner };
+        let writer = Writer {
+            cache: Arc::clone(&cache),
+            clock: Generation::ZERO,
+            repush: true,
+            identifier: Arc::from(""),
+            interner,
+        };
         (cache, writer)
     }
 
@@ -289,6 +296,8 @@ pub struct Writer {
     cache: Arc<Cache>,
     clock: Generation,
     repush: bool,
+    /// `control_plane.identifier` of a type while no change gives it another one.
+    identifier: Arc<str>,
     /// Resources of other caches, if there are any.
     interner: Option<Arc<Interner>>,
 }
@@ -297,6 +306,11 @@ impl Writer {
     /// Whether endpoints are sent again when their cluster changed (R-ADS-05). On by default.
     pub const fn set_eds_repush(&mut self, on: bool) {
         self.repush = on;
+    }
+
+    /// Names this relay to clients (R-Relay-19).
+    pub fn set_identity(&mut self, identity: &RelayIdentity) {
+        self.identifier = identity.own();
     }
 
     /// The store it writes to.
@@ -399,6 +413,7 @@ impl Writer {
             }
         };
         change.system_version = Some(Arc::clone(&from.system_version));
+        change.control_plane = Some(Arc::clone(&from.control_plane));
         // Demand of other stores with these parameters does not concern this one.
         let has_wildcard = of.parameter_view.wildcard() == &wanted.parameters && of.serves_wildcard();
         let known = of.snapshot().completeness();
@@ -457,6 +472,7 @@ impl Writer {
             ops: ops.into_iter().filter_map(|op| op.through(scope)).collect(),
             wildcard_known: change.wildcard_known.filter(|_| has_wildcard),
             system_version: change.system_version.clone(),
+            control_plane: change.control_plane.clone(),
         }
     }
 
@@ -478,6 +494,7 @@ impl Writer {
         }
         let mut draft = Draft::new(&of.snapshot.load(), &of.type_url, &mut self.clock);
         draft.apply(change);
+        draft.identify(&self.identifier);
         let touched = std::mem::take(&mut draft.touched);
         let endpoints = std::mem::take(&mut draft.endpoints);
         let turned = draft.wildcard_turned;

@@ -51,6 +51,8 @@ pub struct Snapshot {
     /// Names whose bodies are kept from newcomers.
     pub(super) denials: usize,
     pub(super) system_version: Arc<str>,
+    /// `control_plane.identifier` of responses; empty if they have none.
+    pub(super) control_plane: Arc<str>,
     tombstones: usize,
 }
 
@@ -71,6 +73,7 @@ impl Default for Snapshot {
             members: 0,
             denials: 0,
             system_version: Arc::from(""),
+            control_plane: Arc::from(""),
             tombstones: 0,
         }
     }

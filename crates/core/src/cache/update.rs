@@ -99,6 +99,8 @@ pub struct Update {
     pub(super) type_url: TypeUrl,
     pub(super) type_index: u32,
     pub(super) version: Arc<str>,
+    /// `control_plane.identifier`.
+    pub(super) control_plane: Arc<str>,
     /// The body: in a state-of-the-world answer of a full-state type everything, else what is new.
     pub(super) resources: Vec<Arc<Resource>>,
     pub(super) segments: Vec<Arc<Segment>>,
@@ -282,7 +284,8 @@ impl Update {
             return self.splice_forms(nonce, version, removed, errors, ghosts);
         }
         let type_url = self.type_url.as_str();
-        let fields = Fields { version, type_url, removed, removed_variants: &[], errors };
+        let control_plane = self.control_plane();
+        let fields = Fields { version, type_url, control_plane, removed, removed_variants: &[], errors };
         let is_delta = self.profile.protocol == Protocol::Delta;
         let segments = self
             .segments
@@ -293,6 +296,17 @@ impl Update {
             Piece::Tail(entry, if is_delta { 0 } else { at })
         });
         frame::splice(fields, nonce, segments.chain(listed))
+    }
+
+    /// `control_plane` with the number of its field.
+    fn control_plane(&self) -> (u8, &str) {
+        const DELTA: u8 = 7;
+        const SOTW: u8 = 6;
+        let number = match self.profile.protocol {
+            Protocol::Delta => DELTA,
+            Protocol::Sotw => SOTW,
+        };
+        (number, &self.control_plane)
     }
 
     /// Moves a client that has been told so far over all that there was when this was made, which must have been nothing.

@@ -52,6 +52,7 @@ pub use response::ProtocolError;
 pub use silence::{SilenceEvent, SilenceLog, Unanswered};
 pub use upstream_state::UpstreamState;
 
+use crate::RelayIdentity;
 use crate::proto::Node;
 
 /// One of the two streams to the origin. Both are on one connection.
@@ -95,6 +96,8 @@ pub enum Locators {
 pub struct Settings {
     /// Node that the relay sends in the first message of each stream (R-Up-01).
     pub node: Node,
+    /// Name of this process in responses for clients, and in those that came from it (R-Relay-19, R-Relay-24).
+    pub identity: RelayIdentity,
     /// How long what nobody wants stays subscribed (R-Relay-16).
     pub linger: Duration,
     /// No more than so many of these, the wildcard counted as a name; past that the oldest are let go early.
@@ -131,6 +134,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             node: Node::default(),
+            identity: RelayIdentity::default(),
             linger: Duration::from_secs(60),
             max_lingering: 100_000,
             all_lingering: Arc::default(),

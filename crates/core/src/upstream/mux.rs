@@ -37,6 +37,8 @@ use stream::{RenewalPace, Stream};
 const ACK_BYTES: usize = 1 << 20;
 /// Time on one stream in which the origin is not silent because responses are on their way: 150 MB at 2 Mbit/s.
 const TRANSFERS: Duration = Duration::from_secs(600);
+/// Characters of an identifier that are told in an error.
+const LOOP_CHARS: usize = 500;
 /// google.rpc.Code
 const INVALID_ARGUMENT: i32 = 3;
 
@@ -71,7 +73,8 @@ pub struct Mux {
 
 impl Mux {
     /// A relay that is not connected and wants nothing yet.
-    pub fn new(writer: Writer, settings: Settings) -> Self {
+    pub fn new(mut writer: Writer, settings: Settings) -> Self {
+        writer.set_identity(&settings.identity);
         let all = Arc::clone(&settings.all_lingering);
         let lingering = Lingering::new(settings.max_lingering, settings.max_lingering_sets, all);
         Self {
@@ -284,6 +287,11 @@ impl Mux {
             self.counters.unrequested_responses.add(1);
             return Ok(());
         };
+        let identifier = message.identifier();
+        if self.settings.identity.is_in(identifier) {
+            return Err(ProtocolError::Loop(identifier.chars().take(LOOP_CHARS).collect()));
+        }
+        topic_set.came_through(identifier, &self.settings.identity);
         let nonce = message.nonce().to_owned();
         let sotw = self.streams[stream as usize].as_mut().and_then(|open| open.sotw.as_mut());
         let increments = message.into_increments(sotw, &type_url);
@@ -488,7 +496,9 @@ impl Mux {
         let has_loans = self.topic_sets.get(type_url).is_some_and(TopicSet::has_loans);
         let ops = changes.iter().flat_map(|(_, change)| &change.ops).filter(|_| has_loans);
         let names: BTreeSet<Name> = ops.map(|op| op.name().clone()).collect();
-        for (parameters, change) in changes.into_iter().filter(|(_, change)| !change.is_nothing()) {
+        let control_plane = self.topic_sets.get(type_url).and_then(TopicSet::control_plane);
+        for (parameters, mut change) in changes.into_iter().filter(|(_, change)| !change.is_nothing()) {
+            change.control_plane = control_plane.cloned();
             // A subscription has a store, and room for it: its clients have joined it.
             self.writer.apply_seen(type_url, &parameters, change, now).ok();
         }

@@ -32,6 +32,12 @@ pub enum ProtocolError {
     /// Requests pile up.
     #[error("the control plane sends responses but does not read their ACKs: {0} bytes of ACKs wait")]
     AcksUnread(usize),
+    /// The relay asks itself, be it through other relays (R-Relay-24).
+    #[error(
+        "its response comes from this relay itself, through `{}`: the relays form a loop; take one of them out of `upstream.servers`",
+        .0.escape_debug()
+    )]
+    Loop(String),
 }
 
 /// Why a response was refused: the text of the NACK.

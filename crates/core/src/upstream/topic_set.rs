@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use super::stream_subscription::StreamSubscription;
 use super::topic::{OriginHabits, Placement, Renewal, Topic, Want};
 use super::{Counters, Settings, StreamId};
+use crate::RelayIdentity;
 use crate::cache::{Cache, Change, Op, ParameterView, Snapshot, View};
 use crate::resource::{Name, Parameters, TypeUrl};
 
@@ -56,6 +57,8 @@ pub(super) struct TopicSet {
     disowned: BTreeSet<Name>,
     /// Name and fault of a resource that the origin sent last, until it is complained of.
     complaint: Option<(Name, &'static str)>,
+    /// `control_plane.identifier` of the newest response, and that of responses with its content for clients.
+    came_through: Option<(String, Arc<str>)>,
 }
 
 impl TopicSet {
@@ -75,7 +78,20 @@ impl TopicSet {
             loans_doubted,
             disowned,
             complaint,
+            came_through: None,
         }
+    }
+
+    /// Notes the servers through which a response came.
+    pub(super) fn came_through(&mut self, identifier: &str, identity: &RelayIdentity) {
+        if self.came_through.as_ref().is_none_or(|(known, _)| known != identifier) {
+            self.came_through = Some((identifier.to_owned(), identity.via(identifier)));
+        }
+    }
+
+    /// `control_plane.identifier` for clients, once the origin has answered.
+    pub(super) fn control_plane(&self) -> Option<&Arc<str>> {
+        self.came_through.as_ref().map(|(_, control_plane)| control_plane)
     }
 
     /// Topic for these parameters; a new one if there is none.

@@ -49,6 +49,9 @@ impl<'a> Draft<'a> {
         if let Some(version) = change.system_version {
             self.snapshot.system_version = version;
         }
+        if let Some(identifier) = change.control_plane {
+            self.snapshot.control_plane = identifier;
+        }
         if let Some(known) = change.wildcard_known {
             self.wildcard_turned = known != self.snapshot.completeness;
             self.snapshot.completeness = known;
@@ -56,6 +59,13 @@ impl<'a> Draft<'a> {
                 self.has_news = true;
                 self.tick();
             }
+        }
+    }
+
+    /// Names the relay in responses, unless a change has named a chain of servers.
+    pub(in crate::cache) fn identify(&mut self, own: &Arc<str>) {
+        if self.snapshot.control_plane.is_empty() {
+            self.snapshot.control_plane = Arc::clone(own);
         }
     }
 

@@ -97,6 +97,7 @@ impl Update {
         let fields = Fields {
             version,
             type_url: self.type_url.as_str(),
+            control_plane: self.control_plane(),
             removed: [&names[0], &names[1]],
             removed_variants: &variants,
             errors,

@@ -138,7 +138,7 @@ mod tests {
             resend: Resend::Answer,
             lease: None,
         }];
-        let change = Change { ops, wildcard_known: Some(Completeness::Complete), system_version: None };
+        let change = Change { ops, wildcard_known: Some(Completeness::Complete), ..Change::default() };
         writer.apply(&type_url, change, now).unwrap();
 
         let mut session = Session::new(cache, Arc::new(SessionConfig::default()), protocol, None, now);

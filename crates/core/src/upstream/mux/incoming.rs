@@ -2,6 +2,7 @@
 
 use super::super::response::{self, DecodedResponse, ResponseError};
 use super::super::sotw::{Reading, SotwStream};
+use crate::RelayIdentity;
 use crate::proto::{DeltaDiscoveryResponse, DiscoveryResponse};
 use crate::resource::TypeUrl;
 
@@ -25,6 +26,16 @@ impl Incoming {
             Self::Delta(response) => &response.nonce,
             Self::Sotw(response) => &response.nonce,
         }
+    }
+
+    /// `control_plane.identifier`: the servers through which the response came; empty if it does not say.
+    pub(super) fn identifier(&self) -> &str {
+        let control_plane = match self {
+            Self::Delta(response) => &response.control_plane,
+            Self::Sotw(response) => &response.control_plane,
+        };
+        let identifier = control_plane.as_ref().map_or("", |control_plane| &control_plane.identifier);
+        &identifier[..identifier.floor_char_boundary(RelayIdentity::MAX_BYTES)]
     }
 
     /// Works out what the response changes of what came on its stream.

@@ -1,6 +1,9 @@
 //! Parts of a response that the relay takes, and those that it refuses.
 
+use super::super::ProtocolError;
 use super::*;
+use crate::RelayIdentity;
+use crate::proto::ControlPlane;
 
 const CDS: Kind = Kind::Cluster;
 const EDS: Kind = Kind::Endpoint;
@@ -182,6 +185,49 @@ fn a_variant_is_refused_and_the_old_resource_kept() {
     fixture.hear(Primary, &Answer::of(EDS, "2").raw(variant.clone()).raw(variant).set("e2", "v2"));
     assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v1".to_owned(), "v2".to_owned()));
     assert_eq!(fixture.mux.counters().refused_resources.get(), 2);
+}
+
+fn through(identifier: &str, answer: Answer) -> Answer {
+    let control_plane = Some(ControlPlane { identifier: identifier.to_owned() });
+    Answer(DeltaDiscoveryResponse { control_plane, ..answer.0 }, answer.1)
+}
+
+fn named_relay() -> Fixture {
+    let identity = RelayIdentity::new("edge", 1);
+    let mut fixture = Fixture::with(Settings { identity, ..Settings::default() });
+    fixture.open(Primary);
+    fixture.client("a", EDS, &["e1"]);
+    fixture.requests(Primary);
+    fixture
+}
+
+#[test]
+fn r_relay_19_clients_are_told_the_servers_of_the_newest_response() {
+    let mut fixture = named_relay();
+    let says = |fixture: &Fixture, identifier: &str| {
+        assert!(format!("{:?}", fixture.snapshot(EDS)).contains(&format!("control_plane: {identifier:?}")));
+    };
+    fixture.hear(Primary, &through("hub/7 via cp", Answer::of(EDS, "1").set("e1", "v1")));
+    says(&fixture, "edge/00000001 via hub/7 via cp");
+    let generation = fixture.snapshot(EDS).generation();
+    // Another replica answers, with no news: nothing of that reaches a client.
+    fixture.hear(Primary, &through("cp-2", Answer::of(EDS, "2")));
+    assert_eq!(fixture.snapshot(EDS).generation(), generation);
+    fixture.hear(Primary, &Answer::of(EDS, "3").set("e1", "v2"));
+    says(&fixture, "edge/00000001");
+}
+
+#[test]
+fn r_relay_24_a_response_of_this_relay_itself_changes_nothing() {
+    let mut fixture = named_relay();
+    fixture.hear(Primary, &through("hub/7", Answer::of(EDS, "1").set("e1", "v1")));
+    let looped = through("hub/7 via edge/00000001", Answer::of(EDS, "2").set("e1", "v0"));
+    let fault = fixture.mux.on_message(Primary, looped.bytes(), fixture.now).unwrap_err();
+    assert_eq!(fault, ProtocolError::Loop("hub/7 via edge/00000001".to_owned()));
+    assert_eq!(fixture.seen(EDS, "e1"), "v1");
+    // Another process with the same `node.id` is a sibling, not this one.
+    fixture.hear(Primary, &through("edge/00000002", Answer::of(EDS, "3").set("e1", "v3")));
+    assert_eq!(fixture.seen(EDS, "e1"), "v3");
 }
 
 #[test]

@@ -109,7 +109,8 @@ impl Topic {
         };
         counters.operations.add(ops.len() as u64);
         let version = reading.system_version;
-        Change { ops, wildcard_known, system_version: (!version.is_empty()).then(|| version.into()) }
+        let system_version = (!version.is_empty()).then(|| version.into());
+        Change { ops, wildcard_known, system_version, control_plane: None }
     }
 
     /// Takes notice of what the response proves beside what it says.

@@ -1,0 +1,188 @@
+//! Relays behind relays.
+
+use std::collections::HashMap;
+use std::net::TcpListener;
+use std::time::Duration;
+
+use bytes::Bytes;
+use deltafan::proto::{ControlPlane, DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest};
+use deltafan::resource::{Envelope, Kind, TypeUrl};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, SOTW_ADS, Sotw, connect, names, node};
+use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
+use deltafan_test_support::process::{self, Process, relay, relay_and_origin};
+use deltafan_test_support::slow_link::SlowLink;
+
+/// Response with one cluster, which has come through these servers.
+fn clusters(identifier: &str, nonce: &str, name: &str, version: &str) -> DeltaDiscoveryResponse {
+    let cds = TypeUrl::from(Kind::Cluster);
+    let resources = vec![resource(&cds, name, version, b"")];
+    let control_plane = Some(ControlPlane { identifier: identifier.to_owned() });
+    DeltaDiscoveryResponse { resources, control_plane, ..response(&cds, nonce) }
+}
+
+fn identifier(control_plane: Option<ControlPlane>) -> String {
+    control_plane.expect("an identifier").identifier
+}
+
+async fn behind(uri: String) -> Process {
+    tokio::task::spawn_blocking(move || Process::behind(&uri, "")).await.unwrap()
+}
+
+/// Three tiers, all with one `node.id`, as replicas of one configuration have.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_19_a_client_is_told_all_servers_on_the_way() {
+    let (first, _origin, mut upstream) = relay_and_origin("").await;
+    let second = behind(first.uri()).await;
+    let third = behind(second.uri()).await;
+    let channel = connect(&third.uri()).await;
+    let mut delta = Delta::open(&channel, DELTA_ADS).await;
+    delta.subscribe("delta", CDS, &[]).await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("control-plane-7", "1", "c", "1"));
+    let told = identifier(delta.response().await.control_plane);
+    let chain: Vec<&str> = told.split(" via ").collect();
+    assert_eq!((chain.len(), chain[3]), (4, "control-plane-7"), "{told}");
+    assert!(chain[..3].iter().all(|relay| relay.starts_with("test/")), "{told}");
+    assert!(chain[0] != chain[1] && chain[1] != chain[2] && chain[2] != chain[0], "{told}");
+    let mut sotw = Sotw::open(&channel, SOTW_ADS).await;
+    sotw.subscribe("sotw", CDS, &[]).await;
+    assert_eq!(identifier(sotw.response().await.control_plane), told);
+}
+
+async fn answers(upstream: &mut OriginStream, response: &DeltaDiscoveryResponse) {
+    upstream.expect_request().await;
+    upstream.send(response);
+}
+
+/// A loop of relays would send outdated resources around for ever, each relay confirmed by the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_24_resources_that_come_around_a_loop_are_refused() {
+    let (relay, mut origin, mut upstream) = relay_and_origin("").await;
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("client", CDS, &[]).await;
+    answers(&mut upstream, &clusters("hub/1", "1", "c", "1")).await;
+    let told = client.response().await;
+    client.ack(&told).await;
+    let around = format!("hub/1 via {}", identifier(told.control_plane));
+    upstream.send(&clusters(&around, "2", "c", "0"));
+    let lines = relay.wait_for_message("no usable answer from the control plane; serving cached resources");
+    let reason = lines[0]["reason"].as_str().unwrap();
+    assert!(reason.contains("the relays form a loop") && reason.contains(&around), "{reason}");
+    // The hub has another origin again.
+    let mut upstream = origin.accept().await;
+    answers(&mut upstream, &clusters("hub/1 via control-plane", "3", "d", "1")).await;
+    assert_eq!(names(&client.response().await), ["d"], "nothing of the loop was told");
+}
+
+/// A service name that leads back to the relay itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_24_a_relay_that_asks_itself_says_so() {
+    let own = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let begin = move || {
+        let listeners = format!("[{{address: \"{own}\"}}]");
+        Process::unready_on(&listeners, &format!("http://{own}"))
+    };
+    let relay = tokio::task::spawn_blocking(begin).await.unwrap();
+    let lines = relay.wait_for_message("no usable answer from the control plane; nothing is cached yet");
+    let reason = lines[0]["reason"].as_str().unwrap();
+    assert!(reason.contains("this relay asks itself") && reason.contains("upstream.servers"), "{reason}");
+    let (status, why) = relay.admin_get("/ready");
+    assert!(status == 503 && why.contains("asks itself"), "{status} {why}");
+}
+
+/// A sibling with the same configuration is another relay.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_24_a_sibling_with_the_same_node_is_served() {
+    let mut origin = Origin::start().await;
+    let first = behind(origin.uri()).await;
+    let second = behind(first.uri()).await;
+    let mut client = Delta::open(&connect(&second.uri()).await, DELTA_ADS).await;
+    client.subscribe("client", CDS, &[]).await;
+    let mut upstream = origin.accept().await;
+    answers(&mut upstream, &clusters("", "1", "c", "1")).await;
+    assert_eq!(names(&client.response().await), ["c"]);
+}
+
+/// Resources that a client holds, and the version of all of them by state of the world.
+struct Held {
+    versions: HashMap<String, String>,
+    version_info: String,
+}
+
+/// Opens a stream of either protocol with what a client holds. Returns both first responses; `None` for state of the world if
+/// there is none, because nothing is new.
+async fn come(relay: &Process, held: Option<&Held>) -> (DeltaDiscoveryResponse, Option<String>) {
+    let channel = connect(&relay.uri()).await;
+    let mut delta = Delta::open(&channel, DELTA_ADS).await;
+    let request = DeltaDiscoveryRequest {
+        node: Some(node("delta")),
+        type_url: CDS.to_owned(),
+        initial_resource_versions: held.map(|held| held.versions.clone()).unwrap_or_default(),
+        ..Default::default()
+    };
+    delta.send(request).await;
+    let told = delta.response().await;
+    let mut sotw = Sotw::open(&channel, SOTW_ADS).await;
+    let request = DiscoveryRequest {
+        node: Some(node("sotw")),
+        type_url: CDS.to_owned(),
+        version_info: held.map(|held| held.version_info.clone()).unwrap_or_default(),
+        ..Default::default()
+    };
+    sotw.send(request).await;
+    if held.is_some() {
+        sotw.silence().await;
+        return (told, None);
+    }
+    (told, Some(sotw.response().await.version_info))
+}
+
+/// Three tiers over links of 300 ms: a client that moves between them, and a tier that loses the one before it, are sent no
+/// resource that they hold.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_09_clients_and_relays_resume_across_tiers_over_slow_links() {
+    let latency = Duration::from_millis(300);
+    let first = relay("");
+    first.write("clusters.yaml", &process::clusters((0..50).map(|n| format!("c{n}"))));
+    first.wait_for("all clusters", || first.metric("deltafan_resources") >= 50.0);
+    let link_of_second = SlowLink::to(first.listener, latency).await;
+    let second = behind(link_of_second.uri()).await;
+    let link_of_third = SlowLink::to(second.listener, latency).await;
+    let third = behind(link_of_third.uri()).await;
+
+    let (told, version_info) = come(&third, None).await;
+    let held = Held { versions: versions(&told), version_info: version_info.unwrap() };
+    let sorted = |mut resources: Vec<Bytes>| {
+        resources.sort();
+        resources
+    };
+    let (at_first, version_info) = come(&first, None).await;
+    assert_eq!(sorted(told.resources), sorted(at_first.resources), "byte for byte");
+    assert_eq!(version_info.as_ref(), Some(&held.version_info));
+    for (tier, relay) in [("first", &first), ("second", &second), ("third", &third)] {
+        let (told, _) = come(relay, Some(&held)).await;
+        assert!(told.resources.is_empty() && told.removed_resources.is_empty(), "{tier}: {told:?}");
+    }
+
+    // The middle one is replaced by one that is empty, and a cluster changes meanwhile.
+    let mut stays = Delta::open(&connect(&third.uri()).await, DELTA_ADS).await;
+    stays.subscribe("stays", CDS, &[]).await;
+    let all = stays.response().await;
+    stays.ack(&all).await;
+    let replacement = behind(link_of_second.uri()).await;
+    link_of_third.lead_to(replacement.listener);
+    drop(second);
+    first.write(
+        "clusters.yaml",
+        &process::clusters((0..50).map(|n| if n == 7 { "new".to_owned() } else { format!("c{n}") })),
+    );
+    let told = stays.response().await;
+    assert_eq!((names(&told), told.removed_resources), (vec!["new".to_owned()], vec!["c7".to_owned()]));
+    stays.silence().await;
+}
+
+fn versions(told: &DeltaDiscoveryResponse) -> HashMap<String, String> {
+    let envelope = |bytes| Envelope::parse(bytes, &CDS.into()).unwrap();
+    let envelopes = told.resources.iter().map(|bytes| envelope(bytes));
+    envelopes.map(|envelope| (envelope.name.to_owned(), envelope.version.to_owned())).collect()
+}
