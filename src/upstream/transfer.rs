@@ -44,15 +44,11 @@ impl Transfers {
         Transfer { of: self.clone(), is_under_way: false }
     }
 
-    /// Time in which messages were on their way.
-    pub(super) fn total(&self, now: Instant) -> Duration {
-        self.0.lock().at(now)
-    }
-
-    /// Whether one is, of which bytes came lately.
-    pub(super) fn go_on(&self, now: Instant) -> bool {
+    /// Time in which messages were on their way, and whether one is, of which bytes came lately.
+    pub(super) fn so_far(&self, now: Instant) -> (Duration, bool) {
         let state = self.0.lock();
-        state.under_way > 0 && state.until.is_some_and(|last| now.saturating_duration_since(last) < STALL)
+        let is_fresh = state.until.is_some_and(|last| now.saturating_duration_since(last) < STALL);
+        (state.at(now), state.under_way > 0 && is_fresh)
     }
 }
 
@@ -92,7 +88,8 @@ mod tests {
         let at = |seconds| begun + Duration::from_secs(seconds);
         let transfers = Transfers::default();
         let (mut first, mut second) = (transfers.of_stream(), transfers.of_stream());
-        let total = |seconds| transfers.total(at(seconds)).as_secs();
+        let total = |seconds| transfers.so_far(at(seconds)).0.as_secs();
+        let goes_on = |seconds| transfers.so_far(at(seconds)).1;
         first.read(false, at(10));
         assert_eq!(total(20), 0, "whole messages");
         first.read(true, at(20));
@@ -104,9 +101,9 @@ mod tests {
         assert_eq!(total(60), 5 + 5, "a stall counts for 5 s");
         second.read(false, at(60));
         assert_eq!(total(90), 10);
-        assert!(!transfers.go_on(at(90)));
+        assert!(!goes_on(90));
         first.read(true, at(90));
-        assert!(transfers.go_on(at(94)) && !transfers.go_on(at(95)));
+        assert!(goes_on(94) && !goes_on(95));
         drop(first);
         assert_eq!(total(95), total(1_000), "a stream that ended brings nothing more");
     }

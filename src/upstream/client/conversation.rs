@@ -72,7 +72,7 @@ impl Conversation {
             watch: RelayWatch::new(server.channel.clone()),
             answered: false,
             protocol,
-            transferred: server.transfers.total(now),
+            transferred: server.transfers.so_far(now).0,
             server,
             clock: Clock::new(now),
             messages: 0,
@@ -182,12 +182,12 @@ impl Conversation {
         if let Some(pause) = self.clock.overslept(now) {
             mux.overslept(pause, now);
         }
-        let total = self.server.transfers.total(now);
+        let (total, goes_on) = self.server.transfers.so_far(now);
         // Another thread may have read the clock before this one, and noted the end of a response after it.
         let time = total.saturating_sub(self.transferred);
         let time = if time < LEAST_TRANSFER { Duration::ZERO } else { time };
         self.transferred += time;
-        mux.transferred(time, self.server.transfers.go_on(now), now);
+        mux.transferred(time, goes_on, now);
     }
 
     /// Counts the messages in a row.
