@@ -14,6 +14,7 @@ use deltafan_test_support::client::{
     node, unary,
 };
 use deltafan_test_support::process::{Process, clusters, http1, program, relay};
+use deltafan_test_support::wire::framed;
 use http::uri::PathAndQuery;
 use prost::Message as _;
 use tonic::Code;
@@ -517,8 +518,7 @@ async fn a_stream_without_a_window_is_sent_the_newest_state_when_it_opens() {
         ..Default::default()
     }
     .encode_to_vec();
-    let prefix = [&[0], &(subscribe.len() as u32).to_be_bytes()[..]].concat();
-    requests.send_data([prefix, subscribe].concat().into(), false).unwrap();
+    requests.send_data(framed(&subscribe).into(), false).unwrap();
     let mut responses = response.await.unwrap().into_body();
     relay.wait_for("the subscription", || {
         relay.metric("deltafan_requests_total{type=\"cds\",transport=\"delta\",result=\"subscribe\"}") == 1.0
@@ -550,12 +550,11 @@ fn raw_stream(path: &str, message: &[u8], flags: u8) -> Vec<u8> {
         literal("content-type", "application/grpc"),
         literal("te", "trailers"),
     ];
-    let body = [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat();
     [
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
         frame(4, 0, 0, &[]),
         frame(1, 4, 1, &headers.concat()),
-        frame(0, flags, 1, &body),
+        frame(0, flags, 1, &framed(message)),
     ]
     .concat()
 }

@@ -10,6 +10,7 @@ use deltafan_test_support::PATIENCE;
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, SOTW_ADS, Sotw, connect, names, node};
 use deltafan_test_support::http1::Http1;
 use deltafan_test_support::process::{Process, clusters, program};
+use deltafan_test_support::wire::framed;
 use prost::Message as _;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
@@ -47,8 +48,7 @@ impl Raw {
         ];
         let request =
             DiscoveryRequest { node: Some(node("raw")), type_url: CDS.to_owned(), ..Default::default() };
-        let message = request.encode_to_vec();
-        let body = [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat();
+        let body = framed(&request.encode_to_vec());
         let socket = TcpStream::connect(relay.listener).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut raw = Self(socket);

@@ -13,6 +13,7 @@ use deltafan_test_support::client::{
 };
 use deltafan_test_support::http1::Http1;
 use deltafan_test_support::process::{Process, clusters, relay};
+use deltafan_test_support::wire::framed;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
@@ -342,8 +343,7 @@ async fn a_first_request_that_takes_longer_than_it_may_take_to_begin_is_taken_in
         ..Default::default()
     }
     .encode_to_vec();
-    let prefix = [&[0][..], &(request.len() as u32).to_be_bytes()].concat();
-    let request = Bytes::from([prefix, request].concat());
+    let request = Bytes::from(framed(&request));
     let mut h2 = raw(&relay).await;
     let (pieces, response) = call(&mut h2);
     let start = Instant::now();

@@ -7,11 +7,12 @@ use bytes::Bytes;
 use deltafan::cache::{
     Cache, Limits, Membership, Protocol, StreamProfile, Subscription, TtlSupport, WakeHandle,
 };
-use deltafan::proto::{DeltaDiscoveryResponse, Node};
+use deltafan::proto::Node;
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan::upstream::{Backoff, Client, Counters, Mux, Options, Settings, Transport, UpstreamState};
 use deltafan_test_support::eventually;
 use deltafan_test_support::origin::{Origin, OriginStream, PATIENCE, resource, response};
+use deltafan_test_support::wire::framed;
 use h2::RecvStream;
 use h2::server::SendResponse;
 use prost::Message as _;
@@ -467,13 +468,6 @@ fn head(status: u16, content: &str) -> http::Response<()> {
     head.body(()).expect("good headers")
 }
 
-/// Response as it lies in the body of a call.
-fn framed(response: &DeltaDiscoveryResponse) -> Vec<u8> {
-    let response = response.encode_to_vec();
-    let length = u32::try_from(response.len()).expect("it is short");
-    [&[0], &length.to_be_bytes()[..], &response].concat()
-}
-
 #[tokio::test]
 async fn answers_that_are_not_grpc_are_told_and_survived() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -486,6 +480,7 @@ async fn answers_that_are_not_grpc_are_told_and_survived() {
         let says = || relay.state.borrow().last_error.as_deref().is_some_and(|error| error.contains(text));
         eventually(text, async || says()).await;
     };
+
     // A gateway in front of a control plane that is away.
     let (_requests, mut respond) = next().await;
     let mut body = respond.send_response(head(503, "text/html"), false).expect("an open stream");
@@ -522,7 +517,7 @@ async fn answers_that_are_not_grpc_are_told_and_survived() {
     let mut body = respond.send_response(head(200, "application/grpc+proto"), false).expect("an open stream");
     let mut answer = response(&CDS.into(), "1");
     answer.resources = vec![resource(&CDS.into(), "c", "v1", b"")];
-    for byte in framed(&answer) {
+    for byte in framed(&answer.encode_to_vec()) {
         body.send_data(Bytes::copy_from_slice(&[byte]), false).expect("an open stream");
     }
     relay.holds(CDS, "c", "v1").await;
@@ -542,7 +537,7 @@ async fn nothing_is_complete_while_a_response_is_on_its_way() {
         let type_url = TypeUrl::from(kind);
         let mut response = response(&type_url, name);
         response.resources = vec![resource(&type_url, name, "v1", &[0; 100])];
-        framed(&response)
+        framed(&response.encode_to_vec())
     };
     let parts = [answer(CDS, "c1"), answer(EDS, "e")].concat();
     let mut sent = parts.len() - 50;

@@ -101,6 +101,12 @@ pub fn parameters(text: &str) -> Parameters {
     text.split_whitespace().map(|pair| pair.split_once('=').unwrap()).collect()
 }
 
+/// A message as it lies in the body of a call.
+pub fn framed(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).expect("it is short");
+    [&[0], &length.to_be_bytes()[..], message].concat()
+}
+
 /// A response as a client sees it.
 #[derive(Clone, Debug)]
 pub struct Told {
