@@ -323,7 +323,7 @@ impl Client {
 
     fn connected(&mut self, is_new: bool, protocol: Protocol) {
         self.choose_node();
-        self.mux.connected();
+        self.mux.connected(self.link.server());
         self.mux.set_protocol(protocol);
         self.mux.opened(StreamId::Primary, now());
         let mut again = false;

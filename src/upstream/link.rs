@@ -26,11 +26,11 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tonic::transport::{Channel, Endpoint};
 
-use super::Backoff;
 use super::connection::Server;
 use super::dial::{Facts, Target, dial_observed};
 use super::transfer::Transfers;
 use super::wait::{now, sleep_until};
+use super::{Backoff, ServerId};
 use crate::cache::Protocol;
 use crate::telemetry::LogThrottle;
 use crate::tls::client::ClientTls;
@@ -69,6 +69,7 @@ impl Options {
 #[derive(Debug)]
 pub struct Link {
     options: Options,
+    server: ServerId,
     state: Mutex<State>,
     /// Held by the client that connects.
     dialing: tokio::sync::Mutex<()>,
@@ -220,11 +221,17 @@ impl Link {
             lines: Default::default(),
             complaining: 0,
         };
-        Self { options, state: Mutex::new(state), dialing: Default::default(), changed: Arc::default() }
+        let server = ServerId::from(options.endpoint.uri().to_string().trim_end_matches('/'));
+        let (dialing, changed) = Default::default();
+        Self { options, server, state: Mutex::new(state), dialing, changed }
     }
 
     pub(super) const fn options(&self) -> &Options {
         &self.options
+    }
+
+    pub(super) const fn server(&self) -> &ServerId {
+        &self.server
     }
 
     pub(super) fn uri(&self) -> &Uri {

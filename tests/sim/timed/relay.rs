@@ -347,7 +347,7 @@ impl Relay {
                 if self.behind_relay {
                     out.push(Output::Watch);
                 }
-                self.mux.connected();
+                self.mux.connected(&"http://origin".into());
                 self.mux.set_protocol(self.protocol);
                 self.backoffs[1].reset();
                 self.second_retry = None;

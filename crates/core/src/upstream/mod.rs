@@ -30,6 +30,7 @@ mod mux;
 mod readiness;
 mod representative;
 mod response;
+mod server;
 mod silence;
 mod sotw;
 mod stream_subscription;
@@ -49,6 +50,7 @@ pub use mux::Mux;
 pub use readiness::{Readiness, Verdict};
 pub use representative::{NodeBudget, NodeBudgetError, Representative};
 pub use response::ProtocolError;
+pub use server::ServerId;
 pub use silence::{SilenceEvent, SilenceLog, Unanswered};
 pub use upstream_state::UpstreamState;
 
@@ -114,6 +116,8 @@ pub struct Settings {
     pub request_interval: Duration,
     /// See [`Reconcile`].
     pub reconcile: Reconcile,
+    /// Whether all servers give equal content equal versions, so that versions of one are offered to another (R-Up-04).
+    pub same_versions: bool,
     /// See [`Locators`].
     pub locators: Locators,
     /// An origin that leaves a locator unanswered for so long, and never showed that it knows constraints, is taken not to
@@ -140,6 +144,7 @@ impl Default for Settings {
             settle_max: Duration::from_secs(1),
             request_interval: Duration::from_millis(10),
             reconcile: Reconcile::default(),
+            same_versions: false,
             locators: Locators::default(),
             // Clients give up on a first answer after 15 s (R-SotW-26).
             locator_timeout: Duration::from_secs(5),

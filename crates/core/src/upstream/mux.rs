@@ -10,6 +10,7 @@ mod let_go;
 mod locators;
 mod protocol;
 mod refusals;
+mod servers;
 mod silence;
 mod stream;
 
@@ -24,7 +25,7 @@ use super::linger::Lingering;
 use super::response::{self, ProtocolError};
 use super::topic::{Absences, OriginHabits, Renewal};
 use super::topic_set::{Changes, TopicSet};
-use super::{Counters, Locators, Settings, StreamId, Tuning};
+use super::{Counters, Locators, ServerId, Settings, StreamId, Tuning};
 use crate::cache::{Cache, View, Writer};
 use crate::fairness::ACKS_IN_A_ROW;
 use crate::proto::{DeltaDiscoveryRequest, Status};
@@ -53,6 +54,8 @@ pub struct Mux {
     /// The newest moment that it was told.
     latest: Option<Instant>,
     lingering: Lingering,
+    /// Server that what is held came from, unless a topic notes another one.
+    server: Option<ServerId>,
     /// Whether a response of the origin was ever accepted.
     is_heard: bool,
     /// Whether the origin on this connection is asked by locators, and whether it has shown that it knows them.
@@ -82,6 +85,7 @@ impl Mux {
             streams: [None, None],
             renewals: Default::default(),
             latest: None,
+            server: None,
             is_heard: false,
             lingering,
             locators: Locators::default(),
@@ -120,15 +124,6 @@ impl Mux {
     /// Counts of what happened so far.
     pub const fn counters(&self) -> &Arc<Counters> {
         &self.counters
-    }
-
-    /// A connection stands. What the origin answered on the last one says nothing of whether it answers on this.
-    pub fn connected(&mut self) {
-        self.asks_plainly = false;
-        self.keeps_versions = false;
-        self.set_habits(self.habits.of_another());
-        self.topic_sets.values_mut().for_each(TopicSet::connected);
-        self.writer.unheard();
     }
 
     /// The origin is not known to be a relay. Behind a proxy another one may have taken its place on the same connection.

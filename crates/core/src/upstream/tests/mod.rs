@@ -6,6 +6,7 @@ mod linger;
 mod locators;
 mod requests;
 mod responses;
+mod servers;
 mod settle;
 mod silence;
 mod sotw;
@@ -151,7 +152,7 @@ impl Fixture {
 
     fn open(&mut self, stream: StreamId) {
         if stream == Primary {
-            self.mux.connected();
+            self.mux.connected(&"http://origin".into());
         }
         self.mux.opened(stream, self.now);
     }
