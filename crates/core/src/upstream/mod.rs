@@ -118,6 +118,8 @@ pub struct Settings {
     pub reconcile: Reconcile,
     /// Whether all servers give equal content equal versions, so that versions of one are offered to another (R-Up-04).
     pub same_versions: bool,
+    /// Server whose versions clients are told as they are, where there are several; those of others are marked.
+    pub first_server: Option<ServerId>,
     /// See [`Locators`].
     pub locators: Locators,
     /// An origin that leaves a locator unanswered for so long, and never showed that it knows constraints, is taken not to
@@ -145,6 +147,7 @@ impl Default for Settings {
             request_interval: Duration::from_millis(10),
             reconcile: Reconcile::default(),
             same_versions: false,
+            first_server: None,
             locators: Locators::default(),
             // Clients give up on a first answer after 15 s (R-SotW-26).
             locator_timeout: Duration::from_secs(5),

@@ -56,6 +56,8 @@ pub struct Mux {
     lingering: Lingering,
     /// Server that what is held came from, unless a topic notes another one.
     server: Option<ServerId>,
+    /// Mark on versions of the server that is connected.
+    mark: String,
     /// Whether a response of the origin was ever accepted.
     is_heard: bool,
     /// Whether the origin on this connection is asked by locators, and whether it has shown that it knows them.
@@ -86,6 +88,7 @@ impl Mux {
             renewals: Default::default(),
             latest: None,
             server: None,
+            mark: String::new(),
             is_heard: false,
             lingering,
             locators: Locators::default(),
@@ -286,7 +289,8 @@ impl Mux {
         // Captures of a client's node may be in it.
         let node = self.settings.node.id.escape_debug();
         let fault = match increments.as_ref().map_err(Clone::clone).and_then(read) {
-            Ok(reading) => {
+            Ok(mut reading) => {
+                reading.mark(&self.mark);
                 self.is_heard = true;
                 if let Some(report) = reading.reports.first()
                     && let Some(unsaid) = self.settings.complaints.say(Complaint::Reported, now)

@@ -3,6 +3,9 @@
 //! Versions belong to the server that gave them (R-Up-04): "7" of one says nothing of "7" of another. Owns the notes from which it
 //! follows whether a version may be offered to the server that is connected. Knows neither streams nor time.
 //!
+//! A client that comes back with a version must not be taken for current because another server gave that version to another content.
+//! So clients are told versions of the first server in the list as they are, and those of others with a mark of the server.
+//!
 //! Example: a and b came from server A. At B both are foreign. B sends a, which is B's from then on. Back at A, a is foreign, and b
 //! is A's again: its version is offered, and that of a is not.
 
@@ -10,6 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use foldhash::HashMap;
+use xxhash_rust::xxh3;
 
 use crate::cache::{Op, View};
 use crate::resource::{Name, Resource};
@@ -22,6 +26,14 @@ impl ServerId {
     /// The URI.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl ServerId {
+    /// Suffix of versions of this server that tells them from those of others: `~` and 8 hexadecimal digits, by the URI. It is equal
+    /// in all relays that have the server in their list, and after a restart.
+    pub(super) fn mark(&self) -> String {
+        format!("~{:08x}", xxh3::xxh3_64(self.0.as_bytes()) as u32)
     }
 }
 

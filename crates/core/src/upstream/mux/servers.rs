@@ -9,6 +9,9 @@ use super::Mux;
 impl Mux {
     /// A connection to a server stands. What the origin answered on the last one says nothing of whether it answers on this.
     pub fn connected(&mut self, server: &ServerId) {
+        let settings = &self.settings;
+        let is_first = settings.first_server.as_ref().is_none_or(|first| first == server);
+        self.mark = if is_first || settings.same_versions { String::new() } else { server.mark() };
         if let Some(before) = self.server.replace(server.clone()).filter(|before| before != server) {
             self.switched(&before, server);
         }

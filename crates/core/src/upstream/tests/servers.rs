@@ -2,6 +2,7 @@
 
 use super::super::ServerId;
 use super::*;
+use crate::cache::View;
 
 const A: &str = "http://a";
 const B: &str = "http://b";
@@ -129,4 +130,33 @@ fn doubts_and_habits_of_a_server_say_nothing_of_another() {
     fixture.pass(8_000);
     assert!(fixture.members(Kind::Cluster).contains("y@1"));
     assert_eq!(fixture.renewed.len(), renewed + 1, "it is asked whether y is gone");
+}
+
+#[test]
+fn r_up_04_clients_can_tell_versions_of_two_servers_apart() {
+    let settings = Settings { first_server: Some(ServerId::from(A)), ..Settings::default() };
+    let mut fixture = Fixture::at_a(settings, &["*"], &[("equal", "7"), ("other", "7")]);
+    fixture.move_to(B);
+    let equal = |fixture: &Fixture| {
+        let snapshot = fixture.snapshot(Kind::Cluster);
+        Arc::clone(snapshot.held(View::Wildcard, "equal").expect("held"))
+    };
+    let before = equal(&fixture);
+    fixture.hear(Primary, &Answer::of(Kind::Cluster, "b1").set("equal", "7").set_body("other", "7", "of b"));
+    let members = fixture.members(Kind::Cluster);
+    let marked = format!("other@7{}", ServerId::from(B).mark());
+    assert_eq!(
+        members,
+        set(&["equal@7", &*marked]),
+        "a client that comes back with 7 is sent the other content"
+    );
+    assert!(Arc::ptr_eq(&equal(&fixture), &before), "equal content in an equal version is no news");
+    // B is told its own version, without the mark.
+    let again = fixture.move_to(B);
+    let claimed = versions(&again);
+    assert!(claimed == ["equal@7"] || claimed == ["other@7"], "{claimed:?}");
+    // Equal content in an equal version is no news on the way back either.
+    fixture.move_to(A);
+    fixture.hear(Primary, &Answer::of(Kind::Cluster, "a2").set("equal", "7").set_body("other", "7", "of b"));
+    assert_eq!(fixture.members(Kind::Cluster), members);
 }
