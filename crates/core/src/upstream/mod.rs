@@ -25,8 +25,10 @@ mod directory_mirror;
 mod disproved;
 mod doubts;
 mod expiry;
+mod failover;
 mod linger;
 mod mux;
+mod probe;
 mod readiness;
 mod representative;
 mod response;
@@ -46,7 +48,9 @@ use std::time::Duration;
 pub use backoff::Backoff;
 pub use complaints::Complaints;
 pub use directory_mirror::{DirectoryMirror, DirectoryResource};
+pub use failover::{Change as ServerChange, Failover, FailoverTimes, Sight};
 pub use mux::Mux;
+pub use probe::Question;
 pub use readiness::{Readiness, Verdict};
 pub use representative::{NodeBudget, NodeBudgetError, Representative};
 pub use response::ProtocolError;
@@ -209,11 +213,17 @@ pub struct Counters {
     pub connect_failures: Counter,
     /// Streams that ended before any response, or with a fault in the protocol.
     pub stream_failures: Counter,
+    /// Changes to the next server, because one did not answer.
+    pub failovers: Counter,
+    /// Changes back to a more preferred server.
+    pub failbacks: Counter,
+    /// Streams that were opened to find out whether a more preferred server answers.
+    pub probes: Counter,
 }
 
 impl Counters {
     /// Number of counters.
-    pub const COUNT: usize = 18;
+    pub const COUNT: usize = 21;
 
     /// All of them with their names.
     pub fn all(&self) -> [(&'static str, u64); Self::COUNT] {
@@ -236,6 +246,9 @@ impl Counters {
             ("reconnect", self.reconnects.get()),
             ("connect_failure", self.connect_failures.get()),
             ("stream_failure", self.stream_failures.get()),
+            ("failover", self.failovers.get()),
+            ("failback", self.failbacks.get()),
+            ("probe", self.probes.get()),
         ]
     }
 }

@@ -9,6 +9,7 @@ mod interest;
 mod let_go;
 mod locators;
 mod protocol;
+mod questions;
 mod refusals;
 mod servers;
 mod silence;
