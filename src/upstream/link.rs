@@ -200,10 +200,14 @@ pub(super) enum Line {
     Watched,
     /// Relay upstream that is asked by state of the world.
     RelayBySotw,
+    /// Change to the next server, because this one does not answer.
+    Failover,
+    /// Change from this server to a more preferred one.
+    Failback,
 }
 
 impl Line {
-    const COUNT: usize = Self::RelayBySotw as usize + 1;
+    const COUNT: usize = Self::Failback as usize + 1;
 }
 
 impl Link {

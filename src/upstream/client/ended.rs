@@ -18,6 +18,8 @@ pub(super) enum Ended {
     Unfit(Protocol),
     /// An error after responses. The back-off begins anew.
     Lost(String),
+    /// Another server is used from here on.
+    Left,
     /// An orderly end after responses (gRFC A57). The back-off begins anew.
     Closed(String),
 }
@@ -42,6 +44,7 @@ impl Ended {
     pub(super) fn reason(self, server: &Uri) -> String {
         match self {
             Self::Unreachable(why) | Self::Failed(why) | Self::Lost(why) | Self::Closed(why) => why,
+            Self::Left => "another control plane is used".to_owned(),
             Self::Unfit(Protocol::Delta) => format!(
                 "the control plane at {server} does not implement delta ADS (UNIMPLEMENTED): have it serve AggregatedDiscoveryService.DeltaAggregatedResources, set upstream.servers[].protocol to auto or sotw, or set another server in upstream.servers",
             ),

@@ -179,7 +179,7 @@ impl Failover {
             }
             Sight::Silent(asked) => {
                 self.idle_since = None;
-                self.silent_since.get_or_insert(asked.min(now));
+                self.silent_since.get_or_insert_with(|| asked.min(now));
             }
         }
     }
