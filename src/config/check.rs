@@ -4,7 +4,7 @@
 //! they expect. Judges no single value.
 
 use super::errors::{Report, near, quoted};
-use super::not_yet::{NOT_YET, When};
+use super::not_yet::NOT_YET;
 use super::paths::join;
 use super::schema::{self, Key, Shape};
 use super::yaml::{Entry, Tree, Value};
@@ -90,18 +90,8 @@ impl Check<'_> {
             if !row.refuses(tree) {
                 continue;
             }
-            match (&row.when, &mut tree.value) {
-                // The first entry is still read, so that its problems are told as well.
-                (When::Several, Value::List(items)) => {
-                    let second = items.get(1).map_or(tree.line, |item| item.line);
-                    self.report.at(second, &row.message());
-                    items.truncate(1);
-                }
-                _ => {
-                    self.report.at(tree.line, &row.message());
-                    tree.value = Value::Refused;
-                }
-            }
+            self.report.at(tree.line, &row.message());
+            tree.value = Value::Refused;
         }
     }
 

@@ -66,7 +66,7 @@ pub use node::{Locality, Node};
 pub use non_empty::NonEmpty;
 pub use reference::{reference, reload_table};
 pub use system_limits::{ConnectionLimits, Memory};
-pub use upstream::{Backoff, Keepalive, Server, ServerProtocol, ServerUri, Source, Upstream};
+pub use upstream::{Backoff, Failover, Keepalive, Server, ServerProtocol, ServerUri, Source, Upstream};
 pub use upstream_tls::{CertificateFiles, ClientTls, ServerIdentity};
 
 const DEFAULT_ADMIN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 15000);

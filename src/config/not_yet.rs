@@ -5,29 +5,17 @@ use super::yaml::{Tree, Value};
 /// A key that users may expect and that this version cannot do. Deleting the row lifts the refusal.
 pub(super) struct NotYet {
     pub(super) path: &'static str,
-    pub(super) when: When,
     /// The subject of the message.
     pub(super) subject: &'static str,
     /// The remedy.
     pub(super) instead: &'static str,
 }
 
-/// Which values of a key are refused.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum When {
-    Present,
-    /// From the second entry of a list on.
-    Several,
+const fn not_yet(path: &'static str, subject: &'static str, instead: &'static str) -> NotYet {
+    NotYet { path, subject, instead }
 }
 
-const fn not_yet(path: &'static str, when: When, subject: &'static str, instead: &'static str) -> NotYet {
-    NotYet { path, when, subject, instead }
-}
-
-pub(super) const NOT_YET: &[NotYet] = &[
-    not_yet("snapshot", When::Present, "`snapshot`", "leave it out"),
-    not_yet("upstream.servers", When::Several, "a second entry in `upstream.servers`", "list one server"),
-];
+pub(super) const NOT_YET: &[NotYet] = &[not_yet("snapshot", "`snapshot`", "leave it out")];
 
 impl NotYet {
     pub(super) fn message(&self) -> String {
@@ -35,11 +23,6 @@ impl NotYet {
     }
 
     pub(super) fn refuses(&self, tree: &Tree) -> bool {
-        match (self.when, &tree.value) {
-            (_, Value::Refused) => false,
-            (When::Present, _) => true,
-            (When::Several, Value::List(items)) => items.len() > 1,
-            (When::Several, _) => false,
-        }
+        !matches!(tree.value, Value::Refused)
     }
 }

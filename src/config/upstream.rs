@@ -8,8 +8,8 @@ use super::errors::quoted;
 use super::mapping::Mapping;
 use super::non_empty::NonEmpty;
 use super::notation::{
-    Beside, Choice, Count, DAY, Each, HOUR, MESSAGE, MONTH, Nested, OneOf, Optional, Size, TICK, Text, Time,
-    Written,
+    Beside, Choice, Count, DAY, Each, Flag, HOUR, MESSAGE, MONTH, Nested, OneOf, Optional, Size, TICK, Text,
+    Time, Written,
 };
 use super::printed::Entries;
 use super::schema::{Key, Section};
@@ -56,6 +56,9 @@ section! {
         /// Waits between attempts to connect: they grow from `initial` to `max`, with jitter. `initial` is never above `max`.
         #[key(Nested)]
         pub backoff: Backoff,
+        /// When another one of `servers` is used. Has no effect with one server.
+        #[key(Nested)]
+        pub failover: Failover,
         /// HTTP/2 pings, so that a dead connection is noticed. A state-of-the-world client that may hold what it
         /// asks for waits for names that the control plane leaves unanswered until a dead connection would have been
         /// noticed: `interval` and `timeout`, no less than 40s, and `downstream.cold_deadline`; and no less than three times the last.
@@ -83,6 +86,25 @@ fn check_backoff(backoff: &Backoff, mapping: &Mapping<'_>) {
 }
 
 section! {
+    /// When another control plane is used.
+    #[derive(Copy, Eq)]
+    pub struct Failover {
+        /// A control plane that has not answered for so long is left for the next one in the list, and after the last the
+        /// first: one that cannot be reached, one that ends the stream, and one that says nothing though asked. No wait
+        /// between two attempts to connect is longer.
+        #[key(Time<TICK, HOUR>, default = Duration::from_secs(10))]
+        pub after: Duration,
+        /// An earlier one in the list that has answered for so long is used again.
+        #[key(Time<TICK, DAY>, default = Duration::from_secs(30))]
+        pub return_after: Duration,
+        /// Whether equal contents have equal versions at all of them, and equal versions mean equal contents. If so, the
+        /// versions of one are offered to the next, which then sends what differs and no more.
+        #[key(Flag, default = false)]
+        pub same_versions: bool,
+    }
+}
+
+section! {
     /// HTTP/2 pings that tell a dead connection from a quiet one.
     #[derive(Copy, Eq)]
     pub struct Keepalive {
@@ -107,8 +129,7 @@ pub enum Source {
 section! {
     /// The keys of a [`Source`], of which one stands in a file.
     pub(super) struct SourceKeys {
-        /// One of `servers` and `directory` is mandatory. Control planes, in order of preference. More than one is not
-        /// supported yet.
+        /// One of `servers` and `directory` is mandatory. Control planes, in order of preference: the first one that answers is used.
         #[key(Optional<Each>)]
         servers: Option<NonEmpty<Server>>,
         /// Instead of `servers`: a directory of resource files, watched.
@@ -139,6 +160,7 @@ impl Section for Source {
             upstream.wrong_here("servers", "is empty; list one server");
         }
         let SourceKeys { servers, directory } = SourceKeys::read(upstream)?;
+        servers.iter().for_each(|servers| check_servers(servers, upstream));
         servers.map(Self::Servers).or_else(|| directory.map(Self::Directory))
     }
 
@@ -148,6 +170,16 @@ impl Section for Source {
             Self::Directory(directory) => (None, Some(directory)),
         };
         SourceKeys { servers, directory }.print(into);
+    }
+}
+
+/// A server that is listed twice would be tried twice, and be its own successor.
+fn check_servers(servers: &[Server], upstream: &Mapping<'_>) {
+    for (at, server) in servers.iter().enumerate() {
+        if servers[..at].iter().any(|other| other.uri.to_string() == server.uri.to_string()) {
+            upstream
+                .wrong_here("servers", &format!("has `{}` twice; list each control plane once", server.uri));
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::pool::Tenant;
 use crate::proto::Node;
 use crate::subscription::{Code, SessionError, Upstream};
 use crate::upstream::{
-    Client, Counters, Link, Mux, NodeBudget, NodeBudgetError, Representative, Settings, Tuner, Tuning,
+    Client, Counters, Mux, NodeBudget, NodeBudgetError, Representative, Servers, Settings, Tuner, Tuning,
     UpstreamState,
 };
 
@@ -150,7 +150,7 @@ impl Group {
 pub struct Starter {
     /// Settings of all groups, with another node for each.
     settings: Settings,
-    link: Arc<Link>,
+    servers: Arc<Servers>,
     budget: Budget,
     /// Memory for nodes of [`GroupNode::Client`].
     nodes: Arc<NodeBudget>,
@@ -160,17 +160,17 @@ pub struct Starter {
 }
 
 impl Starter {
-    /// Creates a starter of groups on this link, within these budgets. They run until `stop`; a task that ends by itself cancels
+    /// Creates a starter of groups at these servers, within these budgets. They run until `stop`; a task that ends by itself cancels
     /// `failed`.
     pub fn new(
         settings: Settings,
-        link: Arc<Link>,
+        servers: Arc<Servers>,
         (budget, nodes): (Budget, NodeBudget),
         tuned: (Tuning, cache::Limits),
         stop: CancellationToken,
         failed: CancellationToken,
     ) -> Self {
-        Self { settings, link, budget, nodes: Arc::new(nodes), tuned: Mutex::new(tuned), stop, failed }
+        Self { settings, servers, budget, nodes: Arc::new(nodes), tuned: Mutex::new(tuned), stop, failed }
     }
 
     /// Makes a group, which does nothing until it [begins](Group::begin).
@@ -189,7 +189,7 @@ impl Starter {
         let settings = Settings { node, ..self.settings.clone() };
         let mut mux = Mux::new(writer, settings);
         mux.tune(tuning);
-        let mut client = Client::on(mux, Arc::clone(&self.link));
+        let mut client = Client::on(mux, Arc::clone(&self.servers));
         if let Some(representative) = &representative {
             client = client.representing(Arc::clone(representative));
         }
@@ -210,7 +210,7 @@ impl Starter {
     }
 
     pub(super) fn connections(&self) -> usize {
-        self.link.connections()
+        self.servers.connections()
     }
 }
 

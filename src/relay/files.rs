@@ -11,8 +11,10 @@ use crate::tls::files::Files;
 use crate::tls::reload::LoadError;
 use crate::tls::server::ServerFiles;
 
-/// Configuration key of the TLS files for the control plane, in messages and metrics.
-pub(super) const UPSTREAM_TLS: &str = "upstream.servers[].tls";
+/// Configuration key of the TLS files for a control plane, in messages and metrics. That of the only one has no number.
+pub(super) fn upstream_tls_key(at: usize, is_choice: bool) -> String {
+    if is_choice { format!("upstream.servers[{at}].tls") } else { "upstream.servers[].tls".to_owned() }
+}
 
 /// Loads the descriptors that REST-JSON knows: those of the relay, and those in the configured files.
 ///
@@ -38,9 +40,10 @@ pub fn load_descriptors(config: &config::Rest) -> Result<Descriptors, Descriptor
 /// First file that cannot be used, with its key.
 pub fn check_tls(config: &Config) -> anyhow::Result<()> {
     if let Source::Servers(servers) = &config.upstream.source {
-        for server in servers.iter() {
+        let is_choice = servers.iter().len() > 1;
+        for (at, server) in servers.iter().enumerate() {
             if let Some(files) = tls_upstream(server)? {
-                files.read().context(UPSTREAM_TLS)?;
+                files.read().with_context(|| upstream_tls_key(at, is_choice))?;
             }
         }
     }

@@ -96,10 +96,10 @@ impl Relay {
         let (stop, fails) = (everything.clone(), failed.clone());
         let Started { origin, tuner, shared } = Origin::start(config, &reloader, writer, stop, fails)?;
         let view = UpstreamView::default();
-        let starter = shared.map(|(link, settings)| {
+        let starter = shared.map(|(servers, settings)| {
             let tuned = (tuning(config), limits);
             let nodes = NodeBudget::new(config.groups.max);
-            Starter::new(settings, link, (budget, nodes), tuned, everything.clone(), failed.clone())
+            Starter::new(settings, servers, (budget, nodes), tuned, everything.clone(), failed.clone())
         });
         let own = Group::own(cache, view.clone());
         let groups = start_groups(config, own, starter, &everything);

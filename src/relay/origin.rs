@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::files::{UPSTREAM_TLS, tls_upstream};
+use super::files::{tls_upstream, upstream_tls_key};
 use super::settings;
 use crate::cache::{Protocol, Writer};
 use crate::config::{self, Config, Source};
@@ -17,8 +17,8 @@ use crate::subscription::Upstream;
 use crate::telemetry::{self, UpstreamFigures};
 use crate::tls::reload::Reloader;
 use crate::upstream::{
-    Backoff, Client, Counters, DirectorySource, DirectoryState, Link, Mux, Options, Readiness, Settings,
-    Tuner, UpstreamState, Verdict,
+    Backoff, Client, Counters, DirectorySource, DirectoryState, Mux, Options, Readiness, Servers, Settings,
+    Transport, Tuner, UpstreamState, Verdict,
 };
 
 /// Source of resources, and its state.
@@ -33,7 +33,29 @@ pub(super) struct Started {
     pub(super) origin: Origin,
     pub(super) tuner: Tuner,
     /// Connections and settings that other groups share; `None` for a directory.
-    pub(super) shared: Option<(Arc<Link>, Settings)>,
+    pub(super) shared: Option<(Arc<Servers>, Settings)>,
+}
+
+/// Settings of the connections to a server. `key` names its `tls` section.
+fn options_of(
+    server: &config::Server,
+    config: &Config,
+    transport: &Transport,
+    reloader: &Reloader,
+    key: &str,
+) -> anyhow::Result<Options> {
+    let from = &config.upstream;
+    Ok(Options {
+        backoff: Backoff::new(from.backoff.initial, from.backoff.max),
+        max_message: from.max_response_bytes,
+        protocol: settings::protocol(server),
+        identity: settings::identity(config),
+        tls: match tls_upstream(server)? {
+            Some(files) => Some(files.watch(reloader, key)?),
+            None => None,
+        },
+        ..Options::new(transport.endpoint(&server.uri.to_string())?)
+    })
 }
 
 impl Origin {
@@ -45,9 +67,7 @@ impl Origin {
         failed: CancellationToken,
     ) -> anyhow::Result<Started> {
         match &config.upstream.source {
-            Source::Servers(servers) => {
-                Self::start_client(config, servers.first(), reloader, writer, stop, failed)
-            }
+            Source::Servers(servers) => Self::start_client(config, servers, reloader, writer, stop, failed),
             Source::Directory(path) => {
                 let directory = Directory::open(path)
                     .with_context(|| format!("cannot watch {} (upstream.directory)", path.display()))?;
@@ -61,7 +81,7 @@ impl Origin {
 
     fn start_client(
         config: &Config,
-        server: &config::Server,
+        servers: &config::NonEmpty<config::Server>,
         reloader: &Reloader,
         writer: Writer,
         stop: CancellationToken,
@@ -69,24 +89,20 @@ impl Origin {
     ) -> anyhow::Result<Started> {
         let from = &config.upstream;
         let transport = settings::transport(from);
-        let options = Options {
-            backoff: Backoff::new(from.backoff.initial, from.backoff.max),
-            max_message: from.max_response_bytes,
-            protocol: settings::protocol(server),
-            identity: settings::identity(config),
-            tls: match tls_upstream(server)? {
-                Some(files) => Some(files.watch(reloader, UPSTREAM_TLS)?),
-                None => None,
-            },
-            ..Options::new(transport.endpoint(&server.uri.to_string())?)
-        };
-        let link = Arc::new(Link::new(options));
-        let settings = settings::upstream(config);
-        let client = Client::on(Mux::new(writer, settings.clone()), Arc::clone(&link));
+        let is_choice = servers.iter().len() > 1;
+        let mut options = Vec::new();
+        for (at, server) in servers.iter().enumerate() {
+            let key = upstream_tls_key(at, is_choice);
+            options.push(options_of(server, config, &transport, reloader, &key)?);
+        }
+        let first = options.remove(0);
+        let servers = Arc::new(Servers::new(first, options, settings::failover(&from.failover)));
+        let settings = Settings { first_server: servers.first(), ..settings::upstream(config) };
+        let client = Client::on(Mux::new(writer, settings.clone()), Arc::clone(&servers));
         let origin = Self::Server { state: client.state(), counters: Arc::clone(client.counters()) };
         let tuner = client.tuner();
         spawn_essential(client.run(stop.clone()), stop, failed);
-        Ok(Started { origin, tuner, shared: Some((link, settings)) })
+        Ok(Started { origin, tuner, shared: Some((servers, settings)) })
     }
 
     /// State of the source, as sessions see it.
@@ -149,6 +165,7 @@ impl Origin {
                     let state = state.borrow();
                     UpstreamFigures {
                         connected: state.connected,
+                        server: state.server,
                         protocol: state.protocol.map(Protocol::label),
                         stale: state.stale_for(now),
                         last_answer: state.silent_for(now),

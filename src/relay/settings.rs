@@ -17,7 +17,7 @@ use crate::node_group::GroupRules;
 use crate::proto;
 use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
 use crate::subscription::{self, NodeParameterRules, Permissions, SessionConfig};
-use crate::upstream::{Settings, Transport, Tuning};
+use crate::upstream::{FailoverTimes, Settings, Transport, Tuning};
 
 pub(super) fn cache_limits(config: &Config) -> cache::Limits {
     cache::Limits {
@@ -47,6 +47,11 @@ pub(super) const fn tuning(config: &Config) -> Tuning {
 /// Time in which a dead connection is noticed, by this relay or by one that it is behind, which has at most the default.
 fn dead_unnoticed(keepalive: &config::Keepalive) -> Duration {
     (keepalive.interval + keepalive.timeout).max(SessionConfig::default().dead_unnoticed)
+}
+
+/// Times of a change between control planes.
+pub(super) const fn failover(failover: &config::Failover) -> FailoverTimes {
+    FailoverTimes { after: failover.after, return_after: failover.return_after }
 }
 
 /// Rules for all peers.
@@ -153,6 +158,7 @@ pub(super) fn upstream(config: &Config) -> Settings {
         request_interval: upstream.request_interval,
         resource_errors: downstream.resource_errors,
         reconcile: upstream.reconcile,
+        same_versions: upstream.failover.same_versions,
         locators: upstream.locators,
         ..Settings::default()
     }

@@ -48,6 +48,7 @@ const GROUPS: &str = "deltafan_groups";
 const GROUP_CLIENTS: &str = "deltafan_group_clients";
 const GROUP_STALE: &str = "deltafan_group_stale_seconds";
 const UPSTREAM_CONNECTED: &str = "deltafan_upstream_connected";
+const UPSTREAM_SERVER: &str = "deltafan_upstream_active_server";
 const UPSTREAM_PROTOCOL: &str = "deltafan_upstream_protocol";
 const UPSTREAM_STALE: &str = "deltafan_upstream_stale_seconds";
 const UPSTREAM_LAST_ANSWER: &str = "deltafan_upstream_last_answer_age_seconds";
@@ -130,6 +131,10 @@ fn describe() {
         GROUP_STALE,
         Unit::Seconds,
         "longest time for which the resources of a node group may be out of date, by the rule"
+    );
+    describe_gauge!(
+        UPSTREAM_SERVER,
+        "number in upstream.servers of the control plane in use; 0 is the first"
     );
     describe_gauge!(
         UPSTREAM_PROTOCOL,
@@ -253,6 +258,8 @@ pub fn report_encodes(encodes: u64) {
 pub struct UpstreamFigures {
     /// Whether it is connected.
     pub connected: bool,
+    /// Number of the server in use.
+    pub server: usize,
     /// Label of the protocol of its streams.
     pub protocol: Option<&'static str>,
     /// Time for which cached resources may have been out of date.
@@ -270,6 +277,7 @@ pub fn report_upstream(figures: UpstreamFigures, events: &[(&'static str, u64)])
         let is_spoken = figures.protocol == Some(protocol);
         gauge!(UPSTREAM_PROTOCOL, "protocol" => protocol).set(if is_spoken { 1.0 } else { 0.0 });
     }
+    gauge!(UPSTREAM_SERVER).set(figures.server as f64);
     gauge!(UPSTREAM_STALE).set(figures.stale.as_secs_f64());
     gauge!(UPSTREAM_LAST_ANSWER).set(figures.last_answer.as_secs_f64());
     gauge!(UPSTREAM_UNANSWERED).set(figures.unanswered as f64);

@@ -4,6 +4,7 @@
 //! what happened, and asks it for the next request when a stream has room for one, so that nothing queues up
 //! here.
 
+mod choice;
 mod conversation;
 mod ended;
 mod report;
@@ -21,17 +22,30 @@ use tonic::Status;
 use super::SilenceLog;
 use super::connection::OpenStream;
 use super::link::{Connected, Link, Options, UnreachableError};
+use super::probe::Probes;
+use super::servers::Servers;
 use super::wait::{next_interest, next_tuning, now, sleep_until};
-use super::{Backoff, Counters, Mux, ProtocolError, Representative, StreamId, Tuner, Tuning, UpstreamState};
+use super::{
+    Backoff, Counters, Failover, Mux, ProtocolError, Representative, Sight, StreamId, Tuner, Tuning,
+    UpstreamState,
+};
 use crate::cache::{Protocol, Wanted};
+use crate::proto::Node;
 use crate::telemetry;
 use conversation::{Conversation, Event};
 use ended::Ended;
 
-/// Subscriptions of one node group at one control plane.
+/// Subscriptions of one node group at a control plane, which is one of several.
 #[derive(Debug)]
 pub struct Client {
     mux: Mux,
+    servers: Arc<Servers>,
+    failover: Failover,
+    probes: Probes,
+    /// Time at which to look what probes are to ask for.
+    asks_again: Option<Instant>,
+    node: Arc<Node>,
+    /// That of the server in use.
     link: Arc<Link>,
     /// Node of one of the group's clients, in the place of one of the relay's.
     representative: Option<Arc<Representative>>,
@@ -52,18 +66,24 @@ pub struct Client {
 impl Client {
     /// Creates a client with a connection of its own, which does nothing until [`run`](Self::run).
     pub fn new(mux: Mux, options: Options) -> Self {
-        Self::on(mux, Arc::new(Link::new(options)))
+        Self::on(mux, Arc::new(Servers::only(options)))
     }
 
     /// Creates a client that shares the connections of others, and does nothing until [`run`](Self::run).
-    pub fn on(mux: Mux, link: Arc<Link>) -> Self {
+    pub fn on(mux: Mux, servers: Arc<Servers>) -> Self {
+        let link = Arc::clone(servers.link(0));
         let state = watch::Sender::new(UpstreamState::new(now()));
         let (tuner, tuning) = watch::channel(None);
         let (silence, looked_at, more_interest) = Default::default();
         Self {
-            mux,
             backoff: link.options().backoff,
             link,
+            failover: Failover::new(servers.count(), servers.times()),
+            probes: Probes::new(Arc::clone(&servers), Arc::clone(mux.counters())),
+            servers,
+            asks_again: None,
+            node: Arc::new(mux.node().clone()),
+            mux,
             representative: None,
             state,
             tuner,
@@ -105,32 +125,43 @@ impl Client {
     async fn run_on(&mut self) {
         loop {
             let ended = match self.connect().await {
-                Ok(connected) => self.converse(connected).await,
-                Err(error) => {
+                None => continue,
+                Some(Ok(connected)) => self.converse(connected).await,
+                Some(Err(error)) => {
                     // The link waits before it connects again.
                     self.unreachable(error);
                     continue;
                 }
             };
+            if matches!(ended, Ended::Left(_)) {
+                self.lost(ended.reason(self.link.uri()));
+                continue;
+            }
             let wait = self.ended(ended);
             self.meanwhile(tokio::time::sleep(wait)).await;
         }
     }
 
-    async fn connect(&mut self) -> Result<Connected, UnreachableError> {
+    /// Waits for a connection. `None`: another server is used from here on.
+    async fn connect(&mut self) -> Option<Result<Connected, UnreachableError>> {
         let link = Arc::clone(&self.link);
         self.meanwhile(link.connect()).await
     }
 
-    /// Waits for a future while interest and deadlines are served.
-    async fn meanwhile<F: Future>(&mut self, future: F) -> F::Output {
+    /// Waits for a future while interest and deadlines are served, and no server is connected. `None`: another server is used from
+    /// here on.
+    async fn meanwhile<F: Future>(&mut self, future: F) -> Option<F::Output> {
         let cache = Arc::clone(self.mux.cache());
         tokio::pin!(future);
         loop {
             self.mux.on_deadline(now());
-            let deadline = self.mux.next_deadline();
+            if self.choose(Sight::Away).is_some() {
+                return None;
+            }
+            let deadline = self.mux.next_deadline().into_iter().chain(self.failover.deadline()).min();
             tokio::select! {
-                output = &mut future => return output,
+                output = &mut future => return Some(output),
+                (server, answers) = self.probes.next() => self.failover.probed(server, answers, now()),
                 tuning = next_tuning(&mut self.tuning) => self.mux.tune(tuning),
                 interest = next_interest(&cache, self.more_interest) => {
                     self.take(interest).await;
@@ -153,8 +184,13 @@ impl Client {
                 self.renew(stream, &mut talk);
             }
             talk.secondary.adjust(&mut self.mux, now());
+            if let Some(change) = self.choose(self.sight(&talk)) {
+                break Ended::Left(change);
+            }
             let interest = next_interest(&cache, self.more_interest);
-            let event = talk.next(&mut self.mux, interest, next_tuning(&mut self.tuning)).await;
+            let probed = (&mut self.probes, self.failover.deadline());
+            let event = talk.next(&mut self.mux, interest, next_tuning(&mut self.tuning), probed).await;
+            self.failover.excuse(std::mem::take(&mut talk.excused), now());
             match event {
                 Event::Message(stream, message) => {
                     let end = self.on_message(stream, message, &mut talk);
@@ -182,6 +218,7 @@ impl Client {
                 Event::Interest(interest) => self.take(interest).await,
                 Event::Tuning(tuning) => self.mux.tune(tuning),
                 Event::Watched(is_answered) => self.origin_says(is_answered),
+                Event::Probed((server, answers)) => self.failover.probed(server, answers, now()),
                 Event::Look => self.look_for_silence(),
                 // Work that is due may be done in parts: it gives way after each.
                 Event::Deadline => {
@@ -323,7 +360,7 @@ impl Client {
 
     fn connected(&mut self, is_new: bool, protocol: Protocol) {
         self.choose_node();
-        self.mux.connected();
+        self.mux.connected(self.link.server());
         self.mux.set_protocol(protocol);
         self.mux.opened(StreamId::Primary, now());
         let mut again = false;

@@ -26,11 +26,11 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tonic::transport::{Channel, Endpoint};
 
-use super::Backoff;
 use super::connection::Server;
-use super::dial::{Facts, Target, dial_observed};
+use super::dial::{DialError, Dialed, Facts, Target, dial_from};
 use super::transfer::Transfers;
 use super::wait::{now, sleep_until};
+use super::{Backoff, ServerId};
 use crate::RelayIdentity;
 use crate::cache::Protocol;
 use crate::telemetry::LogThrottle;
@@ -73,6 +73,7 @@ impl Options {
 #[derive(Debug)]
 pub struct Link {
     options: Options,
+    server: ServerId,
     state: Mutex<State>,
     /// Held by the client that connects.
     dialing: tokio::sync::Mutex<()>,
@@ -86,6 +87,9 @@ struct State {
     backoff: Backoff,
     /// Time of the next attempt, while the last one failed or nothing has been answered on a connection since.
     retry_at: Option<Instant>,
+    /// Number of the address to which the newest connection leads, and of that with which the next attempt begins.
+    address: usize,
+    next_address: usize,
     /// Whether the last attempt failed.
     failed: bool,
     /// Number of attempts that failed, and the error of the last one.
@@ -204,10 +208,14 @@ pub(super) enum Line {
     Watched,
     /// Relay upstream that is asked by state of the world.
     RelayBySotw,
+    /// Change to the next server, because this one does not answer.
+    Failover,
+    /// Change from this server to a more preferred one.
+    Failback,
 }
 
 impl Line {
-    const COUNT: usize = Self::RelayBySotw as usize + 1;
+    const COUNT: usize = Self::Failback as usize + 1;
 }
 
 impl Link {
@@ -217,6 +225,8 @@ impl Link {
             open: Vec::new(),
             backoff: options.backoff,
             retry_at: None,
+            address: 0,
+            next_address: 0,
             failed: false,
             failures: 0,
             error: String::new(),
@@ -225,11 +235,17 @@ impl Link {
             lines: Default::default(),
             complaining: 0,
         };
-        Self { options, state: Mutex::new(state), dialing: Default::default(), changed: Arc::default() }
+        let server = ServerId::from(options.endpoint.uri().to_string().trim_end_matches('/'));
+        let (dialing, changed) = Default::default();
+        Self { options, server, state: Mutex::new(state), dialing, changed }
     }
 
     pub(super) const fn options(&self) -> &Options {
         &self.options
+    }
+
+    pub(super) const fn server(&self) -> &ServerId {
+        &self.server
     }
 
     pub(super) fn uri(&self) -> &Uri {
@@ -280,11 +296,13 @@ impl Link {
 
     async fn dial(&self) -> Result<Connected, UnreachableError> {
         let target = self.options.tls.as_ref().map_or(Target::Cleartext, |tls| Target::Tls(tls.load()));
-        let facts = Arc::<Facts>::default();
-        let dialed = dial_observed(self.options.endpoint.clone(), target, Arc::clone(&facts)).await;
+        let first = self.state.lock().next_address;
+        let dialed = dial_from(self.options.endpoint.clone(), target, first).await;
         let mut state = self.state.lock();
         match dialed {
-            Ok(channel) => {
+            Ok(Dialed { channel, facts, address }) => {
+                // Unless it answers, another one is tried next.
+                (state.address, state.next_address) = (address, address + 1);
                 let (transfers, failures) = (Transfers::default(), AtomicU32::new(0));
                 let connection = Arc::new(Connection { channel, facts, transfers, failures });
                 // Taken back by the first answer: a server that fails all streams is not dialled by each group in turn.
@@ -300,7 +318,8 @@ impl Link {
                 }
                 Ok(Connected { lease: self.lease(connection), is_new: true })
             }
-            Err(reason) => {
+            Err(DialError { why: reason, tried }) => {
+                state.next_address = first.wrapping_add(tried);
                 let wait = state.backoff.next(&mut rand::rng());
                 state.retry_at = Some(now() + wait);
                 state.failures += 1;
@@ -355,6 +374,7 @@ impl Link {
     pub(super) fn answered(&self) {
         let mut state = self.state.lock();
         state.has_answered = true;
+        state.next_address = state.address;
         state.backoff.reset();
         // A further connection that the server refused is not tried again because one that stands answers.
         if !state.failed {

@@ -12,7 +12,9 @@ mod dial;
 mod directory;
 mod error_text;
 mod link;
+mod probe;
 mod relay_watch;
+mod servers;
 mod transfer;
 mod wait;
 
@@ -22,6 +24,7 @@ pub use deltafan_core::upstream::*;
 pub use dial::{Target, dial};
 pub use directory::{DirectorySource, DirectoryState};
 pub use link::{Link, Options};
+pub use servers::Servers;
 pub(crate) use wait::sleep_until;
 
 /// Sender of a [`Tuning`] to the running source; of several the newest counts.

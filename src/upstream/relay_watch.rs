@@ -33,16 +33,19 @@ pub(super) struct RelayWatch {
     /// `None` while nothing is watched.
     words: Option<BoxStream<'static, bool>>,
     has_word: bool,
+    /// Whether the server is a relay.
+    is_of_relay: bool,
 }
 
 impl RelayWatch {
     pub(super) fn new(channel: Channel) -> Self {
-        Self { channel, words: None, has_word: false }
+        Self { channel, words: None, has_word: false, is_of_relay: false }
     }
 
     /// Watches, unless it does: the server is a relay. Returns whether it begins.
     pub(super) fn begin(&mut self) -> bool {
         let begins = self.words.is_none();
+        self.is_of_relay = true;
         if begins {
             self.words = Some(watch(self.channel.clone(), Duration::ZERO).boxed());
         }
@@ -57,8 +60,13 @@ impl RelayWatch {
 
     /// Ends the watch, as the server is no relay. Returns whether there was a word, which holds no more.
     pub(super) fn end(&mut self) -> bool {
-        self.words = None;
+        (self.words, self.is_of_relay) = (None, false);
         std::mem::take(&mut self.has_word)
+    }
+
+    /// Whether the words of the server are those of a control plane: it is no relay, or has said how it stands with its own.
+    pub(super) const fn vouches(&self) -> bool {
+        !self.is_of_relay || self.has_word
     }
 
     /// Next word. Cancel-safe. The end of a watch is none: one that said nothing is of a relay that does not say, and any other

@@ -7,6 +7,7 @@ mod check;
 mod downstream;
 mod drain;
 mod end_to_end;
+mod failover;
 mod group_streams;
 mod groups;
 mod limits;

@@ -79,6 +79,13 @@ impl Process {
         Self::launch(&upstream(origin, server, ""), &[], LISTENERS, downstream)
     }
 
+    /// Starts it on several control planes with these keys beside them.
+    pub fn behind_several(origins: &[String], keys: &str, downstream: &str) -> Self {
+        let servers: Vec<String> = origins.iter().map(|uri| format!("{{uri: \"{uri}\"}}")).collect();
+        let upstream = format!("{{servers: [{}], {keys}}}", servers.join(", "));
+        Self::launch(&upstream, &[], LISTENERS, downstream)
+    }
+
     /// Starts it on a control plane with these keys beside the server, and does not wait until it is ready.
     pub fn unready_behind(origin: &str, upstream: &str) -> Self {
         let upstream = format!("{{servers: [{{uri: \"{origin}\"}}], {upstream}}}");

@@ -135,9 +135,13 @@ fn features_of_later_versions_are_refused_by_name() {
         refused_part("snapshot:\n  path: /p\n"),
         "f:3: `snapshot` is not supported yet by this version; leave it out"
     );
+}
+
+#[test]
+fn a_server_may_stand_in_the_list_once() {
     assert_eq!(
-        refused("upstream:\n  servers:\n  - uri: http://a:1\n  - uri: http://b:1\n"),
-        "f:4: a second entry in `upstream.servers` is not supported yet by this version; list one server"
+        refused("upstream:\n  servers:\n  - uri: http://a:1\n  - uri: http://b:1\n  - uri: http://a:1/\n"),
+        "f:2: `upstream.servers`: has `http://a:1` twice; list each control plane once"
     );
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::super::connection::{OpenStream, Server};
+use super::super::probe::{Probes, Word};
 use super::super::relay_watch::RelayWatch;
 use super::super::wait::{Clock, now, sleep_until};
 use super::super::{Backoff, Mux, StreamId, Tuning};
@@ -37,6 +38,8 @@ pub(super) enum Event {
     Tuning(Tuning),
     /// Word of the relay at the other end.
     Watched(bool),
+    /// Word of a probe of another server.
+    Probed(Word),
     /// A deadline has passed, and everything that arrived was read.
     Deadline,
     /// Unanswered subscriptions are to be looked for.
@@ -55,6 +58,8 @@ pub(super) struct Conversation {
     server: Server,
     /// Time in which responses were on their way, as told so far.
     transferred: Duration,
+    /// Part of it that the choice of the server was not told of.
+    pub(super) excused: Duration,
     clock: Clock,
     /// Messages read in a row; after [`MESSAGES_IN_A_ROW`] everything else gets a turn.
     messages: u32,
@@ -73,6 +78,7 @@ impl Conversation {
             answered: false,
             protocol,
             transferred: server.transfers.so_far(now).0,
+            excused: Duration::ZERO,
             server,
             clock: Clock::new(now),
             messages: 0,
@@ -110,15 +116,17 @@ impl Conversation {
         }
     }
 
-    /// Waits for the next event; `interest` and `tuning` are two of them. Tells `mux` which time was no silence: it may judge that
+    /// Waits for the next event, until `choose_at` at most; `interest`, `tuning` and words of `probes` are three of them. Tells `mux` which time was no silence: it may judge that
     /// in any event.
     pub(super) async fn next(
         &mut self,
         mux: &mut Mux,
         interest: impl Future<Output = Vec<Wanted>>,
         tuning: impl Future<Output = Tuning>,
+        (probes, choose_at): (&mut Probes, Option<Instant>),
     ) -> Event {
-        let deadline = mux.next_deadline().into_iter().chain(self.secondary.retry_at(mux)).min();
+        let retry_at = self.secondary.retry_at(mux);
+        let deadline = mux.next_deadline().into_iter().chain(retry_at).chain(choose_at).min();
         let says = StreamId::ALL.map(|stream| mux.has_request(stream));
         let (messages, insists, look_at) = (self.messages, self.insists, self.look_at);
         let Self { primary, secondary, watch, clock, .. } = self;
@@ -140,6 +148,7 @@ impl Conversation {
                 interest = interest => Event::Interest(interest),
                 tuning = tuning => Event::Tuning(tuning),
                 word = watch.next() => Event::Watched(word),
+                word = probes.next() => Event::Probed(word),
                 () = clock.wait(deadline) => Event::Deadline,
                 () = sleep_until(Some(look_at)) => Event::Look,
             }
@@ -187,6 +196,7 @@ impl Conversation {
         let time = total.saturating_sub(self.transferred);
         let time = if time < LEAST_TRANSFER { Duration::ZERO } else { time };
         self.transferred += time;
+        self.excused += time;
         mux.transferred(time, goes_on, now);
     }
 

@@ -105,6 +105,12 @@ impl Seen {
         came.any(|came| !came.wildcard && came.at > *asked)
     }
 
+    /// Whether anything came of a name after this moment, where it was asked for by itself.
+    pub(crate) fn came_by_name(&self, at: usize, name: &str, after: Instant) -> bool {
+        let mut came = self.bodies.get(&(at, name.to_owned())).into_iter().flatten();
+        came.any(|came| !came.wildcard && came.at >= after)
+    }
+
     /// Whether a resource came with this text on a stream with the wildcard.
     pub(crate) fn came_by_wildcard(&self, at: usize, name: &str, text: &str) -> bool {
         let mut came = self.bodies.get(&(at, name.to_owned())).into_iter().flatten();

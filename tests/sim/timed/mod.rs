@@ -13,6 +13,7 @@ mod queue;
 mod quiet;
 mod reading;
 mod relay;
+mod servers;
 mod sotw;
 mod stores;
 mod trouble;
@@ -21,7 +22,7 @@ mod wiring;
 mod world;
 
 use crate::harness;
-use world::{GroupsWorld, SotwWorld, ThinWorld, World};
+use world::{FailoverWorld, GroupsWorld, SotwWorld, ThinWorld, World};
 
 #[test]
 fn histories_that_found_a_defect_find_none() {
@@ -46,4 +47,9 @@ fn each_node_group_is_shown_its_own_world() {
 #[test]
 fn a_first_answer_over_a_thin_link_takes_nothing_away() {
     harness::play::<ThinWorld>();
+}
+
+#[test]
+fn r_up_08_nothing_is_lost_between_control_planes_with_equal_versions() {
+    harness::play::<FailoverWorld>();
 }

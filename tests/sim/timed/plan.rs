@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use deltafan::cache::{Limits, Protocol};
 use deltafan::proto::Node;
-use deltafan::upstream::{Reconcile, Settings};
+use deltafan::upstream::{Reconcile, ServerId, Settings};
 use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::client::Client;
 use super::flavor::Flavor;
 use super::net::Link;
+use super::servers::uri;
 use super::sotw::SotwHabits;
 use super::truth::is_full_state;
 
@@ -27,6 +28,8 @@ const HARSH_SOTW: u64 = 3_000_000;
 pub(crate) const GROUPS: u64 = 4_000_000;
 /// From this seed on the link upstream is thin: a first answer takes minutes, in parts that are many seconds apart.
 pub(crate) const THIN: u64 = 5_000_000;
+/// From this seed on there are two control planes, and the relay moves between them.
+pub(crate) const FAILOVER: u64 = 6_000_000;
 
 pub(crate) fn millis(rng: &mut StdRng, range: std::ops::Range<u64>) -> Duration {
     Duration::from_millis(rng.random_range(range))
@@ -69,6 +72,7 @@ pub(crate) struct Plan {
     pub(crate) names: [usize; 4],
     pub(crate) clients: usize,
     pub(crate) groups: Option<GroupPlan>,
+    pub(crate) failover: bool,
 }
 
 impl Plan {
@@ -78,9 +82,14 @@ impl Plan {
             lends_nodes: rng.random_bool(0.5),
             encoded_bytes: [256 << 20, 1 << 20, 4 << 10][rng.random_range(0..3)],
         });
-        let thin = seed >= THIN;
-        let sotw = if groups.is_some() || thin { rng.random_bool(0.4) } else { seed >= SOTW };
-        let harsh = (HARSH..SOTW).contains(&seed) || (HARSH_SOTW..GROUPS).contains(&seed);
+        let (thin, failover) = ((THIN..FAILOVER).contains(&seed), seed >= FAILOVER);
+        let sotw = match () {
+            () if failover => rng.random_bool(0.15),
+            () if groups.is_some() || thin => rng.random_bool(0.4),
+            () => seed >= SOTW,
+        };
+        let is_of_harsh = (HARSH..SOTW).contains(&seed) || (HARSH_SOTW..GROUPS).contains(&seed);
+        let harsh = is_of_harsh || (failover && rng.random_bool(0.3));
         let mut flavor = Flavor::random(rng);
         // Versions that do not fit into one request, nor those of names into the first.
         let bulky = rng.random_bool(0.06) || thin;
@@ -128,6 +137,7 @@ impl Plan {
             names,
             clients: if bulky || large { 4 } else { rng.random_range(3..9) },
             groups,
+            failover,
         }
     }
 
@@ -141,9 +151,10 @@ impl Plan {
         if self.groups.is_some() && relay > 0 { format!("fleet-{relay}") } else { String::new() }
     }
 
-    /// Text of a content. Contents of one number are equal for all nodes, or differ from node to node under equal versions.
+    /// Text of a content. Contents of one number are equal for all nodes and control planes, or differ between them under equal
+    /// versions.
     pub(crate) fn text(&self, site: usize, name: &str, number: u64) -> String {
-        let is_own = self.groups.is_some() && !number.is_multiple_of(2);
+        let is_own = (self.groups.is_some() || (self.failover && site > 0)) && !number.is_multiple_of(2);
         if is_own { format!("{name}/{number}@{site}") } else { format!("{name}/{number}") }
     }
 
@@ -162,7 +173,8 @@ impl Plan {
     pub(crate) fn settings(&self) -> Settings {
         let user_agent_name = "deltafan".to_owned();
         let node = Node { id: "relay".to_owned(), user_agent_name, ..Node::default() };
-        Settings { node, linger: self.linger, reconcile: self.reconcile, ..Settings::default() }
+        let first_server = self.failover.then(|| ServerId::from(&*uri(0)));
+        Settings { node, linger: self.linger, reconcile: self.reconcile, first_server, ..Settings::default() }
     }
 
     pub(crate) fn limits(&self) -> Limits {

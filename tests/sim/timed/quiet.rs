@@ -127,6 +127,11 @@ impl World {
         if named && origin.forgotten.contains(&(at, name.to_owned())) {
             return true;
         }
+        // The present control plane never sent what the other one had, and says nothing of what it does not have.
+        let of_another = |moved| !self.seen[of.relay].came_by_name(at, name, moved);
+        if named && !tells_absent && self.moved.is_some_and(of_another) {
+            return true;
+        }
         // State of the world says of such types that something is there, and never that it is gone (R-SotW-19).
         let speaks_sotw = |flavor: &Flavor| matches!(flavor, Flavor::Sotw(_));
         let has_sotw = self.flavors.iter().any(speaks_sotw);

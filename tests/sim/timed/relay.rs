@@ -12,7 +12,7 @@ use deltafan::cache::{Cache, Frame, Protocol, Writer};
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node};
 use deltafan::resource::TypeUrl;
 use deltafan::subscription::{NextStep, Outgoing, Session, SessionConfig, Upstream};
-use deltafan::upstream::{Backoff, Mux, Representative, Settings, StreamId, UpstreamState};
+use deltafan::upstream::{Backoff, Mux, Representative, ServerId, Settings, StreamId, UpstreamState};
 use prost::Message as _;
 use rand::rngs::StdRng;
 
@@ -129,6 +129,8 @@ pub(crate) struct Relay {
     pub(crate) requests: u64,
     /// Protocol in which its origin is asked.
     pub(crate) protocol: Protocol,
+    /// Server that the connection leads to.
+    pub(crate) server: ServerId,
     /// Its origin is a relay, which says so with the headers of each stream.
     behind_relay: bool,
     /// A relay is behind it, which it tells whether its origin answers.
@@ -169,6 +171,7 @@ impl Relay {
             opens: 0,
             requests: 0,
             protocol: Protocol::Delta,
+            server: ServerId::from("http://relay"),
             behind_relay,
             before_relay,
             state: UpstreamState::new(now),
@@ -347,7 +350,7 @@ impl Relay {
                 if self.behind_relay {
                     out.push(Output::Watch);
                 }
-                self.mux.connected();
+                self.mux.connected(&self.server);
                 self.mux.set_protocol(self.protocol);
                 self.backoffs[1].reset();
                 self.second_retry = None;

@@ -29,7 +29,10 @@ impl World {
         let version =
             if self.plan.flavor.has_versions() { format!("{number}{padding}") } else { String::new() };
         let body = match is_there {
-            true => Some(Body { text: self.plan.text(site, name, number), version: version.into() }),
+            true => Some(Body {
+                text: self.plan.text(if self.plan.failover { self.present } else { site }, name, number),
+                version: version.into(),
+            }),
             false if self.plan.flavor.knows_all(at) => {
                 Some(Body { text: NONE.to_owned(), version: version.into() })
             }
@@ -187,6 +190,7 @@ impl World {
         }
         self.origin_backlog.clear();
         self.origin_paused = None;
+        self.may_move();
         self.net.links[0].down_until = Some(self.now + away);
         self.net.links[0].refuses = true;
         self.net.links[0].half_open = false;
@@ -227,6 +231,9 @@ impl World {
         self.net.links[link].refuses = self.rng.random_bool(0.7);
         self.net.on(link).into_iter().for_each(|stream| self.lose(stream));
         self.net.links[link].forget(self.now);
+        if link == 0 {
+            self.may_move();
+        }
     }
 
     /// Loses all messages on a link from here on; both ends find out later.
@@ -273,6 +280,9 @@ impl World {
         let client = self.rng.random_range(0..self.clients.len());
         let relay = self.rng.random_range(0..if self.plan.chain { self.relays.len() } else { 1 });
         let is_of_groups = self.host.is_some() && self.rng.random_bool(0.2);
+        if self.plan.failover && self.rng.random_bool(0.1) {
+            self.move_over();
+        }
         match if is_of_groups { 100 } else { self.rng.random_range(0..100) } {
             100 => self.group_trouble(client),
             0..28 => {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use deltafan::cache::Protocol;
-use deltafan::upstream::StreamId;
+use deltafan::upstream::{ServerId, StreamId};
 use prost::Message as _;
 
 use super::client::{Effect, Outgoing};
@@ -15,6 +15,7 @@ use super::net::{Consumer, Server, Way};
 use super::origin::Said;
 use super::reading::{self, Told};
 use super::relay::{Input, Output, Request};
+use super::servers::uri;
 use super::truth::{TYPES, at_of};
 use super::world::{Arrival, Event, Site, World};
 use deltafan_test_support::wire::type_url;
@@ -218,6 +219,9 @@ impl World {
                 let is_lost = |stream: &u32| self.net.streams[stream].lost;
                 let lost: Vec<u32> = self.net.on(link).into_iter().filter(is_lost).collect();
                 lost.into_iter().for_each(|stream| self.lose(stream));
+                if link == 0 && self.net.on(0).is_empty() {
+                    self.may_move();
+                }
             }
             Event::Connected { relay, ok, attempt } => {
                 if self.attempts[relay] == attempt {
@@ -226,6 +230,7 @@ impl World {
                     // Relays ask each other by delta.
                     if Self::server_of(&self.plan, relay) == Server::Origin {
                         self.relays[relay].protocol = self.flavor().protocol();
+                        self.relays[relay].server = ServerId::from(&*uri(self.present));
                     }
                     self.relays[relay].inbox.push_back(Input::Connected(ok));
                 }
@@ -275,7 +280,7 @@ impl World {
                     Request::Delta(_) => Protocol::Delta,
                     Request::Sotw(_) => Protocol::Sotw,
                 };
-                if protocol != self.flavor().protocol() {
+                if protocol != self.flavor().protocol() || self.is_elsewhere(stream) {
                     // Another control plane has taken over since the relay found out about the last one.
                     return self.lose(stream);
                 }

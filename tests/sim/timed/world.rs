@@ -19,9 +19,10 @@ use super::groups::Host;
 use super::judge::{Repeats, Seen};
 use super::net::{Consumer, Net, Server};
 use super::origin::Origin;
-use super::plan::{GROUPS, Plan, SOTW, THIN};
+use super::plan::{FAILOVER, GROUPS, Plan, SOTW, THIN};
 use super::queue::Queue;
 use super::relay::{Relay, Request};
+use super::servers::Elsewhere;
 use super::truth::Truth;
 use crate::harness::Scenario;
 
@@ -118,6 +119,10 @@ pub(crate) struct World {
     pub(crate) net: Net,
     /// One for each node that the origin tells apart.
     pub(crate) sites: Vec<Site>,
+    /// The control plane that the relay is not connected to, if there are two; the number of the present one, and since when it is that.
+    pub(crate) elsewhere: Option<Elsewhere>,
+    pub(crate) present: usize,
+    pub(crate) moved: Option<Instant>,
     /// Until when the origin does not run, and what arrived meanwhile.
     pub(crate) origin_paused: Option<Instant>,
     pub(crate) origin_backlog: VecDeque<(u32, Request)>,
@@ -186,6 +191,9 @@ impl Scenario for World {
             net,
             sites: (0..plan.group_count()).map(|_| Site::new(&plan)).collect(),
             flavors: vec![plan.flavor],
+            elsewhere: None,
+            present: 0,
+            moved: None,
             origin_paused: None,
             origin_backlog: VecDeque::new(),
             seen: relays.iter().map(|_| Seen::default()).collect(),
@@ -233,6 +241,8 @@ pub(crate) type SotwWorld = KindOfWorld<SOTW, 3_000>;
 pub(crate) type GroupsWorld = KindOfWorld<GROUPS, 3_000>;
 /// The link upstream is thin.
 pub(crate) type ThinWorld = KindOfWorld<THIN, 2_400>;
+/// There are two control planes.
+pub(crate) type FailoverWorld = KindOfWorld<FAILOVER, 4_200>;
 
 impl<const FIRST: u64, const STEPS: u64> Scenario for KindOfWorld<FIRST, STEPS> {
     const NAME: &'static str = World::NAME;
@@ -260,6 +270,9 @@ impl World {
                 let is_there = self.rng.random_bool(chance);
                 self.publish(site, at, &name, is_there);
             }
+        }
+        if self.plan.failover {
+            self.begin_elsewhere();
         }
         for client in 0..self.clients.len() {
             let wait = Duration::from_millis(self.rng.random_range(0..2_000));

@@ -82,7 +82,7 @@ impl Connection {
         if self.away > 0 {
             self.away -= 1;
         } else if !self.has(StreamId::Primary) {
-            self.mux.connected();
+            self.mux.connected(&"http://origin".into());
             self.open(StreamId::Primary);
         } else if self.mux.wants_secondary() && !self.has(StreamId::Secondary) {
             self.open(StreamId::Secondary);

@@ -2,6 +2,7 @@
 
 mod head;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,6 +80,8 @@ pub struct Envelope<'a> {
     pub constraints: Result<Option<Constraints>, ConstraintError>,
     /// Whether it is named as only control planes do that know constraints.
     pub by_resource_name: bool,
+    /// Appended to its version where clients are told it: versions of two servers may be equal and mean different contents.
+    pub mark: &'a str,
     /// Whether its body says where the resource is to be found (R-XT-07).
     is_redirect: bool,
     whole: &'a [u8],
@@ -146,6 +149,7 @@ impl<'a> Envelope<'a> {
             ttl,
             constraints,
             by_resource_name,
+            mark: "",
             is_redirect,
             whole: bytes,
         })
@@ -170,12 +174,14 @@ impl<'a> Envelope<'a> {
     fn copy(&self, type_url: &TypeUrl, name: Name, any: &[u8]) -> Resource {
         let is_resolved = self.body.is_some();
         let body_hash = xxh3::xxh3_64(any);
-        let invented;
-        let (version, own_version) = if self.version.is_empty() && is_resolved {
-            invented = format!("h:{body_hash:016x}");
-            (invented.as_str(), true)
+        let own_version = self.version.is_empty() && is_resolved;
+        let mark = if self.version.is_empty() { "" } else { self.mark };
+        let version: Cow<'_, str> = if own_version {
+            format!("h:{body_hash:016x}").into()
+        } else if mark.is_empty() {
+            self.version.into()
         } else {
-            (self.version, false)
+            format!("{}{mark}", self.version).into()
         };
 
         // Everything but the name, the version and the body goes along as it came: metadata, cache control, aliases and what
@@ -198,6 +204,7 @@ impl<'a> Envelope<'a> {
         wire::put_header(&mut out, RESOURCES, inner);
         wire::put_field(&mut out, RESOURCE_NAME as u8, name.as_str().as_bytes());
         wire::put_field(&mut out, RESOURCE_VERSION as u8, version.as_bytes());
+        let rest_at = out.len();
         for field in others() {
             out.extend_from_slice(field.raw);
         }
@@ -214,15 +221,17 @@ impl<'a> Envelope<'a> {
 
         let constraints = self.constraints.clone().ok().flatten();
         Resource {
-            digest: digest(name.as_str(), constraints.as_ref(), version, body_hash),
+            digest: digest(name.as_str(), constraints.as_ref(), &version, body_hash),
             eds_service: (type_url.kind() == Kind::Cluster).then(|| eds_service(any)).flatten(),
             name,
             constraints,
             version: Arc::from(version),
             own_version,
+            mark_bytes: mark.len(),
             form: if is_resolved { Form::Whole } else { Form::Unresolved },
             has_aliases: self.has_aliases,
             entry: out.freeze(),
+            rest_at,
             sotw_at,
             body_at,
         }
@@ -250,9 +259,13 @@ pub struct Resource {
     constraints: Option<Constraints>,
     version: Arc<str>,
     own_version: bool,
+    /// Bytes at the end of the version that the origin does not know.
+    mark_bytes: usize,
     form: Form,
     has_aliases: bool,
     entry: Bytes,
+    /// Begin of all that stands behind name and version.
+    rest_at: usize,
     sotw_at: usize,
     body_at: usize,
     digest: u128,
@@ -276,14 +289,15 @@ impl Resource {
         self.constraints.as_ref().is_none_or(|constraints| constraints.matches(parameters))
     }
 
-    /// Its version: the origin's, or `h:` and a hash of the body where the origin gave none.
+    /// Its version: the origin's, perhaps with a [mark](Envelope::mark), or `h:` and a hash of the body where the origin gave none.
     pub fn version(&self) -> &str {
         &self.version
     }
 
     /// The version that the origin would recognise: `None` where we made it up (R-Up-17).
     pub fn origin_version(&self) -> Option<&str> {
-        (!self.own_version).then_some(&*self.version)
+        let bytes = self.version.len().checked_sub(self.mark_bytes).filter(|_| !self.own_version)?;
+        self.version.get(..bytes)
     }
 
     /// As an element of `DeltaDiscoveryResponse.resources`, tag and length included.
@@ -338,7 +352,7 @@ impl Resource {
     #[must_use]
     pub fn dropped(&self) -> Self {
         let entry = Bytes::copy_from_slice(&self.entry_hash());
-        let (sotw_at, body_at) = (entry.len(), entry.len());
+        let (rest_at, sotw_at, body_at) = (0, entry.len(), entry.len());
         let (name, version) = (self.name.clone(), Arc::clone(&self.version));
         Self {
             form: Form::Dropped,
@@ -346,6 +360,7 @@ impl Resource {
             name,
             version,
             entry,
+            rest_at,
             sotw_at,
             body_at,
             eds_service: None,
@@ -354,18 +369,27 @@ impl Resource {
         }
     }
 
-    fn entry_hash(&self) -> [u8; 16] {
-        xxh3::xxh3_128(&self.entry).to_le_bytes()
+    /// All that stands behind name and version.
+    fn rest(&self) -> &[u8] {
+        &self.entry[self.rest_at..]
     }
 
-    /// Whether a client that holds `other` has nothing to learn from this one.
+    fn entry_hash(&self) -> [u8; 16] {
+        xxh3::xxh3_128(self.rest()).to_le_bytes()
+    }
+
+    /// Whether a client that holds `other` has nothing to learn from this one. One that two servers gave in equal versions may have
+    /// different marks.
     pub fn same_content(&self, other: &Self) -> bool {
-        self.version == other.version
+        self.name == other.name
+            && self.own_version == other.own_version
+            && self.origin_version() == other.origin_version()
+            && (!self.own_version || self.version == other.version)
             && self.constraints == other.constraints
             && match (self.form, other.form) {
-                (Form::Dropped, Form::Whole) => self.entry == other.entry_hash()[..],
-                (Form::Whole, Form::Dropped) => other.entry == self.entry_hash()[..],
-                _ => self.entry == other.entry,
+                (Form::Dropped, Form::Whole) => self.rest() == &other.entry_hash()[..],
+                (Form::Whole, Form::Dropped) => other.rest() == &self.entry_hash()[..],
+                _ => self.rest() == other.rest(),
             }
     }
 }

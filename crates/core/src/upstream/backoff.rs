@@ -20,6 +20,12 @@ impl Backoff {
         Self { initial, max, failures: 0 }
     }
 
+    /// Waits never longer than this.
+    #[must_use]
+    pub fn at_most(self, max: Duration) -> Self {
+        Self { initial: self.initial.min(max), max: self.max.min(max), ..self }
+    }
+
     /// Starts over. Only a response is a reason for it: a server that accepts connections may still be unwell.
     pub const fn reset(&mut self) {
         self.failures = 0;

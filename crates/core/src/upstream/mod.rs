@@ -25,11 +25,14 @@ mod directory_mirror;
 mod disproved;
 mod doubts;
 mod expiry;
+mod failover;
 mod linger;
 mod mux;
+mod probe;
 mod readiness;
 mod representative;
 mod response;
+mod server;
 mod silence;
 mod sotw;
 mod stream_subscription;
@@ -45,10 +48,13 @@ use std::time::Duration;
 pub use backoff::Backoff;
 pub use complaints::Complaints;
 pub use directory_mirror::{DirectoryMirror, DirectoryResource};
+pub use failover::{Change as ServerChange, Failover, FailoverTimes, Sight};
 pub use mux::Mux;
+pub use probe::{Question, came_from};
 pub use readiness::{Readiness, Verdict};
 pub use representative::{NodeBudget, NodeBudgetError, Representative};
 pub use response::ProtocolError;
+pub use server::ServerId;
 pub use silence::{SilenceEvent, SilenceLog, Unanswered};
 pub use upstream_state::UpstreamState;
 
@@ -117,6 +123,10 @@ pub struct Settings {
     pub request_interval: Duration,
     /// See [`Reconcile`].
     pub reconcile: Reconcile,
+    /// Whether all servers give equal content equal versions, so that versions of one are offered to another (R-Up-04).
+    pub same_versions: bool,
+    /// Server whose versions clients are told as they are, where there are several; those of others are marked.
+    pub first_server: Option<ServerId>,
     /// See [`Locators`].
     pub locators: Locators,
     /// An origin that leaves a locator unanswered for so long, and never showed that it knows constraints, is taken not to
@@ -144,6 +154,8 @@ impl Default for Settings {
             settle_max: Duration::from_secs(1),
             request_interval: Duration::from_millis(10),
             reconcile: Reconcile::default(),
+            same_versions: false,
+            first_server: None,
             locators: Locators::default(),
             // Clients give up on a first answer after 15 s (R-SotW-26).
             locator_timeout: Duration::from_secs(5),
@@ -205,11 +217,17 @@ pub struct Counters {
     pub connect_failures: Counter,
     /// Streams that ended before any response, or with a fault in the protocol.
     pub stream_failures: Counter,
+    /// Changes to the next server, because one did not answer.
+    pub failovers: Counter,
+    /// Changes back to a more preferred server.
+    pub failbacks: Counter,
+    /// Streams that were opened to find out whether a more preferred server answers.
+    pub probes: Counter,
 }
 
 impl Counters {
     /// Number of counters.
-    pub const COUNT: usize = 18;
+    pub const COUNT: usize = 21;
 
     /// All of them with their names.
     pub fn all(&self) -> [(&'static str, u64); Self::COUNT] {
@@ -232,6 +250,9 @@ impl Counters {
             ("reconnect", self.reconnects.get()),
             ("connect_failure", self.connect_failures.get()),
             ("stream_failure", self.stream_failures.get()),
+            ("failover", self.failovers.get()),
+            ("failback", self.failbacks.get()),
+            ("probe", self.probes.get()),
         ]
     }
 }

@@ -9,7 +9,9 @@ mod interest;
 mod let_go;
 mod locators;
 mod protocol;
+mod questions;
 mod refusals;
+mod servers;
 mod silence;
 mod stream;
 
@@ -24,7 +26,7 @@ use super::linger::Lingering;
 use super::response::{self, ProtocolError};
 use super::topic::{Absences, OriginHabits, Renewal};
 use super::topic_set::{Changes, TopicSet};
-use super::{Counters, Locators, Settings, StreamId, Tuning};
+use super::{Counters, Locators, ServerId, Settings, StreamId, Tuning};
 use crate::cache::{Cache, View, Writer};
 use crate::fairness::ACKS_IN_A_ROW;
 use crate::proto::{DeltaDiscoveryRequest, Status};
@@ -55,6 +57,10 @@ pub struct Mux {
     /// The newest moment that it was told.
     latest: Option<Instant>,
     lingering: Lingering,
+    /// Server that what is held came from, unless a topic notes another one.
+    server: Option<ServerId>,
+    /// Mark on versions of the server that is connected.
+    mark: String,
     /// Whether a response of the origin was ever accepted.
     is_heard: bool,
     /// Whether the origin on this connection is asked by locators, and whether it has shown that it knows them.
@@ -85,6 +91,8 @@ impl Mux {
             streams: [None, None],
             renewals: Default::default(),
             latest: None,
+            server: None,
+            mark: String::new(),
             is_heard: false,
             lingering,
             locators: Locators::default(),
@@ -123,15 +131,6 @@ impl Mux {
     /// Counts of what happened so far.
     pub const fn counters(&self) -> &Arc<Counters> {
         &self.counters
-    }
-
-    /// A connection stands. What the origin answered on the last one says nothing of whether it answers on this.
-    pub fn connected(&mut self) {
-        self.asks_plainly = false;
-        self.keeps_versions = false;
-        self.set_habits(self.habits.of_another());
-        self.topic_sets.values_mut().for_each(TopicSet::connected);
-        self.writer.unheard();
     }
 
     /// The origin is not known to be a relay. Behind a proxy another one may have taken its place on the same connection.
@@ -299,7 +298,9 @@ impl Mux {
         // Captures of a client's node may be in it.
         let node = self.settings.node.id.escape_debug();
         let fault = match increments.as_ref().map_err(Clone::clone).and_then(read) {
-            Ok(reading) => {
+            Ok(mut reading) => {
+                // Versions of a state of the world are hashes of the content.
+                reading.mark(if self.habits.speaks_sotw { "" } else { &self.mark });
                 self.is_heard = true;
                 if let Some(report) = reading.reports.first()
                     && let Some(unsaid) = self.settings.complaints.say(Complaint::Reported, now)

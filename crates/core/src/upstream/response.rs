@@ -80,10 +80,15 @@ pub(super) struct DecodedResponse<'a> {
     names_variants: bool,
 }
 
-impl DecodedResponse<'_> {
+impl<'a> DecodedResponse<'a> {
     /// Whether it can only be of an origin that knows locators.
     pub(super) fn knows_locators(&self) -> bool {
         self.names_variants || self.resources.iter().any(|heard| heard.envelope.by_resource_name)
+    }
+
+    /// Marks the versions of a server whose versions another one may give to other contents.
+    pub(super) fn mark(&mut self, mark: &'a str) {
+        self.resources.iter_mut().for_each(|heard| heard.envelope.mark = mark);
     }
 
     /// Whether it says nothing of any name.

@@ -10,6 +10,7 @@ mod habits;
 mod hear;
 mod renewal;
 mod request;
+mod servers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,14 +18,15 @@ use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
 
-use super::StreamId;
 use super::arrival::News;
 use super::disproved::Disproved;
 use super::doubts::Doubts;
 use super::expiry::Expiry;
 use super::response::DecodedResponse;
+use super::server::Provenance;
 use super::stream_subscription::StreamSubscription;
 use super::variants::Candidates;
+use super::{ServerId, StreamId};
 use crate::cache::{Change, Completeness, Lease, Named, Op, Snapshot, View};
 use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource, take_out};
 pub(super) use habits::{Absences, OriginHabits};
@@ -93,6 +95,8 @@ pub(super) struct Topic {
     pub(super) rivals: BTreeMap<(View, Name), Candidates>,
     /// One of these that came last, until it is complained of.
     pub(super) ambiguous: Option<Name>,
+    /// Servers of what did not come from the present one.
+    provenance: Provenance,
     expiry: Expiry,
     /// When what may not be kept came (R-XT-09).
     uncacheable: Expiry,
@@ -120,6 +124,7 @@ impl Topic {
             renewals: Default::default(),
             rivals: BTreeMap::new(),
             ambiguous: None,
+            provenance: Provenance::default(),
             expiry: Expiry::default(),
             uncacheable: Expiry::default(),
             subscriptions: open.map(|open| open.then(StreamSubscription::default)),
@@ -215,7 +220,8 @@ impl Topic {
     }
 
     /// A name is wanted that was not, and what is held by another topic serves.
-    pub(super) fn borrow(&mut self, name: &Name, lease: Option<Lease>) {
+    pub(super) fn borrow(&mut self, name: &Name, lease: Option<Lease>, server: Option<ServerId>) {
+        self.provenance.share(View::Named, name, server);
         self.expiry.set(View::Named, name, lease.map(|lease| lease.until()));
         self.names.insert(name.clone(), Want::Yes);
         self.borrowed.insert(name.clone());
@@ -243,6 +249,7 @@ impl Topic {
     pub(super) fn share_wildcard(&mut self, of: &Self, stream: Option<StreamId>, held: &[Op]) {
         let members = || held.iter().map(|op| (View::Wildcard, op.name().clone()));
         self.doubts.share(&of.doubts, members());
+        self.share_provenance(of, held);
         self.orphans.extend(members().filter(|member| of.orphans.contains(member)));
         if let Some(stream) = stream
             && let (Some(subscription), Some(of)) =
@@ -367,6 +374,7 @@ impl Topic {
         for name in open.into_keys() {
             let lease = snapshot.lease(View::Wildcard, name.as_str());
             self.expiry.set(View::Named, name, lease.map(|lease| lease.until()));
+            self.provenance.hold_by_name(name);
             if self.is_awaited(name) {
                 self.orphans.insert((View::Named, name.clone()));
             }
@@ -382,6 +390,7 @@ impl Topic {
         self.uncacheable.note(ops);
         self.disproved.note(ops);
         self.doubts.note(ops);
+        self.provenance.note(ops);
         let ends = |op: &&Op| matches!(op, Op::Remove { .. } | Op::Forget { .. } | Op::Withdraw { .. });
         if !self.rivals.is_empty() {
             for op in ops.iter().filter(ends) {

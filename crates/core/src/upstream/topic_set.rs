@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use super::stream_subscription::StreamSubscription;
 use super::topic::{OriginHabits, Placement, Renewal, Topic, Want};
-use super::{Counters, Settings, StreamId};
+use super::{Counters, ServerId, Settings, StreamId};
 use crate::RelayIdentity;
 use crate::cache::{Cache, Change, Op, ParameterView, Snapshot, View};
 use crate::resource::{Name, Parameters, TypeUrl};
@@ -224,6 +224,14 @@ impl TopicSet {
             && self.topics.values().any(|topic| matches!(topic.wildcard, Want::Kept(_)))
     }
 
+    /// Another server takes the place of the last one, and is offered its versions if it `offers` them.
+    pub(super) fn switched(&mut self, from: &ServerId, to: &ServerId, offers: bool, cache: &Cache) {
+        for (parameters, topic) in &mut self.topics {
+            let snapshot = snapshot(cache, &self.type_url, parameters);
+            topic.switched((!offers).then_some((from, to)), &snapshot);
+        }
+    }
+
     /// A connection stands.
     pub(super) fn connected(&mut self) {
         self.topics.values_mut().for_each(Topic::connected);
@@ -260,12 +268,12 @@ impl TopicSet {
         cache: &Cache,
         now: Instant,
     ) -> Option<Op> {
-        if let Some((resource, lease)) = self.lender(parameters, name, cache) {
+        if let Some(loan) = self.lender(parameters, name, cache) {
             if self.topics.values().any(|topic| topic.is_orphan(View::Named, name)) {
                 self.loans_doubted.get_or_insert(now);
             }
-            self.topic(parameters).borrow(name, lease);
-            return Some(Op::held(View::Named, resource, lease));
+            self.topic(parameters).borrow(name, loan.lease, loan.server);
+            return Some(Op::held(View::Named, loan.resource, loan.lease));
         }
         let home = self.homes[View::Named as usize];
         self.topic(parameters).add_name(name, home);
@@ -293,6 +301,7 @@ impl TopicSet {
             let known = self.snapshot(cache, &Parameters::NONE);
             let members = known.members().filter(|member| member.constraints().is_none());
             change.ops.extend(members.map(|member| known.op_for(View::Wildcard, member)));
+            plainly.into_iter().for_each(|of| topic.share_provenance(of, &change.ops));
         }
         topic.add_wildcard(home);
         self.topics.insert(parameters.clone(), topic);

@@ -15,6 +15,8 @@ const SILENT_TYPES: Duration = Duration::from_secs(60);
 pub struct UpstreamState {
     /// Whether the connection stands. That says nothing of whether anything is answered on it.
     pub connected: bool,
+    /// Number of the server in use, in the order of preference.
+    pub server: usize,
     /// Whether it ever did.
     pub ever_connected: bool,
     /// Protocol of the streams on the connection that stands.
@@ -43,6 +45,7 @@ impl UpstreamState {
     pub fn new(now: Instant) -> Self {
         Self {
             connected: false,
+            server: 0,
             ever_connected: false,
             protocol: None,
             answered: false,

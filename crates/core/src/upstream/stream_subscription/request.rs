@@ -134,7 +134,8 @@ impl StreamSubscription {
                 _ => drop(self.unseen.insert(held.name().clone())),
             }
         }
-        if self.unseen.is_empty() {
+        // Resources of other servers need not be there: it is no reason for this one to say anything.
+        if target.are_foreign(View::Wildcard, self.unseen.iter()) {
             self.keep_back(target, members().map(|held| (held, doubt(held))), request);
             self.all_claimed = self.unseen.is_empty() && target.snapshot.member_count() > 0;
         }
@@ -372,7 +373,7 @@ impl StreamSubscription {
                 && target.snapshot.held(View::Named, name.as_str()).is_some()
         };
         self.unseen = self.names.keys().chain(&self.pending).filter(is_unclaimed).cloned().collect();
-        if self.unseen.is_empty() && self.incomplete.is_empty() {
+        if target.are_foreign(View::Named, self.unseen.iter()) && self.incomplete.is_empty() {
             // A name that is an alias is answered under another one.
             let held: Vec<Arc<Resource>> = self
                 .names

@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use super::super::doubts::Doubt;
+use super::super::server::Provenance;
 use super::super::{Reconcile, Settings};
 use crate::cache::{Snapshot, View};
 use crate::proto::{DeltaDiscoveryRequest, ResourceLocator};
-use crate::resource::{Form, Parameters, Resource};
+use crate::resource::{Form, Name, Parameters, Resource};
 
 /// Part of a type that a stream is to carry.
 pub(in crate::upstream) struct Target<'a> {
@@ -37,6 +38,8 @@ pub(in crate::upstream) struct Target<'a> {
     pub(in crate::upstream) is_shared: &'a dyn Fn(View, &Resource) -> bool,
     /// Whether the origin was asked for this name on this stream, for others.
     pub(in crate::upstream) is_asked_for: &'a dyn Fn(&str) -> bool,
+    /// Resources that came from other servers than this one.
+    pub(in crate::upstream) provenance: &'a Provenance,
     pub(in crate::upstream) snapshot: &'a Snapshot,
     pub(in crate::upstream) settings: &'a Settings,
     pub(in crate::upstream) now: Instant,
@@ -79,9 +82,16 @@ impl Target<'_> {
         name.len() + 8 + pairs().map(|(key, value)| key.len() + value.len() + 8).sum::<usize>()
     }
 
-    /// The version of what is held that can be told to the origin: versions go by names alone (R-DP-14).
+    /// The version of what is held that can be told to the origin: versions go by names alone (R-DP-14), and belong to the server
+    /// that gave them (R-Up-04).
     pub(super) fn claim<'r>(&self, view: View, held: &'r Resource) -> Option<&'r str> {
-        held.origin_version().filter(|_| held.constraints().is_none() && (self.is_shared)(view, held))
+        held.origin_version()
+            .filter(|_| self.provenance.may_claim(view, held) && (self.is_shared)(view, held))
+    }
+
+    /// Whether each of these came from another server: no version of it can be told, and this server may not have it.
+    pub(super) fn are_foreign<'n>(&self, view: View, mut names: impl Iterator<Item = &'n Name>) -> bool {
+        names.all(|name| self.provenance.is_foreign(view, name))
     }
 
     /// Whether others have claimed it, so that it need not come again.

@@ -4,8 +4,10 @@ mod doubts;
 mod errors;
 mod linger;
 mod locators;
+mod questions;
 mod requests;
 mod responses;
+mod servers;
 mod settle;
 mod silence;
 mod sotw;
@@ -151,7 +153,7 @@ impl Fixture {
 
     fn open(&mut self, stream: StreamId) {
         if stream == Primary {
-            self.mux.connected();
+            self.mux.connected(&"http://origin".into());
         }
         self.mux.opened(stream, self.now);
     }

@@ -44,7 +44,7 @@ fn r_relay_04_a_type_is_heard_from_its_first_accepted_answer_until_the_next_conn
     fixture.pass(1000);
     fixture.hear(Primary, &Answer::of(CDS, "3").set("c1", "v1"));
     assert_eq!(heard(&fixture), Some(first));
-    fixture.mux.connected();
+    fixture.mux.connected(&"http://origin".into());
     assert_eq!(heard(&fixture), None);
 }
 

@@ -88,7 +88,7 @@ impl Fixture {
 
     fn open_sotw(&mut self, stream: StreamId) {
         if stream == Primary {
-            self.mux.connected();
+            self.mux.connected(&"http://origin".into());
             self.mux.set_protocol(Protocol::Sotw);
         }
         self.mux.opened(stream, self.now);
@@ -607,7 +607,7 @@ fn r_up_04_an_origin_that_changes_its_protocol_is_asked_anew() {
     fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a")]));
     assert_eq!(fixture.members(CDS), set(&[&at(CDS, "c1", "a")]));
     fixture.close();
-    fixture.mux.connected();
+    fixture.mux.connected(&"http://origin".into());
     fixture.mux.set_protocol(Protocol::Delta);
     fixture.mux.opened(Primary, fixture.now + Duration::from_secs(1));
     let asked =

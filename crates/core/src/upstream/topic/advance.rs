@@ -156,9 +156,10 @@ impl Topic {
         }
         if is_late {
             // Nothing came at all, which is evidence of nothing.
+            let provenance = &self.provenance;
             let has_version = |name: &&Name| {
                 let held = snapshot.held(view, name.as_str());
-                held.is_some_and(|held| held.origin_version().is_some() && held.constraints().is_none())
+                held.is_some_and(|held| provenance.may_claim(view, held))
             };
             // Everything was claimed and may be as it was: then there was nothing to say. Somebody may wait for a sign that
             // the origin answers.
@@ -241,9 +242,11 @@ impl Topic {
             let is_listed = !self.names.contains_key(&name);
             let has_word = settings.reconcile == Reconcile::Trust || self.habits.absences == Absences::Relay;
             let is_left_to_origin = view == View::Named && !is_listed && has_word;
-            // With parameters no version can be told (R-DP-14), and in a sweep none is told because of this: a new stream would
-            // be no reason for the origin to say more.
-            let asks_the_same = !self.parameters.is_empty() || settings.reconcile == Reconcile::Sweep;
+            // With parameters no version can be told (R-DP-14), nor one that another server gave (R-Up-04), and in a sweep none is
+            // told because of this: a new stream would be no reason for the origin to say more.
+            let asks_the_same = !self.parameters.is_empty()
+                || settings.reconcile == Reconcile::Sweep
+                || self.provenance.is_foreign(view, &name);
             if is_left_to_origin && (asks_the_same || !self.doubts.may_be_heeded()) {
                 continue;
             }

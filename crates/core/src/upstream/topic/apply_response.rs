@@ -155,13 +155,15 @@ impl Topic {
         let held = snapshot.held(view, first.as_str()).filter(|held| *held.name().as_str() == *heard.name);
         let name = own.as_ref().map(|(_, name)| name).or_else(|| held.map(|held| held.name()));
         let name = name.cloned().unwrap_or_else(|| Name::from(&*heard.name));
-        let same = held.is_some_and(|held| {
+        // The version of another server says nothing here.
+        let own_held = held.filter(|held| !self.provenance.is_foreign(view, held.name()));
+        let same = own_held.is_some_and(|held| {
             held.origin_version() == Some(heard.envelope.version) && heard.is_variant_of(held)
         });
         let is_claimed = subscription.has_claimed_all() && !subscription.is_kept_back(&heard.name);
         let ttl = heard.envelope.ttl;
         // A heartbeat has no version if the resource never had one; a resource that does not exist has no TTL (R-TTL-08).
-        let unversioned = || held.is_some_and(|held| held.origin_version().is_none());
+        let unversioned = || own_held.is_some_and(|held| held.origin_version().is_none());
         let renews = same || (heard.envelope.version.is_empty() && ttl.is_some() && unversioned());
         let deadline = ttl.and_then(|ttl| now.checked_add(ttl));
         let lease = ttl.and_then(|ttl| Lease::new(ttl, now));

@@ -7,7 +7,7 @@ use super::super::{Reconcile, Settings, StreamId};
 use super::renewal::Unproven;
 use super::{Renewal, Topic};
 use crate::cache::{Completeness, Snapshot, View};
-use crate::resource::{Form, Resource};
+use crate::resource::Form;
 
 impl Topic {
     /// The wildcard set is known to lack something, or may, that the origin takes for delivered: it is asked for anew. Returns
@@ -104,16 +104,17 @@ impl Topic {
         if has_no_versions || !self.subscription(stream).is_some_and(can_ask) {
             return false;
         }
-        let is_claimable = |held: &Resource| held.origin_version().is_some() && held.constraints().is_none();
         self.would_fill(Some(view), snapshot)
             && match view {
                 View::Wildcard => {
                     let fits = StreamSubscription::fits_in_one_request(snapshot.members());
-                    snapshot.members().all(|held| is_claimable(held)) && fits
+                    snapshot.members().all(|held| self.provenance.may_claim(view, held)) && fits
                 }
                 View::Named => self.names.keys().any(|name| {
                     let held = snapshot.held(view, name.as_str());
-                    held.is_some_and(|held| held.form() == Form::Whole && is_claimable(held))
+                    held.is_some_and(|held| {
+                        held.form() == Form::Whole && self.provenance.may_claim(view, held)
+                    })
                 }),
             }
     }

@@ -4,21 +4,24 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::Settings;
 use super::super::topic::Topic;
+use super::super::{ServerId, Settings};
 use super::TopicSet;
 use crate::cache::{Cache, Lease, View};
 use crate::resource::{Form, Name, Parameters, Resource};
 
+/// Resource that a topic may have from another one.
+pub(super) struct Loan {
+    pub(super) resource: Arc<Resource>,
+    pub(super) lease: Option<Lease>,
+    /// Server that it came from, if that is not the present one.
+    pub(super) server: Option<ServerId>,
+}
+
 impl TopicSet {
     /// A topic whose subscription keeps the resource up to date for these parameters too. Topics that the origin has answered
     /// go before those whose resources may be gone.
-    pub(super) fn lender(
-        &self,
-        parameters: &Parameters,
-        name: &Name,
-        cache: &Cache,
-    ) -> Option<(Arc<Resource>, Option<Lease>)> {
+    pub(super) fn lender(&self, parameters: &Parameters, name: &Name, cache: &Cache) -> Option<Loan> {
         let answered = self.lenders(parameters, name, cache, |topic| is_answered(topic, name)).next();
         answered.or_else(|| self.lenders(parameters, name, cache, |_| true).next())
     }
@@ -30,21 +33,25 @@ impl TopicSet {
         name: &Name,
         cache: &Cache,
         is_one: impl Fn(&Topic) -> bool,
-    ) -> impl Iterator<Item = (Arc<Resource>, Option<Lease>)> {
+    ) -> impl Iterator<Item = Loan> {
         let others = self
             .topics
             .iter()
             .filter(move |(other, topic)| *other != parameters && topic.may_lend(name) && is_one(topic));
-        let held = move |other: &Parameters| {
+        let held = move |(other, topic): (&Parameters, &Topic)| {
             let snapshot = self.snapshot(cache, other);
             let (view, text) = (View::Named, name.as_str());
             // A denied resource is for no client that comes now (R-Err-06).
             let held = snapshot.held(view, text).filter(|_| snapshot.denied(text).is_none());
             // A resource that goes by another name, or is not kept, is asked for.
             let held = held.filter(|held| held.name() == name && held.form() == Form::Whole);
-            held.map(|held| (Arc::clone(held), snapshot.lease(view, text)))
+            held.map(|held| Loan {
+                resource: Arc::clone(held),
+                lease: snapshot.lease(view, text),
+                server: topic.server_of(view, name),
+            })
         };
-        others.filter_map(move |(other, _)| held(other)).filter(|(resource, _)| resource.matches(parameters))
+        others.filter_map(held).filter(|loan| loan.resource.matches(parameters))
     }
 
     /// Which of these names, that are borrowed, no topic for which `is_one` holds has as they are seen.
@@ -59,7 +66,7 @@ impl TopicSet {
         let is_lent = |name: &Name| {
             let mut lenders = self.lenders(parameters, name, cache, |topic| is_one(topic, name));
             let mine = mine.held(View::Named, name.as_str());
-            mine.is_some_and(|mine| lenders.any(|(theirs, _)| theirs.same_content(mine)))
+            mine.is_some_and(|mine| lenders.any(|theirs| theirs.resource.same_content(mine)))
         };
         names.filter(|name| !is_lent(name)).map(|name| (parameters.clone(), name.clone())).collect()
     }

@@ -64,6 +64,7 @@ impl TopicSet {
                 plain && self.subscriptions(stream).any(|subscription| subscription.asked_before(name, now))
             };
             let wildcard_waits = plain && !fresh && self.has_wildcard[stream as usize];
+            let provenance = topic.lend_provenance();
             let claimed = whole.as_ref().map_or(&unclaimed, |whole| &whole.initial_resource_versions);
             let target = Target {
                 claimed,
@@ -80,11 +81,13 @@ impl TopicSet {
                 wildcard_waits,
                 is_shared: &is_shared,
                 is_asked_for: &is_asked_for,
+                provenance: &provenance,
                 snapshot,
                 settings,
                 now,
             };
             let (request, again) = topic.changes(stream, &target);
+            topic.take_back(provenance);
             more |= again;
             bytes += request.as_ref().map_or(0, DeltaDiscoveryRequest::encoded_len);
             match (&mut whole, request) {

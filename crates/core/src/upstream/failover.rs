@@ -1,0 +1,468 @@
+//! Choice among several servers, in their order of preference (R-Up-08).
+//!
+//! Owns which server is used and when another one is. Knows neither connections nor the clock: it is told how the server in use is
+//! seen, and which of the more preferred ones answer a probe. With one server it decides nothing and is never due.
+//!
+//! - A server has not answered while there is no connection to it, while its streams fail, and while the connection stands, something
+//!   was asked for, and nothing has come on that connection. An answer ends that. Nothing asked is no silence.
+//! - After [`after`](FailoverTimes::after) of that the next server is used, and after the last one the first; but a more preferred
+//!   server that answers its probe goes before the next one. A connection that was opened late has half of that time to answer.
+//! - A more preferred server that has answered its probe for [`return_after`](FailoverTimes::return_after) is used again, of several
+//!   the first.
+//! - If no server answers, servers that are silent though connected are given twice the time with each round, eight times at most: each
+//!   change asks for everything anew.
+//! - A relay that is cut off from its own control plane has not answered, unless no control plane was ever heard at first hand: a relay
+//!   that begins empty fills itself from such a one. If all are in that state, the time doubles up to 64 times.
+//!
+//! Example: servers A, B and C; A is lost at 0 s. B is used from 10 s on. A answers its probe from 60 s on, and is used from 90 s on.
+
+use std::time::{Duration, Instant};
+
+/// Times of a choice among servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailoverTimes {
+    /// Time without an answer after which the next server is used.
+    pub after: Duration,
+    /// Time for which a more preferred server has to answer before it is used again.
+    pub return_after: Duration,
+}
+
+impl Default for FailoverTimes {
+    fn default() -> Self {
+        Self { after: Duration::from_secs(10), return_after: Duration::from_secs(30) }
+    }
+}
+
+/// Server in use, as it is seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// There is no connection, or no stream on it.
+    Away,
+    /// The connection stands, and nothing has come on it. Something was asked for, at this moment first.
+    Silent(Instant),
+    /// The connection stands, and nothing was asked for.
+    Idle,
+    /// Responses have come on the connection. `first_hand`: of a control plane, or of a relay that says that its own answers.
+    Answers {
+        /// Whether the words are those of a control plane that is there.
+        first_hand: bool,
+    },
+    /// It is a relay, and says that its own control plane does not answer it.
+    CutOff,
+}
+
+/// Change to another server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The server in use has not answered for so long.
+    Next {
+        /// Number of the server to use.
+        to: usize,
+        /// Time without an answer.
+        silent_for: Duration,
+    },
+    /// A more preferred server answers again.
+    Back {
+        /// Number of the server to use.
+        to: usize,
+    },
+}
+
+impl Change {
+    /// Number of the server to use.
+    pub const fn to(self) -> usize {
+        match self {
+            Self::Next { to, .. } | Self::Back { to } => to,
+        }
+    }
+}
+
+/// Choice among servers, which are known by their number in the list.
+#[derive(Debug)]
+pub struct Failover {
+    times: FailoverTimes,
+    servers: usize,
+    active: usize,
+    sight: Sight,
+    /// Since when the server in use has not answered, and since when it has been idle after that.
+    silent_since: Option<Instant>,
+    idle_since: Option<Instant>,
+    /// Since when each more preferred server answers its probe.
+    answering: Vec<Option<Instant>>,
+    /// Changes to a next server since the last answer.
+    vain: u32,
+    /// Whether a control plane was ever heard at first hand.
+    first_hand: bool,
+    /// Time by which to look again.
+    look_at: Option<Instant>,
+}
+
+/// Longest time between two looks while time is measured: a look that comes late shows that the process did not run.
+const LOOK: Duration = Duration::from_secs(1);
+/// Lateness that scheduling explains.
+const LATE: Duration = Duration::from_millis(100);
+/// The time of silent servers, and of relays that are cut off, doubles so many times.
+const SILENT_DOUBLINGS: u32 = 3;
+const CUT_OFF_DOUBLINGS: u32 = 6;
+
+impl Failover {
+    /// Creates the choice among so many servers. The first one is in use.
+    pub const fn new(servers: usize, times: FailoverTimes) -> Self {
+        Self {
+            times,
+            servers,
+            active: 0,
+            sight: Sight::Away,
+            silent_since: None,
+            idle_since: None,
+            answering: Vec::new(),
+            vain: 0,
+            first_hand: false,
+            look_at: None,
+        }
+    }
+
+    /// Number of the server in use.
+    pub const fn active(&self) -> usize {
+        self.active
+    }
+
+    /// Time without an answer after which the next server is used.
+    pub const fn after(&self) -> Duration {
+        self.times.after
+    }
+
+    /// Whether there is a choice.
+    pub const fn has_choice(&self) -> bool {
+        self.servers > 1
+    }
+
+    /// Takes in how the server in use is seen, and returns the change that is due.
+    pub fn look(&mut self, sight: Sight, now: Instant) -> Option<Change> {
+        if !self.has_choice() {
+            return None;
+        }
+        // The process did not run, which is neither silence nor an answer.
+        let late = self.look_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        if late > LATE {
+            self.excuse(late, now);
+        }
+        self.see(sight, now);
+        let change = self.back(now).or_else(|| self.next(now));
+        if let Some(change) = change {
+            self.change(change);
+        }
+        self.look_at = self.measures().then(|| self.due(now).map_or(now + LOOK, |due| due.min(now + LOOK)));
+        change
+    }
+
+    fn see(&mut self, sight: Sight, now: Instant) {
+        self.sight = match sight {
+            Sight::CutOff if !self.first_hand => Sight::Answers { first_hand: false },
+            sight => sight,
+        };
+        match self.sight {
+            Sight::Answers { first_hand } => {
+                self.first_hand |= first_hand;
+                (self.silent_since, self.idle_since, self.vain) = (None, None, 0);
+            }
+            // A server that takes connections and ends them is idle for moments.
+            Sight::Idle => {
+                let idle_since = *self.idle_since.get_or_insert(now);
+                if now.saturating_duration_since(idle_since) >= self.times.after {
+                    self.silent_since = None;
+                }
+            }
+            Sight::Away | Sight::CutOff => {
+                self.idle_since = None;
+                self.silent_since.get_or_insert(now);
+            }
+            Sight::Silent(asked) => {
+                self.idle_since = None;
+                self.silent_since.get_or_insert_with(|| asked.min(now));
+            }
+        }
+    }
+
+    /// Notes whether a more preferred server answers its probe.
+    pub fn probed(&mut self, server: usize, answers: bool, now: Instant) {
+        if server >= self.active {
+            return;
+        }
+        if self.answering.len() <= server {
+            self.answering.resize(server + 1, None);
+        }
+        match answers {
+            true => drop(self.answering[server].get_or_insert(now)),
+            false => self.answering[server] = None,
+        }
+    }
+
+    /// Notes time that counts as no silence: the process did not run, or responses were on their way.
+    pub fn excuse(&mut self, time: Duration, now: Instant) {
+        let later = |at: Instant| (at + time).min(now);
+        self.silent_since = self.silent_since.map(later);
+        self.idle_since = self.idle_since.map(later);
+        self.answering.iter_mut().for_each(|since| *since = since.map(later));
+        if let Sight::Silent(asked) = &mut self.sight {
+            *asked = later(*asked);
+        }
+    }
+
+    /// Time by which to [`look`](Self::look) again.
+    pub const fn deadline(&self) -> Option<Instant> {
+        self.look_at
+    }
+
+    fn measures(&self) -> bool {
+        self.silent_since.is_some() || self.answering.iter().any(Option::is_some)
+    }
+
+    /// When a change is due, if nothing happens before.
+    fn due(&self, now: Instant) -> Option<Instant> {
+        let backs = self.answering.iter().flatten().map(|since| *since + self.times.return_after);
+        self.next_at().into_iter().chain(backs).map(|at| at.max(now)).min()
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        let since = self.silent_since?;
+        let rounds = self.vain / u32::try_from(self.servers).unwrap_or(u32::MAX).max(1);
+        let grown = |doublings: u32| self.times.after.saturating_mul(1 << rounds.min(doublings));
+        match self.sight {
+            Sight::Answers { .. } | Sight::Idle => None,
+            Sight::Away => Some(since + self.times.after),
+            Sight::Silent(asked) => Some((since + grown(SILENT_DOUBLINGS)).max(asked + self.times.after / 2)),
+            Sight::CutOff => Some(since + grown(CUT_OFF_DOUBLINGS)),
+        }
+    }
+
+    fn back(&self, now: Instant) -> Option<Change> {
+        let is_due =
+            |since: &Option<Instant>| since.is_some_and(|since| since + self.times.return_after <= now);
+        self.answering.iter().position(is_due).map(|to| Change::Back { to })
+    }
+
+    fn next(&self, now: Instant) -> Option<Change> {
+        let silent_for = now.saturating_duration_since(self.silent_since?);
+        if self.next_at()? > now {
+            return None;
+        }
+        let answering = self.answering.iter().position(Option::is_some);
+        Some(match answering {
+            Some(to) => Change::Back { to },
+            None => Change::Next { to: (self.active + 1) % self.servers, silent_for },
+        })
+    }
+
+    fn change(&mut self, change: Change) {
+        self.active = change.to();
+        self.sight = Sight::Away;
+        (self.silent_since, self.idle_since) = (None, None);
+        // A server that is used is not probed, nor are those behind it.
+        self.answering.truncate(self.active);
+        if matches!(change, Change::Next { .. }) {
+            self.vain = self.vain.saturating_add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three servers by default, looked at as a shell does: whenever it is due.
+    struct Fixture {
+        failover: Failover,
+        start: Instant,
+        now: Instant,
+        sight: Sight,
+    }
+
+    impl Fixture {
+        fn new(servers: usize) -> Self {
+            let start = Instant::now();
+            let failover = Failover::new(servers, FailoverTimes::default());
+            Self { failover, start, now: start, sight: Sight::Away }
+        }
+
+        fn see(&mut self, sight: Sight) -> Option<Change> {
+            self.sight = sight;
+            self.failover.look(sight, self.now)
+        }
+
+        /// Lets time pass; returns the changes with the second of each.
+        fn pass(&mut self, seconds: u64) -> Vec<(u64, Change)> {
+            let end = self.now + Duration::from_secs(seconds);
+            let mut changes = Vec::new();
+            let mut looks = 0;
+            while let Some(at) = self.failover.deadline().filter(|at| *at <= end) {
+                looks += 1;
+                assert!(looks < 10_000, "always due");
+                self.now = self.now.max(at);
+                if let Some(change) = self.failover.look(self.sight, self.now) {
+                    changes.push(((self.now - self.start).as_secs(), change));
+                    self.see(Sight::Away);
+                }
+            }
+            self.now = end;
+            changes
+        }
+
+        fn probed(&mut self, server: usize, answers: bool) {
+            self.failover.probed(server, answers, self.now);
+            let change = self.failover.look(self.sight, self.now);
+            assert_eq!(change, None, "at once");
+        }
+    }
+
+    const HEARD: Sight = Sight::Answers { first_hand: true };
+
+    fn next(to: usize, seconds: u64) -> Change {
+        Change::Next { to, silent_for: Duration::from_secs(seconds) }
+    }
+
+    #[test]
+    fn one_server_is_never_left_and_never_looked_at() {
+        let mut fixture = Fixture::new(1);
+        for sight in [Sight::Away, Sight::Silent(fixture.now), Sight::Idle, HEARD, Sight::CutOff] {
+            assert_eq!(fixture.see(sight), None);
+            assert_eq!(fixture.failover.deadline(), None);
+        }
+        assert!(fixture.pass(1_000).is_empty());
+    }
+
+    #[test]
+    fn r_up_08_a_server_that_is_away_is_left_after_a_while_and_the_first_one_comes_after_the_last() {
+        let mut fixture = Fixture::new(3);
+        fixture.see(Sight::Away);
+        assert_eq!(fixture.pass(35), [(10, next(1, 10)), (20, next(2, 10)), (30, next(0, 10))]);
+    }
+
+    #[test]
+    fn r_up_08_a_server_that_is_connected_and_silent_is_left_and_one_that_is_asked_nothing_is_not() {
+        let mut fixture = Fixture::new(2);
+        fixture.see(Sight::Idle);
+        assert!(fixture.pass(100).is_empty());
+        let asked = fixture.now;
+        fixture.see(Sight::Silent(asked));
+        assert_eq!(fixture.pass(12), [(110, next(1, 10))]);
+        // An answer ends it.
+        fixture.see(Sight::Silent(fixture.now));
+        fixture.pass(9);
+        fixture.see(HEARD);
+        assert!(fixture.pass(1_000).is_empty());
+    }
+
+    #[test]
+    fn a_server_that_comes_back_late_has_time_to_answer() {
+        let mut fixture = Fixture::new(2);
+        fixture.see(Sight::Away);
+        fixture.pass(9);
+        fixture.see(Sight::Silent(fixture.now));
+        assert!(fixture.pass(4).is_empty(), "it was asked 4 s ago");
+        fixture.see(HEARD);
+        assert!(fixture.pass(60).is_empty());
+    }
+
+    #[test]
+    fn a_server_that_takes_connections_and_ends_them_is_left() {
+        for sight in [Sight::Idle, Sight::Silent(Instant::now())] {
+            let mut fixture = Fixture::new(2);
+            let mut changes = Vec::new();
+            for _ in 0..6 {
+                changes.extend(fixture.see(Sight::Away));
+                changes.extend(fixture.pass(1).into_iter().map(|(_, change)| change));
+                let asked = fixture.now;
+                changes.extend(fixture.see(if sight == Sight::Idle { sight } else { Sight::Silent(asked) }));
+                changes.extend(fixture.pass(1).into_iter().map(|(_, change)| change));
+            }
+            assert!(matches!(changes[..], [Change::Next { to: 1, .. }]), "{changes:?}");
+        }
+    }
+
+    #[test]
+    fn r_up_08_a_more_preferred_server_is_used_again_once_it_has_answered_for_a_while() {
+        let mut fixture = Fixture::new(3);
+        fixture.see(Sight::Away);
+        assert_eq!(fixture.pass(21).len(), 2);
+        fixture.see(HEARD);
+        fixture.probed(1, true);
+        fixture.pass(10);
+        fixture.probed(0, true);
+        fixture.pass(10);
+        // The second one fails for a moment; the first one is due before it.
+        fixture.probed(1, false);
+        fixture.probed(1, true);
+        assert_eq!(fixture.pass(21), [(61, Change::Back { to: 0 })]);
+        assert_eq!(fixture.failover.active(), 0);
+        fixture.see(HEARD);
+        assert_eq!(fixture.failover.deadline(), None, "nothing is measured while the first one answers");
+    }
+
+    #[test]
+    fn a_preferred_server_that_answers_goes_before_the_next_one() {
+        let mut fixture = Fixture::new(3);
+        fixture.see(Sight::Away);
+        fixture.pass(11);
+        fixture.pass(5);
+        fixture.probed(0, true);
+        assert_eq!(fixture.pass(10), [(20, Change::Back { to: 0 })]);
+    }
+
+    #[test]
+    fn a_pause_of_the_process_and_a_response_on_its_way_are_no_silence_and_no_answer() {
+        let mut fixture = Fixture::new(2);
+        fixture.see(Sight::Silent(fixture.now));
+        fixture.pass(5);
+        fixture.now += Duration::from_secs(3_600);
+        assert_eq!(fixture.see(fixture.sight), None);
+        let changes = fixture.pass(7);
+        assert!(matches!(changes[..], [(3_610 | 3_609, Change::Next { to: 1, .. })]), "{changes:?}");
+        fixture.see(HEARD);
+        fixture.probed(0, true);
+        fixture.pass(10);
+        fixture.now += Duration::from_secs(3_600);
+        assert_eq!(fixture.see(fixture.sight), None, "the first one answered for 10 s");
+        assert!(fixture.pass(15).is_empty());
+        assert_eq!(fixture.pass(10).len(), 1);
+
+        let mut fixture = Fixture::new(2);
+        fixture.see(Sight::Silent(fixture.now));
+        for _ in 0..30 {
+            assert!(fixture.pass(1).is_empty());
+            fixture.failover.excuse(Duration::from_secs(1), fixture.now);
+        }
+    }
+
+    #[test]
+    fn servers_that_are_all_silent_are_changed_ever_more_seldom() {
+        let mut fixture = Fixture::new(2);
+        let mut changes = Vec::new();
+        let mut asked = fixture.now;
+        for second in 0..600 {
+            fixture.see(Sight::Silent(asked));
+            if !fixture.pass(1).is_empty() {
+                changes.push(second);
+                asked = fixture.now;
+            }
+        }
+        let waits: Vec<u64> = changes.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(waits.last().is_some_and(|last| (79..=82).contains(last)), "{waits:?}");
+        assert!(changes.len() <= 12, "{changes:?}");
+    }
+
+    #[test]
+    fn an_empty_relay_fills_itself_from_one_that_is_cut_off_and_one_that_has_heard_leaves_it() {
+        let mut fixture = Fixture::new(2);
+        fixture.see(Sight::Away);
+        fixture.pass(11);
+        fixture.see(Sight::CutOff);
+        assert!(fixture.pass(1_000).is_empty(), "there is nothing better");
+        fixture.see(Sight::Answers { first_hand: false });
+        fixture.see(Sight::CutOff);
+        assert!(fixture.pass(100).is_empty(), "its word on its control plane came after its first response");
+        fixture.see(HEARD);
+        fixture.see(Sight::CutOff);
+        assert_eq!(fixture.pass(12).len(), 1);
+    }
+}

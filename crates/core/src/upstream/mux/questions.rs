@@ -1,0 +1,60 @@
+//! Choice of the questions that a probe of another server asks.
+
+use super::super::probe::Question;
+use super::super::topic::Topic;
+use super::super::topic_set::snapshot;
+use super::Mux;
+use crate::cache::View;
+use crate::proto::Node;
+use crate::resource::{Name, Parameters, TypeUrl};
+
+/// Most questions of one kind: a server that has nothing to say to one is asked the next.
+const QUESTIONS: usize = 3;
+/// Names of a topic that are looked at.
+const LOOKED_AT: usize = 64;
+
+impl Mux {
+    /// Things that are subscribed to, the best to ask for first: names that exist, then wildcards, then names of which nothing is known,
+    /// since many servers say nothing of what does not exist (O2).
+    pub fn questions(&self) -> Vec<Question> {
+        let (mut held, mut wildcards, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+        // Every server understands those without parameters.
+        for is_plain in [true, false] {
+            for (type_url, topic_set) in &self.topic_sets {
+                let topics = topic_set.topics.iter();
+                for (parameters, topic) in topics.filter(|(of, _)| of.is_empty() == is_plain) {
+                    let question =
+                        |name| Question { type_url: type_url.clone(), parameters: parameters.clone(), name };
+                    let (exists, open) = self.names_to_ask(type_url, parameters, topic);
+                    held.extend(exists.map(|name| question(Some(name))));
+                    unknown.extend(open.map(|name| question(Some(name))));
+                    if topic.asks_in(View::Wildcard) {
+                        wildcards.push(question(None));
+                    }
+                }
+            }
+        }
+        [held, wildcards, unknown].into_iter().flat_map(|of| of.into_iter().take(QUESTIONS)).collect()
+    }
+
+    /// A name that exists, as far as is known, and one of which nothing is known.
+    fn names_to_ask(
+        &self,
+        type_url: &TypeUrl,
+        parameters: &Parameters,
+        topic: &Topic,
+    ) -> (Option<Name>, Option<Name>) {
+        if topic.names.is_empty() {
+            return (None, None);
+        }
+        let snapshot = snapshot(self.writer.cache(), type_url, parameters);
+        let is_held = |name: &&Name| snapshot.held(View::Named, name.as_str()).is_some();
+        let names = || topic.names.keys().take(LOOKED_AT);
+        (names().find(is_held).cloned(), names().find(|name| !is_held(name)).cloned())
+    }
+
+    /// Node that streams show, unless that of a client is lent to them.
+    pub const fn node(&self) -> &Node {
+        &self.settings.node
+    }
+}

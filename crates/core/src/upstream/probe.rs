@@ -1,0 +1,100 @@
+//! Questions to a server that is not in use, to find out whether it answers.
+//!
+//! Owns the messages of a probe: one request for one thing that the relay is subscribed to, and ACKs. Nothing of the answers is kept.
+//! Knows neither streams nor time.
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use crate::RelayIdentity;
+use crate::cache::Protocol;
+use crate::proto::{ControlPlane, DeltaDiscoveryRequest, DiscoveryRequest, Node, ResourceLocator};
+use crate::resource::wire;
+use crate::resource::{Name, Parameters, TypeUrl};
+
+/// One thing that is subscribed to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    pub(super) type_url: TypeUrl,
+    pub(super) parameters: Parameters,
+    /// A name; `None`: the wildcard.
+    pub(super) name: Option<Name>,
+}
+
+/// Whether an encoded response came through this relay itself (R-Relay-24).
+pub fn came_from(response: &[u8], protocol: Protocol, identity: &RelayIdentity) -> bool {
+    let number = match protocol {
+        Protocol::Delta => 7,
+        Protocol::Sotw => 6,
+    };
+    let field = wire::fields(response).map_while(Result::ok).find(|field| field.number == number);
+    let control_plane = field.and_then(|field| ControlPlane::decode(field.bytes().ok()?).ok());
+    control_plane.is_some_and(|control_plane| identity.is_in(&control_plane.identifier))
+}
+
+impl Question {
+    fn names(&self) -> Vec<String> {
+        self.name.iter().map(Name::to_string).collect()
+    }
+
+    /// Encodes the first request of a stream.
+    pub fn ask(&self, protocol: Protocol, node: &Node) -> Bytes {
+        let (node, type_url) = (Some(node.clone()), self.type_url.as_str().to_owned());
+        let message = match protocol {
+            Protocol::Sotw => {
+                let resource_names = self.names();
+                DiscoveryRequest { node, type_url, resource_names, ..DiscoveryRequest::default() }
+                    .encode_to_vec()
+            }
+            Protocol::Delta if self.parameters.is_empty() => {
+                let resource_names_subscribe = self.names();
+                DeltaDiscoveryRequest { node, type_url, resource_names_subscribe, ..Default::default() }
+                    .encode_to_vec()
+            }
+            Protocol::Delta => {
+                let pairs = self.parameters.iter();
+                let dynamic_parameters =
+                    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+                let name = self.name.as_ref().map_or(Name::WILDCARD, Name::as_str).to_owned();
+                let resource_locators_subscribe = vec![ResourceLocator { name, dynamic_parameters }];
+                DeltaDiscoveryRequest { node, type_url, resource_locators_subscribe, ..Default::default() }
+                    .encode_to_vec()
+            }
+        };
+        message.into()
+    }
+
+    /// Encodes the ACK of a response; `None` if that is no response.
+    pub fn acknowledge(&self, protocol: Protocol, response: &[u8]) -> Option<Bytes> {
+        // Numbers of the fields in responses of both protocols.
+        const VERSION: u32 = 1;
+        const NONCE: u32 = 5;
+        let (mut version_info, mut response_nonce) = (String::new(), String::new());
+        for field in wire::fields(response) {
+            let field = field.ok()?;
+            match field.number {
+                VERSION => version_info = field.text().ok()?.to_owned(),
+                NONCE => response_nonce = field.text().ok()?.to_owned(),
+                _ => {}
+            }
+        }
+        let type_url = self.type_url.as_str().to_owned();
+        let message = match protocol {
+            Protocol::Delta => {
+                DeltaDiscoveryRequest { type_url, response_nonce, ..Default::default() }.encode_to_vec()
+            }
+            Protocol::Sotw => {
+                let resource_names = self.names();
+                DiscoveryRequest {
+                    version_info,
+                    type_url,
+                    resource_names,
+                    response_nonce,
+                    ..Default::default()
+                }
+                .encode_to_vec()
+            }
+        };
+        Some(message.into())
+    }
+}

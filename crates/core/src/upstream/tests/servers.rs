@@ -1,0 +1,162 @@
+//! Several control planes with the same names: versions belong to the one that gave them.
+
+use super::super::ServerId;
+use super::*;
+use crate::cache::View;
+
+const A: &str = "http://a";
+const B: &str = "http://b";
+
+impl Fixture {
+    /// The connection is lost, and one to this server stands.
+    fn move_to(&mut self, server: &str) -> DeltaDiscoveryRequest {
+        self.close();
+        self.mux.connected(&ServerId::from(server));
+        self.mux.opened(Primary, self.now);
+        self.request(Primary)
+    }
+
+    /// A client of the wildcard, connected to A, and told of these.
+    fn at_a(settings: Settings, names: &[&str], versions: &[(&str, &str)]) -> Self {
+        let mut fixture = Self::with(settings);
+        fixture.client("envoy", Kind::Cluster, names);
+        assert_eq!(fixture.move_to(A).initial_resource_versions.len(), 0);
+        let answer = versions
+            .iter()
+            .fold(Answer::of(Kind::Cluster, "a1"), |all, (name, version)| all.set(name, version));
+        fixture.hear(Primary, &answer);
+        fixture.pass(10_000);
+        fixture
+    }
+}
+
+fn versions(request: &DeltaDiscoveryRequest) -> Vec<String> {
+    let pairs = request.initial_resource_versions.iter();
+    let mut pairs: Vec<String> = pairs.map(|(name, version)| format!("{name}@{version}")).collect();
+    pairs.sort_unstable();
+    pairs
+}
+
+#[test]
+fn r_up_04_versions_of_one_server_are_not_offered_to_another() {
+    let held = [("x", "7"), ("y", "7"), ("z", "7")];
+    let mut fixture = Fixture::at_a(Settings::default(), &["*"], &held);
+    assert!(versions(&fixture.move_to(B)).is_empty());
+    // An equal version, and another content.
+    fixture.hear(Primary, &Answer::of(Kind::Cluster, "b1").set_body("x", "7", "of b").set("y", "7"));
+    fixture.close();
+    // B's own are offered to it, all but one, and those of A are not.
+    let again = fixture.move_to(B);
+    assert_eq!(versions(&again).len(), 1, "{again:?}");
+    assert!(!again.initial_resource_versions.contains_key("z"));
+    // A sent z, and not what is held of the others.
+    let back = fixture.move_to(A);
+    assert!(versions(&back).is_empty(), "the one version of A is kept back: {back:?}");
+    assert_eq!(fixture.members(Kind::Cluster).len(), 3, "nothing is gone because the server changed");
+}
+
+#[test]
+fn versions_are_offered_to_another_server_where_both_give_the_same() {
+    let settings = Settings { same_versions: true, ..Settings::default() };
+    let mut fixture = Fixture::at_a(settings, &["*"], &[("x", "7"), ("y", "7"), ("z", "7")]);
+    assert_eq!(versions(&fixture.move_to(B)).len(), 2, "all but the one that is kept back");
+}
+
+#[test]
+fn r_up_08_a_member_that_another_server_lacks_is_gone_when_two_answers_lack_it() {
+    let mut fixture = Fixture::at_a(Settings::default(), &["*"], &[("x", "1"), ("y", "1")]);
+    fixture.move_to(B);
+    fixture.pass(14_000);
+    assert_eq!(fixture.members(Kind::Cluster), set(&["x@1", "y@1"]), "B is silent");
+    fixture.hear(Primary, &Answer::of(Kind::Cluster, "b1").set("x", "5"));
+    let renewed = fixture.renewed.len();
+    fixture.pass(60_000);
+    assert_eq!(fixture.members(Kind::Cluster), set(&["x@5", "y@1"]), "missing from one answer");
+    assert_eq!(fixture.renewed.len(), renewed + 1, "it is asked once more");
+    let again = fixture.request(Primary);
+    assert!(!again.initial_resource_versions.contains_key("y"), "{again:?}");
+    fixture.hear(Primary, &Answer::of(Kind::Cluster, "b2").set("x", "5"));
+    fixture.pass(60_000);
+    assert_eq!(fixture.members(Kind::Cluster), set(&["x@5"]));
+}
+
+#[test]
+fn back_at_a_server_what_the_other_one_added_goes_though_all_else_is_claimed() {
+    let held = [("x", "1"), ("y", "1"), ("z", "1")];
+    let mut fixture = Fixture::at_a(Settings::default(), &["*"], &held);
+    fixture.move_to(B);
+    fixture.hear(Primary, &Answer::of(Kind::Cluster, "b1").set("new", "1"));
+    let mut request = fixture.move_to(A);
+    for nonce in ["a2", "a3"] {
+        assert_eq!(versions(&request).len(), 2, "{request:?}");
+        let kept_back =
+            ["x", "y", "z"].into_iter().find(|name| !request.initial_resource_versions.contains_key(*name));
+        let kept_back = kept_back.expect("one is kept back, so that the server says something");
+        assert!(fixture.members(Kind::Cluster).contains("new@1"));
+        fixture.hear(Primary, &Answer::of(Kind::Cluster, nonce).set(kept_back, "1"));
+        fixture.pass(60_000);
+        if nonce == "a2" {
+            request = fixture.request(Primary);
+        }
+    }
+    assert_eq!(fixture.members(Kind::Cluster), set(&["x@1", "y@1", "z@1"]));
+}
+
+#[test]
+fn a_name_that_another_server_leaves_unanswered_stays() {
+    let mut fixture = Fixture::at_a(Settings::default(), &["x", "y"], &[("x", "1"), ("y", "1")]);
+    let request = fixture.move_to(B);
+    assert_eq!(sorted(&request.resource_names_subscribe), ["x", "y"]);
+    assert!(versions(&request).is_empty());
+    fixture.hear(Primary, &Answer::of(Kind::Cluster, "b1").set("x", "5"));
+    fixture.pass(600_000);
+    assert_eq!(
+        (fixture.seen(Kind::Cluster, "x"), fixture.seen(Kind::Cluster, "y")),
+        ("5".into(), "1".into())
+    );
+    assert!(fixture.renewed.is_empty(), "B is not asked again and again");
+}
+
+#[test]
+fn doubts_and_habits_of_a_server_say_nothing_of_another() {
+    let mut fixture = Fixture::at_a(Settings::default(), &["*"], &[("x", "1"), ("y", "1")]);
+    fixture.move_to(B);
+    fixture.hear(Primary, &Answer::of(Kind::Cluster, "b1").set("x", "5"));
+    // Missing from one answer of B. The next one is of another server.
+    fixture.pass(8_000);
+    fixture.move_to("http://c");
+    fixture.hear(Primary, &Answer::of(Kind::Cluster, "c1").set("x", "6"));
+    let renewed = fixture.renewed.len();
+    fixture.pass(8_000);
+    assert!(fixture.members(Kind::Cluster).contains("y@1"));
+    assert_eq!(fixture.renewed.len(), renewed + 1, "it is asked whether y is gone");
+}
+
+#[test]
+fn r_up_04_clients_can_tell_versions_of_two_servers_apart() {
+    let settings = Settings { first_server: Some(ServerId::from(A)), ..Settings::default() };
+    let mut fixture = Fixture::at_a(settings, &["*"], &[("equal", "7"), ("other", "7")]);
+    fixture.move_to(B);
+    let equal = |fixture: &Fixture| {
+        let snapshot = fixture.snapshot(Kind::Cluster);
+        Arc::clone(snapshot.held(View::Wildcard, "equal").expect("held"))
+    };
+    let before = equal(&fixture);
+    fixture.hear(Primary, &Answer::of(Kind::Cluster, "b1").set("equal", "7").set_body("other", "7", "of b"));
+    let members = fixture.members(Kind::Cluster);
+    let marked = format!("other@7{}", ServerId::from(B).mark());
+    assert_eq!(
+        members,
+        set(&["equal@7", &*marked]),
+        "a client that comes back with 7 is sent the other content"
+    );
+    assert!(Arc::ptr_eq(&equal(&fixture), &before), "equal content in an equal version is no news");
+    // B is told its own version, without the mark.
+    let again = fixture.move_to(B);
+    let claimed = versions(&again);
+    assert!(claimed == ["equal@7"] || claimed == ["other@7"], "{claimed:?}");
+    // Equal content in an equal version is no news on the way back either.
+    fixture.move_to(A);
+    fixture.hear(Primary, &Answer::of(Kind::Cluster, "a2").set("equal", "7").set_body("other", "7", "of b"));
+    assert_eq!(fixture.members(Kind::Cluster), members);
+}

@@ -1,0 +1,84 @@
+//! Choice of the server: what the client sees of the one in use, and the change to another one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::link::Line;
+use super::super::probe::Questions;
+use super::super::wait::now;
+use super::super::{ServerChange, Sight};
+use super::Client;
+use super::conversation::Conversation;
+
+/// Time between two comparisons of the questions of probes with the subscription.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+impl Client {
+    /// Server in use, as it is seen on a connection.
+    pub(super) fn sight(&self, talk: &Conversation) -> Sight {
+        let state = self.state.borrow();
+        match state.unanswered.since {
+            _ if state.origin_is_cut_off => Sight::CutOff,
+            _ if talk.answered => Sight::Answers { first_hand: talk.watch.vouches() },
+            Some(asked) => Sight::Silent(asked),
+            None => Sight::Idle,
+        }
+    }
+
+    /// Takes in how the server in use is seen. Returns the change if another one is used from here on.
+    pub(super) fn choose(&mut self, sight: Sight) -> Option<ServerChange> {
+        if !self.failover.has_choice() {
+            return None;
+        }
+        let now = now();
+        let change = self.failover.look(sight, now);
+        if let Some(change) = change {
+            self.change_server(change);
+        }
+        if self.failover.active() > 0 && self.asks_again.is_none_or(|at| at <= now) {
+            self.asks_again = Some(now + ASK_AGAIN);
+            self.probes.set_questions(Questions {
+                asked: self.mux.questions(),
+                node: Arc::clone(&self.node),
+                representative: self.representative.clone(),
+            });
+        }
+        self.probes.before(self.failover.active());
+        change
+    }
+
+    fn change_server(&mut self, change: ServerChange) {
+        self.report_change(change);
+        if std::mem::take(&mut self.has_complained) {
+            self.link.end_complaint();
+        }
+        let to = change.to();
+        self.link = Arc::clone(self.servers.link(to));
+        self.backoff = self.link.options().backoff;
+        self.asks_again = None;
+        self.state.send_modify(|state| state.server = to);
+    }
+
+    /// Counts and logs a change of the server, once for all groups.
+    fn report_change(&self, change: ServerChange) {
+        let (from, to) = (self.link.uri(), self.servers.link(change.to()).uri());
+        match change {
+            ServerChange::Next { silent_for, .. } => {
+                self.counters().failovers.add(1);
+                if let Some(unsaid) = self.link.say(Line::Failover) {
+                    let seconds = silent_for.as_secs();
+                    tracing::warn!(
+                        unsaid,
+                        "control plane {from} has not answered for {seconds} s; using {to}"
+                    );
+                }
+            }
+            ServerChange::Back { .. } => {
+                self.counters().failbacks.add(1);
+                if let Some(unsaid) = self.link.say(Line::Failback) {
+                    tracing::info!(unsaid, "control plane {to} answers again; returning to it from {from}");
+                }
+            }
+        }
+    }
+}

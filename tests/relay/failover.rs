@@ -1,0 +1,497 @@
+//! Several control planes (R-Up-08), over real sockets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use deltafan::cache::{
+    Cache, Limits, Membership, Protocol, StreamProfile, Subscription, TtlSupport, WakeHandle,
+};
+use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
+use deltafan::resource::{Envelope, Kind, TypeUrl};
+use deltafan::upstream::{
+    Backoff, Client, Counters, FailoverTimes, Mux, Options, Servers, Settings, Transport, UpstreamState,
+};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
+use deltafan_test_support::eventually;
+use deltafan_test_support::origin::{Origin, OriginStream, resource, response, state};
+use deltafan_test_support::process::Process;
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use crate::groups::FLEETS;
+
+/// Clusters by name, with version and body.
+type Content = BTreeMap<String, (String, String)>;
+
+fn content(clusters: &[(&str, &str, &str)]) -> Content {
+    let cluster = |(name, version, body): &(&str, &str, &str)| {
+        ((*name).to_owned(), ((*version).to_owned(), (*body).to_owned()))
+    };
+    clusters.iter().map(cluster).collect()
+}
+
+/// Manner of a control plane, which may change.
+#[derive(Debug, Default)]
+struct Manner {
+    content: Mutex<Content>,
+    hangs: AtomicBool,
+    refuses: AtomicBool,
+    streams: AtomicUsize,
+    /// Nodes that have asked on streams that stand.
+    nodes: Mutex<BTreeSet<String>>,
+    /// Versions that were claimed.
+    claimed: Mutex<Vec<String>>,
+}
+
+/// A control plane that answers by itself.
+struct Plane {
+    manner: Arc<Manner>,
+    address: SocketAddr,
+    tasks: JoinSet<()>,
+}
+
+impl Plane {
+    async fn start(clusters: &[(&str, &str, &str)]) -> Self {
+        let free: SocketAddr = ([127, 0, 0, 1], 0).into();
+        Self::serve(free, content(clusters), None).await
+    }
+
+    /// One that is a relay, whose own control plane answers it or does not.
+    async fn relay(clusters: &[(&str, &str, &str)], is_answered: bool) -> Self {
+        Self::serve(([127, 0, 0, 1], 0).into(), content(clusters), Some(is_answered)).await
+    }
+
+    /// An address at which nobody listens, until [`begin`](Self::begin).
+    async fn absent(clusters: &[(&str, &str, &str)]) -> Self {
+        let mut plane = Self::start(clusters).await;
+        plane.stop().await;
+        plane
+    }
+
+    async fn serve(address: SocketAddr, content: Content, relay: Option<bool>) -> Self {
+        let manner = Arc::new(Manner { content: Mutex::new(content), ..Manner::default() });
+        let mut plane = Self { manner, address, tasks: JoinSet::new() };
+        plane.listen(relay).await;
+        plane
+    }
+
+    async fn listen(&mut self, relay: Option<bool>) {
+        let mut origin = Origin::listen(self.address).await;
+        self.address = origin.address();
+        if let Some(is_answered) = relay {
+            origin.set_relay(true);
+            origin.says(is_answered).await;
+        }
+        let manner = Arc::clone(&self.manner);
+        self.tasks.spawn(async move {
+            let mut streams = JoinSet::new();
+            while let Some(stream) = origin.next_stream().await {
+                manner.streams.fetch_add(1, Ordering::Relaxed);
+                if manner.refuses.load(Ordering::Relaxed) {
+                    stream.fail(Status::unavailable("not now"));
+                } else {
+                    streams.spawn(answer(stream, Arc::clone(&manner)));
+                }
+            }
+        });
+    }
+
+    /// Listens again where it did.
+    async fn begin(&mut self) {
+        self.listen(None).await;
+    }
+
+    async fn stop(&mut self) {
+        self.tasks.shutdown().await;
+        self.manner.nodes.lock().clear();
+    }
+
+    fn uri(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    fn set(&self, clusters: &[(&str, &str, &str)]) {
+        *self.manner.content.lock() = content(clusters);
+    }
+
+    fn nodes(&self) -> Vec<String> {
+        self.manner.nodes.lock().iter().cloned().collect()
+    }
+}
+
+/// Answers for clusters on a stream, and sends what changes.
+async fn answer(mut stream: OriginStream, manner: Arc<Manner>) {
+    let cds = TypeUrl::from(Kind::Cluster);
+    let mut told: Option<BTreeMap<String, (String, String)>> = None;
+    let mut names = BTreeSet::new();
+    let mut nonce = 0;
+    loop {
+        let request = tokio::time::timeout(Duration::from_millis(20), stream.next_request()).await;
+        match request {
+            Ok(None) => return,
+            _ if manner.hangs.load(Ordering::Relaxed) => continue,
+            Ok(Some(request)) if request.response_nonce.is_empty() => {
+                if let Some(node) = &request.node {
+                    manner.nodes.lock().insert(node.id.clone());
+                }
+                let claims = request.initial_resource_versions.iter();
+                manner.claimed.lock().extend(claims.map(|(_, version)| version.clone()));
+                told.get_or_insert_default();
+                note(&mut names, &request);
+            }
+            Ok(Some(_)) | Err(_) => {}
+        }
+        let Some(told) = &mut told else { continue };
+        let all = manner.content.lock().clone();
+        let asked = |name: &String| names.is_empty() || names.contains(name);
+        let news = all.iter().filter(|(name, body)| asked(name) && told.get(*name) != Some(*body));
+        let mut told_now = response(&cds, &nonce.to_string());
+        let cluster = |(name, (version, body)): (&String, &(String, String))| {
+            resource(&cds, name, version, body.as_bytes())
+        };
+        told_now.resources = news.map(cluster).collect();
+        told_now.removed_resources = told.keys().filter(|name| !all.contains_key(*name)).cloned().collect();
+        if nonce == 0 || !told_now.resources.is_empty() || !told_now.removed_resources.is_empty() {
+            nonce += 1;
+            *told = all;
+            if !stream.try_send_bytes(prost::Message::encode_to_vec(&told_now).into()) {
+                return;
+            }
+        }
+    }
+}
+
+fn note(names: &mut BTreeSet<String>, request: &DeltaDiscoveryRequest) {
+    names.extend(request.resource_names_subscribe.iter().filter(|name| *name != "*").cloned());
+}
+
+const TIMES: FailoverTimes =
+    FailoverTimes { after: Duration::from_millis(400), return_after: Duration::from_millis(700) };
+
+/// The relay as a client of several control planes, with a client of its own that wants all clusters.
+struct Relay {
+    cache: Arc<Cache>,
+    counters: Arc<Counters>,
+    state: watch::Receiver<UpstreamState>,
+    _client: Membership,
+    _stop: tokio_util::sync::DropGuard,
+}
+
+impl Relay {
+    fn at(uris: &[String]) -> Self {
+        Self::with(uris, false)
+    }
+
+    fn with(uris: &[String], same_versions: bool) -> Self {
+        let (cache, writer) = Cache::new(Limits::default());
+        let options = |uri: &String| {
+            let transport = Transport { connect_timeout: Duration::from_millis(300), ..Transport::default() };
+            let backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(30));
+            Options { backoff, ..Options::new(transport.endpoint(uri).unwrap()) }
+        };
+        let servers = Servers::new(options(&uris[0]), uris[1..].iter().map(options), TIMES);
+        let settings = Settings {
+            node: Node { id: "relay".to_owned(), ..Node::default() },
+            first_server: servers.first(),
+            same_versions,
+            ..Settings::default()
+        };
+        let client = Client::on(Mux::new(writer, settings), Arc::new(servers));
+        let (counters, state, stop) =
+            (Arc::clone(client.counters()), client.state(), CancellationToken::new());
+        tokio::spawn(client.run(stop.clone()));
+        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let of = cache.of(&Kind::Cluster.into()).unwrap();
+        let joined = of.join(Subscription::new(true, []), profile, &Arc::new(WakeHandle::default()));
+        Self { cache, counters, state, _client: joined, _stop: stop.drop_guard() }
+    }
+
+    fn version(&self, name: &str) -> Option<String> {
+        let snapshot = self.cache.of(&Kind::Cluster.into()).unwrap().snapshot();
+        snapshot.by_name(name).present().map(|resource| resource.version().to_owned())
+    }
+
+    fn server(&self) -> usize {
+        self.state.borrow().server
+    }
+
+    /// Waits until a server is in use and has answered.
+    async fn uses(&self, server: usize) {
+        eventually("server in use", async || {
+            let state = self.state.borrow();
+            state.server == server && state.answered
+        })
+        .await;
+    }
+
+    async fn holds(&self, name: &str, version: &str) {
+        let holds = async || self.version(name).is_some_and(|held| held.split('~').next() == Some(version));
+        eventually("version in the cache", holds).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_up_08_a_server_that_is_down_at_the_start_is_passed_over_until_it_answers() {
+    let mut first = Plane::absent(&[("x", "first", "")]).await;
+    let second = Plane::start(&[("x", "second", "")]).await;
+    let relay = Relay::at(&[first.uri(), second.uri()]);
+    relay.holds("x", "second").await;
+    assert_eq!(relay.server(), 1);
+    assert!(relay.version("x").is_some_and(|version| version.starts_with("second~")), "it is marked");
+    first.begin().await;
+    relay.holds("x", "first").await;
+    relay.uses(0).await;
+    assert_eq!(relay.version("x").as_deref(), Some("first"));
+    assert_eq!((relay.counters.failovers.get(), relay.counters.failbacks.get()), (1, 1));
+    assert!(relay.counters.probes.get() > 0);
+    assert!(second.manner.claimed.lock().is_empty() && first.manner.claimed.lock().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_up_08_servers_that_die_hang_or_refuse_are_left_and_nothing_is_removed() {
+    for fault in ["dies", "hangs", "refuses"] {
+        let mut first = Plane::start(&[("x", "1", ""), ("y", "1", "")]).await;
+        let second = Plane::start(&[("x", "2", "")]).await;
+        let relay = Relay::at(&[first.uri(), second.uri()]);
+        relay.holds("y", "1").await;
+        first.manner.hangs.store(fault == "hangs", Ordering::Relaxed);
+        first.manner.refuses.store(fault == "refuses", Ordering::Relaxed);
+        first.stop().await;
+        if fault != "dies" {
+            first.begin().await;
+        }
+        relay.holds("x", "2").await;
+        relay.uses(1).await;
+        assert!(relay.version("y").is_some(), "{fault}: missing from one answer only");
+        first.manner.hangs.store(false, Ordering::Relaxed);
+        first.manner.refuses.store(false, Ordering::Relaxed);
+        if fault == "dies" {
+            first.begin().await;
+        }
+        relay.uses(0).await;
+        relay.holds("x", "1").await;
+        assert!(relay.version("y").is_some(), "{fault}");
+    }
+}
+
+/// With no end of connections that are taken and reset, and of servers that come and go.
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_reset_flap_or_are_all_away_do_no_harm() {
+    let resets = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let uri = format!("http://{}", resets.local_addr().unwrap());
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&taken);
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = resets.accept().await {
+            counted.fetch_add(1, Ordering::Relaxed);
+            drop(socket);
+        }
+    });
+    let mut second = Plane::start(&[("x", "1", "")]).await;
+    let relay = Relay::at(&[uri, second.uri()]);
+    relay.holds("x", "1").await;
+    for turn in 0..3 {
+        second.stop().await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(relay.version("x").is_some());
+        second.set(&[("x", &format!("{}", turn + 2), "")]);
+        second.begin().await;
+        relay.holds("x", &format!("{}", turn + 2)).await;
+    }
+    second.stop().await;
+    // Both are away. What is held stays.
+    let failovers = relay.counters.failovers.get();
+    eventually("more changes", async || relay.counters.failovers.get() >= failovers + 3).await;
+    assert!(relay.version("x").is_some());
+    let before = taken.load(Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let dials = taken.load(Ordering::Relaxed) - before;
+    assert!(dials <= 40, "{dials} connections in 2 s");
+    second.begin().await;
+    relay.uses(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_are_offered_where_the_servers_give_the_same() {
+    let clusters = [("x", "7", "same"), ("y", "7", "same"), ("z", "7", "same")];
+    for same_versions in [false, true] {
+        let mut first = Plane::start(&clusters).await;
+        let second = Plane::start(&clusters).await;
+        let relay = Relay::with(&[first.uri(), second.uri()], same_versions);
+        relay.holds("z", "7").await;
+        first.stop().await;
+        relay.uses(1).await;
+        let claimed = second.manner.claimed.lock().len();
+        assert_eq!(claimed, if same_versions { 2 } else { 0 });
+    }
+}
+
+/// A relay that begins empty fills itself from a sibling that is cut off. One that was answered by a control plane leaves it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sibling_that_is_cut_off_serves_those_that_have_nothing() {
+    let clusters = [("x", "1", "")];
+    let first = Plane::absent(&clusters).await;
+    let sibling = Plane::relay(&clusters, false).await;
+    let relay = Relay::at(&[first.uri(), sibling.uri()]);
+    relay.holds("x", "1").await;
+    tokio::time::sleep(4 * TIMES.after).await;
+    assert_eq!((relay.server(), relay.counters.failovers.get()), (1, 1), "there is nothing better");
+
+    let mut first = Plane::start(&clusters).await;
+    let sibling = Plane::relay(&clusters, false).await;
+    let third = Plane::start(&[("x", "3", "")]).await;
+    let relay = Relay::at(&[first.uri(), sibling.uri(), third.uri()]);
+    relay.holds("x", "1").await;
+    first.stop().await;
+    relay.uses(2).await;
+    relay.holds("x", "3").await;
+}
+
+/// A relay, its binary, in front of two control planes.
+async fn binary(first: &Plane, second: &Plane, further: &str) -> Process {
+    let keys = "failover: {after: 1s, return_after: 2s}, backoff: {initial: 50ms, max: 1s}";
+    let (origins, further) = ([first.uri(), second.uri()], further.to_owned());
+    let begin = move || Process::behind_several(&origins, keys, &further);
+    tokio::task::spawn_blocking(begin).await.unwrap()
+}
+
+fn versions(response: &DeltaDiscoveryResponse) -> BTreeMap<String, String> {
+    let pair = |bytes: &bytes::Bytes| {
+        let envelope = Envelope::parse(bytes, &CDS.into()).unwrap();
+        (envelope.name.to_owned(), envelope.version.to_owned())
+    };
+    response.resources.iter().map(pair).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_up_08_clients_notice_nothing_where_contents_and_versions_are_equal() {
+    let clusters = [("x", "7", "same"), ("y", "7", "same")];
+    let (mut first, second) = (Plane::start(&clusters).await, Plane::start(&clusters).await);
+    let relay = binary(&first, &second, "").await;
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("envoy", CDS, &["*"]).await;
+    let told = client.response().await;
+    assert_eq!(versions(&told).len(), 2);
+    client.ack(&told).await;
+    let server = |number: f64| relay.metric("deltafan_upstream_active_server") == number;
+    assert!(server(0.0));
+    let event = |event: &str| relay.metric(&format!("deltafan_upstream_events_total{{event=\"{event}\"}}"));
+    assert_eq!([event("failover"), event("failback"), event("probe")], [0.0; 3]);
+
+    first.stop().await;
+    relay.wait_for("the second control plane", || server(1.0));
+    eventually("its answer", async || !second.nodes().is_empty()).await;
+    client.silence().await;
+    // A change of one, which the other has as well, under a version of its own.
+    second.set(&[("x", "8", "of the second"), ("y", "7", "same")]);
+    let told = client.response().await;
+    let changed = versions(&told);
+    assert!(changed.len() == 1 && changed["x"].starts_with("8~"), "{changed:?}");
+    client.ack(&told).await;
+
+    first.set(&[("x", "8", "of the second"), ("y", "7", "same")]);
+    first.begin().await;
+    relay.wait_for("the first control plane", || server(0.0) && event("failback") == 1.0);
+    client.silence().await;
+    // An equal version, and another content: a client that comes back with it is sent that.
+    first.set(&[("x", "8", "of the second"), ("y", "7", "other")]);
+    let told = client.response().await;
+    assert_eq!(versions(&told).into_keys().collect::<Vec<_>>(), ["y"]);
+    let events = relay.events();
+    let lines: Vec<&str> = events.iter().filter_map(|event| event["message"].as_str()).collect();
+    let said = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
+    let told = (said("has not answered for 1 s; using"), said("answers again; returning"));
+    assert_eq!(told, (1, 1), "{events:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_up_08_each_node_group_moves_and_returns() {
+    let clusters = [("x", "1", "")];
+    let (mut first, second) = (Plane::start(&clusters).await, Plane::start(&[("x", "2", "")]).await);
+    let relay = binary(&first, &second, FLEETS).await;
+    let mut clients = Vec::new();
+    for id in ["red-1", "blue-1"] {
+        let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+        client.subscribe(id, CDS, &["*"]).await;
+        let told = client.response().await;
+        client.ack(&told).await;
+        clients.push(client);
+    }
+    first.stop().await;
+    for client in &mut clients {
+        let told = client.response().await;
+        assert!(versions(&told)["x"].starts_with("2~"), "{told:?}");
+        client.ack(&told).await;
+    }
+    eventually("both groups", async || second.nodes() == ["fleet-blue", "fleet-red"]).await;
+    first.begin().await;
+    for client in &mut clients {
+        let told = client.response().await;
+        assert_eq!((&*versions(&told)["x"], told.removed_resources.len()), ("1", 0));
+    }
+}
+
+/// The first one speaks state of the world only: the probe finds that out, and so does the connection after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preferred_server_without_delta_is_probed_and_used_by_state_of_the_world() {
+    let absent = Plane::absent(&[]).await;
+    let second = Plane::start(&[("x", "2", "")]).await;
+    let relay = Relay::at(&[absent.uri(), second.uri()]);
+    relay.holds("x", "2").await;
+    let mut first = Origin::listen(absent.address).await;
+    first.implement(false, true);
+    let cds = TypeUrl::from(Kind::Cluster);
+    let answered = tokio::spawn(async move {
+        let mut streams = JoinSet::new();
+        loop {
+            let mut stream = first.accept_sotw().await;
+            stream.expect_request().await;
+            stream.send(&state(&cds, "1", &[("x", "of the first")]));
+            stream.expect_ack("1").await;
+            streams.spawn(async move { while stream.next_request().await.is_some() {} });
+        }
+    });
+    relay.uses(0).await;
+    eventually("content of the first", async || {
+        relay.version("x").is_some_and(|held| !held.starts_with('2'))
+    })
+    .await;
+    assert_eq!(relay.state.borrow().protocol, Some(Protocol::Sotw));
+    answered.abort();
+}
+
+/// With one server nothing is probed, whatever it does.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_only_server_is_never_left() {
+    let only = Plane::start(&[("x", "1", "")]).await;
+    only.manner.hangs.store(true, Ordering::Relaxed);
+    let relay = Relay::at(&[only.uri()]);
+    eventually("a stream", async || only.manner.streams.load(Ordering::Relaxed) > 0).await;
+    tokio::time::sleep(4 * TIMES.after).await;
+    let counts = [&relay.counters.failovers, &relay.counters.failbacks, &relay.counters.probes];
+    assert_eq!((only.manner.streams.load(Ordering::Relaxed), counts.map(|count| count.get())), (1, [0; 3]));
+}
+
+/// A connection and a stream that stand are no answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preferred_server_that_hangs_is_not_returned_to() {
+    let mut first = Plane::start(&[("x", "1", "")]).await;
+    let second = Plane::start(&[("x", "2", "")]).await;
+    let relay = Relay::at(&[first.uri(), second.uri()]);
+    relay.holds("x", "1").await;
+    first.stop().await;
+    first.manner.hangs.store(true, Ordering::Relaxed);
+    first.begin().await;
+    relay.uses(1).await;
+    tokio::time::sleep(3 * TIMES.return_after).await;
+    assert_eq!((relay.server(), relay.counters.failbacks.get()), (1, 0));
+    first.manner.hangs.store(false, Ordering::Relaxed);
+    relay.uses(0).await;
+}
