@@ -18,6 +18,6 @@ pub mod upstream;
 
 pub use deltafan_core::{
     cache, descriptors, group_table, identity, json, limit, node_field, node_group, pool, proto, quota,
-    resource, subscription,
+    resource, snapshot_content, subscription,
 };
 pub use deltafan_http2 as http2;

@@ -18,6 +18,7 @@ pub mod pool;
 pub mod proto;
 pub mod quota;
 pub mod resource;
+pub mod snapshot_content;
 pub mod subscription;
 pub mod upstream;
 
