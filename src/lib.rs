@@ -12,6 +12,7 @@ pub mod grpc;
 pub mod preview;
 pub mod relay;
 pub mod reload;
+pub mod snapshot;
 pub mod telemetry;
 pub mod tls;
 pub mod upstream;

@@ -19,3 +19,4 @@ mod sotw_origin;
 mod tls;
 mod upstream;
 mod upstream_tls;
+mod warm_restart;
