@@ -5,7 +5,10 @@
 //! done before the server has judged its certificate. A server of HTTP/2 begins with SETTINGS, whatever it is
 //! sent.
 
+mod addresses;
+
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,17 +17,16 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::Uri;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tonic::transport::{Channel, Endpoint};
-use tower::Service as _;
 
 use super::error_text::reasons;
 use crate::tls::client::ClientTls;
+use addresses::{Reached, Unreached, resolve, try_each};
 
 /// Way to reach a server.
 #[derive(Clone, Debug)]
@@ -37,43 +39,80 @@ pub enum Target {
     Unix(PathBuf),
 }
 
-/// Connects, and waits for the first frame of the server, at most for the connect timeout of the endpoint.
-/// The error is for operators.
+/// Connects, and waits for the first frame of the server, at most for the connect timeout of the endpoint. Of a name with several
+/// addresses each is tried.
 ///
 /// # Errors
 ///
 /// Stage that failed, its cause and the remedy, for operators.
 pub async fn dial(endpoint: Endpoint, target: Target) -> Result<Channel, String> {
-    dial_observed(endpoint, target, Arc::default()).await
+    dial_from(endpoint, target, 0).await.map(|dialed| dialed.channel).map_err(|failed| failed.why)
 }
 
-/// Like [`dial`], with what the socket sees of the connection.
-pub(super) async fn dial_observed(
+/// Connection that stands.
+pub(super) struct Dialed {
+    pub(super) channel: Channel,
+    /// Facts that the socket sees.
+    pub(super) facts: Arc<Facts>,
+    /// Number of the address among those of the server.
+    pub(super) address: usize,
+}
+
+/// Attempt that failed.
+pub(super) struct DialError {
+    /// For operators.
+    pub(super) why: String,
+    /// Number of addresses that were tried.
+    pub(super) tried: usize,
+}
+
+/// Like [`dial`]; begins with the address of this number. The look-up of the name may take as long as the attempt.
+pub(super) async fn dial_from(endpoint: Endpoint, target: Target, first: usize) -> Result<Dialed, DialError> {
+    if (endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS)) != matches!(target, Target::Tls(_)) {
+        let why = format!("{} and its TLS settings do not go together", endpoint.uri());
+        return Err(DialError { why, tried: 0 });
+    }
+    let limit = endpoint.get_connect_timeout().unwrap_or(Duration::MAX);
+    let addresses = if matches!(target, Target::Unix(_)) {
+        // The path says where it is.
+        Ok(vec![SocketAddr::from(([0, 0, 0, 0], 0))])
+    } else {
+        let found = tokio::time::timeout(limit, resolve(endpoint.uri())).await;
+        found.unwrap_or_else(|_| Err(format!("its name was not resolved within {limit:?}")))
+    };
+    let addresses = addresses.map_err(|why| DialError { why, tried: 0 })?;
+    let attempt = |address, share| dial_at(endpoint.clone(), target.clone(), address, share);
+    match try_each(&addresses, first, limit, attempt).await {
+        Ok(Reached { by: (channel, facts), address }) => Ok(Dialed { channel, facts, address }),
+        Err(Unreached { why, tried }) => Err(DialError { why, tried }),
+    }
+}
+
+/// Connects to one address, and waits for the first frame of the server, for so long at most.
+async fn dial_at(
     endpoint: Endpoint,
     target: Target,
-    facts: Arc<Facts>,
-) -> Result<Channel, String> {
-    if (endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS)) != matches!(target, Target::Tls(_)) {
-        return Err(format!("{} and its TLS settings do not go together", endpoint.uri()));
-    }
-    let silence = target.closed();
-    let limit = endpoint.get_connect_timeout().unwrap_or(Duration::MAX);
+    address: SocketAddr,
+    limit: Duration,
+) -> Result<(Channel, Arc<Facts>), String> {
+    let (silence, facts) = (target.closed(), Arc::<Facts>::default());
     // The timeout is enforced below, where the stage of the connection is known.
     let endpoint = endpoint.connect_timeout(limit.saturating_add(Duration::from_secs(60)));
     let (heard, mut hears) = oneshot::channel();
     let heard = Mutex::new(Some(heard));
     let stage = Arc::new(Mutex::new("the connection is not accepted"));
     let progress = Arc::clone(&stage);
-    let connector = tower::service_fn(move |uri: Uri| {
+    let seen = Arc::clone(&facts);
+    let connector = tower::service_fn(move |_: Uri| {
         let (target, stage, heard) = (target.clone(), Arc::clone(&progress), heard.lock().take());
-        let facts = Arc::clone(&facts);
+        let facts = Arc::clone(&seen);
         async move {
             // A channel would replace a lost connection without a word, also for those who share it.
             if heard.is_none() {
                 facts.close();
                 return Err("the connection has ended".into());
             }
-            let opened = open(uri, &target, &stage).await;
+            let opened = open(address, &target, &stage).await;
             *stage.lock() = "no HTTP/2 SETTINGS have come";
             match (opened, heard) {
                 (Ok(socket), heard) => {
@@ -100,7 +139,7 @@ pub(super) async fn dial_observed(
         }
     };
     match tokio::time::timeout(limit, connect).await {
-        Ok(connected) => connected,
+        Ok(connected) => connected.map(|channel| (channel, facts)),
         Err(_) => Err(format!("the server has not answered within {limit:?}: {}", *stage.lock())),
     }
 }
@@ -154,15 +193,18 @@ impl Target {
     }
 }
 
-async fn open(uri: Uri, target: &Target, stage: &Mutex<&'static str>) -> Result<Box<dyn Socket>, String> {
+async fn open(
+    address: SocketAddr,
+    target: &Target,
+    stage: &Mutex<&'static str>,
+) -> Result<Box<dyn Socket>, String> {
     if let Target::Unix(path) = target {
         let socket = UnixStream::connect(path).await.map_err(|error| error.to_string())?;
         return Ok(Box::new(socket));
     }
-    let mut http = HttpConnector::new();
-    http.set_nodelay(true);
-    http.enforce_http(false);
-    let socket = http.call(uri).await.map_err(|error| reasons(&error))?.into_inner();
+    let connected = TcpStream::connect(address).await;
+    let socket = connected.map_err(|error| format!("tcp connect error: {error}"))?;
+    socket.set_nodelay(true).map_err(|error| error.to_string())?;
     match target {
         Target::Tls(tls) => {
             *stage.lock() = "the TLS handshake is not done";
@@ -309,3 +351,6 @@ impl AsyncWrite for FirstFrameProbe {
         self.socket.is_write_vectored()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 use tonic::transport::{Channel, Endpoint};
 
 use super::connection::Server;
-use super::dial::{Facts, Target, dial_observed};
+use super::dial::{DialError, Dialed, Facts, Target, dial_from};
 use super::transfer::Transfers;
 use super::wait::{now, sleep_until};
 use super::{Backoff, ServerId};
@@ -83,6 +83,9 @@ struct State {
     backoff: Backoff,
     /// Time of the next attempt, while the last one failed or nothing has been answered on a connection since.
     retry_at: Option<Instant>,
+    /// Number of the address to which the newest connection leads, and of that with which the next attempt begins.
+    address: usize,
+    next_address: usize,
     /// Whether the last attempt failed.
     failed: bool,
     /// Number of attempts that failed, and the error of the last one.
@@ -217,6 +220,8 @@ impl Link {
             open: Vec::new(),
             backoff: options.backoff,
             retry_at: None,
+            address: 0,
+            next_address: 0,
             failed: false,
             failures: 0,
             error: String::new(),
@@ -286,11 +291,13 @@ impl Link {
 
     async fn dial(&self) -> Result<Connected, UnreachableError> {
         let target = self.options.tls.as_ref().map_or(Target::Cleartext, |tls| Target::Tls(tls.load()));
-        let facts = Arc::<Facts>::default();
-        let dialed = dial_observed(self.options.endpoint.clone(), target, Arc::clone(&facts)).await;
+        let first = self.state.lock().next_address;
+        let dialed = dial_from(self.options.endpoint.clone(), target, first).await;
         let mut state = self.state.lock();
         match dialed {
-            Ok(channel) => {
+            Ok(Dialed { channel, facts, address }) => {
+                // Unless it answers, another one is tried next.
+                (state.address, state.next_address) = (address, address + 1);
                 let (transfers, failures) = (Transfers::default(), AtomicU32::new(0));
                 let connection = Arc::new(Connection { channel, facts, transfers, failures });
                 // Taken back by the first answer: a server that fails all streams is not dialled by each group in turn.
@@ -306,7 +313,8 @@ impl Link {
                 }
                 Ok(Connected { lease: self.lease(connection), is_new: true })
             }
-            Err(reason) => {
+            Err(DialError { why: reason, tried }) => {
+                state.next_address = first.wrapping_add(tried);
                 let wait = state.backoff.next(&mut rand::rng());
                 state.retry_at = Some(now() + wait);
                 state.failures += 1;
@@ -361,6 +369,7 @@ impl Link {
     pub(super) fn answered(&self) {
         let mut state = self.state.lock();
         state.has_answered = true;
+        state.next_address = state.address;
         state.backoff.reset();
         // A further connection that the server refused is not tried again because one that stands answers.
         if !state.failed {

@@ -11,6 +11,7 @@ mod bodies;
 mod comeback;
 mod cut;
 mod envoy;
+mod failover;
 mod fixture;
 mod fleet;
 mod groups;

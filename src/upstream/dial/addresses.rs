@@ -1,0 +1,136 @@
+//! Addresses of a server, and the order in which they are tried.
+//!
+//! Owns that each address has its share of the time, so that one that hangs does not hide the others, and that the next attempt
+//! begins with another one where the last was of no use. Knows no protocol.
+//!
+//! Example: a name with three addresses and 5 s. The first one takes the connection and says nothing: it has 1.7 s. The second one
+//! refuses at once. The third one has 3.3 s. If that says nothing either, the next attempt begins with the first one again.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use http::Uri;
+use tokio::time::Instant;
+
+/// Least time for an address, if there is as much: a TLS handshake over a slow link takes several round trips. Addresses for which
+/// no time is left are the first of the next attempt.
+const LEAST: Duration = Duration::from_secs(1);
+
+/// Returns the addresses of a server, each once.
+pub(super) async fn resolve(uri: &Uri) -> Result<Vec<SocketAddr>, String> {
+    let host = uri.host().unwrap_or_default();
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let is_tls = uri.scheme() == Some(&http::uri::Scheme::HTTPS);
+    let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![(address, port).into()]);
+    }
+    let found = tokio::net::lookup_host((host, port)).await;
+    let found = found.map_err(|error| format!("dns error: cannot look up `{host}`: {error}"))?;
+    let mut addresses = Vec::new();
+    for address in found {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    if addresses.is_empty() { Err(format!("dns error: `{host}` has no address")) } else { Ok(addresses) }
+}
+
+/// Success of an attempt, and the number of its address.
+#[derive(Debug)]
+pub(super) struct Reached<T> {
+    pub(super) by: T,
+    pub(super) address: usize,
+}
+
+/// Failure of all addresses that were tried.
+#[derive(Debug)]
+pub(super) struct Unreached {
+    /// Each address that was tried, with its reason, if there are several; else the reason.
+    pub(super) why: String,
+    pub(super) tried: usize,
+}
+
+/// Tries addresses in turn, the one with the number `first` before all others, until `limit` is over. Each attempt is told how long it
+/// may take.
+pub(super) async fn try_each<T, F: Future<Output = Result<T, String>>>(
+    addresses: &[SocketAddr],
+    first: usize,
+    limit: Duration,
+    attempt: impl Fn(SocketAddr, Duration) -> F,
+) -> Result<Reached<T>, Unreached> {
+    let count = addresses.len();
+    if let [address] = addresses {
+        let outcome = attempt(*address, limit).await;
+        return outcome.map(|by| Reached { by, address: 0 }).map_err(|why| Unreached { why, tried: 1 });
+    }
+    let begun = Instant::now();
+    let mut reasons = Vec::new();
+    for turn in 0..count {
+        let left = limit.saturating_sub(begun.elapsed());
+        if left.as_millis() == 0 && turn > 0 {
+            break;
+        }
+        let share = left / u32::try_from(count - turn).unwrap_or(u32::MAX);
+        let address = (first + turn) % count;
+        // Whole milliseconds, for people to read.
+        let share = Duration::from_millis(share.max(LEAST).min(left).as_millis() as u64);
+        match attempt(addresses[address], share).await {
+            Ok(by) => return Ok(Reached { by, address }),
+            Err(why) => reasons.push(format!("{}: {why}", addresses[address])),
+        }
+    }
+    Err(Unreached { why: reasons.join("; "), tried: reasons.len() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(count: u8) -> Vec<SocketAddr> {
+        (1..=count).map(|last| SocketAddr::from(([10, 0, 0, last], 1))).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_hangs_does_not_hide_the_others() {
+        let attempt = |address: SocketAddr, share: Duration| async move {
+            if address.ip().to_string() == "10.0.0.3" {
+                return Ok("here");
+            }
+            if address.ip().to_string() == "10.0.0.2" {
+                return Err("refused".to_owned());
+            }
+            tokio::time::sleep(share).await;
+            Err("silent".to_owned())
+        };
+        let begun = Instant::now();
+        let reached = try_each(&addresses(3), 0, Duration::from_secs(6), attempt).await.expect("the third");
+        assert_eq!((reached.by, reached.address, begun.elapsed().as_secs()), ("here", 2, 2));
+        let unreached = try_each(&addresses(2), 1, Duration::from_secs(6), attempt).await.expect_err("none");
+        assert_eq!((&*unreached.why, unreached.tried), ("10.0.0.2:1: refused; 10.0.0.1:1: silent", 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_addresses_that_hang_take_no_more_than_the_whole_time() {
+        let attempt = |_: SocketAddr, share: Duration| async move {
+            assert!(share >= Duration::from_millis(900), "{share:?}");
+            tokio::time::sleep(share).await;
+            Err::<(), _>("silent".to_owned())
+        };
+        let begun = Instant::now();
+        let unreached = try_each(&addresses(50), 0, Duration::from_secs(5), attempt).await.expect_err("none");
+        assert_eq!((unreached.tried, begun.elapsed()), (5, Duration::from_secs(5)));
+    }
+
+    #[tokio::test]
+    async fn an_address_is_not_looked_up() {
+        for (uri, expected) in [
+            ("http://127.0.0.1:9", "127.0.0.1:9"),
+            ("https://[::1]", "[::1]:443"),
+            ("http://[::1]:7/", "[::1]:7"),
+        ] {
+            let found = resolve(&uri.parse().expect("a URI")).await.expect("an address");
+            assert_eq!(found, [expected.parse().expect("an address")]);
+        }
+    }
+}
