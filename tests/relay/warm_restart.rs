@@ -385,3 +385,96 @@ async fn a_snapshot_that_cannot_be_used_costs_nothing_but_itself() {
     relay.wait_for("a transaction", || relay.metric("deltafan_snapshot_writes_total") > 0.0);
     assert!(relay.home().join("snapshot/cache.redb.corrupt").exists());
 }
+
+/// Waits until a client was sent so many resources, in as many parts as it takes.
+async fn expect_resources(client: &mut Delta, count: usize) {
+    let mut names = BTreeMap::new();
+    while names.len() < count {
+        let response = client.response().await;
+        names.extend(told(&response));
+        client.ack(&response).await;
+    }
+}
+
+/// A small disk in memory, gone with the value. `None` where the test may not mount one.
+struct SmallDisk(std::path::PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &std::path::Path, options: &str) -> Option<Self> {
+        std::fs::create_dir_all(at).unwrap();
+        let mount = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(at)
+            .output();
+        if mount.is_ok_and(|mount| mount.status.success()) {
+            return Some(Self(at.to_owned()));
+        }
+        eprintln!("SKIPPED: a disk can be mounted by root only");
+        None
+    }
+
+    fn remount(&self, options: &str) {
+        let options = format!("remount,{options}");
+        let status = std::process::Command::new("mount").args(["-o", &options]).arg(&self.0).status();
+        assert!(status.unwrap().success());
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Whoever has a file open there keeps it.
+        _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_is_full_costs_the_snapshot_until_there_is_room() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(home.path(), "size=4m") else { return };
+    let mut origin = Origin::start().await;
+    let keys = format!("snapshot: {{path: \"{}\"}}\n", home.path().join("snapshot").display());
+    let uri = origin.uri();
+    let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, &keys)).await.unwrap();
+    let mut upstream = origin.accept().await;
+    let mut client = returning(&relay, &[]).await;
+    upstream.expect_request().await;
+    let cds: TypeUrl = Kind::Cluster.into();
+    let large = |name: String| resource(&cds, &name, "1", &[7; 100_000]);
+    let resources = (0..100).map(|number| large(format!("c{number:03}"))).collect();
+    upstream.send(&DeltaDiscoveryResponse { resources, ..response(&cds, "1") });
+    expect_resources(&mut client, 100).await;
+    let said = relay.wait_for_message("cannot write the snapshot; serving goes on");
+    assert!(said[0]["remedy"].as_str().unwrap().contains("free space"), "{said:?}");
+    assert!(relay.metric("deltafan_snapshot_failures_total") > 0.0);
+    // It serves on.
+    expect_resources(&mut returning(&relay, &[]).await, 100).await;
+    disk.remount("size=200m");
+    relay.wait_for_message("the snapshot is written again");
+    tokio::task::block_in_place(|| wait_until_written(&relay));
+    drop((origin, upstream, client));
+    let relay = kill(relay).await;
+    expect_resources(&mut returning(&relay, &[]).await, 100).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_is_read_only_costs_the_snapshot_until_it_is_writable() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(home.path(), "size=40m") else { return };
+    disk.remount("ro");
+    let mut origin = Origin::start().await;
+    let keys = format!("snapshot: {{path: \"{}\"}}\n", home.path().join("snapshot").display());
+    let uri = origin.uri();
+    let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, &keys)).await.unwrap();
+    let said = relay.wait_for_message("cannot open the snapshot; running without it");
+    assert!(said[0]["remedy"].as_str().unwrap().contains("writable"), "{said:?}");
+    let mut upstream = origin.accept().await;
+    let mut client = returning(&relay, &[]).await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("1", &[("a", "1")]));
+    client.response().await;
+    disk.remount("rw");
+    relay.wait_for_message("the snapshot is written again");
+    drop((origin, upstream, client));
+    let relay = kill(relay).await;
+    assert_eq!(told(&returning(&relay, &[]).await.response().await), versions(&[("a", "1")]));
+}
