@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -76,6 +77,7 @@ pub struct Disk {
     pub(super) settings: SnapshotSettings,
     pub(super) store: Mutex<Option<Store>>,
     status: Mutex<DiskStatus>,
+    opened: AtomicU64,
     pub(super) started: Instant,
 }
 
@@ -99,7 +101,7 @@ impl Disk {
             error: None,
         };
         let (store, status) = (Mutex::default(), Mutex::new(status));
-        let disk = Self { settings, store, status, started: since };
+        let disk = Self { settings, store, status, opened: AtomicU64::new(0), started: since };
         disk.reopen();
         Arc::new(disk)
     }
@@ -109,7 +111,10 @@ impl Disk {
         let mut store = self.store.lock();
         if store.is_none() {
             match file::open(&self.settings.folder) {
-                Ok(database) => *store = Some(Store::new(database)),
+                Ok(database) => {
+                    let opened = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
+                    *store = Some(Store::new(database, opened));
+                }
                 Err(error) => self.failed("cannot open the snapshot; running without it", &error),
             }
         }

@@ -41,7 +41,7 @@ fn open(path: &Path) -> Result<Store, FileError> {
     if !file::is_redb(&mut file)? {
         return Err(FileError::Foreign);
     }
-    Ok(Store::new(file::open_on(Overlay::new(file)?)?))
+    Ok(Store::new(file::open_on(Overlay::new(file)?)?, 0))
 }
 
 /// Error of a command, with the file and the remedy.

@@ -87,17 +87,25 @@ pub(super) struct StoredGroup {
 
 /// The open file.
 #[derive(Debug)]
-pub(super) struct Store(Database);
+pub(super) struct Store {
+    database: Database,
+    /// Number of times that a file was opened: another one may have another content.
+    opened: u64,
+}
 
 impl Store {
-    pub(super) const fn new(database: Database) -> Self {
-        Self(database)
+    pub(super) const fn new(database: Database, opened: u64) -> Self {
+        Self { database, opened }
+    }
+
+    pub(super) const fn opened(&self) -> u64 {
+        self.opened
     }
 
     /// Number of the last run that counted.
     pub(super) fn run(&self) -> Result<u64, FileError> {
         guarded(|| {
-            let transaction = self.0.begin_read()?;
+            let transaction = self.database.begin_read()?;
             let table = transaction.open_table(META)?;
             let Some(sealed) = table.get(RUN_KEY)? else { return Ok(0) };
             let value = unseal(RUN_KEY.as_bytes(), sealed.value());
@@ -109,7 +117,7 @@ impl Store {
     /// The groups in the file.
     pub(super) fn groups(&self) -> Result<Vec<(GroupId, GroupFacts)>, FileError> {
         guarded(|| {
-            let transaction = self.0.begin_read()?;
+            let transaction = self.database.begin_read()?;
             let Some(table) = open_if_there(&transaction, GROUPS)? else { return Ok(Vec::new()) };
             let mut groups = Vec::new();
             for row in table.iter()? {
@@ -123,7 +131,7 @@ impl Store {
     /// A group, each value of which was verified; `None` if it is not in the file.
     pub(super) fn group(&self, id: &GroupId) -> Result<Option<StoredGroup>, FileError> {
         guarded(|| {
-            let transaction = self.0.begin_read()?;
+            let transaction = self.database.begin_read()?;
             let Some(groups) = open_if_there(&transaction, GROUPS)? else { return Ok(None) };
             let Some(sealed) = groups.get(id.as_bytes())? else { return Ok(None) };
             let facts = group_facts(id.as_bytes(), sealed.value())?;
@@ -153,7 +161,7 @@ impl Store {
     /// Writes changes: all of them are on the disk, or none.
     pub(super) fn commit(&self, changes: &Changes) -> Result<(), FileError> {
         guarded(|| {
-            let transaction = self.0.begin_write()?;
+            let transaction = self.database.begin_write()?;
             for group in &changes.groups {
                 write_group(&transaction, group)?;
             }

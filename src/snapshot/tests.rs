@@ -382,6 +382,21 @@ fn a_corrupt_file_is_moved_aside_and_a_new_one_is_written() {
     assert_eq!(loaded(&folder, &GroupId::own()), pairs(&[("a", "1")]));
 }
 
+/// A group that could not be read gives the file up, and the thread does not know.
+#[test]
+fn a_file_that_was_opened_anew_is_compared_as_a_whole() {
+    let home = tempfile::tempdir().unwrap();
+    let mut fixture = Fixture::new(home.path());
+    fixture.set(&GroupId::own(), Kind::Cluster, &[("a", "1")]);
+    fixture.write();
+    fixture.disk.close();
+    fs::remove_file(home.path().join(FILE)).unwrap();
+    fixture.set(&GroupId::own(), Kind::Cluster, &[("b", "1")]);
+    fixture.write();
+    drop(fixture);
+    assert_eq!(loaded(home.path(), &GroupId::own()), pairs(&[("a", "1"), ("b", "1")]));
+}
+
 #[test]
 fn a_second_process_leaves_the_file_alone_and_takes_it_when_it_is_free() {
     let home = tempfile::tempdir().unwrap();

@@ -70,6 +70,7 @@ impl WriterThread {
                 let is_last = matches!(stopped.recv_timeout(PERIOD), Err(RecvTimeoutError::Disconnected));
                 writer.tick(is_last);
                 if is_last {
+                    writer.disk.close();
                     return;
                 }
             }
@@ -108,6 +109,8 @@ pub(super) struct Writer<G> {
     disk: Arc<Disk>,
     groups: G,
     cursors: HashMap<GroupId, GroupCursor>,
+    /// The file that the cursors are about, by how often one was opened.
+    opened: u64,
     /// Number of this run, as of the file that is open.
     run: Option<u64>,
     /// Whether the run counts in that file.
@@ -119,7 +122,16 @@ pub(super) struct Writer<G> {
 impl<G: LiveGroups> Writer<G> {
     pub(super) fn new(disk: Arc<Disk>, groups: G) -> Self {
         let cursors = HashMap::new();
-        Self { disk, groups, cursors, run: None, is_counted: false, retry_at: None, backoff: RETRY.0 }
+        Self {
+            disk,
+            groups,
+            cursors,
+            opened: 0,
+            run: None,
+            is_counted: false,
+            retry_at: None,
+            backoff: RETRY.0,
+        }
     }
 
     /// Writes what has changed. The last time it is tried whatever happened before.
@@ -130,8 +142,7 @@ impl<G: LiveGroups> Writer<G> {
         match self.write() {
             Ok(()) => (self.retry_at, self.backoff) = (None, RETRY.0),
             Err(FileFault) => {
-                self.cursors.clear();
-                (self.run, self.is_counted) = (None, false);
+                self.begin_anew();
                 self.retry_at = Some(Instant::now() + self.backoff);
                 self.backoff = (self.backoff * 2).min(RETRY.1);
             }
@@ -145,6 +156,9 @@ impl<G: LiveGroups> Writer<G> {
         let disk = Arc::clone(&self.disk);
         let store = disk.store.lock();
         let Some(open) = &*store else { return Err(FileFault) };
+        if std::mem::replace(&mut self.opened, open.opened()) != open.opened() {
+            self.begin_anew();
+        }
         let result = self.run_number(open).and_then(|run| {
             let scope = self.disk.settings.scope;
             let live = self.groups.all();
@@ -171,6 +185,12 @@ impl<G: LiveGroups> Writer<G> {
                 Err(FileFault)
             }
         }
+    }
+
+    /// Nothing is known of the file.
+    fn begin_anew(&mut self) {
+        self.cursors.clear();
+        (self.run, self.is_counted) = (None, false);
     }
 
     fn run_number(&mut self, open: &super::store::Store) -> Result<u64, super::file::FileError> {

@@ -422,7 +422,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Whoever has a file open there keeps it.
+        // Files that are open there stay with the process that has them.
         _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
