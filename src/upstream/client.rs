@@ -155,7 +155,7 @@ impl Client {
                     continue;
                 }
             };
-            if matches!(ended, Ended::Left) {
+            if matches!(ended, Ended::Left(_)) {
                 self.lost(ended.reason(self.link.uri()));
                 continue;
             }
@@ -177,7 +177,7 @@ impl Client {
         tokio::pin!(future);
         loop {
             self.mux.on_deadline(now());
-            if self.chooses(Sight::Away) {
+            if self.choose(Sight::Away).is_some() {
                 return None;
             }
             let deadline = self.mux.next_deadline().into_iter().chain(self.failover.deadline()).min();
@@ -206,8 +206,8 @@ impl Client {
                 self.renew(stream, &mut talk);
             }
             talk.secondary.adjust(&mut self.mux, now());
-            if self.chooses(self.sight(&talk)) {
-                break Ended::Left;
+            if let Some(change) = self.choose(self.sight(&talk)) {
+                break Ended::Left(change);
             }
             let interest = next_interest(&cache, self.more_interest);
             let probed = (&mut self.probes, self.failover.deadline());

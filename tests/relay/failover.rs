@@ -16,7 +16,7 @@ use deltafan::upstream::{
 };
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
 use deltafan_test_support::eventually;
-use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
+use deltafan_test_support::origin::{Origin, OriginStream, resource, response, state};
 use deltafan_test_support::process::Process;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -134,11 +134,9 @@ async fn answer(mut stream: OriginStream, manner: Arc<Manner>) {
     let mut nonce = 0;
     loop {
         let request = tokio::time::timeout(Duration::from_millis(20), stream.next_request()).await;
-        if manner.hangs.load(Ordering::Relaxed) {
-            continue;
-        }
         match request {
             Ok(None) => return,
+            _ if manner.hangs.load(Ordering::Relaxed) => continue,
             Ok(Some(request)) if request.response_nonce.is_empty() => {
                 if let Some(node) = &request.node {
                     manner.nodes.lock().insert(node.id.clone());
@@ -438,4 +436,62 @@ async fn r_up_08_each_node_group_moves_and_returns() {
         let told = client.response().await;
         assert_eq!((&*versions(&told)["x"], told.removed_resources.len()), ("1", 0));
     }
+}
+
+/// The first one speaks state of the world only: the probe finds that out, and so does the connection after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preferred_server_without_delta_is_probed_and_used_by_state_of_the_world() {
+    let absent = Plane::absent(&[]).await;
+    let second = Plane::start(&[("x", "2", "")]).await;
+    let relay = Relay::at(&[absent.uri(), second.uri()]);
+    relay.holds("x", "2").await;
+    let mut first = Origin::listen(absent.address).await;
+    first.implement(false, true);
+    let cds = TypeUrl::from(Kind::Cluster);
+    let answered = tokio::spawn(async move {
+        let mut streams = JoinSet::new();
+        loop {
+            let mut stream = first.accept_sotw().await;
+            stream.expect_request().await;
+            stream.send(&state(&cds, "1", &[("x", "of the first")]));
+            stream.expect_ack("1").await;
+            streams.spawn(async move { while stream.next_request().await.is_some() {} });
+        }
+    });
+    relay.uses(0).await;
+    eventually("content of the first", async || {
+        relay.version("x").is_some_and(|held| !held.starts_with('2'))
+    })
+    .await;
+    assert_eq!(relay.state.borrow().protocol, Some(Protocol::Sotw));
+    answered.abort();
+}
+
+/// With one server nothing is probed, whatever it does.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_only_server_is_never_left() {
+    let only = Plane::start(&[("x", "1", "")]).await;
+    only.manner.hangs.store(true, Ordering::Relaxed);
+    let relay = Relay::at(&[only.uri()]);
+    eventually("a stream", async || only.manner.streams.load(Ordering::Relaxed) > 0).await;
+    tokio::time::sleep(4 * TIMES.after).await;
+    let counts = [&relay.counters.failovers, &relay.counters.failbacks, &relay.counters.probes];
+    assert_eq!((only.manner.streams.load(Ordering::Relaxed), counts.map(|count| count.get())), (1, [0; 3]));
+}
+
+/// A connection and a stream that stand are no answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preferred_server_that_hangs_is_not_returned_to() {
+    let mut first = Plane::start(&[("x", "1", "")]).await;
+    let second = Plane::start(&[("x", "2", "")]).await;
+    let relay = Relay::at(&[first.uri(), second.uri()]);
+    relay.holds("x", "1").await;
+    first.stop().await;
+    first.manner.hangs.store(true, Ordering::Relaxed);
+    first.begin().await;
+    relay.uses(1).await;
+    tokio::time::sleep(3 * TIMES.return_after).await;
+    assert_eq!((relay.server(), relay.counters.failbacks.get()), (1, 0));
+    first.manner.hangs.store(false, Ordering::Relaxed);
+    relay.uses(0).await;
 }

@@ -25,10 +25,10 @@ impl Client {
         }
     }
 
-    /// Takes in how the server in use is seen. Returns whether another one is used from here on.
-    pub(super) fn chooses(&mut self, sight: Sight) -> bool {
+    /// Takes in how the server in use is seen. Returns the change if another one is used from here on.
+    pub(super) fn choose(&mut self, sight: Sight) -> Option<ServerChange> {
         if !self.failover.has_choice() {
-            return false;
+            return None;
         }
         let now = now();
         let change = self.failover.look(sight, now);
@@ -44,7 +44,7 @@ impl Client {
             });
         }
         self.probes.before(self.failover.active());
-        change.is_some()
+        change
     }
 
     fn change_server(&mut self, change: ServerChange) {

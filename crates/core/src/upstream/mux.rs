@@ -293,7 +293,8 @@ impl Mux {
         let node = self.settings.node.id.escape_debug();
         let fault = match increments.as_ref().map_err(Clone::clone).and_then(read) {
             Ok(mut reading) => {
-                reading.mark(&self.mark);
+                // Versions of a state of the world are hashes of the content.
+                reading.mark(if self.habits.speaks_sotw { "" } else { &self.mark });
                 self.is_heard = true;
                 if let Some(report) = reading.reports.first()
                     && let Some(unsaid) = self.settings.complaints.say(Complaint::Reported, now)
