@@ -32,6 +32,8 @@ pub(crate) const THIN: u64 = 5_000_000;
 pub(crate) const FAILOVER: u64 = 6_000_000;
 /// From this seed on relays keep what they hold on disk, and start from that after they were killed.
 pub(crate) const WARM: u64 = 7_000_000;
+/// From this seed on they also move between two control planes.
+pub(crate) const WARM_FAILOVER: u64 = 7_500_000;
 
 pub(crate) fn millis(rng: &mut StdRng, range: std::ops::Range<u64>) -> Duration {
     Duration::from_millis(rng.random_range(range))
@@ -86,7 +88,8 @@ impl Plan {
             lends_nodes: rng.random_bool(0.5),
             encoded_bytes: [256 << 20, 1 << 20, 4 << 10][rng.random_range(0..3)],
         });
-        let (thin, failover) = ((THIN..FAILOVER).contains(&seed), (FAILOVER..WARM).contains(&seed));
+        let (thin, failover) =
+            ((THIN..FAILOVER).contains(&seed), (FAILOVER..WARM).contains(&seed) || seed >= WARM_FAILOVER);
         let warm = seed >= WARM;
         let sotw = match () {
             () if failover || warm => rng.random_bool(0.15),

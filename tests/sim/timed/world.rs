@@ -20,7 +20,7 @@ use super::groups::Host;
 use super::judge::{Repeats, Seen};
 use super::net::{Consumer, Net, Server};
 use super::origin::Origin;
-use super::plan::{FAILOVER, GROUPS, Plan, SOTW, THIN, WARM};
+use super::plan::{FAILOVER, GROUPS, Plan, SOTW, THIN, WARM, WARM_FAILOVER};
 use super::queue::Queue;
 use super::relay::{Relay, Request};
 use super::servers::Elsewhere;
@@ -249,6 +249,8 @@ pub(crate) type ThinWorld = KindOfWorld<THIN, 2_400>;
 pub(crate) type FailoverWorld = KindOfWorld<FAILOVER, 4_200>;
 /// Relays keep what they hold on disk, and are killed.
 pub(crate) type WarmWorld = KindOfWorld<WARM, 4_200>;
+/// They also move between two control planes.
+pub(crate) type WarmFailoverWorld = KindOfWorld<WARM_FAILOVER, 3_000>;
 
 impl<const FIRST: u64, const STEPS: u64> Scenario for KindOfWorld<FIRST, STEPS> {
     const NAME: &'static str = World::NAME;

@@ -13,7 +13,7 @@ use crate::cache::{
     View, Writer,
 };
 use crate::resource::{Envelope, Kind, Name, Parameters, Resource, TypeUrl, wire};
-use crate::upstream::{Mux, Settings};
+use crate::upstream::{Mux, ServerId, Settings, StreamId};
 
 const ALL: Scope = Scope { secrets: true };
 
@@ -155,6 +155,30 @@ fn members_of_a_collection_are_held_by_the_collection_while_the_origin_is_away()
     }
     let glob = Name::from(name("*"));
     assert_eq!(snapshot_of(&cache, &id).members_of(&glob).count(), 2);
+}
+
+#[test]
+fn r_up_04_versions_of_an_earlier_process_are_told_to_their_server_alone() {
+    let (now, cds) = (Instant::now(), TypeUrl::from(Kind::Cluster));
+    let claims = |from: Option<&str>| {
+        let record = |name: &str| {
+            let kept = Kept::Resource(resource(&cds, name, "1"));
+            (Name::from(name), Record { view: View::Wildcard, kept, lease: None })
+        };
+        let records = ["a", "b", "c"].map(record).into();
+        let (id, completeness) = (plain(&cds), Completeness::Complete);
+        let content = Content { stores: vec![StoreContent { id, completeness, members: 3, records }] };
+        let (_cache, writer) = Cache::new(Limits::default());
+        let mut mux = Mux::new(writer, Settings::default());
+        mux.restore(content, from.map(ServerId::from), clock(now));
+        mux.connected(&"http://a".into());
+        mux.opened(StreamId::Primary, now);
+        let request = mux.next_request(StreamId::Primary, now).expect("the wildcard is asked for");
+        assert_eq!(request.type_url, cds.as_str());
+        request.initial_resource_versions.len()
+    };
+    // The version of one is kept back: so an answer has to come.
+    assert_eq!([Some("http://a"), Some("http://b"), None].map(claims), [2, 0, 0]);
 }
 
 #[test]
