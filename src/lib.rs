@@ -12,12 +12,13 @@ pub mod grpc;
 pub mod preview;
 pub mod relay;
 pub mod reload;
+pub mod snapshot;
 pub mod telemetry;
 pub mod tls;
 pub mod upstream;
 
 pub use deltafan_core::{
     RelayIdentity, cache, descriptors, group_table, identity, json, limit, node_field, node_group, pool,
-    proto, quota, resource, subscription,
+    proto, quota, resource, snapshot_content, subscription,
 };
 pub use deltafan_http2 as http2;

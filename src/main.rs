@@ -14,6 +14,7 @@ use deltafan::proto::Node;
 use deltafan::relay::Relay;
 use deltafan::reload::{self, ConfigLoadError, WatchedConfig};
 use deltafan::resource::{Name, TypeUrl};
+use deltafan::snapshot;
 use deltafan::telemetry::{self, Lines};
 use tikv_jemallocator::Jemalloc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -78,6 +79,26 @@ enum Command {
     ///   deltafan get lds --server https://relay:15010 --ca-file ca.pem --cert-file me.pem --key-file me.key
     #[command(verbatim_doc_comment)]
     Get(Box<GetArgs>),
+    /// Look at the snapshot on disk of a relay that does not run.
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum SnapshotCommand {
+    /// Show node groups, types, and resources with version, size and the rest of their TTL; never a body.
+    Show {
+        /// The folder of `snapshot.path`, or the file in it.
+        path: PathBuf,
+        /// How to show it.
+        #[arg(short, long, value_enum, default_value_t)]
+        output: snapshot::Format,
+    },
+    /// Verify each value, and say what is broken. Exits with 1 if anything is.
+    Verify {
+        /// The folder of `snapshot.path`, or the file in it.
+        path: PathBuf,
+    },
 }
 
 /// Resources to ask for, and the server to ask.
@@ -159,6 +180,12 @@ fn main() -> ExitCode {
             Ok(config) => check(&config, node.as_deref()),
             Err(code) => return code,
         },
+        Command::Snapshot(SnapshotCommand::Show { path, output }) => {
+            snapshot::report(&path, output).and_then(|report| print(&report))
+        }
+        Command::Snapshot(SnapshotCommand::Verify { path }) => {
+            snapshot::verify(&path).and_then(|intact| print(&intact))
+        }
         Command::Get(args) => {
             let GetArgs {
                 type_url,

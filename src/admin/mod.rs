@@ -1,4 +1,4 @@
-//! Admin address: readiness, liveness and metrics.
+//! Admin address: readiness, liveness, metrics, and the state of the control planes.
 //!
 //! Owns its HTTP. The answers come from a [`Report`]; no request changes anything. Loopback by default,
 //! because it has no authentication.
@@ -30,6 +30,9 @@ pub trait Report: Send + Sync + 'static {
 
     /// Metrics in the text format of Prometheus.
     fn metrics(&self) -> String;
+
+    /// State of the control planes and of the snapshot on disk.
+    fn upstreams(&self) -> serde_json::Value;
 }
 
 /// Bound admin address.
@@ -101,7 +104,15 @@ fn answer(request: &Request<Incoming>, report: &impl Report) -> Response<Full<By
             response.headers_mut().insert(header::CONTENT_TYPE, format);
             response
         }
-        _ => text(StatusCode::NOT_FOUND, "no such page; there are /ready, /healthz and /metrics\n"),
+        "/upstreams" => {
+            let mut response = text(StatusCode::OK, format!("{:#}\n", report.upstreams()));
+            let format = HeaderValue::from_static("application/json");
+            response.headers_mut().insert(header::CONTENT_TYPE, format);
+            response
+        }
+        _ => {
+            text(StatusCode::NOT_FOUND, "no such page; there are /ready, /healthz, /metrics and /upstreams\n")
+        }
     }
 }
 

@@ -30,6 +30,7 @@ mod printed;
 mod reference;
 mod schema;
 mod section;
+mod snapshot;
 mod system_limits;
 mod units;
 mod upstream;
@@ -65,6 +66,7 @@ pub use listener_tls::{ClientAuthorities, ListenerTls};
 pub use node::{Locality, Node};
 pub use non_empty::NonEmpty;
 pub use reference::{reference, reload_table};
+pub use snapshot::Snapshot;
 pub use system_limits::{ConnectionLimits, Memory};
 pub use upstream::{Backoff, Failover, Keepalive, Server, ServerProtocol, ServerUri, Source, Upstream};
 pub use upstream_tls::{CertificateFiles, ClientTls, ServerIdentity};
@@ -110,6 +112,9 @@ section! {
         /// is one group, of the relay's own `node`.
         #[key(Nested, effect = Restart)]
         pub groups: Groups,
+        /// Warm restart: resources are kept on disk, and served after a restart while the control plane is away.
+        #[key(Nested, effect = Restart)]
+        pub snapshot: Snapshot,
     }
 }
 
@@ -230,6 +235,7 @@ impl Config {
             let config = <Self as Section>::read(&root);
             dynamic_parameters::check(&root);
             address_conflict::check(&root);
+            snapshot::check(&root);
             config
         });
         match (report.into_errors(origin), config) {

@@ -15,7 +15,7 @@ const fn not_yet(path: &'static str, subject: &'static str, instead: &'static st
     NotYet { path, subject, instead }
 }
 
-pub(super) const NOT_YET: &[NotYet] = &[not_yet("snapshot", "`snapshot`", "leave it out")];
+pub(super) const NOT_YET: &[NotYet] = &[not_yet("rollout", "`rollout`", "leave it out")];
 
 impl NotYet {
     pub(super) fn message(&self) -> String {

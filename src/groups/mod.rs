@@ -28,6 +28,7 @@ use crate::identity::Certificate;
 use crate::node_group::{GroupKey, GroupRules, Placement};
 use crate::pool::Tenant;
 use crate::proto::Node;
+use crate::snapshot::LiveGroup;
 use crate::subscription::SessionError;
 use crate::upstream::{Counters, Tuning, sleep_until};
 use running::Visitor;
@@ -179,6 +180,11 @@ impl Groups {
     pub fn all(&self) -> Vec<Arc<Group>> {
         let table = self.table.lock();
         std::iter::once(&self.own).chain(table.iter().map(|(_, group, _)| group)).cloned().collect()
+    }
+
+    /// Groups that clients made, for the snapshot on disk.
+    pub fn live(&self, now: Instant) -> Vec<LiveGroup> {
+        self.table.lock().iter().filter_map(|(_, group, _)| group.live(now)).collect()
     }
 
     /// Events upstream of all groups but the own one, also of those that were released.

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use crate::limit::Limit;
 use crate::node_group::{GroupKey, GroupNode};
 use crate::pool::Tenant;
 use crate::proto::Node;
+use crate::snapshot::{Disk, GroupId, LiveGroup, node_digest};
 use crate::subscription::{Code, SessionError, Upstream};
 use crate::upstream::{
     Client, Counters, Mux, NodeBudget, NodeBudgetError, Representative, Servers, Settings, Tuner, Tuning,
@@ -42,6 +44,30 @@ struct Source {
     stop: CancellationToken,
     /// Tasks that have not begun.
     waiting: Mutex<Option<(Client, CancellationToken)>>,
+    saved: Option<Saved>,
+}
+
+/// Place of a group in the snapshot on disk.
+#[derive(Clone, Debug)]
+struct Saved {
+    disk: Arc<Disk>,
+    id: GroupId,
+    /// Digest of the node that the control plane is shown.
+    node: u128,
+    /// Whether the group has taken in what was there.
+    is_loaded: Arc<AtomicBool>,
+}
+
+impl Saved {
+    /// Has the client take in what the disk has of its group.
+    async fn load(self, client: &mut Client) {
+        let Self { disk, id, node, is_loaded } = self;
+        let loaded = tokio::task::spawn_blocking(move || disk.load(&id, node)).await;
+        if let Ok(Some(loaded)) = loaded {
+            loaded.restore(client);
+        }
+        is_loaded.store(true, Ordering::Release);
+    }
 }
 
 /// Node of a client that comes to a group of [`GroupNode::Client`], as it was sent.
@@ -111,10 +137,31 @@ impl Group {
     /// Begins to talk to the control plane, unless the group does already.
     pub(super) fn begin(&self) {
         let Some(source) = &self.source else { return };
-        let Some((client, failed)) = source.waiting.lock().take() else { return };
+        let Some((mut client, failed)) = source.waiting.lock().take() else { return };
         let stop = source.stop.clone();
         tokio::spawn(stop.clone().run_until_cancelled_owned(publish(client.state(), self.upstream.clone())));
-        spawn_essential(client.run(stop.clone()), stop, failed);
+        let (saved, stopped) = (source.saved.clone(), stop.clone());
+        let run = async move {
+            if let Some(saved) = saved {
+                saved.load(&mut client).await;
+            }
+            client.run(stopped).await;
+        };
+        spawn_essential(run, stop, failed);
+    }
+
+    /// The group for the snapshot on disk, once it has taken in what was there; `None` for the own group.
+    pub(super) fn live(&self, now: Instant) -> Option<LiveGroup> {
+        let source = self.source.as_ref()?;
+        let saved = source.saved.as_ref().filter(|saved| saved.is_loaded.load(Ordering::Acquire))?;
+        let state = source.state.borrow();
+        Some(LiveGroup {
+            id: saved.id.clone(),
+            cache: Arc::clone(&self.cache),
+            node: saved.node,
+            server: state.source.as_ref().map_or_else(String::new, ToString::to_string),
+            answered: state.answered_ago(now),
+        })
     }
 
     pub(super) fn stop(&self) {
@@ -155,6 +202,8 @@ pub struct Starter {
     /// Memory for nodes of [`GroupNode::Client`].
     nodes: Arc<NodeBudget>,
     tuned: Mutex<(Tuning, cache::Limits)>,
+    /// `None` where nothing is kept on disk.
+    disk: Option<Arc<Disk>>,
     stop: CancellationToken,
     failed: CancellationToken,
 }
@@ -170,7 +219,22 @@ impl Starter {
         stop: CancellationToken,
         failed: CancellationToken,
     ) -> Self {
-        Self { settings, servers, budget, nodes: Arc::new(nodes), tuned: Mutex::new(tuned), stop, failed }
+        Self {
+            settings,
+            servers,
+            budget,
+            nodes: Arc::new(nodes),
+            tuned: Mutex::new(tuned),
+            disk: None,
+            stop,
+            failed,
+        }
+    }
+
+    /// Keeps groups on disk.
+    #[must_use]
+    pub fn on_disk(self, disk: Option<Arc<Disk>>) -> Self {
+        Self { disk, ..self }
     }
 
     /// Makes a group, which does nothing until it [begins](Group::begin).
@@ -178,6 +242,9 @@ impl Starter {
         let (tuning, limits) = *self.tuned.lock();
         let (cache, mut writer) = Cache::within(limits, &self.budget);
         writer.set_eds_repush(tuning.eds_repush);
+        if self.disk.is_some() {
+            writer.remember_forgotten();
+        }
         let (node, representative) = match node {
             GroupNode::Made(node) => (*node, None),
             // For log lines; the control plane is sent the bytes of the client.
@@ -186,6 +253,14 @@ impl Starter {
                 (Node { id: key.to_string(), ..Node::default() }, Some(representative))
             }
         };
+        // Any of a group's clients stands for it.
+        let digest = if representative.is_some() { 0 } else { node_digest(&node) };
+        let saved = self.disk.as_ref().map(|disk| Saved {
+            disk: Arc::clone(disk),
+            id: GroupId::of(key),
+            node: digest,
+            is_loaded: Arc::default(),
+        });
         let settings = Settings { node, ..self.settings.clone() };
         let mut mux = Mux::new(writer, settings);
         mux.tune(tuning);
@@ -200,6 +275,7 @@ impl Starter {
             representative,
             stop: self.stop.child_token(),
             waiting: Mutex::new(Some((client, self.failed.clone()))),
+            saved,
         };
         tracing::debug!(group = %key, "making a node group");
         Arc::new(Group { cache, upstream: UpstreamView::default(), source: Some(source) })

@@ -6,6 +6,7 @@
 mod files;
 mod origin;
 mod settings;
+mod snapshot;
 mod status;
 mod tasks;
 
@@ -40,6 +41,7 @@ use crate::downstream::{
 use crate::groups::{Group, Groups, Starter, UpstreamView};
 use crate::grpc::UPSTREAM_SERVICE;
 use crate::identity::Peer;
+use crate::snapshot::WriterThread;
 use crate::tls::reload::Reloader;
 use crate::upstream::{NodeBudget, Readiness, Tuner};
 
@@ -53,6 +55,8 @@ pub struct Relay {
     tuner: Tuner,
     connections: Arc<Connections>,
     status: Arc<Status>,
+    /// `None` where nothing is kept on disk.
+    saving: Option<WriterThread>,
     /// Cancelled when a drain begins.
     draining: CancellationToken,
     /// Cancelled when the listeners must stop.
@@ -79,6 +83,8 @@ impl Relay {
         let everything = CancellationToken::new();
         let (draining, closed) = (everything.child_token(), everything.child_token());
 
+        let disk = snapshot::open(config).await;
+        let loaded = snapshot::load_own(disk.as_ref(), config).await;
         let threads = tokio::runtime::Handle::current().metrics().num_workers();
         let scheduler = FairScheduler::new(threads);
         let handshakes = Handshakes::new(scheduler.clone(), config.downstream.handshake_timeout);
@@ -94,12 +100,17 @@ impl Relay {
         writer.set_identity(&settings::identity(config));
         let failed = CancellationToken::new();
         let (stop, fails) = (everything.clone(), failed.clone());
-        let Started { origin, tuner, shared } = Origin::start(config, &reloader, writer, stop, fails)?;
+        if disk.is_some() {
+            writer.remember_forgotten();
+        }
+        let saved = disk.as_deref().zip(loaded);
+        let Started { origin, tuner, shared } = Origin::start(config, &reloader, writer, saved, stop, fails)?;
         let view = UpstreamView::default();
         let starter = shared.map(|(servers, settings)| {
             let tuned = (tuning(config), limits);
             let nodes = NodeBudget::new(config.groups.max);
             Starter::new(settings, servers, (budget, nodes), tuned, everything.clone(), failed.clone())
+                .on_disk(disk.clone())
         });
         let own = Group::own(cache, view.clone());
         let groups = start_groups(config, own, starter, &everything);
@@ -109,7 +120,8 @@ impl Relay {
         health.set_service_status(UPSTREAM_SERVICE, ServingStatus::NotServing).await;
         let publish = publish_upstream(origin.clone(), view, Arc::clone(&groups), health.clone());
         tokio::spawn(everything.clone().run_until_cancelled_owned(publish));
-        let readiness = Readiness::new(config.upstream.ready_wait, config.node.id.clone());
+        let readiness = Readiness::new(config.upstream.ready_wait, config.node.id.clone())
+            .with_restored(config.snapshot.ready);
         let (ready, is_ready) = watch::channel(Err("starting".to_owned()));
         tokio::spawn(publish_readiness(origin.clone(), readiness, ready, health, draining.clone()));
 
@@ -130,7 +142,10 @@ impl Relay {
             ));
         }
 
+        let saving = snapshot::keep(disk.as_ref(), &groups, &origin, config);
         let status = Arc::new(Status {
+            disk,
+            servers: settings::servers(config),
             groups,
             responses,
             origin,
@@ -151,6 +166,7 @@ impl Relay {
             tuner,
             connections,
             status,
+            saving,
             draining,
             closed,
             listening,
@@ -225,6 +241,10 @@ impl Relay {
 
     /// Stops listening. Returns when no listener is left: only then the files of Unix sockets are removed.
     pub async fn stop(self) {
+        if let Some(saving) = self.saving {
+            // Whatever came until the end is kept.
+            drop(tokio::task::spawn_blocking(move || saving.finish()).await);
+        }
         self.everything.cancel();
         self.listening.wait().await;
     }

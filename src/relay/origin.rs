@@ -13,6 +13,7 @@ use crate::cache::{Protocol, Writer};
 use crate::config::{self, Config, Source};
 use crate::directory::Directory;
 use crate::groups::{Events, seen, spawn_essential};
+use crate::snapshot::{Disk, Loaded};
 use crate::subscription::Upstream;
 use crate::telemetry::{self, UpstreamFigures};
 use crate::tls::reload::Reloader;
@@ -63,11 +64,14 @@ impl Origin {
         config: &Config,
         reloader: &Reloader,
         writer: Writer,
+        saved: Option<(&Disk, Loaded)>,
         stop: CancellationToken,
         failed: CancellationToken,
     ) -> anyhow::Result<Started> {
         match &config.upstream.source {
-            Source::Servers(servers) => Self::start_client(config, servers, reloader, writer, stop, failed),
+            Source::Servers(servers) => {
+                Self::start_client(config, servers, reloader, writer, saved, stop, failed)
+            }
             Source::Directory(path) => {
                 let directory = Directory::open(path)
                     .with_context(|| format!("cannot watch {} (upstream.directory)", path.display()))?;
@@ -84,6 +88,7 @@ impl Origin {
         servers: &config::NonEmpty<config::Server>,
         reloader: &Reloader,
         writer: Writer,
+        saved: Option<(&Disk, Loaded)>,
         stop: CancellationToken,
         failed: CancellationToken,
     ) -> anyhow::Result<Started> {
@@ -98,11 +103,23 @@ impl Origin {
         let first = options.remove(0);
         let servers = Arc::new(Servers::new(first, options, settings::failover(&from.failover)));
         let settings = Settings { first_server: servers.first(), ..settings::upstream(config) };
-        let client = Client::on(Mux::new(writer, settings.clone()), Arc::clone(&servers));
+        let mut client = Client::on(Mux::new(writer, settings.clone()), Arc::clone(&servers));
+        if let Some((disk, loaded)) = saved {
+            let age = loaded.age;
+            disk.note_loaded(loaded.restore(&mut client), age);
+        }
         let origin = Self::Server { state: client.state(), counters: Arc::clone(client.counters()) };
         let tuner = client.tuner();
         spawn_essential(client.run(stop.clone()), stop, failed);
         Ok(Started { origin, tuner, shared: Some((servers, settings)) })
+    }
+
+    /// State of the control plane; `None` for a directory.
+    pub(super) fn state(&self) -> Option<UpstreamState> {
+        match self {
+            Self::Server { state, .. } => Some(state.borrow().clone()),
+            Self::Directory { .. } => None,
+        }
     }
 
     /// State of the source, as sessions see it.

@@ -16,6 +16,8 @@ use crate::downstream::{AuthzPolicy, Policy, TransportLimits};
 use crate::node_group::GroupRules;
 use crate::proto;
 use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
+use crate::snapshot::SnapshotSettings;
+use crate::snapshot_content;
 use crate::subscription::{self, NodeParameterRules, Permissions, SessionConfig};
 use crate::upstream::{FailoverTimes, Settings, Transport, Tuning};
 
@@ -168,6 +170,20 @@ pub(super) fn upstream(config: &Config) -> Settings {
 pub(super) fn identity(config: &Config) -> RelayIdentity {
     static INSTANCE: LazyLock<u32> = LazyLock::new(rand::random);
     RelayIdentity::new(&config.node.id, *INSTANCE)
+}
+
+/// URIs of the servers; none for a directory.
+pub(super) fn servers(config: &Config) -> Vec<String> {
+    match &config.upstream.source {
+        Source::Servers(servers) => servers.iter().map(|server| server.uri.to_string()).collect(),
+        Source::Directory(_) => Vec::new(),
+    }
+}
+
+/// Settings of the snapshot on disk; `None` if there is none.
+pub(super) fn snapshot(config: &Config) -> Option<SnapshotSettings> {
+    let folder = config.snapshot.path.clone()?;
+    Some(SnapshotSettings { folder, scope: snapshot_content::Scope { secrets: config.snapshot.secrets } })
 }
 
 /// Protocol of a server; `None` where it is to be found out.

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::PrometheusHandle;
+use serde_json::{Value as Json, json};
 use tokio::sync::watch;
 
 use super::origin::Origin;
@@ -13,7 +14,8 @@ use crate::admin::Report;
 use crate::downstream::OverloadManager;
 use crate::downstream::ResponseCache;
 use crate::groups::{Groups, RuleFigures};
-use crate::telemetry::{self, TypeFigures};
+use crate::snapshot::Disk;
+use crate::telemetry::{self, SnapshotFigures, TypeFigures};
 
 /// Readiness, or the reason against it.
 pub(super) type Ready = Result<(), String>;
@@ -28,6 +30,10 @@ pub(super) struct Status {
     pub(super) is_ready: watch::Receiver<Ready>,
     pub(super) draining: AtomicBool,
     pub(super) overload: Arc<OverloadManager>,
+    /// `None` where nothing is kept on disk.
+    pub(super) disk: Option<Arc<Disk>>,
+    /// Servers as configured; none for a directory.
+    pub(super) servers: Vec<String>,
 }
 
 impl Status {
@@ -39,9 +45,70 @@ impl Status {
             telemetry::report_groups(&name, groups, clients, stale);
         }
     }
+
+    fn report_snapshot(&self) {
+        let Some(disk) = &self.disk else { return };
+        let (status, now) = (disk.status(), Instant::now());
+        let age = self.origin.state().map(|state| state.silent_for(now)).unwrap_or_default();
+        telemetry::report_snapshot(SnapshotFigures {
+            writes: status.writes,
+            failures: status.failures,
+            bytes: status.bytes,
+            last_write: now.saturating_duration_since(status.last_write.unwrap_or(status.since)),
+            age,
+        });
+    }
+
+    fn snapshot(&self, now: Instant) -> Json {
+        let Some(disk) = &self.disk else { return Json::Null };
+        let status = disk.status();
+        let ago = |at: Option<Instant>| at.map(|at| now.saturating_duration_since(at).as_secs_f64());
+        let loaded = status.loaded.map(|loaded| {
+            json!({
+                "resources": loaded.resources,
+                "bytes": loaded.bytes,
+                "seconds": loaded.took.as_secs_f64(),
+                "loaded_seconds_ago": ago(Some(loaded.at)),
+                "age_seconds": loaded.age.map(|age| age.as_secs_f64()),
+            })
+        });
+        json!({
+            "path": disk.path().display().to_string(),
+            "loaded": loaded,
+            "bytes": status.bytes,
+            "writes": status.writes,
+            "failures": status.failures,
+            "last_write_seconds_ago": ago(status.last_write),
+            "error": status.error,
+        })
+    }
 }
 
 impl Report for Status {
+    fn upstreams(&self) -> Json {
+        let now = Instant::now();
+        let state = self.origin.state();
+        let servers = self.servers.iter().enumerate().map(|(at, uri)| {
+            let in_use = state.as_ref().filter(|state| state.server == at);
+            json!({
+                "uri": uri,
+                "active": in_use.is_some(),
+                "connected": in_use.is_some_and(|state| state.connected),
+                "protocol": in_use.and_then(|state| Some(state.protocol?.label())),
+                "last_error": in_use.and_then(|state| state.last_error.as_deref()),
+            })
+        });
+        let seconds = |time: Duration| time.as_secs_f64();
+        let answered = state.as_ref().and_then(|state| state.answered_ago(now)).map(seconds);
+        let stale = state.as_ref().map(|state| seconds(state.stale_for(now)));
+        json!({
+            "servers": servers.collect::<Vec<_>>(),
+            "last_answer_seconds_ago": answered,
+            "stale_seconds": stale,
+            "snapshot": self.snapshot(now),
+        })
+    }
+
     fn ready(&self) -> Result<(), String> {
         if self.draining.load(Ordering::Acquire) {
             return Err("draining".to_owned());
@@ -70,6 +137,7 @@ impl Report for Status {
         telemetry::report_json(json.resources_written(), json.responses_written());
         self.origin.report(&self.groups.events());
         self.report_groups();
+        self.report_snapshot();
         self.metrics.render()
     }
 }

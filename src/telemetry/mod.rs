@@ -10,6 +10,7 @@ mod limits;
 mod lines;
 mod log_budget;
 mod polls;
+mod snapshot;
 mod streams;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,6 +23,7 @@ pub use limits::{refused, refused_at};
 pub use lines::Lines;
 pub use log_budget::LogBudget;
 pub use polls::{PollGauge, PollOutcome};
+pub use snapshot::{SnapshotFigures, report_snapshot, snapshot_loaded};
 pub use streams::{RequestResult, StreamGauge};
 
 const CONNECTIONS: &str = "deltafan_connections";
@@ -60,6 +62,14 @@ const TLS_RELOADS: &str = "deltafan_tls_reloads_total";
 const TLS_RELOAD_FAILURES: &str = "deltafan_tls_reload_failures_total";
 const TLS_EXPIRY: &str = "deltafan_tls_certificate_expiry_seconds";
 const TLS_HANDSHAKES: &str = "deltafan_tls_handshakes_total";
+const SNAPSHOT_LOADED: &str = "deltafan_snapshot_loaded_resources";
+const SNAPSHOT_LOADED_BYTES: &str = "deltafan_snapshot_loaded_bytes";
+const SNAPSHOT_LOAD: &str = "deltafan_snapshot_load_seconds";
+const SNAPSHOT_WRITES: &str = "deltafan_snapshot_writes_total";
+const SNAPSHOT_FAILURES: &str = "deltafan_snapshot_failures_total";
+const SNAPSHOT_BYTES: &str = "deltafan_snapshot_bytes";
+const SNAPSHOT_WRITE_AGE: &str = "deltafan_snapshot_last_write_age_seconds";
+const CACHE_AGE: &str = "deltafan_cache_age_seconds";
 const CONFIG_RELOADS: &str = "deltafan_config_reloads_total";
 const CONFIG_SUCCESSFUL: &str = "deltafan_config_last_reload_successful";
 const CONFIG_SUCCESS_AT: &str = "deltafan_config_last_reload_success_timestamp_seconds";
@@ -166,6 +176,7 @@ fn describe() {
         "expiry of the certificates in force, in seconds since 1970: the earliest of several"
     );
     describe_counter!(TLS_HANDSHAKES, "downstream TLS handshakes, by result");
+    snapshot::describe();
     describe_counter!(CONFIG_RELOADS, "reloads of the configuration, by result");
     describe_gauge!(CONFIG_SUCCESSFUL, "1 if the configuration could be used when it was last read");
     describe_gauge!(

@@ -26,11 +26,12 @@ use super::probe::Probes;
 use super::servers::Servers;
 use super::wait::{next_interest, next_tuning, now, sleep_until};
 use super::{
-    Backoff, Counters, Failover, Mux, ProtocolError, Representative, Sight, StreamId, Tuner, Tuning,
-    UpstreamState,
+    Backoff, Counters, Failover, Mux, ProtocolError, Representative, Restored, ServerId, Sight, StreamId,
+    Tuner, Tuning, UpstreamState,
 };
 use crate::cache::{Protocol, Wanted};
 use crate::proto::Node;
+use crate::snapshot_content::{Clock, Content};
 use crate::telemetry;
 use conversation::{Conversation, Event};
 use ended::Ended;
@@ -115,6 +116,27 @@ impl Client {
     /// Returns the counters of events.
     pub const fn counters(&self) -> &Arc<Counters> {
         self.mux.counters()
+    }
+
+    /// Takes in resources of an earlier process, of this age and from this server: see [`Mux::restore`]. To be called before
+    /// [`run`](Self::run).
+    pub fn restore(
+        &mut self,
+        content: Content,
+        from: Option<ServerId>,
+        age: Option<Duration>,
+        clock: Clock,
+    ) -> Restored {
+        let restored = self.mux.restore(content, from, clock);
+        if restored.resources > 0 {
+            self.servers.restored();
+            let source = self.mux.source().cloned();
+            self.state.send_modify(|state| {
+                state.restored(age.unwrap_or_default());
+                state.source = source;
+            });
+        }
+        restored
     }
 
     /// Connects, and reconnects whenever the connection is lost, until `shutdown`.
@@ -353,7 +375,14 @@ impl Client {
         result?;
         let is_of_use = of_no_use(self.counters()) == before;
         if is_of_use {
-            self.state.send_if_modified(|state| state.accepted(done));
+            let source = self.mux.source();
+            self.state.send_if_modified(|state| {
+                let is_news = state.source.as_ref() != source;
+                if is_news {
+                    state.source = source.cloned();
+                }
+                state.accepted(done) || is_news
+            });
         }
         Ok(is_of_use)
     }
@@ -364,9 +393,11 @@ impl Client {
         self.mux.set_protocol(protocol);
         self.mux.opened(StreamId::Primary, now());
         let mut again = false;
+        let source = self.mux.source().cloned();
         self.state.send_modify(|state| {
             again = state.connected(now());
             state.protocol = Some(protocol);
+            state.source = source;
         });
         self.counters().connects.add(u64::from(is_new));
         self.counters().reconnects.add(u64::from(is_new && again));

@@ -95,7 +95,7 @@ struct State {
     /// Number of attempts that failed, and the error of the last one.
     failures: u64,
     error: String,
-    /// Whether the server has answered any client since the start.
+    /// Whether the server has answered any client since the start, or an earlier process.
     has_answered: bool,
     /// Protocol in which the server answered last.
     answered_in: Option<Protocol>,
@@ -390,7 +390,12 @@ impl Link {
         (before != Some(protocol)).then_some(before)
     }
 
-    /// Whether the server has answered any client since the start.
+    /// Notes that resources of an earlier process are served.
+    pub(super) fn restored(&self) {
+        self.state.lock().has_answered = true;
+    }
+
+    /// Whether the server has answered any client since the start, or an earlier process.
     pub(super) fn has_answered(&self) -> bool {
         self.state.lock().has_answered
     }

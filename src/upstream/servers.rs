@@ -57,6 +57,11 @@ impl Servers {
         (self.count() > 1).then(|| self.links[0].server().clone())
     }
 
+    /// Notes that resources of an earlier process are served.
+    pub(super) fn restored(&self) {
+        self.links.iter().for_each(|link| link.restored());
+    }
+
     /// Number of connections that stand.
     pub fn connections(&self) -> usize {
         self.links.iter().map(|link| link.connections()).sum()

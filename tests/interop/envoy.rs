@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::fixture::{
-    Envoy, Fixture, PATIENCE, Transport, always, eventually, http_backend, is_direct,
+    ControlPlane, Envoy, Fixture, PATIENCE, Transport, always, eventually, http_backend, is_direct,
     resources::{CLUSTER, ENDPOINTS, cluster, endpoints, listener, routes},
     skipped,
 };
@@ -27,6 +27,7 @@ over_each_transport! {
         drops_a_removed_cluster,
         survives_a_relay_restart,
         survives_a_dead_origin,
+        survives_a_killed_relay_without_its_origin,
     }
     sotw_ads: SotwAds {
         serves_a_request,
@@ -35,6 +36,7 @@ over_each_transport! {
         drops_a_removed_cluster,
         survives_a_relay_restart,
         survives_a_dead_origin,
+        survives_a_killed_relay_without_its_origin,
     }
     delta_per_type: DeltaPerType {
         serves_a_request,
@@ -72,12 +74,21 @@ struct World {
 
 impl World {
     fn start(transport: Transport, envoys: usize) -> Option<Self> {
+        Self::start_with(transport, envoys, "")
+    }
+
+    /// Starts one with further lines of the relay's configuration.
+    fn start_with(transport: Transport, envoys: usize, further: &str) -> Option<Self> {
         if is_direct() && transport == Transport::Rest {
             skipped("the control plane speaks gRPC only");
             return None;
         }
-        let polls = transport == Transport::Rest;
-        let fixture = if polls { Fixture::start_for_polls(envoys) } else { Fixture::start(envoys) }?;
+        let polls = transport == Transport::Rest && further.is_empty();
+        let fixture = if polls {
+            Fixture::start_for_polls(envoys)?
+        } else {
+            Fixture::start_with(ControlPlane::USUAL, envoys, further)?
+        };
         let world = Self { fixture, transport, a: http_backend("a"), b: http_backend("b") };
         let source = transport.config_source();
         world.put_cluster(BACKEND, "1s");
@@ -231,4 +242,32 @@ fn survives_a_dead_origin(transport: Transport) {
         wait_until_answers(envoy, "b");
         assert_eq!(envoy.clusters().unwrap()[BACKEND], [world.b]);
     }
+}
+
+/// The origin is gone, the relay is killed and starts again, and Envoy is bounced: all that it gets comes from the relay's disk.
+fn survives_a_killed_relay_without_its_origin(transport: Transport) {
+    if is_direct() {
+        return skipped("there is no relay");
+    }
+    let Some(world) = World::start_with(transport, 2, "snapshot: {path: ./snapshot}\n") else { return };
+    let envoy = world.envoy("envoy");
+    wait_until_answers(&envoy, "a");
+    // Nothing is left to write.
+    eventually(PATIENCE, "everything is on disk", || {
+        let age = world.fixture.relay_metric("deltafan_snapshot_last_write_age_seconds");
+        let has_written = world.fixture.relay_metric("deltafan_snapshot_writes_total") > 0.0;
+        if has_written && age > 2.5 { Ok(()) } else { Err(format!("written {age} s ago")) }
+    });
+
+    world.fixture.origin.kill();
+    world.fixture.kill_relay();
+    world.fixture.start_relay_again();
+    always(Duration::from_secs(2), "Envoy keeps its configuration", || answers(&envoy, "a"));
+    drop(envoy);
+    let envoy = world.envoy("bounced");
+    wait_until_answers(&envoy, "a");
+
+    world.lead_to(world.b);
+    world.fixture.origin.start_again();
+    wait_until_answers(&envoy, "b");
 }

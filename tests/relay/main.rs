@@ -20,3 +20,4 @@ mod tiers;
 mod tls;
 mod upstream;
 mod upstream_tls;
+mod warm_restart;

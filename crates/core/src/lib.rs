@@ -19,6 +19,7 @@ pub mod proto;
 pub mod quota;
 mod relay_identity;
 pub mod resource;
+pub mod snapshot_content;
 pub mod subscription;
 pub mod upstream;
 

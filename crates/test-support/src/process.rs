@@ -116,6 +116,33 @@ impl Process {
              downstream:\n  listeners: {listeners}\n"
         );
         std::fs::write(&config, format!("{base}{downstream}")).unwrap();
+        Self::spawn(home, base)
+    }
+
+    /// Kills it without a word, has `between` do something to its folder, and starts it again there. Does not wait until it is
+    /// ready.
+    pub fn killed_and_restarted(mut self, between: impl FnOnce(&Path)) -> Self {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let home = std::mem::replace(&mut self.home, tempfile::tempdir().unwrap());
+        between(home.path());
+        Self::spawn(home, std::mem::take(&mut self.base))
+    }
+
+    /// Ends it in order, and starts it again.
+    pub fn restarted(mut self) -> Self {
+        self.terminate();
+        self.wait();
+        self.killed_and_restarted(|_| {})
+    }
+
+    /// Folder of its configuration.
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    fn spawn(home: TempDir, base: String) -> Self {
+        let config = home.path().join("relay.yaml");
         let mut child = Command::new(program())
             .args(["serve", "--log-format", "json", "--config"])
             .arg(&config)

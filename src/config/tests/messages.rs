@@ -26,7 +26,7 @@ fn unknown_keys_name_the_nearest_known_one() {
         ),
         (
             "node.id: a\n",
-            "f:2: unknown key `node.id` at the top level; known are node, upstream, downstream, rest, admin, cache, dynamic_parameters, authorization, groups, snapshot",
+            "f:2: unknown key `node.id` at the top level; known are node, upstream, downstream, rest, admin, cache, dynamic_parameters, authorization, groups, snapshot, rollout",
         ),
         (
             "downstream: {timeout: 1s}\n",
@@ -38,7 +38,7 @@ fn unknown_keys_name_the_nearest_known_one() {
         ),
         (
             "\"\": 1\n",
-            "f:2: unknown key `` at the top level; known are node, upstream, downstream, rest, admin, cache, dynamic_parameters, authorization, groups, snapshot",
+            "f:2: unknown key `` at the top level; known are node, upstream, downstream, rest, admin, cache, dynamic_parameters, authorization, groups, snapshot, rollout",
         ),
     ] {
         assert_eq!(refused_part(text), message);
@@ -132,8 +132,8 @@ fn authorization() {
 #[test]
 fn features_of_later_versions_are_refused_by_name() {
     assert_eq!(
-        refused_part("snapshot:\n  path: /p\n"),
-        "f:3: `snapshot` is not supported yet by this version; leave it out"
+        refused_part("rollout:\n  canary: 10\n"),
+        "f:3: `rollout` is not supported yet by this version; leave it out"
     );
 }
 
@@ -142,6 +142,14 @@ fn a_server_may_stand_in_the_list_once() {
     assert_eq!(
         refused("upstream:\n  servers:\n  - uri: http://a:1\n  - uri: http://b:1\n  - uri: http://a:1/\n"),
         "f:2: `upstream.servers`: has `http://a:1` twice; list each control plane once"
+    );
+}
+
+#[test]
+fn a_directory_needs_no_snapshot() {
+    assert_eq!(
+        refused("upstream: {directory: d}\nsnapshot: {path: p}\n"),
+        "f:2: `snapshot.path`: is of no use with `upstream.directory`, which is read at each start; leave it out"
     );
 }
 
@@ -492,7 +500,7 @@ downstream:
   setle: 1s
   drain: 5
   listeners: [{address: nowhere}]
-snapshot: {}
+snapshot: {pat: a}
 cache: {tombstones: x, tombstones: 1}
 upstream:
   connect_timeout: 0s
@@ -505,7 +513,7 @@ upstream:
         "f:5: `downstream.listeners[].address`: `nowhere` is not an address; \
          write IP:PORT, for example 127.0.0.1:15010 or [::1]:15010"
             .to_owned(),
-        "f:6: `snapshot` is not supported yet by this version; leave it out".to_owned(),
+        "f:6: unknown key `pat` in `snapshot`; did you mean `path`?".to_owned(),
         "f:7: `tombstones` is set twice, first on line 7; set it once".to_owned(),
         "f:7: `cache.tombstones`: `x` is not a whole number".to_owned(),
         "f:8: `upstream`: has no source; write `servers` or `directory`".to_owned(),

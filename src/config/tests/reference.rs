@@ -252,6 +252,7 @@ authorization:
 groups:
   rules:
   - {name: a, match: {node.id: b}, key: c, node: client}
+snapshot: {path: a}
 ";
     let printed = serde_json::to_value(printed(&Config::parse(text, "f").unwrap())).unwrap();
     let directory = printed_of("upstream: {directory: d}");

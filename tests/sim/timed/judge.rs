@@ -16,7 +16,7 @@ const SAME: u32 = 4;
 const SAME_AT_ALL: u32 = 30;
 
 /// Arrival of a resource at a relay.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Came {
     at: Instant,
     /// When it was said.
@@ -27,7 +27,7 @@ struct Came {
 }
 
 /// Arrivals at a relay from upstream since it started.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     bodies: HashMap<(usize, String), Vec<Came>>,
     words: HashMap<(usize, String, bool), Instant>,

@@ -2,6 +2,7 @@
 //! kind, with each timer at its default.
 
 mod client;
+mod disk;
 mod flavor;
 mod found;
 mod groups;
@@ -22,7 +23,7 @@ mod wiring;
 mod world;
 
 use crate::harness;
-use world::{FailoverWorld, GroupsWorld, SotwWorld, ThinWorld, World};
+use world::{FailoverWorld, GroupsWorld, SotwWorld, ThinWorld, WarmFailoverWorld, WarmWorld, World};
 
 #[test]
 fn histories_that_found_a_defect_find_none() {
@@ -52,4 +53,14 @@ fn a_first_answer_over_a_thin_link_takes_nothing_away() {
 #[test]
 fn r_up_08_nothing_is_lost_between_control_planes_with_equal_versions() {
     harness::play::<FailoverWorld>();
+}
+
+#[test]
+fn r_relay_06_nothing_is_lost_when_a_relay_is_killed_and_starts_from_its_disk() {
+    harness::play::<WarmWorld>();
+}
+
+#[test]
+fn r_up_04_versions_of_a_disk_are_told_to_their_control_plane_alone() {
+    harness::play::<WarmFailoverWorld>();
 }

@@ -30,6 +30,10 @@ pub(crate) const GROUPS: u64 = 4_000_000;
 pub(crate) const THIN: u64 = 5_000_000;
 /// From this seed on there are two control planes, and the relay moves between them.
 pub(crate) const FAILOVER: u64 = 6_000_000;
+/// From this seed on relays keep what they hold on disk, and start from that after they were killed.
+pub(crate) const WARM: u64 = 7_000_000;
+/// From this seed on they also move between two control planes.
+pub(crate) const WARM_FAILOVER: u64 = 7_500_000;
 
 pub(crate) fn millis(rng: &mut StdRng, range: std::ops::Range<u64>) -> Duration {
     Duration::from_millis(rng.random_range(range))
@@ -73,6 +77,8 @@ pub(crate) struct Plan {
     pub(crate) clients: usize,
     pub(crate) groups: Option<GroupPlan>,
     pub(crate) failover: bool,
+    /// Whether relays keep what they hold on disk.
+    pub(crate) warm: bool,
 }
 
 impl Plan {
@@ -82,14 +88,16 @@ impl Plan {
             lends_nodes: rng.random_bool(0.5),
             encoded_bytes: [256 << 20, 1 << 20, 4 << 10][rng.random_range(0..3)],
         });
-        let (thin, failover) = ((THIN..FAILOVER).contains(&seed), seed >= FAILOVER);
+        let (thin, failover) =
+            ((THIN..FAILOVER).contains(&seed), (FAILOVER..WARM).contains(&seed) || seed >= WARM_FAILOVER);
+        let warm = seed >= WARM;
         let sotw = match () {
-            () if failover => rng.random_bool(0.15),
+            () if failover || warm => rng.random_bool(0.15),
             () if groups.is_some() || thin => rng.random_bool(0.4),
             () => seed >= SOTW,
         };
         let is_of_harsh = (HARSH..SOTW).contains(&seed) || (HARSH_SOTW..GROUPS).contains(&seed);
-        let harsh = is_of_harsh || (failover && rng.random_bool(0.3));
+        let harsh = is_of_harsh || ((failover || warm) && rng.random_bool(0.3));
         let mut flavor = Flavor::random(rng);
         // Versions that do not fit into one request, nor those of names into the first.
         let bulky = rng.random_bool(0.06) || thin;
@@ -138,6 +146,7 @@ impl Plan {
             clients: if bulky || large { 4 } else { rng.random_range(3..9) },
             groups,
             failover,
+            warm,
         }
     }
 

@@ -59,7 +59,7 @@ impl World {
         }
     }
 
-    fn change(&mut self, count: usize) {
+    pub(crate) fn change(&mut self, count: usize) {
         let site = if self.sites.len() > 1 { self.rng.random_range(0..self.sites.len()) } else { 0 };
         self.change_site(site, count);
     }
@@ -215,6 +215,9 @@ impl World {
         for part in self.parts(relay) {
             self.known_since[part] = self.now;
         }
+        if self.plan.warm {
+            self.start_warm(relay);
+        }
         self.causes += 1;
     }
 
@@ -225,7 +228,7 @@ impl World {
         self.attempts[relay] += 1;
     }
 
-    fn cut(&mut self, link: usize, down: Duration) {
+    pub(crate) fn cut(&mut self, link: usize, down: Duration) {
         self.say(|_| format!("link {link} is cut for {down:?}"));
         self.net.links[link].down_until = Some(self.now + down);
         self.net.links[link].refuses = self.rng.random_bool(0.7);
@@ -257,7 +260,7 @@ impl World {
         }
     }
 
-    fn random_time(&mut self) -> Duration {
+    pub(crate) fn random_time(&mut self) -> Duration {
         match self.rng.random_range(0..4) {
             0 => millis(&mut self.rng, 50..600),
             1 => millis(&mut self.rng, 600..3_000),
@@ -282,6 +285,9 @@ impl World {
         let is_of_groups = self.host.is_some() && self.rng.random_bool(0.2);
         if self.plan.failover && self.rng.random_bool(0.1) {
             self.move_over();
+        }
+        if self.plan.warm && self.rng.random_bool(0.1) {
+            self.kill_relay(relay);
         }
         match if is_of_groups { 100 } else { self.rng.random_range(0..100) } {
             100 => self.group_trouble(client),

@@ -14,12 +14,13 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::client::Client;
+use super::disk::Disk;
 use super::flavor::Flavor;
 use super::groups::Host;
 use super::judge::{Repeats, Seen};
 use super::net::{Consumer, Net, Server};
 use super::origin::Origin;
-use super::plan::{FAILOVER, GROUPS, Plan, SOTW, THIN};
+use super::plan::{FAILOVER, GROUPS, Plan, SOTW, THIN, WARM, WARM_FAILOVER};
 use super::queue::Queue;
 use super::relay::{Relay, Request};
 use super::servers::Elsewhere;
@@ -135,6 +136,8 @@ pub(crate) struct World {
     pub(crate) seen: Vec<Seen>,
     /// When the oldest state may have come that each relay knows: from those before it, which may have been restarted since.
     pub(crate) known_since: Vec<Instant>,
+    /// Content that each relay keeps on disk.
+    pub(crate) disks: Vec<Disk>,
     /// On which streams upstream the wildcard of a type was asked for last.
     pub(crate) wildcards: BTreeMap<(u32, usize), bool>,
     /// Newest change in each store of each relay, by type, when it was last looked at.
@@ -198,6 +201,7 @@ impl Scenario for World {
             origin_backlog: VecDeque::new(),
             seen: relays.iter().map(|_| Seen::default()).collect(),
             known_since: vec![now; relays.len()],
+            disks: relays.iter().map(|_| Disk::default()).collect(),
             wildcards: BTreeMap::new(),
             looked: BTreeMap::new(),
             lists: BTreeMap::new(),
@@ -243,6 +247,10 @@ pub(crate) type GroupsWorld = KindOfWorld<GROUPS, 3_000>;
 pub(crate) type ThinWorld = KindOfWorld<THIN, 2_400>;
 /// There are two control planes.
 pub(crate) type FailoverWorld = KindOfWorld<FAILOVER, 4_200>;
+/// Relays keep what they hold on disk, and are killed.
+pub(crate) type WarmWorld = KindOfWorld<WARM, 4_200>;
+/// They also move between two control planes.
+pub(crate) type WarmFailoverWorld = KindOfWorld<WARM_FAILOVER, 3_000>;
 
 impl<const FIRST: u64, const STEPS: u64> Scenario for KindOfWorld<FIRST, STEPS> {
     const NAME: &'static str = World::NAME;
@@ -312,6 +320,7 @@ impl World {
                     let out = self.relays[relay].turn(received, self.now, &mut self.rng, &mut self.net.next);
                     out.into_iter().for_each(|output| self.route(relay, output));
                     self.check_stores(relay);
+                    self.write(relay);
                     self.unseat(relay);
                 }
             }
@@ -353,6 +362,11 @@ impl World {
             Some(host) if at == 0 => host.store(plan),
             Some(_) | None => Cache::new(plan.limits()),
         };
+        let (cache, mut writer) = store;
+        if plan.warm {
+            writer.remember_forgotten();
+        }
+        let store = (cache, writer);
         let settings = plan.settings();
         let settings = match host {
             Some(host) => host.settings(plan, settings.node),

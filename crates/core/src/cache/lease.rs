@@ -33,6 +33,17 @@ impl Lease {
         Some(Self { ttl, until: now.checked_add(ttl)? })
     }
 
+    /// A lease of which a part is left.
+    pub(crate) fn ending(ttl: Duration, until: Instant) -> Option<Self> {
+        i64::try_from(ttl.as_nanos()).ok()?;
+        Some(Self { ttl, until })
+    }
+
+    /// The TTL, of which a part may have passed.
+    pub(crate) const fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
     /// When it ends.
     pub(crate) const fn until(&self) -> Instant {
         self.until

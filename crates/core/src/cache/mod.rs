@@ -124,6 +124,7 @@ impl Cache {
             repush: true,
             identifier: Arc::from(""),
             interner,
+            remembers: false,
         };
         (cache, writer)
     }
@@ -284,6 +285,11 @@ impl Cache {
         self.stores.write().drop_type(type_url);
     }
 
+    /// Its number among those that share a budget.
+    pub fn number(&self) -> u64 {
+        self.encoder.cache()
+    }
+
     /// Counts of encoding at work.
     pub fn encoder(&self) -> &Encoder {
         &self.encoder
@@ -300,9 +306,17 @@ pub struct Writer {
     identifier: Arc<str>,
     /// Resources of other caches, if there are any.
     interner: Option<Arc<Interner>>,
+    /// Whether names that have no entry any more are remembered.
+    remembers: bool,
 }
 
 impl Writer {
+    /// Remembers names that have no entry any more for readers of changes, up to `tombstones` of each store: see
+    /// [`Snapshot::changed_since`]. Off by default.
+    pub const fn remember_forgotten(&mut self) {
+        self.remembers = true;
+    }
+
     /// Whether endpoints are sent again when their cluster changed (R-ADS-05). On by default.
     pub const fn set_eds_repush(&mut self, on: bool) {
         self.repush = on;
@@ -492,13 +506,16 @@ impl Writer {
         if change.is_nothing() {
             return Vec::new();
         }
-        let mut draft = Draft::new(&of.snapshot.load(), &of.type_url, &mut self.clock);
+        let tombstones = self.cache.tombstones.load(Ordering::Relaxed);
+        let remembers = if self.remembers { tombstones } else { 0 };
+        let draft = Draft::new(&of.snapshot.load(), &of.type_url, &mut self.clock);
+        let mut draft = draft.remembering(remembers);
         draft.apply(change);
         draft.identify(&self.identifier);
         let touched = std::mem::take(&mut draft.touched);
         let endpoints = std::mem::take(&mut draft.endpoints);
         let turned = draft.wildcard_turned;
-        let mut snapshot = draft.finish(self.cache.tombstones.load(Ordering::Relaxed), now);
+        let mut snapshot = draft.finish(tombstones, now);
         if let Some(interner) = &self.interner {
             snapshot.table.share(interner);
         }

@@ -10,6 +10,8 @@ use imbl::{OrdMap, OrdSet};
 mod aliases;
 mod draft;
 mod errors;
+mod forgotten;
+mod since;
 
 use super::Generation;
 use super::change::{Completeness, Op, Resend};
@@ -22,6 +24,7 @@ use super::subscription::Subscription;
 use super::view::View;
 use crate::resource::{Collection, Constraints, Form, Name, Resource};
 pub(super) use draft::Draft;
+use forgotten::Forgotten;
 
 /// Everything that the cache knows of one type at one moment. Readers hold one for as long as they like; the
 /// writer publishes a new one with a pointer swap.
@@ -35,6 +38,8 @@ pub struct Snapshot {
     pub(super) log: OrdMap<Generation, Arc<Entry>>,
     /// Entries of which the latest to be told is that their time was renewed, at the place of that.
     pub(super) renewals: OrdMap<Generation, Arc<Entry>>,
+    /// Names that have no entry any more, for readers of changes.
+    forgotten: Forgotten,
     /// How many entries have a time.
     pub(super) leased: usize,
     /// Tombstones up to here have been dropped: a wildcard's client that stands before it cannot be told what was
@@ -64,6 +69,7 @@ impl Default for Snapshot {
             table: Segments::default(),
             log: OrdMap::new(),
             renewals: OrdMap::new(),
+            forgotten: Forgotten::default(),
             leased: 0,
             horizon: Generation::ZERO,
             aliases: OrdSet::new(),

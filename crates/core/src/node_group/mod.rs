@@ -195,6 +195,11 @@ impl GroupKey {
         &self.rule
     }
 
+    /// Values in the key, by which groups with equal texts differ.
+    pub fn values(&self) -> impl Iterator<Item = &str> {
+        self.values.iter().map(|value| &**value)
+    }
+
     /// Text of the key; empty where the rule has none. It may hold what a client chose: no label of a metric.
     pub fn text(&self) -> &str {
         &self.text

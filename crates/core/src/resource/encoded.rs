@@ -1,6 +1,7 @@
 //! One version of one resource, encoded once.
 
 mod head;
+mod stored;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,6 +15,7 @@ use super::resource_name::parse_resource_name;
 use super::wire::{self, MalformedError, Value};
 use super::{ConstraintError, Constraints, Kind, Name, Parameters, TypeUrl};
 pub use head::NameForm;
+pub use stored::VersionForm;
 
 // Field numbers of envoy.service.discovery.v3.Resource.
 pub(super) const RESOURCE_VERSION: u32 = 1;

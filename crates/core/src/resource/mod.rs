@@ -18,7 +18,7 @@ pub mod wire;
 mod xdstp;
 
 pub use constraints::{ConstraintError, Constraints, MAX_DEPTH, MAX_NODES};
-pub use encoded::{Envelope, EnvelopeError, Form, NameForm, Resource};
+pub use encoded::{Envelope, EnvelopeError, Form, NameForm, Resource, VersionForm};
 pub use kind::{Kind, TypeUrl, UnknownKindError};
 pub use name::{Name, NameMap, NameSet, take_out};
 pub use parameters::Parameters;

@@ -11,6 +11,7 @@ mod locators;
 mod protocol;
 mod questions;
 mod refusals;
+mod restore;
 mod servers;
 mod silence;
 mod stream;
@@ -33,6 +34,7 @@ use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, TypeUrl};
 use ack::Ack;
 use incoming::Increments;
+pub use restore::Restored;
 use stream::{RenewalPace, Stream};
 
 /// ACKs that wait for a stream take no more than about this; an origin that lets them pile up does not read.

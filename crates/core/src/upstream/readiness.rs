@@ -21,6 +21,8 @@ pub struct Readiness {
     /// Since when it has been asking without ever having been answered, over all connections.
     asking: Option<Instant>,
     is_ready: bool,
+    /// Whether resources that an earlier process left make it ready.
+    takes_restored: bool,
 }
 
 /// Outcome of a look.
@@ -35,7 +37,14 @@ pub struct Verdict {
 impl Readiness {
     /// A relay of this node that has not connected yet.
     pub const fn new(wait: Duration, node: String) -> Self {
-        Self { wait, node, asking: None, is_ready: false }
+        Self { wait, node, asking: None, is_ready: false, takes_restored: false }
+    }
+
+    /// Whether resources that an earlier process left make it ready, before the origin has answered.
+    #[must_use]
+    pub const fn with_restored(mut self, takes_restored: bool) -> Self {
+        self.takes_restored = takes_restored;
+        self
     }
 
     /// Looks at how things stand.
@@ -49,7 +58,7 @@ impl Readiness {
         let error = || state.last_error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
         let ready = |look_at| Verdict { ready: Ok(()), look_at };
         let unready = |why, look_at| Verdict { ready: Err(why), look_at };
-        if state.last_answer.is_some() {
+        if state.last_answer.is_some() || (self.takes_restored && state.restored.is_some()) {
             return ready(None);
         }
         if !state.connected {

@@ -69,6 +69,11 @@ impl Provenance {
         self.0 = with_server.filter(|(_, server)| server != to).collect();
     }
 
+    /// Whether everything came from the present server.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether a resource came from another server than the present one.
     pub(super) fn is_foreign(&self, view: View, name: &Name) -> bool {
         !self.0.is_empty() && self.0.contains_key(&(view, name.clone()))

@@ -210,6 +210,13 @@ impl Topic {
         self.doubts.connected();
     }
 
+    /// Something is held that an earlier process held.
+    pub(super) fn note_restored(&mut self, op: &Op) {
+        if let Op::Set { view, resource, lease: Some(lease), .. } = op {
+            self.expiry.set(*view, resource.name(), Some(lease.until()));
+        }
+    }
+
     pub(super) fn opened(&mut self, stream: StreamId) {
         self.subscriptions[stream as usize] = Some(StreamSubscription::default());
         self.renewals[stream as usize].clear();

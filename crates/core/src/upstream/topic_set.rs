@@ -118,6 +118,11 @@ impl TopicSet {
         located.filter_map(|(_, topic)| topic.unanswered_since()).min()
     }
 
+    /// Whether everything came from the present server.
+    pub(super) fn has_one_server(&self) -> bool {
+        self.topics.values().all(Topic::has_one_server)
+    }
+
     /// Whether there is nothing to remember of it.
     pub(super) fn is_idle(&self) -> bool {
         self.started == [false; 2] && self.topics.values().all(Topic::is_idle)

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::Unanswered;
+use super::{ServerId, Unanswered};
 use crate::cache::Protocol;
 
 /// Age of a connection from which on relays behind this one are not held up by types of which nothing came.
@@ -35,6 +35,10 @@ pub struct UpstreamState {
     pub looked: bool,
     /// Since when what is served may be out of date: the connection is lost, or stands and nothing is answered on it.
     pub stale_since: Option<Instant>,
+    /// Age, at the start, of resources that an earlier process left; `None` if there are none.
+    pub restored: Option<Duration>,
+    /// The server that gave everything that is held; `None` if there were several, or none yet.
+    pub source: Option<ServerId>,
     /// Why the last attempt or stream ended; kept while connected, for people to see.
     pub last_error: Option<String>,
     started: Instant,
@@ -55,19 +59,37 @@ impl UpstreamState {
             unanswered: Unanswered::default(),
             looked: false,
             stale_since: Some(now),
+            restored: None,
+            source: None,
             last_error: None,
             started: now,
         }
     }
 
-    /// How long ago the origin last answered; since the start where it never has.
+    /// Resources that an earlier process left are served, which are this old now.
+    pub const fn restored(&mut self, age: Duration) {
+        self.restored = Some(age);
+    }
+
+    /// Time that had passed at the start since an earlier process was answered, until this one is.
+    fn age_at_start(&self) -> Duration {
+        self.restored.filter(|_| self.last_answer.is_none()).unwrap_or_default()
+    }
+
+    /// How long ago the origin last answered this process or the one before it; since the start where it never has.
     pub fn silent_for(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.last_answer.unwrap_or(self.started))
+        now.saturating_duration_since(self.last_answer.unwrap_or(self.started)) + self.age_at_start()
+    }
+
+    /// How long ago the origin last answered this process or the one before it; `None` where it never has.
+    pub fn answered_ago(&self, now: Instant) -> Option<Duration> {
+        (self.last_answer.is_some() || self.restored.is_some()).then(|| self.silent_for(now))
     }
 
     /// For how long what is served may have been out of date.
     pub fn stale_for(&self, now: Instant) -> Duration {
-        self.stale_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+        let since = |since| now.saturating_duration_since(since) + self.age_at_start();
+        self.stale_since.map_or(Duration::ZERO, since)
     }
 
     /// The connection stands; returns whether it did before.

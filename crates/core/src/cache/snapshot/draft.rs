@@ -26,6 +26,8 @@ pub(in crate::cache) struct Draft<'a> {
     pub(in crate::cache) endpoints: Vec<Name>,
     /// Whether it is more than a renewal of times.
     has_news: bool,
+    /// How many names without an entry are remembered.
+    remembers: usize,
 }
 
 impl<'a> Draft<'a> {
@@ -39,7 +41,14 @@ impl<'a> Draft<'a> {
             wildcard_turned: false,
             endpoints: Vec::new(),
             has_news: false,
+            remembers: 0,
         }
+    }
+
+    /// Remembers so many names that have no entry any more, for readers of changes.
+    pub(in crate::cache) const fn remembering(mut self, names: usize) -> Self {
+        self.remembers = names;
+        self
     }
 
     pub(in crate::cache) fn apply(&mut self, change: Change) {
@@ -326,6 +335,7 @@ impl<'a> Draft<'a> {
         if new.position() == Generation::ZERO || (new.is_tombstone() && untold) {
             // No client was ever told of it, or none that could still ask about it.
             self.snapshot.table.remove(new.name().as_str());
+            self.snapshot.forgotten.note(new.position(), new.name(), self.remembers);
             return None;
         }
         self.snapshot.tombstones += usize::from(new.is_tombstone());
@@ -353,6 +363,7 @@ impl<'a> Draft<'a> {
             }
             self.snapshot.log.remove(&entry.position());
             self.snapshot.table.remove(entry.name().as_str());
+            self.snapshot.forgotten.note(entry.position(), entry.name(), self.remembers);
             self.snapshot.tombstones -= 1;
         }
     }

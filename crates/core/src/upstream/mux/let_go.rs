@@ -104,7 +104,8 @@ impl Mux {
     }
 }
 
-/// Whether the origin said of a name what is worth keeping.
+/// Whether the origin said of a name what is worth keeping. Of a collection that may have more members it did too.
 fn is_known(snapshot: &Snapshot, name: &Name) -> bool {
     !matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed)
+        || snapshot.members_of(name).next().is_some()
 }

@@ -22,6 +22,12 @@ impl Mux {
         self.writer.unheard();
     }
 
+    /// The server that gave everything that is held; `None` if there were several, or none yet.
+    pub fn source(&self) -> Option<&ServerId> {
+        let is_of_one = self.topic_sets.values().all(TopicSet::has_one_server);
+        self.server.as_ref().filter(|_| is_of_one)
+    }
+
     /// Another server takes the place of the last one. What is held stays, and so does what the last server said is absent; what it
     /// left open, and how it behaved, says nothing of this one.
     fn switched(&mut self, from: &ServerId, to: &ServerId) {

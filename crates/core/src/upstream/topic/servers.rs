@@ -36,6 +36,11 @@ impl Topic {
         self.provenance.of(view, name)
     }
 
+    /// Whether everything came from the present server.
+    pub(in crate::upstream) fn has_one_server(&self) -> bool {
+        self.provenance.is_empty()
+    }
+
     /// Lends out the servers of what is held, until they are [taken back](Self::take_back).
     pub(in crate::upstream) fn lend_provenance(&mut self) -> Provenance {
         std::mem::take(&mut self.provenance)

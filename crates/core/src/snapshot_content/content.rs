@@ -1,0 +1,100 @@
+//! Content of the stores of a node group, as records gave it.
+
+use super::record::is_own;
+use super::{Clock, Kept, Record, StoreId};
+use crate::cache::{Completeness, Op, Resend, Snapshot, View};
+use crate::resource::{Collection, Name, NameSet};
+
+/// Content of a node group.
+#[derive(Clone, Debug, Default)]
+pub struct Content {
+    /// Content of each store.
+    pub stores: Vec<StoreContent>,
+}
+
+/// Content of one store.
+#[derive(Clone, Debug)]
+pub struct StoreContent {
+    /// The store.
+    pub id: StoreId,
+    /// How much of the wildcard set was known.
+    pub completeness: Completeness,
+    /// Members that the set had, be they recorded or not.
+    pub members: usize,
+    /// Records, by the name that something was held under.
+    pub records: Vec<(Name, Record)>,
+}
+
+/// How much of the wildcard set was known and how many members it had, for [`StoreContent`].
+pub const fn wildcard_kept(snapshot: &Snapshot) -> (Completeness, usize) {
+    (snapshot.completeness(), snapshot.member_count())
+}
+
+/// Part of a store's content that is to be held again.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    /// Operations that bring it into an empty store.
+    pub(crate) ops: Vec<Op>,
+    /// Names that are to be subscribed to. Members of a collection are not: the collection brings them.
+    pub(crate) names: NameSet,
+    /// How much of the wildcard set is known, if it is to be subscribed to.
+    pub(crate) wildcard: Option<Completeness>,
+    /// Records whose TTL has ended.
+    pub(crate) ended: usize,
+}
+
+impl StoreContent {
+    /// Part of the content that holds at this moment.
+    pub(crate) fn held_at(self, clock: Clock) -> Held {
+        let mut held = Held::default();
+        let is_collection = |(_, record): &&(Name, Record)| matches!(record.kept, Kept::Collection);
+        let collections: NameSet =
+            self.records.iter().filter(is_collection).map(|(name, _)| name.clone()).collect();
+        let is_listed = |name: &Name| {
+            let covering = Collection::covering(name.as_str());
+            covering.is_some_and(|covering| collections.contains(covering.as_str()))
+        };
+        let mut members = 0;
+        for (name, record) in self.records {
+            let Ok(lease) = record.lease_at(clock) else {
+                held.ended += 1;
+                continue;
+            };
+            let view = record.view;
+            let is_subscribed = view == View::Named && !is_listed(&name);
+            members += usize::from(view == View::Wildcard);
+            match record.kept {
+                Kept::Collection => {}
+                Kept::Resource(resource) if is_own(&name, &resource) => {
+                    held.ops.push(Op::held(view, resource, lease));
+                }
+                Kept::Resource(resource) => {
+                    let name = name.clone();
+                    held.ops.push(Op::Alias { name, resource, resend: Resend::Answer });
+                }
+            }
+            if is_subscribed {
+                held.names.insert(name);
+            }
+        }
+        held.wildcard = wildcard_known(self.completeness, self.members, members);
+        held
+    }
+}
+
+/// How much is known of a wildcard set that was known so far and had so many members, of which some are held again; `None` if
+/// there is nothing to subscribe to it for.
+///
+/// A set that had settled is shown to clients that hold nothing: they lose nothing by it, and nobody may be there to prove it. It
+/// is complete only when the control plane says so: what came into it after the last record may be held by clients. A set that
+/// lacks some is shown to clients that are told the rest when it comes.
+fn wildcard_known(before: Completeness, members: usize, held: usize) -> Option<Completeness> {
+    let known = match held {
+        _ if before == Completeness::Unknown => Completeness::Unknown,
+        0 if members == 0 => before.min(Completeness::Presumed),
+        0 => Completeness::Unknown,
+        _ if held == members => Completeness::Presumed,
+        _ => Completeness::Settled,
+    };
+    (held > 0 || known > Completeness::Unknown).then_some(known)
+}

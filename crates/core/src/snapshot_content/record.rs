@@ -1,0 +1,186 @@
+//! One name of a store as bytes.
+//!
+//! Owns the layout, which begins with a byte for its version: `1, flags, [ttl, deadline], [mark], [length, constraints], entry`. Numbers
+//! are varints; times are milliseconds, the deadline since 1970, and the mark is how many bytes of the version are one. The entry is
+//! the encoding that clients are sent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+
+use super::Clock;
+use crate::cache::{Entry, Lease, Named, Seen, Snapshot, View};
+use crate::resource::{Constraints, Name, Resource, TypeUrl, VersionForm, wire};
+
+const LAYOUT: u8 = 1;
+
+// Flags.
+const MEMBER: u8 = 1;
+const OWN_VERSION: u8 = 1 << 1;
+const TIMED: u8 = 1 << 2;
+const CONSTRAINED: u8 = 1 << 3;
+const COLLECTION: u8 = 1 << 4;
+const MARKED: u8 = 1 << 5;
+
+/// Kinds of resources that are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// Whether Secrets are.
+    pub secrets: bool,
+}
+
+impl Scope {
+    /// Whether resources of a type are kept.
+    pub fn has(self, type_url: &TypeUrl) -> bool {
+        self.secrets || !type_url.is_secret()
+    }
+}
+
+/// Content of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Subscription through which it was held.
+    pub view: View,
+    /// Resource or collection.
+    pub kept: Kept,
+    /// TTL, and its end since 1970.
+    pub lease: Option<(Duration, Duration)>,
+}
+
+/// Resource or collection that was held of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// A resource; of another name where the name is an alias.
+    Resource(Arc<Resource>),
+    /// It was subscribed to as a collection.
+    Collection,
+}
+
+/// Reason for which bytes are no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// A later version wrote it.
+    #[error("a record has layout {0}; this version reads {LAYOUT}")]
+    Newer(u8),
+    /// The bytes are none.
+    #[error("a record cannot be read")]
+    Malformed,
+}
+
+/// The record of a name, as a snapshot has it; `None` if nothing is kept of it.
+pub fn record_of(
+    type_url: &TypeUrl,
+    snapshot: &Snapshot,
+    name: &str,
+    scope: Scope,
+    clock: Clock,
+) -> Option<Bytes> {
+    let entry = snapshot.get(name).filter(|_| scope.has(type_url))?;
+    let (flag, view, resource) = match (entry.as_member(), entry.by_name()) {
+        (Seen::Present(member), _) => (MEMBER, View::Wildcard, member),
+        (_, Seen::Present(resource)) => (0, View::Named, resource),
+        _ => return is_collection(entry).then(|| Bytes::from_static(&[LAYOUT, COLLECTION])),
+    };
+    if !resource.may_be_kept(type_url) {
+        return None;
+    }
+    // A resource is told without its time under an alias.
+    let lease = snapshot.lease(view, name).filter(|_| resource.name().as_str() == name);
+    Some(write(flag, resource, lease.map(|lease| (lease.ttl(), clock.to_unix(lease.until())))))
+}
+
+const fn is_collection(entry: &Entry) -> bool {
+    matches!(entry.named(), Named::Collection { .. })
+}
+
+fn write(flag: u8, resource: &Resource, lease: Option<(Duration, Duration)>) -> Bytes {
+    let constraints = resource.constraints().map(|constraints| constraints.encoded());
+    let VersionForm { is_own, mark_bytes } = resource.version_form();
+    let mut flags = flag;
+    flags |= if is_own { OWN_VERSION } else { 0 };
+    flags |= if mark_bytes > 0 { MARKED } else { 0 };
+    flags |= if lease.is_some() { TIMED } else { 0 };
+    flags |= if constraints.is_some() { CONSTRAINED } else { 0 };
+    let entry = resource.delta_entry();
+    let mut out = BytesMut::with_capacity(32 + constraints.map_or(0, |bytes| bytes.len()) + entry.len());
+    out.extend_from_slice(&[LAYOUT, flags]);
+    if let Some((ttl, deadline)) = lease {
+        wire::put_varint(&mut out, millis(ttl));
+        wire::put_varint(&mut out, millis(deadline));
+    }
+    if mark_bytes > 0 {
+        wire::put_varint(&mut out, mark_bytes as u64);
+    }
+    if let Some(constraints) = constraints {
+        wire::put_varint(&mut out, constraints.len() as u64);
+        out.extend_from_slice(constraints);
+    }
+    out.extend_from_slice(entry);
+    out.freeze()
+}
+
+/// Milliseconds, rounded up: no TTL becomes none.
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+impl Record {
+    /// Reads the record of a name.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`] if the bytes are none that this version wrote.
+    pub fn read(type_url: &TypeUrl, bytes: &[u8]) -> Result<Self, RecordError> {
+        let (&[layout, flags], mut rest) = bytes.split_first_chunk().ok_or(RecordError::Malformed)?;
+        if layout != LAYOUT {
+            return Err(RecordError::Newer(layout));
+        }
+        let view = if flags & MEMBER == 0 { View::Named } else { View::Wildcard };
+        if flags & COLLECTION != 0 {
+            return Ok(Self { view, kept: Kept::Collection, lease: None });
+        }
+        let mut number = || -> Result<u64, RecordError> {
+            let (value, after) = wire::varint(rest).ok_or(RecordError::Malformed)?;
+            rest = after;
+            Ok(value)
+        };
+        let lease = match flags & TIMED {
+            0 => None,
+            _ => Some((Duration::from_millis(number()?), Duration::from_millis(number()?))),
+        };
+        let mark = if flags & MARKED == 0 { 0 } else { number()? };
+        let constrained = if flags & CONSTRAINED == 0 { None } else { Some(number()?) };
+        let constraints = match constrained {
+            None => None,
+            Some(len) => {
+                let len = usize::try_from(len).map_err(|_| RecordError::Malformed)?;
+                let (encoded, after) = rest.split_at_checked(len).ok_or(RecordError::Malformed)?;
+                rest = after;
+                Constraints::parse(encoded).map_err(|_| RecordError::Malformed)?
+            }
+        };
+        let mark_bytes = usize::try_from(mark).map_err(|_| RecordError::Malformed)?;
+        let form = VersionForm { is_own: flags & OWN_VERSION != 0, mark_bytes };
+        let resource = Resource::from_entry(type_url, Bytes::copy_from_slice(rest), constraints, form);
+        let resource = resource.map_err(|_| RecordError::Malformed)?;
+        Ok(Self { view, kept: Kept::Resource(Arc::new(resource)), lease })
+    }
+
+    /// The lease as it is at this moment; an error if it has ended (R-TTL-10). A clock that was set back lends no more than
+    /// the TTL.
+    pub(crate) fn lease_at(&self, clock: Clock) -> Result<Option<Lease>, EndedError> {
+        let Some((ttl, deadline)) = self.lease else { return Ok(None) };
+        let left = clock.left_until(deadline).ok_or(EndedError)?.min(ttl);
+        Ok(Lease::ending(ttl, clock.now + left))
+    }
+}
+
+/// A TTL that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EndedError;
+
+/// Whether two texts are the name and a resource of that name, not an alias of it.
+pub(super) fn is_own(name: &Name, resource: &Resource) -> bool {
+    name == resource.name()
+}

@@ -1,0 +1,74 @@
+//! Content of an earlier process, taken in before the first connection.
+
+use std::time::Duration;
+
+use super::super::ServerId;
+use super::super::topic::Want;
+use super::super::topic_set::TopicSet;
+use super::Mux;
+use crate::cache::{Change, Completeness, Op};
+use crate::snapshot_content::{Clock, Content, StoreContent, StoreId};
+
+/// Content that was taken in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Resources, each counted for each name that it is held under.
+    pub resources: usize,
+    /// Bytes of these.
+    pub bytes: usize,
+    /// Resources whose TTL had ended.
+    pub ended: usize,
+}
+
+impl Mux {
+    /// Takes in content of an earlier process, as if all clients had just left: it is served, subscribed to with its versions
+    /// at the first connection, kept while the control plane is away, and let go after the linger where nobody wants it.
+    ///
+    /// `from` is the server that gave all of it, to which alone its versions are told (R-Up-04); `None` if there were several.
+    ///
+    /// To be called before the first connection.
+    pub fn restore(&mut self, content: Content, from: Option<ServerId>, clock: Clock) -> Restored {
+        debug_assert!(self.streams.iter().all(Option::is_none), "restored before the first connection");
+        let mut restored = Restored::default();
+        // No server has this identity.
+        self.server = Some(from.unwrap_or_else(|| ServerId::from("")));
+        for store in content.stores {
+            self.restore_store(store, clock, &mut restored);
+        }
+        self.latest = Some(clock.now);
+        restored
+    }
+
+    fn restore_store(&mut self, store: StoreContent, clock: Clock, restored: &mut Restored) {
+        let StoreId { type_url, parameters } = store.id.clone();
+        let held = store.held_at(clock);
+        restored.ended += held.ended;
+        if held.names.is_empty() && held.wildcard.is_none() {
+            return;
+        }
+        let until = clock.now + self.settings.linger.max(Duration::from_secs(1));
+        let (plain, habits) = (false, self.habits);
+        let new = || TopicSet::new(type_url.clone(), [false; 2], plain, habits);
+        let topic_set = self.topic_sets.entry(type_url.clone()).or_insert_with(new);
+        let topic = topic_set.topic(&parameters);
+        for op in &held.ops {
+            if let Op::Set { resource, .. } | Op::Alias { resource, .. } = op {
+                restored.resources += 1;
+                restored.bytes += resource.delta_entry().len();
+            }
+            topic.note_restored(op);
+        }
+        for name in held.names {
+            topic.names.insert(name.clone(), Want::Until(until));
+            self.lingering.insert(until, type_url.clone(), parameters.clone(), Some(name));
+        }
+        if held.wildcard.is_some() {
+            topic.wildcard = Want::Until(until);
+            self.lingering.insert(until, type_url.clone(), parameters.clone(), None);
+        }
+        topic_set.arrange();
+        let wildcard_known = held.wildcard.filter(|known| *known > Completeness::Unknown);
+        let change = Change { ops: held.ops, wildcard_known, ..Change::default() };
+        self.apply(&type_url, vec![(parameters, change)], clock.now);
+    }
+}

@@ -1,0 +1,225 @@
+//! State that the thread of the snapshot shares with the loading of node groups and with operators.
+//!
+//! Owns the open file behind a lock, and the figures. The lock is held while a transaction is written or a group is read: only
+//! threads that may wait for the disk take it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+
+use super::file::{self, FileError};
+use super::keys::GroupId;
+use super::store::{Store, StoredGroup};
+use crate::snapshot_content::{Clock, Content, Scope};
+use crate::telemetry;
+use crate::upstream::{Client, Restored, ServerId};
+
+/// Settings of the snapshot.
+#[derive(Clone, Debug)]
+pub struct SnapshotSettings {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Kinds of resources that are written, and read.
+    pub scope: Scope,
+}
+
+/// Content of a node group that was read.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The content.
+    pub content: Content,
+    /// Time since the control plane last answered; `None` if it never has.
+    pub age: Option<Duration>,
+    /// URI of the server that the content came from; empty if there were several.
+    pub server: String,
+}
+
+/// Figures of content that was loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadedFigures {
+    /// Resources.
+    pub resources: usize,
+    /// Bytes of these.
+    pub bytes: usize,
+    /// Time that it took to open and read the file.
+    pub took: Duration,
+    /// When that was.
+    pub at: Instant,
+    /// Age of the content, at that time.
+    pub age: Option<Duration>,
+}
+
+/// Figures of the snapshot, for operators.
+#[derive(Clone, Debug)]
+pub struct DiskStatus {
+    /// Content of the own group that was loaded at the start.
+    pub loaded: Option<LoadedFigures>,
+    /// When the process began to use the snapshot.
+    pub since: Instant,
+    /// Transactions that were written.
+    pub writes: u64,
+    /// Attempts to open, read or write that failed.
+    pub failures: u64,
+    /// When the last transaction was written.
+    pub last_write: Option<Instant>,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Error of the last attempt, if it failed.
+    pub error: Option<String>,
+}
+
+/// The snapshot on disk.
+#[derive(Debug)]
+pub struct Disk {
+    pub(super) settings: SnapshotSettings,
+    pub(super) store: Mutex<Option<Store>>,
+    status: Mutex<DiskStatus>,
+    opened: AtomicU64,
+    pub(super) started: Instant,
+}
+
+/// The time on both clocks.
+pub(super) fn clock() -> Clock {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Clock { now: Instant::now(), unix }
+}
+
+impl Disk {
+    /// Opens the file in its folder. What cannot be used is told in the log, and the relay runs without it.
+    pub fn open(settings: SnapshotSettings) -> Arc<Self> {
+        let since = Instant::now();
+        let status = DiskStatus {
+            loaded: None,
+            since,
+            writes: 0,
+            failures: 0,
+            last_write: None,
+            bytes: 0,
+            error: None,
+        };
+        let (store, status) = (Mutex::default(), Mutex::new(status));
+        let disk = Self { settings, store, status, opened: AtomicU64::new(0), started: since };
+        disk.reopen();
+        Arc::new(disk)
+    }
+
+    /// Opens the file, unless it is open. Returns whether it is.
+    pub(super) fn reopen(&self) -> bool {
+        let mut store = self.store.lock();
+        if store.is_none() {
+            match file::open(&self.settings.folder) {
+                Ok(database) => {
+                    let opened = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
+                    *store = Some(Store::new(database, opened));
+                }
+                Err(error) => self.failed("cannot open the snapshot; running without it", &error),
+            }
+        }
+        store.is_some()
+    }
+
+    /// Settings of the snapshot.
+    pub const fn settings(&self) -> &SnapshotSettings {
+        &self.settings
+    }
+
+    /// Reads a node group, if it was written for this node. Waits for the disk.
+    pub fn load(&self, group: &GroupId, node: u128) -> Option<Loaded> {
+        let stored = self.read(group)?;
+        if stored.facts.node != node {
+            tracing::info!(%group, "the snapshot of this node group is of another node; starting without it");
+            return None;
+        }
+        let mut content = stored.content;
+        content.stores.retain(|store| self.settings.scope.has(&store.id.type_url));
+        let answered = Some(Duration::from_millis(stored.facts.answered)).filter(|at| !at.is_zero());
+        let age = answered.map(|at| clock().age_of(at));
+        Some(Loaded { content, age, server: stored.facts.server })
+    }
+
+    fn read(&self, group: &GroupId) -> Option<StoredGroup> {
+        let read = self.store.lock().as_ref()?.group(group);
+        match read {
+            Ok(stored) => stored,
+            Err(error) => {
+                self.failed("cannot read the snapshot; starting without it", &error);
+                self.close();
+                None
+            }
+        }
+    }
+
+    /// Gives the file up after a fault. One that is corrupt was moved aside.
+    pub(super) fn close(&self) {
+        let store = self.store.lock().take();
+        // The library writes when it closes, and may find another fault.
+        drop(file::guarded(|| {
+            drop(store);
+            Ok(())
+        }));
+    }
+
+    /// Notes the group that was loaded before the relay served.
+    pub fn note_loaded(&self, restored: Restored, age: Option<Duration>) {
+        let Restored { resources, bytes, ended } = restored;
+        let (took, at) = (self.started.elapsed(), Instant::now());
+        self.status.lock().loaded = Some(LoadedFigures { resources, bytes, took, at, age });
+        telemetry::snapshot_loaded(resources, bytes, took);
+        let age = age.map(|age| age.as_secs());
+        tracing::info!(resources, bytes, ended, ?took, age_seconds = age, "loaded the snapshot");
+    }
+
+    pub(super) fn wrote(&self) {
+        let mut status = self.status.lock();
+        status.writes += 1;
+        status.last_write = Some(Instant::now());
+        if status.error.take().is_some() {
+            tracing::info!("the snapshot is written again");
+        }
+    }
+
+    /// Notes a fault, and logs it unless the last one was equal. A corrupt file is moved aside.
+    pub(super) fn failed(&self, what: &str, error: &FileError) {
+        let path = self.settings.folder.join(file::FILE);
+        let text = error.to_string();
+        let is_news = {
+            let mut status = self.status.lock();
+            status.failures += 1;
+            status.error.replace(text.clone()).as_ref() != Some(&text)
+        };
+        if is_news {
+            let (path, remedy) = (path.display(), error.remedy());
+            tracing::warn!(%path, error = text, remedy, "{what}");
+        }
+        if matches!(error, FileError::Corrupt(_)) {
+            match file::set_aside(&self.settings.folder) {
+                Ok(aside) => tracing::warn!(path = %aside.display(), "moved the corrupt snapshot aside"),
+                Err(error) => tracing::warn!(%error, "cannot move the corrupt snapshot aside"),
+            }
+        }
+    }
+
+    /// The figures.
+    pub fn status(&self) -> DiskStatus {
+        let mut status = self.status.lock().clone();
+        status.bytes = self.path().metadata().map_or(0, |file| file.len());
+        status
+    }
+
+    /// The file.
+    pub fn path(&self) -> PathBuf {
+        Path::join(&self.settings.folder, file::FILE)
+    }
+}
+
+impl Loaded {
+    /// Has a client take it in, which does not run yet.
+    pub fn restore(self, client: &mut Client) -> Restored {
+        let Self { content, age, server } = self;
+        let from = Some(ServerId::from(&*server)).filter(|_| !server.is_empty());
+        client.restore(content, from, age, clock())
+    }
+}

@@ -1,0 +1,166 @@
+//! Keys of the file: node groups, their stores, and the names in these.
+//!
+//! Owns the layout, in which all of a group stand together, all of a store in it, and the names of a store in their order. A
+//! part before another one is preceded by its length.
+
+use std::fmt;
+use std::ops::Range;
+
+use bytes::BytesMut;
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::node_group::GroupKey;
+use crate::proto::Node;
+use crate::resource::wire;
+use crate::snapshot_content::StoreId;
+
+/// Identity of a node group in the file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupId(Vec<u8>);
+
+impl GroupId {
+    /// The group of the relay's own node.
+    pub const fn own() -> Self {
+        Self(Vec::new())
+    }
+
+    /// A group that a rule makes: its name, the text of the key and the values in that.
+    pub fn of(key: &GroupKey) -> Self {
+        let mut out = BytesMut::new();
+        for part in [key.rule(), key.text()].into_iter().chain(key.values()) {
+            put(&mut out, part.as_bytes());
+        }
+        Self(out.to_vec())
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
+        Self(bytes.to_vec())
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Display for GroupId {
+    /// As in log lines. The text may hold what a client chose: what could steer a terminal is escaped.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("own");
+        }
+        let text = |part: &[u8]| String::from_utf8_lossy(part).escape_debug().to_string();
+        let parts = take(&self.0).map(|(rule, rest)| (rule, take(rest).map_or(&[][..], |(text, _)| text)));
+        match parts {
+            None => f.write_str("?"),
+            Some((rule, [])) => f.write_str(&text(rule)),
+            Some((rule, key)) => write!(f, "{}:{}", text(rule), text(key)),
+        }
+    }
+}
+
+/// Digest of the fields of a node by which a control plane tells nodes apart: not those of the program that shows it.
+pub fn node_digest(node: &Node) -> u128 {
+    let mut out = BytesMut::new();
+    let locality = node.locality.clone().unwrap_or_default();
+    let texts = [&node.id, &node.cluster, &locality.region, &locality.zone, &locality.sub_zone];
+    texts.into_iter().for_each(|text| put(&mut out, text.as_bytes()));
+    out.extend_from_slice(&node.metadata);
+    xxh3_128(&out)
+}
+
+fn put(out: &mut BytesMut, part: &[u8]) {
+    wire::put_varint(out, part.len() as u64);
+    out.extend_from_slice(part);
+}
+
+fn take(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = wire::varint(bytes)?;
+    rest.split_at_checked(usize::try_from(len).ok()?)
+}
+
+/// Text that the keys of a group, or of a store in it, begin with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Prefix(Vec<u8>);
+
+impl Prefix {
+    pub(super) fn of_group(group: &GroupId) -> Self {
+        let mut out = BytesMut::new();
+        put(&mut out, &group.0);
+        Self(out.to_vec())
+    }
+
+    pub(super) fn of_store(group: &GroupId, store: &StoreId) -> Self {
+        let mut out = BytesMut::new();
+        put(&mut out, &group.0);
+        put(&mut out, &store.to_bytes());
+        Self(out.to_vec())
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The key of a name.
+    pub(super) fn of_name(&self, name: &str) -> Vec<u8> {
+        [&self.0, name.as_bytes()].concat()
+    }
+
+    /// The name in a key with this prefix.
+    pub(super) fn name_in<'k>(&self, key: &'k [u8]) -> Option<&'k str> {
+        std::str::from_utf8(key.strip_prefix(&self.0[..])?).ok()
+    }
+
+    /// All keys that begin with it.
+    pub(super) fn range(&self) -> Range<Vec<u8>> {
+        let mut end = self.0.clone();
+        // A prefix begins with a length, and what ends in 0xff is carried.
+        while let Some(last) = end.pop() {
+            if last < u8::MAX {
+                end.push(last + 1);
+                break;
+            }
+        }
+        self.0.clone()..end
+    }
+}
+
+/// The group and the store in the key of a store.
+pub(super) fn parse_store(key: &[u8]) -> Option<(GroupId, StoreId)> {
+    let (group, rest) = take(key)?;
+    let (store, rest) = take(rest)?;
+    rest.is_empty().then_some(())?;
+    Some((GroupId(group.to_vec()), StoreId::from_bytes(store)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::{Kind, Parameters};
+
+    #[test]
+    fn keys_of_a_store_stand_together_and_read_back() {
+        let store = |parameters: &[(&str, &str)]| StoreId {
+            type_url: Kind::Cluster.into(),
+            parameters: parameters.iter().copied().collect::<Parameters>(),
+        };
+        let (own, other) = (GroupId::own(), GroupId(b"\x01a\x01b".to_vec()));
+        for group in [&own, &other] {
+            for store in [store(&[]), store(&[("a", "b"), ("c", "")])] {
+                let prefix = Prefix::of_store(group, &store);
+                assert_eq!(parse_store(prefix.as_bytes()), Some((group.clone(), store)));
+                let key = prefix.of_name("name");
+                assert!(prefix.range().contains(&key) && Prefix::of_group(group).range().contains(&key));
+                assert_eq!(prefix.name_in(&key), Some("name"));
+            }
+        }
+        let plain = Prefix::of_store(&own, &store(&[]));
+        assert!(!plain.range().contains(&Prefix::of_store(&own, &store(&[("a", "b")])).of_name("x")));
+        assert_eq!((own.to_string(), other.to_string()), ("own".to_owned(), "a:b".to_owned()));
+    }
+
+    #[test]
+    fn the_range_of_a_prefix_that_ends_in_ones_is_carried() {
+        let prefix = Prefix(vec![1, 0xff, 0xff]);
+        assert_eq!(prefix.range(), vec![1, 0xff, 0xff]..vec![2]);
+    }
+}

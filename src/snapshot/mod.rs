@@ -1,0 +1,61 @@
+//! Snapshot of the caches on disk, from which a relay starts while its control plane is away.
+//!
+//! Owns the file, which is a redb database in the folder `snapshot.path`: `file` finds and opens it, `store` reads and writes it,
+//! `seal` guards each value with a checksum, `keys` are its keys. `writer` is the thread that copies what changed, once a second;
+//! [`Disk`] has the state that it shares with the loading of node groups and with the operators' address; `show` and `overlay`
+//! are `deltafan snapshot`. Which records follow from a cache, and what follows from records, is for the core
+//! ([`snapshot_content`](crate::snapshot_content)).
+//!
+//! Invariants:
+//! - A value that was not written as it is read is no content: it makes the file corrupt, and a corrupt file loads nothing.
+//! - A file that is not a snapshot of this program, or is of a later version, is neither read nor written.
+//! - No thread that serves clients waits for the disk, and a fault of the disk or of the library ends nothing but the snapshot.
+
+mod disk;
+mod file;
+mod keys;
+mod overlay;
+mod seal;
+mod show;
+mod store;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use disk::{Disk, DiskStatus, Loaded, LoadedFigures, SnapshotSettings};
+pub use keys::{GroupId, node_digest};
+pub use show::{Format, report, verify};
+pub use writer::{LiveGroup, LiveGroups, WriterThread};
+
+use crate::cache::Completeness;
+
+/// The file could not be used; the reason was told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileFault;
+
+/// Facts about a node group beside its stores.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GroupFacts {
+    /// Number of the last run in which the group was live.
+    pub(crate) run: u64,
+    /// When the control plane last answered, in milliseconds since 1970; 0 for never.
+    pub(crate) answered: u64,
+    /// Digest of the node that the control plane was shown.
+    pub(crate) node: u128,
+    /// URI of the server that the content came from.
+    pub(crate) server: String,
+}
+
+/// Facts about a store beside its records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StoreFacts {
+    /// How much of the wildcard set was known.
+    pub(crate) completeness: Completeness,
+    /// Members of the set.
+    pub(crate) members: u64,
+    /// Number of records.
+    pub(crate) records: u64,
+    /// Sum of the checksums of these, which is independent of their order.
+    pub(crate) sum: u64,
+}

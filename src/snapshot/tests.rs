@@ -1,0 +1,449 @@
+//! The file, as it is and as it must not be.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use redb::ReadableDatabase as _;
+use tempfile::TempDir;
+
+use super::disk::Disk;
+use super::file::{FILE, FileError, META};
+use super::seal::seal;
+use super::store::Changes;
+use super::writer::{LiveGroup, LiveGroups, Writer};
+use super::{Format, GroupId, SnapshotSettings, report, verify};
+use crate::cache::{self, Budget, Cache, Change, Lease, Limits, Op, View};
+use crate::resource::{Envelope, Kind, Name, Resource, TypeUrl, wire};
+use crate::snapshot_content::{Content, Kept, Scope};
+
+const NODE: u128 = 7;
+
+fn resource(type_url: &TypeUrl, name: &str, version: &str) -> Arc<Resource> {
+    let field = |number, payload: &[u8]| {
+        let mut out = BytesMut::new();
+        wire::put_field(&mut out, number, payload);
+        out.to_vec()
+    };
+    let body = format!("{name}@{version}");
+    let any = [field(1, type_url.as_str().as_bytes()), field(2, body.as_bytes())].concat();
+    let sent = [field(1, version.as_bytes()), field(2, &any), field(3, name.as_bytes())].concat();
+    let envelope = Envelope::parse(&sent, type_url).unwrap();
+    Arc::new(envelope.encode(type_url, name.into()).unwrap())
+}
+
+/// Groups of a test.
+#[derive(Clone, Default)]
+struct Live(Arc<Mutex<Vec<LiveGroup>>>);
+
+impl LiveGroups for Live {
+    fn all(&self) -> Vec<LiveGroup> {
+        self.0.lock().clone()
+    }
+}
+
+/// A relay's caches, and the thread that writes them, without the thread.
+struct Fixture {
+    live: Live,
+    budget: Budget,
+    writers: BTreeMap<GroupId, cache::Writer>,
+    disk: Arc<Disk>,
+    writer: Writer<Live>,
+}
+
+fn open(folder: &Path, secrets: bool) -> Arc<Disk> {
+    Disk::open(SnapshotSettings { folder: folder.to_owned(), scope: Scope { secrets } })
+}
+
+impl Fixture {
+    fn new(folder: &Path) -> Self {
+        let (live, disk) = (Live::default(), open(folder, true));
+        let writer = Writer::new(Arc::clone(&disk), live.clone());
+        let (budget, writers) = (Budget::new(1 << 20), BTreeMap::new());
+        let mut fixture = Self { live, budget, writers, disk, writer };
+        fixture.add(GroupId::own());
+        fixture
+    }
+
+    fn add(&mut self, id: GroupId) {
+        let (cache, mut writer) = Cache::within(Limits::default(), &self.budget);
+        writer.remember_forgotten();
+        let (server, answered) = ("http://a:1".to_owned(), Some(Duration::from_secs(5)));
+        self.live.0.lock().push(LiveGroup { id: id.clone(), cache, node: NODE, server, answered });
+        self.writers.insert(id, writer);
+    }
+
+    fn apply(&mut self, id: &GroupId, kind: Kind, ops: Vec<Op>) {
+        let writer = self.writers.get_mut(id).unwrap();
+        writer.apply(&kind.into(), Change { ops, ..Change::default() }, Instant::now()).unwrap();
+    }
+
+    fn set(&mut self, id: &GroupId, kind: Kind, versions: &[(&str, &str)]) {
+        let type_url: TypeUrl = kind.into();
+        let held = |(name, version): &(&str, &str)| {
+            Op::held(View::Wildcard, resource(&type_url, name, version), None)
+        };
+        self.apply(id, kind, versions.iter().map(held).collect());
+    }
+
+    fn write(&mut self) {
+        self.writer.write().unwrap();
+    }
+}
+
+/// Names and versions in content.
+fn versions(content: &Content) -> Vec<(String, String)> {
+    let records = content.stores.iter().flat_map(|store| &store.records);
+    let version = |(name, record): &(Name, crate::snapshot_content::Record)| match &record.kept {
+        Kept::Resource(resource) => {
+            assert!(resource.body().ends_with(format!("{name}@{}", resource.version()).as_bytes()), "{name}");
+            Some((name.to_string(), resource.version().to_owned()))
+        }
+        Kept::Collection => None,
+    };
+    records.filter_map(version).collect()
+}
+
+fn loaded(folder: &Path, id: &GroupId) -> Vec<(String, String)> {
+    open(folder, true).load(id, NODE).map(|loaded| versions(&loaded.content)).unwrap_or_default()
+}
+
+fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+    expected.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned())).collect()
+}
+
+fn edge() -> GroupId {
+    GroupId::from_bytes(b"\x04edge\x00")
+}
+
+#[test]
+fn changes_are_on_disk_with_the_next_transaction_and_for_the_owner_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("a/snapshot");
+    let own = GroupId::own();
+    {
+        let mut fixture = Fixture::new(&folder);
+        fixture.add(edge());
+        fixture.set(&own, Kind::Cluster, &[("a", "1"), ("b", "1"), ("c", "1")]);
+        fixture.set(&edge(), Kind::Cluster, &[("a", "9")]);
+        fixture.write();
+        fixture.set(&own, Kind::Cluster, &[("b", "2")]);
+        fixture.apply(&own, Kind::Cluster, vec![Op::Remove { view: View::Wildcard, name: "c".into() }]);
+        fixture.write();
+    }
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&folder), mode(&folder.join(FILE))), (0o700, 0o600));
+    assert_eq!(loaded(&folder, &own), pairs(&[("a", "1"), ("b", "2")]));
+    assert_eq!(loaded(&folder, &edge()), pairs(&[("a", "9")]));
+    let loaded = open(&folder, true).load(&own, NODE).unwrap();
+    assert_eq!(loaded.server, "http://a:1");
+    assert!(loaded.age.is_some_and(|age| age >= Duration::from_secs(5)));
+    assert!(open(&folder, true).load(&own, NODE + 1).is_none(), "it is of another node");
+}
+
+#[test]
+fn nothing_is_written_while_nothing_changes_and_a_change_of_one_is_small() {
+    let home = tempfile::tempdir().unwrap();
+    let mut fixture = Fixture::new(home.path());
+    let own = GroupId::own();
+    let names: Vec<String> = (0..1_000).map(|number| format!("c{number}")).collect();
+    let all: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    fixture.set(&own, Kind::Cluster, &all);
+    fixture.write();
+    fixture.write();
+    assert_eq!(fixture.disk.status().writes, 1);
+    fixture.set(&own, Kind::Cluster, &[("c500", "2")]);
+    let live = fixture.live.all();
+    let changes = fixture.writer.changes(&live, 1, Scope::default(), super::disk::clock()).0;
+    let names = changes.groups.iter().flat_map(|group| &group.stores).map(|store| match &store.names {
+        super::store::Names::Some(names) => names.len(),
+        super::store::Names::All(names) => names.len() + 1_000_000,
+    });
+    assert_eq!(names.collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn secrets_that_are_not_to_be_kept_are_neither_read_nor_left() {
+    let home = tempfile::tempdir().unwrap();
+    let own = GroupId::own();
+    {
+        let mut fixture = Fixture::new(home.path());
+        fixture.set(&own, Kind::Secret, &[("key", "1")]);
+        fixture.set(&own, Kind::Cluster, &[("a", "1")]);
+        fixture.write();
+    }
+    assert_eq!(loaded(home.path(), &own), pairs(&[("a", "1"), ("key", "1")]));
+    {
+        let disk = open(home.path(), false);
+        assert_eq!(versions(&disk.load(&own, NODE).unwrap().content), pairs(&[("a", "1")]));
+        let (cache, mut cache_writer) = Cache::new(Limits::default());
+        let sds = TypeUrl::from(Kind::Secret);
+        let ops = vec![Op::held(View::Named, resource(&sds, "key", "1"), None)];
+        cache_writer.apply(&sds, Change { ops, ..Change::default() }, Instant::now()).unwrap();
+        let live = Live::default();
+        let server = String::new();
+        live.0.lock().push(LiveGroup { id: own.clone(), cache, node: NODE, server, answered: None });
+        Writer::new(disk, live).write().unwrap();
+    }
+    assert_eq!(loaded(home.path(), &own), []);
+}
+
+#[test]
+fn a_group_that_was_released_leaves_nothing_and_one_that_is_made_again_is_compared() {
+    let home = tempfile::tempdir().unwrap();
+    {
+        let mut fixture = Fixture::new(home.path());
+        fixture.add(edge());
+        fixture.set(&edge(), Kind::Cluster, &[("a", "1"), ("b", "1")]);
+        fixture.write();
+        fixture.live.0.lock().pop();
+        fixture.add(edge());
+        fixture.set(&edge(), Kind::Cluster, &[("b", "1")]);
+        fixture.write();
+    }
+    assert_eq!(loaded(home.path(), &edge()), pairs(&[("b", "1")]));
+    {
+        let mut fixture = Fixture::new(home.path());
+        fixture.add(edge());
+        fixture.write();
+        fixture.live.0.lock().pop();
+        fixture.write();
+    }
+    assert!(open(home.path(), true).load(&edge(), NODE).is_none());
+}
+
+#[test]
+fn groups_that_were_not_live_in_the_run_before_go_when_a_run_counts() {
+    let stays = |runs: &[bool]| {
+        let home = tempfile::tempdir().unwrap();
+        for (run, is_live) in (1..).zip(runs) {
+            let mut fixture = Fixture::new(home.path());
+            if *is_live {
+                fixture.add(edge());
+                fixture.set(&edge(), Kind::Cluster, &[("a", "1")]);
+            }
+            fixture.write();
+            let changes = Changes { run: Some(run), ..Changes::default() };
+            fixture.disk.store.lock().as_ref().unwrap().commit(&changes).unwrap();
+        }
+        !loaded(home.path(), &edge()).is_empty()
+    };
+    assert!(stays(&[true]));
+    assert!(stays(&[true, false]), "it may come back in this run");
+    assert!(!stays(&[true, false, false]));
+}
+
+#[test]
+fn a_ttl_is_an_absolute_time_on_disk() {
+    let home = tempfile::tempdir().unwrap();
+    let own = GroupId::own();
+    let mut fixture = Fixture::new(home.path());
+    let eds = TypeUrl::from(Kind::Endpoint);
+    let lease = Lease::new(Duration::from_secs(100), Instant::now());
+    fixture.apply(&own, Kind::Endpoint, vec![Op::held(View::Named, resource(&eds, "a", "1"), lease)]);
+    fixture.write();
+    let loaded = fixture.disk.load(&own, NODE).unwrap();
+    let (ttl, deadline) = loaded.content.stores[0].records[0].1.lease.unwrap();
+    let left = super::disk::clock().left_until(deadline).unwrap();
+    assert_eq!(ttl, Duration::from_secs(100));
+    assert!(left <= ttl && left > Duration::from_secs(30), "{left:?}");
+}
+
+/// A folder in memory, if the system has one: nothing waits for a disk.
+fn home_in_memory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// A small file; returns its bytes and what may be loaded from it.
+fn small_file(home: &TempDir) -> (Vec<u8>, Vec<(String, String)>) {
+    let folder = home.path().join("origin");
+    let mut fixture = Fixture::new(&folder);
+    let own = GroupId::own();
+    fixture.set(&own, Kind::Cluster, &[("a", "1"), ("b", "1"), ("c", "1")]);
+    fixture.write();
+    fixture.set(&own, Kind::Cluster, &[("b", "2")]);
+    fixture.write();
+    // As after a kill: the file was not closed.
+    let bytes = fs::read(folder.join(FILE)).unwrap();
+    (bytes, pairs(&[("a", "1"), ("b", "2"), ("c", "1")]))
+}
+
+/// Loads the own group from a file with these bytes. It has to be whole, of an earlier transaction, or nothing.
+fn load_torn(folder: &Path, bytes: &[u8], whole: &[(String, String)]) -> bool {
+    fs::create_dir_all(folder).unwrap();
+    fs::write(folder.join(FILE), bytes).unwrap();
+    let found = loaded(folder, &GroupId::own());
+    let earlier = pairs(&[("a", "1"), ("b", "1"), ("c", "1")]);
+    assert!(found == whole || found == earlier || found.is_empty(), "{found:?}");
+    for entry in fs::read_dir(folder).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    found == whole
+}
+
+#[test]
+fn a_torn_file_loads_nothing_wrong_wherever_it_is_cut() {
+    let home = home_in_memory();
+    let (bytes, whole) = small_file(&home);
+    let folder = home.path().join("torn");
+    assert!(load_torn(&folder, &bytes, &whole));
+    let mut rng = StdRng::seed_from_u64(1);
+    let cuts = (0..bytes.len()).step_by(4096).chain(0..200);
+    let cuts: Vec<usize> = cuts.chain((0..100).map(|_| rng.random_range(0..bytes.len()))).collect();
+    for cut in cuts {
+        load_torn(&folder, &bytes[..cut], &whole);
+        // Space of the file was given out, and what stood there was not written.
+        let mut zeroed = bytes.clone();
+        zeroed[cut..].fill(0);
+        load_torn(&folder, &zeroed, &whole);
+    }
+}
+
+#[test]
+fn a_file_with_a_wrong_bit_loads_nothing_wrong() {
+    let home = home_in_memory();
+    let (bytes, whole) = small_file(&home);
+    let folder = home.path().join("torn");
+    let mut rng = StdRng::seed_from_u64(2);
+    let used: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
+    for round in 0..900 {
+        // The header, bytes that mean something, and any others.
+        let at = match round % 3 {
+            0 => rng.random_range(0..320),
+            1 => used[rng.random_range(0..used.len())],
+            _ => rng.random_range(0..bytes.len()),
+        };
+        let mut torn = bytes.clone();
+        torn[at] ^= 1 << rng.random_range(0..8);
+        load_torn(&folder, &torn, &whole);
+    }
+}
+
+#[test]
+fn a_file_of_others_and_one_of_a_later_version_are_not_touched() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join(FILE);
+    fs::write(&file, "a letter").unwrap();
+    let fault = |disk: &Disk| disk.status().error.unwrap_or_default();
+    let disk = open(home.path(), true);
+    assert_eq!(fault(&disk), FileError::Foreign.to_string());
+    assert_eq!(fs::read(&file).unwrap(), b"a letter");
+    fs::remove_file(&file).unwrap();
+
+    let table = redb::TableDefinition::<&str, u64>::new("of others");
+    {
+        let database = redb::Database::create(&file).unwrap();
+        let transaction = database.begin_write().unwrap();
+        transaction.open_table(table).unwrap().insert("a", 1).unwrap();
+        transaction.commit().unwrap();
+    }
+    assert_eq!(fault(&open(home.path(), true)), FileError::Foreign.to_string());
+    {
+        let database = redb::Database::create(&file).unwrap();
+        let transaction = database.begin_read().unwrap();
+        assert_eq!(transaction.open_table(table).unwrap().get("a").unwrap().unwrap().value(), 1);
+    }
+    fs::remove_file(&file).unwrap();
+
+    drop(open(home.path(), true));
+    {
+        let database = redb::Database::create(&file).unwrap();
+        let transaction = database.begin_write().unwrap();
+        let (_, later) = seal(b"format", &2_u32.to_le_bytes());
+        transaction.open_table(META).unwrap().insert("format", &later[..]).unwrap();
+        transaction.commit().unwrap();
+    }
+    let disk = open(home.path(), true);
+    assert!(fault(&disk).contains("a later version"), "{}", fault(&disk));
+    assert!(file.exists() && fs::read_dir(home.path()).unwrap().count() == 1);
+}
+
+#[test]
+fn a_corrupt_file_is_moved_aside_and_a_new_one_is_written() {
+    let home = tempfile::tempdir().unwrap();
+    let (mut bytes, _) = small_file(&home);
+    let folder = home.path().join("torn");
+    fs::create_dir(&folder).unwrap();
+    bytes[20..].fill(0xa5);
+    fs::write(folder.join(FILE), &bytes).unwrap();
+    let mut fixture = Fixture::new(&folder);
+    assert!(fixture.disk.status().error.is_some_and(|error| error.contains("corrupt")));
+    assert_eq!(fs::read(folder.join("cache.redb.corrupt")).unwrap(), bytes);
+    fixture.set(&GroupId::own(), Kind::Cluster, &[("a", "1")]);
+    fixture.write();
+    drop(fixture);
+    assert_eq!(loaded(&folder, &GroupId::own()), pairs(&[("a", "1")]));
+}
+
+/// A group that could not be read gives the file up, and the thread does not know.
+#[test]
+fn a_file_that_was_opened_anew_is_compared_as_a_whole() {
+    let home = tempfile::tempdir().unwrap();
+    let mut fixture = Fixture::new(home.path());
+    fixture.set(&GroupId::own(), Kind::Cluster, &[("a", "1")]);
+    fixture.write();
+    fixture.disk.close();
+    fs::remove_file(home.path().join(FILE)).unwrap();
+    fixture.set(&GroupId::own(), Kind::Cluster, &[("b", "1")]);
+    fixture.write();
+    drop(fixture);
+    assert_eq!(loaded(home.path(), &GroupId::own()), pairs(&[("a", "1"), ("b", "1")]));
+}
+
+#[test]
+fn a_second_process_leaves_the_file_alone_and_takes_it_when_it_is_free() {
+    let home = tempfile::tempdir().unwrap();
+    let mut first = Fixture::new(home.path());
+    first.set(&GroupId::own(), Kind::Cluster, &[("a", "1")]);
+    first.write();
+    let mut second = Fixture::new(home.path());
+    assert_eq!(second.disk.status().error, Some(FileError::Locked.to_string()));
+    assert!(second.disk.load(&GroupId::own(), NODE).is_none());
+    assert!(second.writer.write().is_err());
+    drop(first);
+    second.set(&GroupId::own(), Kind::Cluster, &[("b", "1")]);
+    second.write();
+    assert_eq!(second.disk.status().error, None);
+    drop(second);
+    assert_eq!(loaded(home.path(), &GroupId::own()), pairs(&[("b", "1")]));
+}
+
+#[test]
+fn a_snapshot_is_shown_and_verified_without_a_change_of_the_file() {
+    let home = tempfile::tempdir().unwrap();
+    let (bytes, _) = small_file(&home);
+    let file = home.path().join(FILE);
+    fs::write(&file, &bytes).unwrap();
+    for path in [home.path(), &file] {
+        let table = report(path, Format::Table).unwrap();
+        assert!(table.contains("group own: from http://a:1") && table.contains("member"), "{table}");
+        assert!(!table.contains("a@1"), "a body is shown: {table}");
+        let json: serde_json::Value = serde_json::from_str(&report(path, Format::Json).unwrap()).unwrap();
+        assert_eq!(json["groups"][0]["types"][0]["resources"][1]["version"], "2");
+        assert_eq!(verify(path).unwrap(), "intact: groups 1, types 1, records 3\n");
+    }
+    assert_eq!(fs::read(&file).unwrap(), bytes);
+    let mut torn = bytes;
+    for at in 0..torn.len() - 3 {
+        // In both of the last transactions: the library goes back to the one before.
+        if &torn[at..at + 3] == b"a@1" {
+            torn[at] ^= 1;
+        }
+    }
+    fs::write(&file, &torn).unwrap();
+    let broken = verify(home.path()).unwrap_err().to_string();
+    assert!(broken.contains("corrupt"), "{broken}");
+    assert_eq!(fs::read(&file).unwrap(), torn);
+    let _disk = {
+        fs::remove_file(&file).unwrap();
+        open(home.path(), true)
+    };
+    assert!(verify(home.path()).unwrap_err().to_string().contains("a relay has it open"));
+}

@@ -1,0 +1,315 @@
+//! The thread that copies what changed to the file, once a second.
+//!
+//! Owns how far each store has been copied. It reads snapshots of the caches as a client does: for each store it has a position,
+//! and asks for the names that changed after it. Nothing waits for it and nothing queues for it; a store that changed more than
+//! is remembered is compared as a whole.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::disk::{Disk, clock};
+use super::keys::GroupId;
+use super::store::{Changes, GroupChange, Names, StoreChange};
+use super::{FileFault, GroupFacts, StoreFacts};
+use crate::cache::{Cache, Generation, Snapshot, TypeCache};
+use crate::resource::Name;
+use crate::snapshot_content::{Clock, Scope, StoreId, wildcard_kept};
+
+/// Time between two transactions.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Time after which the moment of the last answer is written though nothing changed.
+const ANSWERED: Duration = Duration::from_secs(10);
+/// First and longest wait before the file is tried again after a fault.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Time after which a run counts: a relay that is restarted soon again has not seen which groups are live.
+const COUNTS: Duration = Duration::from_secs(600);
+
+/// A node group that runs.
+#[derive(Clone, Debug)]
+pub struct LiveGroup {
+    /// Its identity.
+    pub id: GroupId,
+    /// Its cache.
+    pub cache: Arc<Cache>,
+    /// Digest of the node that its control plane is shown.
+    pub node: u128,
+    /// URI of the server that its content came from; empty if there were several.
+    pub server: String,
+    /// Time since its control plane last answered; `None` if it never has.
+    pub answered: Option<Duration>,
+}
+
+/// Source of the node groups that run. A group that was not loaded yet is none of them.
+pub trait LiveGroups: Send + 'static {
+    /// All of them.
+    fn all(&self) -> Vec<LiveGroup>;
+}
+
+/// The thread.
+#[derive(Debug)]
+pub struct WriterThread {
+    /// Dropped to end it.
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl WriterThread {
+    /// Starts it.
+    ///
+    /// # Errors
+    ///
+    /// Error of the system if there may be no more threads.
+    pub fn start(disk: Arc<Disk>, groups: impl LiveGroups) -> std::io::Result<Self> {
+        let (stop, stopped) = channel();
+        let thread = std::thread::Builder::new().name("snapshot".to_owned()).spawn(move || {
+            let mut writer = Writer::new(disk, groups);
+            loop {
+                let is_last = matches!(stopped.recv_timeout(PERIOD), Err(RecvTimeoutError::Disconnected));
+                writer.tick(is_last);
+                if is_last {
+                    writer.disk.close();
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Has it write once more, and waits for its end.
+    pub fn finish(self) {
+        let Self { stop, thread } = self;
+        drop(stop);
+        if thread.join().is_err() {
+            tracing::warn!("the thread of the snapshot panicked; this is a bug in deltafan");
+        }
+    }
+}
+
+/// How far a group was copied.
+#[derive(Debug, Default)]
+pub(super) struct GroupCursor {
+    /// Number of its cache: a group that was released and made again has another one.
+    cache: u64,
+    stores: HashMap<StoreId, StoreCursor>,
+    facts: GroupFacts,
+}
+
+/// How far a store was copied.
+#[derive(Clone, Copy, Debug)]
+struct StoreCursor {
+    /// Its number: a store that was dropped and made again has another one.
+    index: u32,
+    generation: Generation,
+}
+
+pub(super) struct Writer<G> {
+    disk: Arc<Disk>,
+    groups: G,
+    cursors: HashMap<GroupId, GroupCursor>,
+    /// The file that the cursors are about, by how often one was opened.
+    opened: u64,
+    /// Number of this run, as of the file that is open.
+    run: Option<u64>,
+    /// Whether the run counts in that file.
+    is_counted: bool,
+    retry_at: Option<Instant>,
+    backoff: Duration,
+}
+
+impl<G: LiveGroups> Writer<G> {
+    pub(super) fn new(disk: Arc<Disk>, groups: G) -> Self {
+        let cursors = HashMap::new();
+        Self {
+            disk,
+            groups,
+            cursors,
+            opened: 0,
+            run: None,
+            is_counted: false,
+            retry_at: None,
+            backoff: RETRY.0,
+        }
+    }
+
+    /// Writes what has changed. The last time it is tried whatever happened before.
+    fn tick(&mut self, is_last: bool) {
+        if !is_last && self.retry_at.is_some_and(|at| Instant::now() < at) {
+            return;
+        }
+        match self.write() {
+            Ok(()) => (self.retry_at, self.backoff) = (None, RETRY.0),
+            Err(FileFault) => {
+                self.begin_anew();
+                self.retry_at = Some(Instant::now() + self.backoff);
+                self.backoff = (self.backoff * 2).min(RETRY.1);
+            }
+        }
+    }
+
+    pub(super) fn write(&mut self) -> Result<(), FileFault> {
+        if !self.disk.reopen() {
+            return Err(FileFault);
+        }
+        let disk = Arc::clone(&self.disk);
+        let store = disk.store.lock();
+        let Some(open) = &*store else { return Err(FileFault) };
+        if std::mem::replace(&mut self.opened, open.opened()) != open.opened() {
+            self.begin_anew();
+        }
+        let result = self.run_number(open).and_then(|run| {
+            let scope = self.disk.settings.scope;
+            let live = self.groups.all();
+            let (mut changes, mut cursors) = self.changes(&live, run, scope, clock());
+            self.note_switches(&live, &mut changes, &mut cursors);
+            if changes.groups.is_empty() && changes.released.is_empty() && changes.run.is_none() {
+                return Ok(None);
+            }
+            open.commit(&changes)?;
+            Ok(Some((cursors, changes.run.is_some())))
+        });
+        drop(store);
+        match result {
+            Ok(None) => Ok(()),
+            Ok(Some((cursors, is_counted))) => {
+                self.cursors = cursors;
+                self.is_counted |= is_counted;
+                disk.wrote();
+                Ok(())
+            }
+            Err(error) => {
+                disk.failed("cannot write the snapshot; serving goes on", &error);
+                disk.close();
+                Err(FileFault)
+            }
+        }
+    }
+
+    /// Nothing is known of the file.
+    fn begin_anew(&mut self) {
+        self.cursors.clear();
+        (self.run, self.is_counted) = (None, false);
+    }
+
+    fn run_number(&mut self, open: &super::store::Store) -> Result<u64, super::file::FileError> {
+        if let Some(run) = self.run {
+            return Ok(run);
+        }
+        let run = open.run()? + 1;
+        self.run = Some(run);
+        Ok(run)
+    }
+
+    /// A group that went to another server since it was looked at may hold resources of both.
+    fn note_switches(
+        &self,
+        live: &[LiveGroup],
+        changes: &mut Changes,
+        cursors: &mut HashMap<GroupId, GroupCursor>,
+    ) {
+        let now = self.groups.all();
+        for change in &mut changes.groups {
+            let server = |groups: &[LiveGroup]| {
+                groups.iter().find(|group| group.id == change.id).map(|group| group.server.clone())
+            };
+            if server(live) != server(&now) {
+                change.facts.server.clear();
+                if let Some(cursor) = cursors.get_mut(&change.id) {
+                    cursor.facts.server.clear();
+                }
+            }
+        }
+    }
+
+    /// Changes since the last transaction, and how far everything is copied when they are written.
+    pub(super) fn changes(
+        &self,
+        live: &[LiveGroup],
+        run: u64,
+        scope: Scope,
+        clock: Clock,
+    ) -> (Changes, HashMap<GroupId, GroupCursor>) {
+        let (mut changes, mut cursors) = (Changes::default(), HashMap::new());
+        for group in live {
+            let before = self.cursors.get(&group.id).filter(|before| before.cache == group.cache.number());
+            let (change, cursor) = group_change(group, before, run, scope, clock);
+            changes.groups.extend(change);
+            cursors.insert(group.id.clone(), cursor);
+        }
+        let is_gone = |id: &&GroupId| !cursors.contains_key(*id);
+        changes.released = self.cursors.keys().filter(is_gone).cloned().collect();
+        let counts = !self.is_counted && self.disk.started.elapsed() >= COUNTS;
+        changes.run = counts.then_some(run);
+        (changes, cursors)
+    }
+}
+
+fn group_change(
+    group: &LiveGroup,
+    before: Option<&GroupCursor>,
+    run: u64,
+    scope: Scope,
+    clock: Clock,
+) -> (Option<GroupChange>, GroupCursor) {
+    let answered = group.answered.map_or(Duration::ZERO, |age| clock.unix.saturating_sub(age));
+    let facts = GroupFacts {
+        run,
+        answered: u64::try_from(answered.as_millis()).unwrap_or(u64::MAX),
+        node: group.node,
+        server: group.server.clone(),
+    };
+    let mut cursor = GroupCursor { cache: group.cache.number(), ..GroupCursor::default() };
+    let mut stores = Vec::new();
+    for of in group.cache.types() {
+        let Some(id) = kept_store(&of, scope) else { continue };
+        let (index, snapshot) = (of.index(), of.snapshot());
+        let at = before.and_then(|before| before.stores.get(&id)).filter(|at| at.index == index);
+        cursor.stores.insert(id.clone(), StoreCursor { index, generation: snapshot.generation() });
+        if at.is_none_or(|at| at.generation != snapshot.generation()) {
+            stores.push(store_change(id, snapshot, at.map(|at| at.generation), scope, clock));
+        }
+    }
+    let is_gone = |id: &&StoreId| !cursor.stores.contains_key(*id);
+    let gone: Vec<StoreId> =
+        before.iter().flat_map(|before| before.stores.keys()).filter(is_gone).cloned().collect();
+    let all: Option<HashSet<StoreId>> = before.is_none().then(|| cursor.stores.keys().cloned().collect());
+    let is_news = before.is_none_or(|before| {
+        let moved = facts.answered.saturating_sub(before.facts.answered);
+        let is_later = u128::from(moved) >= ANSWERED.as_millis();
+        is_later
+            || GroupFacts { answered: 0, ..before.facts.clone() }
+                != GroupFacts { answered: 0, ..facts.clone() }
+    });
+    let is_written = is_news || !stores.is_empty() || !gone.is_empty();
+    cursor.facts = match before {
+        Some(before) if !is_written => before.facts.clone(),
+        _ => facts.clone(),
+    };
+    let change = GroupChange { id: group.id.clone(), facts, stores, gone, all };
+    (is_written.then_some(change), cursor)
+}
+
+/// Identity of a store that is kept: one that is filled from others is not.
+fn kept_store(of: &TypeCache, scope: Scope) -> Option<StoreId> {
+    let parameters = of.parameter_view().as_uniform()?.clone();
+    scope.has(of.type_url()).then(|| StoreId { type_url: of.type_url().clone(), parameters })
+}
+
+fn store_change(
+    id: StoreId,
+    snapshot: Arc<Snapshot>,
+    since: Option<Generation>,
+    scope: Scope,
+    clock: Clock,
+) -> StoreChange {
+    let (completeness, members) = wildcard_kept(&snapshot);
+    let facts = StoreFacts { completeness, members: members as u64, ..StoreFacts::default() };
+    let changed = since.and_then(|since| snapshot.changed_since(since));
+    let names = changed.map_or_else(
+        || Names::All(snapshot.entries().map(|entry| Name::clone(entry.name())).collect()),
+        Names::Some,
+    );
+    StoreChange { id, facts, names, snapshot, scope, clock }
+}

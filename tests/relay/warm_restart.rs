@@ -1,0 +1,480 @@
+//! A relay that is killed and starts from its snapshot on disk.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest};
+use deltafan::resource::{Envelope, Kind, TypeUrl};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, SDS, SOTW_ADS, Sotw, connect, node};
+use deltafan_test_support::origin::{Origin, OriginStream, resource, response, timed};
+use deltafan_test_support::process::Process;
+
+const SNAPSHOT: &str = "snapshot: {path: ./snapshot}\n";
+
+/// A relay with a snapshot behind a control plane, and the stream between them once a client has asked.
+async fn relay(keys: &'static str) -> (Process, Origin, OriginStream) {
+    let mut origin = Origin::start().await;
+    let uri = origin.uri();
+    let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, keys)).await.unwrap();
+    let stream = origin.accept().await;
+    (relay, origin, stream)
+}
+
+fn clusters(nonce: &str, versions: &[(&str, &str)]) -> DeltaDiscoveryResponse {
+    of(Kind::Cluster, nonce, versions)
+}
+
+fn of(kind: Kind, nonce: &str, versions: &[(&str, &str)]) -> DeltaDiscoveryResponse {
+    let type_url: TypeUrl = kind.into();
+    let body = |name: &str, version: &str| format!("body of {name} at {version}");
+    let resources = versions
+        .iter()
+        .map(|(name, version)| resource(&type_url, name, version, body(name, version).as_bytes()));
+    DeltaDiscoveryResponse { resources: resources.collect(), ..response(&type_url, nonce) }
+}
+
+/// Names and versions in a response.
+fn told(response: &DeltaDiscoveryResponse) -> BTreeMap<String, String> {
+    let type_url: TypeUrl = response.type_url.as_str().into();
+    let envelopes = response.resources.iter().map(|bytes| Envelope::parse(bytes, &type_url).unwrap());
+    envelopes.map(|envelope| (envelope.name.to_owned(), envelope.version.to_owned())).collect()
+}
+
+fn versions(all: &[(&str, &str)]) -> BTreeMap<String, String> {
+    all.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned())).collect()
+}
+
+/// Waits until everything so far is on disk: for two looks of its thread nothing was left to write.
+fn wait_until_written(relay: &Process) {
+    relay.wait_for("the last transaction", || {
+        let status: serde_json::Value = serde_json::from_str(&relay.admin_get("/upstreams").1).unwrap();
+        status["snapshot"]["last_write_seconds_ago"].as_f64().is_some_and(|ago| ago > 2.5)
+    });
+}
+
+async fn kill(relay: Process) -> Process {
+    tokio::task::spawn_blocking(|| relay.killed_and_restarted(|_| {})).await.unwrap()
+}
+
+async fn sotw_clusters(relay: &Process) -> usize {
+    let mut stream = Sotw::open(&connect(&relay.uri()).await, SOTW_ADS).await;
+    let request =
+        DiscoveryRequest { node: Some(node("sotw")), type_url: CDS.to_owned(), ..Default::default() };
+    stream.send(request).await;
+    stream.response().await.resources.len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_relay_serves_its_clients_while_the_control_plane_is_away() {
+    let (relay, origin, mut upstream) = relay(SNAPSHOT).await;
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("first", CDS, &["*"]).await;
+    client.subscribe("first", EDS, &["e"]).await;
+    let mut asked = 0;
+    while asked < 2 {
+        asked += usize::from(!upstream.expect_request().await.type_url.is_empty());
+    }
+    upstream.send(&clusters("1", &[("a", "1"), ("b", "1")]));
+    upstream.send(&of(Kind::Endpoint, "2", &[("e", "7")]));
+    let mut held = BTreeMap::new();
+    while held.len() < 3 {
+        let response = client.response().await;
+        held.extend(told(&response));
+        client.ack(&response).await;
+    }
+    tokio::task::block_in_place(|| wait_until_written(&relay));
+    let address = origin.address();
+    drop((origin, upstream, client));
+    let relay = kill(relay).await;
+    relay.wait_for("readiness", || relay.admin_get("/ready").0 == 200);
+
+    // New clients, in both protocols.
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("second", CDS, &["*"]).await;
+    client.subscribe("second", EDS, &["e"]).await;
+    let mut held = BTreeMap::new();
+    while held.len() < 3 {
+        let response = client.response().await;
+        assert!(response.removed_resources.is_empty());
+        held.extend(told(&response));
+        client.ack(&response).await;
+    }
+    assert_eq!(held, versions(&[("a", "1"), ("b", "1"), ("e", "7")]));
+    assert_eq!(sotw_clusters(&relay).await, 2);
+
+    // The control plane is back: it is told the versions, and clients that hold them are sent no resource.
+    let mut origin = Origin::listen(address).await;
+    let mut upstream = origin.accept().await;
+    let back = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    let initial = HashMap::from([("a".to_owned(), "1".to_owned()), ("b".to_owned(), "1".to_owned())]);
+    back.send(DeltaDiscoveryRequest {
+        node: Some(node("first")),
+        type_url: CDS.to_owned(),
+        resource_names_subscribe: vec!["*".to_owned()],
+        initial_resource_versions: initial,
+        ..Default::default()
+    })
+    .await;
+    let mut claimed = HashMap::new();
+    while claimed.is_empty() {
+        let request = upstream.expect_request().await;
+        if request.type_url == CDS {
+            claimed = request.initial_resource_versions;
+        }
+    }
+    assert!(claimed.values().all(|version| version == "1") && !claimed.is_empty(), "{claimed:?}");
+}
+
+/// A client of all clusters that holds these versions.
+async fn returning(relay: &Process, held: &[(&str, &str)]) -> Delta {
+    let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client
+        .send(DeltaDiscoveryRequest {
+            node: Some(node("returning")),
+            type_url: CDS.to_owned(),
+            resource_names_subscribe: vec!["*".to_owned()],
+            initial_resource_versions: versions(held).into_iter().collect(),
+            ..Default::default()
+        })
+        .await;
+    client
+}
+
+/// Answers a relay that asks for clusters as a control plane does that has these: with what differs from the versions that it is
+/// told. Returns when `done` says so.
+async fn answer_until(
+    mut upstream: OriginStream,
+    origin: &mut Origin,
+    has: &[(&str, &str)],
+    done: impl AsyncFnOnce(),
+) {
+    let has = versions(has);
+    let serve = async {
+        let mut nonce = 0;
+        loop {
+            let Some(request) = upstream.next_request().await else {
+                upstream = origin.accept().await;
+                continue;
+            };
+            if request.type_url != CDS || !request.response_nonce.is_empty() {
+                continue;
+            }
+            let told = &request.initial_resource_versions;
+            let news: Vec<(&str, &str)> = has
+                .iter()
+                .filter(|(name, version)| told.get(*name) != Some(version))
+                .map(|(name, version)| (name.as_str(), version.as_str()))
+                .collect();
+            let removed = told.keys().filter(|name| !has.contains_key(*name)).cloned().collect();
+            nonce += 1;
+            let response = clusters(&nonce.to_string(), &news);
+            upstream.send(&DeltaDiscoveryResponse { removed_resources: removed, ..response });
+        }
+    };
+    tokio::select! {
+        () = serve => {}
+        () = done() => {}
+    }
+}
+
+/// A relay that was killed with these clusters, and the address of its control plane, which is away.
+async fn killed_with(has: &[(&str, &str)]) -> (Process, std::net::SocketAddr) {
+    let (relay, origin, mut upstream) = relay(SNAPSHOT).await;
+    let mut client = returning(&relay, &[]).await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("1", has));
+    client.response().await;
+    tokio::task::block_in_place(|| wait_until_written(&relay));
+    let address = origin.address();
+    drop((origin, upstream, client));
+    (kill(relay).await, address)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_hold_what_is_so_are_sent_no_resource_and_lose_what_is_gone() {
+    let before = [("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")];
+    let (relay, address) = killed_with(&before).await;
+    // It came in the second that the disk lacks: nobody is told that it is gone.
+    let mut ahead = returning(&relay, &[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1"), ("new", "1")]).await;
+    let mut current = returning(&relay, &before).await;
+    ahead.silence().await;
+    let mut origin = Origin::listen(address).await;
+    let upstream = origin.accept().await;
+    let after = [("a", "1"), ("b", "2"), ("d", "1"), ("new", "1")];
+    answer_until(upstream, &mut origin, &after, async || {
+        for (client, is_ahead) in [(&mut current, false), (&mut ahead, true)] {
+            let (mut told_of, mut removed) = (BTreeMap::new(), Vec::new());
+            while removed.is_empty() || !told_of.contains_key("b") {
+                let response = client.response().await;
+                told_of.extend(told(&response));
+                removed.extend(response.removed_resources.clone());
+                client.ack(&response).await;
+            }
+            assert_eq!(removed, ["c"]);
+            told_of.remove("b");
+            if !is_ahead {
+                assert_eq!(told_of.remove("new").as_deref(), Some("1"));
+            }
+            assert_eq!(told_of, BTreeMap::new(), "no resource that the client holds");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_in_order_writes_whatever_came_last() {
+    let (relay, _origin, mut upstream) = relay(SNAPSHOT).await;
+    let mut client = returning(&relay, &[]).await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("1", &[("a", "1")]));
+    client.response().await;
+    upstream.send(&clusters("2", &[("a", "2")]));
+    client.response().await;
+    drop((client, upstream, _origin));
+    let relay = tokio::task::spawn_blocking(|| relay.restarted()).await.unwrap();
+    let mut client = returning(&relay, &[]).await;
+    assert_eq!(told(&client.response().await), versions(&[("a", "2")]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ttl_ends_while_the_relay_is_down() {
+    let (relay, origin, mut upstream) = relay(SNAPSHOT).await;
+    let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    let eds: TypeUrl = Kind::Endpoint.into();
+    client.subscribe("first", EDS, &["long", "short"]).await;
+    upstream.expect_request().await;
+    let of = |name, seconds| timed(&eds, name, "1", Some(b"body"), Duration::from_secs(seconds));
+    let resources = vec![of("long", 3_600), of("short", 10)];
+    upstream.send(&DeltaDiscoveryResponse { resources, ..response(&eds, "1") });
+    tokio::task::block_in_place(|| wait_until_written(&relay));
+    drop((origin, upstream, client));
+    let down = |_: &std::path::Path| std::thread::sleep(Duration::from_secs(10));
+    let relay = tokio::task::spawn_blocking(move || relay.killed_and_restarted(down)).await.unwrap();
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("second", EDS, &["long", "short"]).await;
+    assert_eq!(told(&client.response().await), versions(&[("long", "1")]));
+    client.silence().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_of_a_glob_are_served_while_the_control_plane_is_away() {
+    let (relay, origin, mut upstream) = relay(SNAPSHOT).await;
+    let name = |last: &str| format!("xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/x/{last}");
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("first", EDS, &[&name("*")]).await;
+    upstream.expect_request().await;
+    let members = [name("1"), name("2")];
+    let members: Vec<(&str, &str)> = members.iter().map(|name| (name.as_str(), "1")).collect();
+    upstream.send(&of(Kind::Endpoint, "1", &members));
+    client.response().await;
+    tokio::task::block_in_place(|| wait_until_written(&relay));
+    drop((origin, upstream, client));
+    let relay = kill(relay).await;
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("second", EDS, &[&name("*")]).await;
+    assert_eq!(told(&client.response().await), versions(&members));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_survive_only_if_asked_for() {
+    for (keys, survives) in
+        [(SNAPSHOT, false), ("snapshot: {path: ./snapshot, secrets: true, ready: false}\n", true)]
+    {
+        let (relay, origin, mut upstream) = relay(keys).await;
+        let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+        client.subscribe("first", CDS, &["*"]).await;
+        client.subscribe("first", SDS, &["key"]).await;
+        for _ in 0..2 {
+            match upstream.expect_request().await.type_url.as_str() {
+                SDS => upstream.send(&of(Kind::Secret, "2", &[("key", "1")])),
+                _ => upstream.send(&clusters("1", &[("a", "1")])),
+            }
+            let response = client.response().await;
+            client.ack(&response).await;
+        }
+        tokio::task::block_in_place(|| wait_until_written(&relay));
+        let text = b"body of key at 1";
+        let file = std::fs::read(relay.home().join("snapshot/cache.redb")).unwrap();
+        assert_eq!(file.windows(text.len()).any(|window| window == text), survives);
+        drop((origin, upstream, client));
+        let relay = kill(relay).await;
+        assert_eq!(
+            relay.admin_get("/ready").0 == 200,
+            !survives,
+            "`snapshot.ready` is false the second time"
+        );
+        let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+        client.subscribe("second", SDS, &["key"]).await;
+        if survives {
+            assert_eq!(told(&client.response().await), versions(&[("key", "1")]));
+        } else {
+            client.silence().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_node_group_has_its_own_content_again_with_its_first_client() {
+    const GROUPS: &str = "snapshot: {path: ./snapshot}\ngroups: {rules: [{name: fleet, match: {node.id: \"(?P<fleet>.*)-.*\"}, key: \"${fleet}\", node: {id: \"${fleet}\"}}]}\n";
+    let (relay, mut origin) = {
+        let origin = Origin::start().await;
+        let uri = origin.uri();
+        let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, GROUPS)).await.unwrap();
+        (relay, origin)
+    };
+    let _own = origin.accept().await;
+    let subscribe = async |relay: &Process, id: &str| {
+        let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+        client.subscribe(id, CDS, &["*"]).await;
+        client
+    };
+    let mut streams = Vec::new();
+    for fleet in ["x", "y"] {
+        let mut client = subscribe(&relay, &format!("{fleet}-1")).await;
+        let mut upstream = origin.accept().await;
+        assert_eq!(upstream.expect_request().await.node.unwrap().id, fleet);
+        upstream.send(&clusters("1", &[(fleet, "1")]));
+        client.response().await;
+        streams.push((client, upstream));
+    }
+    tokio::task::block_in_place(|| wait_until_written(&relay));
+    drop((origin, streams, _own));
+    let relay = kill(relay).await;
+    for fleet in ["y", "x"] {
+        let mut client = subscribe(&relay, &format!("{fleet}-2")).await;
+        assert_eq!(told(&client.response().await), versions(&[(fleet, "1")]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operators_see_the_age_of_what_is_served() {
+    let (relay, _) = killed_with(&[("a", "1")]).await;
+    let (status, page) = relay.admin_get("/upstreams");
+    let page: serde_json::Value = serde_json::from_str(&page).unwrap();
+    assert_eq!(status, 200);
+    let server = &page["servers"][0];
+    assert_eq!((&server["connected"], &server["active"]), (&false.into(), &true.into()));
+    assert!(page["stale_seconds"].as_f64().unwrap() > 1.0, "{page}");
+    assert!(page["last_answer_seconds_ago"].as_f64().unwrap() > 1.0, "{page}");
+    assert_eq!(page["snapshot"]["loaded"]["resources"], 1);
+    assert!(relay.metric("deltafan_upstream_stale_seconds") > 1.0);
+    assert!(relay.metric("deltafan_cache_age_seconds") > 1.0);
+    assert_eq!(relay.metric("deltafan_snapshot_loaded_resources"), 1.0);
+    assert!(relay.metric("deltafan_snapshot_bytes") > 0.0);
+    relay.wait_for_message("loaded the snapshot");
+    relay.wait_for_message("control plane unreachable; serving cached resources");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_that_cannot_be_used_costs_nothing_but_itself() {
+    let (relay, address) = killed_with(&[("a", "1")]).await;
+    let spoil = |home: &std::path::Path| {
+        let file = home.join("snapshot/cache.redb");
+        let bytes = std::fs::read(&file).unwrap();
+        std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+    };
+    let relay = tokio::task::spawn_blocking(move || relay.killed_and_restarted(spoil)).await.unwrap();
+    let said = relay.wait_for_message("cannot open the snapshot; running without it");
+    assert!(said[0]["remedy"].as_str().unwrap().contains("moved aside"), "{said:?}");
+    let mut origin = Origin::listen(address).await;
+    let mut client = returning(&relay, &[]).await;
+    let mut upstream = origin.accept().await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("1", &[("a", "2")]));
+    assert_eq!(told(&client.response().await), versions(&[("a", "2")]));
+    relay.wait_for("a transaction", || relay.metric("deltafan_snapshot_writes_total") > 0.0);
+    assert!(relay.home().join("snapshot/cache.redb.corrupt").exists());
+}
+
+/// Waits until a client was sent so many resources, in as many parts as it takes.
+async fn expect_resources(client: &mut Delta, count: usize) {
+    let mut names = BTreeMap::new();
+    while names.len() < count {
+        let response = client.response().await;
+        names.extend(told(&response));
+        client.ack(&response).await;
+    }
+}
+
+/// A small disk in memory, gone with the value. `None` where the test may not mount one.
+struct SmallDisk(std::path::PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &std::path::Path, options: &str) -> Option<Self> {
+        std::fs::create_dir_all(at).unwrap();
+        let mount = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(at)
+            .output();
+        if mount.is_ok_and(|mount| mount.status.success()) {
+            return Some(Self(at.to_owned()));
+        }
+        eprintln!("SKIPPED: a disk can be mounted by root only");
+        None
+    }
+
+    fn remount(&self, options: &str) {
+        let options = format!("remount,{options}");
+        let status = std::process::Command::new("mount").args(["-o", &options]).arg(&self.0).status();
+        assert!(status.unwrap().success());
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Files that are open there stay with the process that has them.
+        _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_is_full_costs_the_snapshot_until_there_is_room() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(home.path(), "size=4m") else { return };
+    let mut origin = Origin::start().await;
+    let keys = format!("snapshot: {{path: \"{}\"}}\n", home.path().join("snapshot").display());
+    let uri = origin.uri();
+    let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, &keys)).await.unwrap();
+    let mut upstream = origin.accept().await;
+    let mut client = returning(&relay, &[]).await;
+    upstream.expect_request().await;
+    let cds: TypeUrl = Kind::Cluster.into();
+    let large = |name: String| resource(&cds, &name, "1", &[7; 100_000]);
+    let resources = (0..100).map(|number| large(format!("c{number:03}"))).collect();
+    upstream.send(&DeltaDiscoveryResponse { resources, ..response(&cds, "1") });
+    expect_resources(&mut client, 100).await;
+    let said = relay.wait_for_message("cannot write the snapshot; serving goes on");
+    assert!(said[0]["remedy"].as_str().unwrap().contains("free space"), "{said:?}");
+    assert!(relay.metric("deltafan_snapshot_failures_total") > 0.0);
+    // It serves on.
+    expect_resources(&mut returning(&relay, &[]).await, 100).await;
+    disk.remount("size=200m");
+    relay.wait_for_message("the snapshot is written again");
+    tokio::task::block_in_place(|| wait_until_written(&relay));
+    drop((origin, upstream, client));
+    let relay = kill(relay).await;
+    expect_resources(&mut returning(&relay, &[]).await, 100).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_is_read_only_costs_the_snapshot_until_it_is_writable() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(home.path(), "size=40m") else { return };
+    disk.remount("ro");
+    let mut origin = Origin::start().await;
+    let keys = format!("snapshot: {{path: \"{}\"}}\n", home.path().join("snapshot").display());
+    let uri = origin.uri();
+    let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, &keys)).await.unwrap();
+    let said = relay.wait_for_message("cannot open the snapshot; running without it");
+    assert!(said[0]["remedy"].as_str().unwrap().contains("writable"), "{said:?}");
+    let mut upstream = origin.accept().await;
+    let mut client = returning(&relay, &[]).await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("1", &[("a", "1")]));
+    client.response().await;
+    disk.remount("rw");
+    relay.wait_for_message("the snapshot is written again");
+    drop((origin, upstream, client));
+    let relay = kill(relay).await;
+    assert_eq!(told(&returning(&relay, &[]).await.response().await), versions(&[("a", "1")]));
+}

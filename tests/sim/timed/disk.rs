@@ -1,0 +1,172 @@
+//! Disks of relays, and relays that are killed.
+//!
+//! Owns the records that each relay wrote last, as the thread of the snapshot does: once a second at most, and only of names that
+//! changed. A relay that is killed starts from the last transaction, from an earlier one, or from none.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use deltafan::cache::{Completeness, Generation};
+use deltafan::resource::Name;
+use deltafan::snapshot_content::{
+    Clock, Content, Record, Scope, StoreContent, StoreId, record_of, wildcard_kept,
+};
+use deltafan::upstream::ServerId;
+use rand::Rng;
+
+use super::judge::Seen;
+use super::world::World;
+
+/// Least time between two transactions.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Transactions that a disk may come back with.
+const KEPT: usize = 4;
+
+/// Records of one store.
+#[derive(Clone)]
+struct Saved {
+    index: u32,
+    generation: Generation,
+    completeness: Completeness,
+    members: usize,
+    records: BTreeMap<Name, Bytes>,
+}
+
+/// One transaction, with what the relay knew by then.
+#[derive(Clone)]
+struct Commit {
+    at: Instant,
+    stores: BTreeMap<StoreId, Saved>,
+    server: Option<ServerId>,
+    seen: Seen,
+    known_since: Instant,
+}
+
+/// The newest transactions, the oldest first.
+#[derive(Default)]
+pub(crate) struct Disk(VecDeque<Commit>);
+
+impl World {
+    fn clock(&self) -> Clock {
+        let unix = Duration::from_secs(1_800_000_000) + (self.now - self.base);
+        Clock { now: self.now, unix }
+    }
+
+    /// Writes what has changed in a relay.
+    pub(crate) fn write(&mut self, relay: usize) {
+        if !self.plan.warm || self.relays[relay].paused.is_some() {
+            return;
+        }
+        let last = self.disks[relay].0.back();
+        if last.is_some_and(|last| self.now < last.at + PERIOD) {
+            return;
+        }
+        let (clock, mut stores) = (self.clock(), BTreeMap::new());
+        let mut is_news = false;
+        for of in self.relays[relay].cache.types() {
+            let Some(parameters) = of.parameter_view().as_uniform() else { continue };
+            let id = StoreId { type_url: of.type_url().clone(), parameters: parameters.clone() };
+            let (index, snapshot) = (of.index(), of.snapshot());
+            let before = last.and_then(|last| last.stores.get(&id)).filter(|before| before.index == index);
+            if let Some(before) = before.filter(|before| before.generation == snapshot.generation()) {
+                stores.insert(id, before.clone());
+                continue;
+            }
+            is_news = true;
+            let record =
+                |name: &Name| record_of(&id.type_url, &snapshot, name.as_str(), Scope::default(), clock);
+            let whole: BTreeMap<Name, Bytes> = snapshot
+                .entries()
+                .filter_map(|entry| Some((entry.name().clone(), record(entry.name())?)))
+                .collect();
+            let records = match before.and_then(|before| snapshot.changed_since(before.generation)) {
+                None => whole,
+                Some(names) => {
+                    let mut records = before.map(|before| before.records.clone()).unwrap_or_default();
+                    for name in names {
+                        match record(&name) {
+                            Some(bytes) => drop(records.insert(name, bytes)),
+                            None => drop(records.remove(&name)),
+                        }
+                    }
+                    assert!(
+                        records.keys().eq(whole.keys()),
+                        "DISK: relay {relay} holds other names than it wrote"
+                    );
+                    records
+                }
+            };
+            let (completeness, members) = wildcard_kept(&snapshot);
+            let generation = snapshot.generation();
+            stores.insert(id, Saved { index, generation, completeness, members, records });
+        }
+        if !is_news && last.is_some_and(|last| last.stores.len() == stores.len()) {
+            return;
+        }
+        let commit = Commit {
+            at: self.now,
+            stores,
+            server: self.relays[relay].mux.source().cloned(),
+            seen: self.seen[relay].clone(),
+            known_since: self.known_since[relay],
+        };
+        let commits = &mut self.disks[relay].0;
+        commits.push_back(commit);
+        while commits.len() > KEPT {
+            commits.pop_front();
+        }
+    }
+
+    /// Kills a relay, often while its origin is away, and has it start again.
+    pub(crate) fn kill_relay(&mut self, relay: usize) {
+        if self.rng.random_bool(0.5) {
+            let time = self.random_time();
+            self.cut(relay, time);
+        }
+        if self.rng.random_bool(0.4) {
+            let count = self.rng.random_range(1..4);
+            self.change(count);
+        }
+        if self.rng.random_bool(0.5) {
+            let time = Duration::from_millis(self.rng.random_range(0..3_000));
+            self.advance(time);
+        }
+        self.restart_relay(relay);
+    }
+
+    /// Has a relay that begins take in what its disk came back with.
+    pub(crate) fn start_warm(&mut self, relay: usize) {
+        let lost = match self.rng.random_range(0..10) {
+            0 => KEPT,
+            1..4 => self.rng.random_range(1..KEPT),
+            _ => 0,
+        };
+        let commits = &mut self.disks[relay].0;
+        commits.truncate(commits.len().saturating_sub(lost));
+        let Some(commit) = commits.back().cloned() else {
+            self.say(|_| format!("relay {relay} has an empty disk"));
+            return;
+        };
+        commits.clear();
+        let store = |(id, saved): (StoreId, Saved)| {
+            let read = |(name, bytes): (Name, Bytes)| {
+                let record = Record::read(&id.type_url, &bytes).expect("it was written here");
+                (name, record)
+            };
+            StoreContent {
+                completeness: saved.completeness,
+                members: saved.members,
+                records: saved.records.into_iter().map(read).collect(),
+                id: id.clone(),
+            }
+        };
+        let content = Content { stores: commit.stores.into_iter().map(store).collect() };
+        let clock = self.clock();
+        let restored = self.relays[relay].mux.restore(content, commit.server, clock);
+        let age = self.now - commit.at;
+        self.say(|_| format!("relay {relay} starts from its disk as of {age:?} ago: {restored:?}"));
+        self.seen[relay] = commit.seen;
+        self.known_since[relay] = commit.known_since;
+    }
+}
