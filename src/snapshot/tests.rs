@@ -22,7 +22,7 @@ use super::writer::{LiveGroup, LiveGroups, Writer};
 use super::{Format, GroupId, SnapshotSettings, report, verify};
 use crate::cache::{self, Budget, Cache, Change, Lease, Limits, Op, View};
 use crate::resource::{Envelope, Kind, Name, Resource, TypeUrl, wire};
-use crate::snapshot_content::{Content, Kept, Scope};
+use crate::snapshot_content::{Content, Kept, Selection};
 
 const NODE: u128 = 7;
 
@@ -59,7 +59,7 @@ struct Fixture {
 }
 
 fn open(folder: &Path, secrets: bool) -> Arc<Disk> {
-    Disk::open(SnapshotSettings { folder: folder.to_owned(), scope: Scope { secrets } })
+    Disk::open(SnapshotSettings { folder: folder.to_owned(), selection: Selection { secrets } })
 }
 
 impl Fixture {
@@ -161,7 +161,7 @@ fn nothing_is_written_while_nothing_changes_and_a_change_of_one_is_small() {
     assert_eq!(fixture.disk.status().writes, 1);
     fixture.set(&own, Kind::Cluster, &[("c500", "2")]);
     let live = fixture.live.all();
-    let changes = fixture.writer.changes(&live, 1, Scope::default(), super::disk::clock()).0;
+    let changes = fixture.writer.changes(&live, 1, Selection::default(), super::disk::clock()).0;
     let names = changes.groups.iter().flat_map(|group| &group.stores).map(|store| match &store.names {
         super::store::Names::Some(names) => names.len(),
         super::store::Names::All(names) => names.len() + 1_000_000,

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use deltafan::cache::{Completeness, Generation};
 use deltafan::resource::Name;
 use deltafan::snapshot_content::{
-    Clock, Content, Record, Scope, StoreContent, StoreId, record_of, wildcard_kept,
+    Clock, Content, Record, Selection, StoreContent, StoreId, record_of, wildcard_kept,
 };
 use deltafan::upstream::ServerId;
 use rand::Rng;
@@ -75,7 +75,7 @@ impl World {
             }
             is_news = true;
             let record =
-                |name: &Name| record_of(&id.type_url, &snapshot, name.as_str(), Scope::default(), clock);
+                |name: &Name| record_of(&id.type_url, &snapshot, name.as_str(), Selection::default(), clock);
             let whole: BTreeMap<Name, Bytes> = snapshot
                 .entries()
                 .filter_map(|entry| Some((entry.name().clone(), record(entry.name())?)))

@@ -15,7 +15,7 @@ use crate::cache::{
 use crate::resource::{Envelope, Kind, Name, Parameters, Resource, TypeUrl, wire};
 use crate::upstream::{Mux, ServerId, Settings, StreamId};
 
-const ALL: Scope = Scope { secrets: true };
+const ALL: Selection = Selection { secrets: true };
 
 fn field(number: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = BytesMut::new();
@@ -41,8 +41,13 @@ fn clock(now: Instant) -> Clock {
     Clock { now, unix: Duration::from_secs(1_800_000_000) }
 }
 
-fn records(type_url: &TypeUrl, snapshot: &Snapshot, scope: Scope, clock: Clock) -> BTreeMap<Name, Bytes> {
-    let record = |name: &Name| record_of(type_url, snapshot, name.as_str(), scope, clock);
+fn records(
+    type_url: &TypeUrl,
+    snapshot: &Snapshot,
+    selection: Selection,
+    clock: Clock,
+) -> BTreeMap<Name, Bytes> {
+    let record = |name: &Name| record_of(type_url, snapshot, name.as_str(), selection, clock);
     let names = snapshot.entries().map(|entry| entry.name().clone());
     names.filter_map(|name| Some((name.clone(), record(&name)?))).collect()
 }
@@ -107,7 +112,7 @@ fn secrets_are_recorded_only_where_asked_for() {
     let (_cache, mut writer) = Cache::new(Limits::default());
     let snapshot =
         apply(&mut writer, &sds, vec![Op::held(View::Named, resource(&sds, "key", "1"), None)], now);
-    let count = |secrets| records(&sds, &snapshot, Scope { secrets }, clock(now)).len();
+    let count = |secrets| records(&sds, &snapshot, Selection { secrets }, clock(now)).len();
     assert_eq!((count(false), count(true)), (0, 1));
 }
 
