@@ -140,6 +140,14 @@ impl Disk {
         Some(Loaded { content, age, server: stored.facts.server })
     }
 
+    /// Time since the control plane last answered any group but the own one; `None` if there are no others. Waits for the disk.
+    pub fn age_of_others(&self) -> Option<Duration> {
+        let groups = self.store.lock().as_ref()?.groups().ok()?;
+        let others = groups.into_iter().filter(|(id, facts)| *id != GroupId::own() && facts.answered > 0);
+        let answered = others.map(|(_, facts)| Duration::from_millis(facts.answered)).max()?;
+        Some(clock().age_of(answered))
+    }
+
     fn read(&self, group: &GroupId) -> Option<StoredGroup> {
         let read = self.store.lock().as_ref()?.group(group);
         match read {
