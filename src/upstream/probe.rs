@@ -15,7 +15,7 @@ use tonic::{Code, Status};
 
 use super::Counters;
 use super::connection::{OpenStream, Server};
-use super::link::{Connected, Lease, Link};
+use super::link::{Connected, Lease, Link, UnreachableError};
 use super::relay_watch::RelayWatch;
 use super::servers::Servers;
 use super::{Question, Representative};
@@ -121,7 +121,13 @@ impl Probe {
         loop {
             // The link waits before it connects again.
             let link = Arc::clone(&self.link);
-            let Ok(Connected { lease, .. }) = link.connect().await else { continue };
+            let lease = match link.connect().await {
+                Ok(Connected { lease, .. }) => lease,
+                Err(UnreachableError { reason, .. }) => {
+                    tracing::debug!(uri = %link.uri(), reason, "a preferred control plane is unreachable");
+                    continue;
+                }
+            };
             let server = lease.server(max_message);
             let mut protocol = fixed.unwrap_or(Protocol::Delta);
             while !lease.is_closed() {

@@ -424,6 +424,17 @@ fn judged(dir: &Path, tls: &str) -> String {
     checked.trim_end().strip_prefix(&start).unwrap_or_else(|| panic!("{checked}")).to_owned()
 }
 
+/// Each of several servers has files of its own, which are named by its number.
+#[test]
+fn the_files_of_the_second_server_are_named_by_its_number() {
+    let pki = Pki::new();
+    let servers = "upstream:\n  servers:\n  - uri: http://localhost:1\n  - uri: https://localhost:2\n    tls: {ca_file: none.pem}\n";
+    let config = put(pki.dir.path(), "deltafan.yaml", servers);
+    let output = deltafan(&["check", "--config", config.to_str().unwrap()]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains(": upstream.servers[1].tls: cannot read "), "{told}");
+}
+
 #[test]
 fn a_bad_set_of_files_is_named_before_anything_runs() {
     let pki = Pki::new();

@@ -87,6 +87,8 @@ pub struct Failover {
     /// Since when the server in use has not answered, and since when it has been idle after that.
     silent_since: Option<Instant>,
     idle_since: Option<Instant>,
+    /// Since when it has answered without a break.
+    answering_since: Option<Instant>,
     /// Since when each more preferred server answers its probe.
     answering: Vec<Option<Instant>>,
     /// Changes to a next server since the last answer.
@@ -115,6 +117,7 @@ impl Failover {
             sight: Sight::Away,
             silent_since: None,
             idle_since: None,
+            answering_since: None,
             answering: Vec::new(),
             vain: 0,
             first_hand: false,
@@ -161,10 +164,18 @@ impl Failover {
             Sight::CutOff if !self.first_hand => Sight::Answers { first_hand: false },
             sight => sight,
         };
+        if !matches!(self.sight, Sight::Answers { .. }) {
+            self.answering_since = None;
+        }
         match self.sight {
             Sight::Answers { first_hand } => {
                 self.first_hand |= first_hand;
-                (self.silent_since, self.idle_since, self.vain) = (None, None, 0);
+                (self.silent_since, self.idle_since) = (None, None);
+                // A relay may say only after its first response that it is cut off.
+                let answering_since = *self.answering_since.get_or_insert(now);
+                if first_hand || now.saturating_duration_since(answering_since) >= self.times.after {
+                    self.vain = 0;
+                }
             }
             // A server that takes connections and ends them is idle for moments.
             Sight::Idle => {
@@ -203,6 +214,7 @@ impl Failover {
         let later = |at: Instant| (at + time).min(now);
         self.silent_since = self.silent_since.map(later);
         self.idle_since = self.idle_since.map(later);
+        self.answering_since = self.answering_since.map(later);
         self.answering.iter_mut().for_each(|since| *since = since.map(later));
         if let Sight::Silent(asked) = &mut self.sight {
             *asked = later(*asked);
@@ -257,7 +269,7 @@ impl Failover {
     fn change(&mut self, change: Change) {
         self.active = change.to();
         self.sight = Sight::Away;
-        (self.silent_since, self.idle_since) = (None, None);
+        (self.silent_since, self.idle_since, self.answering_since) = (None, None, None);
         // A server that is used is not probed, nor are those behind it.
         self.answering.truncate(self.active);
         if matches!(change, Change::Next { .. }) {
@@ -464,5 +476,23 @@ mod tests {
         fixture.see(HEARD);
         fixture.see(Sight::CutOff);
         assert_eq!(fixture.pass(12).len(), 1);
+    }
+
+    #[test]
+    fn relays_that_are_all_cut_off_are_changed_ever_more_seldom() {
+        let mut fixture = Fixture::new(2);
+        fixture.see(HEARD);
+        let mut changes = Vec::new();
+        fixture.see(Sight::CutOff);
+        for second in 0..4_000 {
+            if !fixture.pass(1).is_empty() {
+                changes.push(second);
+                // The next one answers from its cache, before it says that it is cut off.
+                fixture.see(Sight::Answers { first_hand: false });
+                fixture.see(Sight::CutOff);
+            }
+        }
+        let waits: Vec<u64> = changes.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(waits.last().is_some_and(|last| *last >= 600), "{waits:?}");
     }
 }
