@@ -14,7 +14,7 @@ use super::disk::{Disk, clock};
 use super::keys::GroupId;
 use super::store::{Changes, GroupChange, Names, StoreChange};
 use super::{FileFault, GroupFacts, StoreFacts};
-use crate::cache::{Cache, Generation, Snapshot, TypeCache};
+use crate::cache::{Cache, Completeness, Generation, Snapshot, TypeCache};
 use crate::resource::Name;
 use crate::snapshot_content::{Clock, Selection, StoreId, wildcard_kept};
 
@@ -103,6 +103,7 @@ struct StoreCursor {
     /// Its number: a store that was dropped and made again has another one.
     index: u32,
     generation: Generation,
+    completeness: Completeness,
 }
 
 pub(super) struct Writer<G> {
@@ -266,8 +267,9 @@ fn group_change(
         let Some(id) = kept_store(&of, selection) else { continue };
         let (index, snapshot) = (of.index(), of.snapshot());
         let at = before.and_then(|before| before.stores.get(&id)).filter(|at| at.index == index);
-        cursor.stores.insert(id.clone(), StoreCursor { index, generation: snapshot.generation() });
-        if at.is_none_or(|at| at.generation != snapshot.generation()) {
+        let (completeness, generation) = (wildcard_kept(&snapshot, clock.now).0, snapshot.generation());
+        cursor.stores.insert(id.clone(), StoreCursor { index, generation, completeness });
+        if at.is_none_or(|at| (at.generation, at.completeness) != (generation, completeness)) {
             stores.push(store_change(id, snapshot, at.map(|at| at.generation), selection, clock));
         }
     }
@@ -304,7 +306,7 @@ fn store_change(
     selection: Selection,
     clock: Clock,
 ) -> StoreChange {
-    let (completeness, members) = wildcard_kept(&snapshot);
+    let (completeness, members) = wildcard_kept(&snapshot, clock.now);
     let facts = StoreFacts { completeness, members: members as u64, ..StoreFacts::default() };
     let changed = since.and_then(|since| snapshot.changed_since(since));
     let names = changed.map_or_else(

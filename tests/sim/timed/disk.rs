@@ -69,7 +69,11 @@ impl World {
             let id = StoreId { type_url: of.type_url().clone(), parameters: parameters.clone() };
             let (index, snapshot) = (of.index(), of.snapshot());
             let before = last.and_then(|last| last.stores.get(&id)).filter(|before| before.index == index);
-            if let Some(before) = before.filter(|before| before.generation == snapshot.generation()) {
+            let (completeness, members) = wildcard_kept(&snapshot, self.now);
+            let is_as_before = |before: &&Saved| {
+                (before.generation, before.completeness) == (snapshot.generation(), completeness)
+            };
+            if let Some(before) = before.filter(is_as_before) {
                 stores.insert(id, before.clone());
                 continue;
             }
@@ -97,7 +101,6 @@ impl World {
                     records
                 }
             };
-            let (completeness, members) = wildcard_kept(&snapshot);
             let generation = snapshot.generation();
             stores.insert(id, Saved { index, generation, completeness, members, records });
         }

@@ -31,8 +31,9 @@ impl World {
     /// Begins the other control plane: a copy of the first one, or one of its own kind.
     pub(crate) fn begin_elsewhere(&mut self) {
         let is_copy = self.rng.random_bool(0.3);
-        let mut elsewhere =
-            Elsewhere { flavor: self.other_flavor(), contents: 0, bodies: Default::default() };
+        // A control plane never gives one version to two contents.
+        let contents = if is_copy && self.plan.warm { self.sites[0].contents } else { 0 };
+        let mut elsewhere = Elsewhere { flavor: self.other_flavor(), contents, bodies: Default::default() };
         for at in 0..TYPES.len() {
             for name in self.plan.all_names(at) {
                 let copied = self.sites[0].truth.get(at, &name).map(|body| Body::clone(body));

@@ -53,7 +53,7 @@ fn records(
 }
 
 fn content(id: &StoreId, snapshot: &Snapshot, records: &BTreeMap<Name, Bytes>) -> StoreContent {
-    let (completeness, members) = wildcard_kept(snapshot);
+    let (completeness, members) = wildcard_kept(snapshot, Instant::now());
     let read = |(name, bytes): (&Name, &Bytes)| {
         (name.clone(), Record::read(&id.type_url, bytes).expect("it was written here"))
     };
@@ -203,7 +203,7 @@ fn a_wildcard_set_is_complete_only_when_the_control_plane_says_so() {
     use Completeness::{Complete, Presumed, Settled, Unknown};
     assert_eq!(
         [Complete, Presumed, Settled, Unknown].map(|before| known(before, 2, 2)),
-        [Presumed, Presumed, Presumed, Unknown]
+        [Presumed, Presumed, Settled, Unknown]
     );
     // Members that are not recorded.
     assert_eq!([known(Complete, 2, 1), known(Complete, 2, 0)], [Settled, Unknown]);
@@ -211,6 +211,18 @@ fn a_wildcard_set_is_complete_only_when_the_control_plane_says_so() {
         [known(Complete, 0, 0), known(Settled, 0, 0), known(Unknown, 0, 0)],
         [Presumed, Settled, Unknown]
     );
+}
+
+#[test]
+fn a_set_that_has_settled_is_taken_for_what_there_is_after_a_while() {
+    let (now, cds) = (Instant::now(), TypeUrl::from(Kind::Cluster));
+    let (cache, mut writer) = Cache::new(Limits::default());
+    let ops = vec![Op::held(View::Wildcard, resource(&cds, "a", "1"), None)];
+    let change = Change { ops, wildcard_known: Some(Completeness::Settled), ..Change::default() };
+    writer.apply(&cds, change, now).expect("a type of the protocol");
+    let snapshot = snapshot_of(&cache, &plain(&cds));
+    let known = |seconds| wildcard_kept(&snapshot, now + Duration::from_secs(seconds)).0;
+    assert_eq!([known(4), known(5)], [Completeness::Settled, Completeness::Presumed]);
 }
 
 #[test]
