@@ -31,7 +31,8 @@ impl World {
     /// Begins the other control plane: a copy of the first one, or one of its own kind.
     pub(crate) fn begin_elsewhere(&mut self) {
         let is_copy = self.rng.random_bool(0.3);
-        // A control plane never gives one version to two contents.
+        // A control plane gives one version to one content.
+        let is_copy = is_copy && !(self.plan.warm && self.plan.versions == Versions::Hashes);
         let contents = if is_copy && self.plan.warm { self.sites[0].contents } else { 0 };
         let mut elsewhere = Elsewhere { flavor: self.other_flavor(), contents, bodies: Default::default() };
         for at in 0..TYPES.len() {
