@@ -65,7 +65,9 @@ impl World {
     pub(crate) fn quiet(&mut self) {
         self.heal();
         let opens = self.opens();
-        let sweeps = self.plan.reconcile == Reconcile::Sweep || !self.plan.flavor.has_versions();
+        // What another control plane sent is swept too.
+        let sweeps =
+            self.plan.reconcile == Reconcile::Sweep || !self.plan.flavor.has_versions() || self.plan.failover;
         self.advance(match () {
             () if self.plan.thin => THIN,
             () if sweeps => SWEPT,

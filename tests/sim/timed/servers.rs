@@ -31,15 +31,19 @@ impl World {
     /// Begins the other control plane: a copy of the first one, or one of its own kind.
     pub(crate) fn begin_elsewhere(&mut self) {
         let is_copy = self.rng.random_bool(0.3);
-        // A control plane gives one version to one content.
-        let is_copy = is_copy && !(self.plan.warm && self.plan.versions == Versions::Hashes);
-        let contents = if is_copy && self.plan.warm { self.sites[0].contents } else { 0 };
+        // Its numbers go on behind those of the copy: one control plane gives a version to one content.
+        let contents = if is_copy { self.sites[0].contents } else { 0 };
         let mut elsewhere = Elsewhere { flavor: self.other_flavor(), contents, bodies: Default::default() };
         for at in 0..TYPES.len() {
             for name in self.plan.all_names(at) {
                 let copied = self.sites[0].truth.get(at, &name).map(|body| Body::clone(body));
-                let body =
-                    if is_copy { copied } else { self.draw_elsewhere(&mut elsewhere.contents, at, &name) };
+                let is_its_own = |body: &Body| !body.text.ends_with(['1', '3', '5', '7', '9']);
+                let fits = self.plan.versions == Versions::Unique || copied.as_ref().is_none_or(is_its_own);
+                let body = if is_copy && fits {
+                    copied
+                } else {
+                    self.draw_elsewhere(&mut elsewhere.contents, at, &name)
+                };
                 body.into_iter().for_each(|body| drop(elsewhere.bodies[at].insert(name.clone(), body)));
             }
         }
