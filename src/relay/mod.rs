@@ -5,6 +5,7 @@
 
 mod files;
 mod origin;
+mod saved;
 mod settings;
 mod snapshot;
 mod status;
@@ -83,8 +84,8 @@ impl Relay {
         let everything = CancellationToken::new();
         let (draining, closed) = (everything.child_token(), everything.child_token());
 
-        let disk = snapshot::open(config).await;
-        let loaded = snapshot::load_own(disk.as_ref(), config).await;
+        let disk = saved::open(config).await;
+        let saved = saved::load(disk.as_ref(), config).await;
         let threads = tokio::runtime::Handle::current().metrics().num_workers();
         let scheduler = FairScheduler::new(threads);
         let handshakes = Handshakes::new(scheduler.clone(), config.downstream.handshake_timeout);
@@ -103,7 +104,6 @@ impl Relay {
         if disk.is_some() {
             writer.remember_forgotten();
         }
-        let saved = disk.as_deref().zip(loaded);
         let Started { origin, tuner, shared } = Origin::start(config, &reloader, writer, saved, stop, fails)?;
         let view = UpstreamView::default();
         let starter = shared.map(|(servers, settings)| {

@@ -8,12 +8,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::files::{tls_upstream, upstream_tls_key};
+use super::saved::Saved;
 use super::settings;
 use crate::cache::{Protocol, Writer};
 use crate::config::{self, Config, Source};
 use crate::directory::Directory;
 use crate::groups::{Events, seen, spawn_essential};
-use crate::snapshot::{Disk, Loaded};
 use crate::subscription::Upstream;
 use crate::telemetry::{self, UpstreamFigures};
 use crate::tls::reload::Reloader;
@@ -64,7 +64,7 @@ impl Origin {
         config: &Config,
         reloader: &Reloader,
         writer: Writer,
-        saved: Option<(&Disk, Loaded)>,
+        saved: Option<Saved>,
         stop: CancellationToken,
         failed: CancellationToken,
     ) -> anyhow::Result<Started> {
@@ -88,7 +88,7 @@ impl Origin {
         servers: &config::NonEmpty<config::Server>,
         reloader: &Reloader,
         writer: Writer,
-        saved: Option<(&Disk, Loaded)>,
+        saved: Option<Saved>,
         stop: CancellationToken,
         failed: CancellationToken,
     ) -> anyhow::Result<Started> {
@@ -104,9 +104,8 @@ impl Origin {
         let servers = Arc::new(Servers::new(first, options, settings::failover(&from.failover)));
         let settings = Settings { first_server: servers.first(), ..settings::upstream(config) };
         let mut client = Client::on(Mux::new(writer, settings.clone()), Arc::clone(&servers));
-        if let Some((disk, loaded)) = saved {
-            let age = loaded.age;
-            disk.note_loaded(loaded.restore(&mut client), age);
+        if let Some(saved) = saved {
+            saved.restore(&mut client);
         }
         let origin = Self::Server { state: client.state(), counters: Arc::clone(client.counters()) };
         let tuner = client.tuner();

@@ -17,7 +17,7 @@ use crate::node_group::GroupRules;
 use crate::proto;
 use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
 use crate::snapshot::SnapshotSettings;
-use crate::snapshot_content;
+use crate::snapshot_content::Selection;
 use crate::subscription::{self, NodeParameterRules, Permissions, SessionConfig};
 use crate::upstream::{FailoverTimes, Settings, Transport, Tuning};
 
@@ -183,7 +183,7 @@ pub(super) fn servers(config: &Config) -> Vec<String> {
 /// Settings of the snapshot on disk; `None` if there is none.
 pub(super) fn snapshot(config: &Config) -> Option<SnapshotSettings> {
     let folder = config.snapshot.path.clone()?;
-    Some(SnapshotSettings { folder, scope: snapshot_content::Scope { secrets: config.snapshot.secrets } })
+    Some(SnapshotSettings { folder, selection: Selection { secrets: config.snapshot.secrets } })
 }
 
 /// Protocol of a server; `None` where it is to be found out.

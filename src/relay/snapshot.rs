@@ -1,4 +1,4 @@
-//! Snapshot on disk, as far as it concerns the whole relay: opened and read before anything else, written until the end.
+//! Writing of the snapshot on disk: the node groups that there are, for its thread.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,20 +7,7 @@ use super::origin::Origin;
 use super::settings;
 use crate::config::Config;
 use crate::groups::Groups;
-use crate::snapshot::{Disk, GroupId, LiveGroup, LiveGroups, Loaded, WriterThread, node_digest};
-
-/// Opens the snapshot, if one is configured. A fault is told in the log, and the relay runs without it.
-pub(super) async fn open(config: &Config) -> Option<Arc<Disk>> {
-    let settings = settings::snapshot(config)?;
-    tokio::task::spawn_blocking(move || Disk::open(settings)).await.ok()
-}
-
-/// Reads the group of the relay's own node.
-pub(super) async fn load_own(disk: Option<&Arc<Disk>>, config: &Config) -> Option<Loaded> {
-    let disk = Arc::clone(disk?);
-    let node = node_digest(&settings::own_node(config));
-    tokio::task::spawn_blocking(move || disk.load(&GroupId::own(), node)).await.ok()?
-}
+use crate::snapshot::{Disk, GroupId, LiveGroup, LiveGroups, WriterThread, node_digest};
 
 /// Keeps the groups on disk from now on.
 pub(super) fn keep(

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::file::{self, FileError};
 use super::keys::GroupId;
 use super::store::{Store, StoredGroup};
-use crate::snapshot_content::{Clock, Content, Scope};
+use crate::snapshot_content::{Clock, Content, Selection};
 use crate::telemetry;
 use crate::upstream::{Client, Restored, ServerId};
 
@@ -23,7 +23,7 @@ pub struct SnapshotSettings {
     /// Its folder.
     pub folder: PathBuf,
     /// Kinds of resources that are written, and read.
-    pub scope: Scope,
+    pub selection: Selection,
 }
 
 /// Content of a node group that was read.
@@ -134,10 +134,18 @@ impl Disk {
             return None;
         }
         let mut content = stored.content;
-        content.stores.retain(|store| self.settings.scope.has(&store.id.type_url));
+        content.stores.retain(|store| self.settings.selection.has(&store.id.type_url));
         let answered = Some(Duration::from_millis(stored.facts.answered)).filter(|at| !at.is_zero());
         let age = answered.map(|at| clock().age_of(at));
         Some(Loaded { content, age, server: stored.facts.server })
+    }
+
+    /// Time since the control plane last answered any group but the own one; `None` if there are no others. Waits for the disk.
+    pub fn age_of_others(&self) -> Option<Duration> {
+        let groups = self.store.lock().as_ref()?.groups().ok()?;
+        let others = groups.into_iter().filter(|(id, facts)| *id != GroupId::own() && facts.answered > 0);
+        let answered = others.map(|(_, facts)| Duration::from_millis(facts.answered)).max()?;
+        Some(clock().age_of(answered))
     }
 
     fn read(&self, group: &GroupId) -> Option<StoredGroup> {

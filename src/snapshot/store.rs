@@ -17,7 +17,9 @@ use super::seal::{said_checksum, seal, unseal};
 use super::{GroupFacts, StoreFacts};
 use crate::cache::Snapshot;
 use crate::resource::Name;
-use crate::snapshot_content::{Clock, Content, Record, RecordError, Scope, StoreContent, StoreId, record_of};
+use crate::snapshot_content::{
+    Clock, Content, Record, RecordError, Selection, StoreContent, StoreId, record_of,
+};
 
 const GROUPS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("groups");
 const STORES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("stores");
@@ -46,14 +48,14 @@ pub(super) struct StoreChange {
     pub(super) names: Names,
     /// State of the store as it is to be written.
     pub(super) snapshot: Arc<Snapshot>,
-    pub(super) scope: Scope,
+    pub(super) selection: Selection,
     pub(super) clock: Clock,
 }
 
 impl StoreChange {
     /// The record of a name; `None` if nothing is kept of it.
     fn record(&self, name: &str) -> Option<Bytes> {
-        record_of(&self.id.type_url, &self.snapshot, name, self.scope, self.clock)
+        record_of(&self.id.type_url, &self.snapshot, name, self.selection, self.clock)
     }
 }
 

@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use redb::ReadableDatabase as _;
+use redb::{ReadableDatabase as _, ReadableTable as _};
 use tempfile::TempDir;
 
 use super::disk::Disk;
@@ -22,7 +22,7 @@ use super::writer::{LiveGroup, LiveGroups, Writer};
 use super::{Format, GroupId, SnapshotSettings, report, verify};
 use crate::cache::{self, Budget, Cache, Change, Lease, Limits, Op, View};
 use crate::resource::{Envelope, Kind, Name, Resource, TypeUrl, wire};
-use crate::snapshot_content::{Content, Kept, Scope};
+use crate::snapshot_content::{Content, Kept, Selection};
 
 const NODE: u128 = 7;
 
@@ -59,7 +59,7 @@ struct Fixture {
 }
 
 fn open(folder: &Path, secrets: bool) -> Arc<Disk> {
-    Disk::open(SnapshotSettings { folder: folder.to_owned(), scope: Scope { secrets } })
+    Disk::open(SnapshotSettings { folder: folder.to_owned(), selection: Selection { secrets } })
 }
 
 impl Fixture {
@@ -161,7 +161,7 @@ fn nothing_is_written_while_nothing_changes_and_a_change_of_one_is_small() {
     assert_eq!(fixture.disk.status().writes, 1);
     fixture.set(&own, Kind::Cluster, &[("c500", "2")]);
     let live = fixture.live.all();
-    let changes = fixture.writer.changes(&live, 1, Scope::default(), super::disk::clock()).0;
+    let changes = fixture.writer.changes(&live, 1, Selection::default(), super::disk::clock()).0;
     let names = changes.groups.iter().flat_map(|group| &group.stores).map(|store| match &store.names {
         super::store::Names::Some(names) => names.len(),
         super::store::Names::All(names) => names.len() + 1_000_000,
@@ -253,7 +253,8 @@ fn a_ttl_is_an_absolute_time_on_disk() {
     let (ttl, deadline) = loaded.content.stores[0].records[0].1.lease.unwrap();
     let left = super::disk::clock().left_until(deadline).unwrap();
     assert_eq!(ttl, Duration::from_secs(100));
-    assert!(left <= ttl && left > Duration::from_secs(30), "{left:?}");
+    // Milliseconds are rounded up.
+    assert!(left <= ttl + Duration::from_millis(1) && left > Duration::from_secs(30), "{left:?}");
 }
 
 /// A folder in memory, if the system has one: nothing waits for a disk.
@@ -363,6 +364,47 @@ fn a_file_of_others_and_one_of_a_later_version_are_not_touched() {
     let disk = open(home.path(), true);
     assert!(fault(&disk).contains("a later version"), "{}", fault(&disk));
     assert!(file.exists() && fs::read_dir(home.path()).unwrap().count() == 1);
+}
+
+/// The library's own checksums hold: somebody wrote other rows, or the library lost some.
+#[test]
+fn a_record_that_is_altered_missing_or_too_many_makes_the_file_corrupt() {
+    const RECORDS: redb::TableDefinition<'_, &[u8], &[u8]> = redb::TableDefinition::new("records");
+    type Edit = fn(&mut redb::Table<'_, &'static [u8], &'static [u8]>, &[u8], Vec<u8>);
+    let edits: [Edit; 4] = [
+        |_, _, _| {},
+        |rows, key, _| drop(rows.remove(key).unwrap()),
+        |rows, key, mut value| {
+            *value.last_mut().unwrap() ^= 1;
+            rows.insert(key, &value[..]).unwrap();
+        },
+        |rows, _, value| drop(rows.insert(&b"\x00\x01x"[..], &value[..]).unwrap()),
+    ];
+    let outcome = |edit: Edit| {
+        let home = home_in_memory();
+        let (bytes, _) = small_file(&home);
+        let file = home.path().join(FILE);
+        fs::write(&file, bytes).unwrap();
+        {
+            let database = redb::Database::create(&file).unwrap();
+            let transaction = database.begin_write().unwrap();
+            {
+                let mut rows = transaction.open_table(RECORDS).unwrap();
+                let (key, value) = {
+                    let (key, value) = rows.first().unwrap().unwrap();
+                    (key.value().to_vec(), value.value().to_vec())
+                };
+                edit(&mut rows, &key, value);
+            }
+            transaction.commit().unwrap();
+        }
+        let is_intact = verify(home.path()).is_ok();
+        (loaded(home.path(), &GroupId::own()).len(), is_intact, file.exists())
+    };
+    assert_eq!(
+        edits.map(outcome),
+        [(3, true, true), (0, false, false), (0, false, false), (0, false, false)]
+    );
 }
 
 #[test]

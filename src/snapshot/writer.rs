@@ -14,9 +14,9 @@ use super::disk::{Disk, clock};
 use super::keys::GroupId;
 use super::store::{Changes, GroupChange, Names, StoreChange};
 use super::{FileFault, GroupFacts, StoreFacts};
-use crate::cache::{Cache, Generation, Snapshot, TypeCache};
+use crate::cache::{Cache, Completeness, Generation, Snapshot, TypeCache};
 use crate::resource::Name;
-use crate::snapshot_content::{Clock, Scope, StoreId, wildcard_kept};
+use crate::snapshot_content::{Clock, Selection, StoreId, wildcard_kept};
 
 /// Time between two transactions.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -103,6 +103,7 @@ struct StoreCursor {
     /// Its number: a store that was dropped and made again has another one.
     index: u32,
     generation: Generation,
+    completeness: Completeness,
 }
 
 pub(super) struct Writer<G> {
@@ -160,9 +161,9 @@ impl<G: LiveGroups> Writer<G> {
             self.begin_anew();
         }
         let result = self.run_number(open).and_then(|run| {
-            let scope = self.disk.settings.scope;
+            let selection = self.disk.settings.selection;
             let live = self.groups.all();
-            let (mut changes, mut cursors) = self.changes(&live, run, scope, clock());
+            let (mut changes, mut cursors) = self.changes(&live, run, selection, clock());
             self.note_switches(&live, &mut changes, &mut cursors);
             if changes.groups.is_empty() && changes.released.is_empty() && changes.run.is_none() {
                 return Ok(None);
@@ -228,13 +229,13 @@ impl<G: LiveGroups> Writer<G> {
         &self,
         live: &[LiveGroup],
         run: u64,
-        scope: Scope,
+        selection: Selection,
         clock: Clock,
     ) -> (Changes, HashMap<GroupId, GroupCursor>) {
         let (mut changes, mut cursors) = (Changes::default(), HashMap::new());
         for group in live {
             let before = self.cursors.get(&group.id).filter(|before| before.cache == group.cache.number());
-            let (change, cursor) = group_change(group, before, run, scope, clock);
+            let (change, cursor) = group_change(group, before, run, selection, clock);
             changes.groups.extend(change);
             cursors.insert(group.id.clone(), cursor);
         }
@@ -250,7 +251,7 @@ fn group_change(
     group: &LiveGroup,
     before: Option<&GroupCursor>,
     run: u64,
-    scope: Scope,
+    selection: Selection,
     clock: Clock,
 ) -> (Option<GroupChange>, GroupCursor) {
     let answered = group.answered.map_or(Duration::ZERO, |age| clock.unix.saturating_sub(age));
@@ -263,12 +264,13 @@ fn group_change(
     let mut cursor = GroupCursor { cache: group.cache.number(), ..GroupCursor::default() };
     let mut stores = Vec::new();
     for of in group.cache.types() {
-        let Some(id) = kept_store(&of, scope) else { continue };
+        let Some(id) = kept_store(&of, selection) else { continue };
         let (index, snapshot) = (of.index(), of.snapshot());
         let at = before.and_then(|before| before.stores.get(&id)).filter(|at| at.index == index);
-        cursor.stores.insert(id.clone(), StoreCursor { index, generation: snapshot.generation() });
-        if at.is_none_or(|at| at.generation != snapshot.generation()) {
-            stores.push(store_change(id, snapshot, at.map(|at| at.generation), scope, clock));
+        let (completeness, generation) = (wildcard_kept(&snapshot, clock.now).0, snapshot.generation());
+        cursor.stores.insert(id.clone(), StoreCursor { index, generation, completeness });
+        if at.is_none_or(|at| (at.generation, at.completeness) != (generation, completeness)) {
+            stores.push(store_change(id, snapshot, at.map(|at| at.generation), selection, clock));
         }
     }
     let is_gone = |id: &&StoreId| !cursor.stores.contains_key(*id);
@@ -292,24 +294,24 @@ fn group_change(
 }
 
 /// Identity of a store that is kept: one that is filled from others is not.
-fn kept_store(of: &TypeCache, scope: Scope) -> Option<StoreId> {
+fn kept_store(of: &TypeCache, selection: Selection) -> Option<StoreId> {
     let parameters = of.parameter_view().as_uniform()?.clone();
-    scope.has(of.type_url()).then(|| StoreId { type_url: of.type_url().clone(), parameters })
+    selection.has(of.type_url()).then(|| StoreId { type_url: of.type_url().clone(), parameters })
 }
 
 fn store_change(
     id: StoreId,
     snapshot: Arc<Snapshot>,
     since: Option<Generation>,
-    scope: Scope,
+    selection: Selection,
     clock: Clock,
 ) -> StoreChange {
-    let (completeness, members) = wildcard_kept(&snapshot);
+    let (completeness, members) = wildcard_kept(&snapshot, clock.now);
     let facts = StoreFacts { completeness, members: members as u64, ..StoreFacts::default() };
     let changed = since.and_then(|since| snapshot.changed_since(since));
     let names = changed.map_or_else(
         || Names::All(snapshot.entries().map(|entry| Name::clone(entry.name())).collect()),
         Names::Some,
     );
-    StoreChange { id, facts, names, snapshot, scope, clock }
+    StoreChange { id, facts, names, snapshot, selection, clock }
 }

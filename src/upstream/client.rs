@@ -139,6 +139,13 @@ impl Client {
         restored
     }
 
+    /// Notes that other node groups have resources of an earlier process on disk, the newest of this age: the relay has something
+    /// to serve.
+    pub fn others_restored(&mut self, age: Duration) {
+        self.servers.restored();
+        self.state.send_modify(|state| state.restored(age));
+    }
+
     /// Connects, and reconnects whenever the connection is lost, until `shutdown`.
     pub async fn run(mut self, shutdown: CancellationToken) {
         shutdown.run_until_cancelled(self.run_on()).await;

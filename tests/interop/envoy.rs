@@ -256,7 +256,7 @@ fn survives_a_killed_relay_without_its_origin(transport: Transport) {
     eventually(PATIENCE, "everything is on disk", || {
         let age = world.fixture.relay_metric("deltafan_snapshot_last_write_age_seconds");
         let has_written = world.fixture.relay_metric("deltafan_snapshot_writes_total") > 0.0;
-        if has_written && age > 2.5 { Ok(()) } else { Err(format!("written {age} s ago")) }
+        if has_written && age > 7.5 { Ok(()) } else { Err(format!("written {age} s ago")) }
     });
 
     world.fixture.origin.kill();

@@ -7,7 +7,7 @@ use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRe
 use deltafan::resource::{Envelope, Kind, TypeUrl};
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, SDS, SOTW_ADS, Sotw, connect, node};
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response, timed};
-use deltafan_test_support::process::Process;
+use deltafan_test_support::process::{Process, program};
 
 const SNAPSHOT: &str = "snapshot: {path: ./snapshot}\n";
 
@@ -46,9 +46,13 @@ fn versions(all: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 /// Waits until everything so far is on disk: for two looks of its thread nothing was left to write.
 fn wait_until_written(relay: &Process) {
+    wait_until_quiet_for(2.5, relay);
+}
+
+fn wait_until_quiet_for(seconds: f64, relay: &Process) {
     relay.wait_for("the last transaction", || {
         let status: serde_json::Value = serde_json::from_str(&relay.admin_get("/upstreams").1).unwrap();
-        status["snapshot"]["last_write_seconds_ago"].as_f64().is_some_and(|ago| ago > 2.5)
+        status["snapshot"]["last_write_seconds_ago"].as_f64().is_some_and(|ago| ago > seconds)
     });
 }
 
@@ -82,7 +86,8 @@ async fn a_killed_relay_serves_its_clients_while_the_control_plane_is_away() {
         held.extend(told(&response));
         client.ack(&response).await;
     }
-    tokio::task::block_in_place(|| wait_until_written(&relay));
+    // A set that has settled is taken for what there is, without a client that asks for proof.
+    tokio::task::block_in_place(|| wait_until_quiet_for(7.5, &relay));
     let address = origin.address();
     drop((origin, upstream, client));
     let relay = kill(relay).await;
@@ -315,7 +320,7 @@ async fn secrets_survive_only_if_asked_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_node_group_has_its_own_content_again_with_its_first_client() {
-    const GROUPS: &str = "snapshot: {path: ./snapshot}\ngroups: {rules: [{name: fleet, match: {node.id: \"(?P<fleet>.*)-.*\"}, key: \"${fleet}\", node: {id: \"${fleet}\"}}]}\n";
+    const GROUPS: &str = "snapshot: {path: ./snapshot}\ngroups: {default: refuse, rules: [{name: fleet, match: {node.id: \"(?P<fleet>.*)-.*\"}, key: \"${fleet}\", node: {id: \"${fleet}\"}}]}\n";
     let (relay, mut origin) = {
         let origin = Origin::start().await;
         let uri = origin.uri();
@@ -340,6 +345,7 @@ async fn each_node_group_has_its_own_content_again_with_its_first_client() {
     tokio::task::block_in_place(|| wait_until_written(&relay));
     drop((origin, streams, _own));
     let relay = kill(relay).await;
+    relay.wait_for("readiness, though the own group has nothing", || relay.admin_get("/ready").0 == 200);
     for fleet in ["y", "x"] {
         let mut client = subscribe(&relay, &format!("{fleet}-2")).await;
         assert_eq!(told(&client.response().await), versions(&[(fleet, "1")]));
@@ -363,6 +369,25 @@ async fn the_operators_see_the_age_of_what_is_served() {
     assert!(relay.metric("deltafan_snapshot_bytes") > 0.0);
     relay.wait_for_message("loaded the snapshot");
     relay.wait_for_message("control plane unreachable; serving cached resources");
+
+    let command = |arguments: &[&str], path: &std::path::Path| {
+        let mut command = std::process::Command::new(program());
+        let output = command.arg("snapshot").args(arguments).arg(path).output().unwrap();
+        let texts = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.code(), texts.concat())
+    };
+    let (code, said) = command(&["verify"], &relay.home().join("snapshot"));
+    assert!(code == Some(1) && said.contains("a relay has it open"), "{said}");
+    let look = move |home: &std::path::Path| {
+        let folder = home.join("snapshot");
+        let (code, said) = command(&["verify"], &folder);
+        assert_eq!((code, &*said), (Some(0), "intact: groups 1, types 1, records 1\n"));
+        let (code, said) = command(&["show", "-o", "json"], &folder.join("cache.redb"));
+        let shown: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert_eq!((code, &shown["groups"][0]["types"][0]["resources"][0]["name"]), (Some(0), &"a".into()));
+        assert_eq!(command(&["verify"], home).0, Some(1), "there is none");
+    };
+    tokio::task::spawn_blocking(move || relay.killed_and_restarted(look)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use deltafan::cache::{Completeness, Generation};
 use deltafan::resource::Name;
 use deltafan::snapshot_content::{
-    Clock, Content, Record, Scope, StoreContent, StoreId, record_of, wildcard_kept,
+    Clock, Content, Record, Selection, StoreContent, StoreId, record_of, wildcard_kept,
 };
 use deltafan::upstream::ServerId;
 use rand::Rng;
@@ -69,13 +69,17 @@ impl World {
             let id = StoreId { type_url: of.type_url().clone(), parameters: parameters.clone() };
             let (index, snapshot) = (of.index(), of.snapshot());
             let before = last.and_then(|last| last.stores.get(&id)).filter(|before| before.index == index);
-            if let Some(before) = before.filter(|before| before.generation == snapshot.generation()) {
+            let (completeness, members) = wildcard_kept(&snapshot, self.now);
+            let is_as_before = |before: &&Saved| {
+                (before.generation, before.completeness) == (snapshot.generation(), completeness)
+            };
+            if let Some(before) = before.filter(is_as_before) {
                 stores.insert(id, before.clone());
                 continue;
             }
             is_news = true;
             let record =
-                |name: &Name| record_of(&id.type_url, &snapshot, name.as_str(), Scope::default(), clock);
+                |name: &Name| record_of(&id.type_url, &snapshot, name.as_str(), Selection::default(), clock);
             let whole: BTreeMap<Name, Bytes> = snapshot
                 .entries()
                 .filter_map(|entry| Some((entry.name().clone(), record(entry.name())?)))
@@ -97,7 +101,6 @@ impl World {
                     records
                 }
             };
-            let (completeness, members) = wildcard_kept(&snapshot);
             let generation = snapshot.generation();
             stores.insert(id, Saved { index, generation, completeness, members, records });
         }

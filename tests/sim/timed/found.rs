@@ -144,6 +144,7 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
     (4_000_010, "a group is released, and encodings that nobody can find keep its resources"),
     (6_000_004, "a version of one control plane is offered to another, which takes it for its own"),
     (6_000_019, "a client comes back with a version that another control plane has given to another content"),
+    (7_500_005, "a version that a disk has of one control plane is told to the other"),
     (
         7_000_094,
         "a wildcard set that was restored counts as complete, and lacks what came after the last transaction",

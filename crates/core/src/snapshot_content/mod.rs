@@ -22,7 +22,7 @@ mod store_id;
 
 pub use clock::Clock;
 pub use content::{Content, StoreContent, wildcard_kept};
-pub use record::{Kept, Record, RecordError, Scope, record_of};
+pub use record::{Kept, Record, RecordError, Selection, record_of};
 pub use store_id::StoreId;
 
 #[cfg(test)]

@@ -25,12 +25,12 @@ const MARKED: u8 = 1 << 5;
 
 /// Kinds of resources that are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Scope {
+pub struct Selection {
     /// Whether Secrets are.
     pub secrets: bool,
 }
 
-impl Scope {
+impl Selection {
     /// Whether resources of a type are kept.
     pub fn has(self, type_url: &TypeUrl) -> bool {
         self.secrets || !type_url.is_secret()
@@ -73,10 +73,10 @@ pub fn record_of(
     type_url: &TypeUrl,
     snapshot: &Snapshot,
     name: &str,
-    scope: Scope,
+    selection: Selection,
     clock: Clock,
 ) -> Option<Bytes> {
-    let entry = snapshot.get(name).filter(|_| scope.has(type_url))?;
+    let entry = snapshot.get(name).filter(|_| selection.has(type_url))?;
     let (flag, view, resource) = match (entry.as_member(), entry.by_name()) {
         (Seen::Present(member), _) => (MEMBER, View::Wildcard, member),
         (_, Seen::Present(resource)) => (0, View::Named, resource),

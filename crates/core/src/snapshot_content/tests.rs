@@ -15,7 +15,7 @@ use crate::cache::{
 use crate::resource::{Envelope, Kind, Name, Parameters, Resource, TypeUrl, wire};
 use crate::upstream::{Mux, ServerId, Settings, StreamId};
 
-const ALL: Scope = Scope { secrets: true };
+const ALL: Selection = Selection { secrets: true };
 
 fn field(number: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = BytesMut::new();
@@ -41,14 +41,19 @@ fn clock(now: Instant) -> Clock {
     Clock { now, unix: Duration::from_secs(1_800_000_000) }
 }
 
-fn records(type_url: &TypeUrl, snapshot: &Snapshot, scope: Scope, clock: Clock) -> BTreeMap<Name, Bytes> {
-    let record = |name: &Name| record_of(type_url, snapshot, name.as_str(), scope, clock);
+fn records(
+    type_url: &TypeUrl,
+    snapshot: &Snapshot,
+    selection: Selection,
+    clock: Clock,
+) -> BTreeMap<Name, Bytes> {
+    let record = |name: &Name| record_of(type_url, snapshot, name.as_str(), selection, clock);
     let names = snapshot.entries().map(|entry| entry.name().clone());
     names.filter_map(|name| Some((name.clone(), record(&name)?))).collect()
 }
 
 fn content(id: &StoreId, snapshot: &Snapshot, records: &BTreeMap<Name, Bytes>) -> StoreContent {
-    let (completeness, members) = wildcard_kept(snapshot);
+    let (completeness, members) = wildcard_kept(snapshot, Instant::now());
     let read = |(name, bytes): (&Name, &Bytes)| {
         (name.clone(), Record::read(&id.type_url, bytes).expect("it was written here"))
     };
@@ -107,7 +112,7 @@ fn secrets_are_recorded_only_where_asked_for() {
     let (_cache, mut writer) = Cache::new(Limits::default());
     let snapshot =
         apply(&mut writer, &sds, vec![Op::held(View::Named, resource(&sds, "key", "1"), None)], now);
-    let count = |secrets| records(&sds, &snapshot, Scope { secrets }, clock(now)).len();
+    let count = |secrets| records(&sds, &snapshot, Selection { secrets }, clock(now)).len();
     assert_eq!((count(false), count(true)), (0, 1));
 }
 
@@ -198,7 +203,7 @@ fn a_wildcard_set_is_complete_only_when_the_control_plane_says_so() {
     use Completeness::{Complete, Presumed, Settled, Unknown};
     assert_eq!(
         [Complete, Presumed, Settled, Unknown].map(|before| known(before, 2, 2)),
-        [Presumed, Presumed, Presumed, Unknown]
+        [Presumed, Presumed, Settled, Unknown]
     );
     // Members that are not recorded.
     assert_eq!([known(Complete, 2, 1), known(Complete, 2, 0)], [Settled, Unknown]);
@@ -206,6 +211,18 @@ fn a_wildcard_set_is_complete_only_when_the_control_plane_says_so() {
         [known(Complete, 0, 0), known(Settled, 0, 0), known(Unknown, 0, 0)],
         [Presumed, Settled, Unknown]
     );
+}
+
+#[test]
+fn a_set_that_has_settled_is_taken_for_what_there_is_after_a_while() {
+    let (now, cds) = (Instant::now(), TypeUrl::from(Kind::Cluster));
+    let (cache, mut writer) = Cache::new(Limits::default());
+    let ops = vec![Op::held(View::Wildcard, resource(&cds, "a", "1"), None)];
+    let change = Change { ops, wildcard_known: Some(Completeness::Settled), ..Change::default() };
+    writer.apply(&cds, change, now).expect("a type of the protocol");
+    let snapshot = snapshot_of(&cache, &plain(&cds));
+    let known = |seconds| wildcard_kept(&snapshot, now + Duration::from_secs(seconds)).0;
+    assert_eq!([known(4), known(5)], [Completeness::Settled, Completeness::Presumed]);
 }
 
 #[test]
