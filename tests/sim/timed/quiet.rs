@@ -65,7 +65,7 @@ impl World {
     pub(crate) fn quiet(&mut self) {
         self.heal();
         let opens = self.opens();
-        // What another control plane sent is swept too.
+        // Resources of another control plane are swept too.
         let sweeps =
             self.plan.reconcile == Reconcile::Sweep || !self.plan.flavor.has_versions() || self.plan.failover;
         self.advance(match () {
