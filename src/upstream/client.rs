@@ -130,6 +130,7 @@ impl Client {
         let restored = self.mux.restore(content, from, clock);
         if restored.resources > 0 {
             self.servers.restored();
+            self.failover.restored();
             let source = self.mux.source().cloned();
             self.state.send_modify(|state| {
                 state.restored(age.unwrap_or_default());

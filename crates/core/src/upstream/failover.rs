@@ -12,7 +12,7 @@
 //! - If no server answers, servers that are silent though connected are given twice the time with each round, eight times at most: each
 //!   change asks for everything anew.
 //! - A relay that is cut off from its own control plane has not answered, unless no control plane was ever heard at first hand: a relay
-//!   that begins empty fills itself from such a one. If all are in that state, the time doubles up to 64 times.
+//!   that begins empty, without a snapshot either, fills itself from such a one. If all are in that state, the time doubles up to 64 times.
 //!
 //! Example: servers A, B and C; A is lost at 0 s. B is used from 10 s on. A answers its probe from 60 s on, and is used from 90 s on.
 
@@ -193,6 +193,11 @@ impl Failover {
                 self.silent_since.get_or_insert_with(|| asked.min(now));
             }
         }
+    }
+
+    /// Notes that resources of an earlier process are held. A sibling that is cut off may hold older ones.
+    pub const fn restored(&mut self) {
+        self.first_hand = true;
     }
 
     /// Notes whether a more preferred server answers its probe.
@@ -474,6 +479,14 @@ mod tests {
         fixture.see(Sight::CutOff);
         assert!(fixture.pass(100).is_empty(), "its word on its control plane came after its first response");
         fixture.see(HEARD);
+        fixture.see(Sight::CutOff);
+        assert_eq!(fixture.pass(12).len(), 1);
+    }
+
+    #[test]
+    fn a_relay_that_began_from_its_snapshot_leaves_a_sibling_that_is_cut_off() {
+        let mut fixture = Fixture::new(2);
+        fixture.failover.restored();
         fixture.see(Sight::CutOff);
         assert_eq!(fixture.pass(12).len(), 1);
     }
