@@ -26,8 +26,8 @@ use super::probe::Probes;
 use super::servers::Servers;
 use super::wait::{next_interest, next_tuning, now, sleep_until};
 use super::{
-    Backoff, Counters, Failover, Mux, ProtocolError, Representative, Restored, ServerId, Sight, StreamId,
-    Tuner, Tuning, UpstreamState,
+    Backoff, Counters, Failover, Mux, ProtocolError, Representative, Restored, ServerChange, ServerId, Sight,
+    StreamId, Tuner, Tuning, UpstreamState,
 };
 use crate::cache::{Protocol, Wanted};
 use crate::proto::Node;
@@ -220,7 +220,9 @@ impl Client {
             let interest = next_interest(&cache, self.more_interest);
             let probed = (&mut self.probes, self.failover.deadline());
             let event = talk.next(&mut self.mux, interest, next_tuning(&mut self.tuning), probed).await;
-            self.failover.excuse(std::mem::take(&mut talk.excused), now());
+            let excused = std::mem::take(&mut talk.excused);
+            talk.transfers += excused;
+            self.failover.excuse(excused, now());
             match event {
                 Event::Message(stream, message) => {
                     let end = self.on_message(stream, message, &mut talk);
@@ -249,7 +251,12 @@ impl Client {
                 Event::Tuning(tuning) => self.mux.tune(tuning),
                 Event::Watched(is_answered) => self.origin_says(is_answered),
                 Event::Probed((server, answers)) => self.failover.probed(server, answers, now()),
-                Event::Look => self.look_for_silence(),
+                Event::Look => {
+                    self.look_for_silence();
+                    if let Some(end) = self.leave_silent_address(&lease, &talk) {
+                        break end;
+                    }
+                }
                 // Work that is due may be done in parts: it gives way after each.
                 Event::Deadline => {
                     self.mux.on_deadline(now());
@@ -259,9 +266,13 @@ impl Client {
             }
         };
         self.mux.closed(StreamId::Primary);
-        if matches!(ended, Ended::Failed(_) | Ended::Unfit(_)) {
-            self.counters().stream_failures.add(1);
-            lease.failed();
+        match ended {
+            Ended::Failed(_) | Ended::Unfit(_) => {
+                self.counters().stream_failures.add(1);
+                lease.failed();
+            }
+            Ended::Left(ServerChange::Next { .. }) => lease.silent(),
+            _ => {}
         }
         ended
     }
@@ -290,7 +301,12 @@ impl Client {
                 self.ask(stream, talk);
                 None
             }
-            Err(fault) => Some(Ended::Failed(fault.to_string())),
+            Err(fault) => {
+                if matches!(fault, ProtocolError::Loop(_)) {
+                    self.failover.looped(now());
+                }
+                Some(Ended::Failed(fault.to_string()))
+            }
         }
     }
 

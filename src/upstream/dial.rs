@@ -56,6 +56,8 @@ pub(super) struct Dialed {
     pub(super) facts: Arc<Facts>,
     /// Number of the address among those of the server.
     pub(super) address: usize,
+    /// Whether the server has other addresses.
+    pub(super) has_others: bool,
 }
 
 /// Attempt that failed.
@@ -83,7 +85,9 @@ pub(super) async fn dial_from(endpoint: Endpoint, target: Target, first: usize) 
     let addresses = addresses.map_err(|why| DialError { why, tried: 0 })?;
     let attempt = |address, share| dial_at(endpoint.clone(), target.clone(), address, share);
     match try_each(&addresses, first, limit, attempt).await {
-        Ok(Reached { by: (channel, facts), address }) => Ok(Dialed { channel, facts, address }),
+        Ok(Reached { by: (channel, facts), address }) => {
+            Ok(Dialed { channel, facts, address, has_others: addresses.len() > 1 })
+        }
         Err(Unreached { why, tried }) => Err(DialError { why, tried }),
     }
 }

@@ -111,6 +111,8 @@ struct Connection {
     transfers: Transfers,
     /// Streams of clients that failed since the last answer.
     failures: AtomicU32,
+    /// Whether the server has other addresses.
+    has_others: bool,
 }
 
 impl Connection {
@@ -123,6 +125,11 @@ impl Connection {
     fn capacity(&self) -> usize {
         self.facts.max_streams().map_or(usize::MAX, |streams| (streams / STREAMS).max(1) as usize)
     }
+}
+
+/// Whether anybody uses a connection, and it is not lost.
+fn is_open(connection: &Weak<Connection>) -> bool {
+    connection.upgrade().is_some_and(|connection| !connection.facts.is_closed())
 }
 
 /// Share of a client in a connection.
@@ -161,6 +168,16 @@ impl Lease {
         if self.connection.failures.swap(0, Ordering::Relaxed) >= FAILURES {
             self.notice.0.notify_one();
         }
+    }
+
+    /// Whether the server has other addresses than that of the connection.
+    pub(super) fn has_other_addresses(&self) -> bool {
+        self.connection.has_others
+    }
+
+    /// Notes that the server stays silent on the connection: no further client is put on it.
+    pub(super) fn silent(&self) {
+        self.connection.failures.store(FAILURES, Ordering::Relaxed);
     }
 
     /// Notes that the server failed the streams of the client without an answer.
@@ -300,16 +317,16 @@ impl Link {
         let dialed = dial_from(self.options.endpoint.clone(), target, first).await;
         let mut state = self.state.lock();
         match dialed {
-            Ok(Dialed { channel, facts, address }) => {
+            Ok(Dialed { channel, facts, address, has_others }) => {
                 // Unless it answers, another one is tried next.
                 (state.address, state.next_address) = (address, address + 1);
                 let (transfers, failures) = (Transfers::default(), AtomicU32::new(0));
-                let connection = Arc::new(Connection { channel, facts, transfers, failures });
+                let connection = Arc::new(Connection { channel, facts, transfers, failures, has_others });
                 // Taken back by the first answer: a server that fails all streams is not dialled by each group in turn.
                 let wait = state.backoff.next(&mut rand::rng());
                 state.retry_at = Some(now() + wait);
                 state.failed = false;
-                state.open.retain(|other| other.strong_count() > 0);
+                state.open.retain(is_open);
                 state.open.push(Arc::downgrade(&connection));
                 let connections = state.open.len();
                 drop(state);
@@ -360,7 +377,7 @@ impl Link {
     /// Takes a share in a connection that stands and has room.
     fn share(&self) -> Option<Lease> {
         let mut state = self.state.lock();
-        state.open.retain(|connection| connection.strong_count() > 0);
+        state.open.retain(is_open);
         let open = state.open.iter().filter_map(Weak::upgrade);
         // The share that is looked at counts as one.
         let has_room =

@@ -13,11 +13,11 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::{Code, Status};
 
-use super::Counters;
 use super::connection::{OpenStream, Server};
 use super::link::{Connected, Lease, Link, UnreachableError};
 use super::relay_watch::RelayWatch;
 use super::servers::Servers;
+use super::{Backoff, Counters};
 use super::{Question, Representative, came_from};
 use crate::cache::Protocol;
 use crate::proto::Node;
@@ -116,35 +116,53 @@ enum End {
 
 impl Probe {
     async fn run(mut self) {
-        let options = self.link.options();
-        let (fixed, mut backoff) = (options.protocol, options.backoff);
+        let mut backoff = self.link.options().backoff;
         loop {
             // The link waits before it connects again.
             let link = Arc::clone(&self.link);
             let lease = match link.connect().await {
                 Ok(Connected { lease, .. }) => lease,
                 Err(UnreachableError { reason, .. }) => {
+                    self.tell(false).await;
                     tracing::debug!(uri = %link.uri(), reason, "a preferred control plane is unreachable");
                     continue;
                 }
             };
-            let server = lease.server(self.link.options());
-            let mut protocol = fixed.unwrap_or(Protocol::Delta);
-            while !lease.is_closed() {
-                let end = self.converse(&server, &lease, protocol).await;
+            let wait = self.converse_on(lease, &mut backoff).await;
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Serves streams on a connection, until it is lost or the server stays silent on it. Returns the wait before the next one, in which
+    /// the connection is held by nobody.
+    async fn converse_on(&mut self, lease: Lease, backoff: &mut Backoff) -> Duration {
+        let options = self.link.options();
+        let (server, fixed) = (lease.server(options), options.protocol);
+        let mut protocol = fixed.unwrap_or(Protocol::Delta);
+        loop {
+            let end = self.converse(&server, &lease, protocol).await;
+            // A stream that ends after a response is no error (gRFC A57): the next one shows whether the server answers.
+            if !matches!(end, End::Lost { answered: true }) {
                 self.tell(false).await;
-                match end {
-                    End::Silent => self.turn += 1,
-                    End::Unfit if protocol == Protocol::Delta && fixed.is_none() => {
-                        protocol = Protocol::Sotw;
-                        continue;
-                    }
-                    End::Lost { answered: true } => backoff.reset(),
-                    End::Unfit | End::Lost { answered: false } => lease.failed(),
-                }
-                let wait = backoff.next(&mut rand::rng());
-                tokio::time::sleep(wait).await;
             }
+            match end {
+                End::Silent => {
+                    self.turn += 1;
+                    lease.silent();
+                    return backoff.next(&mut rand::rng());
+                }
+                End::Unfit if protocol == Protocol::Delta && fixed.is_none() => {
+                    protocol = Protocol::Sotw;
+                    continue;
+                }
+                End::Lost { answered: true } => backoff.reset(),
+                End::Unfit | End::Lost { answered: false } => lease.failed(),
+            }
+            let wait = backoff.next(&mut rand::rng());
+            if lease.is_closed() {
+                return wait;
+            }
+            tokio::time::sleep(wait).await;
         }
     }
 
@@ -172,6 +190,11 @@ impl Probe {
                         // A server that has it from this relay is none that answers (R-Relay-24).
                         if came_from(&response, protocol, &server.identity) {
                             return End::Lost { answered: false };
+                        }
+                        // A server that has lost what is held is not returned to from one that has it.
+                        if question.as_ref().is_some_and(|question| question.is_denied_by(&response)) {
+                            acknowledge(&open, question.as_ref(), protocol, &response);
+                            continue;
                         }
                         if !std::mem::replace(&mut answered, true) {
                             lease.answered();

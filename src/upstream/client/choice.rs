@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::link::Line;
+use super::super::link::{Lease, Line};
 use super::super::probe::Questions;
 use super::super::wait::now;
 use super::super::{ServerChange, Sight};
 use super::Client;
 use super::conversation::Conversation;
+use super::ended::Ended;
 
 /// Time between two comparisons of the questions of probes with the subscription.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -23,6 +24,24 @@ impl Client {
             Some(asked) => Sight::Silent(asked),
             None => Sight::Idle,
         }
+    }
+
+    /// Ends a connection on which the only server stays silent though asked, if its name has other addresses: one that hangs must not
+    /// hide them. The next attempt begins with another one. Of several servers the next one is used by then.
+    pub(super) fn leave_silent_address(&self, lease: &Lease, talk: &Conversation) -> Option<Ended> {
+        let Sight::Silent(asked) = self.sight(talk) else { return None };
+        let after = self.failover.after();
+        if self.failover.has_choice()
+            || !lease.has_other_addresses()
+            || now() < asked + talk.transfers + after
+        {
+            return None;
+        }
+        lease.silent();
+        Some(Ended::Failed(format!(
+            "it is connected and has answered nothing for {} s; trying the next address of its name",
+            after.as_secs()
+        )))
     }
 
     /// Takes in how the server in use is seen. Returns the change if another one is used from here on.

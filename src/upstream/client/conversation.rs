@@ -60,6 +60,8 @@ pub(super) struct Conversation {
     transferred: Duration,
     /// Part of it that the choice of the server was not told of.
     pub(super) excused: Duration,
+    /// Part of it that it was told of.
+    pub(super) transfers: Duration,
     clock: Clock,
     /// Messages read in a row; after [`MESSAGES_IN_A_ROW`] everything else gets a turn.
     messages: u32,
@@ -79,6 +81,7 @@ impl Conversation {
             protocol,
             transferred: server.transfers.so_far(now).0,
             excused: Duration::ZERO,
+            transfers: Duration::ZERO,
             server,
             clock: Clock::new(now),
             messages: 0,

@@ -95,6 +95,8 @@ pub struct Failover {
     vain: u32,
     /// Whether a control plane was ever heard at first hand.
     first_hand: bool,
+    /// When the server in use last sent a response that came through this relay.
+    looped_at: Option<Instant>,
     /// Time by which to look again.
     look_at: Option<Instant>,
 }
@@ -121,6 +123,7 @@ impl Failover {
             answering: Vec::new(),
             vain: 0,
             first_hand: false,
+            looped_at: None,
             look_at: None,
         }
     }
@@ -160,7 +163,9 @@ impl Failover {
     }
 
     fn see(&mut self, sight: Sight, now: Instant) {
+        let is_loop = self.looped_at.is_some_and(|at| now < at + self.times.after);
         self.sight = match sight {
+            Sight::Answers { .. } | Sight::Idle if is_loop => Sight::Away,
             Sight::CutOff if !self.first_hand => Sight::Answers { first_hand: false },
             sight => sight,
         };
@@ -193,6 +198,12 @@ impl Failover {
                 self.silent_since.get_or_insert_with(|| asked.min(now));
             }
         }
+    }
+
+    /// Notes a response that came through this relay itself (R-Relay-24): until no other comes for [`after`](FailoverTimes::after), the
+    /// server has not answered.
+    pub const fn looped(&mut self, now: Instant) {
+        self.looped_at = Some(now);
     }
 
     /// Notes that resources of an earlier process are held. A sibling that is cut off may hold older ones.
@@ -275,6 +286,7 @@ impl Failover {
         self.active = change.to();
         self.sight = Sight::Away;
         (self.silent_since, self.idle_since, self.answering_since) = (None, None, None);
+        self.looped_at = None;
         // A server that is used is not probed, nor are those behind it.
         self.answering.truncate(self.active);
         if matches!(change, Change::Next { .. }) {
@@ -481,6 +493,19 @@ mod tests {
         fixture.see(HEARD);
         fixture.see(Sight::CutOff);
         assert_eq!(fixture.pass(12).len(), 1);
+    }
+
+    #[test]
+    fn r_relay_24_a_server_whose_responses_come_round_a_loop_is_left_though_it_answers_between_them() {
+        let mut fixture = Fixture::new(2);
+        let mut changes = Vec::new();
+        for _ in 0..12 {
+            changes.extend(fixture.see(HEARD));
+            changes.extend(fixture.pass(1).into_iter().map(|(_, change)| change));
+            fixture.failover.looped(fixture.now);
+            changes.extend(fixture.see(Sight::Away));
+        }
+        assert!(matches!(changes[..], [Change::Next { to: 1, .. }]), "{changes:?}");
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub struct Question {
     pub(super) parameters: Parameters,
     /// A name; `None`: the wildcard.
     pub(super) name: Option<Name>,
+    /// Whether anything of it is held.
+    pub(super) is_held: bool,
 }
 
 /// Whether an encoded response came through this relay itself (R-Relay-24).
@@ -35,6 +37,12 @@ pub fn came_from(response: &[u8], protocol: Protocol, identity: &RelayIdentity) 
 impl Question {
     fn names(&self) -> Vec<String> {
         self.name.iter().map(Name::to_string).collect()
+    }
+
+    /// Whether an encoded response has nothing of what is held: an answer, but no reason to use the server that gives it.
+    pub fn is_denied_by(&self, response: &[u8]) -> bool {
+        const RESOURCES: u32 = 2;
+        self.is_held && !wire::fields(response).map_while(Result::ok).any(|field| field.number == RESOURCES)
     }
 
     /// Encodes the first request of a stream.

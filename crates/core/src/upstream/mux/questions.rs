@@ -23,13 +23,16 @@ impl Mux {
             for (type_url, topic_set) in &self.topic_sets {
                 let topics = topic_set.topics.iter();
                 for (parameters, topic) in topics.filter(|(of, _)| of.is_empty() == is_plain) {
-                    let question =
-                        |name| Question { type_url: type_url.clone(), parameters: parameters.clone(), name };
+                    let question = |name, is_held| {
+                        let (type_url, parameters) = (type_url.clone(), parameters.clone());
+                        Question { type_url, parameters, name, is_held }
+                    };
                     let (exists, open) = self.names_to_ask(type_url, parameters, topic);
-                    held.extend(exists.map(|name| question(Some(name))));
-                    unknown.extend(open.map(|name| question(Some(name))));
+                    held.extend(exists.map(|name| question(Some(name), true)));
+                    unknown.extend(open.map(|name| question(Some(name), false)));
                     if topic.asks_in(View::Wildcard) {
-                        wildcards.push(question(None));
+                        let members = snapshot(self.writer.cache(), type_url, parameters).member_count();
+                        wildcards.push(question(None, members > 0));
                     }
                 }
             }
