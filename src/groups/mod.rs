@@ -33,6 +33,9 @@ use crate::subscription::SessionError;
 use crate::upstream::{Counters, Tuning, sleep_until};
 use running::Visitor;
 
+/// Shortest time after which a group that is kept is looked at again, however short the linger.
+const KEPT: Duration = Duration::from_secs(1);
+
 /// Client that comes to a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Newcomer<'a> {
@@ -146,7 +149,8 @@ impl Groups {
         }
     }
 
-    /// Releases groups that nobody uses, for as long as it is polled.
+    /// Releases groups that nobody uses, for as long as it is polled. While the control plane is away, one that holds something is kept
+    /// for clients that come back (R-Relay-06).
     pub async fn release_unused(&self) {
         loop {
             let next = self.table.lock().next_release();
@@ -156,7 +160,12 @@ impl Groups {
             }
             loop {
                 let mut table = self.table.lock();
-                let Some((key, group)) = table.release(Instant::now()) else { break };
+                let now = Instant::now();
+                let later = now + self.linger.max(KEPT);
+                let Some((key, group)) = table.release_unless(now, later, |group| group.is_irreplaceable())
+                else {
+                    break;
+                };
                 // With the table locked, so that no sum of events misses the group.
                 if let Some(events) = group.events() {
                     add(&mut self.past.lock(), &events);

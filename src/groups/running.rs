@@ -186,6 +186,15 @@ impl Group {
         self.source.as_ref().map_or(Duration::ZERO, |source| source.state.borrow().stale_for(now))
     }
 
+    /// Whether what it holds cannot be had again: its control plane is away, or has not answered on the connection that stands.
+    pub(super) fn is_irreplaceable(&self) -> bool {
+        let is_away = self.source.as_ref().is_some_and(|source| {
+            let state = source.state.borrow();
+            !state.answered || state.origin_is_cut_off
+        });
+        is_away && self.cache.types().iter().any(|of| of.snapshot().holds_anything())
+    }
+
     /// Whether relays behind this one may take what the group leaves unanswered for an answer.
     pub fn vouches(&self, now: Instant) -> bool {
         self.source.as_ref().is_some_and(|source| source.state.borrow().vouches(now).0)

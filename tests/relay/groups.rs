@@ -217,6 +217,27 @@ async fn a_group_is_released_when_nobody_was_in_it_for_the_linger() {
     assert!(relay.metric("deltafan_upstream_events_total{event=\"response\"}") >= 2.0);
 }
 
+/// A gateway that is moved to another machine during an outage comes back later than the linger.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_06_a_group_outlives_its_linger_while_the_control_plane_is_away() {
+    let (relay, mut origin, own) = start("unsubscribe_linger: 500ms", FLEETS.to_owned()).await;
+    let first = client(&relay, "red-1").await;
+    let (_, mut red, _) = next_group(&mut origin).await;
+    send(&red, "1", &[cluster("c", "1", "")]);
+    red.expect_ack("1").await;
+    let empty = client(&relay, "made-1").await;
+    let made = next_group(&mut origin).await;
+    drop((origin, own, red, made));
+    relay.wait_for("the loss", || relay.metric("deltafan_upstream_connected") == 0.0);
+    drop((first, empty));
+    relay.wait_for("the end of the group without resources", || {
+        relay.metric("deltafan_groups{group=\"fleet\"}") == 1.0
+    });
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let mut later = client(&relay, "red-2").await;
+    assert_eq!(later.response().await.resources.len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn made_up_nodes_make_no_more_groups_than_a_peer_may_have() {
     let max =

@@ -96,13 +96,30 @@ impl<K: Hash + Ord + Clone, T> GroupTable<K, T> {
 
     /// Releases a group whose time has come. To be called until there is none.
     pub fn release(&mut self, now: Instant) -> Option<(K, T)> {
-        if self.next_release()? > now {
-            return None;
+        self.release_unless(now, now, |_| false)
+    }
+
+    /// Like [`release`](Self::release), but for groups that are to be kept: their time comes again at `later`, which is after `now`.
+    pub fn release_unless(
+        &mut self,
+        now: Instant,
+        later: Instant,
+        is_kept: impl Fn(&T) -> bool,
+    ) -> Option<(K, T)> {
+        while self.next_release()? <= now {
+            let (_, key) = self.unused.pop_first()?;
+            if let Some(entry) =
+                self.groups.get_mut(&key).filter(|entry| later > now && is_kept(&entry.value))
+            {
+                entry.release_at = Some(later);
+                self.unused.insert((later, key));
+                continue;
+            }
+            let entry = self.groups.remove(&key)?;
+            self.pool.give_back(entry.tenant.as_ref(), 1);
+            return Some((key, entry.value));
         }
-        let (_, key) = self.unused.pop_first()?;
-        let entry = self.groups.remove(&key)?;
-        self.pool.give_back(entry.tenant.as_ref(), 1);
-        Some((key, entry.value))
+        None
     }
 
     /// Groups with what they hold and the number of their clients, in no order.
@@ -132,6 +149,25 @@ mod tests {
 
     fn tenant(address: u8) -> Tenant {
         Tenant::new(&Peer::unproven(Source::of([10, 0, 0, address].into())), address.into())
+    }
+
+    #[test]
+    fn a_group_that_is_to_be_kept_comes_up_again_later() {
+        let now = Instant::now();
+        let after = |seconds| now + Duration::from_secs(seconds);
+        let mut table = GroupTable::default();
+        for (key, value) in [("kept", true), ("spent", false)] {
+            table.join(&key, None, 8, || value).unwrap();
+            table.leave(&key, after(60));
+        }
+        let is_kept = |value: &bool| *value;
+        assert_eq!(table.release_unless(after(60), after(120), is_kept), Some(("spent", false)));
+        assert_eq!(table.release_unless(after(60), after(120), is_kept), None);
+        assert_eq!((table.len(), table.next_release()), (1, Some(after(120))));
+        table.join(&"kept", None, 8, || false).unwrap();
+        assert_eq!(table.next_release(), None, "somebody came");
+        table.leave(&"kept", after(200));
+        assert_eq!(table.release_unless(after(200), after(260), |_| false), Some(("kept", true)));
     }
 
     #[test]

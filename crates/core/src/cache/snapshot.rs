@@ -234,7 +234,7 @@ impl Snapshot {
     }
 
     /// Whether anything is held that somebody asked for, or may be.
-    pub(crate) fn holds_anything(&self) -> bool {
+    pub fn holds_anything(&self) -> bool {
         self.tombstones < self.log.len() || self.wildcard_known()
     }
 
