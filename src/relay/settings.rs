@@ -183,7 +183,8 @@ pub(super) fn servers(config: &Config) -> Vec<String> {
 /// Settings of the snapshot on disk; `None` if there is none.
 pub(super) fn snapshot(config: &Config) -> Option<SnapshotSettings> {
     let folder = config.snapshot.path.clone()?;
-    Some(SnapshotSettings { folder, selection: Selection { secrets: config.snapshot.secrets } })
+    let selection = Selection { secrets: config.snapshot.secrets };
+    Some(SnapshotSettings { folder, max_groups: config.groups.max, selection })
 }
 
 /// Protocol of a server; `None` where it is to be found out.

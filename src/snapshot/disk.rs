@@ -3,9 +3,11 @@
 //! Owns the open file behind a lock, and the figures. The lock is held while a transaction is written or a group is read: only
 //! threads that may wait for the disk take it.
 
+use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -22,6 +24,8 @@ use crate::upstream::{Client, Restored, ServerId};
 pub struct SnapshotSettings {
     /// Its folder.
     pub folder: PathBuf,
+    /// Number of node groups that the file may have beside those that run.
+    pub max_groups: usize,
     /// Kinds of resources that are written, and read.
     pub selection: Selection,
 }
@@ -65,7 +69,7 @@ pub struct DiskStatus {
     pub failures: u64,
     /// When the last transaction was written.
     pub last_write: Option<Instant>,
-    /// Bytes of the file.
+    /// Bytes of the file after the last transaction.
     pub bytes: u64,
     /// Error of the last attempt, if it failed.
     pub error: Option<String>,
@@ -77,6 +81,12 @@ pub struct Disk {
     pub(super) settings: SnapshotSettings,
     pub(super) store: Mutex<Option<Store>>,
     status: Mutex<DiskStatus>,
+    /// Groups of which this process knows what the file had.
+    read: Mutex<HashSet<GroupId>>,
+    /// Whether a later version wrote the file: it stays as it is for the rest of the run.
+    is_newer: AtomicBool,
+    /// Identity of the open file: device and inode.
+    inode: Mutex<Option<(u64, u64)>>,
     opened: AtomicU64,
     pub(super) started: Instant,
 }
@@ -101,7 +111,8 @@ impl Disk {
             error: None,
         };
         let (store, status) = (Mutex::default(), Mutex::new(status));
-        let disk = Self { settings, store, status, opened: AtomicU64::new(0), started: since };
+        let (read, is_newer, inode, opened) = Default::default();
+        let disk = Self { settings, store, status, read, is_newer, inode, opened, started: since };
         disk.reopen();
         Arc::new(disk)
     }
@@ -109,16 +120,32 @@ impl Disk {
     /// Opens the file, unless it is open. Returns whether it is.
     pub(super) fn reopen(&self) -> bool {
         let mut store = self.store.lock();
-        if store.is_none() {
+        if store.is_none() && !self.is_newer.load(Ordering::Relaxed) {
             match file::open(&self.settings.folder) {
                 Ok(database) => {
                     let opened = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
                     *store = Some(Store::new(database, opened));
+                    *self.inode.lock() = self.inode_there();
                 }
                 Err(error) => self.failed("cannot open the snapshot; running without it", &error),
             }
         }
         store.is_some()
+    }
+
+    fn inode_there(&self) -> Option<(u64, u64)> {
+        self.path().symlink_metadata().ok().map(|file| (file.dev(), file.ino()))
+    }
+
+    /// Whether the open file is still the one in the folder.
+    pub(super) fn is_in_place(&self) -> bool {
+        let inode = self.inode_there();
+        inode.is_some() && inode == *self.inode.lock()
+    }
+
+    /// Whether this process knows what the file had of a group: else the group is not to be written over.
+    pub(super) fn has_read(&self, group: &GroupId) -> bool {
+        self.read.lock().contains(group)
     }
 
     /// Settings of the snapshot.
@@ -151,7 +178,10 @@ impl Disk {
     fn read(&self, group: &GroupId) -> Option<StoredGroup> {
         let read = self.store.lock().as_ref()?.group(group);
         match read {
-            Ok(stored) => stored,
+            Ok(stored) => {
+                self.read.lock().insert(group.clone());
+                stored
+            }
             Err(error) => {
                 self.failed("cannot read the snapshot; starting without it", &error);
                 self.close();
@@ -181,7 +211,9 @@ impl Disk {
     }
 
     pub(super) fn wrote(&self) {
+        let bytes = self.path().metadata().map_or(0, |file| file.len());
         let mut status = self.status.lock();
+        status.bytes = bytes;
         status.writes += 1;
         status.last_write = Some(Instant::now());
         if status.error.take().is_some() {
@@ -202,7 +234,12 @@ impl Disk {
             let (path, remedy) = (path.display(), error.remedy());
             tracing::warn!(%path, error = text, remedy, "{what}");
         }
-        if matches!(error, FileError::Corrupt(_)) {
+        if matches!(error, FileError::Newer(_)) {
+            self.is_newer.store(true, Ordering::Relaxed);
+        }
+        // After a fault in a file that was replaced, the one in its place is somebody else's.
+        let is_ours = self.inode.lock().is_none() || self.is_in_place();
+        if matches!(error, FileError::Corrupt(_)) && is_ours {
             match file::set_aside(&self.settings.folder) {
                 Ok(aside) => tracing::warn!(path = %aside.display(), "moved the corrupt snapshot aside"),
                 Err(error) => tracing::warn!(%error, "cannot move the corrupt snapshot aside"),
@@ -212,9 +249,7 @@ impl Disk {
 
     /// The figures.
     pub fn status(&self) -> DiskStatus {
-        let mut status = self.status.lock().clone();
-        status.bytes = self.path().metadata().map_or(0, |file| file.len());
-        status
+        self.status.lock().clone()
     }
 
     /// The file.

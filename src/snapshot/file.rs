@@ -44,6 +44,9 @@ pub(super) enum FileError {
     /// Of a later version.
     #[error("a later version of deltafan wrote it ({0})")]
     Newer(String),
+    /// Moved away, or another file was put in its place.
+    #[error("it was moved away or replaced while the relay ran")]
+    Replaced,
     /// Torn, or altered since it was written.
     #[error("it is corrupt: {0}")]
     Corrupt(String),
@@ -64,6 +67,7 @@ impl FileError {
             Self::Locked => "give each relay a snapshot.path of its own",
             Self::Foreign => "move the file away, or change snapshot.path",
             Self::Newer(_) => "move the file away, or run the later version",
+            Self::Replaced => "a new one is written; restart the relay to read another one",
             Self::Corrupt(_) => "it is moved aside and a new one is written",
         }
     }
@@ -144,9 +148,8 @@ pub(super) fn open(folder: &Path) -> Result<Database, FileError> {
     let path = folder.join(FILE);
     match existing(&path)? {
         Some(file) => guarded(|| {
-            let database = check(builder().create_with_backend(FileBackend::new(file)?)?)?;
-            fs::set_permissions(&path, Permissions::from_mode(0o600))?;
-            Ok(database)
+            file.set_permissions(Permissions::from_mode(0o600))?;
+            check(builder().create_with_backend(FileBackend::new(file)?)?)
         }),
         None => create(folder, &path),
     }
@@ -154,12 +157,15 @@ pub(super) fn open(folder: &Path) -> Result<Database, FileError> {
 
 /// The file, if it is there and begins as one of redb.
 fn existing(path: &Path) -> Result<Option<File>, FileError> {
-    let mut file = match OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path) {
+    // A pipe would hold up the start until somebody opens its other end.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let mut file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    is_redb(&mut file)?.then_some(Some(file)).ok_or(FileError::Foreign)
+    let is_file = file.metadata()?.is_file();
+    (is_file && is_redb(&mut file)?).then_some(Some(file)).ok_or(FileError::Foreign)
 }
 
 pub(super) fn is_redb(file: &mut File) -> io::Result<bool> {
@@ -206,7 +212,8 @@ pub(super) fn open_on(storage: impl StorageBackend) -> Result<Database, FileErro
 }
 
 fn mark(database: Database) -> Result<Database, FileError> {
-    let transaction = database.begin_write()?;
+    let mut transaction = database.begin_write()?;
+    transaction.set_two_phase_commit(true);
     let (_, format) = seal(FORMAT_KEY.as_bytes(), &FORMAT.to_le_bytes());
     transaction.open_table(META)?.insert(FORMAT_KEY, &format[..])?;
     transaction.commit()?;

@@ -3,8 +3,9 @@
 //! Owns the tables and the JSON. The file is looked at through an [`Overlay`]: nothing of it changes. Bodies are never shown.
 
 use std::fmt::Write as _;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -32,7 +33,10 @@ pub enum Format {
 
 /// Opens a snapshot to look at it: its folder, or the file.
 fn open(path: &Path) -> Result<Store, FileError> {
-    let mut file = File::open(file::file_in(path))?;
+    let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(file::file_in(path))?;
+    if !file.metadata()?.is_file() {
+        return Err(FileError::Foreign);
+    }
     match file.try_lock_shared() {
         Ok(()) => {}
         Err(std::fs::TryLockError::WouldBlock) => return Err(FileError::Locked),

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use redb::{
-    Database, ReadTransaction, ReadableDatabase as _, ReadableTable, Table, TableDefinition, WriteTransaction,
+    Database, ReadTransaction, ReadableDatabase as _, ReadableTable, ReadableTableMetadata as _, Table,
+    TableDefinition, WriteTransaction,
 };
 
 use super::file::{FileError, META, guarded};
@@ -74,8 +75,10 @@ pub(super) struct GroupChange {
 #[derive(Default)]
 pub(super) struct Changes {
     pub(super) groups: Vec<GroupChange>,
-    /// Groups that were released.
-    pub(super) released: Vec<GroupId>,
+    /// Groups that run.
+    pub(super) live: HashSet<GroupId>,
+    /// Number of groups that may stay beside these.
+    pub(super) max_groups: usize,
     /// Number of the run, once it counts: groups that were not live in the run before it go.
     pub(super) run: Option<u64>,
 }
@@ -163,13 +166,13 @@ impl Store {
     /// Writes changes: all of them are on the disk, or none.
     pub(super) fn commit(&self, changes: &Changes) -> Result<(), FileError> {
         guarded(|| {
-            let transaction = self.database.begin_write()?;
+            let mut transaction = self.database.begin_write()?;
+            // A last commit that was altered later is noticed, and not passed over for the one before it.
+            transaction.set_two_phase_commit(true);
             for group in &changes.groups {
                 write_group(&transaction, group)?;
             }
-            for group in &changes.released {
-                drop_group(&transaction, group)?;
-            }
+            bound_groups(&transaction, changes)?;
             if let Some(run) = changes.run {
                 count_run(&transaction, run)?;
             }
@@ -348,6 +351,28 @@ fn drop_group(transaction: &WriteTransaction, group: &GroupId) -> Result<(), Fil
     transaction.open_table(GROUPS)?.remove(group.as_bytes())?;
     drop_range(&mut transaction.open_table(STORES)?, &prefix)?;
     drop_range(&mut transaction.open_table(RECORDS)?, &prefix)
+}
+
+/// Drops groups that do not run and are more than there may be, those whose control plane answered longest ago first.
+fn bound_groups(transaction: &WriteTransaction, changes: &Changes) -> Result<(), FileError> {
+    let mut past = Vec::new();
+    {
+        let groups = transaction.open_table(GROUPS)?;
+        let most = changes.live.len() + changes.max_groups;
+        if groups.len()? <= most as u64 {
+            return Ok(());
+        }
+        for row in groups.iter()? {
+            let (key, sealed) = row?;
+            let id = GroupId::from_bytes(key.value());
+            if !changes.live.contains(&id) {
+                past.push((group_facts(key.value(), sealed.value())?.answered, id));
+            }
+        }
+    }
+    past.sort_by_key(|(answered, _)| *answered);
+    let surplus = past.len().saturating_sub(changes.max_groups);
+    past[..surplus].iter().try_for_each(|(_, group)| drop_group(transaction, group))
 }
 
 /// Counts the run, and drops groups that were last live before the run before it.

@@ -25,6 +25,7 @@ use crate::resource::{Envelope, Kind, Name, Resource, TypeUrl, wire};
 use crate::snapshot_content::{Content, Kept, Selection};
 
 const NODE: u128 = 7;
+const MAX_GROUPS: usize = 4;
 
 fn resource(type_url: &TypeUrl, name: &str, version: &str) -> Arc<Resource> {
     let field = |number, payload: &[u8]| {
@@ -59,7 +60,11 @@ struct Fixture {
 }
 
 fn open(folder: &Path, secrets: bool) -> Arc<Disk> {
-    Disk::open(SnapshotSettings { folder: folder.to_owned(), selection: Selection { secrets } })
+    Disk::open(SnapshotSettings {
+        folder: folder.to_owned(),
+        max_groups: MAX_GROUPS,
+        selection: Selection { secrets },
+    })
 }
 
 impl Fixture {
@@ -73,6 +78,7 @@ impl Fixture {
     }
 
     fn add(&mut self, id: GroupId) {
+        drop(self.disk.load(&id, NODE));
         let (cache, mut writer) = Cache::within(Limits::default(), &self.budget);
         writer.remember_forgotten();
         let (server, answered) = ("http://a:1".to_owned(), Some(Duration::from_secs(5)));
@@ -196,7 +202,7 @@ fn secrets_that_are_not_to_be_kept_are_neither_read_nor_left() {
 }
 
 #[test]
-fn a_group_that_was_released_leaves_nothing_and_one_that_is_made_again_is_compared() {
+fn a_group_that_was_released_stays_and_one_that_is_made_again_is_compared() {
     let home = tempfile::tempdir().unwrap();
     {
         let mut fixture = Fixture::new(home.path());
@@ -216,7 +222,79 @@ fn a_group_that_was_released_leaves_nothing_and_one_that_is_made_again_is_compar
         fixture.live.0.lock().pop();
         fixture.write();
     }
-    assert!(open(home.path(), true).load(&edge(), NODE).is_none());
+    assert_eq!(loaded(home.path(), &edge()), []);
+}
+
+/// Clients may make as many groups as they make up nodes.
+#[test]
+fn of_groups_that_do_not_run_no_more_stay_than_may_run() {
+    let home = tempfile::tempdir().unwrap();
+    let numbered = |number: usize| GroupId::from_bytes(format!("\u{7}made-{number:02}\0").as_bytes());
+    let mut fixture = Fixture::new(home.path());
+    for number in 0..3 * MAX_GROUPS {
+        fixture.add(numbered(number));
+        fixture.live.0.lock().last_mut().unwrap().answered = Some(Duration::from_secs(1_000 - number as u64));
+        fixture.set(&numbered(number), Kind::Cluster, &[("a", "1")]);
+        fixture.write();
+        fixture.live.0.lock().pop();
+    }
+    fixture.add(edge());
+    fixture.write();
+    let groups = fixture.disk.store.lock().as_ref().unwrap().groups().unwrap();
+    assert!(groups.len() <= MAX_GROUPS + 2, "{}", groups.len());
+    assert!(groups.iter().any(|(id, _)| *id == numbered(3 * MAX_GROUPS - 1)), "the newest");
+}
+
+/// Another process had the file when this one started, and its control plane is away.
+#[test]
+fn content_that_was_not_read_is_not_written_over_until_the_control_plane_has_answered() {
+    let home = tempfile::tempdir().unwrap();
+    let own = GroupId::own();
+    let mut before = Fixture::new(home.path());
+    before.set(&own, Kind::Cluster, &[("a", "1")]);
+    before.write();
+    let mut fixture = Fixture::new(home.path());
+    assert!(fixture.disk.load(&own, NODE).is_none());
+    fixture.live.0.lock()[0].answered = None;
+    drop(before);
+    fixture.writer.write().unwrap();
+    assert_eq!(versions(&fixture.disk.load(&own, NODE).unwrap().content), pairs(&[("a", "1")]));
+    drop(fixture);
+    let mut fixture = Fixture::new(home.path());
+    fixture.set(&own, Kind::Cluster, &[("b", "1")]);
+    fixture.write();
+    assert_eq!(loaded_from(&fixture, &own), pairs(&[("b", "1")]), "it has answered");
+}
+
+#[test]
+fn a_file_that_was_moved_away_is_noticed_and_one_in_its_place_is_left_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let own = GroupId::own();
+    let mut fixture = Fixture::new(home.path());
+    fixture.set(&own, Kind::Cluster, &[("a", "1")]);
+    fixture.write();
+    std::fs::rename(fixture.disk.path(), home.path().join("moved")).unwrap();
+    assert!(fixture.writer.write().is_err());
+    assert!(fixture.disk.status().error.is_some_and(|error| error.contains("moved away or replaced")));
+    fixture.writer.write().unwrap();
+    assert_eq!(loaded_from(&fixture, &own), pairs(&[("a", "1")]), "begun anew");
+    std::fs::write(home.path().join("theirs"), "theirs").unwrap();
+    std::fs::rename(home.path().join("theirs"), fixture.disk.path()).unwrap();
+    assert!(fixture.writer.write().is_err() && fixture.writer.write().is_err());
+    assert_eq!(std::fs::read(fixture.disk.path()).unwrap(), b"theirs");
+}
+
+#[test]
+fn a_pipe_in_the_place_of_the_file_holds_up_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let made = std::process::Command::new("mkfifo").arg(home.path().join(super::file::FILE)).status();
+    assert!(made.unwrap().success());
+    let disk = open(home.path(), true);
+    assert!(disk.status().error.is_some_and(|error| error.contains("no snapshot of deltafan")));
+}
+
+fn loaded_from(fixture: &Fixture, id: &GroupId) -> Vec<(String, String)> {
+    versions(&fixture.disk.load(id, NODE).unwrap().content)
 }
 
 #[test]
@@ -230,7 +308,7 @@ fn groups_that_were_not_live_in_the_run_before_go_when_a_run_counts() {
                 fixture.set(&edge(), Kind::Cluster, &[("a", "1")]);
             }
             fixture.write();
-            let changes = Changes { run: Some(run), ..Changes::default() };
+            let changes = Changes { run: Some(run), max_groups: MAX_GROUPS, ..Changes::default() };
             fixture.disk.store.lock().as_ref().unwrap().commit(&changes).unwrap();
         }
         !loaded(home.path(), &edge()).is_empty()
@@ -276,13 +354,15 @@ fn small_file(home: &TempDir) -> (Vec<u8>, Vec<(String, String)>) {
     (bytes, pairs(&[("a", "1"), ("b", "2"), ("c", "1")]))
 }
 
-/// Loads the own group from a file with these bytes. It has to be whole, of an earlier transaction, or nothing.
+/// Loads the own group from a file with these bytes. It has to be whole, or nothing with an error that says why.
 fn load_torn(folder: &Path, bytes: &[u8], whole: &[(String, String)]) -> bool {
     fs::create_dir_all(folder).unwrap();
     fs::write(folder.join(FILE), bytes).unwrap();
-    let found = loaded(folder, &GroupId::own());
-    let earlier = pairs(&[("a", "1"), ("b", "1"), ("c", "1")]);
-    assert!(found == whole || found == earlier || found.is_empty(), "{found:?}");
+    let disk = open(folder, true);
+    let found = disk.load(&GroupId::own(), NODE).map(|loaded| versions(&loaded.content)).unwrap_or_default();
+    let is_told = disk.status().error.is_some();
+    drop(disk);
+    assert!(found == whole || (found.is_empty() && is_told), "{found:?}, told: {is_told}");
     for entry in fs::read_dir(folder).unwrap() {
         fs::remove_file(entry.unwrap().path()).unwrap();
     }

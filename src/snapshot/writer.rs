@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::disk::{Disk, clock};
+use super::file::FileError;
 use super::keys::GroupId;
 use super::store::{Changes, GroupChange, Names, StoreChange};
 use super::{FileFault, GroupFacts, StoreFacts};
@@ -155,6 +156,11 @@ impl<G: LiveGroups> Writer<G> {
             return Err(FileFault);
         }
         let disk = Arc::clone(&self.disk);
+        if !disk.is_in_place() {
+            disk.failed("cannot write the snapshot; serving goes on", &FileError::Replaced);
+            disk.close();
+            return Err(FileFault);
+        }
         let store = disk.store.lock();
         let Some(open) = &*store else { return Err(FileFault) };
         if std::mem::replace(&mut self.opened, open.opened()) != open.opened() {
@@ -165,7 +171,7 @@ impl<G: LiveGroups> Writer<G> {
             let live = self.groups.all();
             let (mut changes, mut cursors) = self.changes(&live, run, selection, clock());
             self.note_switches(&live, &mut changes, &mut cursors);
-            if changes.groups.is_empty() && changes.released.is_empty() && changes.run.is_none() {
+            if changes.groups.is_empty() && changes.run.is_none() {
                 return Ok(None);
             }
             open.commit(&changes)?;
@@ -194,7 +200,7 @@ impl<G: LiveGroups> Writer<G> {
         (self.run, self.is_counted) = (None, false);
     }
 
-    fn run_number(&mut self, open: &super::store::Store) -> Result<u64, super::file::FileError> {
+    fn run_number(&mut self, open: &super::store::Store) -> Result<u64, FileError> {
         if let Some(run) = self.run {
             return Ok(run);
         }
@@ -233,14 +239,18 @@ impl<G: LiveGroups> Writer<G> {
         clock: Clock,
     ) -> (Changes, HashMap<GroupId, GroupCursor>) {
         let (mut changes, mut cursors) = (Changes::default(), HashMap::new());
+        changes.live = live.iter().map(|group| group.id.clone()).collect();
+        changes.max_groups = self.disk.settings.max_groups;
         for group in live {
+            // The file may have more of it than the relay, which could not read it. Its control plane has not answered either.
+            if !self.disk.has_read(&group.id) && group.answered.is_none() {
+                continue;
+            }
             let before = self.cursors.get(&group.id).filter(|before| before.cache == group.cache.number());
             let (change, cursor) = group_change(group, before, run, selection, clock);
             changes.groups.extend(change);
             cursors.insert(group.id.clone(), cursor);
         }
-        let is_gone = |id: &&GroupId| !cursors.contains_key(*id);
-        changes.released = self.cursors.keys().filter(is_gone).cloned().collect();
         let counts = !self.is_counted && self.disk.started.elapsed() >= COUNTS;
         changes.run = counts.then_some(run);
         (changes, cursors)
