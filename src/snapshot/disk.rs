@@ -69,7 +69,7 @@ pub struct DiskStatus {
     pub failures: u64,
     /// When the last transaction was written.
     pub last_write: Option<Instant>,
-    /// Bytes of the file after the last transaction.
+    /// Bytes of the file when it was opened, or after the last transaction.
     pub bytes: u64,
     /// Error of the last attempt, if it failed.
     pub error: Option<String>,
@@ -126,6 +126,7 @@ impl Disk {
                     let opened = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
                     *store = Some(Store::new(database, opened));
                     *self.inode.lock() = self.inode_there();
+                    self.status.lock().bytes = self.bytes_there();
                 }
                 Err(error) => self.failed("cannot open the snapshot; running without it", &error),
             }
@@ -135,6 +136,10 @@ impl Disk {
 
     fn inode_there(&self) -> Option<(u64, u64)> {
         self.path().symlink_metadata().ok().map(|file| (file.dev(), file.ino()))
+    }
+
+    fn bytes_there(&self) -> u64 {
+        self.path().metadata().map_or(0, |file| file.len())
     }
 
     /// Whether the open file is still the one in the folder.
@@ -211,7 +216,7 @@ impl Disk {
     }
 
     pub(super) fn wrote(&self) {
-        let bytes = self.path().metadata().map_or(0, |file| file.len());
+        let bytes = self.bytes_there();
         let mut status = self.status.lock();
         status.bytes = bytes;
         status.writes += 1;
