@@ -1,8 +1,9 @@
 //! Probes of the servers that are more preferred than the one in use.
 //!
 //! Owns, for each of them, a task with one stream: it asks for one thing, and tells whether the server answers. A server answers from
-//! its first response on, for as long as connection and stream stand; if nothing is asked for, for as long as the stream stands. The
-//! link to the server is that of its clients, with its back-off. Nothing of the answers is kept.
+//! its first response on, until a stream is not answered or no connection can be made; if nothing is asked for, for as long as the
+//! stream stands. A response that lacks what the relay holds, or that came through this relay, is no answer. The link to the server
+//! is that of its clients, with its back-off. Nothing of the answers is kept.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -119,8 +119,8 @@ impl Conversation {
         }
     }
 
-    /// Waits for the next event, until `choose_at` at most; `interest`, `tuning` and words of `probes` are three of them. Tells `mux` which time was no silence: it may judge that
-    /// in any event.
+    /// Waits for the next event, until `choose_at` at most; `interest`, `tuning` and words of `probes` are three of them. Tells `mux`
+    /// which time was no silence: it may judge that in any event.
     pub(super) async fn next(
         &mut self,
         mux: &mut Mux,
