@@ -4,24 +4,22 @@
 //! `INTEROP=direct` fails with java-control-plane, which does not answer a list of names of which it lacks one.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     thread,
     time::{Duration, Instant},
 };
 
-use deltafan::descriptors;
-use prost::Message as _;
-use prost_reflect::DynamicMessage;
-use serde_json::Value;
 use tokio::runtime::{Handle, Runtime};
 
 use crate::{
     fixture::{
         ControlPlane, ForeignFixture, Transport, get,
-        resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES, numbered},
+        resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES},
     },
-    fleet::client::{Client, Held, Subscription},
+    fleet::{
+        client::{Client, Held},
+        world::{Guest, World, subscriptions},
+    },
 };
 
 /// Longer than the linger of the relays, which is a second: they have let go of everything.
@@ -129,7 +127,7 @@ fn clients_come_back(control_plane: ControlPlane, protocol: &str) {
     let Some(fixture) = ForeignFixture::start_speaking(control_plane, relays, protocol) else { return };
     let mut world = World::default();
     for type_url in served {
-        NAMES[..3].iter().for_each(|name| world.set(&fixture, type_url, name));
+        NAMES[..3].iter().for_each(|name| world.set(&fixture.origin, type_url, name));
     }
 
     let runtime = Runtime::new().unwrap();
@@ -151,9 +149,9 @@ fn clients_come_back(control_plane: ControlPlane, protocol: &str) {
         thread::sleep(AWAY);
         // One changes, one goes or comes back, and another one the other way round.
         for type_url in served {
-            world.set(&fixture, type_url, NAMES[2 * (visit % 2)]);
-            world.toggle(&fixture, type_url, NAMES[1]);
-            world.toggle(&fixture, type_url, NAMES[3]);
+            world.set(&fixture.origin, type_url, NAMES[2 * (visit % 2)]);
+            world.toggle(&fixture.origin, type_url, NAMES[1]);
+            world.toggle(&fixture.origin, type_url, NAMES[3]);
         }
         // A resource that is still subscribed for somebody reaches the relay, as over state of the world nobody is told that an
         // endpoint or a route has gone.
@@ -187,12 +185,6 @@ struct Place {
     guests: Vec<Guest>,
     /// Resources that the first clients took with them, by transport.
     taken: Vec<(Transport, Held)>,
-}
-
-struct Guest {
-    client: Client,
-    who: String,
-    asked: Vec<Subscription>,
 }
 
 impl Place {
@@ -247,73 +239,5 @@ impl Place {
         let complaint =
             |guest: &Guest| guest.complaint(world).map(|why| format!("{}: {why}", self.case.what));
         guests.filter_map(complaint).collect()
-    }
-}
-
-impl Guest {
-    /// Why it does not hold what it should.
-    fn complaint(&self, world: &World) -> Option<String> {
-        let Self { client, who, asked } = self;
-        if let Some(failure) = client.failure() {
-            return Some(format!("{who}: {failure}"));
-        }
-        asked.iter().find_map(|subscription| {
-            let type_url = subscription.type_url;
-            let is_asked = |name: &&str| subscription.names.is_empty() || subscription.names.contains(*name);
-            let expected: BTreeSet<_> = world.names(type_url).filter(is_asked).map(str::to_owned).collect();
-            let held = client.names(type_url);
-            if held != expected {
-                return Some(format!("{who}: {type_url}: holds {held:?}, not {expected:?}"));
-            }
-            let old = |name: &&String| {
-                let body = client.resource(type_url, name).unwrap();
-                descriptors::any_to_json(&body).unwrap() != world.body(type_url, name)
-            };
-            let old: Vec<_> = held.iter().filter(old).collect();
-            (!old.is_empty()).then(|| format!("{who}: {type_url}: holds old {old:?}"))
-        })
-    }
-}
-
-fn subscriptions(asked: &[(&'static str, &[&str])]) -> Vec<Subscription> {
-    let subscription = |(type_url, names): &(&'static str, &[&str])| Subscription {
-        type_url,
-        names: names.iter().map(|name| (*name).to_owned()).collect(),
-    };
-    asked.iter().map(subscription).collect()
-}
-
-/// Resources of the control plane: how often each was changed, by type and name.
-#[derive(Default)]
-struct World {
-    resources: BTreeMap<&'static str, BTreeMap<&'static str, u16>>,
-    changes: u16,
-}
-
-impl World {
-    fn set(&mut self, fixture: &ForeignFixture, type_url: &'static str, name: &'static str) {
-        self.changes += 1;
-        fixture.origin.put(&numbered(type_url, name, self.changes));
-        self.resources.entry(type_url).or_default().insert(name, self.changes);
-    }
-
-    fn toggle(&mut self, fixture: &ForeignFixture, type_url: &'static str, name: &'static str) {
-        if self.resources.entry(type_url).or_default().remove(name).is_some() {
-            fixture.origin.delete(type_url, name);
-        } else {
-            self.set(fixture, type_url, name);
-        }
-    }
-
-    fn names(&self, type_url: &str) -> impl Iterator<Item = &'static str> {
-        self.resources[type_url].keys().copied()
-    }
-
-    /// The canonical JSON of a resource.
-    fn body(&self, type_url: &str, name: &str) -> Value {
-        let any = descriptors::pool().get_message_by_name("google.protobuf.Any").unwrap();
-        let body = numbered(type_url, name, self.resources[type_url][name]);
-        let encoded = DynamicMessage::deserialize(any, body).unwrap().encode_to_vec();
-        descriptors::any_to_json(&encoded).unwrap()
     }
 }

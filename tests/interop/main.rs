@@ -13,6 +13,7 @@ mod cut;
 mod envoy;
 mod failover;
 mod fallback;
+mod faults;
 mod fixture;
 mod fleet;
 mod groups;

@@ -8,6 +8,7 @@ use deltafan::resource::{Envelope, Kind, TypeUrl};
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, SDS, SOTW_ADS, Sotw, connect, node};
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response, timed};
 use deltafan_test_support::process::{Process, program};
+use deltafan_test_support::small_disk::SmallDisk;
 
 const SNAPSHOT: &str = "snapshot: {path: ./snapshot}\n";
 
@@ -418,37 +419,6 @@ async fn expect_resources(client: &mut Delta, count: usize) {
         let response = client.response().await;
         names.extend(told(&response));
         client.ack(&response).await;
-    }
-}
-
-/// A small disk in memory, gone with the value. `None` where the test may not mount one.
-struct SmallDisk(std::path::PathBuf);
-
-impl SmallDisk {
-    fn mount(at: &std::path::Path, options: &str) -> Option<Self> {
-        std::fs::create_dir_all(at).unwrap();
-        let mount = std::process::Command::new("mount")
-            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
-            .arg(at)
-            .output();
-        if mount.is_ok_and(|mount| mount.status.success()) {
-            return Some(Self(at.to_owned()));
-        }
-        eprintln!("SKIPPED: a disk can be mounted by root only");
-        None
-    }
-
-    fn remount(&self, options: &str) {
-        let options = format!("remount,{options}");
-        let status = std::process::Command::new("mount").args(["-o", &options]).arg(&self.0).status();
-        assert!(status.unwrap().success());
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // Files that are open there stay with the process that has them.
-        _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
 

@@ -20,6 +20,7 @@ pub mod http1;
 pub mod origin;
 pub mod process;
 pub mod slow_link;
+pub mod small_disk;
 pub mod whole;
 pub mod wire;
 

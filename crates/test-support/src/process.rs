@@ -79,6 +79,11 @@ impl Process {
         Self::launch(&upstream(origin, server, ""), &[], LISTENERS, downstream)
     }
 
+    /// Starts it on a control plane with these keys beside its URI, these beside the server, and further lines of configuration.
+    pub fn behind_keys(origin: &str, server: &str, keys: &str, further: &str) -> Self {
+        Self::launch(&upstream(origin, server, keys), &[], LISTENERS, further)
+    }
+
     /// Starts it on several control planes with these keys beside them.
     pub fn behind_several(origins: &[String], keys: &str, downstream: &str) -> Self {
         let servers: Vec<String> = origins.iter().map(|uri| format!("{{uri: \"{uri}\"}}")).collect();

@@ -44,6 +44,8 @@ pub(crate) struct Held {
     versions: BTreeMap<String, HashMap<String, String>>,
     /// The version of each type, over state of the world.
     type_versions: BTreeMap<String, String>,
+    /// Names that were taken away from it at any time, by type.
+    lost: BTreeMap<String, BTreeSet<String>>,
     failure: Option<String>,
 }
 
@@ -89,7 +91,7 @@ impl Client {
         subscriptions: &[Subscription],
         held: Held,
     ) -> Self {
-        let held = Arc::new(Mutex::new(held));
+        let held = Arc::new(Mutex::new(Held { failure: None, ..held }));
         // One stream for everything, or one for each type.
         let streams: Vec<_> = if transport.is_aggregated() {
             vec![Stream { path: AGGREGATED.path(transport), subscriptions: subscriptions.to_vec() }]
@@ -120,6 +122,11 @@ impl Client {
 
     pub(crate) fn resource(&self, type_url: &str, name: &str) -> Option<Vec<u8>> {
         self.held.lock().resources.get(type_url)?.get(name).cloned()
+    }
+
+    /// Names of a type that were taken away from it at any time.
+    pub(crate) fn lost(&self, type_url: &str) -> BTreeSet<String> {
+        self.held.lock().lost.get(type_url).cloned().unwrap_or_default()
     }
 
     pub(crate) fn held(&self) -> Held {
@@ -219,12 +226,17 @@ async fn sotw(channel: Channel, stream: Stream, held: &Mutex<Held>) -> Result<()
         {
             let mut held = held.lock();
             held.type_versions.insert(response.type_url.clone(), response.version_info.clone());
-            let resources = held.resources.entry(response.type_url.clone()).or_default();
+            let Held { resources, lost, .. } = &mut *held;
+            let resources = resources.entry(response.type_url.clone()).or_default();
             if [CLUSTER, LISTENER].contains(&response.type_url.as_str()) {
                 // These two come whole: what is missing is gone.
-                resources.clear();
+                let before = std::mem::take(resources);
+                resources.extend(named(&response));
+                let gone = before.into_keys().filter(|name| !resources.contains_key(name));
+                lost.entry(response.type_url.clone()).or_default().extend(gone);
+            } else {
+                resources.extend(named(&response));
             }
-            resources.extend(response.resources.iter().map(|any| (name_in(any), any.to_vec())));
         }
         let accept = DiscoveryRequest {
             version_info: response.version_info,
@@ -260,11 +272,13 @@ async fn delta(channel: Channel, stream: Stream, held: &Mutex<Held>) -> Result<(
     while let Some(response) = responses.message().await? {
         {
             let mut held = held.lock();
-            let Held { resources, versions, .. } = &mut *held;
+            let Held { resources, versions, lost, .. } = &mut *held;
             let resources = resources.entry(response.type_url.clone()).or_default();
             let versions = versions.entry(response.type_url.clone()).or_default();
             for name in &response.removed_resources {
-                resources.remove(name);
+                if resources.remove(name).is_some() {
+                    lost.entry(response.type_url.clone()).or_default().insert(name.clone());
+                }
                 versions.remove(name);
             }
             for encoded in &response.resources {
@@ -287,6 +301,11 @@ async fn delta(channel: Channel, stream: Stream, held: &Mutex<Held>) -> Result<(
 
 fn node() -> Node {
     Node { id: "fleet".to_owned(), cluster: "edge".to_owned(), ..Node::default() }
+}
+
+/// The encoded Any of each resource, with its name.
+fn named(response: &DiscoveryResponse) -> impl Iterator<Item = (String, Vec<u8>)> {
+    response.resources.iter().map(|any| (name_in(any), any.to_vec()))
 }
 
 fn name_in(any: &Bytes) -> String {

@@ -2,6 +2,7 @@
 
 pub(crate) mod client;
 mod codec;
+pub(crate) mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 
