@@ -43,6 +43,8 @@ struct Manner {
     content: Mutex<Content>,
     hangs: AtomicBool,
     refuses: AtomicBool,
+    /// Ends each stream after its first response.
+    ends: AtomicBool,
     streams: AtomicUsize,
     /// Nodes that have asked on streams that stand.
     nodes: Mutex<BTreeSet<String>>,
@@ -166,7 +168,9 @@ async fn answer(mut stream: OriginStream, manner: Arc<Manner>) {
         if nonce == 0 || !told_now.resources.is_empty() || !told_now.removed_resources.is_empty() {
             nonce += 1;
             *told = all;
-            if !stream.try_send_bytes(prost::Message::encode_to_vec(&told_now).into()) {
+            if !stream.try_send_bytes(prost::Message::encode_to_vec(&told_now).into())
+                || manner.ends.load(Ordering::Relaxed)
+            {
                 return;
             }
         }
@@ -499,6 +503,40 @@ async fn a_preferred_server_that_hangs_is_not_returned_to() {
     assert_eq!((relay.server(), relay.counters.failbacks.get()), (1, 0));
     first.manner.hangs.store(false, Ordering::Relaxed);
     relay.uses(0).await;
+}
+
+/// It answers, with nothing: a restart before its resources are there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preferred_server_that_has_lost_its_resources_is_not_returned_to() {
+    let mut first = Plane::start(&[("x", "1", "")]).await;
+    let second = Plane::start(&[("x", "2", "")]).await;
+    let relay = Relay::at(&[first.uri(), second.uri()]);
+    relay.holds("x", "1").await;
+    first.stop().await;
+    relay.holds("x", "2").await;
+    first.set(&[]);
+    first.begin().await;
+    let probes = relay.counters.probes.get();
+    eventually("more probes", async || relay.counters.probes.get() >= probes + 3).await;
+    assert_eq!((relay.server(), relay.counters.failbacks.get()), (1, 0));
+    first.set(&[("x", "3", "")]);
+    relay.holds("x", "3").await;
+    assert_eq!(relay.server(), 0);
+}
+
+/// As servers do that bound the age of a stream (gRFC A57): each stream is answered, so the server answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preferred_server_that_ends_each_stream_after_an_answer_is_returned_to() {
+    let mut first = Plane::start(&[("x", "1", "")]).await;
+    let second = Plane::start(&[("x", "2", "")]).await;
+    let relay = Relay::at(&[first.uri(), second.uri()]);
+    relay.holds("x", "1").await;
+    first.stop().await;
+    relay.holds("x", "2").await;
+    first.manner.ends.store(true, Ordering::Relaxed);
+    first.begin().await;
+    relay.uses(0).await;
+    relay.holds("x", "1").await;
 }
 
 /// Streams and probes of a group show the node of its client, wherever they lead.
