@@ -442,9 +442,7 @@ impl Client {
         if !self.state.send_if_modified(|state| state.origin_says(is_answered, now())) {
             return;
         }
-        if is_answered {
-            self.mux.origin_is_back(now());
-        }
+        self.mux.origin_says(is_answered, now());
         self.report_word(is_answered);
     }
 

@@ -190,3 +190,71 @@ fn versions(told: &DeltaDiscoveryResponse) -> HashMap<String, String> {
     let envelopes = told.resources.iter().map(|bytes| envelope(bytes));
     envelopes.map(|envelope| (envelope.name.to_owned(), envelope.version.to_owned())).collect()
 }
+
+/// Members of a wildcard at a relay that was cut off before it knew whether there are more: a fresh relay behind it serves them, takes
+/// nothing from a client that holds others, and follows once the control plane is back.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_06_a_fresh_relay_fills_itself_from_one_that_is_cut_off() {
+    let (sibling, origin, mut upstream) = relay_and_origin("").await;
+    let mut first = Delta::open(&connect(&sibling.uri()).await, DELTA_ADS).await;
+    first.subscribe("first", CDS, &["*"]).await;
+    answers(&mut upstream, &clusters("", "1", "c", "1")).await;
+    let told = first.response().await;
+    first.ack(&told).await;
+    let address = origin.address();
+    drop((origin, upstream));
+    sibling.wait_for("the outage", || sibling.metric("deltafan_upstream_connected") == 0.0);
+
+    let fresh = behind(sibling.uri()).await;
+    let channel = connect(&fresh.uri()).await;
+    let mut newcomer = Delta::open(&channel, DELTA_ADS).await;
+    newcomer.subscribe("newcomer", CDS, &["*"]).await;
+    let told = newcomer.response().await;
+    assert_eq!(names(&told), ["c"]);
+    newcomer.ack(&told).await;
+    let mut returning = Delta::open(&channel, DELTA_ADS).await;
+    let request = DeltaDiscoveryRequest {
+        node: Some(node("returning")),
+        type_url: CDS.to_owned(),
+        resource_names_subscribe: vec!["*".to_owned()],
+        initial_resource_versions: HashMap::from([("c".into(), "1".into()), ("d".into(), "1".into())]),
+        ..Default::default()
+    };
+    returning.send(request).await;
+    // Longer than the silence after which an answer without an end counts as complete.
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    returning.silence().await;
+
+    let mut origin = Origin::listen(address).await;
+    let mut upstream = origin.accept().await;
+    answers(&mut upstream, &clusters("", "1", "c", "2")).await;
+    assert_eq!(names(&newcomer.response().await), ["c"]);
+    // Its versions are weighed once the set is known to be whole.
+    let mut gone = Vec::new();
+    while gone.is_empty() {
+        let told = tokio::select! {
+            told = returning.response() => told,
+            () = serve_again(&mut origin, &mut upstream) => unreachable!(),
+        };
+        gone = told.removed_resources;
+    }
+    assert_eq!(gone, ["d"]);
+}
+
+/// Answers each stream that is opened anew as a control plane does that has one cluster.
+async fn serve_again(origin: &mut Origin, upstream: &mut OriginStream) {
+    loop {
+        match upstream.next_request().await {
+            None => *upstream = origin.accept().await,
+            Some(request) if request.response_nonce.is_empty() && request.type_url == CDS => {
+                let holds = request.initial_resource_versions.get("c").is_some_and(|version| version == "2");
+                let mut told = clusters("", "again", "c", "2");
+                if holds {
+                    told.resources.clear();
+                }
+                upstream.send(&told);
+            }
+            Some(_) => {}
+        }
+    }
+}

@@ -357,8 +357,8 @@ impl Relay {
                 self.open_on(StreamId::Primary, now, ids, out);
             }
             Input::Serves(serves) => {
-                if self.state.origin_says(serves, now) && serves {
-                    self.mux.origin_is_back(now);
+                if self.state.origin_says(serves, now) {
+                    self.mux.origin_says(serves, now);
                 }
             }
             Input::Connected(false) => self.link = Link::Waits(now + self.backoffs[0].next(rng)),

@@ -242,9 +242,10 @@ impl Update {
         self.frames[slot].get_or_init(|| self.encode(class, suffix, count)).clone()
     }
 
-    /// A frame with a nonce of the stream's own.
-    pub fn own_frame(&self, class: Class, number: u32, count: &EncodeCount) -> Frame {
-        let suffix = if self.is_partial() { Suffix::Part(number) } else { Suffix::Own(number) };
+    /// A frame with a nonce of the stream's own. `leaves_open`: more follows, though this is all that there is now.
+    pub fn own_frame(&self, class: Class, number: u32, leaves_open: bool, count: &EncodeCount) -> Frame {
+        let announces_more = self.is_partial() || leaves_open;
+        let suffix = if announces_more { Suffix::Part(number) } else { Suffix::Own(number) };
         self.encode(class, suffix, count)
     }
 

@@ -95,6 +95,8 @@ pub(super) struct StreamType {
     /// Whether it was rejected: a client that says so again has nothing new to say.
     rejected: bool,
     newest_shared: Option<(Generation, Class)>,
+    /// Whether the next response announces more: the client is a relay, and the set may lack members.
+    leaves_open: bool,
 }
 
 impl StreamType {
@@ -118,6 +120,7 @@ impl StreamType {
             newest_nonce: None,
             rejected: false,
             newest_shared: None,
+            leaves_open: false,
         }
     }
 
@@ -260,11 +263,15 @@ impl StreamType {
         let unknown_name = update.has_unknown_name() && self.waits_for_names(&update, rules, moment);
         let unknown = update.wildcard() < self.needed() || unknown_name;
         let whole = full_state || moment.one_shot;
+        // Another relay waits for the end of a set, and is told one that is not complete when nothing better is to be had.
+        let is_begun = self.position.is_start() || owes_end;
+        self.leaves_open = moment.is_relay && is_begun && update.wildcard() < Completeness::Complete;
         let held_back =
-            moment.is_relay && self.position.is_start() && update.wildcard() < Completeness::Complete;
+            self.leaves_open && self.position.is_start() && moment.upstream == Upstream::Answering;
         if (whole && unknown) || held_back {
             return Ok(Pending::Unknown);
         }
+        let unknown = unknown || self.leaves_open;
         if let Some(ResumedVersions::Digest(digest)) = self.take_brought()
             && digest == update.version_info()
             && !update.tells_times()
@@ -274,7 +281,7 @@ impl StreamType {
             self.must_answer = false;
             return Ok(Pending::Nothing);
         }
-        let forced = (self.must_answer && !unknown) || owes_end;
+        let forced = (self.must_answer && !unknown) || (owes_end && !self.leaves_open);
         if update.has_additions() || update.has_removals() || update.is_partial() || forced {
             return Ok(Pending::Update(update));
         }
@@ -332,12 +339,12 @@ impl StreamType {
                 update.to() > to || (update.to() == to && newest == Class::Additions && class == Class::Both)
             }
         };
-        let frame = if fresh && !update.is_partial() && update.owed().is_empty() {
+        let frame = if fresh && !update.is_partial() && !self.leaves_open && update.owed().is_empty() {
             self.newest_shared = Some((update.to(), class));
             update.shared_frame(class, count)
         } else {
             *number = number.wrapping_add(1);
-            update.own_frame(class, *number, count)
+            update.own_frame(class, *number, self.leaves_open, count)
         };
         self.consume(update, class);
         update.advance(&mut self.position, class);

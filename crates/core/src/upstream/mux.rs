@@ -58,6 +58,8 @@ pub struct Mux {
     renewals: [[RenewalPace; Renewal::COUNT]; 2],
     /// The newest moment that it was told.
     latest: Option<Instant>,
+    /// The origin is a relay that is cut off from its own control plane: the time up to which that was made up for.
+    cut_off: Option<Instant>,
     lingering: Lingering,
     /// Server that what is held came from, unless a topic notes another one.
     server: Option<ServerId>,
@@ -93,6 +95,7 @@ impl Mux {
             streams: [None, None],
             renewals: Default::default(),
             latest: None,
+            cut_off: None,
             server: None,
             mark: String::new(),
             is_heard: false,
@@ -148,10 +151,23 @@ impl Mux {
         self.note_habits(OriginHabits { absences: Absences::Relay, ..self.habits });
     }
 
-    /// The relay that is the origin is answered by its own control plane again. That it left names unanswered while it was not
-    /// says nothing of them.
-    pub fn origin_is_back(&mut self, now: Instant) {
-        self.writer.silent_not_before(|_| true, now);
+    /// The relay that is the origin says whether its own control plane answers it. While that is not so, its silence says nothing:
+    /// it may lack resources, and a name that it leaves unanswered may exist.
+    pub fn origin_says(&mut self, is_answered: bool, now: Instant) {
+        self.keep_still(now);
+        if !is_answered {
+            self.cut_off = Some(now);
+        } else if self.cut_off.take().is_some() {
+            self.writer.silent_not_before(|_| true, now);
+        }
+    }
+
+    /// Time in which the relay that is the origin is cut off from its own control plane is no silence of the origin.
+    fn keep_still(&mut self, now: Instant) {
+        if let Some(since) = &mut self.cut_off {
+            let pause = now.saturating_duration_since(std::mem::replace(since, now));
+            self.overslept(pause, now);
+        }
     }
 
     fn note_habits(&mut self, seen: OriginHabits) {
@@ -219,6 +235,7 @@ impl Mux {
         self.renewals[stream as usize].iter_mut().for_each(|pace| pace.opened(now));
         self.streams[stream as usize] = Some(Stream::new(self.habits.speaks_sotw, now));
         if stream == StreamId::Primary {
+            self.cut_off = None;
             // No origin is known that reads locators in a list of names.
             let plain = self.asks_plainly || self.habits.speaks_sotw;
             self.locators = if plain { Locators::Plain } else { self.settings.locators };
@@ -280,6 +297,7 @@ impl Mux {
         message: Bytes,
         now: Instant,
     ) -> Result<(), ProtocolError> {
+        self.keep_still(now);
         let message = self.decode(stream, message)?;
         self.counters.responses.add(1);
         let type_url = message.type_url();
@@ -420,6 +438,7 @@ impl Mux {
 
     /// Does what has become due; cheap when nothing has. To be called when everything that has arrived was taken in.
     pub fn on_deadline(&mut self, now: Instant) {
+        self.keep_still(now);
         self.latest = Some(now);
         self.let_go(now);
         let due = |topic_set: &TopicSet| topic_set.deadline(&self.settings).is_some_and(|at| at <= now);

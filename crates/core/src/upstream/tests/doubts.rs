@@ -278,6 +278,25 @@ fn r_up_22_an_answer_of_a_relay_is_whole_with_its_last_part() {
     assert_eq!(fixture.members(CDS), set(&["c2@v1"]));
 }
 
+/// A relay that is cut off from its own control plane may lack members for as long as that lasts.
+#[test]
+fn r_relay_05_no_time_completes_the_set_of_a_relay_that_is_cut_off() {
+    use crate::cache::Completeness::{Complete, Unknown};
+    let mut fixture = Fixture::connected();
+    fixture.mux.origin_is_relay();
+    fixture.client("a", CDS, &["*"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1.5~1>").set("c1", "v1"));
+    fixture.mux.origin_says(false, fixture.now);
+    fixture.pass(3_600_000);
+    assert_eq!(fixture.snapshot(CDS).completeness(), Unknown);
+    fixture.mux.origin_says(true, fixture.now);
+    fixture.pass(1_000);
+    assert_eq!(fixture.snapshot(CDS).completeness(), Unknown, "that hour was no silence");
+    fixture.hear(Primary, &Answer::of(CDS, "1.5~2"));
+    assert_eq!(fixture.snapshot(CDS).completeness(), Complete);
+}
+
 /// A proxy may lead the next stream on the same connection to another origin, which says nothing of how it cuts its answers.
 #[test]
 fn the_answer_of_an_origin_in_the_place_of_a_relay_is_not_taken_for_whole() {
