@@ -235,7 +235,6 @@ impl Mux {
         self.renewals[stream as usize].iter_mut().for_each(|pace| pace.opened(now));
         self.streams[stream as usize] = Some(Stream::new(self.habits.speaks_sotw, now));
         if stream == StreamId::Primary {
-            self.cut_off = None;
             // No origin is known that reads locators in a list of names.
             let plain = self.asks_plainly || self.habits.speaks_sotw;
             self.locators = if plain { Locators::Plain } else { self.settings.locators };

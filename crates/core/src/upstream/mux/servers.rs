@@ -17,6 +17,7 @@ impl Mux {
         }
         self.asks_plainly = false;
         self.keeps_versions = false;
+        self.cut_off = None;
         self.set_habits(self.habits.of_another());
         self.topic_sets.values_mut().for_each(TopicSet::connected);
         self.writer.unheard();

@@ -289,6 +289,12 @@ fn r_relay_05_no_time_completes_the_set_of_a_relay_that_is_cut_off() {
     fixture.hear(Primary, &Answer::of(CDS, "1.5~1>").set("c1", "v1"));
     fixture.mux.origin_says(false, fixture.now);
     fixture.pass(3_600_000);
+    // A stream that is opened anew on the connection changes nothing: the relay says no more before that is news.
+    fixture.mux.closed(Primary);
+    fixture.mux.opened(Primary, fixture.now);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1.5~1>").set("c1", "v1"));
+    fixture.pass(3_600_000);
     assert_eq!(fixture.snapshot(CDS).completeness(), Unknown);
     fixture.mux.origin_says(true, fixture.now);
     fixture.pass(1_000);
