@@ -95,7 +95,7 @@ impl Report for Status {
                 "active": in_use.is_some(),
                 "connected": in_use.is_some_and(|state| state.connected),
                 "protocol": in_use.and_then(|state| Some(state.protocol?.label())),
-                "last_error": in_use.and_then(|state| state.last_error.as_deref()),
+                "last_error": state.as_ref().and_then(|state| state.errors.get(&at)),
             })
         });
         let seconds = |time: Duration| time.as_secs_f64();

@@ -398,6 +398,9 @@ async fn r_up_08_clients_notice_nothing_where_contents_and_versions_are_equal() 
     relay.wait_for("the second control plane", || server(1.0));
     eventually("its answer", async || !second.nodes().is_empty()).await;
     client.silence().await;
+    let page: serde_json::Value = serde_json::from_str(&relay.admin_get("/upstreams").1).unwrap();
+    let errors = [0, 1].map(|server| &page["servers"][server]["last_error"]);
+    assert!(errors[0].is_string() && errors[1].is_null(), "each has its own: {page}");
     // A change of one, which the other has as well, under a version of its own.
     second.set(&[("x", "8", "of the second"), ("y", "7", "same")]);
     let told = client.response().await;

@@ -2,6 +2,7 @@
 //!
 //! Owns what each event of the connection changes of it. Pure, as [`Mux`](super::Mux) is.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::{ServerId, Unanswered};
@@ -39,8 +40,10 @@ pub struct UpstreamState {
     pub restored: Option<Duration>,
     /// The server that gave everything that is held; `None` if there were several, or none yet.
     pub source: Option<ServerId>,
-    /// Why the last attempt or stream ended; kept while connected, for people to see.
+    /// Why the last attempt or stream ended, at whichever server; kept while connected, for people to see.
     pub last_error: Option<String>,
+    /// Why that of each server ended, by its number.
+    pub errors: BTreeMap<usize, String>,
     started: Instant,
 }
 
@@ -62,6 +65,7 @@ impl UpstreamState {
             restored: None,
             source: None,
             last_error: None,
+            errors: BTreeMap::new(),
             started: now,
         }
     }
@@ -138,6 +142,7 @@ impl UpstreamState {
         self.unanswered = Unanswered::default();
         self.looked = false;
         self.stale_since.get_or_insert(now);
+        self.errors.insert(self.server, error.clone());
         self.last_error = Some(error);
     }
 
