@@ -88,7 +88,9 @@ func proxy(client *net.TCPConn, port int) {
 	}
 	server := conn.(*net.TCPConn)
 	defer server.Close()
+	gone := make(chan struct{})
 	go func() {
+		defer close(gone)
 		defer server.CloseWrite()
 		var sent poster
 		buffer := make([]byte, 64<<10)
@@ -97,19 +99,24 @@ func proxy(client *net.TCPConn, port int) {
 			for i := range buffer[:n] {
 				sent.change(&buffer[i])
 			}
-			if _, failed := server.Write(buffer[:n]); failed != nil || err != nil {
+			// A server that is gone reads no more.
+			_, _ = server.Write(buffer[:n])
+			if err != nil {
 				return
 			}
 		}
 	}()
-	// Ends with the server's side.
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := server.Read(buffer)
 		if _, failed := client.Write(buffer[:n]); failed != nil || err != nil {
-			return
+			break
 		}
 	}
+	// Closing a socket with unread input discards the bytes that the client has not read yet.
+	_ = client.CloseWrite()
+	_ = client.SetReadDeadline(time.Now().Add(2 * time.Second))
+	<-gone
 }
 
 const (
