@@ -1,10 +1,9 @@
-//! Holds a tree against the schema: unknown keys, keys refused for now, wrong shapes.
+//! Holds a tree against the schema: unknown keys, wrong shapes.
 //!
 //! Wrong values are reported and struck out (`Value::Refused`), so that readers meet only keys they know, in the shape
 //! they expect. Judges no single value.
 
 use super::errors::{Report, near, quoted};
-use super::not_yet::NOT_YET;
 use super::paths::join;
 use super::schema::{self, Key, Shape};
 use super::yaml::{Entry, Tree, Value};
@@ -69,30 +68,16 @@ impl Check<'_> {
 
     fn entry(&self, entry: &mut Entry, section: &str, keys: &'static [Key]) {
         let path = join(section, &entry.key);
-        self.refuse_what_is_not_supported(&mut entry.value, &path);
         if let Some(key) = schema::children(keys).into_iter().find(|key| key.name == entry.key) {
             return self.tree(&mut entry.value, &path, key.shape);
         }
-        if NOT_YET.iter().any(|row| row.path == path) {
-            return;
-        }
         let advice = match self.nearest(section, keys, &entry.key) {
             Some(known) => format!("did you mean `{known}`?"),
-            None => format!("known are {}", names(section, keys).join(", ")),
+            None => format!("known are {}", names(keys).join(", ")),
         };
         self.report
             .at(entry.line, &format!("unknown key {} {}; {advice}", quoted(&entry.key), place(section)));
         entry.value.value = Value::Refused;
-    }
-
-    fn refuse_what_is_not_supported(&self, tree: &mut Tree, path: &str) {
-        for row in NOT_YET.iter().filter(|row| row.path == path) {
-            if !row.refuses(tree) {
-                continue;
-            }
-            self.report.at(tree.line, &row.message());
-            tree.value = Value::Refused;
-        }
     }
 
     fn refuse_shape(&self, tree: &mut Tree, path: &str, wanted: &str) {
@@ -104,7 +89,7 @@ impl Check<'_> {
     /// Key that an unknown one was probably meant to be: one with a near name in its section, else one with this name in
     /// another place.
     fn nearest(&self, section: &str, keys: &'static [Key], name: &str) -> Option<String> {
-        if let Some(known) = near(names(section, keys), name) {
+        if let Some(known) = near(names(keys), name) {
             return Some(known.to_owned());
         }
         let elsewhere = self.all.iter().filter(|(_, key)| key.name == name);
@@ -112,19 +97,9 @@ impl Check<'_> {
     }
 }
 
-/// The names that a section may hold, refused ones included.
-fn names(section: &str, keys: &'static [Key]) -> Vec<&'static str> {
-    let mut names: Vec<_> = schema::children(keys).into_iter().map(|key| key.name).collect();
-    let refused = NOT_YET.iter().filter_map(|row| match row.path.rsplit_once('.') {
-        Some((of, name)) => (of == section).then_some(name),
-        None => section.is_empty().then_some(row.path),
-    });
-    for name in refused {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
+/// The names that a section may hold.
+fn names(keys: &'static [Key]) -> Vec<&'static str> {
+    schema::children(keys).into_iter().map(|key| key.name).collect()
 }
 
 fn place(section: &str) -> String {

@@ -22,12 +22,12 @@ mod listener_tls;
 mod mapping;
 mod node;
 mod non_empty;
-mod not_yet;
 mod notation;
 mod paths;
 mod pattern;
 mod printed;
 mod reference;
+mod rollout;
 mod schema;
 mod section;
 mod snapshot;
@@ -66,6 +66,7 @@ pub use listener_tls::{ClientAuthorities, ListenerTls};
 pub use node::{Locality, Node};
 pub use non_empty::NonEmpty;
 pub use reference::{reference, reload_table};
+pub use rollout::{Percent, Rollout};
 pub use snapshot::Snapshot;
 pub use system_limits::{ConnectionLimits, Memory};
 pub use upstream::{Backoff, Failover, Keepalive, Server, ServerProtocol, ServerUri, Source, Upstream};
@@ -115,6 +116,9 @@ section! {
         /// Warm restart: resources are kept on disk, and served after a restart while the control plane is away.
         #[key(Nested, effect = Restart)]
         pub snapshot: Snapshot,
+        /// Rollout guard: a changed resource is sent to a share of the clients first, and to the others only if these accept it.
+        #[key(Nested, effect = Restart)]
+        pub rollout: Rollout,
     }
 }
 

@@ -4,7 +4,6 @@
 use serde_json::Value as Json;
 
 use super::Config;
-use super::not_yet::NOT_YET;
 use super::printed::{Entries, Printed, entry};
 use super::schema::{self, Key, Section as _, Shape, children};
 
@@ -33,10 +32,6 @@ pub fn reference(example: &Config) -> String {
     for key in Config::KEYS {
         page.push('\n');
         write_keys(&mut page, std::slice::from_ref(key), &values);
-    }
-    page.push_str("\n# Not supported yet; a file that has one of these is refused.\n");
-    for row in NOT_YET {
-        page.push_str(&format!("# {}: {}\n", row.path, row.instead));
     }
     page
 }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::view::{UpstreamView, seen};
-use crate::cache::{self, Budget, Cache};
+use crate::cache::{self, Budget, Cache, RolloutSettings};
 use crate::limit::Limit;
 use crate::node_group::{GroupKey, GroupNode};
 use crate::pool::Tenant;
@@ -213,6 +213,8 @@ pub struct Starter {
     tuned: Mutex<(Tuning, cache::Limits)>,
     /// `None` where nothing is kept on disk.
     disk: Option<Arc<Disk>>,
+    /// Guard of changes, if they are guarded.
+    rollout: Option<RolloutSettings>,
     stop: CancellationToken,
     failed: CancellationToken,
 }
@@ -235,6 +237,7 @@ impl Starter {
             nodes: Arc::new(nodes),
             tuned: Mutex::new(tuned),
             disk: None,
+            rollout: None,
             stop,
             failed,
         }
@@ -246,10 +249,16 @@ impl Starter {
         Self { disk, ..self }
     }
 
+    /// Guards changes in groups.
+    #[must_use]
+    pub fn guarding(self, rollout: Option<RolloutSettings>) -> Self {
+        Self { rollout, ..self }
+    }
+
     /// Makes a group, which does nothing until it [begins](Group::begin).
     pub(super) fn start(&self, key: &GroupKey, node: GroupNode) -> Arc<Group> {
         let (tuning, limits) = *self.tuned.lock();
-        let (cache, mut writer) = Cache::within(limits, &self.budget);
+        let (cache, mut writer) = Cache::guarded(limits, &self.budget, self.rollout.clone());
         writer.set_eds_repush(tuning.eds_repush);
         if self.disk.is_some() {
             writer.remember_forgotten();

@@ -96,7 +96,8 @@ impl Relay {
 
         let limits = cache_limits(config);
         let budget = Budget::new(limits.encoded_bytes);
-        let (cache, mut writer) = Cache::within(limits, &budget);
+        let rollout = settings::rollout(config);
+        let (cache, mut writer) = Cache::guarded(limits, &budget, rollout.clone());
         writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
         writer.set_identity(&settings::identity(config));
         let failed = CancellationToken::new();
@@ -111,6 +112,7 @@ impl Relay {
             let nodes = NodeBudget::new(config.groups.max);
             Starter::new(settings, servers, (budget, nodes), tuned, everything.clone(), failed.clone())
                 .on_disk(disk.clone())
+                .guarding(rollout)
         });
         let own = Group::own(cache, view.clone());
         let groups = start_groups(config, own, starter, &everything);

@@ -31,6 +31,14 @@ pub(super) fn cache_limits(config: &Config) -> cache::Limits {
     }
 }
 
+/// Guard of changes; `None` where all clients are sent them at once.
+pub(super) fn rollout(config: &Config) -> Option<cache::RolloutSettings> {
+    let config::Rollout { types, share, window, threshold } = &config.rollout;
+    let types: BTreeSet<TypeUrl> = types.iter().map(|text| TypeUrl::from(text.as_str())).collect();
+    let (share, threshold) = (share.ratio(), threshold.ratio());
+    (!types.is_empty()).then_some(cache::RolloutSettings { types, share, window: *window, threshold })
+}
+
 pub(super) fn policy(config: &Config) -> Policy {
     let Config { downstream, rest, .. } = config;
     Policy::new(authz(config), limits(downstream), rest.polls, downstream.drain)

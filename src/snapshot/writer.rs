@@ -15,7 +15,7 @@ use super::file::FileError;
 use super::keys::GroupId;
 use super::store::{Changes, GroupChange, Names, StoreChange};
 use super::{FileFault, GroupFacts, StoreFacts};
-use crate::cache::{Cache, Completeness, Generation, Snapshot, TypeCache};
+use crate::cache::{Cache, Completeness, Generation, Snapshot, Track, TypeCache};
 use crate::resource::Name;
 use crate::snapshot_content::{Clock, Selection, StoreId, wildcard_kept};
 
@@ -274,7 +274,7 @@ fn group_change(
     let mut cursor = GroupCursor { cache: group.cache.number(), ..GroupCursor::default() };
     let mut stores = Vec::new();
     for of in group.cache.types() {
-        let Some(id) = kept_store(&of, selection) else { continue };
+        let Some(id) = kept_store(&of, &group.cache, selection) else { continue };
         let (index, snapshot) = (of.index(), of.snapshot());
         let at = before.and_then(|before| before.stores.get(&id)).filter(|at| at.index == index);
         let (completeness, generation) = (wildcard_kept(&snapshot, clock.now).0, snapshot.generation());
@@ -303,10 +303,13 @@ fn group_change(
     (is_written.then_some(change), cursor)
 }
 
-/// Identity of a store that is kept: one that is filled from others is not.
-fn kept_store(of: &TypeCache, selection: Selection) -> Option<StoreId> {
-    let parameters = of.parameter_view().as_uniform()?.clone();
-    selection.has(of.type_url()).then(|| StoreId { type_url: of.type_url().clone(), parameters })
+/// Identity of a store that is kept: one that is filled from others is not. Where changes are guarded, the stable content is kept:
+/// after a restart a change that was on trial comes from the control plane again, and is tried again.
+fn kept_store(of: &TypeCache, cache: &Cache, selection: Selection) -> Option<StoreId> {
+    let (type_url, view) = (of.type_url(), of.parameter_view());
+    let track = if cache.rollout_of(type_url).is_some() { Track::Stable } else { Track::Origin };
+    let parameters = view.as_whole().filter(|_| view.track() == track)?.clone();
+    selection.has(type_url).then(|| StoreId { type_url: type_url.clone(), parameters })
 }
 
 fn store_change(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::wait::{next_interest, next_tuning, now};
+use super::wait::{next_interest, next_tuning, now, sleep_until};
 use super::{DirectoryMirror, DirectoryResource, Tuner, Tuning};
 use crate::cache::Writer;
 use crate::directory::{Directory, FileFailure, Scan};
@@ -65,6 +65,7 @@ impl DirectorySource {
                 }
                 // Other settings mean nothing here: a directory settles at once and has no resource errors.
                 tuning = next_tuning(&mut self.tuning) => self.mirror.set_eds_repush(tuning.eds_repush),
+                () = sleep_until(self.mirror.next_deadline()) => self.mirror.on_deadline(now()),
             }
         }
     }

@@ -20,7 +20,13 @@ fn locator(name: &str, pairs: &str) -> ResourceLocator {
     ResourceLocator { name: name.to_owned(), dynamic_parameters }
 }
 
-fn locate(client: &mut Client, fixture: &Fixture, short: &str, plain: &[&str], located: &[(&str, &str)]) {
+pub(crate) fn locate(
+    client: &mut Client,
+    fixture: &Fixture,
+    short: &str,
+    plain: &[&str],
+    located: &[(&str, &str)],
+) {
     let request = DeltaDiscoveryRequest {
         type_url: url(short).as_str().to_owned(),
         resource_names_subscribe: strings(plain),

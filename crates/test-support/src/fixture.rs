@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deltafan::cache::{
-    Cache, Change, Completeness, Lease, Limits, Op, OriginError, Protocol, Resend, View, Writer,
+    Budget, Cache, Change, Completeness, Lease, Limits, Op, OriginError, Protocol, Resend, RolloutSettings,
+    View, Writer,
 };
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
@@ -36,6 +37,23 @@ impl Fixture {
         let (cache, writer) = Cache::new(limits);
         let rules = SessionConfig { serve_secrets: true, ..SessionConfig::default() };
         Self { cache, writer, now: Instant::now(), rules, upstream: Upstream::Answering }
+    }
+
+    /// With a guard of changes.
+    pub fn guarded(rollout: RolloutSettings) -> Self {
+        let limits = Limits::default();
+        let (cache, writer) = Cache::guarded(limits, &Budget::new(limits.encoded_bytes), Some(rollout));
+        Self { cache, writer, ..Self::new() }
+    }
+
+    /// Time goes by, and the guard of changes does what is due.
+    pub fn roll_out(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(at) = self.writer.next_rollout().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.writer.roll_out(self.now);
+        }
+        self.now = end;
     }
 
     /// With types whose wildcard sets are known to be empty.
@@ -127,6 +145,13 @@ impl Fixture {
             node: Some(proto::Node { user_agent_name: user_agent.to_owned(), ..proto::Node::default() }),
             newest: HashMap::new(),
         }
+    }
+
+    /// A client with this node ID.
+    pub fn client_named(&self, node_id: &str, protocol: Protocol) -> Client {
+        let mut client = self.client(protocol, None);
+        client.node.as_mut().unwrap().id = node_id.to_owned();
+        client
     }
 
     /// A client whose node lists these features.
@@ -319,6 +344,12 @@ impl Client {
 
     pub fn nack(&mut self, fixture: &Fixture, told: &Told, names: &[&str]) -> RequestKind {
         self.answer(fixture, told, names, Some(error()))
+    }
+
+    /// Rejects a response with this text.
+    pub fn nack_saying(&mut self, fixture: &Fixture, told: &Told, names: &[&str], text: &str) -> RequestKind {
+        let error = proto::Status { code: 13, message: text.to_owned() };
+        self.answer(fixture, told, names, Some(error))
     }
 
     pub fn next(&mut self, fixture: &Fixture) -> NextStep {

@@ -130,11 +130,13 @@ fn authorization() {
 }
 
 #[test]
-fn features_of_later_versions_are_refused_by_name() {
-    assert_eq!(
-        refused_part("rollout:\n  canary: 10\n"),
-        "f:3: `rollout` is not supported yet by this version; leave it out"
-    );
+fn a_share_is_a_percentage() {
+    for share in ["5", "101%", "-1%", "0.001%", "NaN%", "five"] {
+        assert_eq!(
+            refused_part(&format!("rollout:\n  share: {share}\n")),
+            format!("f:3: `rollout.share`: `{share}` is not a share; write one from 0% to 100%, as in 2.5%")
+        );
+    }
 }
 
 #[test]

@@ -39,6 +39,7 @@ mod parameter_view;
 mod position;
 mod profile;
 mod queue;
+mod rollout;
 mod segments;
 mod set_state;
 mod snapshot;
@@ -51,6 +52,7 @@ mod update_cache;
 mod view;
 mod wanted;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -70,9 +72,12 @@ pub use generation::Generation;
 pub use lease::Lease;
 pub use nonce::{Nonce, NonceText, Suffix};
 pub use origin_error::OriginError;
-pub use parameter_view::{ClientScope, ParameterView};
+pub use parameter_view::{ClientScope, ParameterView, Track};
 pub use position::{Class, FellBehindError, Position};
 pub use profile::{Protocol, Role, StreamProfile, TtlSupport};
+pub use rollout::{
+    CanarySeat, HeldChange, Order, Phase, Rollout, RolloutCounts, RolloutSettings, RolloutStatus,
+};
 pub use set_state::{SetContents, SetState, SetVersion};
 pub use snapshot::Snapshot;
 pub use stores::{Claim, StoreLimitError};
@@ -84,6 +89,7 @@ pub use wanted::Wanted;
 
 use cohort_index::CohortIndex;
 use interner::Interner;
+use rollout::{Decision, Steps, StoreKey};
 use snapshot::Draft;
 use stores::{Bounds, Stores};
 
@@ -99,6 +105,8 @@ pub struct Cache {
     types: usize,
     tombstones: AtomicUsize,
     parameter_sets: AtomicUsize,
+    /// Guard of changes; `None` where all clients are sent a change at once.
+    rollout: Option<Arc<Rollout>>,
 }
 
 impl Cache {
@@ -109,6 +117,11 @@ impl Cache {
 
     /// An empty store that shares a budget with those of other node groups, and the one hand that may write to it.
     pub fn within(limits: Limits, budget: &Budget) -> (Arc<Self>, Writer) {
+        Self::guarded(limits, budget, None)
+    }
+
+    /// Like [`within`](Self::within), with a guard of changes, if there is one.
+    pub fn guarded(limits: Limits, budget: &Budget, rollout: Option<RolloutSettings>) -> (Arc<Self>, Writer) {
         let interner = budget.interner();
         let cache = Arc::new(Self {
             stores: RwLock::new(Stores::new(Arc::clone(&budget.pools))),
@@ -117,6 +130,7 @@ impl Cache {
             types: limits.types,
             tombstones: AtomicUsize::new(limits.tombstones),
             parameter_sets: AtomicUsize::new(limits.parameter_sets),
+            rollout: rollout.map(|settings| Arc::new(Rollout::new(settings))),
         });
         let writer = Writer {
             cache: Arc::clone(&cache),
@@ -176,8 +190,10 @@ impl Cache {
         // A store that is filled from others is of no use without them: its clients would wait for ever.
         let sources: &[Parameters] =
             if parameter_view.as_uniform().is_some() { &[] } else { parameter_view.parameters() };
+        // That of a track is filled from the origin's, and those that show a part of it from it.
+        let track = if parameter_view.as_whole().is_some() { Track::Origin } else { parameter_view.track() };
         let source = |parameters: &Parameters| {
-            self.seen_by(claim, type_url, &ParameterView::uniform(parameters.clone()))
+            self.seen_by(claim, type_url, &ParameterView::uniform(parameters.clone()).on(track))
         };
         let _held = sources.iter().map(source).collect::<Result<Vec<_>, _>>()?;
         let parameter_sets = self.parameter_sets.load(Ordering::Relaxed);
@@ -193,6 +209,16 @@ impl Cache {
             proof_asked: AtomicBool::new(false),
             encoder: Arc::clone(&self.encoder),
         })
+    }
+
+    /// Guard of changes, if there is one.
+    pub const fn rollout(&self) -> Option<&Arc<Rollout>> {
+        self.rollout.as_ref()
+    }
+
+    /// Guard of changes to a type, if they are guarded.
+    pub fn rollout_of(&self, type_url: &TypeUrl) -> Option<&Arc<Rollout>> {
+        self.rollout().filter(|rollout| rollout.guards(type_url))
     }
 
     /// All stores: of each type that was ever asked for, and of each set of parameters that is in use.
@@ -391,18 +417,107 @@ impl Writer {
             }
         }
         let of = self.cache.seen_by(Claim::Origin, type_url, &ParameterView::uniform(parameters.clone()))?;
-        let mixed = self.cache.mixed(type_url, parameters);
-        if mixed.is_empty() {
-            self.publish_with_endpoints(&of, change, now);
+        let Some(rollout) = self.cache.rollout_of(type_url).cloned() else {
+            self.apply_on(&of, parameters, change, now);
             return Ok(());
+        };
+        let stable = self.track(type_url, parameters, Track::Stable)?;
+        let canary = self.track(type_url, parameters, Track::Canary)?;
+        let key = (type_url.clone(), parameters.clone());
+        let split = rollout.split(&key, &change, &stable.snapshot(), self.clock, now);
+        // No client sees it: endpoints follow the clusters of the tracks.
+        self.publish(&of, change, now);
+        self.apply_on(&canary, parameters, split.canary, now);
+        self.apply_on(&stable, parameters, split.stable, now);
+        Ok(())
+    }
+
+    /// Store of a track, which its clients see whole.
+    fn track(
+        &self,
+        type_url: &TypeUrl,
+        parameters: &Parameters,
+        track: Track,
+    ) -> Result<Arc<TypeCache>, StoreLimitError> {
+        let view = ParameterView::uniform(parameters.clone()).on(track);
+        self.cache.seen_by(Claim::Origin, type_url, &view)
+    }
+
+    /// Applies a change to a store, and to those of its track that show a part of it.
+    fn apply_on(&mut self, of: &TypeCache, parameters: &Parameters, change: Change, now: Instant) {
+        let track = of.parameter_view.track();
+        let mut mixed = self.cache.mixed(&of.type_url, parameters);
+        mixed.retain(|of| of.parameter_view.track() == track && of.parameter_view.as_whole().is_none());
+        if mixed.is_empty() {
+            self.publish_with_endpoints(of, change, now);
+            return;
         }
-        self.publish_with_endpoints(&of, change.clone(), now);
+        self.publish_with_endpoints(of, change.clone(), now);
         let from = of.snapshot();
         for mixed in mixed {
             let part = Self::part(&mixed, parameters, &change, &from);
             self.publish_with_endpoints(&mixed, part, now);
         }
-        Ok(())
+    }
+
+    /// When to [`roll_out`](Self::roll_out) though nothing happened.
+    pub fn next_rollout(&self) -> Option<Instant> {
+        self.cache.rollout()?.next_decision()
+    }
+
+    /// Has guarded changes spread, or be taken back, as far as that is due.
+    pub fn roll_out(&mut self, now: Instant) {
+        let Some(rollout) = self.cache.rollout().cloned() else { return };
+        let cache = Arc::clone(&self.cache);
+        let find = |key: &StoreKey, track| {
+            cache.find(&key.0, &ParameterView::uniform(key.1.clone()).on(track)).map(|of| of.snapshot())
+        };
+        let differs = |key: &StoreKey, name: &Name, content: &Snapshot| {
+            let mut steps = Steps::default();
+            find(key, Track::Stable).is_some_and(|stable| {
+                steps.bring(name, &stable, content);
+                !steps.is_empty()
+            })
+        };
+        let mut steps = BTreeMap::<StoreKey, Steps>::new();
+        let track = match rollout.decide(now, |key| find(key, Track::Origin), differs) {
+            Decision::Nothing => return,
+            Decision::Spread(trial) => {
+                for (key, content) in &trial.content {
+                    let Some(held) = find(key, Track::Stable) else { continue };
+                    let steps = steps.entry(key.clone()).or_default();
+                    trial.names(key).for_each(|name| steps.bring(name, &held, content));
+                }
+                Track::Stable
+            }
+            Decision::TakeBack(names) => {
+                for (key, name) in names {
+                    let tracks = find(&key, Track::Canary).zip(find(&key, Track::Stable));
+                    if let Some((held, good)) = tracks {
+                        steps.entry(key).or_default().bring(&name, &held, &good);
+                    }
+                }
+                Track::Canary
+            }
+        };
+        self.apply_steps(steps, track, now);
+    }
+
+    /// Brings the stores of a track on: additions in the order in which types are sent, then removals in the reverse one, so that a
+    /// reader in between sees no route without its cluster (R-ADS-03).
+    fn apply_steps(&mut self, steps: BTreeMap<StoreKey, Steps>, track: Track, now: Instant) {
+        let mut steps: Vec<(StoreKey, Steps)> = steps.into_iter().collect();
+        steps.sort_by_key(|((type_url, _), _)| type_url.kind());
+        let (mut additions, mut removals) = (Vec::new(), Vec::new());
+        for (key, steps) in steps {
+            additions.push((key.clone(), steps.additions));
+            removals.push((key, steps.removals));
+        }
+        for ((type_url, parameters), ops) in additions.into_iter().chain(removals.into_iter().rev()) {
+            if let Ok(of) = self.track(&type_url, &parameters, track) {
+                self.apply_on(&of, &parameters, Change { ops, ..Change::default() }, now);
+            }
+        }
     }
 
     /// Brings a store of mixed parameters up to what the store of one set knows of what is newly wanted there.
@@ -412,14 +527,18 @@ impl Writer {
     /// [`StoreLimitError`] if the store of one of the sets is new and there may be no more of them.
     pub fn fill(&mut self, wanted: &Wanted, now: Instant) -> Result<(), StoreLimitError> {
         let Some(of) = &wanted.mixed else { return Ok(()) };
+        if of.parameter_view.as_whole().is_some() {
+            // The store of a track has all that the origin's has.
+            return Ok(());
+        }
         // A name that a client may not see does not exist for it, whether it does or not.
         let refused = wanted.refused.iter().map(|(name, _)| {
             let (view, name) = (View::Named, name.clone());
             if of.asks(name.as_str()) { Op::Remove { view, name } } else { Op::Forget { view, name } }
         });
         let mut change = Change { ops: refused.collect(), ..Change::default() };
-        let from = match self.cache.seen(&wanted.type_url, &ParameterView::uniform(wanted.parameters.clone()))
-        {
+        let whole = ParameterView::uniform(wanted.parameters.clone()).on(of.parameter_view.track());
+        let from = match self.cache.seen(&wanted.type_url, &whole) {
             Ok(from) => from.snapshot(),
             Err(full) => {
                 self.publish_with_endpoints(of, change, now);
@@ -494,7 +613,11 @@ impl Writer {
         let endpoints = self.publish(of, change, now);
         if self.repush && of.type_url.kind() == Kind::Cluster && !endpoints.is_empty() {
             // A client that sees its endpoints through other parameters than its clusters is owed them by its own session.
-            let found = self.cache.stores.read().find(&Kind::Endpoint.into(), &of.parameter_view).cloned();
+            let endpoint = Kind::Endpoint.into();
+            let is_guarded = self.cache.rollout_of(&endpoint).is_some();
+            let track = if is_guarded { of.parameter_view.track() } else { Track::Origin };
+            let view = of.parameter_view.clone().on(track);
+            let found = self.cache.stores.read().find(&endpoint, &view).cloned();
             if let Some(of) = found {
                 let ops = endpoints.into_iter().map(|name| Op::Repush { name }).collect();
                 self.publish(&of, Change { ops, ..Change::default() }, now);

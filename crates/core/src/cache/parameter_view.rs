@@ -28,7 +28,19 @@ impl ClientScope {
     }
 }
 
-/// Parameters by name, as one client asks (R-DP-10, R-DP-12). Nearly all clients have the same for all names.
+/// Which content of a type a client is sent, where the [rollout](super::Rollout) of changes to it is guarded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Track {
+    /// The newest, as it came from the origin: the only one of a type that is not guarded.
+    #[default]
+    Origin,
+    /// The newest, but for changes that an operator discarded.
+    Canary,
+    /// The newest that canaries did not reject.
+    Stable,
+}
+
+/// Parameters by name, as one client asks (R-DP-10, R-DP-12), and its track. Nearly all clients have the same for all names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ParameterView {
     common: Parameters,
@@ -36,6 +48,7 @@ pub struct ParameterView {
     others: Option<Arc<Overrides>>,
     /// Names that may be seen.
     scope: Scope,
+    track: Track,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -58,7 +71,19 @@ impl Overrides {
 impl ParameterView {
     /// One set of parameters for every name.
     pub const fn uniform(parameters: Parameters) -> Self {
-        Self { common: parameters, others: None, scope: Scope::ALL }
+        Self { common: parameters, others: None, scope: Scope::ALL, track: Track::Origin }
+    }
+
+    /// The same view of the content of another track.
+    #[must_use]
+    pub const fn on(mut self, track: Track) -> Self {
+        self.track = track;
+        self
+    }
+
+    /// Its track.
+    pub const fn track(&self) -> Track {
+        self.track
     }
 
     /// View of a client that asks for some names plainly, with the parameters that it is given (R-DP-17), and for others by
@@ -68,7 +93,7 @@ impl ParameterView {
         let first = || located.values().next().map(effective);
         // A client that asks for nothing plainly has no use for what it would be given.
         let common = if asks_plainly { None } else { first() }.unwrap_or_else(|| allotted.given.clone());
-        let uniform = Self { common, others: None, scope: allotted.scope.clone() };
+        let uniform = Self { common, others: None, scope: allotted.scope.clone(), track: Track::Origin };
         let common = &uniform.common;
         let differs = |(_, parameters): &(&Name, Parameters)| parameters != common;
         let pairs = || located.iter().map(|(name, sent)| (name, effective(sent)));
@@ -99,8 +124,16 @@ impl ParameterView {
         self.own(name).is_some_and(|own| own != self.wildcard())
     }
 
-    /// The parameters of every name, if they are the same and every name may be seen.
+    /// The parameters of every name, if they are the same, every name may be seen, and the origin fills the store itself.
     pub const fn as_uniform(&self) -> Option<&Parameters> {
+        match self.track {
+            Track::Origin => self.as_whole(),
+            Track::Canary | Track::Stable => None,
+        }
+    }
+
+    /// The parameters of every name, if they are the same and every name may be seen, on whatever track.
+    pub const fn as_whole(&self) -> Option<&Parameters> {
         match self.others {
             None if self.scope.is_all() => Some(&self.common),
             _ => None,

@@ -302,7 +302,7 @@ impl Snapshot {
     }
 
     /// Operations that bring what was said of a name, asked for by name, to a store that has not heard it.
-    fn said_of(&self, name: &Name) -> Vec<Op> {
+    pub(super) fn said_of(&self, name: &Name) -> Vec<Op> {
         let Some(entry) = self.get(name.as_str()) else { return Vec::new() };
         let mut ops = match entry.named() {
             Named::Unknown | Named::Gone => Vec::new(),

@@ -20,10 +20,10 @@ use parking_lot::Mutex;
 
 use super::answering::Answering;
 use super::budget::Pools;
-use super::parameter_view::ParameterView;
+use super::parameter_view::{ParameterView, Track};
 use super::type_store::TypeCache;
 use crate::pool::Tenant;
-use crate::resource::{Kind, TypeUrl};
+use crate::resource::{Kind, Parameters, TypeUrl};
 
 /// A peer asked for one more type, or set of parameters, than it may have of those that clients can have made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -142,8 +142,9 @@ impl Stores {
             {
                 self.charge_type(tenant, bounds.types)?
             }
+            // The store of a track goes with that of the origin, which is charged.
             Claim::Client { is_reserved, .. }
-                if is_reserved || *parameter_view == ParameterView::default() =>
+                if is_reserved || (parameter_view.as_whole().is_some() && is_of_charged(parameter_view)) =>
             {
                 Charge::Nobody
             }
@@ -230,11 +231,21 @@ impl Stores {
     pub(super) fn drop_unused(&mut self) {
         let Self { seen, pools, .. } = self;
         for stores in seen.values_mut() {
+            let holds = |of: &Arc<TypeCache>| is_used(of) || of.snapshot().holds_anything();
+            let sources = stores.iter().filter(|(_, held)| holds(&held.store));
+            let sources: Vec<Parameters> =
+                sources.filter_map(|(view, _)| view.as_uniform()).cloned().collect();
             stores.retain(|parameter_view, held| {
-                // Nobody needs the leftovers of a client that mixed parameters.
                 let of = &held.store;
-                let stays =
-                    is_used(of) || (parameter_view.as_uniform().is_some() && of.snapshot().holds_anything());
+                let stays = match (parameter_view.track(), parameter_view.as_whole()) {
+                    // What it has not been given yet would be lost with it.
+                    (Track::Canary | Track::Stable, Some(parameters)) => {
+                        parameters.is_empty() || sources.contains(parameters) || holds(of)
+                    }
+                    (Track::Origin, Some(_)) => holds(of),
+                    // Nobody needs the leftovers of a client that mixed parameters.
+                    (_, None) => is_used(of),
+                };
                 if !stays {
                     refund(pools, &mut held.charge);
                 }
@@ -279,6 +290,12 @@ impl Drop for Stores {
         let seen = self.seen.values_mut().flat_map(HashMap::values_mut);
         self.plain.values_mut().chain(seen).for_each(|held| refund(&self.pools, &mut held.charge));
     }
+}
+
+/// Whether somebody else is charged for what a store shows: for one without parameters nobody, for one of a track the client for which
+/// that of the origin was made.
+fn is_of_charged(parameter_view: &ParameterView) -> bool {
+    *parameter_view == ParameterView::default() || parameter_view.track() != Track::Origin
 }
 
 /// Whether somebody has it in hand, or subscribes to anything in it, or did and the upstream does not know yet.

@@ -32,6 +32,8 @@ pub(super) struct OwnState {
     pub(super) obscured: BTreeMap<Name, Instant>,
     /// How far it had been told of removals when it let go of the wildcard before it had answered.
     pub(super) let_go: Option<Generation>,
+    /// Generations from and to which its newest response led, where it is to be voted on.
+    pub(super) to_judge: Option<(Generation, Generation)>,
 }
 
 impl OwnState {
@@ -44,6 +46,7 @@ impl OwnState {
         answering: BTreeSet::new(),
         obscured: BTreeMap::new(),
         let_go: None,
+        to_judge: None,
     };
 
     /// Whether there is nothing.
@@ -55,5 +58,6 @@ impl OwnState {
             && self.answering.is_empty()
             && self.obscured.is_empty()
             && self.let_go.is_none()
+            && self.to_judge.is_none()
     }
 }

@@ -12,15 +12,15 @@ mod observer;
 mod route_guard;
 mod sotw;
 
-use super::client::Client;
+use super::client::{Client, USER_AGENT};
 use super::features::Features;
 use super::permissions::HiddenCounts;
 use super::session_config::{SessionConfig, only_type};
 use super::session_error::SessionError;
 use super::stream_type::StreamType;
 use crate::cache::{
-    Cache, ClientScope, Frame, Membership, Protocol, Role, StreamProfile, Subscription, TtlSupport,
-    TypeCache, WakeHandle,
+    Cache, CanarySeat, ClientScope, Frame, Membership, Protocol, Role, StreamProfile, Subscription,
+    TtlSupport, TypeCache, WakeHandle,
 };
 use crate::limit::Limit;
 use crate::pool::Tenant;
@@ -87,6 +87,8 @@ pub struct Session {
     spiffe_id: Option<Arc<str>>,
     /// Tenant of the pools of all peers.
     tenant: Option<Tenant>,
+    /// Seat among the clients that are sent guarded changes first.
+    canary: Option<CanarySeat>,
     /// In flush order (R-ADS-02).
     pub(super) types: Vec<StreamType>,
     /// When its first request was heard. A large one may take longer than a stream may be without an answer.
@@ -120,6 +122,7 @@ impl Session {
             delays: SmallVec::new(),
             spiffe_id: None,
             tenant: None,
+            canary: None,
             types: Vec::new(),
             first_heard: now,
             responded: false,
@@ -270,7 +273,9 @@ impl Session {
         type_url: &TypeUrl,
         subscription: &Subscription,
     ) -> Result<Arc<TypeCache>, SessionError> {
-        self.rules.store(&self.cache, type_url, subscription, &self.allotted, self.tenant.as_ref())
+        let tenant = self.tenant.as_ref();
+        let is_canary = self.canary.is_some();
+        self.rules.store(&self.cache, type_url, subscription, &self.allotted, tenant, is_canary)
     }
 
     /// Counts what is newly asked for and not shown.
@@ -296,9 +301,25 @@ impl Session {
             if self.rules.observers {
                 self.role = features.role();
             }
-            self.client = Some(self.rules.client(node)?);
+            let client = self.rules.client(node)?;
+            self.canary = self.seat(&client);
+            self.client = Some(client);
         }
         Ok(())
+    }
+
+    /// Seat of a client among the canaries, if it is one. One that answers no response cannot be, and a relay answers before its own
+    /// clients do.
+    fn seat(&self, client: &Client) -> Option<CanarySeat> {
+        let is_judge = !self.one_shot && self.role == Role::Client && client.user_agent != USER_AGENT;
+        self.cache.rollout().filter(|_| is_judge)?.seat(&client.node_id)
+    }
+
+    /// Notes the answer of a canary to its newest response; `rejection` is the text of a NACK.
+    fn vote(&mut self, at: usize, rejection: Option<&str>) {
+        if let Some(rollout) = self.cache.rollout().filter(|_| self.canary.is_some()) {
+            self.types[at].vote(rollout, rejection);
+        }
     }
 
     /// The type of a request: on a per-type stream implied, elsewhere required (R-EP-03).

@@ -11,7 +11,7 @@ use super::client::{Client, is_grpc};
 use super::node_parameters::NodeParameterRules;
 use super::permissions::Permissions;
 use super::session_error::{Denied, SessionError, clip};
-use crate::cache::{Cache, Claim, ClientScope, Protocol, Subscription, TypeCache};
+use crate::cache::{Cache, Claim, ClientScope, Protocol, Subscription, Track, TypeCache};
 use crate::limit::Limit;
 use crate::pool::Tenant;
 use crate::proto::{self, ResourceLocator};
@@ -140,9 +140,15 @@ impl SessionConfig {
         subscription: &Subscription,
         allotted: &ClientScope,
         tenant: Option<&Tenant>,
+        is_canary: bool,
     ) -> Result<Arc<TypeCache>, SessionError> {
         self.check_weight(subscription)?;
-        let parameter_view = subscription.parameter_view(allotted);
+        let track = match (cache.rollout_of(type_url), is_canary) {
+            (None, _) => Track::Origin,
+            (Some(_), true) => Track::Canary,
+            (Some(_), false) => Track::Stable,
+        };
+        let parameter_view = subscription.parameter_view(allotted).on(track);
         let max = self.max_parameter_sets;
         if parameter_view.parameters().len() > max {
             let message = format!("more than {max} sets of dynamic parameters for one type in one stream");

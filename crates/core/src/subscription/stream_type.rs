@@ -20,7 +20,7 @@ use super::sotw_names::SotwNames;
 use super::upstream_state::Upstream;
 use crate::cache::{
     Class, Completeness, FellBehindError, Frame, Generation, Membership, Nonce, Position, Protocol, Role,
-    Seen, StreamProfile, Subscription, Update,
+    Rollout, Seen, StreamProfile, Subscription, Track, Update,
 };
 use crate::fairness::NAMES_EVALUATED_FREELY;
 use crate::resource::{Kind, Name};
@@ -347,7 +347,11 @@ impl StreamType {
             update.own_frame(class, *number, self.leaves_open, count)
         };
         self.consume(update, class);
+        let from = self.position.added;
         update.advance(&mut self.position, class);
+        if self.membership.of().parameter_view().track() == Track::Canary {
+            self.own_mut().to_judge = Some((from, self.position.told()));
+        }
         self.must_answer = false;
         self.may_hold = false;
         self.unknown = Some(update.has_unknown_name() || update.wildcard() < self.needed());
@@ -355,6 +359,15 @@ impl StreamType {
         self.rejected = false;
         self.in_flight = Some(InFlight { taken: None, holds_back: false });
         frame
+    }
+
+    /// Counts the client's answer to the newest response, once.
+    pub(super) fn vote(&mut self, rollout: &Rollout, rejection: Option<&str>) {
+        let Some(range) = self.own.as_mut().and_then(|own| own.to_judge.take()) else { return };
+        let of = self.membership.of();
+        let seen = (of.parameter_view(), self.membership.subscription());
+        rollout.vote(of.type_url(), seen, range, rejection);
+        self.trim();
     }
 
     fn consume(&mut self, update: &Update, class: Class) {

@@ -66,6 +66,16 @@ impl DirectoryMirror {
         self.writer.set_eds_repush(eds_repush);
     }
 
+    /// When to call [`on_deadline`](Self::on_deadline) though nothing happened.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.writer.next_rollout()
+    }
+
+    /// Has guarded changes spread that are due.
+    pub fn on_deadline(&mut self, now: Instant) {
+        self.writer.roll_out(now);
+    }
+
     /// Applies changes of the interest of clients.
     pub fn on_interest(&mut self, wanted: Vec<Wanted>, now: Instant) {
         for wanted in wanted {

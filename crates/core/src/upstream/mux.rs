@@ -451,6 +451,7 @@ impl Mux {
             self.advance(&type_url, now);
         }
         self.look_for_ignored_locators(now);
+        self.writer.roll_out(now);
         self.tick(now);
     }
 
@@ -465,7 +466,8 @@ impl Mux {
         let ticks = self.streams.iter().flatten().filter_map(Stream::deadline);
         let lingering = self.lingering.first();
         let renewals = StreamId::ALL.into_iter().filter_map(|stream| self.renewal_at(stream));
-        topic_sets.chain(ticks).chain(lingering).chain(self.locators_due).chain(renewals).min()
+        let rollout = self.writer.next_rollout();
+        topic_sets.chain(ticks).chain(lingering).chain(self.locators_due).chain(renewals).chain(rollout).min()
     }
 
     fn advance(&mut self, type_url: &TypeUrl, now: Instant) {

@@ -69,7 +69,9 @@ impl Session {
             return None;
         }
         state.open_gate();
-        Some(state.kind)
+        let kind = state.kind;
+        self.vote(at, None);
+        Some(kind)
     }
 
     /// The type of a request, by the text it is sent as: on a per-type stream it may be left out (R-EP-03).

@@ -123,8 +123,14 @@ impl Session {
             _ if request.response_nonce.is_empty() => RequestKind::Subscribed { type_url },
             _ if !newest => RequestKind::Stale { type_url },
             Some(_) if !self.state(at).reject() => RequestKind::Stale { type_url },
-            Some(error) => RequestKind::Nack { type_url, error },
-            None => RequestKind::Ack { type_url },
+            Some(error) => {
+                self.vote(at, Some(&error.message));
+                RequestKind::Nack { type_url, error }
+            }
+            None => {
+                self.vote(at, None);
+                RequestKind::Ack { type_url }
+            }
         })
     }
 

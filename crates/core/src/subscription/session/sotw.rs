@@ -87,8 +87,14 @@ impl Session {
         Ok(match request.error_detail {
             _ if !newest => RequestKind::Stale { type_url },
             Some(_) if !self.state(at).reject() => RequestKind::Stale { type_url },
-            Some(error) => RequestKind::Nack { type_url, error },
-            None => RequestKind::Ack { type_url },
+            Some(error) => {
+                self.vote(at, Some(&error.message));
+                RequestKind::Nack { type_url, error }
+            }
+            None => {
+                self.vote(at, None);
+                RequestKind::Ack { type_url }
+            }
         })
     }
 }

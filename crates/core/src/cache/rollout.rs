@@ -1,0 +1,572 @@
+//! Rollout of changes: clients of a canary share are sent a change first, the others once no more of these than a threshold have
+//! rejected it.
+//!
+//! Owns which names wait for a verdict, the verdicts of canaries on each, and when a change spreads or is held. Knows no clock: times
+//! come in. Moves no resources: the [writer](super::Writer) does, when this says so. Sessions and operators share it with the writer.
+//!
+//! A type that is guarded has three stores: that of the origin, which no client sees, that of the canaries, which follows it but for
+//! changes that an operator discarded, and the stable one, which follows in trials. A trial is of the whole state of all guarded types
+//! at one moment: it spreads as a whole or not at all, because routes must not come without their clusters.
+//!
+//! Example, with a window of 30 s: a cluster changes at 0 s and its route at 0.4 s; canaries get each at once. At 1 s the state is cut:
+//! both are in the trial. A route that changes at 10 s is for the next one. At 31 s, if no canary has rejected, the two spread, and
+//! the next trial begins. If the route was rejected, all is held: the fleet keeps its last good state until the control plane changes
+//! that route, or an operator releases or discards it.
+//!
+//! Invariants:
+//! - What the stable track shows of a type was, at some moment, what the canaries were sent of it, but for discarded changes, and for
+//!   names and sets that were not known before.
+//! - A verdict counts for the content that it is about: one that came after the name changed again does not.
+//! - What is kept is bounded by the names that wait.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use xxhash_rust::xxh3::xxh3_64;
+
+pub(super) mod gate;
+
+use super::Generation;
+use super::change::{Change, Op};
+use super::parameter_view::ParameterView;
+use super::snapshot::Snapshot;
+use super::subscription::Subscription;
+use crate::resource::{Name, Parameters, TypeUrl};
+pub(super) use gate::Steps;
+
+/// Time in which changes that belong together are gathered before they are tried.
+const GATHER: Duration = Duration::from_secs(1);
+/// Time between two looks at a rollout that is held: an order of an operator takes effect within it.
+const LOOK: Duration = Duration::from_secs(1);
+/// Rejections of one change of which the text is kept, and the characters of each.
+const TEXTS: usize = 4;
+const TEXT_CHARS: usize = 500;
+
+/// Guard of rollouts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RolloutSettings {
+    /// Types whose changes are tried.
+    pub types: BTreeSet<TypeUrl>,
+    /// Share of clients that are canaries, from 0 to 1. There is always one.
+    pub share: f64,
+    /// Time for which a change is tried.
+    pub window: Duration,
+    /// Share of the canaries that may reject a change and it spreads all the same, from 0 to 1.
+    pub threshold: f64,
+}
+
+/// Store of a type, by its parameters.
+pub(super) type StoreKey = (TypeUrl, Parameters);
+
+/// What canaries said of one change of one name.
+#[derive(Clone, Debug, Default)]
+struct Evidence {
+    /// Generation before the change: a response that leads from there or before to a later one holds it.
+    before: Generation,
+    accepted: usize,
+    rejected: usize,
+    texts: BTreeSet<Box<str>>,
+}
+
+impl Evidence {
+    fn exceeds(&self, threshold: f64) -> bool {
+        self.rejected as f64 > threshold * (self.accepted + self.rejected) as f64
+    }
+}
+
+/// Names that wait, by their stores.
+type Waiting = BTreeMap<StoreKey, BTreeMap<Name, Evidence>>;
+
+fn has(waiting: &Waiting, key: &StoreKey, name: &Name) -> bool {
+    waiting.get(key).is_some_and(|names| names.contains_key(name))
+}
+
+/// State that is tried: the whole content of the stores that have changes.
+#[derive(Clone, Debug)]
+pub(super) struct Trial {
+    names: Waiting,
+    /// What the origin's stores held at the cut.
+    pub(super) content: BTreeMap<StoreKey, Arc<Snapshot>>,
+    ends: Instant,
+    /// Changes that too many have rejected; the rollout is held while there are any.
+    held: BTreeSet<(StoreKey, Name)>,
+}
+
+impl Trial {
+    /// Names of a store in it.
+    pub(super) fn names(&self, key: &StoreKey) -> impl Iterator<Item = &Name> {
+        self.names.get(key).into_iter().flat_map(BTreeMap::keys)
+    }
+}
+
+/// Decision of an operator on what is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// It spreads.
+    Release,
+    /// It never spreads, and canaries get back the last good content.
+    Discard,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    canaries: usize,
+    /// Changes since the last cut.
+    fresh: Waiting,
+    /// When they are cut.
+    cut_at: Option<Instant>,
+    trial: Option<Trial>,
+    /// When a trial that is held is looked at.
+    look_at: Option<Instant>,
+    /// Changes that an operator discarded, by the digest of their content; of a removal nothing.
+    discarded: BTreeMap<(StoreKey, Name), Option<u128>>,
+    order: Option<Order>,
+}
+
+/// Counts of rollouts since the start.
+#[derive(Debug, Default)]
+pub struct RolloutCounts {
+    /// Trials that spread by themselves.
+    pub spread: AtomicU64,
+    /// Trials that were held.
+    pub held: AtomicU64,
+    /// Trials that were released by an operator.
+    pub released: AtomicU64,
+    /// Trials of which changes were discarded by an operator.
+    pub discarded: AtomicU64,
+}
+
+/// What the writer has to do.
+#[derive(Debug)]
+pub(super) enum Decision {
+    Nothing,
+    /// Bring the stable track to this.
+    Spread(Trial),
+    /// Bring these names of the canaries back to the content of the stable track.
+    TakeBack(Vec<(StoreKey, Name)>),
+}
+
+/// A change as each track is to have it.
+pub(super) struct Split {
+    pub(super) canary: Change,
+    pub(super) stable: Change,
+}
+
+/// The guarded rollouts of one node group.
+#[derive(Debug)]
+pub struct Rollout {
+    settings: RolloutSettings,
+    state: Mutex<State>,
+    counts: RolloutCounts,
+}
+
+impl Rollout {
+    /// Creates the guard of a group, in which nothing has changed yet.
+    pub fn new(settings: RolloutSettings) -> Self {
+        Self { settings, state: Mutex::default(), counts: RolloutCounts::default() }
+    }
+
+    /// Whether changes of a type are tried.
+    pub fn guards(&self, type_url: &TypeUrl) -> bool {
+        self.settings.types.contains(type_url)
+    }
+
+    /// Counts since the start.
+    pub const fn counts(&self) -> &RolloutCounts {
+        &self.counts
+    }
+
+    /// Seat of a client among the canaries, if it is one: by its node ID, so that it is again when it comes back, and the first client
+    /// of a group too small for the share. While a rollout is held newcomers get the last good content.
+    pub fn seat(self: &Arc<Self>, node_id: &str) -> Option<CanarySeat> {
+        let mut state = self.state.lock();
+        if state.trial.as_ref().is_some_and(|trial| !trial.held.is_empty()) {
+            return None;
+        }
+        let place = xxh3_64(node_id.as_bytes()) as f64 / u64::MAX as f64;
+        if place >= self.settings.share && state.canaries > 0 {
+            return None;
+        }
+        state.canaries += 1;
+        drop(state);
+        Some(CanarySeat { rollout: Arc::clone(self) })
+    }
+
+    /// Counts the answer of a canary to a response that led from one generation to another: `rejection` is the text of a NACK. If that
+    /// names some of the changes in the response, the others are not blamed.
+    pub fn vote(
+        &self,
+        type_url: &TypeUrl,
+        (view, subscription): (&ParameterView, &Subscription),
+        (from, to): (Generation, Generation),
+        rejection: Option<&str>,
+    ) {
+        let mut state = self.state.lock();
+        let State { fresh, trial, .. } = &mut *state;
+        let waiting = std::iter::once(fresh).chain(trial.as_mut().map(|trial| &mut trial.names));
+        let of_type = waiting.flatten().filter(|((of, _), _)| of == type_url);
+        let names = of_type.flat_map(|((_, parameters), names)| {
+            names.iter_mut().filter(move |(name, evidence)| {
+                let is_seen = subscription.wildcard
+                    || subscription.contains(name.as_str())
+                    || subscription.covers(name.as_str());
+                is_seen
+                    && from <= evidence.before
+                    && evidence.before < to
+                    && view.of(name.as_str()) == parameters
+            })
+        });
+        let mut names: Vec<(&Name, &mut Evidence)> = names.collect();
+        let Some(text) = rejection else {
+            names.iter_mut().for_each(|(_, evidence)| evidence.accepted += 1);
+            return;
+        };
+        if names.iter().any(|(name, _)| mentions(text, name.as_str())) {
+            names.retain(|(name, _)| mentions(text, name.as_str()));
+        }
+        let text: String = text.chars().take(TEXT_CHARS).collect();
+        for (_, evidence) in names {
+            evidence.rejected += 1;
+            if evidence.texts.len() < TEXTS {
+                evidence.texts.insert(text.as_str().into());
+            }
+        }
+    }
+
+    /// Splits a change of the origin by tracks. `clock` is the generation before it.
+    pub(super) fn split(
+        &self,
+        key: &StoreKey,
+        change: &Change,
+        stable: &Snapshot,
+        clock: Generation,
+        now: Instant,
+    ) -> Split {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let (mut canary, mut settled) = (Vec::new(), Vec::new());
+        for op in &change.ops {
+            let name = op.name();
+            let place = (key.clone(), name.clone());
+            if let Some(discarded) = state.discarded.get(&place) {
+                let is_same = match op {
+                    Op::Set { resource, .. } => *discarded == Some(resource.digest()),
+                    Op::Remove { .. } | Op::Withdraw { .. } => discarded.is_none(),
+                    Op::Renew { .. } | Op::Repush { .. } | Op::Drop { .. } | Op::Complete { .. } => true,
+                    Op::Forget { .. } | Op::Fail { .. } | Op::Alias { .. } => false,
+                };
+                if is_same {
+                    continue;
+                }
+                state.discarded.remove(&place);
+            }
+            canary.push(op.clone());
+            let in_trial = state.trial.as_ref().is_some_and(|trial| has(&trial.names, key, name));
+            let is_waiting = in_trial || has(&state.fresh, key, name);
+            if !(gate::is_change(op, stable) || (is_waiting && gate::waits_with_name(op))) {
+                settled.push(op.clone());
+                if !(is_waiting && matches!(op, Op::Forget { .. })) {
+                    continue;
+                }
+                // Of what the trial has of it nothing may come back: it is compared with what is known at the next cut.
+                if let Some(names) = state.trial.as_mut().and_then(|trial| trial.names.get_mut(key)) {
+                    names.remove(name);
+                }
+            }
+            let evidence = Evidence { before: clock, ..Evidence::default() };
+            state.fresh.entry(key.clone()).or_default().insert(name.clone(), evidence);
+        }
+        if state.cut_at.is_none() && !state.fresh.is_empty() {
+            state.cut_at = Some(now + GATHER);
+        }
+        let part = |ops| Change { ops, ..change.clone() };
+        Split { canary: part(canary), stable: part(settled) }
+    }
+
+    /// When to [`decide`](Self::decide) though nothing happened.
+    pub(super) fn next_decision(&self) -> Option<Instant> {
+        let state = self.state.lock();
+        match &state.trial {
+            None => state.cut_at,
+            Some(trial) if trial.held.is_empty() => Some(trial.ends),
+            Some(_) => state.look_at,
+        }
+    }
+
+    /// Decides what is due. `content` is the state of the origin's store, `differs` whether a name there is another than on the stable
+    /// track.
+    pub(super) fn decide(
+        &self,
+        now: Instant,
+        content: impl Fn(&StoreKey) -> Option<Arc<Snapshot>>,
+        differs: impl Fn(&StoreKey, &Name, &Snapshot) -> bool,
+    ) -> Decision {
+        let mut state = self.state.lock();
+        let order = state.order.take();
+        let Some(mut trial) = state.trial.take() else {
+            if state.cut_at.is_some_and(|at| at <= now) {
+                self.cut(&mut state, now, content, differs);
+            }
+            return Decision::Nothing;
+        };
+        if trial.held.is_empty() {
+            if now < trial.ends {
+                state.trial = Some(trial);
+                return Decision::Nothing;
+            }
+            trial.held = self.rejected(&trial);
+            if trial.held.is_empty() {
+                self.counts.spread.fetch_add(1, Ordering::Relaxed);
+                state.gather_again(now);
+                return Decision::Spread(trial);
+            }
+            self.counts.held.fetch_add(1, Ordering::Relaxed);
+            complain(&trial);
+        }
+        match order {
+            Some(Order::Release) => {
+                self.counts.released.fetch_add(1, Ordering::Relaxed);
+                state.gather_again(now);
+                return Decision::Spread(trial);
+            }
+            Some(Order::Discard) => {
+                self.counts.discarded.fetch_add(1, Ordering::Relaxed);
+                let held = std::mem::take(&mut trial.held);
+                let taken_back = state.discard(&mut trial, held);
+                state.put_back(trial, now);
+                return Decision::TakeBack(taken_back);
+            }
+            None => {}
+        }
+        // Each of them has changed since, so that canaries are asked anew.
+        if trial.held.iter().all(|(key, name)| has(&state.fresh, key, name)) {
+            state.put_back(trial, now);
+            return Decision::Nothing;
+        }
+        state.look_at = Some(now + LOOK);
+        state.trial = Some(trial);
+        Decision::Nothing
+    }
+
+    fn rejected(&self, trial: &Trial) -> BTreeSet<(StoreKey, Name)> {
+        let all = trial.names.iter().flat_map(|(key, names)| names.iter().map(move |pair| (key, pair)));
+        let rejected = all.filter(|(_, (_, evidence))| evidence.exceeds(self.settings.threshold));
+        rejected.map(|(key, (name, _))| (key.clone(), name.clone())).collect()
+    }
+
+    /// Begins the trial of what has changed.
+    fn cut(
+        &self,
+        state: &mut State,
+        now: Instant,
+        content: impl Fn(&StoreKey) -> Option<Arc<Snapshot>>,
+        differs: impl Fn(&StoreKey, &Name, &Snapshot) -> bool,
+    ) {
+        state.cut_at = None;
+        let mut trial = Trial {
+            names: Waiting::new(),
+            content: BTreeMap::new(),
+            ends: now + self.settings.window,
+            held: BTreeSet::new(),
+        };
+        for (key, mut names) in std::mem::take(&mut state.fresh) {
+            let Some(content) = content(&key) else { continue };
+            names.retain(|name, _| differs(&key, name, &content));
+            if !names.is_empty() {
+                trial.content.insert(key.clone(), content);
+                trial.names.insert(key, names);
+            }
+        }
+        if !trial.names.is_empty() {
+            state.trial = Some(trial);
+        }
+    }
+
+    /// Notes the decision of an operator. It takes effect within a second. Returns whether anything is held.
+    pub fn order(&self, order: Order) -> bool {
+        let mut state = self.state.lock();
+        let is_held = state.trial.as_ref().is_some_and(|trial| !trial.held.is_empty());
+        if is_held {
+            state.order = Some(order);
+        }
+        is_held
+    }
+
+    /// State for operators.
+    pub fn status(&self, now: Instant) -> RolloutStatus {
+        let state = self.state.lock();
+        let phase = match &state.trial {
+            None if state.fresh.is_empty() => Phase::Idle,
+            None => Phase::Gathering,
+            Some(trial) if trial.held.is_empty() => {
+                Phase::Trying { left: trial.ends.saturating_duration_since(now) }
+            }
+            Some(_) => Phase::Held,
+        };
+        let count = |waiting: &Waiting| waiting.values().map(BTreeMap::len).sum();
+        let held = state.trial.iter().flat_map(|trial| {
+            trial.held.iter().filter_map(|(key, name)| {
+                let evidence = trial.names.get(key)?.get(name)?;
+                let content = trial.content.get(key)?;
+                Some(HeldChange {
+                    type_url: key.0.clone(),
+                    parameters: key.1.clone(),
+                    name: name.clone(),
+                    version: version(content, name),
+                    accepted: evidence.accepted,
+                    rejected: evidence.rejected,
+                    texts: evidence.texts.iter().cloned().collect(),
+                })
+            })
+        });
+        RolloutStatus {
+            phase,
+            canaries: state.canaries,
+            tried: state.trial.as_ref().map_or(0, |trial| count(&trial.names)),
+            waiting: count(&state.fresh),
+            discarded: state.discarded.keys().map(|((of, _), name)| (of.clone(), name.clone())).collect(),
+            held: held.collect(),
+        }
+    }
+}
+
+impl State {
+    /// After a trial that is over: what came since is old enough to be cut.
+    fn gather_again(&mut self, now: Instant) {
+        self.look_at = None;
+        self.cut_at = (!self.fresh.is_empty()).then_some(now);
+    }
+
+    /// Has the names of a trial wait for the next one, but for those that changed since.
+    fn put_back(&mut self, trial: Trial, now: Instant) {
+        for (key, names) in trial.names {
+            let fresh = self.fresh.entry(key).or_default();
+            for (name, evidence) in names {
+                fresh.entry(name).or_insert(evidence);
+            }
+        }
+        self.look_at = None;
+        self.cut_at = Some(now + GATHER);
+    }
+
+    /// Notes held changes as discarded. Returns the names that were.
+    fn discard(&mut self, trial: &mut Trial, held: BTreeSet<(StoreKey, Name)>) -> Vec<(StoreKey, Name)> {
+        // One that has changed since is another one, which is tried.
+        let is_current = |(key, name): &(StoreKey, Name)| !has(&self.fresh, key, name);
+        let held: Vec<_> = held.into_iter().filter(is_current).collect();
+        for place in &held {
+            let content = trial.content.get(&place.0).and_then(|content| content.get(place.1.as_str()));
+            let digest =
+                content.and_then(|entry| entry.by_name().present()).map(|resource| resource.digest());
+            self.discarded.insert(place.clone(), digest);
+            if let Some(names) = trial.names.get_mut(&place.0) {
+                names.remove(&place.1);
+            }
+        }
+        held
+    }
+}
+
+fn version(content: &Snapshot, name: &Name) -> Option<Box<str>> {
+    content.get(name.as_str())?.by_name().present().map(|resource| resource.version().into())
+}
+
+/// Tells the log of a rollout that is held.
+fn complain(trial: &Trial) {
+    for ((type_url, parameters), name) in trial.held.iter().take(TEXTS).map(|(key, name)| (key, name)) {
+        let key = (type_url.clone(), parameters.clone());
+        let Some(evidence) = trial.names.get(&key).and_then(|names| names.get(name)) else { continue };
+        tracing::warn!(
+            %type_url,
+            %name,
+            rejected = evidence.rejected,
+            accepted = evidence.accepted,
+            text = evidence.texts.first().map_or("", |text| text),
+            held = trial.held.len(),
+            "canaries reject a change, so the other clients keep the last good resources; correct it at the control plane, or \
+             POST /rollout/release or /rollout/discard to the admin address"
+        );
+    }
+}
+
+/// Whether a text has a name in it as a word.
+fn mentions(text: &str, name: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || "-_./".contains(c);
+    text.match_indices(name).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        // A full stop that ends a sentence is none of the name.
+        let mut after = text[at + name.len()..].chars();
+        let follows = match after.next() {
+            Some('.') => after.next().is_some_and(is_part),
+            next => next.is_some_and(is_part),
+        };
+        !before.is_some_and(is_part) && !follows
+    })
+}
+
+/// Place of a client among the canaries, given back on drop.
+#[derive(Debug)]
+pub struct CanarySeat {
+    rollout: Arc<Rollout>,
+}
+
+impl Drop for CanarySeat {
+    fn drop(&mut self) {
+        self.rollout.state.lock().canaries -= 1;
+    }
+}
+
+/// State of the rollouts of a node group.
+#[derive(Clone, Debug)]
+pub struct RolloutStatus {
+    /// Phase.
+    pub phase: Phase,
+    /// Number of streams that are canaries.
+    pub canaries: usize,
+    /// Number of names in the trial.
+    pub tried: usize,
+    /// Number of names that changed since it began.
+    pub waiting: usize,
+    /// Changes that were discarded and that the origin has not replaced.
+    pub discarded: Vec<(TypeUrl, Name)>,
+    /// Changes that are held.
+    pub held: Vec<HeldChange>,
+}
+
+/// Phase of a rollout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// All clients have the newest content, but for discarded changes.
+    Idle,
+    /// Changes have come that are not yet a trial.
+    Gathering,
+    /// Canaries try changes.
+    Trying {
+        /// Time that is left.
+        left: Duration,
+    },
+    /// Too many have rejected a change.
+    Held,
+}
+
+/// A change that canaries have rejected.
+#[derive(Clone, Debug)]
+pub struct HeldChange {
+    /// Type.
+    pub type_url: TypeUrl,
+    /// Dynamic parameters of the clients that it is for.
+    pub parameters: Parameters,
+    /// Name.
+    pub name: Name,
+    /// Version that was rejected; `None` for a removal.
+    pub version: Option<Box<str>>,
+    /// Canaries that accepted it.
+    pub accepted: usize,
+    /// Canaries that rejected it.
+    pub rejected: usize,
+    /// Some of their texts.
+    pub texts: Vec<Box<str>>,
+}

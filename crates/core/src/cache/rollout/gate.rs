@@ -1,0 +1,97 @@
+//! Operations that change what clients on the stable track hold, and operations that bring a name there.
+//!
+//! Owns the difference between a change and a first answer: only changes are tried on canaries first.
+
+use std::sync::Arc;
+
+use super::super::change::{Completeness, Op};
+use super::super::entry::Named;
+use super::super::snapshot::Snapshot;
+use super::super::view::View;
+use crate::resource::{Name, Resource};
+
+/// Whether an operation changes or removes what the stable track shows, or adds a member to its wildcard set. A name of which it
+/// knows nothing is answered at once: clients that ask for it have nothing better. So is one that did not exist.
+pub(super) fn is_change(op: &Op, stable: &Snapshot) -> bool {
+    let entry = stable.get(op.name().as_str());
+    let member = entry.and_then(|entry| entry.as_member().present());
+    let named = entry.and_then(|entry| match entry.named() {
+        Named::Present(held) => Some(held),
+        Named::Alias(alias) => alias.now(),
+        Named::Unknown | Named::Absent | Named::Gone | Named::Collection { .. } => None,
+    });
+    match op {
+        Op::Set { view: View::Wildcard, resource, .. } => match member {
+            Some(held) => !held.same_content(resource),
+            // Until then it may be a part of the first answer.
+            None => stable.completeness() == Completeness::Complete,
+        },
+        Op::Set { view: View::Named, resource, .. } | Op::Alias { resource, .. } => {
+            named.is_some_and(|held| !held.same_content(resource))
+        }
+        Op::Remove { view: View::Wildcard, .. } => member.is_some(),
+        Op::Remove { view: View::Named, .. } | Op::Withdraw { .. } => named.is_some(),
+        Op::Fail { failure, .. } => failure.is_not_found() && named.is_some(),
+        Op::Renew { .. } | Op::Forget { .. } | Op::Complete { .. } | Op::Drop { .. } | Op::Repush { .. } => {
+            false
+        }
+    }
+}
+
+/// Whether an operation of a name that waits has to wait too: the others concern what is held already.
+pub(super) const fn waits_with_name(op: &Op) -> bool {
+    match op {
+        Op::Set { .. } | Op::Alias { .. } | Op::Remove { .. } | Op::Withdraw { .. } | Op::Fail { .. } => true,
+        Op::Renew { .. } | Op::Forget { .. } | Op::Complete { .. } | Op::Drop { .. } | Op::Repush { .. } => {
+            false
+        }
+    }
+}
+
+/// Operations that bring a name from one state to another.
+#[derive(Debug, Default)]
+pub(in crate::cache) struct Steps {
+    pub(in crate::cache) additions: Vec<Op>,
+    pub(in crate::cache) removals: Vec<Op>,
+}
+
+impl Steps {
+    /// Adds the operations that make `held` show of a name what `target` does.
+    pub(in crate::cache) fn bring(&mut self, name: &Name, held: &Snapshot, target: &Snapshot) {
+        let (was, is) = (held.get(name.as_str()), target.get(name.as_str()));
+        let member = |entry: Option<&'_ super::super::entry::Entry>| -> Option<Arc<Resource>> {
+            entry.and_then(|entry| entry.as_member().present()).cloned()
+        };
+        match (member(was), member(is)) {
+            (Some(_), None) => self.removals.push(Op::Remove { view: View::Wildcard, name: name.clone() }),
+            (was, Some(is)) if was.as_ref().is_none_or(|was| !was.same_content(&is)) => {
+                self.additions.push(target.op_for(View::Wildcard, &is));
+            }
+            _ => {}
+        }
+        let nothing = Named::Unknown;
+        let named = |entry: Option<&super::super::entry::Entry>| entry.map(|entry| entry.named().clone());
+        let (was, is) = (named(was).unwrap_or_default(), named(is).unwrap_or(nothing));
+        let removal = match (&was, &is) {
+            (Named::Unknown, Named::Unknown) | (Named::Unknown, Named::Gone) => None,
+            (_, Named::Unknown) => Some(Op::Forget { view: View::Named, name: name.clone() }),
+            (Named::Gone, Named::Gone) => None,
+            (_, Named::Gone) => Some(Op::Withdraw { name: name.clone() }),
+            (Named::Present(was), Named::Present(is)) if was.same_content(is) => None,
+            _ => {
+                for op in target.said_of(name) {
+                    match op {
+                        Op::Remove { .. } | Op::Fail { .. } => self.removals.push(op),
+                        _ => self.additions.push(op),
+                    }
+                }
+                None
+            }
+        };
+        self.removals.extend(removal);
+    }
+
+    pub(in crate::cache) const fn is_empty(&self) -> bool {
+        self.additions.is_empty() && self.removals.is_empty()
+    }
+}

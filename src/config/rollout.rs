@@ -1,0 +1,67 @@
+//! `rollout`: changes are tried on a share of the clients before the others are sent them.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::notation::{List, Text, Time, Written};
+use super::section::section;
+use super::values::TypeName;
+
+section! {
+    /// Guard of changes.
+    #[derive(Eq)]
+    pub struct Rollout {
+        /// Types whose changes are tried: short names or type URLs. Routes and the clusters that they lead to belong together,
+        /// as in [cds, lds, rds]. Default: none, all clients are sent each change at once.
+        #[key(List<TypeName>, default = Vec::new(), example = "[cds, lds, rds]")]
+        pub types: Vec<String>,
+        /// Share of the clients of a node group that are sent a change first, chosen by their node IDs; at least one client.
+        #[key(Text, default = Percent::of(5))]
+        pub share: Percent,
+        /// How long a change is tried before it spreads.
+        #[key(Time<1_000, 86_400_000>, default = Duration::from_secs(30))]
+        pub window: Duration,
+        /// Share of the answers to a change that may be rejections (NACKs). With more of them the change is held: all other
+        /// clients keep the last good resources.
+        #[key(Text, default = Percent::of(10))]
+        pub threshold: Percent,
+    }
+}
+
+/// A share from `0%` to `100%`, in steps of 0.01%.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Percent {
+    hundredths: u16,
+}
+
+impl Percent {
+    const ALL: u16 = 10_000;
+
+    const fn of(percent: u16) -> Self {
+        Self { hundredths: percent * 100 }
+    }
+
+    /// As a number from 0 to 1.
+    pub fn ratio(self) -> f64 {
+        f64::from(self.hundredths) / f64::from(Self::ALL)
+    }
+}
+
+impl Written for Percent {
+    fn parse(text: &str, _: &Path) -> Result<Self, String> {
+        let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
+        let hundredths = number.map(|number| number * 100.0).filter(|number| number.fract() == 0.0);
+        let hundredths = hundredths.filter(|number| (0.0..=f64::from(Self::ALL)).contains(number));
+        match hundredths {
+            Some(hundredths) => Ok(Self { hundredths: hundredths as u16 }),
+            None => Err(format!(
+                "{} is not a share; write one from 0% to 100%, as in 2.5%",
+                super::errors::quoted(text)
+            )),
+        }
+    }
+
+    fn text(&self) -> String {
+        format!("{}%", f64::from(self.hundredths) / 100.0)
+    }
+}

@@ -1,0 +1,306 @@
+//! Rollout guard: canaries are sent a change first, and the other clients only once these have not rejected it.
+
+use std::time::Duration;
+
+use deltafan::cache::{Change, Completeness, Order, Phase, Protocol, RolloutSettings, View};
+
+use deltafan_test_support::fixture::{Client, Fixture, url};
+
+use crate::dp::locate;
+
+const WINDOW: Duration = Duration::from_secs(30);
+/// Longer than a trial with the time in which changes are gathered, shorter than two.
+const TRIAL: Duration = Duration::from_secs(32);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn guarded(types: &[&str]) -> Fixture {
+    let types = types.iter().map(|short| url(short)).collect();
+    Fixture::guarded(RolloutSettings { types, share: 0.0, window: WINDOW, threshold: 0.1 })
+}
+
+/// The origin's first answer, which is whole.
+fn begin(fixture: &mut Fixture, text: &str) {
+    fixture.origin(text);
+    fixture.known(text.split(' ').next().unwrap());
+}
+
+/// The first client is the canary, where the share has none.
+fn canary_and_other(fixture: &Fixture, protocol: Protocol) -> [Client; 2] {
+    ["canary", "other"].map(|id| fixture.client_named(id, protocol))
+}
+
+const BOTH: [Protocol; 2] = [Protocol::Delta, Protocol::Sotw];
+
+#[test]
+fn canaries_are_sent_a_change_first_and_the_others_after_the_window() {
+    for protocol in BOTH {
+        let mut fixture = guarded(&["cds"]);
+        begin(&mut fixture, "cds a:1 b:1");
+        let mut clients = canary_and_other(&fixture, protocol);
+        for client in &mut clients {
+            client.ask_or_change(&fixture, "cds", "*");
+            assert_eq!(client.acked(&fixture), ["cds a:1 b:1"], "the first answer is no change");
+        }
+        fixture.origin("cds a:2");
+        let [canary, other] = &mut clients;
+        let change = if protocol == Protocol::Delta { "cds a:2" } else { "cds a:2 b:1" };
+        assert_eq!(canary.acked(&fixture), [change]);
+        assert_eq!(other.acked(&fixture), [""; 0]);
+        // A newcomer is sent the last good resources.
+        let mut late = fixture.client_named("late", protocol);
+        late.ask_or_change(&fixture, "cds", "*");
+        assert_eq!(late.acked(&fixture), ["cds a:1 b:1"]);
+        fixture.roll_out(WINDOW);
+        assert_eq!(other.acked(&fixture), [""; 0]);
+        fixture.roll_out(2 * SECOND);
+        assert_eq!(other.acked(&fixture), [change]);
+        assert_eq!(late.acked(&fixture), [change]);
+        assert_eq!(fixture.cache.rollout().unwrap().status(fixture.now).phase, Phase::Idle);
+    }
+}
+
+/// Has the canary reject `a:2`, with a fixture in which it is held.
+fn held(protocol: Protocol) -> (Fixture, [Client; 2]) {
+    let mut fixture = guarded(&["cds"]);
+    begin(&mut fixture, "cds a:1 b:1");
+    let mut clients = canary_and_other(&fixture, protocol);
+    for client in &mut clients {
+        client.ask_or_change(&fixture, "cds", "*");
+        client.acked(&fixture);
+    }
+    fixture.origin("cds a:2");
+    let told = clients[0].poll(&fixture).unwrap();
+    clients[0].nack_saying(&fixture, &told, &[], "Error adding/updating cluster(s) a: no such thing");
+    fixture.roll_out(TRIAL);
+    (fixture, clients)
+}
+
+#[test]
+fn a_change_that_canaries_reject_is_held_until_the_origin_corrects_it() {
+    for protocol in BOTH {
+        let (mut fixture, [mut canary, mut other]) = held(protocol);
+        let status = fixture.cache.rollout().unwrap().status(fixture.now);
+        assert_eq!(status.phase, Phase::Held);
+        assert_eq!(status.held.len(), 1);
+        assert_eq!((status.held[0].name.as_str(), status.held[0].version.as_deref()), ("a", Some("2")));
+        // Nor does anything else spread meanwhile, however long that is: it may need what is held.
+        fixture.origin("cds b:2");
+        canary.acked(&fixture);
+        fixture.roll_out(10 * TRIAL);
+        assert_eq!(other.acked(&fixture), [""; 0]);
+        // Clients that come are sent the last good resources, whatever their share.
+        drop(canary);
+        let mut late = fixture.client_named("canary", protocol);
+        late.ask_or_change(&fixture, "cds", "*");
+        assert_eq!(late.acked(&fixture), ["cds a:1 b:1"]);
+        // The correction is tried in its turn.
+        let mut canary = late;
+        fixture.origin("cds a:3");
+        fixture.roll_out(SECOND);
+        assert_eq!(fixture.cache.rollout().unwrap().status(fixture.now).phase, Phase::Gathering);
+        fixture.roll_out(TRIAL);
+        for client in [&mut other, &mut canary] {
+            assert_eq!(client.acked(&fixture), ["cds a:3 b:2"]);
+        }
+    }
+}
+
+#[test]
+fn an_operator_releases_what_is_held() {
+    let (mut fixture, [_canary, mut other]) = held(Protocol::Delta);
+    assert!(fixture.cache.rollout().unwrap().order(Order::Release));
+    fixture.roll_out(2 * SECOND);
+    assert_eq!(other.acked(&fixture), ["cds a:2"]);
+    assert!(!fixture.cache.rollout().unwrap().order(Order::Release), "nothing is held any more");
+}
+
+#[test]
+fn what_an_operator_discards_is_taken_back_and_never_spreads() {
+    for protocol in BOTH {
+        let (mut fixture, [mut canary, mut other]) = held(protocol);
+        let b2 = if protocol == Protocol::Delta { "cds b:2" } else { "cds a:1 b:2" };
+        assert!(fixture.cache.rollout().unwrap().order(Order::Discard));
+        fixture.roll_out(2 * SECOND);
+        let back = if protocol == Protocol::Delta { "cds a:1" } else { "cds a:1 b:1" };
+        assert_eq!(canary.acked(&fixture), [back]);
+        // The origin sends it again: after a reconnect, say.
+        fixture.answer(View::Wildcard, "cds a:2");
+        fixture.origin("cds b:2");
+        assert_eq!(canary.acked(&fixture), [b2]);
+        fixture.roll_out(TRIAL);
+        assert_eq!(other.acked(&fixture), [b2]);
+        let newcomer = &mut fixture.client_named("canary", protocol);
+        newcomer.ask_or_change(&fixture, "cds", "*");
+        assert_eq!(newcomer.acked(&fixture), ["cds a:1 b:2"]);
+        // Another version of it is another change.
+        fixture.origin("cds a:3");
+        fixture.roll_out(TRIAL);
+        let a3 = if protocol == Protocol::Delta { "cds a:3" } else { "cds a:3 b:2" };
+        assert_eq!(other.acked(&fixture), [a3]);
+    }
+}
+
+#[test]
+fn removals_and_additions_are_tried_with_what_they_belong_to() {
+    let mut fixture = guarded(&["cds", "rds"]);
+    begin(&mut fixture, "cds old:1");
+    fixture.named("rds r:1");
+    let mut clients = canary_and_other(&fixture, Protocol::Delta);
+    for client in &mut clients {
+        client.change(&fixture, "cds", "*");
+        client.change(&fixture, "rds", "r");
+        assert_eq!(client.acked(&fixture), ["cds old:1", "rds r:1"]);
+    }
+    let [canary, other] = &mut clients;
+    fixture.origin("cds new:1");
+    fixture.named("rds r:2");
+    fixture.origin("cds -old");
+    assert_eq!(canary.acked(&fixture), ["cds new:1", "rds r:2", "cds -old"]);
+    fixture.roll_out(WINDOW);
+    assert_eq!(other.acked(&fixture), [""; 0]);
+    fixture.roll_out(2 * SECOND);
+    assert_eq!(other.acked(&fixture), ["cds new:1", "rds r:2", "cds -old"], "make before break");
+}
+
+#[test]
+fn a_change_during_a_trial_is_for_the_next_one() {
+    let mut fixture = guarded(&["cds"]);
+    begin(&mut fixture, "cds a:1 b:1");
+    let mut clients = canary_and_other(&fixture, Protocol::Delta);
+    for client in &mut clients {
+        client.change(&fixture, "cds", "*");
+        client.acked(&fixture);
+    }
+    let [canary, other] = &mut clients;
+    fixture.origin("cds a:2");
+    canary.acked(&fixture);
+    fixture.roll_out(10 * SECOND);
+    // Rejected: that says nothing of a:2, which is on trial.
+    fixture.origin("cds a:3 b:2");
+    let told = canary.poll(&fixture).unwrap();
+    canary.nack_saying(&fixture, &told, &[], "a: bad");
+    fixture.roll_out(22 * SECOND);
+    assert_eq!(other.acked(&fixture), ["cds a:2"]);
+    fixture.roll_out(TRIAL);
+    assert_eq!(other.acked(&fixture), [""; 0]);
+    let status = fixture.cache.rollout().unwrap().status(fixture.now);
+    assert_eq!((status.phase, status.held.len()), (Phase::Held, 1));
+    // The origin goes back to the version that was good.
+    fixture.origin("cds a:2");
+    fixture.roll_out(TRIAL + 2 * SECOND);
+    assert_eq!(other.acked(&fixture), ["cds b:2"]);
+}
+
+#[test]
+fn a_few_that_reject_do_not_hold_a_change() {
+    let types = [url("cds")].into_iter().collect();
+    let rollout = RolloutSettings { types, share: 1.0, window: WINDOW, threshold: 0.1 };
+    for (rejecting, phase) in [(1, Phase::Idle), (2, Phase::Held)] {
+        let mut fixture = Fixture::guarded(rollout.clone());
+        begin(&mut fixture, "cds a:1");
+        let mut clients: Vec<Client> =
+            (0..10).map(|at| fixture.client_named(&format!("envoy-{at}"), Protocol::Delta)).collect();
+        clients.iter_mut().for_each(|client| drop(client.change(&fixture, "cds", "*")));
+        clients.iter_mut().for_each(|client| drop(client.acked(&fixture)));
+        fixture.origin("cds a:2");
+        for (at, client) in clients.iter_mut().enumerate() {
+            let told = client.poll(&fixture).unwrap();
+            if at < rejecting {
+                client.nack(&fixture, &told, &[]);
+            } else {
+                client.ack(&fixture, &told, &[]);
+            }
+        }
+        fixture.roll_out(TRIAL);
+        assert_eq!(fixture.cache.rollout().unwrap().status(fixture.now).phase, phase);
+    }
+}
+
+/// Types that are not guarded go to all at once, and so do first answers.
+#[test]
+fn what_is_not_known_is_not_held_back() {
+    let mut fixture = guarded(&["rds"]);
+    fixture.known("cds");
+    let mut clients = canary_and_other(&fixture, Protocol::Delta);
+    for client in &mut clients {
+        client.change(&fixture, "cds", "*");
+        client.change(&fixture, "rds", "r s");
+        client.acked(&fixture);
+    }
+    fixture.origin("cds a:1");
+    fixture.named("rds r:1 -s");
+    for client in &mut clients {
+        assert_eq!(client.acked(&fixture), ["cds a:1", "rds r:1 -s"]);
+    }
+    fixture.origin("cds a:2");
+    // It did not exist: nobody who asks for it has anything better.
+    fixture.named("rds s:1");
+    for client in &mut clients {
+        assert_eq!(client.acked(&fixture), ["cds a:2", "rds s:1"]);
+    }
+}
+
+/// Parts of a first answer, of which a slow origin sends more.
+#[test]
+fn members_that_come_before_the_set_is_complete_are_no_change() {
+    let types = [url("cds")].into_iter().collect();
+    let mut fixture = Fixture::guarded(RolloutSettings { types, share: 0.0, window: WINDOW, threshold: 0.1 });
+    fixture.know("cds", Completeness::Settled);
+    fixture.origin("cds a:1");
+    let mut clients = canary_and_other(&fixture, Protocol::Delta);
+    clients.iter_mut().for_each(|client| drop(client.change(&fixture, "cds", "*")));
+    clients.iter_mut().for_each(|client| drop(client.acked(&fixture)));
+    fixture.origin("cds b:1");
+    for client in &mut clients {
+        assert_eq!(client.acked(&fixture), ["cds b:1"]);
+    }
+}
+
+/// Clients with parameters, and others that may not see all, have stores of their own, which follow their tracks.
+#[test]
+fn clients_with_parameters_have_tracks_too() {
+    let mut fixture = guarded(&["cds"]);
+    fixture.seen("env=prod", View::Wildcard, "cds a:1[env=prod]");
+    fixture.known_to("env=prod", "cds");
+    fixture.seen("env=dev", View::Named, "cds b:1[env=dev]");
+    let mut clients = canary_and_other(&fixture, Protocol::Delta);
+    for client in &mut clients {
+        locate(client, &fixture, "cds", &[], &[("*", "env=prod"), ("b", "env=dev")]);
+        fixture.fill();
+        let told = client.acked(&fixture);
+        assert_eq!(told, [r#"cds a{env = "prod"}:1 b{env = "dev"}:1"#]);
+    }
+    fixture.seen("env=prod", View::Wildcard, "cds a:2[env=prod]");
+    fixture.seen("env=dev", View::Named, "cds b:2[env=dev]");
+    let change = [r#"cds a{env = "prod"}:2 b{env = "dev"}:2"#];
+    let [canary, other] = &mut clients;
+    assert_eq!(canary.acked(&fixture), change);
+    assert_eq!(other.acked(&fixture), [""; 0]);
+    fixture.roll_out(TRIAL);
+    let mut told = other.acked(&fixture);
+    assert!(told.len() <= 2, "{told:?}");
+    told.sort_unstable();
+    assert_eq!(told.concat().matches(":2").count(), 2, "{told:?}");
+}
+
+/// The origin forgets a name while a change of it is tried: nobody asks for it any more.
+#[test]
+fn a_name_that_is_let_go_during_a_trial_does_not_come_back() {
+    let mut fixture = guarded(&["rds"]);
+    let mut clients = canary_and_other(&fixture, Protocol::Delta);
+    for client in &mut clients {
+        client.change(&fixture, "rds", "r");
+        client.acked(&fixture);
+    }
+    fixture.named("rds r:1");
+    clients.iter_mut().for_each(|client| drop(client.acked(&fixture)));
+    fixture.named("rds r:2");
+    fixture.roll_out(5 * SECOND);
+    drop(clients);
+    let forget = deltafan::cache::Op::Forget { view: View::Named, name: "r".into() };
+    fixture.apply("rds", Change { ops: vec![forget], ..Change::default() });
+    fixture.roll_out(2 * TRIAL);
+    for of in fixture.cache.types().iter().filter(|of| *of.type_url() == url("rds")) {
+        assert!(of.snapshot().get("r").is_none(), "{:?}", of.parameter_view());
+    }
+}
