@@ -26,7 +26,7 @@ use crate::http2::Backpressure;
 use crate::identity::Peer;
 use crate::limit::Limit;
 use crate::proto;
-use crate::resource::{Kind, TypeUrl};
+use crate::resource::TypeUrl;
 use crate::subscription::{NextStep, Outgoing, RequestKind, Session, SessionError, Versions};
 use crate::telemetry::{self, RequestResult, StreamGauge};
 
@@ -37,7 +37,7 @@ const RECHECK: u32 = 4;
 /// Outcome of a request.
 enum RequestOutcome {
     /// ACK of the newest response of a type, and nothing else.
-    Ack(Kind),
+    Ack(TypeUrl),
     /// Any other request.
     RequestKind(RequestKind),
 }
@@ -67,8 +67,8 @@ fn handle(
     versions: Versions,
     now: Instant,
 ) -> Result<RequestOutcome, RequestError> {
-    if let Some(kind) = session.on_ack(&message) {
-        return Ok(RequestOutcome::Ack(kind));
+    if let Some(type_url) = session.on_ack(&message) {
+        return Ok(RequestOutcome::Ack(type_url));
     }
     session.check_parts(&message)?;
     Ok(RequestOutcome::RequestKind(match session.protocol() {
@@ -169,8 +169,8 @@ where
                 Poll::Ready(Some(Ok(message))) => message,
             };
             match self.handle(message, now) {
-                Some(Ok(RequestOutcome::Ack(kind))) => {
-                    self.gauge.heard(kind.short(), RequestResult::Ack);
+                Some(Ok(RequestOutcome::Ack(type_url))) => {
+                    self.gauge.heard(type_url.kind().short(), RequestResult::Ack);
                     continue;
                 }
                 Some(Ok(RequestOutcome::RequestKind(heard))) => {

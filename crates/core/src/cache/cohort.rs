@@ -108,8 +108,13 @@ impl Cohort {
     }
 
     /// Subscription of its members.
-    pub(super) const fn subscription(&self) -> &Subscription {
+    pub const fn subscription(&self) -> &Subscription {
         &self.subscription
+    }
+
+    /// Properties that its members have in common.
+    pub const fn profile(&self) -> StreamProfile {
+        self.profile
     }
 
     /// Its number among the cohorts that its store ever had.

@@ -15,6 +15,7 @@ mod sotw;
 use super::client::Client;
 use super::features::Features;
 use super::permissions::HiddenCounts;
+use super::progress::TypeView;
 use super::session_config::{SessionConfig, only_type};
 use super::session_error::SessionError;
 use super::stream_type::StreamType;
@@ -25,7 +26,7 @@ use crate::cache::{
 use crate::limit::Limit;
 use crate::pool::Tenant;
 use crate::proto;
-use crate::resource::{Kind, Name, TypeUrl};
+use crate::resource::{Kind, Name, Parameters, TypeUrl};
 
 /// Meaning of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +62,8 @@ pub struct Outgoing {
     pub frame: Frame,
     /// Its type.
     pub type_url: TypeUrl,
+    /// Version of the control plane as of it; empty if it gives none.
+    pub system_version: Arc<str>,
     /// When the newest change in it reached the cache; `None` where it tells no change.
     pub changed_at: Option<Instant>,
 }
@@ -76,7 +79,7 @@ pub struct Session {
     only: Option<TypeUrl>,
     one_shot: bool,
     wake_handle: Arc<WakeHandle>,
-    pub(super) client: Option<Client>,
+    pub(super) client: Option<Arc<Client>>,
     /// Parameters and names that it has whatever it asks for.
     allotted: ClientScope,
     /// Names and wildcards that it asked for since last told and is not shown.
@@ -181,8 +184,23 @@ impl Session {
     }
 
     /// Node at the other end, once it has introduced itself.
-    pub const fn client(&self) -> Option<&Client> {
+    pub fn client(&self) -> Option<&Client> {
+        self.client.as_deref()
+    }
+
+    /// As [`client`](Self::client), for a caller that keeps it.
+    pub const fn shared_client(&self) -> Option<&Arc<Client>> {
         self.client.as_ref()
+    }
+
+    /// Dynamic parameters that it has by the operator's rules.
+    pub const fn given_parameters(&self) -> &Parameters {
+        &self.allotted.given
+    }
+
+    /// Each type that it asks for, in flush order. None is ever taken out.
+    pub fn views(&self) -> impl Iterator<Item = TypeView<'_>> {
+        self.types.iter().map(TypeView::of)
     }
 
     /// How many names it asks for, over all types.
@@ -296,7 +314,7 @@ impl Session {
             if self.rules.observers {
                 self.role = features.role();
             }
-            self.client = Some(self.rules.client(node)?);
+            self.client = Some(Arc::new(self.rules.client(node)?));
         }
         Ok(())
     }
