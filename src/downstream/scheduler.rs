@@ -167,7 +167,7 @@ impl<T: Send + 'static> Drop for BackgroundDrop<T> {
 }
 
 /// Lets all other threads go first, on Linux. Elsewhere, and if it fails, the priority stays normal.
-pub(super) fn lower_thread_priority() {
+pub(crate) fn lower_thread_priority() {
     if cfg!(target_os = "linux") {
         _ = rustix::process::setpriority_process(None, 10);
     }

@@ -244,6 +244,11 @@ struct Visit {
 }
 
 impl GroupSeat {
+    /// Key of the group; `None` in the own group.
+    pub fn key(&self) -> Option<&GroupKey> {
+        self.visit.as_ref().map(|visit| &visit.key)
+    }
+
     /// The group.
     pub const fn group(&self) -> &Arc<Group> {
         &self.group

@@ -8,6 +8,7 @@ mod downstream;
 mod drain;
 mod end_to_end;
 mod failover;
+mod fleet;
 mod group_streams;
 mod groups;
 mod limits;
