@@ -142,8 +142,7 @@ async fn answer(
     }
 }
 
-const NO_PAGE: &str =
-    "no such page; there are /ready, /healthz, /metrics, /upstreams, /clients, /clients/ID and /nacks\n";
+const NO_PAGE: &str = "no such page; there are /ready, /healthz, /metrics, /upstreams, /clients, /clients/ID, /nacks and /resources\n";
 
 /// Runs a look on a thread of its own: the threads that serve clients do not wait for it.
 async fn look(looks: &Semaphore, work: impl FnOnce() -> Option<Page> + Send + 'static) -> Option<Page> {

@@ -1,4 +1,5 @@
-//! Clients that are connected: who they are, and how far each has been told of what it asks for.
+//! Clients that are connected: who they are, and how far each has been told of what it asks for; and the resources that they
+//! ask for.
 //!
 //! Owns a record for each stream and each poll, filled by the connection's task at requests, sends and answers; the newest
 //! rejections; the log lines about these; and the JSON in which operators see all of it. Decides nothing about xDS, and knows
@@ -16,8 +17,10 @@ mod record;
 mod registry;
 mod rejection_log;
 mod report;
+mod resources;
 
 pub use query::QueryError;
 pub use record::PollRequest;
 pub use registry::{Fleet, Registration};
 pub use report::{client, clients, nacks};
+pub use resources::resources;

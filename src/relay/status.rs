@@ -131,6 +131,7 @@ impl Report for Status {
         let (fleet, now) = (&*self.fleet, Instant::now());
         Some(match path {
             "/clients" => page(fleet::clients(fleet, query, now)),
+            "/resources" => page(fleet::resources(&self.groups, query)),
             "/nacks" => page(fleet::nacks(fleet, query, now)),
             _ => {
                 let id = path.strip_prefix("/clients/")?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node, Status};
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::client::{
-    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, EDS, SOTW_ADS, Sotw, connect, names,
+    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, EDS, SDS, SOTW_ADS, Sotw, connect, names,
 };
 use deltafan_test_support::http1::Http1;
 use deltafan_test_support::origin::{resource, response};
@@ -282,6 +282,55 @@ async fn no_client_and_no_query_breaks_a_page() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_see_which_resources_are_held_and_how_many_clients_ask_for_each() {
+    let (relay, _origin, mut upstream) = relay_and_origin("").await;
+    let channel = connect(&relay.uri()).await;
+    let mut all = Delta::open(&channel, DELTA_ADS).await;
+    all.subscribe("all", CDS, &["*", "b"]).await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("17", &["a", "b"]));
+    upstream.expect_ack("17").await;
+    all.response().await;
+    let mut one = Delta::open(&channel, DELTA_ADS).await;
+    one.subscribe("one", CDS, &["a"]).await;
+    one.response().await;
+
+    let secret = "the text of a key";
+    let sds: TypeUrl = Kind::Secret.into();
+    one.subscribe("one", SDS, &["key", "none"]).await;
+    upstream.expect_request().await;
+    upstream.send(&DeltaDiscoveryResponse {
+        resources: vec![resource(&sds, "key", "1", secret.as_bytes())],
+        removed_resources: vec!["none".to_owned()],
+        ..response(&sds, "1")
+    });
+    upstream.expect_ack("1").await;
+
+    let held = page(&relay, "/resources");
+    assert_eq!(held["matched"], json!({"cds": 2, "sds": 2}));
+    let find = |name: &str| {
+        let all = held["resources"].as_array().unwrap();
+        all.iter().find(|one| one["name"] == name).cloned().unwrap()
+    };
+    let (a, b, key, none) = (find("a"), find("b"), find("key"), find("none"));
+    assert_eq!((&a["clients"], &a["version"], &a["wildcard"]), (&json!(2), &json!("17"), &json!(true)));
+    assert_eq!(b["clients"], 1, "once, though it asks for it twice");
+    assert_eq!(key["state"], "present");
+    assert!(key["bytes"].as_u64().unwrap() > secret.len() as u64, "{key}");
+    assert_eq!(
+        (&none["state"], &none["version"], &none["clients"]),
+        (&json!("absent"), &Json::Null, &json!(1))
+    );
+    assert!(!relay.admin_get("/resources").1.contains(secret));
+
+    let some = page(&relay, "/resources?type=cds&name=*&limit=1");
+    assert_eq!((&some["resources"][0]["name"], &some["next"]), (&json!("a"), &json!(1)));
+    let rest = page(&relay, "/resources?type=cds&name=*&limit=1&after=1");
+    assert_eq!((&rest["resources"][0]["name"], &rest["next"]), (&json!("b"), &Json::Null));
+    assert_eq!(page(&relay, "/resources?name=k*y")["matched"], json!({"sds": 1}));
+}
+
 /// The pages wake no stream and ask nothing of the control plane.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_look_at_the_clients_changes_nothing() {
@@ -300,7 +349,7 @@ async fn a_look_at_the_clients_changes_nothing() {
     let counted = |name: &str| relay.metric(name);
     let before = ["deltafan_responses_total", "deltafan_encodes_total", "deltafan_cohorts"].map(counted);
     for _ in 0..50 {
-        for path in ["/clients", "/clients?type=lds&node=nobody", "/nacks"] {
+        for path in ["/clients", "/clients?type=lds&node=nobody", "/nacks", "/resources"] {
             page(&relay, path);
         }
     }

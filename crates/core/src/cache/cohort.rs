@@ -132,6 +132,11 @@ impl Cohort {
         self.size.load(Ordering::Relaxed) > 1
     }
 
+    /// Number of its members.
+    pub(super) fn len(&self) -> usize {
+        self.size.load(Ordering::Relaxed)
+    }
+
     /// Where its updates are kept.
     pub(super) fn update_cache(&self) -> MutexGuard<'_, UpdateCache> {
         self.update_cache.lock()
