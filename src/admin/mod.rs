@@ -1,7 +1,9 @@
 //! Admin address: readiness, liveness, metrics, and the state of the control planes and of the clients.
 //!
-//! Owns its HTTP. The answers come from a [`Report`]; no request changes anything. Loopback by default,
+//! Owns its HTTP, and gRPC for CSDS. The answers come from a [`Report`]; no request changes anything. Loopback by default,
 //! because it has no authentication.
+
+mod client_status;
 
 use std::convert::Infallible;
 use std::io;
@@ -13,12 +15,14 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use tonic::body::Body;
 
 /// Source of the answers.
 pub trait Report: Send + Sync + 'static {
@@ -38,6 +42,16 @@ pub trait Report: Send + Sync + 'static {
     /// Answer to another path, which may take long, with the query behind it; `None` if there is no such page. Called on a
     /// thread of its own.
     fn look(&self, path: &str, query: &str) -> Option<Page>;
+
+    /// Response of CSDS to an encoded request. Called on a thread of its own.
+    ///
+    /// # Errors
+    ///
+    /// Status of a request that cannot be answered.
+    fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, Status>;
+
+    /// Seconds for which resources may be out of date; `None` if the source is not a control plane.
+    fn stale_seconds(&self) -> Option<f64>;
 }
 
 /// Answer to a look.
@@ -91,21 +105,70 @@ impl Admin {
             };
             let (report, looks) = (Arc::clone(&report), Arc::clone(&looks));
             tokio::spawn(async move {
-                let service = service_fn(move |request| {
-                    let (report, looks) = (Arc::clone(&report), Arc::clone(&looks));
-                    async move { Ok::<_, Infallible>(answer(&request, report, &looks).await) }
-                });
-                let served = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(Duration::from_secs(10))
-                    .serve_connection(TokioIo::new(socket), service)
-                    .await;
-                if let Err(error) = served {
+                if let Err(error) = serve_connection(socket, report, looks).await {
                     tracing::debug!(%error, "admin connection ends");
                 }
             });
         }
     }
+}
+
+/// Serves HTTP/1, or HTTP/2 to clients that begin with its preface.
+async fn serve_connection(
+    socket: TcpStream,
+    report: Arc<impl Report>,
+    looks: Arc<Semaphore>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    const FIRST_BYTES: Duration = Duration::from_secs(10);
+    let is_http2 = tokio::time::timeout(FIRST_BYTES, begins_with_preface(&socket)).await??;
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (report, looks) = (Arc::clone(&report), Arc::clone(&looks));
+        async move {
+            let is_grpc = request.method() == Method::POST;
+            let response = if is_grpc {
+                client_status::answer(request, report, looks).await.unwrap_or_else(|| plain(only_get()))
+            } else {
+                plain(answer(&request, report, &looks).await)
+            };
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let io = TokioIo::new(socket);
+    if is_http2 {
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2.timer(TokioTimer::new()).max_concurrent_streams(16).keep_alive_interval(FIRST_BYTES);
+        http2.serve_connection(io, service).await?;
+    } else {
+        let mut http1 = http1::Builder::new();
+        http1.timer(TokioTimer::new()).header_read_timeout(FIRST_BYTES);
+        http1.serve_connection(io, service).await?;
+    }
+    Ok(())
+}
+
+/// Whether a client speaks HTTP/2 with prior knowledge.
+async fn begins_with_preface(socket: &TcpStream) -> io::Result<bool> {
+    const PREFACE: &[u8] = b"PRI ";
+    loop {
+        let mut first = [0; PREFACE.len()];
+        let length = socket.peek(&mut first).await?;
+        if length == 0 || first[..length] != PREFACE[..length] {
+            return Ok(false);
+        }
+        if length == PREFACE.len() {
+            return Ok(true);
+        }
+        // A part of it: peeking again returns at once.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn plain(response: Response<Full<Bytes>>) -> Response<Body> {
+    response.map(Body::new)
+}
+
+fn only_get() -> Response<Full<Bytes>> {
+    text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here, and gRPC for CSDS\n")
 }
 
 async fn answer(
@@ -114,7 +177,7 @@ async fn answer(
     looks: &Semaphore,
 ) -> Response<Full<Bytes>> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
-        return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n");
+        return only_get();
     }
     match request.uri().path() {
         "/healthz" => text(StatusCode::OK, "ok\n"),
@@ -131,12 +194,13 @@ async fn answer(
         "/upstreams" => json(format!("{:#}\n", report.upstreams())),
         path => {
             let (path, query) = (path.to_owned(), request.uri().query().unwrap_or_default().to_owned());
-            match look(looks, move || report.look(&path, &query)).await {
-                Some(Page::Json(document)) => json(document),
-                Some(Page::BadRequest(reason)) => text(StatusCode::BAD_REQUEST, reason + "\n"),
-                Some(Page::NotFound(reason)) => text(StatusCode::NOT_FOUND, reason + "\n"),
-                Some(Page::Failed(reason)) => text(StatusCode::INTERNAL_SERVER_ERROR, reason + "\n"),
-                None => text(StatusCode::NOT_FOUND, NO_PAGE),
+            match on_own_thread(looks, move || report.look(&path, &query)).await {
+                Ok(Some(Page::Json(document))) => json(document),
+                Ok(Some(Page::BadRequest(reason))) => text(StatusCode::BAD_REQUEST, reason + "\n"),
+                Ok(Some(Page::NotFound(reason))) => text(StatusCode::NOT_FOUND, reason + "\n"),
+                Ok(Some(Page::Failed(reason))) => text(StatusCode::INTERNAL_SERVER_ERROR, reason + "\n"),
+                Ok(None) => text(StatusCode::NOT_FOUND, NO_PAGE),
+                Err(reason) => text(StatusCode::INTERNAL_SERVER_ERROR, reason.to_owned() + "\n"),
             }
         }
     }
@@ -145,14 +209,20 @@ async fn answer(
 const NO_PAGE: &str = "no such page; there are /ready, /healthz, /metrics, /upstreams, /clients, /clients/ID, /nacks and /resources\n";
 
 /// Runs a look on a thread of its own: the threads that serve clients do not wait for it.
-async fn look(looks: &Semaphore, work: impl FnOnce() -> Option<Page> + Send + 'static) -> Option<Page> {
-    let _turn = looks.acquire().await.ok()?;
+///
+/// # Errors
+///
+/// Reason for which it did not run to its end.
+async fn on_own_thread<T: Send + 'static>(
+    looks: &Semaphore,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, &'static str> {
+    let _turn = looks.acquire().await.map_err(|_| "the relay stops")?;
     let (tell, told) = tokio::sync::oneshot::channel();
     let work = move || drop(tell.send(work()));
-    if let Err(error) = std::thread::Builder::new().name("admin".to_owned()).spawn(work) {
-        return Some(Page::Failed(format!("there is no thread to be had: {error}")));
-    }
-    told.await.unwrap_or_else(|_| Some(Page::Failed("the relay failed; its log says why".to_owned())))
+    let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(work);
+    thread.map_err(|_| "there is no thread to be had")?;
+    told.await.map_err(|_| "the relay failed; its log says why")
 }
 
 fn json(document: impl Into<Bytes>) -> Response<Full<Bytes>> {

@@ -10,8 +10,10 @@
 //! - A record holds names of its client and nothing that grows with a subscription; rejections are bounded in number and bytes.
 //! - No lock is held while another client's is taken.
 
+mod client_status;
 mod glob;
 mod nacks;
+mod node_matcher;
 mod query;
 mod record;
 mod registry;
@@ -19,6 +21,7 @@ mod rejection_log;
 mod report;
 mod resources;
 
+pub use client_status::{ClientStatusError, client_status};
 pub use query::QueryError;
 pub use record::PollRequest;
 pub use registry::{Fleet, Registration};

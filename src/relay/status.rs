@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::origin::Origin;
 use crate::admin::{Page, Report};
 use crate::downstream::{OverloadManager, ResponseCache, lower_thread_priority};
-use crate::fleet::{self, Fleet, QueryError};
+use crate::fleet::{self, ClientStatusError, Fleet, QueryError};
 use crate::groups::{Groups, RuleFigures};
 use crate::snapshot::Disk;
 use crate::telemetry::{self, SnapshotFigures, TypeFigures};
@@ -142,6 +142,20 @@ impl Report for Status {
                 found.map_or_else(gone, |client| document(&client))
             }
         })
+    }
+
+    fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, tonic::Status> {
+        lower_thread_priority();
+        fleet::client_status(&self.fleet, request).map_err(|error| match error {
+            ClientStatusError::TooLarge => tonic::Status::resource_exhausted(error.to_string()),
+            ClientStatusError::Undecodable(_) | ClientStatusError::Matcher(_) => {
+                tonic::Status::invalid_argument(error.to_string())
+            }
+        })
+    }
+
+    fn stale_seconds(&self) -> Option<f64> {
+        Some(self.origin.state()?.stale_for(Instant::now()).as_secs_f64())
     }
 
     fn ready(&self) -> Result<(), String> {

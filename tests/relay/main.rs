@@ -4,6 +4,7 @@
 
 mod authorization;
 mod check;
+mod client_status;
 mod downstream;
 mod drain;
 mod end_to_end;

@@ -120,14 +120,14 @@ pub enum ResourceState<'p> {
 }
 
 /// Names that are due, as of the last refresh.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Owed {
-    Some(Box<[Name]>),
+    Few(Box<[Name]>),
     Many,
 }
 
 /// Progress of one type at one client.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TypeProgress {
     type_url: TypeUrl,
     of: Weak<TypeCache>,
@@ -174,7 +174,7 @@ impl TypeProgress {
             let names = || view.owed.into_iter().flatten().cloned().collect();
             let owed = match owed {
                 0 => None,
-                1..=OWED => Some(Owed::Some(names())),
+                1..=OWED => Some(Owed::Few(names())),
                 _ => Some(Owed::Many),
             };
             self.owed = owed.map(Box::new);
@@ -305,7 +305,7 @@ impl TypeProgress {
         }
         match self.owed.as_deref() {
             Some(Owed::Many) => return ResourceState::Unknown,
-            Some(Owed::Some(names)) if names.contains(name) => return ResourceState::NotSent,
+            Some(Owed::Few(names)) if names.contains(name) => return ResourceState::NotSent,
             _ => {}
         }
         if self.unanswered.as_deref().is_some_and(|before| !has_told(before)) {
