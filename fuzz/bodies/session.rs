@@ -191,7 +191,7 @@ impl Stream {
 
     fn hear(&mut self, bed: &Bed, message: &[u8], quick: bool) -> Result<(), SessionError> {
         if quick && let Some(acked) = self.session.on_ack(message) {
-            self.in_flight.retain(|type_url, _| type_url.as_str() != acked.as_str());
+            self.in_flight.retain(|type_url, _| TypeUrl::from(type_url.as_str()).kind() != acked.kind);
             return Ok(());
         }
         let heard = match self.protocol {

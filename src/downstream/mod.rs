@@ -78,6 +78,5 @@ pub use poll_state::PollState;
 pub use request_memory::RequestMemory;
 pub use response_cache::ResponseCache;
 pub use scheduler::FairScheduler;
-pub(crate) use scheduler::lower_thread_priority;
 pub use server_state::ServerState;
 pub use unsent_memory::Unsent;

@@ -26,8 +26,7 @@ use crate::http2::Backpressure;
 use crate::identity::Peer;
 use crate::limit::Limit;
 use crate::proto;
-use crate::resource::TypeUrl;
-use crate::subscription::{NextStep, Outgoing, RequestKind, Session, SessionError, Versions};
+use crate::subscription::{AckedType, NextStep, Outgoing, RequestKind, Session, SessionError, Versions};
 use crate::telemetry::{self, RequestResult, StreamGauge};
 
 /// Fraction of `stall_timeout` after which a stream without a send window checks whether it still has
@@ -37,7 +36,7 @@ const RECHECK: u32 = 4;
 /// Outcome of a request.
 enum RequestOutcome {
     /// ACK of the newest response of a type, and nothing else.
-    Ack(TypeUrl),
+    Ack(AckedType),
     /// Any other request.
     RequestKind(RequestKind),
 }
@@ -67,8 +66,8 @@ fn handle(
     versions: Versions,
     now: Instant,
 ) -> Result<RequestOutcome, RequestError> {
-    if let Some(type_url) = session.on_ack(&message) {
-        return Ok(RequestOutcome::Ack(type_url));
+    if let Some(acked) = session.on_ack(&message) {
+        return Ok(RequestOutcome::Ack(acked));
     }
     session.check_parts(&message)?;
     Ok(RequestOutcome::RequestKind(match session.protocol() {
@@ -107,6 +106,8 @@ pub(super) struct StreamBody<B> {
     names: NameShare,
     /// Its place among the clients, for operators.
     registration: Registration,
+    /// Progress of the session when the registration last followed it.
+    followed: u64,
     gauge: StreamGauge,
 }
 
@@ -145,6 +146,7 @@ where
             names: NameShare::new(&connection),
             connection,
             registration,
+            followed: 0,
         }
     }
 
@@ -171,9 +173,9 @@ where
                 Poll::Ready(Some(Ok(message))) => message,
             };
             match self.handle(message, now) {
-                Some(Ok(RequestOutcome::Ack(type_url))) => {
-                    self.gauge.heard(type_url.kind().short(), RequestResult::Ack);
-                    self.registration.acked(&type_url, now);
+                Some(Ok(RequestOutcome::Ack(acked))) => {
+                    self.gauge.heard(acked.kind.short(), RequestResult::Ack);
+                    self.registration.acked_at(acked.at, now);
                     continue;
                 }
                 Some(Ok(RequestOutcome::RequestKind(heard))) => {
@@ -208,6 +210,14 @@ where
         match self.names.set(self.session.names(), self.session.name_bytes()) {
             Some(all) => Ok(self.session.rules().check_connection(all)?),
             None => Ok(()),
+        }
+    }
+
+    /// Notes for operators that the session has moved on over changes that are none for its client.
+    fn follow(&mut self) {
+        let progress = self.session.progress();
+        if std::mem::replace(&mut self.followed, progress) != progress {
+            self.registration.follow(&self.session);
         }
     }
 
@@ -302,8 +312,9 @@ where
                 return Poll::Ready(Err(Status::closing()));
             }
             let mut deadline = match self.next(now) {
-                NextStep::Say(outgoing) => {
-                    self.registration.sent(&self.session, &outgoing, now);
+                NextStep::Say(mut outgoing) => {
+                    self.registration.sent(&self.session, &mut outgoing, now);
+                    self.followed = self.session.progress();
                     let unsent = &self.server.unsent;
                     self.writing = Some(SendCursor::new(outgoing, &self.connection, unsent, now));
                     match self.chunk(now) {
@@ -314,8 +325,7 @@ where
                 NextStep::Close(refusal) => return Poll::Ready(Err(refusal.into())),
                 NextStep::Wait(deadline) => deadline,
             };
-            // It may have moved on over changes that are none for its client.
-            self.registration.follow(&self.session);
+            self.follow();
             let incomplete_since = self.requests.incomplete_since();
             if self.requests.has_whole() {
                 let again = now + RETRY;

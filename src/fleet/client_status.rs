@@ -7,15 +7,16 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use prost::Message as _;
 
 use super::node_matcher::{MatcherError, NodeMatchers};
-use super::record::Record;
+use super::record::{PollRequest, Record, RecordState};
 use super::registry::Fleet;
 use crate::cache::{Seen, Snapshot};
+use crate::fairness::lower_thread_priority;
 use crate::proto::status::{
     ClientConfig, ClientResourceStatus, ClientStatusRequest, ClientStatusResponse, ConfigStatus,
     GenericXdsConfig, Node, Timestamp, UpdateFailureState,
 };
 use crate::resource::Name;
-use crate::subscription::{Audience, ClientState, ResourceState, TypeProgress};
+use crate::subscription::{Audience, ClientState, Delivery, ResourceState, TypeProgress};
 
 /// Bytes of a response.
 const LARGEST: usize = 64 << 20;
@@ -55,7 +56,7 @@ impl Clocks {
     }
 }
 
-/// Response to an encoded request.
+/// Response to an encoded request. Lowers the priority of its thread.
 ///
 /// # Errors
 ///
@@ -66,17 +67,14 @@ pub fn client_status(fleet: &Fleet, request: &[u8]) -> Result<Vec<u8>, ClientSta
     let clocks = Clocks { now: Instant::now(), wall: SystemTime::now() };
     let mut response = ClientStatusResponse::default();
     let (mut places, mut bytes) = (HashMap::new(), 0);
-    for record in fleet.after(0) {
-        let (client, types, poll, group) = {
-            // Copied, so that the stream does not wait for the walk through its resources.
-            let state = record.state();
-            let Some(client) = state.client.clone() else { continue };
-            if !matchers.matches(&client.node_id) {
-                continue;
-            }
-            let poll = state.poll.as_ref().map(|poll| poll_config(poll));
-            (client, state.types.clone(), poll, state.group.clone())
-        };
+    let copy = |record: Arc<Record>| {
+        let state = record.copy_if(|node_id| matchers.matches(node_id))?;
+        Some((state.client.clone()?, state, record))
+    };
+    let copies: Vec<_> = fleet.after(0).filter_map(copy).collect();
+    lower_thread_priority();
+    for (client, state, record) in copies {
+        let RecordState { types, poll, group, .. } = state;
         // A client may have a stream for each type.
         let at = *places.entry((record.connection, Arc::clone(&client))).or_insert_with(|| {
             let group = group.map(|group| format!(", node group {group}")).unwrap_or_default();
@@ -101,7 +99,7 @@ pub fn client_status(fleet: &Fleet, request: &[u8]) -> Result<Vec<u8>, ClientSta
         for progress in &types {
             add_resources(progress, request.exclude_resource_contents, clocks, &mut add)?;
         }
-        poll.into_iter().try_for_each(&mut add)?;
+        poll.iter().map(|poll| poll_config(poll)).try_for_each(&mut add)?;
     }
     Ok(response.encode_to_vec())
 }
@@ -112,7 +110,7 @@ fn scope(record: &Record) -> String {
 }
 
 /// A held poll: it holds one version of everything that it asks for.
-fn poll_config(poll: &super::record::PollRequest) -> GenericXdsConfig {
+fn poll_config(poll: &PollRequest) -> GenericXdsConfig {
     let (config, client) = match poll.state() {
         ClientState::Synced => (ConfigStatus::Synced, ClientResourceStatus::ClientAcked),
         _ => (ConfigStatus::NotSent, ClientResourceStatus::ClientRequested),
@@ -169,11 +167,11 @@ fn present(
     name: &Name,
     clocks: Clocks,
 ) -> GenericXdsConfig {
-    let at = |delivery: Option<&crate::subscription::Delivery>| delivery.map(|one| clocks.timestamp(one.at));
+    let at = |delivery: Option<&Delivery>| delivery.map(|one| clocks.timestamp(one.at));
     let (status, client, last_updated) = match progress.resource_state(audience, snapshot, name) {
         ResourceState::Unknown => (ConfigStatus::Unknown, ClientResourceStatus::ClientUnknown, None),
         ResourceState::Synced => {
-            (ConfigStatus::Synced, ClientResourceStatus::ClientAcked, at(progress.newest_acked()))
+            (ConfigStatus::Synced, ClientResourceStatus::ClientAcked, at(progress.newest_acked().as_ref()))
         }
         ResourceState::NotSent => (ConfigStatus::NotSent, ClientResourceStatus::ClientRequested, None),
         ResourceState::Stale => {

@@ -11,7 +11,7 @@ use crate::resource::{Parameters, TypeUrl};
 use crate::subscription::{Client, ClientState, Session, TypeProgress};
 
 /// Request of a long poll, which has no history but the version that its client holds.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PollRequest {
     /// Type that it asks for.
     pub type_url: TypeUrl,
@@ -37,12 +37,12 @@ pub(super) struct Record {
 }
 
 /// Part of a record that changes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct RecordState {
     /// `None` before the first request.
     pub(super) client: Option<Arc<Client>>,
     /// `None` in the group of the relay's own node.
-    pub(super) group: Option<GroupKey>,
+    pub(super) group: Option<Box<GroupKey>>,
     pub(super) parameters: Parameters,
     /// In the order of the session.
     pub(super) types: Vec<TypeProgress>,
@@ -63,6 +63,13 @@ impl Record {
     pub(super) fn state(&self) -> MutexGuard<'_, RecordState> {
         self.state.lock()
     }
+
+    /// Copies what changes if the node ID of the client is one: its connection does not wait for what is made of the copy.
+    pub(super) fn copy_if(&self, is_one: impl FnOnce(&str) -> bool) -> Option<RecordState> {
+        let state = self.state.lock();
+        let node_id = state.client.as_ref().map_or("", |client| &client.node_id);
+        is_one(node_id).then(|| state.clone())
+    }
 }
 
 impl RecordState {
@@ -71,7 +78,11 @@ impl RecordState {
         for (at, view) in session.views().enumerate() {
             match self.types.get_mut(at) {
                 Some(progress) if progress.type_url() == view.type_url() => progress.refresh(view),
-                _ => self.types.insert(at, TypeProgress::new(view)),
+                _ => {
+                    // Most streams have one type, or a few.
+                    self.types.reserve_exact(1);
+                    self.types.insert(at, TypeProgress::new(view));
+                }
             }
         }
     }

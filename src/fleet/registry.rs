@@ -14,7 +14,7 @@ use crate::identity::Peer;
 use crate::node_group::GroupKey;
 use crate::proto;
 use crate::resource::TypeUrl;
-use crate::subscription::{Client, Outgoing, REJECTION_TEXT, Session};
+use crate::subscription::{Client, Delivery, Outgoing, REJECTION_TEXT, Session};
 
 /// Names that a rejection lists.
 const NAMES: usize = 8;
@@ -71,7 +71,7 @@ impl Fleet {
                     format!("{} clients reject", summary.clients)
                 },
                 first.type_url.kind().short(),
-                escaped(&first.delivery.version),
+                version(&first.delivery),
             );
         }
     }
@@ -142,9 +142,13 @@ fn names(nack: &Nack) -> Option<String> {
     Some(names.collect::<Vec<_>>().join(", "))
 }
 
-/// Version of the control plane for a message, which tracing does not escape.
-fn escaped(version: &str) -> String {
-    version.chars().take(60).flat_map(char::escape_debug).collect()
+/// Version for a message, which tracing does not escape.
+fn version(delivery: &Delivery) -> String {
+    match &*delivery.version {
+        // The control plane gives none.
+        "" => format!("at generation {}", delivery.generation),
+        version => version.chars().take(60).flat_map(char::escape_debug).collect(),
+    }
 }
 
 /// Place of a stream or poll among the clients, which its connection keeps up to date. It leaves on drop.
@@ -160,7 +164,7 @@ impl Registration {
         let mut state = self.record.state();
         if state.client.is_none() {
             state.client = session.shared_client().cloned();
-            state.group = group.cloned();
+            state.group = group.cloned().map(Box::new);
             state.parameters = session.given_parameters().clone();
         }
         state.follow(session);
@@ -172,13 +176,20 @@ impl Registration {
     }
 
     /// Notes a response that begins to be sent.
-    pub fn sent(&self, session: &Session, outgoing: &Outgoing, now: Instant) {
+    pub fn sent(&self, session: &Session, outgoing: &mut Outgoing, now: Instant) {
         let mut state = self.record.state();
         let view = session.views().find(|view| *view.type_url() == outgoing.type_url);
         if let Some((progress, view)) = state.find(&outgoing.type_url).zip(view) {
-            progress.sent(view, &outgoing.system_version, now);
+            progress.sent(view, outgoing.system_version.take(), now);
         }
         state.follow(session);
+    }
+
+    /// Notes that the newest response of the type at this place of the session was accepted.
+    pub fn acked_at(&self, at: usize, now: Instant) {
+        if let Some(progress) = self.record.state().types.get_mut(at) {
+            progress.acked(now);
+        }
     }
 
     /// Notes that the newest response of a type was accepted.
@@ -217,7 +228,7 @@ impl Registration {
     pub fn polled(&self, client: Arc<Client>, group: Option<&GroupKey>, request: PollRequest) {
         let mut state = self.record.state();
         state.client = Some(client);
-        state.group = group.cloned();
+        state.group = group.cloned().map(Box::new);
         state.poll = Some(Box::new(request));
     }
 }

@@ -1,6 +1,7 @@
 //! Answers to operators: clients and rejections as JSON.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -9,6 +10,7 @@ use super::nacks::NackEntry;
 use super::query::{Query, QueryError};
 use super::record::{Record, RecordState};
 use super::registry::Fleet;
+use crate::fairness::lower_thread_priority;
 use crate::resource::{Name, TypeUrl};
 use crate::subscription::{ClientState, Delivery, Rejection, TypeProgress};
 
@@ -147,7 +149,7 @@ fn progress(progress: &TypeProgress, lists: bool, now: Instant) -> TypeReport {
         names: names.len(),
         listed,
         sent: progress.newest_sent().map(|sent| delivery(sent, now)),
-        acked: progress.newest_acked().map(|acked| delivery(acked, now)),
+        acked: progress.newest_acked().map(|acked| delivery(&acked, now)),
         rejected: progress.newest_rejection().map(|newest| rejection(newest, now)),
         lag: progress.lag(),
         held: None,
@@ -194,7 +196,7 @@ fn node(client: Option<&crate::subscription::Client>) -> NodeReport {
     }
 }
 
-/// A page of the clients that a query is for.
+/// A page of the clients that a query is for. Lowers the priority of its thread.
 ///
 /// # Errors
 ///
@@ -202,12 +204,11 @@ fn node(client: Option<&crate::subscription::Client>) -> NodeReport {
 pub fn clients(fleet: &Fleet, query: &str, now: Instant) -> Result<ClientPage, QueryError> {
     let query = Query::parse(query, &["node", "type", "state"])?;
     let mut page = ClientPage { open: fleet.len(), states: BTreeMap::new(), clients: Vec::new(), next: None };
-    for record in fleet.after(0) {
-        let state = record.state();
-        let node_id = state.client.as_ref().map_or("", |client| &client.node_id);
-        if query.node.as_ref().is_some_and(|node| !node.matches(node_id)) {
-            continue;
-        }
+    let is_one = |node_id: &str| query.node.as_ref().is_none_or(|node| node.matches(node_id));
+    let copy = |record: Arc<Record>| Some((record.copy_if(is_one)?, record));
+    let copies: Vec<(RecordState, Arc<Record>)> = fleet.after(0).filter_map(copy).collect();
+    lower_thread_priority();
+    for (state, record) in copies {
         let its_state = state.client_state(query.type_url.as_ref());
         if (query.type_url.is_some() && its_state.is_none())
             || (query.state.is_some() && its_state != query.state)
@@ -234,7 +235,7 @@ pub fn clients(fleet: &Fleet, query: &str, now: Instant) -> Result<ClientPage, Q
 /// One client, with the names that it asks for.
 pub fn client(fleet: &Fleet, id: u64, now: Instant) -> Option<impl Serialize + use<>> {
     let record = fleet.get(id)?;
-    let state = record.state();
+    let state = record.copy_if(|_| true)?;
     Some(report(&record, &state, true, now))
 }
 
@@ -270,7 +271,7 @@ pub fn nacks(fleet: &Fleet, query: &str, now: Instant) -> Result<impl Serialize 
 fn nack(fleet: &Fleet, entry: &NackEntry, now: Instant) -> NackReport {
     let nack = &*entry.newest;
     let type_url: &TypeUrl = &nack.type_url;
-    let state = fleet.get(nack.id).and_then(|record| record.state().client_state(Some(type_url)));
+    let state = fleet.get(nack.id).and_then(|record| record.copy_if(|_| true)?.client_state(Some(type_url)));
     NackReport {
         node: node(Some(&nack.client)),
         peer: nack.peer.to_string(),

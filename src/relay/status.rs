@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::origin::Origin;
 use crate::admin::{Page, Report};
-use crate::downstream::{OverloadManager, ResponseCache, lower_thread_priority};
+use crate::downstream::{OverloadManager, ResponseCache};
 use crate::fleet::{self, ClientStatusError, Fleet, QueryError};
 use crate::groups::{Groups, RuleFigures};
 use crate::snapshot::Disk;
@@ -127,7 +127,6 @@ impl Report for Status {
     }
 
     fn look(&self, path: &str, query: &str) -> Option<Page> {
-        lower_thread_priority();
         let (fleet, now) = (&*self.fleet, Instant::now());
         Some(match path {
             "/clients" => page(fleet::clients(fleet, query, now)),
@@ -145,7 +144,6 @@ impl Report for Status {
     }
 
     fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, tonic::Status> {
-        lower_thread_priority();
         fleet::client_status(&self.fleet, request).map_err(|error| match error {
             ClientStatusError::TooLarge => tonic::Status::resource_exhausted(error.to_string()),
             ClientStatusError::Undecodable(_) | ClientStatusError::Matcher(_) => {

@@ -38,6 +38,7 @@ pub use poll_history::PollHistory;
 pub use progress::{
     Audience, ClientState, Delivery, REJECTION_TEXT, Rejection, ResourceState, TypeProgress, TypeView,
 };
+pub use session::ack::AckedType;
 pub use session::flush_order::NextStep;
 pub use session::{Outgoing, RequestKind, Session};
 pub use session_config::SessionConfig;

@@ -135,11 +135,22 @@ pub struct TypeProgress {
     position: Position,
     owed: Option<Box<Owed>>,
     sent: Option<Delivery>,
+    /// Time at which the newest response was accepted; `None` if it was not.
+    acked_at: Option<Instant>,
+    /// There while the newest response is not accepted.
+    unconfirmed: Option<Box<Unconfirmed>>,
+    /// Oldest first. Few clients have any.
+    #[expect(clippy::box_collection, reason = "a Vec takes three words, and each client has a few of these")]
+    rejections: Option<Box<Vec<Rejection>>>,
+}
+
+/// State of a client before what it has not accepted.
+#[derive(Clone, Debug)]
+struct Unconfirmed {
+    /// Position before the oldest response that is not answered; `None` if the newest was rejected.
+    from: Option<Position>,
+    /// Newest response that was accepted, with the time of the ACK.
     acked: Option<Delivery>,
-    /// Position before the oldest response that is not answered.
-    unanswered: Option<Box<Position>>,
-    /// Oldest first.
-    rejections: Vec<Rejection>,
 }
 
 impl TypeProgress {
@@ -152,9 +163,9 @@ impl TypeProgress {
             position: view.position.clone(),
             owed: None,
             sent: None,
-            acked: None,
-            unanswered: None,
-            rejections: Vec::new(),
+            acked_at: None,
+            unconfirmed: None,
+            rejections: None,
         };
         progress.refresh(view);
         progress
@@ -181,39 +192,44 @@ impl TypeProgress {
         }
     }
 
-    /// Notes a response, which led the client to where `view` is.
-    pub fn sent(&mut self, view: TypeView<'_>, version: &Arc<str>, now: Instant) {
-        let before = self.position.clone();
-        self.unanswered.get_or_insert_with(|| Box::new(before));
+    /// Notes a response of this version, which led the client to where `view` is.
+    pub fn sent(&mut self, view: TypeView<'_>, version: Option<Arc<str>>, now: Instant) {
+        // Moved, not copied: all clients share the count of a version.
+        let (sent, acked_at) = (self.sent.take(), self.acked_at.take());
+        let acked = acked_at.and_then(|at| Some(Delivery { at, ..sent? }));
+        let unconfirmed = self.unconfirmed.get_or_insert_with(|| Box::new(Unconfirmed { from: None, acked }));
+        unconfirmed.from.get_or_insert_with(|| self.position.clone());
         self.refresh(view);
-        let generation = self.position.told();
-        self.sent = Some(Delivery { version: Arc::clone(version), generation, at: now });
+        let version = version.unwrap_or_else(|| Arc::from(""));
+        self.sent = Some(Delivery { version, generation: self.position.told(), at: now });
     }
 
     /// Notes that the newest response was accepted.
     pub fn acked(&mut self, now: Instant) {
-        self.unanswered = None;
-        self.acked = self.sent.clone().map(|sent| Delivery { at: now, ..sent });
+        self.unconfirmed = None;
+        self.acked_at = Some(now);
         if self.is_full_state() {
             // It has accepted everything that it may hold.
-            self.rejections = Vec::new();
+            self.rejections = None;
         }
     }
 
     /// Notes that the newest response was rejected. Returns whether this is its first NACK of this version.
     pub fn rejected(&mut self, error: &proto::Status, text: Arc<str>, now: Instant) -> bool {
-        let from = self.unanswered.take().map_or_else(|| self.position.clone(), |from| *from);
+        let from = self.unconfirmed.as_mut().and_then(|unconfirmed| unconfirmed.from.take());
+        let from = from.unwrap_or_else(|| self.position.clone());
         let (version, generation) = match &self.sent {
             Some(sent) => (Arc::clone(&sent.version), sent.generation),
             None => (Arc::from(""), self.position.told()),
         };
-        let is_first = !self.rejections.iter().any(|earlier| earlier.delivery.version == version);
-        if self.rejections.len() == REJECTIONS {
-            self.rejections.remove(0);
+        let rejections = self.rejections.get_or_insert_default();
+        let is_first = !rejections.iter().any(|earlier| earlier.delivery.version == version);
+        if rejections.len() == REJECTIONS {
+            rejections.remove(0);
         }
         let delivery = Delivery { version, generation, at: now };
         let (code, to) = (error.code, self.position.clone());
-        self.rejections.push(Rejection { delivery, code, text, from, to });
+        rejections.push(Rejection { delivery, code, text, from, to });
         is_first
     }
 
@@ -227,14 +243,26 @@ impl TypeProgress {
         self.sent.as_ref()
     }
 
-    /// Newest response that was accepted.
-    pub const fn newest_acked(&self) -> Option<&Delivery> {
-        self.acked.as_ref()
+    /// Newest response that was accepted, with the time of the ACK.
+    pub fn newest_acked(&self) -> Option<Delivery> {
+        match self.acked_at {
+            Some(at) => self.sent.clone().map(|sent| Delivery { at, ..sent }),
+            None => self.unconfirmed.as_ref()?.acked.clone(),
+        }
+    }
+
+    fn rejections(&self) -> &[Rejection] {
+        self.rejections.as_deref().map_or(&[], Vec::as_slice)
+    }
+
+    /// Position before the oldest response that is not answered.
+    fn unanswered(&self) -> Option<&Position> {
+        self.unconfirmed.as_ref()?.from.as_ref()
     }
 
     /// Newest NACK, be it overcome.
     pub fn newest_rejection(&self) -> Option<&Rejection> {
-        self.rejections.last()
+        self.rejections().last()
     }
 
     /// Subscription and store of its client, while it is there.
@@ -245,7 +273,7 @@ impl TypeProgress {
     /// Names that changed in the responses of its newest NACK and have not changed since, up to `max`. `None` where the NACK is
     /// of the first responses, in which everything is new.
     pub fn rejected_names(&self, max: usize) -> Option<Vec<Name>> {
-        let (rejection, audience) = (self.rejections.last()?, self.upgrade()?);
+        let (rejection, audience) = (self.newest_rejection()?, self.upgrade()?);
         if rejection.from.is_start() {
             return None;
         }
@@ -261,7 +289,7 @@ impl TypeProgress {
             ClientState::Rejected
         } else if self.position.is_start() && !audience.subscription().is_empty() {
             ClientState::Waiting
-        } else if self.unanswered.is_some() {
+        } else if self.unanswered().is_some() {
             ClientState::Unacked
         } else if self.lag() > 0 {
             ClientState::Behind
@@ -271,13 +299,13 @@ impl TypeProgress {
     }
 
     fn is_rejected(&self, audience: &Audience) -> bool {
-        let Some(newest) = self.rejections.last() else { return false };
-        if self.acked.as_ref().is_none_or(|acked| acked.at <= newest.delivery.at) {
+        let Some(newest) = self.newest_rejection() else { return false };
+        if self.newest_acked().is_none_or(|acked| acked.at <= newest.delivery.at) {
             return true;
         }
         // It accepted something else since, and still holds another state of what it rejected.
         let snapshot = audience.of.snapshot();
-        self.rejections
+        self.rejections()
             .iter()
             .any(|rejection| rejection.changed(&snapshot, audience.subscription()).next().is_some())
     }
@@ -308,11 +336,11 @@ impl TypeProgress {
             Some(Owed::Few(names)) if names.contains(name) => return ResourceState::NotSent,
             _ => {}
         }
-        if self.unanswered.as_deref().is_some_and(|before| !has_told(before)) {
+        if self.unanswered().is_some_and(|before| !has_told(before)) {
             return ResourceState::Stale;
         }
         let is_rejected = |rejection: &&Rejection| has_told(&rejection.to) && !has_told(&rejection.from);
-        let rejection = self.rejections.iter().rev().find(is_rejected);
+        let rejection = self.rejections().iter().rev().find(is_rejected);
         rejection.map_or(ResourceState::Synced, ResourceState::Rejected)
     }
 
@@ -423,7 +451,7 @@ mod tests {
             };
             self.session.taken(self.now);
             let view = self.session.views().next().unwrap();
-            self.progress.as_mut().unwrap().sent(view, &outgoing.system_version, self.now);
+            self.progress.as_mut().unwrap().sent(view, outgoing.system_version.clone(), self.now);
             outgoing
         }
 

@@ -20,7 +20,7 @@ use super::session_config::{SessionConfig, only_type};
 use super::session_error::SessionError;
 use super::stream_type::StreamType;
 use crate::cache::{
-    Cache, ClientScope, Frame, Membership, Protocol, Role, StreamProfile, Subscription, TtlSupport,
+    Cache, ClientScope, Frame, Membership, Position, Protocol, Role, StreamProfile, Subscription, TtlSupport,
     TypeCache, WakeHandle,
 };
 use crate::limit::Limit;
@@ -62,8 +62,8 @@ pub struct Outgoing {
     pub frame: Frame,
     /// Its type.
     pub type_url: TypeUrl,
-    /// Version of the control plane as of it; empty if it gives none.
-    pub system_version: Arc<str>,
+    /// Version of the control plane as of it, empty if it gives none; `None` once it was taken.
+    pub system_version: Option<Arc<str>>,
     /// When the newest change in it reached the cache; `None` where it tells no change.
     pub changed_at: Option<Instant>,
 }
@@ -217,6 +217,17 @@ impl Session {
     /// on it.
     pub fn leave(&mut self) -> impl Send + 'static + use<> {
         std::mem::take(&mut self.types)
+    }
+
+    /// Number that changes when a response, or a look that brings none, moves what [`views`](Self::views) show.
+    pub fn progress(&self) -> u64 {
+        let of = |state: &StreamType| {
+            let Position { added, removed, .. } = state.position;
+            let owed = state.own().owed.names.len() as u64;
+            // Generations only grow while a stream sees a type through one store.
+            added.get().wrapping_mul(3).wrapping_add(removed.get().wrapping_mul(5)).wrapping_add(owed)
+        };
+        self.types.iter().map(of).fold(0, |sum, next| sum.wrapping_mul(31).wrapping_add(next))
     }
 
     /// The rules and limits in force for its client.

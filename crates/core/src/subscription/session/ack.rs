@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::super::stream_type::StreamType;
 use super::Session;
 use crate::cache::Protocol;
-use crate::resource::{Name, TypeUrl, wire};
+use crate::resource::{Kind, Name, wire};
 
 /// The fields that matter of a request in either protocol.
 #[derive(Default)]
@@ -52,10 +52,19 @@ impl<'a> Answer<'a> {
     }
 }
 
+/// Type whose newest response was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckedType {
+    /// Place among the types of the stream, see [`Session::views`].
+    pub at: usize,
+    /// Its kind.
+    pub kind: Kind,
+}
+
 impl Session {
     /// Takes in a request if it plainly accepts the newest response and asks for nothing new, and says of which type.
     /// `None` if it has to be decoded and heard.
-    pub fn on_ack(&mut self, message: &[u8]) -> Option<TypeUrl> {
+    pub fn on_ack(&mut self, message: &[u8]) -> Option<AckedType> {
         self.client()?;
         let answer = Answer::read(self.profile.protocol, message)?;
         let at = self.find_text(answer.type_url.unwrap_or_default())?;
@@ -69,7 +78,7 @@ impl Session {
             return None;
         }
         state.open_gate();
-        Some(state.membership.of().type_url().clone())
+        Some(AckedType { at, kind: state.kind })
     }
 
     /// The type of a request, by the text it is sent as: on a per-type stream it may be left out (R-EP-03).
@@ -120,7 +129,7 @@ mod tests {
     use super::*;
     use crate::cache::{Cache, Change, Completeness, Limits, Op, Resend, View};
     use crate::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, Status};
-    use crate::resource::{Envelope, Kind};
+    use crate::resource::{Envelope, TypeUrl};
     use crate::subscription::{NextStep, RequestKind, SessionConfig, Upstream};
 
     const KIND: Kind = Kind::Cluster;
@@ -223,8 +232,8 @@ mod tests {
 
             let before = format!("{quick:?}");
             match quick.on_ack(&bytes) {
-                Some(type_url) => {
-                    prop_assert_eq!(heard, Ok(RequestKind::Ack { type_url }));
+                Some(AckedType { at: 0, kind }) => {
+                    prop_assert_eq!(heard, Ok(RequestKind::Ack { type_url: kind.into() }));
                     for (quick, slow) in quick.types.iter().zip(&slow.types) {
                         prop_assert_eq!(quick.subscription(), slow.subscription());
                         prop_assert_eq!(&quick.own().owed.names, &slow.own().owed.names);
@@ -232,6 +241,7 @@ mod tests {
                         prop_assert!(!quick.awaits_answer() && !slow.awaits_answer());
                     }
                 }
+                Some(other) => prop_assert!(false, "{:?} of one type", other),
                 None => {
                     prop_assert_eq!(format!("{quick:?}"), before, "nothing was taken in");
                     let plain = same && !ends && extra.is_none() && !listed.iter().any(String::is_empty);

@@ -260,7 +260,7 @@ impl Session {
         if self.profile.aggregated && self.rules.eds_repush && type_url.kind() == Kind::Cluster {
             self.repush_endpoints(at, update, &answered);
         }
-        let system_version = Arc::clone(update.system_version());
+        let system_version = Some(Arc::clone(update.system_version()));
         Outgoing { frame, type_url, system_version, changed_at: update.changed_at().filter(|_| live) }
     }
 
