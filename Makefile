@@ -109,7 +109,7 @@ deny: ## Check licences, advisories, sources and versions of what the relay is b
 ci: ## What CI runs.
 	.ci/run
 
-proto: ## Generate the messages of proto/discovery.proto again (crates/core/src/proto/discovery.rs).
+proto: ## Generate the messages of proto/*.proto again (crates/core/src/proto).
 	DELTAFAN_WRITE_PROTO=1 cargo test --locked -p deltafan-core --lib proto::
 
 descriptors: ## Make proto/descriptors.binpb.gz again (proto/README.md).

@@ -59,3 +59,11 @@ pub(crate) const REQUEST_SLICE: Duration = Duration::from_millis(1);
 pub(crate) const BODY_SLICE: Duration = Duration::from_micros(500);
 /// Messages of the control plane read in a row before requests, clients and timers get a turn.
 pub(crate) const MESSAGES_IN_A_ROW: u32 = 32;
+
+/// Lets all other threads go first, on Linux. Elsewhere, and if it fails, the priority stays normal. A thread of low priority must
+/// take no lock that others wait for.
+pub(crate) fn lower_thread_priority() {
+    if cfg!(target_os = "linux") {
+        _ = rustix::process::setpriority_process(None, 10);
+    }
+}

@@ -7,6 +7,7 @@ pub mod directory;
 pub mod downstream;
 mod fairness;
 pub mod file_watch;
+pub mod fleet;
 pub mod groups;
 pub mod grpc;
 pub mod preview;

@@ -190,8 +190,8 @@ impl Stream {
     }
 
     fn hear(&mut self, bed: &Bed, message: &[u8], quick: bool) -> Result<(), SessionError> {
-        if quick && let Some(kind) = self.session.on_ack(message) {
-            self.in_flight.retain(|type_url, _| TypeUrl::from(type_url.as_str()).kind() != kind);
+        if quick && let Some(acked) = self.session.on_ack(message) {
+            self.in_flight.retain(|type_url, _| TypeUrl::from(type_url.as_str()).kind() != acked.kind);
             return Ok(());
         }
         let heard = match self.protocol {

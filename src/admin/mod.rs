@@ -1,7 +1,9 @@
-//! Admin address: readiness, liveness, metrics, and the state of the control planes.
+//! Admin address: readiness, liveness, metrics, and the state of the control planes and of the clients.
 //!
-//! Owns its HTTP. The answers come from a [`Report`]; no request changes anything. Loopback by default,
+//! Owns its HTTP, and gRPC for CSDS. The answers come from a [`Report`]; no request changes anything. Loopback by default,
 //! because it has no authentication.
+
+mod client_status;
 
 use std::convert::Infallible;
 use std::io;
@@ -13,11 +15,14 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use tonic::body::Body;
 
 /// Source of the answers.
 pub trait Report: Send + Sync + 'static {
@@ -33,6 +38,33 @@ pub trait Report: Send + Sync + 'static {
 
     /// State of the control planes and of the snapshot on disk.
     fn upstreams(&self) -> serde_json::Value;
+
+    /// Answer to another path, which may take long, with the query behind it; `None` if there is no such page. Called on a
+    /// thread of its own.
+    fn look(&self, path: &str, query: &str) -> Option<Page>;
+
+    /// Response of CSDS to an encoded request. Called on a thread of its own.
+    ///
+    /// # Errors
+    ///
+    /// Status of a request that cannot be answered.
+    fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, Status>;
+
+    /// Seconds for which resources may be out of date; `None` if the source is not a control plane.
+    fn stale_seconds(&self) -> Option<f64>;
+}
+
+/// Answer to a look.
+#[derive(Debug)]
+pub enum Page {
+    /// A document in JSON.
+    Json(Vec<u8>),
+    /// The query is wrong, with the reason.
+    BadRequest(String),
+    /// There is no such thing, with its name.
+    NotFound(String),
+    /// The relay failed, with the reason.
+    Failed(String),
 }
 
 /// Bound admin address.
@@ -60,6 +92,8 @@ impl Admin {
 
     /// Answers requests until `stop`.
     pub async fn serve(self, report: Arc<impl Report>, stop: CancellationToken) {
+        // Looks may take long and much memory: one at a time.
+        let looks = Arc::new(Semaphore::new(1));
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => return,
@@ -69,18 +103,9 @@ impl Admin {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
-            let report = Arc::clone(&report);
+            let (report, looks) = (Arc::clone(&report), Arc::clone(&looks));
             tokio::spawn(async move {
-                let service = service_fn(move |request| {
-                    let answer = answer(&request, &*report);
-                    async move { Ok::<_, Infallible>(answer) }
-                });
-                let served = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(Duration::from_secs(10))
-                    .serve_connection(TokioIo::new(socket), service)
-                    .await;
-                if let Err(error) = served {
+                if let Err(error) = serve_connection(socket, report, looks).await {
                     tracing::debug!(%error, "admin connection ends");
                 }
             });
@@ -88,9 +113,71 @@ impl Admin {
     }
 }
 
-fn answer(request: &Request<Incoming>, report: &impl Report) -> Response<Full<Bytes>> {
+/// Serves HTTP/1, or HTTP/2 to clients that begin with its preface.
+async fn serve_connection(
+    socket: TcpStream,
+    report: Arc<impl Report>,
+    looks: Arc<Semaphore>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    const FIRST_BYTES: Duration = Duration::from_secs(10);
+    let is_http2 = tokio::time::timeout(FIRST_BYTES, begins_with_preface(&socket)).await??;
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (report, looks) = (Arc::clone(&report), Arc::clone(&looks));
+        async move {
+            let is_grpc = request.method() == Method::POST;
+            let response = if is_grpc {
+                client_status::answer(request, report, looks).await.unwrap_or_else(|| plain(only_get()))
+            } else {
+                plain(answer(&request, report, &looks).await)
+            };
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let io = TokioIo::new(socket);
+    if is_http2 {
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2.timer(TokioTimer::new()).max_concurrent_streams(16).keep_alive_interval(FIRST_BYTES);
+        http2.serve_connection(io, service).await?;
+    } else {
+        let mut http1 = http1::Builder::new();
+        http1.timer(TokioTimer::new()).header_read_timeout(FIRST_BYTES);
+        http1.serve_connection(io, service).await?;
+    }
+    Ok(())
+}
+
+/// Whether a client speaks HTTP/2 with prior knowledge.
+async fn begins_with_preface(socket: &TcpStream) -> io::Result<bool> {
+    const PREFACE: &[u8] = b"PRI ";
+    loop {
+        let mut first = [0; PREFACE.len()];
+        let length = socket.peek(&mut first).await?;
+        if length == 0 || first[..length] != PREFACE[..length] {
+            return Ok(false);
+        }
+        if length == PREFACE.len() {
+            return Ok(true);
+        }
+        // A part of it: peeking again returns at once.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn plain(response: Response<Full<Bytes>>) -> Response<Body> {
+    response.map(Body::new)
+}
+
+fn only_get() -> Response<Full<Bytes>> {
+    text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here, and gRPC for CSDS\n")
+}
+
+async fn answer(
+    request: &Request<Incoming>,
+    report: Arc<impl Report>,
+    looks: &Semaphore,
+) -> Response<Full<Bytes>> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
-        return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n");
+        return only_get();
     }
     match request.uri().path() {
         "/healthz" => text(StatusCode::OK, "ok\n"),
@@ -104,16 +191,44 @@ fn answer(request: &Request<Incoming>, report: &impl Report) -> Response<Full<By
             response.headers_mut().insert(header::CONTENT_TYPE, format);
             response
         }
-        "/upstreams" => {
-            let mut response = text(StatusCode::OK, format!("{:#}\n", report.upstreams()));
-            let format = HeaderValue::from_static("application/json");
-            response.headers_mut().insert(header::CONTENT_TYPE, format);
-            response
-        }
-        _ => {
-            text(StatusCode::NOT_FOUND, "no such page; there are /ready, /healthz, /metrics and /upstreams\n")
+        "/upstreams" => json(format!("{:#}\n", report.upstreams())),
+        path => {
+            let (path, query) = (path.to_owned(), request.uri().query().unwrap_or_default().to_owned());
+            match on_own_thread(looks, move || report.look(&path, &query)).await {
+                Ok(Some(Page::Json(document))) => json(document),
+                Ok(Some(Page::BadRequest(reason))) => text(StatusCode::BAD_REQUEST, reason + "\n"),
+                Ok(Some(Page::NotFound(reason))) => text(StatusCode::NOT_FOUND, reason + "\n"),
+                Ok(Some(Page::Failed(reason))) => text(StatusCode::INTERNAL_SERVER_ERROR, reason + "\n"),
+                Ok(None) => text(StatusCode::NOT_FOUND, NO_PAGE),
+                Err(reason) => text(StatusCode::INTERNAL_SERVER_ERROR, reason.to_owned() + "\n"),
+            }
         }
     }
+}
+
+const NO_PAGE: &str = "no such page; there are /ready, /healthz, /metrics, /upstreams, /clients, /clients/ID, /nacks and /resources\n";
+
+/// Runs a look on a thread of its own: the threads that serve clients do not wait for it.
+///
+/// # Errors
+///
+/// Reason for which it did not run to its end.
+async fn on_own_thread<T: Send + 'static>(
+    looks: &Semaphore,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, &'static str> {
+    let _turn = looks.acquire().await.map_err(|_| "the relay stops")?;
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let work = move || drop(tell.send(work()));
+    let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(work);
+    thread.map_err(|_| "there is no thread to be had")?;
+    told.await.map_err(|_| "the relay failed; its log says why")
+}
+
+fn json(document: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = text(StatusCode::OK, document);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
 }
 
 fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {

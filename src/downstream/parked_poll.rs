@@ -11,6 +11,7 @@ use super::scheduler::BackgroundDrop;
 use super::server_state::ServerState;
 use super::timer::LazyTimer;
 use crate::fairness::{MANY_NAMES, RETRY};
+use crate::fleet::Registration;
 use crate::groups::GroupSeat;
 use crate::identity::Source;
 use crate::quota::QuotaGuard;
@@ -27,6 +28,7 @@ pub(super) struct ParkedPoll {
     timer: LazyTimer,
     client: PollClient,
     seat: GroupSeat,
+    _registration: Registration,
     server: Arc<ServerState>,
 }
 
@@ -39,8 +41,18 @@ pub(super) struct DecidedPoll {
 
 impl ParkedPoll {
     pub(super) fn new(opened: OpenedPoll, client: PollClient, server: Arc<ServerState>) -> Self {
-        let OpenedPoll { poll, slot, names, seat } = opened;
-        Self { poll, slot, names, parked: false, timer: LazyTimer::default(), client, seat, server }
+        let OpenedPoll { poll, slot, names, seat, registration } = opened;
+        Self {
+            poll,
+            slot,
+            names,
+            parked: false,
+            timer: LazyTimer::default(),
+            client,
+            seat,
+            _registration: registration,
+            server,
+        }
     }
 
     pub(super) async fn wait(mut self, gauge: &mut PollGauge) -> Result<DecidedPoll, PollError> {

@@ -17,9 +17,10 @@ use super::name_share::NameShare;
 use super::policy::Policy;
 use super::poll_error::PollError;
 use super::request_memory::MemoryShare;
-use super::scheduler::{BackgroundDrop, lower_thread_priority};
+use super::scheduler::BackgroundDrop;
 use super::server_state::ServerState;
-use crate::fairness::{BODY_SLICE, LARGE_REQUEST, MANY_NAMES};
+use crate::fairness::{BODY_SLICE, LARGE_REQUEST, MANY_NAMES, lower_thread_priority};
+use crate::fleet::{PollRequest, Registration};
 use crate::groups::GroupSeat;
 use crate::identity::{Peer, Source};
 use crate::json::{self, BoundsError, JsonRequestError};
@@ -52,6 +53,8 @@ pub(super) struct OpenedPoll {
     pub(super) names: NameShare,
     /// Place in its node group.
     pub(super) seat: GroupSeat,
+    /// Its place among the clients, for operators.
+    pub(super) registration: Registration,
 }
 
 /// Returns the time for which a request is held, `longest` at most (R-REST-06).
@@ -125,6 +128,7 @@ where
     let is_long = request.resource_names.len() + request.resource_locators.len() > MANY_NAMES;
     let seat = seat(&request, client, server)?;
     let cache = seat.group().cache();
+    let version = clip(&request.version_info);
     let read = || Poll::new(cache, &client.rules, &polls.memory, kind, request, from, hold, now);
     let poll = server.scheduler.run_when_free(is_long, read).await;
     let poll = poll.inspect_err(|refusal| server.note_denial(refusal, &*client.peer, None))?;
@@ -137,8 +141,21 @@ where
             .check_connection(all)
             .map_err(|refusal| PollError::from(refusal).with_status(StatusCode::SERVICE_UNAVAILABLE))?;
     }
+    let registration = server.fleet.open("rest", Arc::clone(&client.peer), client.connection.number(), now);
+    let asked = PollRequest {
+        type_url: poll.type_url().clone(),
+        version,
+        wildcard: poll.asks_for_wildcard(),
+        names: poll.names(),
+    };
+    registration.polled(Arc::clone(poll.client()), seat.key(), asked);
     let poll = server.scheduler.drop_guard(poll, |poll| poll.names() > MANY_NAMES);
-    Ok(OpenedPoll { poll, slot, names, seat })
+    Ok(OpenedPoll { poll, slot, names, seat, registration })
+}
+
+/// Beginning of a version that a client says it holds. Those of a relay are shorter.
+fn clip(version: &str) -> Box<str> {
+    version[..version.floor_char_boundary(100)].into()
 }
 
 /// Takes a place in the node group of a request. One without a node is of a node that says nothing.

@@ -166,13 +166,6 @@ impl<T: Send + 'static> Drop for BackgroundDrop<T> {
     }
 }
 
-/// Lets all other threads go first, on Linux. Elsewhere, and if it fails, the priority stays normal.
-pub(super) fn lower_thread_priority() {
-    if cfg!(target_os = "linux") {
-        _ = rustix::process::setpriority_process(None, 10);
-    }
-}
-
 /// Permits that are free, and the connections that wait for one.
 #[derive(Debug)]
 struct PermitPool(Mutex<Waitlist>);

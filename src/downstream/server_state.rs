@@ -15,6 +15,7 @@ use super::request_memory::RequestMemory;
 use super::scheduler::FairScheduler;
 use super::unsent_memory::Unsent;
 use crate::RelayIdentity;
+use crate::fleet::Fleet;
 use crate::groups::Groups;
 use crate::grpc::RELAY_HEADER;
 use crate::subscription::{Client, HiddenCounts, SessionError};
@@ -39,8 +40,8 @@ pub struct ServerState {
     pub versions: Arc<RequestMemory>,
     /// Messages that are being sent.
     pub unsent: Arc<Unsent>,
-    /// Limit on log lines about NACKs: a fleet may reject an update all at once.
-    pub rejections: Mutex<telemetry::LogBudget>,
+    /// Clients that are connected, for operators.
+    pub fleet: Arc<Fleet>,
     /// State of long polls.
     pub polls: PollState,
     /// CPU time, shared between connections.

@@ -1,6 +1,5 @@
 //! Response body of a stream: everything that one client stream does.
 
-use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -22,12 +21,12 @@ use super::timer::LazyTimer;
 use super::version_extractor::Payer;
 use crate::cache::Protocol;
 use crate::fairness::{LARGE_REQUEST, MANY_NAMES, REQUEST_SLICE, REQUESTS_IN_A_ROW, RETRY};
+use crate::fleet::Registration;
 use crate::http2::Backpressure;
 use crate::identity::Peer;
 use crate::limit::Limit;
 use crate::proto;
-use crate::resource::{Kind, TypeUrl};
-use crate::subscription::{NextStep, Outgoing, RequestKind, Session, SessionError, Versions};
+use crate::subscription::{AckedType, NextStep, Outgoing, RequestKind, Session, SessionError, Versions};
 use crate::telemetry::{self, RequestResult, StreamGauge};
 
 /// Fraction of `stall_timeout` after which a stream without a send window checks whether it still has
@@ -37,7 +36,7 @@ const RECHECK: u32 = 4;
 /// Outcome of a request.
 enum RequestOutcome {
     /// ACK of the newest response of a type, and nothing else.
-    Ack(Kind),
+    Ack(AckedType),
     /// Any other request.
     RequestKind(RequestKind),
 }
@@ -67,8 +66,8 @@ fn handle(
     versions: Versions,
     now: Instant,
 ) -> Result<RequestOutcome, RequestError> {
-    if let Some(kind) = session.on_ack(&message) {
-        return Ok(RequestOutcome::Ack(kind));
+    if let Some(acked) = session.on_ack(&message) {
+        return Ok(RequestOutcome::Ack(acked));
     }
     session.check_parts(&message)?;
     Ok(RequestOutcome::RequestKind(match session.protocol() {
@@ -105,8 +104,10 @@ pub(super) struct StreamBody<B> {
     stall_timeout: Duration,
     ended: bool,
     names: NameShare,
-    /// Limits on log lines about NACKs of this stream, by type.
-    nack_throttles: BTreeMap<TypeUrl, telemetry::LogThrottle>,
+    /// Its place among the clients, for operators.
+    registration: Registration,
+    /// Progress of the session when the registration last followed it.
+    followed: u64,
     gauge: StreamGauge,
 }
 
@@ -122,6 +123,8 @@ where
         server: Arc<ServerState>,
         limits: &TransportLimits,
     ) -> Self {
+        let (transport, number) = (session.protocol().label(), connection.number());
+        let registration = server.fleet.open(transport, Arc::clone(&peer), number, Instant::now());
         let payer = || Payer { of: Arc::clone(&server.versions), connection: Arc::clone(&connection) };
         let requests = match session.protocol() {
             Protocol::Sotw => Assembler::new(requests, limits.max_request_bytes),
@@ -142,7 +145,8 @@ where
             ended: false,
             names: NameShare::new(&connection),
             connection,
-            nack_throttles: BTreeMap::new(),
+            registration,
+            followed: 0,
         }
     }
 
@@ -169,8 +173,9 @@ where
                 Poll::Ready(Some(Ok(message))) => message,
             };
             match self.handle(message, now) {
-                Some(Ok(RequestOutcome::Ack(kind))) => {
-                    self.gauge.heard(kind.short(), RequestResult::Ack);
+                Some(Ok(RequestOutcome::Ack(acked))) => {
+                    self.gauge.heard(acked.kind.short(), RequestResult::Ack);
+                    self.registration.acked_at(acked.at, now);
                     continue;
                 }
                 Some(Ok(RequestOutcome::RequestKind(heard))) => {
@@ -208,7 +213,15 @@ where
         }
     }
 
-    /// Counts a request, and logs a NACK: operators look for it first.
+    /// Notes for operators that the session has moved on over changes that are none for its client.
+    fn follow(&mut self) {
+        let progress = self.session.progress();
+        if std::mem::replace(&mut self.followed, progress) != progress {
+            self.registration.follow(&self.session);
+        }
+    }
+
+    /// Counts a request, and notes it for operators.
     fn record(&mut self, heard: &RequestKind, now: Instant) {
         let (type_url, result) = match heard {
             RequestKind::Subscribed { type_url } => (type_url, RequestResult::Subscribe),
@@ -217,30 +230,15 @@ where
             RequestKind::Stale { type_url } => (type_url, RequestResult::Stale),
         };
         self.gauge.heard(type_url.kind().short(), result);
-        if let RequestKind::Nack { type_url, error } = heard {
-            // The limit of this stream comes first, so that one client cannot use up the lines that all
-            // share.
-            let lately = self.nack_throttles.entry(type_url.clone()).or_default().say(now);
-            let Some(unsaid) = lately.and_then(|own| Some(own + self.server.rejections.lock().say(now)?))
-            else {
-                return;
-            };
-            let (node, cluster) = self
-                .session
-                .client()
-                .map_or(("", ""), |client| (client.node_id.as_str(), client.cluster.as_str()));
-            let text: String = error.message.chars().take(500).collect();
-            // Not `message`: tracing does not escape the field of that name.
-            tracing::warn!(
-                node,
-                cluster,
-                type_url = type_url.as_str(),
-                code = error.code,
-                text,
-                unsaid,
-                "a client rejected an update (NACK)"
-            );
+        // An answer is to what was sent before the subscription changed.
+        match heard {
+            RequestKind::Ack { .. } => self.registration.acked(type_url, now),
+            RequestKind::Nack { error, .. } => {
+                self.registration.rejected(&self.session, type_url, error, now)
+            }
+            RequestKind::Subscribed { .. } | RequestKind::Stale { .. } => {}
         }
+        self.registration.heard(&self.session, self.seat.seat().key());
     }
 
     /// Handles a request; `None` if that takes long and no thread is free for it.
@@ -314,7 +312,9 @@ where
                 return Poll::Ready(Err(Status::closing()));
             }
             let mut deadline = match self.next(now) {
-                NextStep::Say(outgoing) => {
+                NextStep::Say(mut outgoing) => {
+                    self.registration.sent(&self.session, &mut outgoing, now);
+                    self.followed = self.session.progress();
                     let unsent = &self.server.unsent;
                     self.writing = Some(SendCursor::new(outgoing, &self.connection, unsent, now));
                     match self.chunk(now) {
@@ -325,6 +325,7 @@ where
                 NextStep::Close(refusal) => return Poll::Ready(Err(refusal.into())),
                 NextStep::Wait(deadline) => deadline,
             };
+            self.follow();
             let incomplete_since = self.requests.incomplete_since();
             if self.requests.has_whole() {
                 let again = now + RETRY;

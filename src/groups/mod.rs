@@ -191,6 +191,13 @@ impl Groups {
         std::iter::once(&self.own).chain(table.iter().map(|(_, group, _)| group)).cloned().collect()
     }
 
+    /// All groups with their keys, the own one, which has none, first.
+    pub fn named(&self) -> Vec<(Option<GroupKey>, Arc<Group>)> {
+        let table = self.table.lock();
+        let made = table.iter().map(|(key, group, _)| (Some(key.clone()), Arc::clone(group)));
+        std::iter::once((None, Arc::clone(&self.own))).chain(made).collect()
+    }
+
     /// Groups that clients made, for the snapshot on disk.
     pub fn live(&self, now: Instant) -> Vec<LiveGroup> {
         self.table.lock().iter().filter_map(|(_, group, _)| group.live(now)).collect()
@@ -244,6 +251,11 @@ struct Visit {
 }
 
 impl GroupSeat {
+    /// Key of the group; `None` in the own group.
+    pub fn key(&self) -> Option<&GroupKey> {
+        self.visit.as_ref().map(|visit| &visit.key)
+    }
+
     /// The group.
     pub const fn group(&self) -> &Arc<Group> {
         &self.group

@@ -146,6 +146,7 @@ impl Relay {
 
         let saving = snapshot::keep(disk.as_ref(), &groups, &origin, config);
         let status = Arc::new(Status {
+            fleet: Arc::clone(&server.fleet),
             disk,
             servers: settings::servers(config),
             groups,
@@ -318,7 +319,7 @@ fn server_state(
             config.downstream.max_initial_version_bytes_per_connection,
         ),
         unsent: Unsent::new(config.downstream.max_unsent_bytes),
-        rejections: Mutex::default(),
+        fleet: Arc::default(),
         polls: PollState::new(responses),
         scheduler,
     }

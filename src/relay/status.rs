@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::PrometheusHandle;
+use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tokio::sync::watch;
 
 use super::origin::Origin;
-use crate::admin::Report;
-use crate::downstream::OverloadManager;
-use crate::downstream::ResponseCache;
+use crate::admin::{Page, Report};
+use crate::downstream::{OverloadManager, ResponseCache};
+use crate::fleet::{self, ClientStatusError, Fleet, QueryError};
 use crate::groups::{Groups, RuleFigures};
 use crate::snapshot::Disk;
 use crate::telemetry::{self, SnapshotFigures, TypeFigures};
@@ -30,6 +31,7 @@ pub(super) struct Status {
     pub(super) is_ready: watch::Receiver<Ready>,
     pub(super) draining: AtomicBool,
     pub(super) overload: Arc<OverloadManager>,
+    pub(super) fleet: Arc<Fleet>,
     /// `None` where nothing is kept on disk.
     pub(super) disk: Option<Arc<Disk>>,
     /// Servers as configured; none for a directory.
@@ -84,6 +86,21 @@ impl Status {
     }
 }
 
+/// Answer to a query.
+fn page(found: Result<impl Serialize, QueryError>) -> Page {
+    found.map_or_else(|wrong| Page::BadRequest(wrong.to_string()), |found| document(&found))
+}
+
+fn document(of: &impl Serialize) -> Page {
+    match serde_json::to_vec(of) {
+        Ok(mut document) => {
+            document.push(b'\n');
+            Page::Json(document)
+        }
+        Err(error) => Page::Failed(error.to_string()),
+    }
+}
+
 impl Report for Status {
     fn upstreams(&self) -> Json {
         let now = Instant::now();
@@ -107,6 +124,36 @@ impl Report for Status {
             "stale_seconds": stale,
             "snapshot": self.snapshot(now),
         })
+    }
+
+    fn look(&self, path: &str, query: &str) -> Option<Page> {
+        let (fleet, now) = (&*self.fleet, Instant::now());
+        Some(match path {
+            "/clients" => page(fleet::clients(fleet, query, now)),
+            "/resources" => page(fleet::resources(&self.groups, query)),
+            "/nacks" => page(fleet::nacks(fleet, query, now)),
+            _ => {
+                let id = path.strip_prefix("/clients/")?;
+                let found = id.parse().ok().and_then(|id| fleet::client(fleet, id, now));
+                let gone = || {
+                    Page::NotFound("no such client; GET /clients lists those that are connected".to_owned())
+                };
+                found.map_or_else(gone, |client| document(&client))
+            }
+        })
+    }
+
+    fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, tonic::Status> {
+        fleet::client_status(&self.fleet, request).map_err(|error| match error {
+            ClientStatusError::TooLarge => tonic::Status::resource_exhausted(error.to_string()),
+            ClientStatusError::Undecodable(_) | ClientStatusError::Matcher(_) => {
+                tonic::Status::invalid_argument(error.to_string())
+            }
+        })
+    }
+
+    fn stale_seconds(&self) -> Option<f64> {
+        Some(self.origin.state()?.stale_for(Instant::now()).as_secs_f64())
     }
 
     fn ready(&self) -> Result<(), String> {

@@ -89,6 +89,7 @@ async fn housekeeping(connections: Arc<Connections>, server: Arc<ServerState>, s
         loop {
             tick.tick().await;
             status.metrics.run_upkeep();
+            server.fleet.log_rejections(Instant::now());
             server.polls.tidy().await;
         }
     };

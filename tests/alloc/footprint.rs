@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use deltafan::cache::{Budget, Cache, Change, Completeness, Limits, Op, Protocol, Resend, View, Writer};
+use deltafan::fleet::Fleet;
+use deltafan::identity::{Peer, Source};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
-use deltafan::subscription::{Session, SessionConfig};
+use deltafan::subscription::{NextStep, Session, SessionConfig, Upstream};
 use deltafan_test_support::wire;
 use stats_alloc::Region;
 
@@ -68,6 +70,33 @@ fn a_further_name_that_others_know_costs_two_words_and_a_place_in_the_index() {
     let bytes = (each(1_040) as f64 - each(40) as f64) / 1_000.0;
     println!("{bytes:.1} bytes per further subscription");
     assert!(bytes <= 28.0, "{bytes} bytes");
+}
+
+/// Operators see what each client was sent, at no more than this.
+#[test]
+fn the_record_of_a_client_of_four_types_is_less_than_a_kibibyte() {
+    let _alone = ALONE.lock();
+    let (cache, mut writer) = Cache::new(Limits::default());
+    fill(&mut writer);
+    let mut sessions = clients(&cache, 40, 10);
+    let fleet = Arc::<Fleet>::default();
+    let (peer, now) = (Arc::new(Peer::unproven(Source::Unix)), Instant::now());
+    let region = Region::new(ALLOCATOR);
+    let open = |at: usize| fleet.open("delta", Arc::clone(&peer), at as u64, now);
+    let records: Vec<_> = (0..CLIENTS).map(open).collect();
+    records.iter().zip(&sessions).for_each(|(record, session)| record.heard(session, None));
+    let change = region.change();
+    let mut held = change.bytes_allocated - change.bytes_deallocated;
+    for (record, session) in records.iter().zip(&mut sessions) {
+        // The frame that all share is not a record's.
+        let NextStep::Say(mut outgoing) = session.next(now, Upstream::Answering) else { panic!("clusters") };
+        let region = Region::new(ALLOCATOR);
+        record.sent(session, &mut outgoing, now);
+        let change = region.change();
+        held += change.bytes_allocated - change.bytes_deallocated;
+    }
+    println!("{} bytes for the record of a client", held / CLIENTS);
+    assert!(held / CLIENTS <= 1 << 10, "{} bytes", held / CLIENTS);
 }
 
 /// Resources of a node group, and bytes of each.

@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bodies;
+mod client_status;
 mod comeback;
 mod cut;
 mod envoy;

@@ -4,10 +4,12 @@
 
 mod authorization;
 mod check;
+mod client_status;
 mod downstream;
 mod drain;
 mod end_to_end;
 mod failover;
+mod fleet;
 mod group_streams;
 mod groups;
 mod limits;

@@ -1,5 +1,5 @@
 // A client of grpc-go that calls its target over and over, and prints each result as one line of JSON, as
-// tests/interop/grpc_client.py does. Runs until stdin is closed. Or one that makes one call: see body.
+// tests/interop/grpc_client.py does. Runs until stdin is closed. Or one that makes one call: see body and clientStatus.
 package main
 
 import (
@@ -47,6 +47,12 @@ func call(connection *grpc.ClientConn) result {
 func main() {
 	if os.Args[1] == "body" {
 		if err := body(os.Args[2:]); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	if os.Args[1] == "status" {
+		if err := clientStatus(os.Args[2:]); err != nil {
 			log.Fatal(err)
 		}
 		return

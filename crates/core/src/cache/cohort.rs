@@ -108,8 +108,13 @@ impl Cohort {
     }
 
     /// Subscription of its members.
-    pub(super) const fn subscription(&self) -> &Subscription {
+    pub const fn subscription(&self) -> &Subscription {
         &self.subscription
+    }
+
+    /// Properties that its members have in common.
+    pub const fn profile(&self) -> StreamProfile {
+        self.profile
     }
 
     /// Its number among the cohorts that its store ever had.
@@ -125,6 +130,11 @@ impl Cohort {
     /// Whether an encoding for one member can serve another.
     pub(super) fn is_shared(&self) -> bool {
         self.size.load(Ordering::Relaxed) > 1
+    }
+
+    /// Number of its members.
+    pub(super) fn len(&self) -> usize {
+        self.size.load(Ordering::Relaxed)
     }
 
     /// Where its updates are kept.

@@ -279,6 +279,18 @@ impl CohortIndex {
         self.clients.asks_wildcard() || self.observers.asks_wildcard()
     }
 
+    /// Number of clients that ask for a name, or for the wildcard if that has it as a member.
+    pub(super) fn clients_of(&self, name: &Name, is_member: bool) -> usize {
+        let named = self.clients.of_name(name);
+        let wildcards = is_member.then(|| self.clients.of_wildcard()).into_iter().flatten();
+        // A cohort may ask for both.
+        let only_wildcard = wildcards.filter(|slot| {
+            let subscription = self.cohorts[*slot as usize].subscription();
+            !subscription.contains(name.as_str()) && !subscription.covers(name.as_str())
+        });
+        named.chain(only_wildcard).map(|slot| self.cohorts[slot as usize].len()).sum()
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.cohorts.is_empty() && !self.is_dirty()
     }

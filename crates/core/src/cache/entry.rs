@@ -140,6 +140,16 @@ impl Entry {
         &self.name
     }
 
+    /// Whether it is a member of the wildcard set.
+    pub const fn is_member(&self) -> bool {
+        self.wild.is_some()
+    }
+
+    /// Generation of its last change for anybody.
+    pub fn changed(&self) -> Generation {
+        self.position()
+    }
+
     /// View of the wildcard's subscribers.
     pub fn as_member(&self) -> Seen<'_> {
         self.wild.as_ref().map_or(Seen::Absent, Seen::Present)

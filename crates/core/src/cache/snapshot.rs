@@ -354,6 +354,40 @@ impl Snapshot {
         })
     }
 
+    /// Names that clients with this subscription see and that last changed after `from`, up to `to`, in the order of the changes.
+    /// Of many changes only the first are looked at.
+    pub fn changed_between<'a>(
+        &'a self,
+        subscription: &'a Subscription,
+        from: Generation,
+        to: Generation,
+    ) -> impl Iterator<Item = &'a Name> {
+        const LOOKED_AT: usize = 256;
+        let range = (from < to).then_some((Bound::Excluded(from), Bound::Included(to)));
+        let entries = range.into_iter().flat_map(|range| self.log.range(range)).map(|(_, entry)| entry);
+        let entries = entries.take(LOOKED_AT);
+        entries.filter(|entry| subscription.look_at(entry).is_some()).map(|entry| entry.name())
+    }
+
+    /// Names that a client with this subscription sees, each with its view: all that it asked for, and the members of the
+    /// wildcard and of collections if it asked for these.
+    pub fn seen_through<'a>(
+        &'a self,
+        subscription: &'a Subscription,
+    ) -> impl Iterator<Item = (&'a Name, Seen<'a>)> {
+        let named = subscription.names().iter().map(|name| (name, self.by_name(name.as_str())));
+        let walks = subscription.wildcard || subscription.has_collections();
+        let entries = walks.then(|| self.table.iter()).into_iter().flatten();
+        let others = entries.filter(|entry| !subscription.contains(entry.name().as_str()));
+        let others = others.filter_map(|entry| Some((entry.name(), subscription.look_at(entry)?)));
+        named.chain(others.filter(|(_, seen)| seen.existing().is_some()))
+    }
+
+    /// Version of the control plane; empty if it gives none.
+    pub const fn system_version(&self) -> &Arc<str> {
+        &self.system_version
+    }
+
     /// The resource that a client with this subscription sees by this name, if there is one.
     pub fn seen_by(&self, subscription: &Subscription, name: &str) -> Option<&Resource> {
         subscription.look(self.get(name)?, false)?.seen.present().map(|resource| &**resource)

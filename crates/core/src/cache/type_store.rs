@@ -15,7 +15,7 @@ use super::cohort::{Cohort, WakeHandle};
 use super::cohort_index::CohortIndex;
 use super::diff::Source;
 use super::encoder::Encoder;
-use super::entry::Seen;
+use super::entry::{Entry, Seen};
 use super::parameter_view::ParameterView;
 use super::position::{FellBehindError, Position};
 use super::profile::{Role, StreamProfile, TtlSupport};
@@ -217,6 +217,11 @@ impl TypeCache {
     /// Maker of this type's updates, which shares them.
     pub fn encoder(&self) -> &Encoder {
         &self.encoder
+    }
+
+    /// Number of clients that ask for an entry and may see it, through the wildcard too. Observers are not counted.
+    pub fn clients_of(&self, entry: &Entry) -> usize {
+        self.cohort_index.lock().clients_of(entry.name(), entry.is_member())
     }
 
     /// How many cohorts its clients form.

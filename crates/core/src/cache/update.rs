@@ -228,6 +228,11 @@ impl Update {
         &self.owed
     }
 
+    /// Version of the control plane as of this update, whatever the client is shown; empty if it gives none.
+    pub const fn system_version(&self) -> &Arc<str> {
+        &self.version
+    }
+
     /// The digest of the client's effective set (R-Relay-11): `version_info`.
     pub fn version_info(&self) -> String {
         format!("{:032x}", self.digest)

@@ -1,4 +1,4 @@
-//! xDS messages of `proto/discovery.proto`, and JSON as protobuf holds it.
+//! xDS messages of `proto/discovery.proto` and `proto/status.proto`, and JSON as protobuf holds it.
 //!
 //! The generated code is committed, because its generator takes longer to compile than the rest of the core. A test
 //! compares it with the definitions; `make proto` writes it again.
@@ -6,6 +6,11 @@
 #[rustfmt::skip]
 #[allow(unreachable_pub, clippy::all)]
 mod discovery;
+
+/// Messages of the client status discovery service.
+#[rustfmt::skip]
+#[allow(unreachable_pub, missing_docs, clippy::all)]
+pub mod status;
 
 pub use discovery::*;
 

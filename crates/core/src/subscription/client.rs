@@ -1,7 +1,7 @@
 //! A client as it describes itself.
 
 /// Node at the other end, as its first request described it (R-EP-05).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Client {
     /// `node.id`
     pub node_id: String,

@@ -18,6 +18,7 @@ mod own_state;
 mod permissions;
 mod poll;
 mod poll_history;
+mod progress;
 mod route_guard;
 mod session;
 mod session_config;
@@ -34,6 +35,10 @@ pub use node_parameters::{NodeParameterRules, Outcome, Rule};
 pub use permissions::{HiddenCounts, Permissions};
 pub use poll::{Poll, PollPeer, PollVerdict};
 pub use poll_history::PollHistory;
+pub use progress::{
+    Audience, ClientState, Delivery, REJECTION_TEXT, Rejection, ResourceState, TypeProgress, TypeView,
+};
+pub use session::ack::AckedType;
 pub use session::flush_order::NextStep;
 pub use session::{Outgoing, RequestKind, Session};
 pub use session_config::SessionConfig;

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::client::Client;
 use super::permissions::HiddenCounts;
 use super::poll_history::{DeliveredVersion, OfferedVersion, PollHistory, PollKey, PollRecord};
 use super::session_config::{SessionConfig, only_type};
@@ -57,6 +58,7 @@ pub struct PollPeer<'a> {
 /// A poll that has been read.
 #[derive(Debug)]
 pub struct Poll {
+    client: Arc<Client>,
     membership: Membership,
     wake_handle: Arc<WakeHandle>,
     rules: Arc<SessionConfig>,
@@ -113,21 +115,33 @@ impl Poll {
         let offered = OfferedVersion::read(&request.version_info);
         // Clients without a name cannot be told from one another.
         let is_unwelcome = |given: &DeliveredVersion| given.over == offered && !client.node_id.is_empty();
+        let unwelcome = past.delivered.filter(is_unwelcome);
         let wake_handle = Arc::default();
         let profile = StreamProfile { protocol: Protocol::Sotw, aggregated: false, ttl: TtlSupport::Untold };
         Ok(Self {
+            client: Arc::new(client),
             membership: of.join(subscription, profile, &wake_handle),
             wake_handle,
             rules: Arc::clone(rules),
             offered,
             who,
-            unwelcome: past.delivered.filter(is_unwelcome),
+            unwelcome,
             has_past: past != PollRecord::default(),
             asked: now,
             waits_since: past.waits_since.unwrap_or(now),
             again: now + if offered == OfferedVersion::Nothing { hold.min(EMPTY_HANDED) } else { hold },
             until: now + hold,
         })
+    }
+
+    /// Node that asks, as it describes itself.
+    pub const fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    /// Whether it asks for the wildcard.
+    pub fn asks_for_wildcard(&self) -> bool {
+        self.membership.subscription().wildcard
     }
 
     /// Where the cache wakes it.

@@ -15,17 +15,18 @@ mod sotw;
 use super::client::{Client, USER_AGENT};
 use super::features::Features;
 use super::permissions::HiddenCounts;
+use super::progress::TypeView;
 use super::session_config::{SessionConfig, only_type};
 use super::session_error::SessionError;
 use super::stream_type::StreamType;
 use crate::cache::{
-    Cache, CanarySeat, ClientScope, Frame, Membership, Protocol, Role, StreamProfile, Subscription,
+    Cache, CanarySeat, ClientScope, Frame, Membership, Position, Protocol, Role, StreamProfile, Subscription,
     TtlSupport, TypeCache, WakeHandle,
 };
 use crate::limit::Limit;
 use crate::pool::Tenant;
 use crate::proto;
-use crate::resource::{Kind, Name, TypeUrl};
+use crate::resource::{Kind, Name, Parameters, TypeUrl};
 
 /// Meaning of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +62,8 @@ pub struct Outgoing {
     pub frame: Frame,
     /// Its type.
     pub type_url: TypeUrl,
+    /// Version of the control plane as of it, empty if it gives none; `None` once it was taken.
+    pub system_version: Option<Arc<str>>,
     /// When the newest change in it reached the cache; `None` where it tells no change.
     pub changed_at: Option<Instant>,
 }
@@ -76,7 +79,7 @@ pub struct Session {
     only: Option<TypeUrl>,
     one_shot: bool,
     wake_handle: Arc<WakeHandle>,
-    pub(super) client: Option<Client>,
+    pub(super) client: Option<Arc<Client>>,
     /// Parameters and names that it has whatever it asks for.
     allotted: ClientScope,
     /// Names and wildcards that it asked for since last told and is not shown.
@@ -184,8 +187,23 @@ impl Session {
     }
 
     /// Node at the other end, once it has introduced itself.
-    pub const fn client(&self) -> Option<&Client> {
+    pub fn client(&self) -> Option<&Client> {
+        self.client.as_deref()
+    }
+
+    /// As [`client`](Self::client), for a caller that keeps it.
+    pub const fn shared_client(&self) -> Option<&Arc<Client>> {
         self.client.as_ref()
+    }
+
+    /// Dynamic parameters that it has by the operator's rules.
+    pub const fn given_parameters(&self) -> &Parameters {
+        &self.allotted.given
+    }
+
+    /// Each type that it asks for, in flush order. None is ever taken out.
+    pub fn views(&self) -> impl Iterator<Item = TypeView<'_>> {
+        self.types.iter().map(TypeView::of)
     }
 
     /// How many names it asks for, over all types.
@@ -202,6 +220,17 @@ impl Session {
     /// on it.
     pub fn leave(&mut self) -> impl Send + 'static + use<> {
         std::mem::take(&mut self.types)
+    }
+
+    /// Number that changes when a response, or a look that brings none, moves what [`views`](Self::views) show.
+    pub fn progress(&self) -> u64 {
+        let of = |state: &StreamType| {
+            let Position { added, removed, .. } = state.position;
+            let owed = state.own().owed.names.len() as u64;
+            // Generations only grow while a stream sees a type through one store.
+            added.get().wrapping_mul(3).wrapping_add(removed.get().wrapping_mul(5)).wrapping_add(owed)
+        };
+        self.types.iter().map(of).fold(0, |sum, next| sum.wrapping_mul(31).wrapping_add(next))
     }
 
     /// The rules and limits in force for its client.
@@ -303,7 +332,7 @@ impl Session {
             }
             let client = self.rules.client(node)?;
             self.canary = self.seat(&client);
-            self.client = Some(client);
+            self.client = Some(Arc::new(client));
         }
         Ok(())
     }

@@ -52,10 +52,19 @@ impl<'a> Answer<'a> {
     }
 }
 
+/// Type whose newest response was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckedType {
+    /// Place among the types of the stream, see [`Session::views`].
+    pub at: usize,
+    /// Its kind.
+    pub kind: Kind,
+}
+
 impl Session {
     /// Takes in a request if it plainly accepts the newest response and asks for nothing new, and says of which type.
     /// `None` if it has to be decoded and heard.
-    pub fn on_ack(&mut self, message: &[u8]) -> Option<Kind> {
+    pub fn on_ack(&mut self, message: &[u8]) -> Option<AckedType> {
         self.client()?;
         let answer = Answer::read(self.profile.protocol, message)?;
         let at = self.find_text(answer.type_url.unwrap_or_default())?;
@@ -71,7 +80,7 @@ impl Session {
         state.open_gate();
         let kind = state.kind;
         self.vote(at, None);
-        Some(kind)
+        Some(AckedType { at, kind })
     }
 
     /// The type of a request, by the text it is sent as: on a per-type stream it may be left out (R-EP-03).
@@ -225,7 +234,7 @@ mod tests {
 
             let before = format!("{quick:?}");
             match quick.on_ack(&bytes) {
-                Some(kind) => {
+                Some(AckedType { at: 0, kind }) => {
                     prop_assert_eq!(heard, Ok(RequestKind::Ack { type_url: kind.into() }));
                     for (quick, slow) in quick.types.iter().zip(&slow.types) {
                         prop_assert_eq!(quick.subscription(), slow.subscription());
@@ -234,6 +243,7 @@ mod tests {
                         prop_assert!(!quick.awaits_answer() && !slow.awaits_answer());
                     }
                 }
+                Some(other) => prop_assert!(false, "{:?} of one type", other),
                 None => {
                     prop_assert_eq!(format!("{quick:?}"), before, "nothing was taken in");
                     let plain = same && !ends && extra.is_none() && !listed.iter().any(String::is_empty);

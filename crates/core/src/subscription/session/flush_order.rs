@@ -260,7 +260,8 @@ impl Session {
         if self.profile.aggregated && self.rules.eds_repush && type_url.kind() == Kind::Cluster {
             self.repush_endpoints(at, update, &answered);
         }
-        Outgoing { frame, type_url, changed_at: update.changed_at().filter(|_| live) }
+        let system_version = Some(Arc::clone(update.system_version()));
+        Outgoing { frame, type_url, system_version, changed_at: update.changed_at().filter(|_| live) }
     }
 
     /// Owes the client the endpoints of the clusters that it was just told of (R-ADS-05, V1).

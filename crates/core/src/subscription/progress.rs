@@ -1,0 +1,561 @@
+//! Progress of one type at one client, for operators.
+//!
+//! Owns a copy of how far a client has been told, kept beside its session: versions that were sent, accepted and rejected,
+//! each with its time, and the states that follow from them. The session's owner refreshes it, so that a look at it neither
+//! waits for a stream nor wakes one. Knows nothing of transports, and decides nothing that a client is sent.
+//!
+//! Invariant: it keeps no store and no subscription alive.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use super::stream_type::StreamType;
+use crate::cache::{Cohort, Generation, Membership, Position, Snapshot, Subscription, TypeCache};
+use crate::proto;
+use crate::resource::{Name, TypeUrl};
+
+/// Rejections of one type at one client that are remembered.
+const REJECTIONS: usize = 4;
+/// Bytes of the text of a rejection that are kept.
+pub const REJECTION_TEXT: usize = 500;
+/// Names that are owed beyond which it is only remembered that there are many.
+const OWED: usize = 64;
+
+/// One type on one stream at this moment.
+#[derive(Clone, Copy, Debug)]
+pub struct TypeView<'s> {
+    membership: &'s Membership,
+    position: &'s Position,
+    /// Names whose answers are due, be they told before.
+    owed: [&'s BTreeSet<Name>; 2],
+}
+
+impl<'s> TypeView<'s> {
+    pub(super) fn of(state: &'s StreamType) -> Self {
+        let own = state.own();
+        Self {
+            membership: &state.membership,
+            position: &state.position,
+            owed: [&own.owed.names, &own.answering],
+        }
+    }
+
+    /// Its type.
+    pub fn type_url(&self) -> &'s TypeUrl {
+        self.membership.of().type_url()
+    }
+}
+
+/// A version at a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// Version of the control plane; empty if it gives none.
+    pub version: Arc<str>,
+    /// Generation up to which the client was told.
+    pub generation: Generation,
+    /// Time of the sending, or of the ACK.
+    pub at: Instant,
+}
+
+/// A NACK.
+#[derive(Clone, Debug)]
+pub struct Rejection {
+    /// Response that was rejected, with the time of the NACK.
+    pub delivery: Delivery,
+    /// Code that the client gave.
+    pub code: i32,
+    /// Text that the client gave, up to [`REJECTION_TEXT`] bytes.
+    pub text: Arc<str>,
+    /// Position of the client before the responses that were not accepted.
+    from: Position,
+    /// Position after them.
+    to: Position,
+}
+
+/// State of a client for one type. Of several, the first counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClientState {
+    /// It rejected something, and has accepted nothing in its place since.
+    Rejected,
+    /// It was told nothing yet.
+    Waiting,
+    /// It has not answered the newest response.
+    Unacked,
+    /// Something newer is there that it was not sent.
+    Behind,
+    /// It has accepted everything that there is for it.
+    Synced,
+}
+
+impl ClientState {
+    /// All states.
+    pub const ALL: [Self; 5] = [Self::Rejected, Self::Waiting, Self::Unacked, Self::Behind, Self::Synced];
+
+    /// Word for it in answers to operators.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Rejected => "rejected",
+            Self::Waiting => "waiting",
+            Self::Unacked => "unacked",
+            Self::Behind => "behind",
+            Self::Synced => "synced",
+        }
+    }
+}
+
+/// State of one resource at one client.
+#[derive(Clone, Copy, Debug)]
+pub enum ResourceState<'p> {
+    /// Not known: too many names are owed at once.
+    Unknown,
+    /// It was sent as it is and accepted, or the client brought it along.
+    Synced,
+    /// It was not sent as it is.
+    NotSent,
+    /// It was sent, and the client has not answered.
+    Stale,
+    /// It was sent, and the client rejected the response.
+    Rejected(&'p Rejection),
+}
+
+/// Names that are due, as of the last refresh.
+#[derive(Clone, Debug)]
+enum Owed {
+    Few(Box<[Name]>),
+    Many,
+}
+
+/// Progress of one type at one client.
+#[derive(Clone, Debug)]
+pub struct TypeProgress {
+    type_url: TypeUrl,
+    of: Weak<TypeCache>,
+    cohort: Weak<Cohort>,
+    position: Position,
+    owed: Option<Box<Owed>>,
+    sent: Option<Delivery>,
+    /// Time at which the newest response was accepted; `None` if it was not.
+    acked_at: Option<Instant>,
+    /// There while the newest response is not accepted.
+    unconfirmed: Option<Box<Unconfirmed>>,
+    /// Oldest first. Few clients have any.
+    #[expect(clippy::box_collection, reason = "a Vec takes three words, and each client has a few of these")]
+    rejections: Option<Box<Vec<Rejection>>>,
+}
+
+/// State of a client before what it has not accepted.
+#[derive(Clone, Debug)]
+struct Unconfirmed {
+    /// Position before the oldest response that is not answered; `None` if the newest was rejected.
+    from: Option<Position>,
+    /// Newest response that was accepted, with the time of the ACK.
+    acked: Option<Delivery>,
+}
+
+impl TypeProgress {
+    /// Progress of a type that was just asked for.
+    pub fn new(view: TypeView<'_>) -> Self {
+        let mut progress = Self {
+            type_url: view.type_url().clone(),
+            of: Weak::new(),
+            cohort: Weak::new(),
+            position: view.position.clone(),
+            owed: None,
+            sent: None,
+            acked_at: None,
+            unconfirmed: None,
+            rejections: None,
+        };
+        progress.refresh(view);
+        progress
+    }
+
+    /// Follows the session. Costs a comparison where nothing changed.
+    pub fn refresh(&mut self, view: TypeView<'_>) {
+        let (of, cohort) = (view.membership.of(), view.membership.cohort());
+        if !std::ptr::eq(self.cohort.as_ptr(), Arc::as_ptr(cohort)) {
+            (self.of, self.cohort) = (Arc::downgrade(of), Arc::downgrade(cohort));
+        }
+        if self.position != *view.position {
+            self.position.clone_from(view.position);
+        }
+        let owed: usize = view.owed.iter().map(|names| names.len()).sum();
+        if owed > 0 || self.owed.is_some() {
+            let names = || view.owed.into_iter().flatten().cloned().collect();
+            let owed = match owed {
+                0 => None,
+                1..=OWED => Some(Owed::Few(names())),
+                _ => Some(Owed::Many),
+            };
+            self.owed = owed.map(Box::new);
+        }
+    }
+
+    /// Notes a response of this version, which led the client to where `view` is.
+    pub fn sent(&mut self, view: TypeView<'_>, version: Option<Arc<str>>, now: Instant) {
+        // Moved, not copied: all clients share the count of a version.
+        let (sent, acked_at) = (self.sent.take(), self.acked_at.take());
+        let acked = acked_at.and_then(|at| Some(Delivery { at, ..sent? }));
+        let unconfirmed = self.unconfirmed.get_or_insert_with(|| Box::new(Unconfirmed { from: None, acked }));
+        unconfirmed.from.get_or_insert_with(|| self.position.clone());
+        self.refresh(view);
+        let version = version.unwrap_or_else(|| Arc::from(""));
+        self.sent = Some(Delivery { version, generation: self.position.told(), at: now });
+    }
+
+    /// Notes that the newest response was accepted.
+    pub fn acked(&mut self, now: Instant) {
+        self.unconfirmed = None;
+        self.acked_at = Some(now);
+        if self.is_full_state() {
+            // It has accepted everything that it may hold.
+            self.rejections = None;
+        }
+    }
+
+    /// Notes that the newest response was rejected. Returns whether this is its first NACK of this version.
+    pub fn rejected(&mut self, error: &proto::Status, text: Arc<str>, now: Instant) -> bool {
+        let from = self.unconfirmed.as_mut().and_then(|unconfirmed| unconfirmed.from.take());
+        let from = from.unwrap_or_else(|| self.position.clone());
+        let (version, generation) = match &self.sent {
+            Some(sent) => (Arc::clone(&sent.version), sent.generation),
+            None => (Arc::from(""), self.position.told()),
+        };
+        let rejections = self.rejections.get_or_insert_default();
+        let is_first = !rejections.iter().any(|earlier| earlier.delivery.version == version);
+        if rejections.len() == REJECTIONS {
+            rejections.remove(0);
+        }
+        let delivery = Delivery { version, generation, at: now };
+        let (code, to) = (error.code, self.position.clone());
+        rejections.push(Rejection { delivery, code, text, from, to });
+        is_first
+    }
+
+    /// Its type.
+    pub const fn type_url(&self) -> &TypeUrl {
+        &self.type_url
+    }
+
+    /// Newest response.
+    pub const fn newest_sent(&self) -> Option<&Delivery> {
+        self.sent.as_ref()
+    }
+
+    /// Newest response that was accepted, with the time of the ACK.
+    pub fn newest_acked(&self) -> Option<Delivery> {
+        match self.acked_at {
+            Some(at) => self.sent.clone().map(|sent| Delivery { at, ..sent }),
+            None => self.unconfirmed.as_ref()?.acked.clone(),
+        }
+    }
+
+    fn rejections(&self) -> &[Rejection] {
+        self.rejections.as_deref().map_or(&[], Vec::as_slice)
+    }
+
+    /// Position before the oldest response that is not answered.
+    fn unanswered(&self) -> Option<&Position> {
+        self.unconfirmed.as_ref()?.from.as_ref()
+    }
+
+    /// Newest NACK, be it overcome.
+    pub fn newest_rejection(&self) -> Option<&Rejection> {
+        self.rejections().last()
+    }
+
+    /// Subscription and store of its client, while it is there.
+    pub fn upgrade(&self) -> Option<Audience> {
+        Some(Audience { of: self.of.upgrade()?, cohort: self.cohort.upgrade()? })
+    }
+
+    /// Names that changed in the responses of its newest NACK and have not changed since, up to `max`. `None` where the NACK is
+    /// of the first responses, in which everything is new.
+    pub fn rejected_names(&self, max: usize) -> Option<Vec<Name>> {
+        let (rejection, audience) = (self.newest_rejection()?, self.upgrade()?);
+        if rejection.from.is_start() {
+            return None;
+        }
+        let snapshot = audience.of.snapshot();
+        let changed = rejection.changed(&snapshot, audience.subscription());
+        Some(changed.take(max).cloned().collect())
+    }
+
+    /// Its state now.
+    pub fn state(&self) -> ClientState {
+        let Some(audience) = self.upgrade() else { return ClientState::Synced };
+        if self.is_rejected(&audience) {
+            ClientState::Rejected
+        } else if self.position.is_start() && !audience.subscription().is_empty() {
+            ClientState::Waiting
+        } else if self.unanswered().is_some() {
+            ClientState::Unacked
+        } else if self.lag() > 0 {
+            ClientState::Behind
+        } else {
+            ClientState::Synced
+        }
+    }
+
+    fn is_rejected(&self, audience: &Audience) -> bool {
+        let Some(newest) = self.newest_rejection() else { return false };
+        if self.newest_acked().is_none_or(|acked| acked.at <= newest.delivery.at) {
+            return true;
+        }
+        // It accepted something else since, and still holds another state of what it rejected.
+        let snapshot = audience.of.snapshot();
+        self.rejections()
+            .iter()
+            .any(|rejection| rejection.changed(&snapshot, audience.subscription()).next().is_some())
+    }
+
+    /// Generations by which it is behind the newest one that concerns it.
+    ///
+    /// Example: a client was told everything up to 17, and a resource that it subscribes to changed at 20. It is 3 behind.
+    pub fn lag(&self) -> u64 {
+        let Some(cohort) = self.cohort.upgrade() else { return 0 };
+        let newest = cohort.touched();
+        if self.position.is_done(newest) {
+            return 0;
+        }
+        let told = self.position.added.min(self.position.removed);
+        newest.get().saturating_sub(told.get())
+    }
+
+    /// State of a resource that it sees by this name.
+    pub fn resource_state(&self, audience: &Audience, snapshot: &Snapshot, name: &Name) -> ResourceState<'_> {
+        let (subscription, profile) = (audience.subscription(), audience.cohort.profile());
+        let has_told =
+            |position: &Position| snapshot.has_told(name.as_str(), subscription, profile, position);
+        if !has_told(&self.position) {
+            return ResourceState::NotSent;
+        }
+        match self.owed.as_deref() {
+            Some(Owed::Many) => return ResourceState::Unknown,
+            Some(Owed::Few(names)) if names.contains(name) => return ResourceState::NotSent,
+            _ => {}
+        }
+        if self.unanswered().is_some_and(|before| !has_told(before)) {
+            return ResourceState::Stale;
+        }
+        let is_rejected = |rejection: &&Rejection| has_told(&rejection.to) && !has_told(&rejection.from);
+        let rejection = self.rejections().iter().rev().find(is_rejected);
+        rejection.map_or(ResourceState::Synced, ResourceState::Rejected)
+    }
+
+    fn is_full_state(&self) -> bool {
+        let profile = self.cohort.upgrade().map(|cohort| cohort.profile());
+        profile.is_some_and(|profile| profile.is_full_state(self.type_url.kind()))
+    }
+}
+
+impl Rejection {
+    /// Names of its responses that have not changed since.
+    fn changed<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        subscription: &'a Subscription,
+    ) -> impl Iterator<Item = &'a Name> {
+        snapshot.changed_between(subscription, self.from.told(), self.to.told())
+    }
+}
+
+/// Store and subscription of a client.
+#[derive(Clone, Debug)]
+pub struct Audience {
+    of: Arc<TypeCache>,
+    cohort: Arc<Cohort>,
+}
+
+impl Audience {
+    /// Store that it is served from.
+    pub const fn of(&self) -> &Arc<TypeCache> {
+        &self.of
+    }
+
+    /// Its subscription.
+    pub fn subscription(&self) -> &Subscription {
+        self.cohort.subscription()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+
+    use super::*;
+    use crate::cache::{Cache, Change, Completeness, Limits, Op, Protocol, Resend, View, Writer};
+    use crate::proto::{DeltaDiscoveryRequest, Node, Status};
+    use crate::resource::{Envelope, Kind, wire};
+    use crate::subscription::{NextStep, Outgoing, Session, SessionConfig, Upstream};
+
+    /// A client of all clusters, its progress, and the one that writes.
+    struct World {
+        writer: Writer,
+        session: Session,
+        progress: Option<TypeProgress>,
+        now: Instant,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let (cache, writer) = Cache::new(Limits::default());
+            let (rules, now) = (Arc::new(SessionConfig::default()), Instant::now());
+            let session = Session::new(cache, rules, Protocol::Delta, None, now);
+            let mut world = Self { writer, session, progress: None, now };
+            world.request(|request| request.resource_names_subscribe = vec!["*".to_owned()]);
+            world.progress = Some(TypeProgress::new(world.view()));
+            world
+        }
+
+        fn view(&self) -> TypeView<'_> {
+            self.session.views().next().unwrap()
+        }
+
+        fn progress(&self) -> &TypeProgress {
+            self.progress.as_ref().unwrap()
+        }
+
+        fn request(&mut self, fill: impl FnOnce(&mut DeltaDiscoveryRequest)) {
+            let type_url = TypeUrl::from(Kind::Cluster).as_str().to_owned();
+            let mut request =
+                DeltaDiscoveryRequest { node: Some(Node::default()), type_url, ..Default::default() };
+            fill(&mut request);
+            self.session.on_delta_request(request, self.now).unwrap();
+        }
+
+        fn set(&mut self, names: &[&str], version: &str) {
+            let type_url = TypeUrl::from(Kind::Cluster);
+            let op = |name: &&str| {
+                let (mut any, mut sent) = (BytesMut::new(), BytesMut::new());
+                wire::put_field(&mut any, 1, type_url.as_str().as_bytes());
+                wire::put_field(&mut sent, 1, version.as_bytes());
+                wire::put_field(&mut sent, 2, &any);
+                wire::put_field(&mut sent, 3, name.as_bytes());
+                let envelope = Envelope::parse(&sent, &type_url).unwrap();
+                let resource = Arc::new(envelope.encode(&type_url, (*name).into()).unwrap());
+                Op::Set { view: View::Wildcard, resource, resend: Resend::Answer, lease: None }
+            };
+            let (ops, system_version) = (names.iter().map(op).collect(), Some(version.into()));
+            let wildcard_known = Some(Completeness::Complete);
+            let change = Change { ops, wildcard_known, system_version, ..Change::default() };
+            self.writer.apply(&type_url, change, self.now).unwrap();
+        }
+
+        /// Has the client sent what there is.
+        fn send(&mut self) -> Outgoing {
+            self.now += std::time::Duration::from_millis(1);
+            let NextStep::Say(outgoing) = self.session.next(self.now, Upstream::Answering) else {
+                panic!("something to say")
+            };
+            self.session.taken(self.now);
+            let view = self.session.views().next().unwrap();
+            self.progress.as_mut().unwrap().sent(view, outgoing.system_version.clone(), self.now);
+            outgoing
+        }
+
+        fn ack(&mut self, outgoing: &Outgoing) {
+            self.now += std::time::Duration::from_millis(1);
+            self.request(|request| request.response_nonce = outgoing.frame.nonce.to_string());
+            self.progress.as_mut().unwrap().acked(self.now);
+        }
+
+        fn nack(&mut self, outgoing: &Outgoing) {
+            self.now += std::time::Duration::from_millis(1);
+            let error = Status { code: 13, message: "no".to_owned() };
+            self.request(|request| {
+                request.response_nonce = outgoing.frame.nonce.to_string();
+                request.error_detail = Some(error.clone());
+            });
+            self.progress.as_mut().unwrap().rejected(&error, "no".into(), self.now);
+        }
+
+        /// States of these clusters.
+        fn states<const N: usize>(&self, names: [&str; N]) -> [&'static str; N] {
+            let audience = self.progress().upgrade().unwrap();
+            let snapshot = audience.of().snapshot();
+            names.map(|name| match self.progress().resource_state(&audience, &snapshot, &name.into()) {
+                ResourceState::Unknown => "unknown",
+                ResourceState::Synced => "synced",
+                ResourceState::NotSent => "not sent",
+                ResourceState::Stale => "stale",
+                ResourceState::Rejected(_) => "rejected",
+            })
+        }
+    }
+
+    #[test]
+    fn a_client_is_synced_once_it_has_accepted_what_there_is() {
+        let mut world = World::new();
+        assert_eq!(world.progress().state(), ClientState::Waiting);
+        world.set(&["a", "b"], "17");
+        assert_eq!(world.states(["a", "b"]), ["not sent"; 2]);
+        let sent = world.send();
+        assert_eq!(world.progress().state(), ClientState::Unacked);
+        assert_eq!(world.states(["a", "b"]), ["stale"; 2]);
+        assert_eq!(world.progress().newest_acked(), None);
+        world.ack(&sent);
+        assert_eq!((world.progress().state(), world.progress().lag()), (ClientState::Synced, 0));
+        assert_eq!(world.states(["a", "b"]), ["synced"; 2]);
+        let acked = world.progress().newest_acked().unwrap();
+        assert_eq!((&*acked.version, acked.at), ("17", world.now));
+
+        world.set(&["b"], "18");
+        assert_eq!((world.progress().state(), world.progress().lag()), (ClientState::Behind, 1));
+        assert_eq!(world.states(["a", "b"]), ["synced", "not sent"]);
+        world.send();
+        assert_eq!(world.states(["a", "b"]), ["synced", "stale"]);
+        assert_eq!(&*world.progress().newest_sent().unwrap().version, "18");
+    }
+
+    #[test]
+    fn a_rejected_resource_stays_rejected_until_it_changes() {
+        let mut world = World::new();
+        world.set(&["a", "b"], "17");
+        let sent = world.send();
+        world.ack(&sent);
+        world.set(&["b"], "18");
+        let sent = world.send();
+        world.nack(&sent);
+        assert_eq!(world.progress().state(), ClientState::Rejected);
+        assert_eq!(world.states(["a", "b"]), ["synced", "rejected"]);
+        assert_eq!(world.progress().rejected_names(8), Some(vec!["b".into()]));
+        let rejection = world.progress().newest_rejection().unwrap();
+        assert_eq!((&*rejection.delivery.version, rejection.code, &*rejection.text), ("18", 13, "no"));
+        assert_eq!(&*world.progress().newest_acked().unwrap().version, "17");
+
+        // A client that accepts another change still runs the old state of this one.
+        world.set(&["a"], "19");
+        let sent = world.send();
+        world.ack(&sent);
+        assert_eq!(world.progress().state(), ClientState::Rejected);
+        assert_eq!(world.states(["a", "b"]), ["synced", "rejected"]);
+
+        world.set(&["b"], "20");
+        let sent = world.send();
+        world.ack(&sent);
+        assert_eq!(world.progress().state(), ClientState::Synced);
+        assert_eq!(world.states(["a", "b"]), ["synced"; 2]);
+    }
+
+    #[test]
+    fn the_first_response_that_is_rejected_names_nothing() {
+        let mut world = World::new();
+        world.set(&["a"], "1");
+        let sent = world.send();
+        world.nack(&sent);
+        assert_eq!(world.progress().rejected_names(8), None);
+        assert_eq!(world.states(["a"]), ["rejected"]);
+    }
+
+    #[test]
+    fn a_client_that_has_gone_leaves_nothing_behind() {
+        let mut world = World::new();
+        world.set(&["a"], "1");
+        world.send();
+        drop(world.session.leave());
+        assert!(world.progress().upgrade().is_none());
+        assert_eq!(world.progress().lag(), 0);
+    }
+}

@@ -1,0 +1,119 @@
+//! Client status discovery service (CSDS) as gRPC on the admin address.
+//!
+//! Owns paths and framing. Requests and responses are bytes: their meaning is the business of a [`Report`].
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use tokio::sync::Semaphore;
+use tonic::body::Body;
+use tonic::metadata::MetadataValue;
+use tonic::server::{Grpc, StreamingService, UnaryService};
+use tonic::{Status, Streaming};
+
+use super::{Report, on_own_thread};
+use crate::grpc::BytesCodec;
+
+const SERVICE: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/";
+/// Response header with the seconds for which the relay's resources may be out of date.
+const STALE: &str = "x-deltafan-stale-seconds";
+/// Bytes of a request.
+const LARGEST_REQUEST: usize = 64 << 10;
+
+/// The service.
+#[derive(Debug)]
+struct Service<R> {
+    report: Arc<R>,
+    looks: Arc<Semaphore>,
+}
+
+impl<R> Clone for Service<R> {
+    fn clone(&self) -> Self {
+        Self { report: Arc::clone(&self.report), looks: Arc::clone(&self.looks) }
+    }
+}
+
+impl<R: Report> Service<R> {
+    async fn answer(self, request: Bytes) -> Result<Bytes, Status> {
+        let work = move || self.report.client_status(&request);
+        let found = on_own_thread(&self.looks, work).await.map_err(Status::internal)?;
+        found.map(Bytes::from)
+    }
+
+    fn response<T>(&self, message: T) -> tonic::Response<T> {
+        let mut response = tonic::Response::new(message);
+        let stale = self.report.stale_seconds().map(|seconds| format!("{seconds:.3}"));
+        if let Some(value) = stale.and_then(|text| MetadataValue::try_from(text).ok()) {
+            response.metadata_mut().insert(STALE, value);
+        }
+        response
+    }
+}
+
+impl<R: Report> UnaryService<Bytes> for Service<R> {
+    type Response = Bytes;
+    type Future = BoxFuture<'static, Result<tonic::Response<Bytes>, Status>>;
+
+    fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move {
+            let answer = service.clone().answer(request.into_inner()).await?;
+            Ok(service.response(answer))
+        })
+    }
+}
+
+/// Responses of a stream: one for each request, as of the moment when it is read.
+struct Answers(BoxStream<'static, Result<Bytes, Status>>);
+
+impl futures_util::Stream for Answers {
+    type Item = Result<Bytes, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_next_unpin(cx)
+    }
+}
+
+impl<R: Report> StreamingService<Bytes> for Service<R> {
+    type Response = Bytes;
+    type ResponseStream = Answers;
+    type Future = BoxFuture<'static, Result<tonic::Response<Answers>, Status>>;
+
+    fn call(&mut self, request: tonic::Request<Streaming<Bytes>>) -> Self::Future {
+        let service = self.clone();
+        let response = self.response(());
+        Box::pin(async move {
+            let requests = request.into_inner();
+            let answers = requests.then(move |request| {
+                let service = service.clone();
+                async move { service.answer(request?).await }
+            });
+            Ok(response.map(|()| Answers(answers.boxed())))
+        })
+    }
+}
+
+/// Answers a call of the service; `None` if it is none.
+pub(super) async fn answer(
+    request: Request<Incoming>,
+    report: Arc<impl Report>,
+    looks: Arc<Semaphore>,
+) -> Option<Response<Body>> {
+    let method = request.uri().path().strip_prefix(SERVICE)?.to_owned();
+    let service = Service { report, looks };
+    let mut grpc = Grpc::new(BytesCodec).max_decoding_message_size(LARGEST_REQUEST);
+    match method.as_str() {
+        "FetchClientStatus" => Some(grpc.unary(service, request).await),
+        "StreamClientStatus" => Some(grpc.streaming(service, request).await),
+        _ => Some(
+            Status::unimplemented("the service has FetchClientStatus and StreamClientStatus").into_http(),
+        ),
+    }
+}

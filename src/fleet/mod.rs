@@ -1,0 +1,29 @@
+//! Clients that are connected: who they are, and how far each has been told of what it asks for; and the resources that they
+//! ask for.
+//!
+//! Owns a record for each stream and each poll, filled by the connection's task at requests, sends and answers; the newest
+//! rejections; the log lines about these; and the JSON in which operators see all of it. Decides nothing about xDS, and knows
+//! no transport.
+//!
+//! Invariants:
+//! - A look changes nothing: it reads records, wakes no stream and keeps nothing alive beyond its answer.
+//! - A record holds names of its client and nothing that grows with a subscription; rejections are bounded in number and bytes.
+//! - No lock is held while another client's is taken.
+
+mod client_status;
+mod glob;
+mod nacks;
+mod node_matcher;
+mod query;
+mod record;
+mod registry;
+mod rejection_log;
+mod report;
+mod resources;
+
+pub use client_status::{ClientStatusError, client_status};
+pub use query::QueryError;
+pub use record::PollRequest;
+pub use registry::{Fleet, Registration};
+pub use report::{client, clients, nacks};
+pub use resources::resources;

@@ -1,0 +1,240 @@
+//! Records of all streams and polls, and what their connections tell of them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use super::nacks::{Nack, Nacks};
+use super::record::{PollRequest, Record};
+use super::rejection_log::RejectionLog;
+use crate::identity::Peer;
+use crate::node_group::GroupKey;
+use crate::proto;
+use crate::resource::TypeUrl;
+use crate::subscription::{Client, Delivery, Outgoing, REJECTION_TEXT, Session};
+
+/// Names that a rejection lists.
+const NAMES: usize = 8;
+/// Texts of rejections that are kept once for all clients that give them.
+const TEXTS: usize = 16;
+/// Records that are copied with the lock held: streams that open or end wait for that.
+const COPIED: usize = 512;
+
+/// All clients.
+#[derive(Debug, Default)]
+pub struct Fleet {
+    open: Mutex<BTreeMap<u64, Arc<Record>>>,
+    newest: AtomicU64,
+    nacks: Mutex<Nacks>,
+    log: Mutex<RejectionLog>,
+    /// Newest first.
+    texts: Mutex<VecDeque<Arc<str>>>,
+}
+
+impl Fleet {
+    /// Adds a stream or poll until the guard is dropped.
+    pub fn open(
+        self: &Arc<Self>,
+        transport: &'static str,
+        peer: Arc<Peer>,
+        connection: u64,
+        now: Instant,
+    ) -> Registration {
+        let id = self.newest.fetch_add(1, Ordering::Relaxed) + 1;
+        let record = Arc::new(Record::new(id, transport, peer, connection, now));
+        self.open.lock().insert(id, Arc::clone(&record));
+        Registration { record, fleet: Arc::clone(self) }
+    }
+
+    /// Logs the rejections that are due for it. To be called every few seconds.
+    pub fn log_rejections(&self, now: Instant) {
+        let due = self.log.lock().due(now);
+        for summary in due {
+            let first = &*summary.first;
+            // Fields, not the message: tracing escapes them.
+            tracing::warn!(
+                clients = summary.clients,
+                nacks = summary.nacks,
+                type_url = first.type_url.as_str(),
+                version = &*first.delivery.version,
+                changed = names(first),
+                code = first.code,
+                text = &*first.text,
+                node = first.client.node_id,
+                "{} {} {} (NACK); node and text are of the first",
+                if summary.clients == 1 {
+                    "1 client rejects".to_owned()
+                } else {
+                    format!("{} clients reject", summary.clients)
+                },
+                first.type_url.kind().short(),
+                version(&first.delivery),
+            );
+        }
+    }
+
+    /// Number of streams and polls.
+    pub(super) fn len(&self) -> usize {
+        self.open.lock().len()
+    }
+
+    pub(super) fn get(&self, id: u64) -> Option<Arc<Record>> {
+        self.open.lock().get(&id).cloned()
+    }
+
+    /// Records behind this number, in the order in which they were opened. Streams open and end meanwhile.
+    pub(super) fn after(&self, id: u64) -> impl Iterator<Item = Arc<Record>> {
+        let mut last = Some(id);
+        let chunks = std::iter::from_fn(move || {
+            let from = last?.checked_add(1)?;
+            let chunk: Vec<_> =
+                self.open.lock().range(from..).take(COPIED).map(|(_, one)| Arc::clone(one)).collect();
+            last = chunk.last().map(|record| record.id);
+            (!chunk.is_empty()).then_some(chunk)
+        });
+        chunks.flatten()
+    }
+
+    pub(super) const fn nacks(&self) -> &Mutex<Nacks> {
+        &self.nacks
+    }
+
+    /// Text of a rejection, clipped. Most clients that reject an update say so in the same words.
+    fn text(&self, message: &str) -> Arc<str> {
+        let text = &message[..message.floor_char_boundary(REJECTION_TEXT)];
+        let mut texts = self.texts.lock();
+        if let Some(known) = texts.iter().find(|known| &***known == text) {
+            return Arc::clone(known);
+        }
+        let text: Arc<str> = text.into();
+        texts.truncate(TEXTS - 1);
+        texts.push_front(Arc::clone(&text));
+        text
+    }
+
+    fn reject(&self, nack: Arc<Nack>, is_new: bool, now: Instant) {
+        let line = self.log.lock().note(&nack, is_new, now);
+        if let Some(unsaid) = line {
+            let (client, delivery) = (&*nack.client, &nack.delivery);
+            tracing::warn!(
+                node = client.node_id,
+                cluster = client.cluster,
+                peer = %nack.peer,
+                type_url = nack.type_url.as_str(),
+                version = &*delivery.version,
+                changed = names(&nack),
+                code = nack.code,
+                text = &*nack.text,
+                unsaid,
+                "a client rejected an update (NACK)"
+            );
+        }
+        self.nacks.lock().insert(nack);
+    }
+}
+
+/// Names that changed in what was rejected, for the log.
+fn names(nack: &Nack) -> Option<String> {
+    let names = nack.changed.as_ref()?.iter().map(|name| name.as_str());
+    Some(names.collect::<Vec<_>>().join(", "))
+}
+
+/// Version for a message, which tracing does not escape.
+fn version(delivery: &Delivery) -> String {
+    match &*delivery.version {
+        // The control plane gives none.
+        "" => format!("at generation {}", delivery.generation),
+        version => version.chars().take(60).flat_map(char::escape_debug).collect(),
+    }
+}
+
+/// Place of a stream or poll among the clients, which its connection keeps up to date. It leaves on drop.
+#[derive(Debug)]
+pub struct Registration {
+    record: Arc<Record>,
+    fleet: Arc<Fleet>,
+}
+
+impl Registration {
+    /// Follows a request that asked for something, or the first.
+    pub fn heard(&self, session: &Session, group: Option<&GroupKey>) {
+        let mut state = self.record.state();
+        if state.client.is_none() {
+            state.client = session.shared_client().cloned();
+            state.group = group.cloned().map(Box::new);
+            state.parameters = session.given_parameters().clone();
+        }
+        state.follow(session);
+    }
+
+    /// Follows a look of the session that brought nothing to say: it may have moved on.
+    pub fn follow(&self, session: &Session) {
+        self.record.state().follow(session);
+    }
+
+    /// Notes a response that begins to be sent.
+    pub fn sent(&self, session: &Session, outgoing: &mut Outgoing, now: Instant) {
+        let mut state = self.record.state();
+        let view = session.views().find(|view| *view.type_url() == outgoing.type_url);
+        if let Some((progress, view)) = state.find(&outgoing.type_url).zip(view) {
+            progress.sent(view, outgoing.system_version.take(), now);
+        }
+        state.follow(session);
+    }
+
+    /// Notes that the newest response of the type at this place of the session was accepted.
+    pub fn acked_at(&self, at: usize, now: Instant) {
+        if let Some(progress) = self.record.state().types.get_mut(at) {
+            progress.acked(now);
+        }
+    }
+
+    /// Notes that the newest response of a type was accepted.
+    pub fn acked(&self, type_url: &TypeUrl, now: Instant) {
+        if let Some(progress) = self.record.state().find(type_url) {
+            progress.acked(now);
+        }
+    }
+
+    /// Notes that the newest response of a type was rejected, and logs it unless others did the same.
+    pub fn rejected(&self, session: &Session, type_url: &TypeUrl, error: &proto::Status, now: Instant) {
+        let Some(client) = session.shared_client().cloned() else { return };
+        let text = self.fleet.text(&error.message);
+        let rejection = {
+            let mut state = self.record.state();
+            let Some(progress) = state.find(type_url) else { return };
+            let is_new = progress.rejected(error, Arc::clone(&text), now);
+            let delivery = progress.newest_rejection().map(|rejection| rejection.delivery.clone());
+            delivery.map(|delivery| (is_new, delivery, progress.rejected_names(NAMES)))
+        };
+        let Some((is_new, delivery, changed)) = rejection else { return };
+        let nack = Nack {
+            id: self.record.id,
+            client,
+            peer: Arc::clone(&self.record.peer),
+            type_url: type_url.clone(),
+            delivery,
+            code: error.code,
+            text,
+            changed,
+        };
+        self.fleet.reject(Arc::new(nack), is_new, now);
+    }
+
+    /// Sets the request of a poll.
+    pub fn polled(&self, client: Arc<Client>, group: Option<&GroupKey>, request: PollRequest) {
+        let mut state = self.record.state();
+        state.client = Some(client);
+        state.group = group.cloned().map(Box::new);
+        state.poll = Some(Box::new(request));
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.fleet.open.lock().remove(&self.record.id);
+    }
+}

@@ -1,0 +1,154 @@
+//! Log lines about rejections: one for the first of a version, then one for all clients that reject it.
+//!
+//! Owns which line is due. Time is an argument.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::nacks::Nack;
+use crate::telemetry::{LogBudget, LogThrottle};
+
+/// Versions whose rejections are counted.
+const VERSIONS: usize = 64;
+/// Time after which a version that is rejected no more is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(600);
+/// Time from the first rejection of a version until the line with all of them.
+const FIRST_SUMMARY: Duration = Duration::from_secs(1);
+
+/// Rejections of one version, or with one text where the control plane gives no versions.
+#[derive(Debug)]
+struct Rejected {
+    first: Arc<Nack>,
+    clients: u64,
+    nacks: u64,
+    /// Rejections since the last line.
+    unsaid: u64,
+    newest: Instant,
+    due: Instant,
+}
+
+/// Line about all clients that reject one version.
+#[derive(Clone, Debug)]
+pub(super) struct Summary {
+    pub(super) first: Arc<Nack>,
+    /// Streams that rejected it.
+    pub(super) clients: u64,
+    /// Rejections, which are more where the clients asked again.
+    pub(super) nacks: u64,
+}
+
+/// Decides which lines are due.
+#[derive(Debug, Default)]
+pub(super) struct RejectionLog {
+    /// Few at any time, so that looking through them costs less than a table.
+    rejected: Vec<Rejected>,
+    budget: LogBudget,
+}
+
+impl Rejected {
+    fn is_of(&self, nack: &Nack) -> bool {
+        let (mine, its) = (&self.first.delivery.version, &nack.delivery.version);
+        self.first.type_url == nack.type_url
+            && mine == its
+            && (!its.is_empty() || self.first.text == nack.text)
+    }
+}
+
+impl RejectionLog {
+    /// Notes a rejection. Returns the number of lines suppressed before if it has a line of its own. `is_new` says that its
+    /// stream had not rejected this version.
+    pub(super) fn note(&mut self, nack: &Arc<Nack>, is_new: bool, now: Instant) -> Option<u64> {
+        if let Some(known) = self.rejected.iter_mut().find(|rejected| rejected.is_of(nack)) {
+            known.clients += u64::from(is_new);
+            known.nacks += 1;
+            known.unsaid += 1;
+            known.newest = now;
+            return None;
+        }
+        if self.rejected.len() == VERSIONS {
+            let oldest = (0..VERSIONS).min_by_key(|at| self.rejected[*at].newest);
+            oldest.into_iter().for_each(|at| drop(self.rejected.swap_remove(at)));
+        }
+        let (first, due) = (Arc::clone(nack), now + FIRST_SUMMARY);
+        self.rejected.push(Rejected { first, clients: 1, nacks: 1, unsaid: 0, newest: now, due });
+        self.budget.say(now)
+    }
+
+    /// Takes the lines that are due.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<Summary> {
+        self.rejected.retain(|rejected| rejected.unsaid > 0 || now < rejected.newest + FORGOTTEN);
+        let due = self.rejected.iter_mut().filter(|rejected| rejected.unsaid > 0 && now >= rejected.due);
+        due.map(|rejected| {
+            rejected.unsaid = 0;
+            rejected.due = now + LogThrottle::INTERVAL;
+            let Rejected { first, clients, nacks, .. } = rejected;
+            Summary { first: Arc::clone(first), clients: *clients, nacks: *nacks }
+        })
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::Generation;
+    use crate::identity::{Peer, Source};
+    use crate::resource::{Kind, TypeUrl};
+    use crate::subscription::{Client, Delivery};
+
+    fn nack(version: &str, text: &str) -> Arc<Nack> {
+        let delivery =
+            Delivery { version: version.into(), generation: Generation::from(7), at: Instant::now() };
+        Arc::new(Nack {
+            id: 1,
+            client: Arc::new(Client::default()),
+            peer: Arc::new(Peer::unproven(Source::Unix)),
+            type_url: TypeUrl::from(Kind::Cluster),
+            delivery,
+            code: 13,
+            text: text.into(),
+            changed: None,
+        })
+    }
+
+    #[test]
+    fn a_fleet_that_rejects_a_version_has_two_lines() {
+        let (mut log, start) = (RejectionLog::default(), Instant::now());
+        let own = (0..2_000).filter(|at| log.note(&nack("17", "no"), *at < 1_987, start).is_some()).count();
+        assert_eq!(own, 1);
+        assert_eq!(log.due(start).len(), 0, "it is given a moment to come together");
+        let lines = log.due(start + FIRST_SUMMARY);
+        assert_eq!(lines.len(), 1);
+        assert_eq!((lines[0].clients, lines[0].nacks), (1_988 - 1, 2_000));
+        // Stragglers are counted in the next line, which is not due at once.
+        let late = start + Duration::from_secs(5);
+        assert_eq!(log.note(&nack("17", "no"), true, late), None);
+        assert!(log.due(late).is_empty());
+        let lines = log.due(late + LogThrottle::INTERVAL);
+        assert_eq!(lines.iter().map(|line| line.clients).collect::<Vec<_>>(), [1_988]);
+        assert!(log.due(late + 10 * LogThrottle::INTERVAL).is_empty(), "nothing new");
+    }
+
+    #[test]
+    fn versions_and_texts_are_told_apart() {
+        let (mut log, start) = (RejectionLog::default(), Instant::now());
+        let is_told = |log: &mut RejectionLog, version: &str, text: &str| {
+            log.note(&nack(version, text), true, start).is_some()
+        };
+        assert!(is_told(&mut log, "17", "no"));
+        assert!(!is_told(&mut log, "17", "neither"), "the version says what was rejected");
+        assert!(is_told(&mut log, "18", "no"));
+        assert!(is_told(&mut log, "", "no"), "a control plane without versions");
+        assert!(is_told(&mut log, "", "neither"));
+        assert!(!is_told(&mut log, "", "no"));
+    }
+
+    #[test]
+    fn a_client_that_makes_up_texts_spends_a_budget_and_little_memory() {
+        let (mut log, start) = (RejectionLog::default(), Instant::now());
+        let told = (0..10_000).filter(|at| log.note(&nack("", &at.to_string()), true, start).is_some());
+        assert_eq!(told.count(), 50);
+        assert_eq!(log.rejected.len(), VERSIONS);
+        assert!(log.due(start + FORGOTTEN).is_empty() && log.rejected.is_empty(), "they are forgotten");
+    }
+}

@@ -1,0 +1,234 @@
+//! Client status discovery service (CSDS) of the admin address.
+
+use std::time::Duration;
+
+use deltafan::grpc::RawCodec;
+use deltafan::proto::status::string_matcher::MatchPattern;
+use deltafan::proto::status::{
+    ClientConfig, ClientResourceStatus as Client, ClientStatusRequest, ClientStatusResponse,
+    ConfigStatus as Config, GenericXdsConfig, NodeMatcher, RegexMatcher, StringMatcher,
+};
+use deltafan::proto::{DeltaDiscoveryResponse, Node};
+use deltafan::resource::{Kind, TypeUrl};
+use deltafan_test_support::client::{
+    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, SDS, SOTW_ADS, Sotw, Stream, connect, unary,
+};
+use deltafan_test_support::http1::Http1;
+use deltafan_test_support::origin::{resource, response};
+use deltafan_test_support::process::{Process, relay_and_origin};
+use http::uri::PathAndQuery;
+use prost::Message as _;
+use tonic::Code;
+use tonic::transport::Channel;
+
+const FETCH: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus";
+const STREAM: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus";
+
+async fn admin(relay: &Process) -> Channel {
+    connect(&format!("http://{}", relay.admin)).await
+}
+
+async fn fetch(channel: &Channel, request: ClientStatusRequest) -> Result<Vec<ClientConfig>, tonic::Status> {
+    let message = unary(channel, FETCH, request).await?;
+    Ok(ClientStatusResponse::decode(message).unwrap().config)
+}
+
+fn matching(pattern: MatchPattern) -> ClientStatusRequest {
+    let node_id = Some(StringMatcher { ignore_case: false, match_pattern: Some(pattern) });
+    let node_matchers = vec![NodeMatcher { node_id, node_metadatas: Vec::new() }];
+    ClientStatusRequest { node_matchers, exclude_resource_contents: false }
+}
+
+fn only(node: &str) -> ClientStatusRequest {
+    matching(MatchPattern::Exact(node.to_owned()))
+}
+
+/// Names of resources with their status, as the relay and as the client have it.
+fn statuses(of: &ClientConfig) -> Vec<(&str, Config, Client)> {
+    let status = |one: &GenericXdsConfig| (one.config_status(), one.client_status());
+    of.generic_xds_configs.iter().map(|one| (one.name.as_str(), status(one).0, status(one).1)).collect()
+}
+
+/// Waits until the only client of this node has these.
+async fn wait_for_statuses(
+    channel: &Channel,
+    node: &str,
+    expected: &[(&str, Config, Client)],
+) -> ClientConfig {
+    let begun = std::time::Instant::now();
+    loop {
+        let found = fetch(channel, only(node)).await.unwrap();
+        if found.len() == 1 && statuses(&found[0]) == expected {
+            return found[0].clone();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(100), "{expected:?} and not {found:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn clusters(version: &str, names: &[&str]) -> DeltaDiscoveryResponse {
+    let cds: TypeUrl = Kind::Cluster.into();
+    let resources = names.iter().map(|name| resource(&cds, name, version, b"")).collect();
+    DeltaDiscoveryResponse { resources, system_version_info: version.to_owned(), ..response(&cds, version) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_resource_has_the_status_that_its_client_brought_about() {
+    let synced = |name| (name, Config::Synced, Client::ClientAcked);
+    let stale = |name| (name, Config::Stale, Client::ClientRequested);
+    let not_sent = |name| (name, Config::NotSent, Client::ClientRequested);
+    let (relay, _origin, mut upstream) = relay_and_origin("  ack_timeout: 1h\n  unacked_timeout: 2h\n").await;
+    let (channel, status) = (connect(&relay.uri()).await, admin(&relay).await);
+    assert_eq!(fetch(&status, ClientStatusRequest::default()).await.unwrap(), []);
+
+    let mut client = Delta::open(&channel, DELTA_ADS).await;
+    client.subscribe("envoy", CDS, &["a", "b", "gone"]).await;
+    upstream.expect_request().await;
+    wait_for_statuses(&status, "envoy", &["a", "b", "gone"].map(not_sent)).await;
+    let answer = clusters("17", &["a", "b"]);
+    let removed_resources = vec!["gone".to_owned()];
+    upstream.send(&DeltaDiscoveryResponse { removed_resources, ..answer });
+    upstream.expect_ack("17").await;
+    let told = client.response().await;
+    let absent = ("gone", Config::Unknown, Client::ClientDoesNotExist);
+    wait_for_statuses(&status, "envoy", &[stale("a"), stale("b"), absent]).await;
+    client.ack(&told).await;
+    let absent = ("gone", Config::Synced, Client::ClientDoesNotExist);
+    let config = wait_for_statuses(&status, "envoy", &[synced("a"), synced("b"), absent]).await;
+    let node = config.node.clone().unwrap();
+    assert_eq!((node.id.as_str(), node.cluster.as_str()), ("envoy", "test"));
+    assert!(config.client_scope.starts_with("delta from 127.0.0.1, connection "), "{}", config.client_scope);
+    let a = &config.generic_xds_configs[0];
+    assert_eq!((a.type_url.as_str(), a.version_info.as_str(), &a.error_state), (CDS, "17", &None));
+    let any = prost_types::Any::decode(&a.xds_config[..]).unwrap();
+    assert_eq!(any.type_url, CDS);
+    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    assert!(since_1970.abs_diff(a.last_updated.unwrap().seconds as u64) < 600, "{a:?}");
+
+    // One change that is not answered, and one that waits for that.
+    upstream.send(&clusters("18", &["b"]));
+    upstream.expect_ack("18").await;
+    let told = client.response().await;
+    upstream.send(&clusters("19", &["a"]));
+    upstream.expect_ack("19").await;
+    let absent = ("gone", Config::Unknown, Client::ClientDoesNotExist);
+    wait_for_statuses(&status, "envoy", &[not_sent("a"), stale("b"), absent]).await;
+    client.nack(&told).await;
+    let next = client.response().await;
+    client.ack(&next).await;
+    let rejected = ("b", Config::Error, Client::ClientNacked);
+    let config = wait_for_statuses(&status, "envoy", &[synced("a"), rejected, absent]).await;
+    let error = config.generic_xds_configs[1].error_state.clone().unwrap();
+    assert_eq!((error.details.as_str(), error.version_info.as_str()), ("rejected by the test", "18"));
+    assert!(error.last_update_attempt.is_some());
+
+    upstream.send(&clusters("20", &["b"]));
+    upstream.expect_ack("20").await;
+    let told = client.response().await;
+    client.ack(&told).await;
+    let absent = ("gone", Config::Synced, Client::ClientDoesNotExist);
+    wait_for_statuses(&status, "envoy", &[synced("a"), synced("b"), absent]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_several_streams_is_one_and_matchers_choose_among_clients() {
+    let (relay, _origin, mut upstream) = relay_and_origin("rest: {hold: 1h}\n").await;
+    let (channel, status) = (connect(&relay.uri()).await, admin(&relay).await);
+    let mut clusters_of = Delta::open(&channel, DELTA_CLUSTERS).await;
+    clusters_of.subscribe("envoy-1", CDS, &["a"]).await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("1", &["a"]));
+    upstream.expect_ack("1").await;
+    let told = clusters_of.response().await;
+    clusters_of.ack(&told).await;
+    let secrets: &str = "/envoy.service.secret.v3.SecretDiscoveryService/DeltaSecrets";
+    let mut secrets_of = Delta::open(&channel, secrets).await;
+    secrets_of.subscribe("envoy-1", SDS, &["key"]).await;
+    upstream.expect_request().await;
+    let sds: TypeUrl = Kind::Secret.into();
+    upstream.send(&DeltaDiscoveryResponse {
+        resources: vec![resource(&sds, "key", "1", b"the text of a key")],
+        ..response(&sds, "1")
+    });
+    upstream.expect_ack("1").await;
+    let told = secrets_of.response().await;
+    secrets_of.ack(&told).await;
+    let other_channel = connect(&relay.uri()).await;
+    let mut other = Sotw::open(&other_channel, SOTW_ADS).await;
+    other.subscribe("grpc-2", CDS, &["a"]).await;
+    other.response().await;
+    let mut poll = Http1::connect(relay.listener);
+    let asked = r#""node": {"id": "rest-3"}, "resource_names": ["a"]"#;
+    let held = poll.poll("clusters", &format!("{{{asked}}}")).version();
+    poll.request("POST /v3/discovery:clusters", "", &format!("{{{asked}, \"version_info\": \"{held}\"}}"));
+
+    let synced = |name| (name, Config::Synced, Client::ClientAcked);
+    let config = wait_for_statuses(&status, "envoy-1", &[synced("a"), synced("key")]).await;
+    let [cluster, secret] = &config.generic_xds_configs[..] else { panic!("{config:?}") };
+    assert!(!cluster.xds_config.is_empty());
+    assert!(secret.xds_config.is_empty(), "never a Secret");
+    let poll = wait_for_statuses(&status, "rest-3", &[synced("")]).await;
+    assert_eq!(poll.generic_xds_configs[0].version_info, held);
+
+    let nodes = async |request| {
+        let found = fetch(&status, request).await.unwrap();
+        found.into_iter().map(|one| one.node.unwrap().id).collect::<Vec<_>>()
+    };
+    assert_eq!(nodes(ClientStatusRequest::default()).await, ["envoy-1", "grpc-2", "rest-3"]);
+    assert_eq!(nodes(matching(MatchPattern::Prefix("grpc".to_owned()))).await, ["grpc-2"]);
+    let regex = |text: &str| matching(MatchPattern::SafeRegex(RegexMatcher { regex: text.to_owned() }));
+    assert_eq!(nodes(regex("(envoy|rest)-[0-9]")).await, ["envoy-1", "rest-3"]);
+    let contents = |request| async {
+        let found = fetch(&status, request).await.unwrap();
+        found[0].generic_xds_configs.iter().map(|one| one.xds_config.len()).sum::<usize>()
+    };
+    assert!(contents(only("envoy-1")).await > 0);
+    assert_eq!(contents(ClientStatusRequest { exclude_resource_contents: true, ..only("envoy-1") }).await, 0);
+
+    // A stream answers each request anew.
+    let mut stream = Stream::<ClientStatusRequest>::open(&status, STREAM).await;
+    for node in ["grpc-2", "nobody"] {
+        stream.send(only(node)).await;
+        let message = stream.next_message().await.unwrap().unwrap();
+        let found = ClientStatusResponse::decode(message).unwrap().config;
+        assert_eq!(found.len(), usize::from(node == "grpc-2"));
+    }
+    stream.half_close();
+    assert_eq!(stream.end().await.code(), Code::Ok);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_cannot_be_answered_is_told_why() {
+    let (relay, _origin, _upstream) = relay_and_origin("").await;
+    let status = admin(&relay).await;
+    let refusal = async |request| fetch(&status, request).await.unwrap_err();
+    let metadata = NodeMatcher { node_metadatas: vec![bytes::Bytes::new()], ..NodeMatcher::default() };
+    let many = vec![NodeMatcher::default(); 20_000];
+    for (node_matchers, code, reason) in [
+        (vec![metadata], Code::InvalidArgument, "does not keep the metadata"),
+        (many, Code::InvalidArgument, "more than 100 matchers"),
+    ] {
+        let refused = refusal(ClientStatusRequest { node_matchers, ..Default::default() }).await;
+        assert!(refused.code() == code && refused.message().contains(reason), "{refused}");
+    }
+    let large = refusal(only(&"x".repeat(100_000))).await;
+    assert!(matches!(large.code(), Code::OutOfRange | Code::ResourceExhausted), "{large}");
+    let no_message = Node { locality: Some(Default::default()), ..Node::default() };
+    let wrong = unary(&status, FETCH, no_message).await;
+    assert!(wrong.is_ok(), "a field that it does not know");
+    let unknown = "/envoy.service.status.v3.ClientStatusDiscoveryService/Other";
+    let refused = unary(&status, unknown, ClientStatusRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
+
+    // The other pages are there over HTTP/2 as well, and a POST of HTTP/1 changes nothing.
+    let mut http1 = Http1::connect(relay.admin);
+    http1.request("POST /clients", "", "");
+    assert_eq!(http1.answer().unwrap().status, 405);
+    let mut grpc = tonic::client::Grpc::new(status.clone());
+    grpc.ready().await.unwrap();
+    let call = tonic::Request::new(ClientStatusRequest::default());
+    let codec = RawCodec::<ClientStatusRequest>::default();
+    let answer = grpc.unary(call, PathAndQuery::from_static(FETCH), codec).await.unwrap();
+    let stale = answer.metadata().get("x-deltafan-stale-seconds").unwrap().to_str().unwrap();
+    assert!(stale.parse::<f64>().unwrap() >= 0.0);
+}
