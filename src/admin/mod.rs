@@ -1,6 +1,6 @@
 //! Admin address: readiness, liveness, metrics, and the state of the control planes and of the clients.
 //!
-//! Owns its HTTP, and gRPC for CSDS. The answers come from a [`Report`]; no request changes anything. Loopback by default,
+//! Owns its HTTP, and gRPC for CSDS. The answers come from a [`Report`]; only a POST changes anything. Loopback by default,
 //! because it has no authentication.
 
 mod client_status;
@@ -42,6 +42,9 @@ pub trait Report: Send + Sync + 'static {
     /// Answer to another path, which may take long, with the query behind it; `None` if there is no such page. Called on a
     /// thread of its own.
     fn look(&self, path: &str, query: &str) -> Option<Page>;
+
+    /// Follows an order of an operator that was posted to a path, with the query behind it; `None` if there is no such order.
+    fn order(&self, path: &str, query: &str) -> Option<Page>;
 
     /// Response of CSDS to an encoded request. Called on a thread of its own.
     ///
@@ -124,9 +127,10 @@ async fn serve_connection(
     let service = service_fn(move |request: Request<Incoming>| {
         let (report, looks) = (Arc::clone(&report), Arc::clone(&looks));
         async move {
-            let is_grpc = request.method() == Method::POST;
-            let response = if is_grpc {
-                client_status::answer(request, report, looks).await.unwrap_or_else(|| plain(only_get()))
+            let response = if request.method() == Method::POST {
+                let order = order(&request, &*report);
+                let status = client_status::answer(request, report, looks).await;
+                status.unwrap_or_else(|| plain(order.map_or_else(only_get, page)))
             } else {
                 plain(answer(&request, report, &looks).await)
             };
@@ -168,7 +172,10 @@ fn plain(response: Response<Full<Bytes>>) -> Response<Body> {
 }
 
 fn only_get() -> Response<Full<Bytes>> {
-    text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here, and gRPC for CSDS\n")
+    text(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "only GET is answered here, POST to /rollout/release and /rollout/discard, and gRPC for CSDS\n",
+    )
 }
 
 async fn answer(
@@ -195,10 +202,7 @@ async fn answer(
         path => {
             let (path, query) = (path.to_owned(), request.uri().query().unwrap_or_default().to_owned());
             match on_own_thread(looks, move || report.look(&path, &query)).await {
-                Ok(Some(Page::Json(document))) => json(document),
-                Ok(Some(Page::BadRequest(reason))) => text(StatusCode::BAD_REQUEST, reason + "\n"),
-                Ok(Some(Page::NotFound(reason))) => text(StatusCode::NOT_FOUND, reason + "\n"),
-                Ok(Some(Page::Failed(reason))) => text(StatusCode::INTERNAL_SERVER_ERROR, reason + "\n"),
+                Ok(Some(found)) => page(found),
                 Ok(None) => text(StatusCode::NOT_FOUND, NO_PAGE),
                 Err(reason) => text(StatusCode::INTERNAL_SERVER_ERROR, reason.to_owned() + "\n"),
             }
@@ -206,7 +210,21 @@ async fn answer(
     }
 }
 
-const NO_PAGE: &str = "no such page; there are /ready, /healthz, /metrics, /upstreams, /clients, /clients/ID, /nacks and /resources\n";
+const NO_PAGE: &str = "no such page; there are /ready, /healthz, /metrics, /upstreams, /clients, /clients/ID, /nacks, /resources and /rollout\n";
+
+/// Follows an order of an operator, if a request is one.
+fn order(request: &Request<Incoming>, report: &impl Report) -> Option<Page> {
+    report.order(request.uri().path(), request.uri().query().unwrap_or_default())
+}
+
+fn page(page: Page) -> Response<Full<Bytes>> {
+    match page {
+        Page::Json(document) => json(document),
+        Page::BadRequest(reason) => text(StatusCode::BAD_REQUEST, reason + "\n"),
+        Page::NotFound(reason) => text(StatusCode::NOT_FOUND, reason + "\n"),
+        Page::Failed(reason) => text(StatusCode::INTERNAL_SERVER_ERROR, reason + "\n"),
+    }
+}
 
 /// Runs a look on a thread of its own: the threads that serve clients do not wait for it.
 ///

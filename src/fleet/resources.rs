@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::query::{Query, QueryError};
-use crate::cache::{Entry, Named, TypeCache};
+use crate::cache::{Entry, Named, Track, TypeCache};
 use crate::groups::Groups;
 
 #[derive(Debug, Serialize)]
@@ -28,6 +28,9 @@ struct ResourceReport {
     /// Dynamic parameters of the clients that see it so.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     parameters: Vec<String>,
+    /// Whether canaries see it so, or the other clients, where changes of the type are guarded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    track: Option<&'static str>,
     state: &'static str,
     /// Whether it is a member of the wildcard set.
     wildcard: bool,
@@ -61,6 +64,11 @@ fn report(of: &TypeCache, group: Option<&str>, entry: &Entry) -> ResourceReport 
         name: entry.name().to_string(),
         group: group.map(str::to_owned),
         parameters: parameters.map(ToString::to_string).collect(),
+        track: match of.parameter_view().track() {
+            Track::Origin => None,
+            Track::Canary => Some("canary"),
+            Track::Stable => Some("stable"),
+        },
         state: state(entry),
         wildcard: entry.is_member(),
         version: resource.map(|resource| resource.version().to_owned()),
@@ -84,6 +92,11 @@ pub fn resources(groups: &Groups, query: &str) -> Result<impl Serialize + use<>,
         let key = key.map(|key| key.to_string());
         let mut types = group.cache().types();
         types.retain(|of| query.type_url.as_ref().is_none_or(|type_url| type_url == of.type_url()));
+        // No client sees the store of the origin where there are tracks.
+        types.retain(|of| {
+            let is_guarded = group.cache().rollout_of(of.type_url()).is_some();
+            !is_guarded || of.parameter_view().track() != Track::Origin
+        });
         types.sort_by_key(|of| (of.type_url().kind(), of.index()));
         for of in types {
             let snapshot = of.snapshot();

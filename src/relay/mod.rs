@@ -5,6 +5,7 @@
 
 mod files;
 mod origin;
+mod rollouts;
 mod saved;
 mod settings;
 mod snapshot;

@@ -36,7 +36,13 @@ pub(super) fn rollout(config: &Config) -> Option<cache::RolloutSettings> {
     let config::Rollout { types, share, window, threshold } = &config.rollout;
     let types: BTreeSet<TypeUrl> = types.iter().map(|text| TypeUrl::from(text.as_str())).collect();
     let (share, threshold) = (share.ratio(), threshold.ratio());
-    (!types.is_empty()).then_some(cache::RolloutSettings { types, share, window: *window, threshold })
+    (!types.is_empty()).then_some(cache::RolloutSettings {
+        types,
+        share,
+        window: *window,
+        threshold,
+        counts: std::sync::Arc::default(),
+    })
 }
 
 pub(super) fn policy(config: &Config) -> Policy {

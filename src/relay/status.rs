@@ -11,7 +11,9 @@ use serde_json::{Value as Json, json};
 use tokio::sync::watch;
 
 use super::origin::Origin;
+use super::rollouts;
 use crate::admin::{Page, Report};
+use crate::cache::{Order, Track};
 use crate::downstream::{OverloadManager, ResponseCache};
 use crate::fleet::{self, ClientStatusError, Fleet, QueryError};
 use crate::groups::{Groups, RuleFigures};
@@ -130,6 +132,7 @@ impl Report for Status {
         let (fleet, now) = (&*self.fleet, Instant::now());
         Some(match path {
             "/clients" => page(fleet::clients(fleet, query, now)),
+            "/rollout" => document(&rollouts::report(&self.groups, now)),
             "/resources" => page(fleet::resources(&self.groups, query)),
             "/nacks" => page(fleet::nacks(fleet, query, now)),
             _ => {
@@ -141,6 +144,30 @@ impl Report for Status {
                 found.map_or_else(gone, |client| document(&client))
             }
         })
+    }
+
+    fn order(&self, path: &str, query: &str) -> Option<Page> {
+        let order = match path {
+            "/rollout/release" => Order::Release,
+            "/rollout/discard" => Order::Discard,
+            _ => return None,
+        };
+        let only = match query.split_once('=') {
+            None if query.is_empty() => None,
+            Some(("group", group)) => {
+                Some(percent_encoding::percent_decode_str(group).decode_utf8_lossy().into_owned())
+            }
+            _ => {
+                let wrong = "the one parameter is `group`, the name of a node group as /rollout shows it";
+                return Some(Page::BadRequest(wrong.to_owned()));
+            }
+        };
+        let ordered = rollouts::order(&self.groups, only.as_deref(), order);
+        if ordered.is_empty() {
+            return Some(Page::NotFound("no change is held; GET /rollout shows what is on trial".to_owned()));
+        }
+        tracing::info!(?order, groups = ?ordered, "an operator decided on the changes that are held");
+        Some(document(&json!({ "groups": ordered })))
     }
 
     fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, tonic::Status> {
@@ -170,10 +197,13 @@ impl Report for Status {
         let mut kinds: BTreeMap<_, TypeFigures> = BTreeMap::new();
         let groups = self.groups.all();
         for of in groups.iter().flat_map(|group| group.cache().types()) {
+            // The tracks of a type that is guarded hold what the origin's store does.
             let snapshot = of.snapshot();
             // Types without rules of their own share a label.
             let figures = kinds.entry(of.type_url().kind()).or_default();
-            figures.members += snapshot.member_count();
+            if of.parameter_view().track() == Track::Origin {
+                figures.members += snapshot.member_count();
+            }
             figures.cohorts += of.cohorts();
             figures.generation = figures.generation.max(snapshot.generation().get());
         }
@@ -185,6 +215,7 @@ impl Report for Status {
         self.origin.report(&self.groups.events());
         self.report_groups();
         self.report_snapshot();
+        rollouts::report_metrics(&self.groups, Instant::now());
         self.metrics.render()
     }
 }

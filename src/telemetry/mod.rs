@@ -10,6 +10,7 @@ mod limits;
 mod lines;
 mod log_budget;
 mod polls;
+mod rollout;
 mod snapshot;
 mod streams;
 
@@ -23,6 +24,7 @@ pub use limits::{refused, refused_at};
 pub use lines::Lines;
 pub use log_budget::LogBudget;
 pub use polls::{PollGauge, PollOutcome};
+pub use rollout::{RolloutFigures, report_rollouts};
 pub use snapshot::{SnapshotFigures, report_snapshot, snapshot_loaded};
 pub use streams::{RequestResult, StreamGauge};
 
@@ -62,6 +64,9 @@ const TLS_RELOADS: &str = "deltafan_tls_reloads_total";
 const TLS_RELOAD_FAILURES: &str = "deltafan_tls_reload_failures_total";
 const TLS_EXPIRY: &str = "deltafan_tls_certificate_expiry_seconds";
 const TLS_HANDSHAKES: &str = "deltafan_tls_handshakes_total";
+const ROLLOUTS: &str = "deltafan_rollouts_total";
+const ROLLOUT_CANARIES: &str = "deltafan_rollout_canaries";
+const ROLLOUT_CHANGES: &str = "deltafan_rollout_changes";
 const SNAPSHOT_LOADED: &str = "deltafan_snapshot_loaded_resources";
 const SNAPSHOT_LOADED_BYTES: &str = "deltafan_snapshot_loaded_bytes";
 const SNAPSHOT_LOAD: &str = "deltafan_snapshot_load_seconds";
@@ -176,6 +181,7 @@ fn describe() {
         "expiry of the certificates in force, in seconds since 1970: the earliest of several"
     );
     describe_counter!(TLS_HANDSHAKES, "downstream TLS handshakes, by result");
+    rollout::describe();
     snapshot::describe();
     describe_counter!(CONFIG_RELOADS, "reloads of the configuration, by result");
     describe_gauge!(CONFIG_SUCCESSFUL, "1 if the configuration could be used when it was last read");

@@ -1,5 +1,6 @@
 //! Rollout guard: canaries are sent a change first, and the other clients only once these have not rejected it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use deltafan::cache::{Change, Completeness, Order, Phase, Protocol, RolloutSettings, View};
@@ -15,7 +16,13 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn guarded(types: &[&str]) -> Fixture {
     let types = types.iter().map(|short| url(short)).collect();
-    Fixture::guarded(RolloutSettings { types, share: 0.0, window: WINDOW, threshold: 0.1 })
+    Fixture::guarded(RolloutSettings {
+        types,
+        share: 0.0,
+        window: WINDOW,
+        threshold: 0.1,
+        counts: Arc::default(),
+    })
 }
 
 /// The origin's first answer, which is whole.
@@ -194,7 +201,8 @@ fn a_change_during_a_trial_is_for_the_next_one() {
 #[test]
 fn a_few_that_reject_do_not_hold_a_change() {
     let types = [url("cds")].into_iter().collect();
-    let rollout = RolloutSettings { types, share: 1.0, window: WINDOW, threshold: 0.1 };
+    let rollout =
+        RolloutSettings { types, share: 1.0, window: WINDOW, threshold: 0.1, counts: Arc::default() };
     for (rejecting, phase) in [(1, Phase::Idle), (2, Phase::Held)] {
         let mut fixture = Fixture::guarded(rollout.clone());
         begin(&mut fixture, "cds a:1");
@@ -244,7 +252,13 @@ fn what_is_not_known_is_not_held_back() {
 #[test]
 fn members_that_come_before_the_set_is_complete_are_no_change() {
     let types = [url("cds")].into_iter().collect();
-    let mut fixture = Fixture::guarded(RolloutSettings { types, share: 0.0, window: WINDOW, threshold: 0.1 });
+    let mut fixture = Fixture::guarded(RolloutSettings {
+        types,
+        share: 0.0,
+        window: WINDOW,
+        threshold: 0.1,
+        counts: Arc::default(),
+    });
     fixture.know("cds", Completeness::Settled);
     fixture.origin("cds a:1");
     let mut clients = canary_and_other(&fixture, Protocol::Delta);

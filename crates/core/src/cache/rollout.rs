@@ -46,7 +46,7 @@ const TEXTS: usize = 4;
 const TEXT_CHARS: usize = 500;
 
 /// Guard of rollouts.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct RolloutSettings {
     /// Types whose changes are tried.
     pub types: BTreeSet<TypeUrl>,
@@ -56,6 +56,8 @@ pub struct RolloutSettings {
     pub window: Duration,
     /// Share of the canaries that may reject a change and it spreads all the same, from 0 to 1.
     pub threshold: f64,
+    /// Counts over all node groups.
+    pub counts: Arc<RolloutCounts>,
 }
 
 /// Store of a type, by its parameters.
@@ -160,13 +162,12 @@ pub(super) struct Split {
 pub struct Rollout {
     settings: RolloutSettings,
     state: Mutex<State>,
-    counts: RolloutCounts,
 }
 
 impl Rollout {
     /// Creates the guard of a group, in which nothing has changed yet.
     pub fn new(settings: RolloutSettings) -> Self {
-        Self { settings, state: Mutex::default(), counts: RolloutCounts::default() }
+        Self { settings, state: Mutex::default() }
     }
 
     /// Whether changes of a type are tried.
@@ -174,9 +175,9 @@ impl Rollout {
         self.settings.types.contains(type_url)
     }
 
-    /// Counts since the start.
-    pub const fn counts(&self) -> &RolloutCounts {
-        &self.counts
+    /// Counts over all node groups.
+    pub const fn counts(&self) -> &Arc<RolloutCounts> {
+        &self.settings.counts
     }
 
     /// Seat of a client among the canaries, if it is one: by its node ID, so that it is again when it comes back, and the first client
@@ -319,21 +320,21 @@ impl Rollout {
             }
             trial.held = self.rejected(&trial);
             if trial.held.is_empty() {
-                self.counts.spread.fetch_add(1, Ordering::Relaxed);
+                self.settings.counts.spread.fetch_add(1, Ordering::Relaxed);
                 state.gather_again(now);
                 return Decision::Spread(trial);
             }
-            self.counts.held.fetch_add(1, Ordering::Relaxed);
+            self.settings.counts.held.fetch_add(1, Ordering::Relaxed);
             complain(&trial);
         }
         match order {
             Some(Order::Release) => {
-                self.counts.released.fetch_add(1, Ordering::Relaxed);
+                self.settings.counts.released.fetch_add(1, Ordering::Relaxed);
                 state.gather_again(now);
                 return Decision::Spread(trial);
             }
             Some(Order::Discard) => {
-                self.counts.discarded.fetch_add(1, Ordering::Relaxed);
+                self.settings.counts.discarded.fetch_add(1, Ordering::Relaxed);
                 let held = std::mem::take(&mut trial.held);
                 let taken_back = state.discard(&mut trial, held);
                 state.put_back(trial, now);

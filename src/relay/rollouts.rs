@@ -1,0 +1,124 @@
+//! Guarded rollouts, as the admin address shows and directs them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::cache::{HeldChange, Order, Phase, Rollout, RolloutStatus};
+use crate::groups::Groups;
+use crate::telemetry::{self, RolloutFigures};
+
+/// Rollouts of a node group.
+#[derive(Debug, Serialize)]
+pub(super) struct RolloutReport {
+    /// `None` in the group of the relay's own node.
+    group: Option<String>,
+    phase: &'static str,
+    /// Time until the trial ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds_left: Option<f64>,
+    canaries: usize,
+    trying: usize,
+    waiting: usize,
+    held: Vec<HeldReport>,
+    discarded: Vec<DiscardedReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct HeldReport {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    type_url: String,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<String>,
+    /// Version that was rejected; `None` for a removal.
+    version: Option<Box<str>>,
+    accepted: usize,
+    rejected: usize,
+    texts: Vec<Box<str>>,
+}
+
+#[derive(Debug, Serialize)]
+struct DiscardedReport {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    type_url: String,
+    name: String,
+}
+
+impl RolloutReport {
+    fn new(group: Option<String>, status: RolloutStatus) -> Self {
+        let (phase, left) = match status.phase {
+            Phase::Idle => ("idle", None),
+            Phase::Gathering => ("gathering", None),
+            Phase::Trying { left } => ("trying", Some(left.as_secs_f64())),
+            Phase::Held => ("held", None),
+        };
+        let held = |change: HeldChange| HeldReport {
+            kind: change.type_url.kind().short(),
+            type_url: change.type_url.as_str().to_owned(),
+            name: change.name.to_string(),
+            parameters: (!change.parameters.is_empty()).then(|| change.parameters.to_string()),
+            version: change.version,
+            accepted: change.accepted,
+            rejected: change.rejected,
+            texts: change.texts,
+        };
+        let discarded = status.discarded.into_iter().map(|(type_url, name)| DiscardedReport {
+            kind: type_url.kind().short(),
+            type_url: type_url.as_str().to_owned(),
+            name: name.to_string(),
+        });
+        Self {
+            group,
+            phase,
+            seconds_left: left,
+            canaries: status.canaries,
+            trying: status.tried,
+            waiting: status.waiting,
+            held: status.held.into_iter().map(held).collect(),
+            discarded: discarded.collect(),
+        }
+    }
+}
+
+fn all(groups: &Groups) -> impl Iterator<Item = (Option<String>, Arc<Rollout>)> {
+    groups.named().into_iter().filter_map(|(key, group)| {
+        let rollout = Arc::clone(group.cache().rollout()?);
+        Some((key.map(|key| key.to_string()), rollout))
+    })
+}
+
+/// Rollouts of all groups; none where no type is guarded.
+pub(super) fn report(groups: &Groups, now: Instant) -> Vec<RolloutReport> {
+    all(groups).map(|(group, rollout)| RolloutReport::new(group, rollout.status(now))).collect()
+}
+
+/// Has what is held released or discarded, in all groups or in one. Returns the groups where anything is held; `None` is that of
+/// the relay's own node.
+pub(super) fn order(groups: &Groups, only: Option<&str>, order: Order) -> Vec<Option<String>> {
+    let is_meant =
+        |group: &Option<String>| only.is_none_or(|only| group.as_deref().unwrap_or_default() == only);
+    let ordered = all(groups).filter(|(group, rollout)| is_meant(group) && rollout.order(order));
+    ordered.map(|(group, _)| group).collect()
+}
+
+/// Reports them as metrics.
+pub(super) fn report_metrics(groups: &Groups, now: Instant) {
+    let mut figures = RolloutFigures::default();
+    let mut counts = None;
+    for (_, rollout) in all(groups) {
+        let status = rollout.status(now);
+        figures.canaries += status.canaries;
+        figures.trying += status.tried;
+        figures.waiting += status.waiting;
+        figures.held += status.held.len();
+        figures.discarded += status.discarded.len();
+        counts = Some(Arc::clone(rollout.counts()));
+    }
+    if let Some(counts) = counts {
+        telemetry::report_rollouts(figures, &counts);
+    }
+}
