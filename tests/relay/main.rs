@@ -17,6 +17,7 @@ mod operators;
 mod parameters;
 mod reload;
 mod rest;
+mod rollout;
 mod sotw_origin;
 mod tiers;
 mod tls;

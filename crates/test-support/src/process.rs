@@ -305,6 +305,12 @@ impl Process {
         http1(self.admin, &format!("GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n"))
     }
 
+    /// Status and body of the answer to an order to the admin address.
+    pub fn admin_post(&self, path: &str) -> (u16, String) {
+        let head = "host: admin\r\nconnection: close\r\ncontent-length: 0";
+        http1(self.admin, &format!("POST {path} HTTP/1.1\r\n{head}\r\n\r\n"))
+    }
+
     /// The value of a metric; zero where it has not been counted yet.
     pub fn metric(&self, name: &str) -> f64 {
         let (_, text) = self.admin_get("/metrics");

@@ -24,7 +24,7 @@ pub(super) fn is_change(op: &Op, stable: &Snapshot) -> bool {
         Op::Set { view: View::Wildcard, resource, .. } => match member {
             Some(held) => !held.same_content(resource),
             // Until then it may be a part of the first answer.
-            None => stable.completeness() == Completeness::Complete,
+            None => stable.completeness() >= Completeness::Presumed,
         },
         Op::Set { view: View::Named, resource, .. } | Op::Alias { resource, .. } => {
             named.is_some_and(|held| !held.same_content(resource))

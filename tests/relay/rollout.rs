@@ -1,0 +1,161 @@
+//! Rollout guard of the binary: a change that the canary rejects reaches no other client, until an operator or the control plane decides.
+
+use std::time::Duration;
+
+use deltafan::proto::DeltaDiscoveryResponse;
+use deltafan::resource::{Kind, TypeUrl};
+use deltafan_test_support::client::{CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, SOTW_ADS, Sotw, connect};
+use deltafan_test_support::http1::Http1;
+use deltafan_test_support::origin::{resource, response};
+use deltafan_test_support::process::{Process, relay_and_origin};
+use serde_json::{Value as Json, json};
+
+const GUARD: &str =
+    "rollout: {types: [cds], share: 0%, window: 1s}\nsnapshot: {path: ./snapshot}\nrest: {hold: 10ms}\n";
+
+fn cluster(version: &str) -> DeltaDiscoveryResponse {
+    let cds: TypeUrl = Kind::Cluster.into();
+    let resources = vec![resource(&cds, "a", version, b"")];
+    DeltaDiscoveryResponse { resources, ..response(&cds, version) }
+}
+
+fn has(response: &DeltaDiscoveryResponse, version: &str) -> bool {
+    response.resources == cluster(version).resources
+}
+
+fn rollout(relay: &Process) -> Json {
+    let (status, text) = relay.admin_get("/rollout");
+    assert_eq!(status, 200, "{text}");
+    serde_json::from_str::<Json>(&text).unwrap()[0].clone()
+}
+
+fn wait_for_phase(relay: &Process, phase: &str) -> Json {
+    let mut found = Json::Null;
+    relay.wait_for(phase, || {
+        found = rollout(relay);
+        found["phase"] == phase
+    });
+    found
+}
+
+async fn client(relay: &Process, id: &str) -> Delta {
+    let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe(id, CDS, &["a"]).await;
+    client
+}
+
+async fn synced(relay: &Process, id: &str, version: &str) -> Delta {
+    let mut client = client(relay, id).await;
+    let told = client.response().await;
+    assert!(has(&told, version), "{id}: {told:?}");
+    client.ack(&told).await;
+    client
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_the_canary_rejects_reaches_nobody_else() {
+    let (mut relay, mut origin, mut upstream) = relay_and_origin(GUARD).await;
+    let mut canary = client(&relay, "canary").await;
+    upstream.expect_request().await;
+    upstream.send(&cluster("1"));
+    let told = canary.response().await;
+    canary.ack(&told).await;
+    let mut other = synced(&relay, "other", "1").await;
+    let mut sotw = Sotw::open(&connect(&relay.uri()).await, SOTW_ADS).await;
+    sotw.subscribe("sotw", CDS, &["a"]).await;
+    let told = sotw.response().await;
+    sotw.ack(&told, &["a"]).await;
+
+    upstream.send(&cluster("2"));
+    let told = canary.response().await;
+    assert!(has(&told, "2"));
+    canary.nack(&told).await;
+    let held = wait_for_phase(&relay, "held");
+    assert_eq!((&held["canaries"], &held["group"]), (&json!(1), &Json::Null));
+    let change = &held["held"][0];
+    assert_eq!(
+        (&change["type"], &change["name"], &change["version"]),
+        (&json!("cds"), &json!("a"), &json!("2"))
+    );
+    assert_eq!((&change["rejected"], &change["texts"]), (&json!(1), &json!(["rejected by the test"])));
+    assert_eq!(relay.metric("deltafan_rollout_changes{state=\"held\"}"), 1.0);
+    assert_eq!(relay.metric("deltafan_rollouts_total{result=\"held\"}"), 1.0);
+    relay.wait_for_message(
+        "canaries reject a change, so the other clients keep the last good resources; correct it at the control plane, or \
+         POST /rollout/release or /rollout/discard to the admin address",
+    );
+    // Newcomers of every transport are sent the last good version.
+    drop(synced(&relay, "late", "1").await);
+    let poll = Http1::connect(relay.listener)
+        .poll("clusters", r#"{"node": {"id": "rest"}, "resource_names": ["a"]}"#);
+    assert_eq!(poll.json()["resources"].as_array().unwrap().len(), 1);
+    let mut per_type = Delta::open(&connect(&relay.uri()).await, DELTA_CLUSTERS).await;
+    per_type.subscribe("per-type", CDS, &["a"]).await;
+    assert!(has(&per_type.response().await, "1"));
+    drop(per_type);
+
+    // After a crash too: what was on trial is not on disk, and comes again from the control plane.
+    relay.wait_for("the snapshot", || {
+        let status: Json = serde_json::from_str(&relay.admin_get("/upstreams").1).unwrap();
+        status["snapshot"]["last_write_seconds_ago"].as_f64().is_some_and(|ago| ago > 2.5)
+    });
+    relay = tokio::task::spawn_blocking(|| relay.killed_and_restarted(|_| {})).await.unwrap();
+    drop((canary, other, sotw, upstream));
+    let mut canary = client(&relay, "canary").await;
+    let told = canary.response().await;
+    assert!(has(&told, "1"), "{told:?}");
+    canary.ack(&told).await;
+    other = synced(&relay, "other", "1").await;
+    let mut upstream = origin.accept().await;
+    upstream.expect_request().await;
+    upstream.send(&cluster("2"));
+    let told = canary.response().await;
+    assert!(has(&told, "2"));
+    canary.nack(&told).await;
+    wait_for_phase(&relay, "held");
+
+    // Discarded: the canary is given back what the others have.
+    assert_eq!(relay.admin_post("/rollout/discard?group=none").0, 404);
+    let (status, text) = relay.admin_post("/rollout/discard");
+    assert_eq!((status, text.trim()), (200, r#"{"groups":[null]}"#));
+    let told = canary.response().await;
+    assert!(has(&told, "1"));
+    canary.ack(&told).await;
+    wait_for_phase(&relay, "idle");
+    // The correction reaches all.
+    upstream.send(&cluster("3"));
+    let told = canary.response().await;
+    assert!(has(&told, "3"));
+    canary.ack(&told).await;
+    assert!(has(&other.response().await, "3"));
+    wait_for_phase(&relay, "idle");
+    assert_eq!(relay.admin_post("/rollout/release").0, 404);
+    assert_eq!(relay.admin_get("/rollout/release").0, 404);
+}
+
+/// A change goes on its way when nobody rejects it, and when an operator says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_spreads_when_it_is_accepted_or_released() {
+    let (relay, _origin, mut upstream) =
+        relay_and_origin("rollout: {types: [cds], share: 0%, window: 1s}\n").await;
+    let mut canary = client(&relay, "canary").await;
+    upstream.expect_request().await;
+    upstream.send(&cluster("1"));
+    let told = canary.response().await;
+    canary.ack(&told).await;
+    let mut other = synced(&relay, "other", "1").await;
+    upstream.send(&cluster("2"));
+    let told = canary.response().await;
+    canary.ack(&told).await;
+    let told = other.response().await;
+    assert!(has(&told, "2"));
+    other.ack(&told).await;
+    assert_eq!(relay.metric("deltafan_rollouts_total{result=\"spread\"}"), 1.0);
+    upstream.send(&cluster("3"));
+    let told = canary.response().await;
+    canary.nack(&told).await;
+    wait_for_phase(&relay, "held");
+    assert!(tokio::time::timeout(Duration::from_millis(1500), other.response()).await.is_err());
+    assert_eq!(relay.admin_post("/rollout/release").0, 200);
+    assert!(has(&other.response().await, "3"));
+}
