@@ -100,6 +100,8 @@ async fn operators_see_what_each_client_was_sent_accepted_and_rejected() {
     assert_eq!((&rejection["version"], &rejection["code"]), (&json!("18"), &json!(13)));
     assert_eq!(rejection["text"], "rejected by the test");
     assert_eq!(nodes(&page(&relay, "/clients?state=rejected&type=cds")), ["delta-1"]);
+    let clients = |state: &str| relay.metric(&format!("deltafan_clients{{type=\"cds\",state=\"{state}\"}}"));
+    assert_eq!((clients("rejected"), clients("synced"), clients("waiting")), (1.0, 2.0, 0.0));
 
     let nacks = page(&relay, "/nacks");
     let nack = &nacks["nacks"][0];
