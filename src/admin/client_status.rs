@@ -12,13 +12,12 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use tokio::sync::Semaphore;
 use tonic::body::Body;
 use tonic::metadata::MetadataValue;
 use tonic::server::{Grpc, StreamingService, UnaryService};
 use tonic::{Status, Streaming};
 
-use super::{Report, on_own_thread};
+use super::{Report, Turns, on_own_thread};
 use crate::grpc::BytesCodec;
 
 const SERVICE: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/";
@@ -31,19 +30,19 @@ const LARGEST_REQUEST: usize = 64 << 10;
 #[derive(Debug)]
 struct Service<R> {
     report: Arc<R>,
-    looks: Arc<Semaphore>,
+    turns: Arc<Turns>,
 }
 
 impl<R> Clone for Service<R> {
     fn clone(&self) -> Self {
-        Self { report: Arc::clone(&self.report), looks: Arc::clone(&self.looks) }
+        Self { report: Arc::clone(&self.report), turns: Arc::clone(&self.turns) }
     }
 }
 
 impl<R: Report> Service<R> {
     async fn answer(self, request: Bytes) -> Result<Bytes, Status> {
         let work = move || self.report.client_status(&request);
-        let found = on_own_thread(&self.looks, work).await.map_err(Status::internal)?;
+        let found = on_own_thread(&self.turns.looks, work).await.map_err(Status::internal)?;
         found.map(Bytes::from)
     }
 
@@ -104,10 +103,10 @@ impl<R: Report> StreamingService<Bytes> for Service<R> {
 pub(super) async fn answer(
     request: Request<Incoming>,
     report: Arc<impl Report>,
-    looks: Arc<Semaphore>,
+    turns: Arc<Turns>,
 ) -> Option<Response<Body>> {
     let method = request.uri().path().strip_prefix(SERVICE)?.to_owned();
-    let service = Service { report, looks };
+    let service = Service { report, turns };
     let mut grpc = Grpc::new(BytesCodec).max_decoding_message_size(LARGEST_REQUEST);
     match method.as_str() {
         "FetchClientStatus" => Some(grpc.unary(service, request).await),

@@ -33,7 +33,7 @@ pub trait Report: Send + Sync + 'static {
     /// Reason against it, for operators.
     fn ready(&self) -> Result<(), String>;
 
-    /// Metrics in the text format of Prometheus.
+    /// Metrics in the text format of Prometheus. Called on a thread of its own.
     fn metrics(&self) -> String;
 
     /// State of the control planes and of the snapshot on disk.
@@ -70,6 +70,14 @@ pub enum Page {
     Failed(String),
 }
 
+/// Turns of what takes long or much memory: one at a time.
+#[derive(Debug)]
+struct Turns {
+    looks: Semaphore,
+    /// A scrape does not wait for a look.
+    scrapes: Semaphore,
+}
+
 /// Bound admin address.
 #[derive(Debug)]
 pub struct Admin {
@@ -95,8 +103,7 @@ impl Admin {
 
     /// Answers requests until `stop`.
     pub async fn serve(self, report: Arc<impl Report>, stop: CancellationToken) {
-        // Looks may take long and much memory: one at a time.
-        let looks = Arc::new(Semaphore::new(1));
+        let turns = Arc::new(Turns { looks: Semaphore::new(1), scrapes: Semaphore::new(1) });
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => return,
@@ -106,9 +113,9 @@ impl Admin {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
-            let (report, looks) = (Arc::clone(&report), Arc::clone(&looks));
+            let (report, turns) = (Arc::clone(&report), Arc::clone(&turns));
             tokio::spawn(async move {
-                if let Err(error) = serve_connection(socket, report, looks).await {
+                if let Err(error) = serve_connection(socket, report, turns).await {
                     tracing::debug!(%error, "admin connection ends");
                 }
             });
@@ -120,19 +127,19 @@ impl Admin {
 async fn serve_connection(
     socket: TcpStream,
     report: Arc<impl Report>,
-    looks: Arc<Semaphore>,
+    turns: Arc<Turns>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     const FIRST_BYTES: Duration = Duration::from_secs(10);
     let is_http2 = tokio::time::timeout(FIRST_BYTES, begins_with_preface(&socket)).await??;
     let service = service_fn(move |request: Request<Incoming>| {
-        let (report, looks) = (Arc::clone(&report), Arc::clone(&looks));
+        let (report, turns) = (Arc::clone(&report), Arc::clone(&turns));
         async move {
             let response = if request.method() == Method::POST {
                 let order = order(&request, &*report);
-                let status = client_status::answer(request, report, looks).await;
+                let status = client_status::answer(request, report, turns).await;
                 status.unwrap_or_else(|| plain(order.map_or_else(only_get, page)))
             } else {
-                plain(answer(&request, report, &looks).await)
+                plain(answer(&request, report, &turns).await)
             };
             Ok::<_, Infallible>(response)
         }
@@ -181,7 +188,7 @@ fn only_get() -> Response<Full<Bytes>> {
 async fn answer(
     request: &Request<Incoming>,
     report: Arc<impl Report>,
-    looks: &Semaphore,
+    turns: &Turns,
 ) -> Response<Full<Bytes>> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         return only_get();
@@ -193,7 +200,11 @@ async fn answer(
             Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
         },
         "/metrics" => {
-            let mut response = text(StatusCode::OK, report.metrics());
+            let metrics = match on_own_thread(&turns.scrapes, move || report.metrics()).await {
+                Ok(metrics) => metrics,
+                Err(reason) => return text(StatusCode::INTERNAL_SERVER_ERROR, reason.to_owned() + "\n"),
+            };
+            let mut response = text(StatusCode::OK, metrics);
             let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
             response.headers_mut().insert(header::CONTENT_TYPE, format);
             response
@@ -201,7 +212,7 @@ async fn answer(
         "/upstreams" => json(format!("{:#}\n", report.upstreams())),
         path => {
             let (path, query) = (path.to_owned(), request.uri().query().unwrap_or_default().to_owned());
-            match on_own_thread(looks, move || report.look(&path, &query)).await {
+            match on_own_thread(&turns.looks, move || report.look(&path, &query)).await {
                 Ok(Some(found)) => page(found),
                 Ok(None) => text(StatusCode::NOT_FOUND, NO_PAGE),
                 Err(reason) => text(StatusCode::INTERNAL_SERVER_ERROR, reason.to_owned() + "\n"),
@@ -226,16 +237,16 @@ fn page(page: Page) -> Response<Full<Bytes>> {
     }
 }
 
-/// Runs a look on a thread of its own: the threads that serve clients do not wait for it.
+/// Runs a look or a scrape on a thread of its own: the threads that serve clients do not wait for it.
 ///
 /// # Errors
 ///
 /// Reason for which it did not run to its end.
 async fn on_own_thread<T: Send + 'static>(
-    looks: &Semaphore,
+    turn: &Semaphore,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, &'static str> {
-    let _turn = looks.acquire().await.map_err(|_| "the relay stops")?;
+    let _turn = turn.acquire().await.map_err(|_| "the relay stops")?;
     let (tell, told) = tokio::sync::oneshot::channel();
     let work = move || drop(tell.send(work()));
     let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(work);

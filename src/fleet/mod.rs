@@ -25,5 +25,5 @@ pub use client_status::{ClientStatusError, client_status};
 pub use query::QueryError;
 pub use record::PollRequest;
 pub use registry::{Fleet, Registration};
-pub use report::{client, clients, nacks};
+pub use report::{client, clients, figures, nacks};
 pub use resources::resources;

@@ -11,7 +11,7 @@ use super::query::{Query, QueryError};
 use super::record::{Record, RecordState};
 use super::registry::Fleet;
 use crate::fairness::lower_thread_priority;
-use crate::resource::{Name, TypeUrl};
+use crate::resource::{Kind, Name, TypeUrl};
 use crate::subscription::{ClientState, Delivery, Rejection, TypeProgress};
 
 /// Names of a subscription that the page of one client lists.
@@ -194,6 +194,20 @@ fn node(client: Option<&crate::subscription::Client>) -> NodeReport {
         cluster: text(|client| &client.cluster),
         user_agent: text(|client| &client.user_agent),
     }
+}
+
+/// Number of clients of each kind of type that are in each state, 0 included.
+pub fn figures(fleet: &Fleet) -> BTreeMap<(Kind, ClientState), usize> {
+    let kinds = Kind::KNOWN.into_iter().chain([Kind::Other]);
+    let zeros = kinds.flat_map(|kind| ClientState::ALL.map(|state| ((kind, state), 0)));
+    let mut figures: BTreeMap<_, _> = zeros.collect();
+    for record in fleet.after(0) {
+        let state = record.state();
+        let types = state.types.iter().map(|progress| (progress.type_url().kind(), progress.state()));
+        let poll = state.poll.iter().map(|poll| (poll.type_url.kind(), poll.state()));
+        types.chain(poll).for_each(|of| *figures.entry(of).or_default() += 1);
+    }
+    figures
 }
 
 /// A page of the clients that a query is for. Lowers the priority of its thread.

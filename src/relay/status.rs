@@ -213,6 +213,9 @@ impl Report for Status {
         let json = self.responses.writer();
         telemetry::report_json(json.resources_written(), json.responses_written());
         self.origin.report(&self.groups.events());
+        for ((kind, state), clients) in fleet::figures(&self.fleet) {
+            telemetry::report_clients(kind.short(), state.label(), clients);
+        }
         self.report_groups();
         self.report_snapshot();
         rollouts::report_metrics(&self.groups, Instant::now());

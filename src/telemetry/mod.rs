@@ -30,6 +30,7 @@ pub use streams::{RequestResult, StreamGauge};
 
 const CONNECTIONS: &str = "deltafan_connections";
 const STREAMS: &str = "deltafan_streams";
+const CLIENTS: &str = "deltafan_clients";
 const STREAMS_ENDED: &str = "deltafan_streams_ended_total";
 const ACCEPT_FAILURES: &str = "deltafan_accept_failures_total";
 const DENIED: &str = "deltafan_denied_total";
@@ -108,6 +109,7 @@ pub fn install() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildE
 fn describe() {
     describe_gauge!(CONNECTIONS, "open downstream connections");
     describe_gauge!(STREAMS, "open downstream streams");
+    describe_gauge!(CLIENTS, "streams and held polls, by type and by what they accepted of it");
     describe_counter!(STREAMS_ENDED, "downstream streams that ended, by gRPC status code");
     describe_counter!(ACCEPT_FAILURES, "connections that could not be accepted");
     describe_counter!(
@@ -306,6 +308,11 @@ pub fn report_upstream(figures: UpstreamFigures, events: &[(&'static str, u64)])
 /// Reports the connections to the control plane.
 pub fn report_upstream_connections(connections: usize) {
     gauge!(UPSTREAM_CONNECTIONS).set(connections as f64);
+}
+
+/// Reports the clients of a type that are in this state.
+pub fn report_clients(kind: &'static str, state: &'static str, clients: usize) {
+    gauge!(CLIENTS, "type" => kind, "state" => state).set(clients as f64);
 }
 
 /// Reports the node groups of a rule, which the operator named.

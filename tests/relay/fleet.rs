@@ -100,6 +100,8 @@ async fn operators_see_what_each_client_was_sent_accepted_and_rejected() {
     assert_eq!((&rejection["version"], &rejection["code"]), (&json!("18"), &json!(13)));
     assert_eq!(rejection["text"], "rejected by the test");
     assert_eq!(nodes(&page(&relay, "/clients?state=rejected&type=cds")), ["delta-1"]);
+    let clients = |state: &str| relay.metric(&format!("deltafan_clients{{type=\"cds\",state=\"{state}\"}}"));
+    assert_eq!((clients("rejected"), clients("synced"), clients("waiting")), (1.0, 2.0, 0.0));
 
     let nacks = page(&relay, "/nacks");
     let nack = &nacks["nacks"][0];
@@ -163,6 +165,32 @@ async fn a_client_is_behind_only_by_what_concerns_it() {
     upstream.send(&clusters("6", &["a"]));
     upstream.expect_ack("6").await;
     relay.wait_for("a lag", || only_type(&page(&relay, "/clients?node=one"))["lag"] == 1);
+}
+
+/// A client that comes back with all versions is sent nothing, and has what there is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_brings_its_versions_is_synced_without_a_response() {
+    let trust = "  trust_initial_versions_for_explicit: true\n";
+    let (relay, _origin, mut upstream) = relay_and_origin(trust).await;
+    let channel = connect(&relay.uri()).await;
+    let mut first = Delta::open(&channel, DELTA_ADS).await;
+    first.subscribe("first", CDS, &["a"]).await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("17", &["a"]));
+    upstream.expect_ack("17").await;
+    first.response().await;
+    let mut back = Delta::open(&channel, DELTA_ADS).await;
+    let request = DeltaDiscoveryRequest {
+        node: Some(Node { id: "back".to_owned(), ..Node::default() }),
+        type_url: CDS.to_owned(),
+        resource_names_subscribe: vec!["a".to_owned()],
+        initial_resource_versions: [("a".to_owned(), "17".to_owned())].into(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    back.send(request).await;
+    let synced = wait_for_state(&relay, "back", "synced");
+    assert_eq!(only_type(&synced)["sent"], Json::Null);
+    back.silence().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -74,7 +74,7 @@ impl ParameterView {
         Self { common: parameters, others: None, scope: Scope::ALL, track: Track::Origin }
     }
 
-    /// The same view of the content of another track.
+    /// View with the parameters and scope of this one, of the content of another track.
     #[must_use]
     pub const fn on(mut self, track: Track) -> Self {
         self.track = track;

@@ -63,7 +63,7 @@ pub struct RolloutSettings {
 /// Store of a type, by its parameters.
 pub(super) type StoreKey = (TypeUrl, Parameters);
 
-/// What canaries said of one change of one name.
+/// Verdicts of canaries on one change of one name.
 #[derive(Clone, Debug, Default)]
 struct Evidence {
     /// Generation before the change: a response that leads from there or before to a later one holds it.
@@ -90,7 +90,7 @@ fn has(waiting: &Waiting, key: &StoreKey, name: &Name) -> bool {
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
     names: Waiting,
-    /// What the origin's stores held at the cut.
+    /// Content of the origin's stores at the cut.
     pub(super) content: BTreeMap<StoreKey, Arc<Snapshot>>,
     ends: Instant,
     /// Changes that too many have rejected; the rollout is held while there are any.
@@ -141,7 +141,7 @@ pub struct RolloutCounts {
     pub discarded: AtomicU64,
 }
 
-/// What the writer has to do.
+/// Task of the writer.
 #[derive(Debug)]
 pub(super) enum Decision {
     Nothing,

@@ -1,0 +1,178 @@
+//! Progress of one client of all clusters, beside its session.
+
+use bytes::BytesMut;
+
+use super::*;
+use crate::cache::{Cache, Change, Completeness, Limits, Op, Protocol, Resend, View, Writer};
+use crate::proto::{DeltaDiscoveryRequest, Node, Status};
+use crate::resource::{Envelope, Kind, wire};
+use crate::subscription::{NextStep, Outgoing, Session, SessionConfig, Upstream};
+
+/// A client of all clusters, its progress, and the one that writes.
+struct World {
+    writer: Writer,
+    session: Session,
+    progress: Option<TypeProgress>,
+    now: Instant,
+}
+
+impl World {
+    fn new() -> Self {
+        let (cache, writer) = Cache::new(Limits::default());
+        let (rules, now) = (Arc::new(SessionConfig::default()), Instant::now());
+        let session = Session::new(cache, rules, Protocol::Delta, None, now);
+        let mut world = Self { writer, session, progress: None, now };
+        world.request(|request| request.resource_names_subscribe = vec!["*".to_owned()]);
+        world.progress = Some(TypeProgress::new(world.view()));
+        world
+    }
+
+    fn view(&self) -> TypeView<'_> {
+        self.session.views().next().unwrap()
+    }
+
+    fn progress(&self) -> &TypeProgress {
+        self.progress.as_ref().unwrap()
+    }
+
+    fn request(&mut self, fill: impl FnOnce(&mut DeltaDiscoveryRequest)) {
+        let type_url = TypeUrl::from(Kind::Cluster).as_str().to_owned();
+        let mut request =
+            DeltaDiscoveryRequest { node: Some(Node::default()), type_url, ..Default::default() };
+        fill(&mut request);
+        self.session.on_delta_request(request, self.now).unwrap();
+    }
+
+    fn set(&mut self, names: &[&str], version: &str) {
+        let type_url = TypeUrl::from(Kind::Cluster);
+        let op = |name: &&str| {
+            let (mut any, mut sent) = (BytesMut::new(), BytesMut::new());
+            wire::put_field(&mut any, 1, type_url.as_str().as_bytes());
+            wire::put_field(&mut sent, 1, version.as_bytes());
+            wire::put_field(&mut sent, 2, &any);
+            wire::put_field(&mut sent, 3, name.as_bytes());
+            let envelope = Envelope::parse(&sent, &type_url).unwrap();
+            let resource = Arc::new(envelope.encode(&type_url, (*name).into()).unwrap());
+            Op::Set { view: View::Wildcard, resource, resend: Resend::Answer, lease: None }
+        };
+        let (ops, system_version) = (names.iter().map(op).collect(), Some(version.into()));
+        let wildcard_known = Some(Completeness::Complete);
+        let change = Change { ops, wildcard_known, system_version, ..Change::default() };
+        self.writer.apply(&type_url, change, self.now).unwrap();
+    }
+
+    /// Has the client sent what there is.
+    fn send(&mut self) -> Outgoing {
+        self.now += std::time::Duration::from_millis(1);
+        let NextStep::Say(outgoing) = self.session.next(self.now, Upstream::Answering) else {
+            panic!("something to say")
+        };
+        self.session.taken(self.now);
+        let view = self.session.views().next().unwrap();
+        self.progress.as_mut().unwrap().sent(view, outgoing.system_version.clone(), self.now);
+        outgoing
+    }
+
+    fn ack(&mut self, outgoing: &Outgoing) {
+        self.now += std::time::Duration::from_millis(1);
+        self.request(|request| request.response_nonce = outgoing.frame.nonce.to_string());
+        self.progress.as_mut().unwrap().acked(self.now);
+    }
+
+    fn nack(&mut self, outgoing: &Outgoing) {
+        self.now += std::time::Duration::from_millis(1);
+        let error = Status { code: 13, message: "no".to_owned() };
+        self.request(|request| {
+            request.response_nonce = outgoing.frame.nonce.to_string();
+            request.error_detail = Some(error.clone());
+        });
+        self.progress.as_mut().unwrap().rejected(&error, "no".into(), self.now);
+    }
+
+    /// States of these clusters.
+    fn states<const N: usize>(&self, names: [&str; N]) -> [&'static str; N] {
+        let audience = self.progress().upgrade().unwrap();
+        let snapshot = audience.of().snapshot();
+        names.map(|name| match self.progress().resource_state(&audience, &snapshot, &name.into()) {
+            ResourceState::Unknown => "unknown",
+            ResourceState::Synced => "synced",
+            ResourceState::NotSent => "not sent",
+            ResourceState::Stale => "stale",
+            ResourceState::Rejected(_) => "rejected",
+        })
+    }
+}
+
+#[test]
+fn a_client_is_synced_once_it_has_accepted_what_there_is() {
+    let mut world = World::new();
+    assert_eq!(world.progress().state(), ClientState::Waiting);
+    world.set(&["a", "b"], "17");
+    assert_eq!(world.states(["a", "b"]), ["not sent"; 2]);
+    let sent = world.send();
+    assert_eq!(world.progress().state(), ClientState::Unacked);
+    assert_eq!(world.states(["a", "b"]), ["stale"; 2]);
+    assert_eq!(world.progress().newest_acked(), None);
+    world.ack(&sent);
+    assert_eq!((world.progress().state(), world.progress().lag()), (ClientState::Synced, 0));
+    assert_eq!(world.states(["a", "b"]), ["synced"; 2]);
+    let acked = world.progress().newest_acked().unwrap();
+    assert_eq!((&*acked.version, acked.at), ("17", world.now));
+
+    world.set(&["b"], "18");
+    assert_eq!((world.progress().state(), world.progress().lag()), (ClientState::Behind, 1));
+    assert_eq!(world.states(["a", "b"]), ["synced", "not sent"]);
+    world.send();
+    assert_eq!(world.states(["a", "b"]), ["synced", "stale"]);
+    assert_eq!(&*world.progress().newest_sent().unwrap().version, "18");
+}
+
+#[test]
+fn a_rejected_resource_stays_rejected_until_it_changes() {
+    let mut world = World::new();
+    world.set(&["a", "b"], "17");
+    let sent = world.send();
+    world.ack(&sent);
+    world.set(&["b"], "18");
+    let sent = world.send();
+    world.nack(&sent);
+    assert_eq!(world.progress().state(), ClientState::Rejected);
+    assert_eq!(world.states(["a", "b"]), ["synced", "rejected"]);
+    assert_eq!(world.progress().rejected_names(8), Some(vec!["b".into()]));
+    let rejection = world.progress().newest_rejection().unwrap();
+    assert_eq!((&*rejection.delivery.version, rejection.code, &*rejection.text), ("18", 13, "no"));
+    assert_eq!(&*world.progress().newest_acked().unwrap().version, "17");
+
+    // A client that accepts another change still runs the old state of this one.
+    world.set(&["a"], "19");
+    let sent = world.send();
+    world.ack(&sent);
+    assert_eq!(world.progress().state(), ClientState::Rejected);
+    assert_eq!(world.states(["a", "b"]), ["synced", "rejected"]);
+
+    world.set(&["b"], "20");
+    let sent = world.send();
+    world.ack(&sent);
+    assert_eq!(world.progress().state(), ClientState::Synced);
+    assert_eq!(world.states(["a", "b"]), ["synced"; 2]);
+}
+
+#[test]
+fn the_first_response_that_is_rejected_names_nothing() {
+    let mut world = World::new();
+    world.set(&["a"], "1");
+    let sent = world.send();
+    world.nack(&sent);
+    assert_eq!(world.progress().rejected_names(8), None);
+    assert_eq!(world.states(["a"]), ["rejected"]);
+}
+
+#[test]
+fn a_client_that_has_gone_leaves_nothing_behind() {
+    let mut world = World::new();
+    world.set(&["a"], "1");
+    world.send();
+    drop(world.session.leave());
+    assert!(world.progress().upgrade().is_none());
+    assert_eq!(world.progress().lag(), 0);
+}
