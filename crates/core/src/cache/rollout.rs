@@ -272,7 +272,7 @@ impl Rollout {
                 if !(is_waiting && matches!(op, Op::Forget { .. })) {
                     continue;
                 }
-                // Of what the trial has of it nothing may come back: it is compared with what is known at the next cut.
+                // Nothing of it may come back from the trial: at the next cut it is compared with the content of that moment.
                 if let Some(names) = state.trial.as_mut().and_then(|trial| trial.names.get_mut(key)) {
                     names.remove(name);
                 }

@@ -238,7 +238,7 @@ impl Stores {
             stores.retain(|parameter_view, held| {
                 let of = &held.store;
                 let stays = match (parameter_view.track(), parameter_view.as_whole()) {
-                    // What it has not been given yet would be lost with it.
+                    // Its difference from the content of the origin would be lost with it.
                     (Track::Canary | Track::Stable, Some(parameters)) => {
                         parameters.is_empty() || sources.contains(parameters) || holds(of)
                     }
