@@ -44,6 +44,11 @@ pub(crate) const RECLAIM_QUEUE_LEN: usize = 8;
 
 // Sockets and streams: what one peer is given in a row.
 
+/// Longest wait of a TLS handshake for its first turn. Envoy gives a connection up after 5 s by default, its handshake included, and
+/// comes again: a relay that shakes hands with peers in the order in which they came would serve those that are about to leave, and
+/// the queue would never get shorter. The rest of the 5 s is for the handshake itself.
+pub(crate) const LONGEST_HANDSHAKE_WAIT: Duration = Duration::from_secs(3);
+
 /// Connections accepted in a row before waiting new ones are served; the rest stays in the kernel.
 pub(crate) const ACCEPTED_IN_A_ROW: usize = 16;
 /// Longest pause in between: accepting must not starve behind expensive connections.

@@ -4,6 +4,13 @@
 //! polled. A fleet that reconnects would keep every thread busy, and streams would wait. So each poll needs a
 //! permit of the [`FairScheduler`]. The wait for it does not count: otherwise no handshake of a large fleet
 //! would end within its limit, and half of the work would be thrown away.
+//!
+//! No work is done for a peer that has left, and none begins after [`LONGEST_HANDSHAKE_WAIT`]: a peer that has waited for longer
+//! is about to leave, and is refused, so that it comes again. One that has begun goes before all that came later.
+//!
+//! Example: 15,000 clients come at once, of which 1,000 are served in a second, and each leaves after 5 s. After 3 s the other
+//! 12,000 are refused and come again within a second or two; each that is served has waited 3 s at most. If all were kept, those
+//! that are served after 5 s would have left, and so would be those that come again behind them.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -12,6 +19,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::scheduler::{FairScheduler, PermitRequest};
+use crate::fairness::LONGEST_HANDSHAKE_WAIT;
 
 /// Settings of all handshakes. Clones share them.
 #[derive(Clone, Debug)]
@@ -27,13 +35,20 @@ impl Handshakes {
         Self { scheduler, timeout }
     }
 
-    /// Polls a handshake with permits, within the time limit.
-    pub(super) fn schedule<F: Future + Unpin>(&self, handshake: F) -> FairHandshake<F> {
+    /// Polls a handshake with permits, within the time limit. `has_left` says whether its peer is known to be gone.
+    pub(super) fn schedule<F: Future + Unpin>(
+        &self,
+        handshake: F,
+        has_left: fn(&F) -> bool,
+    ) -> FairHandshake<F> {
         FairHandshake {
             request: self.scheduler.request_permit(),
+            came: Instant::now(),
+            has_begun: false,
             waits: None,
             timeout: Box::pin(sleep(self.timeout)),
             handshake,
+            has_left,
         }
     }
 }
@@ -42,24 +57,48 @@ impl Handshakes {
 #[derive(Debug)]
 pub(super) struct FairHandshake<F> {
     request: PermitRequest,
+    came: Instant,
+    has_begun: bool,
     /// Start of the wait for a permit.
     waits: Option<Instant>,
     timeout: Pin<Box<Sleep>>,
     handshake: F,
+    has_left: fn(&F) -> bool,
 }
 
-/// Handshake that took longer than its limit.
-#[derive(Debug)]
-pub(super) struct HandshakeTimedOut;
+/// Reason for which a handshake was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HandshakeGivenUp {
+    /// The peer took longer than its limit.
+    TimedOut,
+    /// It had no turn in time.
+    Waited,
+    /// The peer closed the connection before its turn.
+    Left,
+}
 
 impl<F: Future + Unpin> Future for FairHandshake<F> {
-    type Output = Result<F::Output, HandshakeTimedOut>;
+    type Output = Result<F::Output, HandshakeGivenUp>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Poll::Ready(permit) = self.request.poll(cx) else {
+        let came = self.came.into_std();
+        let Poll::Ready(permit) = self.request.poll_since(came, cx) else {
             self.waits.get_or_insert_with(Instant::now);
             return Poll::Pending;
         };
+        let given_up = if self.waits.is_some() && (self.has_left)(&self.handshake) {
+            Some(HandshakeGivenUp::Left)
+        } else if !self.has_begun && self.came.elapsed() > LONGEST_HANDSHAKE_WAIT {
+            Some(HandshakeGivenUp::Waited)
+        } else {
+            None
+        };
+        if let Some(given_up) = given_up {
+            // Nothing was done with it.
+            drop(permit);
+            return Poll::Ready(Err(given_up));
+        }
+        self.has_begun = true;
         if let Some(since) = self.waits.take() {
             let until = self.timeout.deadline() + since.elapsed();
             self.timeout.as_mut().reset(until);
@@ -70,7 +109,7 @@ impl<F: Future + Unpin> Future for FairHandshake<F> {
             return Poll::Ready(Ok(done));
         }
         ready!(self.timeout.as_mut().poll(cx));
-        Poll::Ready(Err(HandshakeTimedOut))
+        Poll::Ready(Err(HandshakeGivenUp::TimedOut))
     }
 }
 
@@ -79,6 +118,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use super::super::scheduler::Permit;
     use super::*;
 
     #[derive(Default)]
@@ -101,8 +141,9 @@ mod tests {
     async fn most_at_a_time(threads: usize) -> usize {
         let handshakes = Handshakes::new(FairScheduler::new(threads), Duration::from_secs(5));
         let seen = Arc::<Seen>::default();
-        let all: Vec<_> =
-            (0..40).map(|_| tokio::spawn(handshakes.schedule(Box::pin(work(Arc::clone(&seen)))))).collect();
+        let all: Vec<_> = (0..40)
+            .map(|_| tokio::spawn(handshakes.schedule(Box::pin(work(Arc::clone(&seen))), |_| false)))
+            .collect();
         for one in all {
             one.await.unwrap().unwrap();
         }
@@ -139,7 +180,7 @@ mod tests {
         let seen = Arc::clone(&polls);
         let most = tokio::spawn(async move {
             for _ in 0..40 {
-                tokio::spawn(handshakes.schedule(Busy { polls: Arc::clone(&seen) }));
+                tokio::spawn(handshakes.schedule(Busy { polls: Arc::clone(&seen) }, |_| false));
             }
             let mut most = 0;
             for _ in 0..50 {
@@ -156,24 +197,86 @@ mod tests {
     #[tokio::test]
     async fn a_handshake_that_waits_for_its_peer_holds_no_permit() {
         let handshakes = Handshakes::new(FairScheduler::new(1), Duration::from_secs(5));
-        let mut stalled = handshakes.schedule(std::future::pending::<()>());
+        let mut stalled = handshakes.schedule(std::future::pending::<()>(), |_| false);
         assert!(futures_util::poll!(&mut stalled).is_pending());
-        handshakes.schedule(std::future::ready(())).await.unwrap();
+        handshakes.schedule(std::future::ready(()), |_| false).await.unwrap();
+    }
+
+    /// The only permit, until it is dropped.
+    async fn only_permit(handshakes: &Handshakes) -> Permit {
+        let mut request = handshakes.scheduler.request_permit();
+        std::future::poll_fn(|cx| request.poll(cx)).await
+    }
+
+    fn is_still_here<F>(_: &F) -> bool {
+        false
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_wait_for_a_turn_is_not_the_peers() {
-        let handshakes = Handshakes::new(FairScheduler::new(1), Duration::from_secs(5));
-        let mut request = handshakes.scheduler.request_permit();
-        let all = std::future::poll_fn(|cx| request.poll(cx)).await;
-        let waiting = tokio::spawn(handshakes.schedule(std::future::ready(())));
-        let stalled = tokio::spawn(handshakes.schedule(std::future::pending::<()>()));
-        sleep(Duration::from_secs(60)).await;
+        let handshakes = Handshakes::new(FairScheduler::new(1), Duration::from_secs(2));
+        let all = only_permit(&handshakes).await;
+        let waiting = tokio::spawn(handshakes.schedule(std::future::ready(()), is_still_here));
+        let stalled = tokio::spawn(handshakes.schedule(std::future::pending::<()>(), is_still_here));
+        sleep(LONGEST_HANDSHAKE_WAIT - Duration::from_millis(1)).await;
         assert!(!waiting.is_finished() && !stalled.is_finished());
         drop(all);
         let start = Instant::now();
         waiting.await.unwrap().expect("it was not late");
-        assert!(stalled.await.unwrap().is_err(), "this one was");
-        assert_eq!(start.elapsed().as_secs(), 5);
+        assert_eq!(stalled.await.unwrap(), Err(HandshakeGivenUp::TimedOut), "this one was");
+        assert_eq!(start.elapsed().as_secs(), 2);
+    }
+
+    /// Handshake that must not be polled.
+    fn untouched() -> impl Future<Output = ()> + Unpin + Send + 'static {
+        std::future::poll_fn(|_| panic!("work was done for it"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_work_is_done_for_a_peer_that_waited_too_long_or_has_left() {
+        let handshakes = Handshakes::new(FairScheduler::new(1), Duration::from_secs(10));
+        let all = only_permit(&handshakes).await;
+        let late = tokio::spawn(handshakes.schedule(untouched(), is_still_here));
+        sleep(LONGEST_HANDSHAKE_WAIT).await;
+        let gone = tokio::spawn(handshakes.schedule(untouched(), |_| true));
+        let fresh = tokio::spawn(handshakes.schedule(std::future::ready(()), is_still_here));
+        sleep(Duration::from_secs(1)).await;
+        drop(all);
+        assert_eq!(late.await.unwrap(), Err(HandshakeGivenUp::Waited));
+        assert_eq!(gone.await.unwrap(), Err(HandshakeGivenUp::Left));
+        fresh.await.unwrap().expect("one that came later is served");
+    }
+
+    /// The work on a handshake that has begun is not thrown away for those that come later.
+    #[tokio::test(start_paused = true)]
+    async fn a_handshake_that_has_begun_goes_before_those_that_came_later() {
+        let handshakes = Handshakes::new(FairScheduler::new(1), Duration::from_secs(10));
+        let answered = Arc::<tokio::sync::Notify>::default();
+        let peer = Arc::clone(&answered);
+        let order = Arc::<parking_lot::Mutex<Vec<&str>>>::default();
+        let begun = tokio::spawn(handshakes.schedule(
+            {
+                let order = Arc::clone(&order);
+                Box::pin(async move {
+                    peer.notified().await;
+                    order.lock().push("begun");
+                })
+            },
+            is_still_here,
+        ));
+        sleep(Duration::from_secs(1)).await;
+        let all = only_permit(&handshakes).await;
+        let later = {
+            let order = Arc::clone(&order);
+            Box::pin(async move { order.lock().push("later") })
+        };
+        let later = tokio::spawn(handshakes.schedule(later, is_still_here));
+        sleep(Duration::from_millis(500)).await;
+        answered.notify_one();
+        sleep(LONGEST_HANDSHAKE_WAIT / 2).await;
+        drop(all);
+        begun.await.unwrap().expect("it may wait for as long as it takes");
+        later.await.unwrap().expect("it did not wait for long");
+        assert_eq!(*order.lock(), ["begun", "later"]);
     }
 }

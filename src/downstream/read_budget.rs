@@ -26,6 +26,11 @@ impl<IO> ReadBudget<IO> {
     pub(super) const fn new(io: IO) -> Self {
         Self { io, reads: 0 }
     }
+
+    /// The transport.
+    pub(super) const fn get_ref(&self) -> &IO {
+        &self.io
+    }
 }
 
 impl<IO: AsyncRead + Unpin> AsyncRead for ReadBudget<IO> {

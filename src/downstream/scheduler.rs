@@ -209,11 +209,16 @@ pub(super) struct PermitRequest {
 impl PermitRequest {
     /// Waits as a new connection does.
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Permit> {
-        self.poll_as(NEWCOMER_SECONDS, cx.waker())
+        self.poll_since(Instant::now(), cx)
     }
 
-    /// Waits as a connection that took `taken` seconds lately.
-    fn poll_as(&mut self, taken: f32, waker: &Waker) -> Poll<Permit> {
+    /// Waits as a connection that was new then.
+    pub(super) fn poll_since(&mut self, came: Instant, cx: &Context<'_>) -> Poll<Permit> {
+        self.poll_as((came, NEWCOMER_SECONDS), cx.waker())
+    }
+
+    /// Waits as a connection that came then and took `taken` seconds lately.
+    fn poll_as(&mut self, (came, taken): (Instant, f32), waker: &Waker) -> Poll<Permit> {
         let mut list = self.of.0.lock();
         match self.place {
             Some(place) => {
@@ -227,7 +232,7 @@ impl PermitRequest {
             None => {
                 list.newest += 1;
                 let handicap = Duration::from_secs_f32(taken * HANDICAP).min(MAX_HANDICAP);
-                let place = (Instant::now() + handicap, list.newest);
+                let place = (came + handicap, list.newest);
                 list.waiting.insert(place, waker.clone());
                 self.place = Some(place);
                 return Poll::Pending;
@@ -319,7 +324,7 @@ impl CpuBudget {
         // way.
         if self.request.is_some() || self.has_little(start) {
             let request = self.request.get_or_insert_with(|| self.scheduler.request_permit());
-            permit = Some(ready!(request.poll_as(self.lately, cx.waker())));
+            permit = Some(ready!(request.poll_as((start, self.lately), cx.waker())));
             self.request = None;
         }
         PERMIT.set(permit);

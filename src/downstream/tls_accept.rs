@@ -6,17 +6,18 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use tokio::io::AsyncBufReadExt as _;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_rustls::{Accept, TlsAcceptor};
 use tonic_health::pb::health_server::Health;
 
 use super::connection::{Connection, Credentials};
 use super::connections::Connections;
-use super::handshake::{HandshakeTimedOut, Handshakes};
+use super::handshake::{HandshakeGivenUp, Handshakes};
 use super::read_budget::ReadBudget;
 use super::serve::{ConnectionError, PendingConnection, first_bytes_timed_out, serve_http1, serve_http2};
 use super::server_state::ServerState;
-use super::transport::{BoxedTransport, Transport};
+use super::transport::{BoxedTransport, Peek, Transport};
+use crate::fairness::LONGEST_HANDSHAKE_WAIT;
 use crate::identity::{Certificate, Source};
 use crate::telemetry;
 use crate::tls;
@@ -38,7 +39,7 @@ impl TlsListener {
 
     pub(super) async fn serve<H: Health>(
         self,
-        socket: impl Transport + 'static,
+        socket: impl Transport + Peek + 'static,
         pending: PendingConnection<H>,
     ) -> Result<(), ConnectionError> {
         let source = pending.source;
@@ -119,7 +120,7 @@ impl TlsListener {
     }
 
     /// Performs the handshake; `None` if the connection must close before.
-    async fn handshake<IO: Transport>(
+    async fn handshake<IO: Transport + Peek>(
         &self,
         socket: IO,
         config: Arc<ServerConfig>,
@@ -128,7 +129,10 @@ impl TlsListener {
     ) -> Result<Option<Box<TlsStream<ReadBudget<IO>>>>, ConnectionError> {
         let limit = self.handshakes.timeout;
         let socket = ReadBudget::new(socket);
-        let handshake = self.handshakes.schedule(TlsAcceptor::from(config).accept(socket));
+        let has_left = |accept: &Accept<ReadBudget<IO>>| {
+            accept.get_ref().is_some_and(|socket| socket.get_ref().has_left())
+        };
+        let handshake = self.handshakes.schedule(TlsAcceptor::from(config).accept(socket), has_left);
         let done = tokio::select! {
             done = handshake => done,
             () = connection.until_closing() => {
@@ -139,8 +143,18 @@ impl TlsListener {
         let (result, error) = match done {
             Ok(Ok(socket)) => return Ok(Some(Box::new(socket))),
             Ok(Err(error)) => (tls::server::failure(&error), ConnectionError::from(error)),
-            Err(HandshakeTimedOut) => {
+            Err(HandshakeGivenUp::TimedOut) => {
                 ("timeout", format!("not done within {limit:?} (downstream.handshake_timeout)").into())
+            }
+            Err(HandshakeGivenUp::Waited) => {
+                let wait = LONGEST_HANDSHAKE_WAIT;
+                let text = format!(
+                    "not begun within {wait:?}: too many clients connect at once; it has to come again"
+                );
+                ("waited", text.into())
+            }
+            Err(HandshakeGivenUp::Left) => {
+                ("left", "the client closed the connection before its turn".into())
             }
         };
         telemetry::tls_handshake(result);

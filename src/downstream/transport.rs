@@ -5,8 +5,9 @@
 
 use std::io;
 
+use futures_util::FutureExt as _;
 use rustix::net::{RecvFlags, recv};
-use tokio::io::{AsyncRead, AsyncWrite, Interest};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
 /// Transport of bytes.
@@ -24,6 +25,14 @@ pub(super) trait Peek: Sync {
 
     /// Discards the bytes that have arrived.
     fn discard(&self);
+
+    /// Whether the peer is known to have closed the connection, be it behind bytes that were not read. Takes no call of the system.
+    fn has_left(&self) -> bool;
+}
+
+/// Whether a socket's peer sends nothing more, by the readiness that is known.
+fn is_closed(ready: Option<io::Result<Ready>>) -> bool {
+    ready.is_some_and(|ready| ready.is_ok_and(Ready::is_read_closed))
 }
 
 impl Peek for TcpStream {
@@ -33,6 +42,10 @@ impl Peek for TcpStream {
 
     fn discard(&self) {
         _ = self.try_read(&mut [0; 1024]);
+    }
+
+    fn has_left(&self) -> bool {
+        is_closed(self.ready(Interest::READABLE).now_or_never())
     }
 }
 
@@ -50,5 +63,9 @@ impl Peek for UnixStream {
 
     fn discard(&self) {
         _ = self.try_read(&mut [0; 1024]);
+    }
+
+    fn has_left(&self) -> bool {
+        is_closed(self.ready(Interest::READABLE).now_or_never())
     }
 }
