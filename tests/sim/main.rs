@@ -9,6 +9,7 @@
 //! | `aliases` | resources that come under other names, through the whole core |
 //! | `errors` | errors of single resources |
 //! | `ttl` | resources that end, and heartbeats |
+//! | `rollout` | good and bad changes that are tried on a canary first |
 //!
 //! A failure prints how to play its history again, up to the step that failed and with everything that was said:
 //! `DELTAFAN_SEED=… DELTAFAN_STEPS=… cargo test --test sim SCENARIO::`. `DELTAFAN_STEPS` alone looks for longer, from the seed
@@ -20,6 +21,7 @@ mod aliases;
 mod common;
 mod errors;
 mod harness;
+mod rollout;
 mod sessions;
 mod timed;
 mod ttl;

@@ -44,6 +44,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Rejections of one change of which the text is kept, and the characters of each.
 const TEXTS: usize = 4;
 const TEXT_CHARS: usize = 500;
+/// Bytes of a text in which names are looked for.
+const TEXT_SEARCHED: usize = 4 << 10;
 
 /// Guard of rollouts.
 #[derive(Clone, Debug)]
@@ -197,13 +199,15 @@ impl Rollout {
     }
 
     /// Counts the answer of a canary to a response that led from one generation to another: `rejection` is the text of a NACK. If that
-    /// names some of the changes in the response, the others are not blamed.
+    /// names some of the changes in the response, the others are not blamed; if it names other resources alone, which a full state
+    /// repeats, none is. `is_known` says whether a word is the name of a resource of the type.
     pub fn vote(
         &self,
         type_url: &TypeUrl,
         (view, subscription): (&ParameterView, &Subscription),
         (from, to): (Generation, Generation),
         rejection: Option<&str>,
+        is_known: impl Fn(&str) -> bool,
     ) {
         let mut state = self.state.lock();
         let State { fresh, trial, .. } = &mut *state;
@@ -225,7 +229,8 @@ impl Rollout {
             names.iter_mut().for_each(|(_, evidence)| evidence.accepted += 1);
             return;
         };
-        if names.iter().any(|(name, _)| mentions(text, name.as_str())) {
+        let text = &text[..text.floor_char_boundary(TEXT_SEARCHED)];
+        if names.iter().any(|(name, _)| mentions(text, name.as_str())) || words(text).any(is_known) {
             names.retain(|(name, _)| mentions(text, name.as_str()));
         }
         let text: String = text.chars().take(TEXT_CHARS).collect();
@@ -493,9 +498,18 @@ fn complain(trial: &Trial) {
     }
 }
 
+/// Whether a character may be a part of a name in a text.
+fn is_part(c: char) -> bool {
+    c.is_alphanumeric() || "-_./".contains(c)
+}
+
+/// Words of a text that may be names.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c| !is_part(c)).map(|word| word.trim_end_matches('.')).filter(|word| !word.is_empty())
+}
+
 /// Whether a text has a name in it as a word.
 fn mentions(text: &str, name: &str) -> bool {
-    let is_part = |c: char| c.is_alphanumeric() || "-_./".contains(c);
     text.match_indices(name).any(|(at, _)| {
         let before = text[..at].chars().next_back();
         // A full stop that ends a sentence is none of the name.

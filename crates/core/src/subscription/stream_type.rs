@@ -366,7 +366,8 @@ impl StreamType {
         let Some(range) = self.own.as_mut().and_then(|own| own.to_judge.take()) else { return };
         let of = self.membership.of();
         let seen = (of.parameter_view(), self.membership.subscription());
-        rollout.vote(of.type_url(), seen, range, rejection);
+        let snapshot = of.snapshot();
+        rollout.vote(of.type_url(), seen, range, rejection, |word| snapshot.get(word).is_some());
         self.trim();
     }
 
