@@ -114,13 +114,13 @@ async fn a_change_that_the_canary_rejects_reaches_nobody_else() {
     canary.nack(&told).await;
     wait_for_phase(&relay, "held");
 
-    // Discarded: the canary is given back what the others have.
-    assert_eq!(relay.admin_post("/rollout/discard?group=none").0, 404);
-    let (status, text) = relay.admin_post("/rollout/discard");
-    assert_eq!((status, text.trim()), (200, r#"{"groups":[null]}"#));
+    // The canary is given back what the others have.
     let told = canary.response().await;
     assert!(has(&told, "1"));
     canary.ack(&told).await;
+    assert_eq!(relay.admin_post("/rollout/discard?group=none").0, 404);
+    let (status, text) = relay.admin_post("/rollout/discard");
+    assert_eq!((status, text.trim()), (200, r#"{"groups":[null]}"#));
     wait_for_phase(&relay, "idle");
     // The correction reaches all.
     upstream.send(&cluster("3"));

@@ -228,6 +228,13 @@ impl Scenario for World {
                     eprintln!("discard");
                 }
             }
+            8 if self.rng.random_bool(0.3) => {
+                let protocol = self.canary.protocol;
+                // The old stream ends first, or another client would be the first of all.
+                self.canary = Reader::new(&self.fixture, "nobody", protocol);
+                self.canary = Reader::new(&self.fixture, "canary", protocol);
+                self.judge();
+            }
             8 => {
                 let at = self.rng.random_range(0..OTHERS);
                 let protocol = self.others[at].protocol;

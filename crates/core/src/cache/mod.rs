@@ -479,28 +479,33 @@ impl Writer {
                 !steps.is_empty()
             })
         };
-        let mut steps = BTreeMap::<StoreKey, Steps>::new();
-        let track = match rollout.decide(now, |key| find(key, Track::Origin), differs) {
+        let (mut stable, mut canary) = <(BTreeMap<StoreKey, Steps>, BTreeMap<StoreKey, Steps>)>::default();
+        match rollout.decide(now, |key| find(key, Track::Origin), differs) {
             Decision::Nothing => return,
-            Decision::Spread(trial) => {
+            Decision::Spread(trial, given) => {
                 for (key, content) in &trial.content {
                     let Some(held) = find(key, Track::Stable) else { continue };
-                    let steps = steps.entry(key.clone()).or_default();
+                    let steps = stable.entry(key.clone()).or_default();
                     trial.names(key).for_each(|name| steps.bring(name, &held, content));
                 }
-                Track::Stable
+                for (key, name) in given {
+                    if let (Some(held), Some(content)) = (find(&key, Track::Canary), trial.content.get(&key))
+                    {
+                        canary.entry(key).or_default().bring(&name, &held, content);
+                    }
+                }
             }
             Decision::TakeBack(names) => {
                 for (key, name) in names {
                     let tracks = find(&key, Track::Canary).zip(find(&key, Track::Stable));
                     if let Some((held, good)) = tracks {
-                        steps.entry(key).or_default().bring(&name, &held, &good);
+                        canary.entry(key).or_default().bring(&name, &held, &good);
                     }
                 }
-                Track::Canary
             }
-        };
-        self.apply_steps(steps, track, now);
+        }
+        self.apply_steps(canary, Track::Canary, now);
+        self.apply_steps(stable, Track::Stable, now);
     }
 
     /// Brings the stores of a track on: additions in the order in which types are sent, then removals in the reverse one, so that a

@@ -11,7 +11,7 @@
 //! Example, with a window of 30 s: a cluster changes at 0 s and its route at 0.4 s; canaries get each at once. At 1 s the state is cut:
 //! both are in the trial. A route that changes at 10 s is for the next one. At 31 s, if no canary has rejected, the two spread, and
 //! the next trial begins. If the route was rejected, all is held: the fleet keeps its last good state until the control plane changes
-//! that route, or an operator releases or discards it.
+//! that route, or an operator releases or discards it. Canaries get back the last good version of the route.
 //!
 //! Invariants:
 //! - What the stable track shows of a type was, at some moment, what the canaries were sent of it, but for discarded changes, and for
@@ -111,7 +111,7 @@ impl Trial {
 pub enum Order {
     /// It spreads.
     Release,
-    /// It never spreads, and canaries get back the last good content.
+    /// It never spreads, and does not hold up what else changes.
     Discard,
 }
 
@@ -125,8 +125,9 @@ struct State {
     trial: Option<Trial>,
     /// When a trial that is held is looked at.
     look_at: Option<Instant>,
-    /// Changes that an operator discarded, by the digest of their content; of a removal nothing.
-    discarded: BTreeMap<(StoreKey, Name), Option<u128>>,
+    /// Changes that canaries are not sent, because they are held or an operator discarded them, by the digest of their content; of a
+    /// removal nothing.
+    withheld: BTreeMap<(StoreKey, Name), Option<u128>>,
     order: Option<Order>,
 }
 
@@ -147,8 +148,8 @@ pub struct RolloutCounts {
 #[derive(Debug)]
 pub(super) enum Decision {
     Nothing,
-    /// Bring the stable track to this.
-    Spread(Trial),
+    /// Bring the stable track to this, and these names, which were held, on the canary track too.
+    Spread(Trial, Vec<(StoreKey, Name)>),
     /// Bring these names of the canaries back to the content of the stable track.
     TakeBack(Vec<(StoreKey, Name)>),
 }
@@ -183,12 +184,9 @@ impl Rollout {
     }
 
     /// Seat of a client among the canaries, if it is one: by its node ID, so that it is again when it comes back, and the first client
-    /// of a group too small for the share. While a rollout is held newcomers get the last good content.
+    /// of a group too small for the share.
     pub fn seat(self: &Arc<Self>, node_id: &str) -> Option<CanarySeat> {
         let mut state = self.state.lock();
-        if state.trial.as_ref().is_some_and(|trial| !trial.held.is_empty()) {
-            return None;
-        }
         let place = xxh3_64(node_id.as_bytes()) as f64 / u64::MAX as f64;
         if place >= self.settings.share && state.canaries > 0 {
             return None;
@@ -257,17 +255,17 @@ impl Rollout {
         for op in &change.ops {
             let name = op.name();
             let place = (key.clone(), name.clone());
-            if let Some(discarded) = state.discarded.get(&place) {
+            if let Some(withheld) = state.withheld.get(&place) {
                 let is_same = match op {
-                    Op::Set { resource, .. } => *discarded == Some(resource.digest()),
-                    Op::Remove { .. } | Op::Withdraw { .. } => discarded.is_none(),
+                    Op::Set { resource, .. } => *withheld == Some(resource.digest()),
+                    Op::Remove { .. } | Op::Withdraw { .. } => withheld.is_none(),
                     Op::Renew { .. } | Op::Repush { .. } | Op::Drop { .. } | Op::Complete { .. } => true,
                     Op::Forget { .. } | Op::Fail { .. } | Op::Alias { .. } => false,
                 };
                 if is_same {
                     continue;
                 }
-                state.discarded.remove(&place);
+                state.withheld.remove(&place);
             }
             canary.push(op.clone());
             let in_trial = state.trial.as_ref().is_some_and(|trial| has(&trial.names, key, name));
@@ -327,23 +325,32 @@ impl Rollout {
             if trial.held.is_empty() {
                 self.settings.counts.spread.fetch_add(1, Ordering::Relaxed);
                 state.gather_again(now);
-                return Decision::Spread(trial);
+                return Decision::Spread(trial, Vec::new());
             }
             self.settings.counts.held.fetch_add(1, Ordering::Relaxed);
             complain(&trial);
+            let taken_back = state.withhold(&trial);
+            state.look_at = Some(now + LOOK);
+            state.trial = Some(trial);
+            return Decision::TakeBack(taken_back);
         }
         match order {
             Some(Order::Release) => {
                 self.settings.counts.released.fetch_add(1, Ordering::Relaxed);
                 state.gather_again(now);
-                return Decision::Spread(trial);
+                let is_withheld = |place: &&(StoreKey, Name)| state.withheld.remove(place).is_some();
+                let given = trial.held.iter().filter(is_withheld).cloned().collect();
+                return Decision::Spread(trial, given);
             }
             Some(Order::Discard) => {
                 self.settings.counts.discarded.fetch_add(1, Ordering::Relaxed);
-                let held = std::mem::take(&mut trial.held);
-                let taken_back = state.discard(&mut trial, held);
+                for (key, name) in std::mem::take(&mut trial.held) {
+                    if let Some(names) = trial.names.get_mut(&key) {
+                        names.remove(&name);
+                    }
+                }
                 state.put_back(trial, now);
-                return Decision::TakeBack(taken_back);
+                return Decision::Nothing;
             }
             None => {}
         }
@@ -412,6 +419,9 @@ impl Rollout {
             }
             Some(_) => Phase::Held,
         };
+        let is_held =
+            |place: &&(StoreKey, Name)| state.trial.as_ref().is_some_and(|trial| trial.held.contains(place));
+        let discarded = state.withheld.keys().filter(|place| !is_held(place));
         let count = |waiting: &Waiting| waiting.values().map(BTreeMap::len).sum();
         let held = state.trial.iter().flat_map(|trial| {
             trial.held.iter().filter_map(|(key, name)| {
@@ -433,7 +443,7 @@ impl Rollout {
             canaries: state.canaries,
             tried: state.trial.as_ref().map_or(0, |trial| count(&trial.names)),
             waiting: count(&state.fresh),
-            discarded: state.discarded.keys().map(|((of, _), name)| (of.clone(), name.clone())).collect(),
+            discarded: discarded.map(|((of, _), name)| (of.clone(), name.clone())).collect(),
             held: held.collect(),
         }
     }
@@ -458,19 +468,16 @@ impl State {
         self.cut_at = Some(now + GATHER);
     }
 
-    /// Notes held changes as discarded. Returns the names that were.
-    fn discard(&mut self, trial: &mut Trial, held: BTreeSet<(StoreKey, Name)>) -> Vec<(StoreKey, Name)> {
-        // One that has changed since is another one, which is tried.
-        let is_current = |(key, name): &(StoreKey, Name)| !has(&self.fresh, key, name);
-        let held: Vec<_> = held.into_iter().filter(is_current).collect();
+    /// Notes the changes of a trial that are held, and that canaries are not to be sent any more. Returns their names, but for those
+    /// that changed since: that is another change, which is tried.
+    fn withhold(&mut self, trial: &Trial) -> Vec<(StoreKey, Name)> {
+        let is_current = |(key, name): &&(StoreKey, Name)| !has(&self.fresh, key, name);
+        let held: Vec<_> = trial.held.iter().filter(is_current).cloned().collect();
         for place in &held {
             let content = trial.content.get(&place.0).and_then(|content| content.get(place.1.as_str()));
             let digest =
                 content.and_then(|entry| entry.by_name().present()).map(|resource| resource.digest());
-            self.discarded.insert(place.clone(), digest);
-            if let Some(names) = trial.names.get_mut(&place.0) {
-                names.remove(&place.1);
-            }
+            self.withheld.insert(place.clone(), digest);
         }
         held
     }
