@@ -323,3 +323,79 @@ fn a_name_that_is_let_go_during_a_trial_does_not_come_back() {
         assert!(of.snapshot().get("r").is_none(), "{:?}", of.parameter_view());
     }
 }
+
+/// Heartbeats come with the newest version; the others go on with the one that they have.
+#[test]
+fn the_last_good_version_is_kept_for_as_long_as_the_origin_keeps_the_newest() {
+    let mut fixture = guarded(&["cds"]);
+    begin(&mut fixture, "cds a:1@5000");
+    let mut canary = fixture.client_named("canary", Protocol::Delta);
+    canary.change(&fixture, "cds", "*");
+    canary.acked(&fixture);
+    let mut other = fixture.client_with(&["xds.config.supports-resource-ttl"], Protocol::Delta);
+    other.change(&fixture, "cds", "*");
+    assert_eq!(other.acked(&fixture), ["cds a:1@5000"]);
+    for _ in 0..10 {
+        fixture.roll_out(3 * SECOND);
+        fixture.origin("cds a:2@5000");
+        canary.acked(&fixture);
+        assert_eq!(other.acked(&fixture), ["cds a:~1@5000"]);
+    }
+    // Sent again for the last time at 30 s, tried until 61 s; kept from when it was last heard of.
+    fixture.roll_out(TRIAL);
+    assert_eq!(fixture.cache.rollout().unwrap().status(fixture.now).phase, Phase::Idle);
+    fixture.origin("cds a:2@5000");
+    assert_eq!(other.acked(&fixture), ["cds a:2@5000"]);
+}
+
+/// A stream for each type: the client stands in as the canary on all of them.
+#[test]
+fn the_only_canary_is_one_on_all_of_its_streams() {
+    let mut fixture = guarded(&["cds", "lds"]);
+    begin(&mut fixture, "cds a:1");
+    begin(&mut fixture, "lds l:1");
+    let open = |fixture: &Fixture, id: &str, short: &str| {
+        let mut client = fixture.client(Protocol::Delta, Some(short));
+        client.node.as_mut().unwrap().id = id.to_owned();
+        client.change(fixture, short, "*");
+        client.acked(fixture);
+        client
+    };
+    // A stream of a type that is not guarded decides nothing.
+    let _secrets = open(&fixture, "other", "eds");
+    let mut canary = ["cds", "lds"].map(|short| open(&fixture, "canary", short));
+    let mut other = ["cds", "lds"].map(|short| open(&fixture, "other", short));
+    fixture.origin("cds a:2");
+    fixture.origin("lds l:2");
+    assert_eq!(canary.each_mut().map(|client| client.acked(&fixture)), [["cds a:2"], ["lds l:2"]]);
+    assert_eq!(other.each_mut().map(|client| client.acked(&fixture)), [[""; 0], [""; 0]]);
+    assert_eq!(fixture.cache.rollout().unwrap().status(fixture.now).canaries, 2);
+    drop(canary);
+    assert_eq!(fixture.cache.rollout().unwrap().status(fixture.now).canaries, 0);
+    let _next = open(&fixture, "next", "cds");
+    assert_eq!(fixture.cache.rollout().unwrap().status(fixture.now).canaries, 1);
+}
+
+/// One client that comes again and again counts once; an answer in parts is accepted with its last part.
+#[test]
+fn a_client_is_counted_once() {
+    let types = [url("cds")].into_iter().collect();
+    let rollout =
+        RolloutSettings { types, share: 1.0, window: WINDOW, threshold: 0.1, counts: Arc::default() };
+    let mut fixture = Fixture::guarded(rollout);
+    begin(&mut fixture, "cds a:1");
+    let mut clients: Vec<Client> =
+        (0..10).map(|at| fixture.client_named(&format!("envoy-{at}"), Protocol::Delta)).collect();
+    clients.iter_mut().for_each(|client| drop(client.change(&fixture, "cds", "*")));
+    clients.iter_mut().for_each(|client| drop(client.acked(&fixture)));
+    fixture.origin("cds a:2");
+    clients.iter_mut().for_each(|client| drop(client.acked(&fixture)));
+    for _ in 0..20 {
+        let mut bad = fixture.client_named("bad", Protocol::Delta);
+        bad.change(&fixture, "cds", "*");
+        let told = bad.poll(&fixture).unwrap();
+        bad.nack(&fixture, &told, &[]);
+    }
+    fixture.roll_out(TRIAL);
+    assert_eq!(fixture.cache.rollout().unwrap().status(fixture.now).phase, Phase::Idle);
+}

@@ -1,7 +1,7 @@
 //! Histories of guarded changes: an origin that sends good and bad versions, a canary that rejects the bad ones, and clients that are
 //! to be spared.
 //!
-//! What is asserted: no client but the canary is ever sent a bad version; the stable track shows at any moment the state of all
+//! No client but the canary is ever sent a bad version; the stable track shows at any moment the state of all
 //! guarded types at one moment of the origin, where no change was discarded; and in the end all clients hold the last good state.
 
 use std::collections::{BTreeMap, BTreeSet};

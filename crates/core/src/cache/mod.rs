@@ -504,6 +504,11 @@ impl Writer {
                 }
             }
         }
+        for (key, steps) in canary.iter_mut().chain(&mut stable) {
+            if let Some(origin) = find(key, Track::Origin) {
+                steps.lend_as(&origin);
+            }
+        }
         self.apply_steps(canary, Track::Canary, now);
         self.apply_steps(stable, Track::Stable, now);
     }

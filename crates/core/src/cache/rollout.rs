@@ -44,6 +44,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Rejections of one change of which the text is kept, and the characters of each.
 const TEXTS: usize = 4;
 const TEXT_CHARS: usize = 500;
+/// Clients that are counted as rejecting one change; beyond that it makes no difference.
+const REJECTING: usize = 10_000;
 /// Bytes of a text in which names are looked for.
 const TEXT_SEARCHED: usize = 4 << 10;
 
@@ -71,13 +73,15 @@ struct Evidence {
     /// Generation before the change: a response that leads from there or before to a later one holds it.
     before: Generation,
     accepted: usize,
-    rejected: usize,
+    /// Hashes of the node IDs of those that rejected it: a client that comes again and again counts once.
+    rejected: BTreeSet<u64>,
     texts: BTreeSet<Box<str>>,
 }
 
 impl Evidence {
     fn exceeds(&self, threshold: f64) -> bool {
-        self.rejected as f64 > threshold * (self.accepted + self.rejected) as f64
+        let rejected = self.rejected.len();
+        rejected as f64 > threshold * (self.accepted + rejected) as f64
     }
 }
 
@@ -118,6 +122,8 @@ pub enum Order {
 #[derive(Debug, Default)]
 struct State {
     canaries: usize,
+    /// Client that is a canary though its place is beyond the share, by the hash of its node ID, and how many streams it has.
+    stand_in: Option<(u64, usize)>,
     /// Changes since the last cut.
     fresh: Waiting,
     /// When they are cut.
@@ -186,14 +192,19 @@ impl Rollout {
     /// Seat of a client among the canaries, if it is one: by its node ID, so that it is again when it comes back, and the first client
     /// of a group too small for the share.
     pub fn seat(self: &Arc<Self>, node_id: &str) -> Option<CanarySeat> {
+        let node = xxh3_64(node_id.as_bytes());
         let mut state = self.state.lock();
-        let place = xxh3_64(node_id.as_bytes()) as f64 / u64::MAX as f64;
-        if place >= self.settings.share && state.canaries > 0 {
-            return None;
+        if node as f64 / u64::MAX as f64 >= self.settings.share {
+            let is_first = state.canaries == 0;
+            match &mut state.stand_in {
+                Some((of, streams)) if *of == node => *streams += 1,
+                none @ None if is_first => *none = Some((node, 1)),
+                _ => return None,
+            }
         }
         state.canaries += 1;
         drop(state);
-        Some(CanarySeat { rollout: Arc::clone(self) })
+        Some(CanarySeat { rollout: Arc::clone(self), node })
     }
 
     /// Counts the answer of a canary to a response that led from one generation to another: `rejection` is the text of a NACK. If that
@@ -204,6 +215,7 @@ impl Rollout {
         type_url: &TypeUrl,
         (view, subscription): (&ParameterView, &Subscription),
         (from, to): (Generation, Generation),
+        seat: &CanarySeat,
         rejection: Option<&str>,
         is_known: impl Fn(&str) -> bool,
     ) {
@@ -233,7 +245,9 @@ impl Rollout {
         }
         let text: String = text.chars().take(TEXT_CHARS).collect();
         for (_, evidence) in names {
-            evidence.rejected += 1;
+            if evidence.rejected.len() < REJECTING {
+                evidence.rejected.insert(seat.node);
+            }
             if evidence.texts.len() < TEXTS {
                 evidence.texts.insert(text.as_str().into());
             }
@@ -259,13 +273,16 @@ impl Rollout {
                 let is_same = match op {
                     Op::Set { resource, .. } => *withheld == Some(resource.digest()),
                     Op::Remove { .. } | Op::Withdraw { .. } => withheld.is_none(),
-                    Op::Renew { .. } | Op::Repush { .. } | Op::Drop { .. } | Op::Complete { .. } => true,
-                    Op::Forget { .. } | Op::Fail { .. } | Op::Alias { .. } => false,
+                    _ => false,
                 };
                 if is_same {
+                    canary.extend(renewal(op));
+                    settled.extend(renewal(op));
                     continue;
                 }
-                state.withheld.remove(&place);
+                if gate::waits_with_name(op) || matches!(op, Op::Forget { .. }) {
+                    state.withheld.remove(&place);
+                }
             }
             canary.push(op.clone());
             let in_trial = state.trial.as_ref().is_some_and(|trial| has(&trial.names, key, name));
@@ -280,6 +297,8 @@ impl Rollout {
                     names.remove(name);
                 }
             }
+            // The last good content is kept for as long as the origin keeps the newest.
+            settled.extend(renewal(op));
             let evidence = Evidence { before: clock, ..Evidence::default() };
             state.fresh.entry(key.clone()).or_default().insert(name.clone(), evidence);
         }
@@ -433,7 +452,7 @@ impl Rollout {
                     name: name.clone(),
                     version: version(content, name),
                     accepted: evidence.accepted,
-                    rejected: evidence.rejected,
+                    rejected: evidence.rejected.len(),
                     texts: evidence.texts.iter().cloned().collect(),
                 })
             })
@@ -483,6 +502,16 @@ impl State {
     }
 }
 
+/// Operation that keeps what is held of a name for the time that comes with other content of it.
+fn renewal(op: &Op) -> Option<Op> {
+    match op {
+        Op::Set { view, resource, lease: Some(lease), .. } => {
+            Some(Op::Renew { view: *view, name: resource.name().clone(), lease: Some(*lease) })
+        }
+        _ => None,
+    }
+}
+
 fn version(content: &Snapshot, name: &Name) -> Option<Box<str>> {
     content.get(name.as_str())?.by_name().present().map(|resource| resource.version().into())
 }
@@ -495,7 +524,7 @@ fn complain(trial: &Trial) {
         tracing::warn!(
             %type_url,
             %name,
-            rejected = evidence.rejected,
+            rejected = evidence.rejected.len(),
             accepted = evidence.accepted,
             text = evidence.texts.first().map_or("", |text| text),
             held = trial.held.len(),
@@ -533,11 +562,22 @@ fn mentions(text: &str, name: &str) -> bool {
 #[derive(Debug)]
 pub struct CanarySeat {
     rollout: Arc<Rollout>,
+    /// Hash of the node ID.
+    node: u64,
 }
 
 impl Drop for CanarySeat {
     fn drop(&mut self) {
-        self.rollout.state.lock().canaries -= 1;
+        let mut state = self.rollout.state.lock();
+        state.canaries -= 1;
+        if let Some((of, streams)) = &mut state.stand_in
+            && *of == self.node
+        {
+            *streams -= 1;
+            if *streams == 0 {
+                state.stand_in = None;
+            }
+        }
     }
 }
 

@@ -32,8 +32,9 @@ pub(super) struct OwnState {
     pub(super) obscured: BTreeMap<Name, Instant>,
     /// How far it had been told of removals when it let go of the wildcard before it had answered.
     pub(super) let_go: Option<Generation>,
-    /// Generations from and to which its newest response led, where it is to be voted on.
-    pub(super) to_judge: Option<(Generation, Generation)>,
+    /// Generations from and to which its newest response led, where it is to be voted on, and whether it was the last part of an
+    /// answer: the ACK of another part says nothing of the rest.
+    pub(super) to_judge: Option<(Generation, Generation, bool)>,
 }
 
 impl OwnState {

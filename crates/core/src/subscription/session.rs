@@ -20,8 +20,8 @@ use super::session_config::{SessionConfig, only_type};
 use super::session_error::SessionError;
 use super::stream_type::StreamType;
 use crate::cache::{
-    Cache, CanarySeat, ClientScope, Frame, Membership, Position, Protocol, Role, StreamProfile, Subscription,
-    TtlSupport, TypeCache, WakeHandle,
+    Cache, CanarySeat, ClientScope, Frame, Membership, Position, Protocol, Role, Rollout, StreamProfile,
+    Subscription, TtlSupport, TypeCache, WakeHandle,
 };
 use crate::limit::Limit;
 use crate::pool::Tenant;
@@ -90,8 +90,8 @@ pub struct Session {
     spiffe_id: Option<Arc<str>>,
     /// Tenant of the pools of all peers.
     tenant: Option<Tenant>,
-    /// Seat among the clients that are sent guarded changes first.
-    canary: Option<CanarySeat>,
+    /// Seat among the clients that are sent guarded changes first; decided when it asks for a type whose changes are guarded.
+    canary: Option<Option<CanarySeat>>,
     /// In flush order (R-ADS-02).
     pub(super) types: Vec<StreamType>,
     /// When its first request was heard. A large one may take longer than a stream may be without an answer.
@@ -273,6 +273,11 @@ impl Session {
             let message = format!("more than {} types on one stream", self.rules.max_types);
             return Err(SessionError::exhausted(message).over(Limit::Types));
         }
+        if self.canary.is_none()
+            && let Some(rollout) = self.cache.rollout_of(type_url)
+        {
+            self.canary = Some(self.seat(rollout));
+        }
         let of = self.store(type_url, &subscription)?;
         self.hidden += self.rules.permissions.hides_of(&subscription);
         Ok(of.join_as(self.role, subscription, self.dialect_of(type_url), &self.wake_handle))
@@ -303,7 +308,7 @@ impl Session {
         subscription: &Subscription,
     ) -> Result<Arc<TypeCache>, SessionError> {
         let tenant = self.tenant.as_ref();
-        let is_canary = self.canary.is_some();
+        let is_canary = matches!(self.canary, Some(Some(_)));
         self.rules.store(&self.cache, type_url, subscription, &self.allotted, tenant, is_canary)
     }
 
@@ -330,24 +335,23 @@ impl Session {
             if self.rules.observers {
                 self.role = features.role();
             }
-            let client = self.rules.client(node)?;
-            self.canary = self.seat(&client);
-            self.client = Some(Arc::new(client));
+            self.client = Some(Arc::new(self.rules.client(node)?));
         }
         Ok(())
     }
 
     /// Seat of a client among the canaries, if it is one. One that answers no response cannot be, and a relay answers before its own
     /// clients do.
-    fn seat(&self, client: &Client) -> Option<CanarySeat> {
+    fn seat(&self, rollout: &Arc<Rollout>) -> Option<CanarySeat> {
+        let client = self.client.as_ref()?;
         let is_judge = !self.one_shot && self.role == Role::Client && client.user_agent != USER_AGENT;
-        self.cache.rollout().filter(|_| is_judge)?.seat(&client.node_id)
+        if is_judge { rollout.seat(&client.node_id) } else { None }
     }
 
     /// Notes the answer of a canary to its newest response; `rejection` is the text of a NACK.
     fn vote(&mut self, at: usize, rejection: Option<&str>) {
-        if let Some(rollout) = self.cache.rollout().filter(|_| self.canary.is_some()) {
-            self.types[at].vote(rollout, rejection);
+        if let (Some(rollout), Some(Some(seat))) = (self.cache.rollout(), &self.canary) {
+            self.types[at].vote(rollout, seat, rejection);
         }
     }
 

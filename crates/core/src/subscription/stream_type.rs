@@ -19,8 +19,8 @@ use super::session_config::SessionConfig;
 use super::sotw_names::SotwNames;
 use super::upstream_state::Upstream;
 use crate::cache::{
-    Class, Completeness, FellBehindError, Frame, Generation, Membership, Nonce, Position, Protocol, Role,
-    Rollout, Seen, StreamProfile, Subscription, Track, Update,
+    CanarySeat, Class, Completeness, FellBehindError, Frame, Generation, Membership, Nonce, Position,
+    Protocol, Role, Rollout, Seen, StreamProfile, Subscription, Track, Update,
 };
 use crate::fairness::NAMES_EVALUATED_FREELY;
 use crate::resource::{Kind, Name};
@@ -350,7 +350,8 @@ impl StreamType {
         let from = self.position.added;
         update.advance(&mut self.position, class);
         if self.membership.of().parameter_view().track() == Track::Canary {
-            self.own_mut().to_judge = Some((from, self.position.told()));
+            let is_last = !self.position.is_in_parts();
+            self.own_mut().to_judge = Some((from, self.position.told(), is_last));
         }
         self.must_answer = false;
         self.may_hold = false;
@@ -362,12 +363,15 @@ impl StreamType {
     }
 
     /// Counts the client's answer to the newest response, once.
-    pub(super) fn vote(&mut self, rollout: &Rollout, rejection: Option<&str>) {
-        let Some(range) = self.own.as_mut().and_then(|own| own.to_judge.take()) else { return };
+    pub(super) fn vote(&mut self, rollout: &Rollout, seat: &CanarySeat, rejection: Option<&str>) {
+        let Some((from, to, is_last)) = self.own.as_mut().and_then(|own| own.to_judge.take()) else { return };
+        if !is_last && rejection.is_none() {
+            return self.trim();
+        }
         let of = self.membership.of();
         let seen = (of.parameter_view(), self.membership.subscription());
         let snapshot = of.snapshot();
-        rollout.vote(of.type_url(), seen, range, rejection, |word| snapshot.get(word).is_some());
+        rollout.vote(of.type_url(), seen, (from, to), seat, rejection, |word| snapshot.get(word).is_some());
         self.trim();
     }
 

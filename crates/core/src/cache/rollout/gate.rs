@@ -91,6 +91,15 @@ impl Steps {
         self.removals.extend(removal);
     }
 
+    /// Has resources be kept for as long as the origin said last: it may have renewed them since.
+    pub(in crate::cache) fn lend_as(&mut self, origin: &Snapshot) {
+        for op in &mut self.additions {
+            if let Op::Set { view, resource, lease, .. } = op {
+                *lease = origin.lease(*view, resource.name().as_str());
+            }
+        }
+    }
+
     pub(in crate::cache) const fn is_empty(&self) -> bool {
         self.additions.is_empty() && self.removals.is_empty()
     }
