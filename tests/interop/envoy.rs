@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::fixture::{
-    ControlPlane, Envoy, Fixture, PATIENCE, Transport, always, eventually, http_backend, is_direct,
+    ControlPlane, Envoy, Fixture, PATIENCE, Transport, always, eventually,
+    http::get_json,
+    http_backend, is_direct,
     resources::{CLUSTER, ENDPOINTS, cluster, endpoints, listener, routes},
     skipped,
 };
@@ -28,6 +30,7 @@ over_each_transport! {
         survives_a_relay_restart,
         survives_a_dead_origin,
         survives_a_killed_relay_without_its_origin,
+        is_spared_a_change_that_the_canary_rejects,
     }
     sotw_ads: SotwAds {
         serves_a_request,
@@ -37,6 +40,7 @@ over_each_transport! {
         survives_a_relay_restart,
         survives_a_dead_origin,
         survives_a_killed_relay_without_its_origin,
+        is_spared_a_change_that_the_canary_rejects,
     }
     delta_per_type: DeltaPerType {
         serves_a_request,
@@ -148,6 +152,47 @@ fn follows_an_endpoint_change(transport: Transport) {
 
 /// A changed cluster warms until its endpoints are sent again, and the origin does not send again what has not changed. The
 /// relay has to (R-ADS-05).
+/// Cluster that Envoy rejects for its negative timeout.
+fn is_spared_a_change_that_the_canary_rejects(transport: Transport) {
+    if is_direct() {
+        return skipped("the control plane sends each change to all");
+    }
+    let guard = "rollout: {types: [cds, lds, rds], share: 0%, window: 1s}\n";
+    let Some(world) = World::start_with(transport, 2, guard) else { return };
+    let canary = world.envoy("canary");
+    wait_until_answers(&canary, "a");
+    let other = world.envoy("other");
+    wait_until_answers(&other, "a");
+    let phase_is = |expected: &str| {
+        let page = get_json(&format!("http://127.0.0.1:{}/rollout", world.fixture.relay_admin_port()))?;
+        if page[0]["phase"] == expected { Ok(page[0].clone()) } else { Err(format!("{page}")) }
+    };
+    eventually(PATIENCE, "all changes have spread", || phase_is("idle").map(drop));
+    let rejected = |envoy: &Envoy| envoy.stat("cluster_manager.cds.update_rejected");
+
+    world.put_cluster(BACKEND, "-1s");
+    eventually(PATIENCE, "the change is held", || phase_is("held").map(drop));
+    let change = phase_is("held").unwrap()["held"][0].clone();
+    assert_eq!((&change["name"], &change["rejected"]), (&BACKEND.into(), &1.into()), "{change}");
+    assert!(change["texts"][0].as_str().unwrap().contains("positive duration"), "{change}");
+    assert!(rejected(&canary).unwrap() > 0);
+    always(Duration::from_secs(3), "the other Envoy is spared", || match rejected(&other)? {
+        0 => answers(&other, "a"),
+        count => Err(format!("it rejected {count} updates")),
+    });
+
+    world.put_cluster(BACKEND, "2s");
+    for envoy in [&canary, &other] {
+        eventually(PATIENCE, "the correction arrives", || {
+            let clusters = envoy.dynamic_clusters()?;
+            let is_active = clusters.active[BACKEND]["connect_timeout"] == "2s";
+            if is_active { Ok(()) } else { Err(format!("{clusters:?}")) }
+        });
+        assert_eq!(answers(envoy, "a"), Ok(()));
+    }
+    assert_eq!(rejected(&other), Ok(0));
+}
+
 fn activates_a_changed_cluster(transport: Transport) {
     let Some(world) = World::start(transport, 1) else { return };
     let envoy = world.envoy("envoy");

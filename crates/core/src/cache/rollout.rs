@@ -208,8 +208,8 @@ impl Rollout {
     }
 
     /// Counts the answer of a canary to a response that led from one generation to another: `rejection` is the text of a NACK. If that
-    /// names some of the changes in the response, the others are not blamed; if it names other resources alone, which a full state
-    /// repeats, none is. `is_known` says whether a word is the name of a resource of the type.
+    /// names some of the changes in the response, the others are not blamed; if it names others that were rejected before, which a full
+    /// state repeats, none is.
     pub fn vote(
         &self,
         type_url: &TypeUrl,
@@ -217,9 +217,10 @@ impl Rollout {
         (from, to): (Generation, Generation),
         seat: &CanarySeat,
         rejection: Option<&str>,
-        is_known: impl Fn(&str) -> bool,
     ) {
         let mut state = self.state.lock();
+        let rejection = rejection.map(|text| &text[..text.floor_char_boundary(TEXT_SEARCHED)]);
+        let repeats = rejection.is_some_and(|text| state.names_rejected_one(type_url, text));
         let State { fresh, trial, .. } = &mut *state;
         let waiting = std::iter::once(fresh).chain(trial.as_mut().map(|trial| &mut trial.names));
         let of_type = waiting.flatten().filter(|((of, _), _)| of == type_url);
@@ -239,8 +240,7 @@ impl Rollout {
             names.iter_mut().for_each(|(_, evidence)| evidence.accepted += 1);
             return;
         };
-        let text = &text[..text.floor_char_boundary(TEXT_SEARCHED)];
-        if names.iter().any(|(name, _)| mentions(text, name.as_str())) || words(text).any(is_known) {
+        if repeats || names.iter().any(|(name, _)| mentions(text, name.as_str())) {
             names.retain(|(name, _)| mentions(text, name.as_str()));
         }
         let text: String = text.chars().take(TEXT_CHARS).collect();
@@ -469,6 +469,17 @@ impl Rollout {
 }
 
 impl State {
+    /// Whether a text names a change that was rejected before.
+    fn names_rejected_one(&self, type_url: &TypeUrl, text: &str) -> bool {
+        let waiting = std::iter::once(&self.fresh).chain(self.trial.as_ref().map(|trial| &trial.names));
+        let of_type = waiting.flatten().filter(|((of, _), _)| of == type_url);
+        let rejected = of_type.flat_map(|(_, names)| {
+            names.iter().filter(|(_, evidence)| !evidence.rejected.is_empty()).map(|(name, _)| name)
+        });
+        let withheld = self.withheld.keys().filter(|((of, _), _)| of == type_url).map(|(_, name)| name);
+        rejected.chain(withheld).any(|name| mentions(text, name.as_str()))
+    }
+
     /// After a trial that is over: what came since is old enough to be cut.
     fn gather_again(&mut self, now: Instant) {
         self.look_at = None;
@@ -537,11 +548,6 @@ fn complain(trial: &Trial) {
 /// Whether a character may be a part of a name in a text.
 fn is_part(c: char) -> bool {
     c.is_alphanumeric() || "-_./".contains(c)
-}
-
-/// Words of a text that may be names.
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c| !is_part(c)).map(|word| word.trim_end_matches('.')).filter(|word| !word.is_empty())
 }
 
 /// Whether a text has a name in it as a word.

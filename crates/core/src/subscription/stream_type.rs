@@ -370,8 +370,7 @@ impl StreamType {
         }
         let of = self.membership.of();
         let seen = (of.parameter_view(), self.membership.subscription());
-        let snapshot = of.snapshot();
-        rollout.vote(of.type_url(), seen, (from, to), seat, rejection, |word| snapshot.get(word).is_some());
+        rollout.vote(of.type_url(), seen, (from, to), seat, rejection);
         self.trim();
     }
 
