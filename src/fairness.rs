@@ -49,6 +49,16 @@ pub(crate) const RECLAIM_QUEUE_LEN: usize = 8;
 /// the queue would never get shorter. The rest of the 5 s is for the handshake itself.
 pub(crate) const LONGEST_HANDSHAKE_WAIT: Duration = Duration::from_secs(3);
 
+/// Time for which clients that resume go before a relay that holds nothing and came earlier.
+pub(crate) const RELAY_HANDICAP: Duration = Duration::from_secs(2);
+/// Time for which clients that resume go before a client that holds nothing and came earlier.
+pub(crate) const COLD_HANDICAP: Duration = Duration::from_secs(4);
+/// Longest time from the first request of a stream to its first answer, while the relay is overloaded. Envoy and gRPC give an
+/// initial resource up after 15 s, and an answer takes time to arrive. A refusal before that lets gRPC report the server as
+/// unavailable, where silence would make it report that the resources do not exist. Longer than the default of
+/// `downstream.cold_deadline`, so that clients whose resources arrive just within that are still answered.
+pub(crate) const LONGEST_FIRST_ANSWER_WAIT: Duration = Duration::from_secs(12);
+
 /// Connections accepted in a row before waiting new ones are served; the rest stays in the kernel.
 pub(crate) const ACCEPTED_IN_A_ROW: usize = 16;
 /// Longest pause in between: accepting must not starve behind expensive connections.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 
+use super::first_answer::{FirstAnswer, Newcomer};
 use crate::identity::Peer;
 use crate::pool::Tenant;
 use crate::tls::reload::Reloaded;
@@ -59,6 +60,8 @@ pub(super) struct Connection {
     recheck: AtomicBool,
     /// Whether a request of it was admitted.
     served: AtomicBool,
+    /// Its turn for the first answer.
+    first_answer: FirstAnswer,
 }
 
 /// Certificates that let a connection in, and the TLS settings that judged them.
@@ -87,6 +90,7 @@ impl Connection {
             sending: AtomicUsize::new(0),
             recheck: AtomicBool::new(false),
             served: AtomicBool::new(false),
+            first_answer: FirstAnswer::default(),
         }
     }
 
@@ -113,6 +117,22 @@ impl Connection {
     pub(super) fn request_recheck(&self) {
         self.recheck.store(true, Ordering::Release);
         self.task.wake();
+    }
+
+    pub(super) const fn first_answer(&self) -> &FirstAnswer {
+        &self.first_answer
+    }
+
+    /// Asks for a turn to send the first answer.
+    pub(super) fn request_first_answer(&self, class: Newcomer, now: Instant) {
+        self.first_answer.request_turn(class, now);
+        self.task.wake();
+    }
+
+    /// Gives the turn for the first answer: all streams are polled.
+    pub(super) fn begin_first_answer(&self) {
+        self.first_answer.begin_turn();
+        self.recheck.store(true, Ordering::Release);
     }
 
     /// Whether a request of it was admitted, or it takes memory all the same.

@@ -97,6 +97,12 @@ impl Connections {
         connection.set_credentials(credentials)
     }
 
+    /// Whether any connection waits for its turn to send the first answer.
+    #[cfg(test)]
+    pub(crate) fn any_awaits_first_answer(&self) -> bool {
+        self.all().iter().any(|connection| connection.first_answer().is_due())
+    }
+
     fn all(&self) -> Vec<Arc<Connection>> {
         self.open.lock().connections.iter().map(|(_, connection)| Arc::clone(connection)).collect()
     }

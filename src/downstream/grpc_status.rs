@@ -1,12 +1,20 @@
 //! Status with which a stream ends.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tonic::Code;
 
 use crate::limit::Limit;
 use crate::{subscription, telemetry};
+
+/// Trailer with the milliseconds after which to try again.
+const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+
+/// Draws the time after which a refused client is asked to try again: 1 s to 5 s, so that they do not all come at once.
+pub(super) fn retry_after() -> Duration {
+    Duration::from_millis(rand::random_range(1000..=5000))
+}
 
 /// gRPC status, with the limit that was reached if that is why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,11 +23,13 @@ pub(super) struct Status {
     message: String,
     /// Limit that was reached.
     limit: Option<Limit>,
+    /// Whether the client is told after which time to try again.
+    pushes_back: bool,
 }
 
 impl Status {
     fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), limit: None }
+        Self { code, message: message.into(), limit: None, pushes_back: false }
     }
 
     /// Attributes the status to a limit.
@@ -32,6 +42,20 @@ impl Status {
     pub(super) fn no_memory() -> Self {
         Self::unavailable("the relay is short of memory; try another server or again")
             .over(Limit::MemoryRefuse)
+            .push_back()
+    }
+
+    /// Refusal because more clients wait for their first answer than can be answered in time.
+    pub(super) fn overloaded() -> Self {
+        let message =
+            "more clients came at once than the relay can answer in time; try another server or again";
+        Self::resource_exhausted(message).over(Limit::FirstAnswer).push_back()
+    }
+
+    /// Tells the client after which time to try again (gRFC A6): a retry helps, and nothing is wrong with its request.
+    const fn push_back(mut self) -> Self {
+        self.pushes_back = true;
+        self
     }
 
     /// Refusal because incomplete requests take too much memory.
@@ -109,7 +133,11 @@ impl Status {
 
     /// Converts to trailers, or to the headers of a response without a body.
     pub(super) fn into_trailers(self) -> HeaderMap {
-        let mut trailers = HeaderMap::with_capacity(2);
+        let mut trailers = HeaderMap::with_capacity(3);
+        if self.pushes_back {
+            let after = u64::try_from(retry_after().as_millis()).unwrap_or(u64::MAX);
+            trailers.insert(PUSHBACK, HeaderValue::from(after));
+        }
         // tonic percent-encodes the message as gRPC requires.
         if tonic::Status::new(self.code, self.message).add_header(&mut trailers).is_err() {
             trailers.insert("grpc-status", HeaderValue::from(self.code as i32));

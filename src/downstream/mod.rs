@@ -29,6 +29,7 @@ mod authz;
 mod body;
 mod connection;
 mod connections;
+mod first_answer;
 mod group_entry;
 mod grpc_status;
 mod handshake;
@@ -78,5 +79,7 @@ pub use poll_state::PollState;
 pub use request_memory::RequestMemory;
 pub use response_cache::ResponseCache;
 pub use scheduler::FairScheduler;
+#[cfg(test)]
+pub(crate) use scheduler::{Permit, PermitRequest};
 pub use server_state::ServerState;
 pub use unsent_memory::Unsent;

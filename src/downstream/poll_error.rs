@@ -3,13 +3,10 @@
 use http::{HeaderValue, Response, StatusCode, header};
 
 use super::body::{ResponseBody, text};
-use super::grpc_status::report;
+use super::grpc_status::{report, retry_after};
 use crate::limit::Limit;
 use crate::subscription::{Code, SessionError};
 use crate::telemetry::PollOutcome;
-
-/// Seconds after which to retry, with 429 and 503.
-const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// End of a poll without an answer.
 pub(super) struct PollError {
@@ -61,7 +58,8 @@ impl PollError {
         reason.push('\n');
         let mut response = text(self.status, reason);
         if matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
-            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+            // Whole seconds (RFC 9110, section 10.2.3).
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry_after().as_secs()));
         }
         response
     }

@@ -73,8 +73,13 @@ impl FairScheduler {
         std::future::poll_fn(|cx| request.poll(cx)).await.end();
     }
 
+    /// Whether any connection waits for a permit.
+    pub(super) fn is_contended(&self) -> bool {
+        !self.permits.0.lock().waiting.is_empty()
+    }
+
     /// Creates a place in the queue for a permit.
-    pub(super) fn request_permit(&self) -> PermitRequest {
+    pub(crate) fn request_permit(&self) -> PermitRequest {
         PermitRequest { of: Arc::clone(&self.permits), place: None }
     }
 
@@ -201,19 +206,19 @@ impl PermitPool {
 
 /// Place in the queue for a permit.
 #[derive(Debug)]
-pub(super) struct PermitRequest {
+pub(crate) struct PermitRequest {
     of: Arc<PermitPool>,
     place: Option<Place>,
 }
 
 impl PermitRequest {
     /// Waits as a new connection does.
-    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Permit> {
+    pub(crate) fn poll(&mut self, cx: &Context<'_>) -> Poll<Permit> {
         self.poll_since(Instant::now(), cx)
     }
 
     /// Waits as a connection that was new then.
-    pub(super) fn poll_since(&mut self, came: Instant, cx: &Context<'_>) -> Poll<Permit> {
+    pub(crate) fn poll_since(&mut self, came: Instant, cx: &Context<'_>) -> Poll<Permit> {
         self.poll_as((came, NEWCOMER_SECONDS), cx.waker())
     }
 
@@ -265,11 +270,11 @@ impl Drop for ReturnOnDrop {
 /// Permit for one poll.
 #[derive(Debug)]
 #[must_use = "dropped, it lets the next one go on before others had their turn"]
-pub(super) struct Permit(ReturnOnDrop);
+pub(crate) struct Permit(ReturnOnDrop);
 
 impl Permit {
     /// Gives it back once other tasks have run.
-    pub(super) fn end(self) {
+    pub(crate) fn end(self) {
         let Self(permit) = self;
         tokio::spawn(async move {
             // Behind all tasks that are ready: a task that wakes itself goes to the end of the queue.
@@ -312,19 +317,22 @@ pub(super) struct CpuBudget {
 }
 
 impl CpuBudget {
-    /// Polls at once, or once a permit is there, and charges the time.
+    /// Polls at once, or once a permit is there, and charges the time. With a `place` it needs a permit, and waits as a connection
+    /// that came then.
     pub(super) fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
+        place: Option<Instant>,
         work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
         let start = Instant::now();
         let mut permit = None;
         // A connection in the queue stays there, whatever it has earned meanwhile: the permit may be on its
         // way.
-        if self.request.is_some() || self.has_little(start) {
+        if self.request.is_some() || self.has_little(start) || place.is_some() {
             let request = self.request.get_or_insert_with(|| self.scheduler.request_permit());
-            permit = Some(ready!(request.poll_as((start, self.lately), cx.waker())));
+            let came = place.unwrap_or(start);
+            permit = Some(ready!(request.poll_as((came, self.lately), cx.waker())));
             self.request = None;
         }
         PERMIT.set(permit);
@@ -350,6 +358,7 @@ impl CpuBudget {
 mod tests {
     use futures_util::poll;
 
+    use super::super::first_answer::{FirstAnswer, Newcomer};
     use super::*;
 
     /// Budget of a connection that has been idle for a second.
@@ -359,7 +368,7 @@ mod tests {
 
     async fn works(budget: &mut CpuBudget, takes: Duration) {
         std::future::poll_fn(|cx| {
-            budget.poll(cx, |_| {
+            budget.poll(cx, None, |_| {
                 std::thread::sleep(takes);
                 Poll::Ready(())
             })
@@ -388,7 +397,7 @@ mod tests {
         let (end, ends) = std::sync::mpsc::channel();
         let (mut dear, works_on) = (scheduler.budget(), scheduler.clone());
         let run_blocking = tokio::spawn(std::future::poll_fn(move |cx| {
-            dear.poll(cx, |_| {
+            dear.poll(cx, None, |_| {
                 let work = || {
                     begin.send(()).expect("the test waits");
                     ends.recv_timeout(Duration::from_secs(10)).is_ok()
@@ -404,16 +413,19 @@ mod tests {
         assert!(run_blocking.await.expect("no panic"));
     }
 
-    /// Returns the order in which connections are polled that all wait for one permit.
-    async fn order(scheduler: &FairScheduler, budgets: Vec<(&'static str, CpuBudget)>) -> Vec<&'static str> {
+    /// Returns the order in which connections are polled that all wait for one permit, those with a place in it.
+    async fn order(
+        scheduler: &FairScheduler,
+        budgets: Vec<(&'static str, CpuBudget, Option<Instant>)>,
+    ) -> Vec<&'static str> {
         let mut request = scheduler.request_permit();
         let permit = std::future::poll_fn(|cx| request.poll(cx)).await;
         let done = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
-        for (name, mut budget) in budgets {
+        for (name, mut budget, place) in budgets {
             let done = Arc::clone(&done);
             tasks.push(tokio::spawn(async move {
-                works(&mut budget, Duration::ZERO).await;
+                std::future::poll_fn(|cx| budget.poll(cx, place, |_| Poll::Ready(()))).await;
                 done.lock().push(name);
             }));
             // It has its place before the next one comes.
@@ -437,7 +449,28 @@ mod tests {
             ("busy", took(0.012)),
             ("new too", scheduler.budget()),
         ];
+        let budgets = budgets.into_iter().map(|(name, budget)| (name, budget, None)).collect();
         assert_eq!(order(&scheduler, budgets).await, ["busy", "new", "new too", "dear", "greedy"]);
+    }
+
+    #[tokio::test]
+    async fn first_answers_are_given_by_class_and_then_in_the_order_of_arrival() {
+        let scheduler = FairScheduler::new(1);
+        let now = Instant::now();
+        let newcomer = |name, class, came: u64| {
+            let answer = FirstAnswer::default();
+            answer.request_turn(class, now + Duration::from_secs(came));
+            (name, saved(&scheduler), answer.place())
+        };
+        let budgets = vec![
+            newcomer("cold", Newcomer::Cold, 0),
+            newcomer("cold, later", Newcomer::Cold, 1),
+            newcomer("relay", Newcomer::Relay, 1),
+            newcomer("resuming", Newcomer::Resuming, 2),
+            newcomer("resuming, much later", Newcomer::Resuming, 6),
+        ];
+        let expected = ["resuming", "relay", "cold", "cold, later", "resuming, much later"];
+        assert_eq!(order(&scheduler, budgets).await, expected);
     }
 
     #[tokio::test]

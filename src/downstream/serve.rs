@@ -208,11 +208,17 @@ where
             }
             ConnectionState::Open | ConnectionState::Closing => {}
         }
-        let polled = budget.poll(cx, |cx| {
+        // Streams that must end need no turn.
+        let place = connection.first_answer().place().filter(|_| !closing);
+        let polled = budget.poll(cx, place, |cx| {
+            if place.is_some() {
+                connection.begin_first_answer();
+            }
             let mut polled = Pin::new(&mut *serve).poll(cx);
             while look(serve) && polled.is_pending() {
                 polled = Pin::new(&mut *serve).poll(cx);
             }
+            connection.first_answer().end_turn();
             polled
         });
         polled.map_err(Into::into)

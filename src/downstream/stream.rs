@@ -10,6 +10,7 @@ use http_body::Body;
 use prost::Message as _;
 
 use super::connection::Connection;
+use super::first_answer::Newcomer;
 use super::group_entry::StreamSeat;
 use super::grpc_status::Status;
 use super::limits::TransportLimits;
@@ -20,7 +21,9 @@ use super::server_state::ServerState;
 use super::timer::LazyTimer;
 use super::version_extractor::Payer;
 use crate::cache::Protocol;
-use crate::fairness::{LARGE_REQUEST, MANY_NAMES, REQUEST_SLICE, REQUESTS_IN_A_ROW, RETRY};
+use crate::fairness::{
+    LARGE_REQUEST, LONGEST_FIRST_ANSWER_WAIT, MANY_NAMES, REQUEST_SLICE, REQUESTS_IN_A_ROW, RETRY,
+};
 use crate::fleet::Registration;
 use crate::http2::Backpressure;
 use crate::identity::Peer;
@@ -98,6 +101,8 @@ pub(super) struct StreamBody<B> {
     /// Time since which there is something to send and no window. It is composed when there is one.
     waits: Option<Instant>,
     timer: LazyTimer,
+    /// Whether it has asked for a turn for the first answer of its connection.
+    awaits_turn: bool,
     /// Time at which its first request must have begun to arrive.
     first_due: Instant,
     /// Time within which a request must be whole once it has begun to arrive.
@@ -139,6 +144,7 @@ where
             session,
             writing: None,
             waits: None,
+            awaits_turn: false,
             timer: LazyTimer::default(),
             first_due: Instant::now() + limits.first_request_timeout,
             stall_timeout: limits.stall_timeout,
@@ -276,6 +282,12 @@ where
     /// whether there is still something to send, because a stream with nothing to send must not be given up
     /// for its window. A request of the client makes it check at once.
     fn next(&mut self, now: Instant) -> NextStep {
+        let first_answer = self.connection.first_answer();
+        if first_answer.is_due() {
+            return NextStep::Wait(None);
+        }
+        let needs_turn =
+            first_answer.needs_turn() && !self.is_late(now) && self.server.scheduler.is_contended();
         let (session, upstream) = (&mut self.session, self.seat.seat().group().upstream());
         let is_held_back = self.requests.body().is_held_back();
         let pause = self.stall_timeout / RECHECK;
@@ -285,7 +297,7 @@ where
         } else {
             let is_long = session.looks_at(now) > MANY_NAMES;
             let next = || {
-                if is_held_back {
+                if is_held_back || needs_turn {
                     session.next_without_room(now, upstream)
                 } else {
                     Some(session.next(now, upstream))
@@ -299,9 +311,20 @@ where
             self.waits = None;
             return next;
         }
+        if !is_held_back {
+            self.awaits_turn = true;
+            self.connection.request_first_answer(Newcomer::of(&self.session), now);
+            return NextStep::Wait(None);
+        }
         self.requests.body().wait_for_window();
         let since = *self.waits.insert(waits.unwrap_or(now));
         NextStep::Wait(Some(since + pause))
+    }
+
+    /// Whether a first answer would come to a client that has given up, or is about to. One that holds all there is, and is
+    /// answered with its first change, is none of a storm any more.
+    fn is_late(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.session.first_heard()) > LONGEST_FIRST_ANSWER_WAIT
     }
 
     /// Returns the next chunk to send; `Err` ends the stream.
@@ -311,8 +334,12 @@ where
             if self.connection.is_closing() {
                 return Poll::Ready(Err(Status::closing()));
             }
+            if self.awaits_turn && self.connection.first_answer().is_turn() && self.is_late(now) {
+                return Poll::Ready(Err(Status::overloaded()));
+            }
             let mut deadline = match self.next(now) {
                 NextStep::Say(mut outgoing) => {
+                    self.connection.first_answer().give();
                     self.registration.sent(&self.session, &mut outgoing, now);
                     self.followed = self.session.progress();
                     let unsent = &self.server.unsent;

@@ -47,6 +47,9 @@ use crate::snapshot::WriterThread;
 use crate::tls::reload::Reloader;
 use crate::upstream::{NodeBudget, Readiness, Tuner};
 
+#[cfg(test)]
+mod tests;
+
 /// A running relay.
 #[derive(Debug)]
 pub struct Relay {

@@ -215,7 +215,8 @@ fn r_rest_06_the_hold_is_cut_to_the_clients_timeout() {
 async fn r_rest_09_a_cold_relay_says_503_and_not_that_there_is_nothing() {
     let (relay, _origin, mut stream) = relay_and_origin("rest: {hold: 300ms}\n").await;
     let fresh = poll(&relay, "clusters", "{}".to_owned()).await.unwrap();
-    assert_eq!((fresh.status, fresh.header("retry-after")), (503, Some("1")), "{fresh:?}");
+    assert_eq!(fresh.status, 503, "{fresh:?}");
+    assert!(fresh.retry_after().is_some_and(|seconds| (1..=5).contains(&seconds)), "{fresh:?}");
     assert!(fresh.body.contains("has not answered"), "{}", fresh.body);
     let holder = poll(&relay, "clusters", offering("of another relay")).await.unwrap();
     assert_eq!(holder.status, 304);
@@ -366,7 +367,8 @@ fn a_peer_that_holds_too_many_is_told_to_come_later() {
     relay.wait_for("three that wait", || held(&relay) == 3.0);
     let mut one_more = Http1::connect(relay.listener);
     let answer = one_more.poll("clusters", &offering(&version));
-    assert_eq!((answer.status, answer.header("retry-after")), (429, Some("1")));
+    assert_eq!(answer.status, 429);
+    assert!(answer.retry_after().is_some_and(|seconds| (1..=5).contains(&seconds)), "{answer:?}");
     assert!(answer.body.contains("rest.max_polls_per_peer"), "{}", answer.body);
     // A poll that need not be held is answered all the same.
     assert_eq!(one_more.poll("clusters", "{}").status, 200);

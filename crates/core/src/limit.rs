@@ -71,6 +71,8 @@ limits! {
     Polls: "max_polls_per_peer", "rest.max_polls_per_peer";
     /// Time until the first request.
     FirstRequest: "first_request_timeout", "downstream.first_request_timeout";
+    /// Time until the first answer, while more clients come than can be answered at once.
+    FirstAnswer: "first_answer", "none: it is fixed";
     /// Time that a request or response may stand still.
     Stall: "stall_timeout", "downstream.stall_timeout";
     /// Time without a stream.

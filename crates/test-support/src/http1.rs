@@ -22,6 +22,11 @@ impl Answer {
         self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
+    /// Seconds after which to try again, if it says so.
+    pub fn retry_after(&self) -> Option<u64> {
+        self.header("retry-after").map(|seconds| seconds.parse().unwrap())
+    }
+
     pub fn json(&self) -> serde_json::Value {
         assert_eq!(self.status, 200, "{self:?}");
         assert_eq!(self.header("content-type"), Some("application/json"));

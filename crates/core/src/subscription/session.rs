@@ -196,6 +196,21 @@ impl Session {
         self.client.as_ref()
     }
 
+    /// Time of its first request; of its opening, before there is one.
+    pub const fn first_heard(&self) -> Instant {
+        self.first_heard
+    }
+
+    /// Whether the client is a relay that fills its cache from this one.
+    pub fn is_relay(&self) -> bool {
+        self.client().is_some_and(|client| client.user_agent == USER_AGENT)
+    }
+
+    /// Whether the client says that it holds resources of an earlier stream, and has not been answered yet.
+    pub fn resumes(&self) -> bool {
+        self.types.iter().any(|state| state.own().brought.is_some() || state.may_hold)
+    }
+
     /// Dynamic parameters that it has by the operator's rules.
     pub const fn given_parameters(&self) -> &Parameters {
         &self.allotted.given

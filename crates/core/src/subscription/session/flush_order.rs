@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use super::super::client::USER_AGENT;
 use super::super::session_error::SessionError;
 use super::super::stream_type::{EvaluationInput, Pending};
 use super::super::upstream_state::Upstream;
@@ -74,8 +73,8 @@ impl Session {
         if let Some(silent) = self.types.iter().find(|state| state.owes_answer(now, &self.rules)) {
             return NextStep::Close(self.rules.unanswered(silent.membership.of().type_url())).into();
         }
-        let is_relay = self.client().is_some_and(|client| client.user_agent == USER_AGENT);
-        let moment = EvaluationInput { now, upstream, one_shot: self.is_one_shot(), is_relay };
+        let moment =
+            EvaluationInput { now, upstream, one_shot: self.is_one_shot(), is_relay: self.is_relay() };
         let pending = match self.evaluate(moment) {
             Ok(Some(pending)) => pending,
             Ok(None) => return NextStep::Wait(Some(now)).into(),
