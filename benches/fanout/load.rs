@@ -64,15 +64,66 @@ pub(crate) fn commands(poll: &Poll) -> io::Result<Receiver<String>> {
     Ok(receive)
 }
 
-struct Connection {
-    socket: TcpStream,
+/// One connection, with the clients on it.
+pub(crate) struct Connection {
+    pub(crate) socket: TcpStream,
     tls: Option<Session>,
     reader: Reader,
     outgoing: Vec<u8>,
     /// Stops taking what is sent to it once its first state came.
     silent: bool,
     /// Resources or responses that are missing of its first state.
-    missing: usize,
+    pub(crate) missing: usize,
+}
+
+impl Connection {
+    /// A connection whose first requests are to be sent.
+    pub(crate) fn new(
+        socket: TcpStream,
+        tls: Option<&Arc<ClientConfig>>,
+        (load, at): (&Load, usize),
+        pool: &[String],
+    ) -> io::Result<Self> {
+        let silent = load.is_silent(at);
+        let mut outgoing = Vec::new();
+        h2::preface(&mut outgoing, window(load, silent));
+        let streams = load.streams_per_connection;
+        for inner in 0..streams {
+            let stream = h2::stream_id(inner);
+            h2::open(&mut outgoing, stream, load.method());
+            for request in first_requests(load, at * streams + inner, pool) {
+                h2::message(&mut outgoing, stream, &request);
+            }
+        }
+        if outgoing.len() > h2::DEFAULT_WINDOW as usize {
+            let bytes = outgoing.len();
+            return Err(io::Error::other(format!(
+                "the requests of one connection have {bytes} bytes, more than a server takes at once: use fewer \
+                 names, or fewer streams per connection"
+            )));
+        }
+        let reader = Reader::new((0..streams).map(|_| Responses::new(load.transport)));
+        // Where any response will do, there is one per stream and type.
+        let each = if load.first > 0 { load.first } else { load.kinds.len() };
+        let tls = tls.map(Session::new).transpose()?;
+        Ok(Self { socket, tls, reader, outgoing, silent, missing: streams * each })
+    }
+
+    /// Whether its handshake is still to be done.
+    pub(crate) fn is_shaking_hands(&self) -> bool {
+        self.tls.as_ref().is_some_and(Session::is_shaking_hands)
+    }
+}
+
+/// A client that stops reading has a window for its first state, with some to spare, as clients that keep theirs small have: what
+/// follows is the server's to hold, or to let go.
+fn window(load: &Load, silent: bool) -> u32 {
+    const OF_RESOURCE: usize = 1024;
+    if !silent {
+        return h2::WINDOW;
+    }
+    let bytes = load.first * load.streams_per_connection * OF_RESOURCE;
+    u32::try_from(bytes).unwrap_or(h2::WINDOW).clamp(2 * h2::DEFAULT_WINDOW, h2::WINDOW)
 }
 
 struct Clients<'a> {
@@ -89,7 +140,7 @@ struct Clients<'a> {
 }
 
 /// Messages that came, over all connections.
-struct Heard {
+pub(crate) struct Heard {
     transport: Transport,
     counts_resources: bool,
     now: u64,
@@ -115,6 +166,20 @@ impl Hear for Heard {
     }
 }
 
+impl Heard {
+    pub(crate) fn new(load: &Load) -> Self {
+        Self {
+            transport: load.transport,
+            counts_resources: load.first > 0,
+            now: 0,
+            times: Vec::new(),
+            ages: Histogram::new(),
+            sums: Tally::default(),
+            progress: 0,
+        }
+    }
+}
+
 impl<'a> Clients<'a> {
     fn new(target: SocketAddr, load: &'a Load) -> io::Result<Self> {
         Ok(Self {
@@ -127,15 +192,7 @@ impl<'a> Clients<'a> {
             connections: Vec::with_capacity(load.connections()),
             waiting: 0,
             buffer: vec![0; 256 << 10],
-            heard: Heard {
-                transport: load.transport,
-                counts_resources: load.first > 0,
-                now: 0,
-                times: Vec::new(),
-                ages: Histogram::new(),
-                sums: Tally::default(),
-                progress: 0,
-            },
+            heard: Heard::new(load),
         })
     }
 
@@ -167,8 +224,7 @@ impl<'a> Clients<'a> {
         let at = self.connections.len();
         let domain = socket2::Domain::for_address(self.target);
         let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
-        let silent = self.load.is_silent(at);
-        if silent {
+        if self.load.is_silent(at) {
             socket.set_recv_buffer_size(SILENT_BUFFER)?;
         }
         socket
@@ -178,43 +234,11 @@ impl<'a> Clients<'a> {
         socket.set_nonblocking(true)?;
         let mut socket = TcpStream::from_std(socket.into());
         self.poll.registry().register(&mut socket, Token(at), Interest::READABLE | Interest::WRITABLE)?;
-        let mut outgoing = Vec::new();
-        h2::preface(&mut outgoing, self.window(silent));
-        let streams = self.load.streams_per_connection;
-        for inner in 0..streams {
-            let stream = h2::stream_id(inner);
-            h2::open(&mut outgoing, stream, self.load.method());
-            for request in first_requests(self.load, at * streams + inner, &self.pool) {
-                h2::message(&mut outgoing, stream, &request);
-            }
-        }
-        if outgoing.len() > h2::DEFAULT_WINDOW as usize {
-            let bytes = outgoing.len();
-            return Err(io::Error::other(format!(
-                "the requests of one connection have {bytes} bytes, more than a server takes at once: use fewer \
-                 names, or fewer streams per connection"
-            )));
-        }
-        let reader = Reader::new((0..streams).map(|_| Responses::new(self.load.transport)));
-        // Where any response will do, there is one per stream and type.
-        let each = if self.load.first > 0 { self.load.first } else { self.load.kinds.len() };
-        let tls = self.tls.as_ref().map(Session::new).transpose()?;
-        let mut connection = Connection { socket, tls, reader, outgoing, silent, missing: streams * each };
-        flush(&mut connection, &mut self.heard.sums)?;
+        let mut connection = Connection::new(socket, self.tls.as_ref(), (self.load, at), &self.pool)?;
+        flush(&mut connection, &mut self.heard)?;
         self.connections.push(Some(connection));
         self.waiting += 1;
         Ok(())
-    }
-
-    /// A client that stops reading has a window for its first state, with some to spare, as clients that keep theirs small have:
-    /// what follows is the server's to hold, or to let go.
-    fn window(&self, silent: bool) -> u32 {
-        const OF_RESOURCE: usize = 1024;
-        if !silent {
-            return h2::WINDOW;
-        }
-        let bytes = self.load.first * self.load.streams_per_connection * OF_RESOURCE;
-        u32::try_from(bytes).unwrap_or(h2::WINDOW).clamp(2 * h2::DEFAULT_WINDOW, h2::WINDOW)
     }
 
     /// Waits for so many responses and returns when they came.
@@ -264,7 +288,7 @@ impl<'a> Clients<'a> {
             if event.is_readable() {
                 read(connection, &mut self.buffer, &mut self.heard)?;
             }
-            flush(connection, &mut self.heard.sums)?;
+            flush(connection, &mut self.heard)?;
             if waited && connection.missing == 0 {
                 self.waiting -= 1;
                 if self.load.leaves {
@@ -276,7 +300,8 @@ impl<'a> Clients<'a> {
     }
 }
 
-fn read(connection: &mut Connection, buffer: &mut [u8], heard: &mut Heard) -> io::Result<()> {
+/// Reads what there is. An error is the end of the connection, or of a stream on it.
+pub(crate) fn read(connection: &mut Connection, buffer: &mut [u8], heard: &mut Heard) -> io::Result<()> {
     loop {
         let Connection { socket, tls, .. } = connection;
         let taken = match tls {
@@ -303,15 +328,16 @@ fn read(connection: &mut Connection, buffer: &mut [u8], heard: &mut Heard) -> io
     }
 }
 
-fn flush(connection: &mut Connection, sums: &mut Tally) -> io::Result<()> {
+/// Writes as much as the socket takes.
+pub(crate) fn flush(connection: &mut Connection, heard: &mut Heard) -> io::Result<()> {
     if let Some(tls) = &mut connection.tls {
-        sums.sent += tls.flush(&mut connection.socket, &mut connection.outgoing)? as u64;
+        heard.sums.sent += tls.flush(&mut connection.socket, &mut connection.outgoing)? as u64;
         return Ok(());
     }
     while !connection.outgoing.is_empty() {
         match connection.socket.write(&connection.outgoing) {
             Ok(written) => {
-                sums.sent += written as u64;
+                heard.sums.sent += written as u64;
                 connection.outgoing.drain(..written);
             }
             // The socket tells when it can take more.

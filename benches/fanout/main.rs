@@ -19,6 +19,7 @@ mod response;
 mod rows;
 mod shape;
 mod short;
+mod storm;
 mod subject;
 mod target;
 mod tls;
@@ -83,6 +84,9 @@ enum Role {
     /// The load client.
     #[command(hide = true)]
     Load { target: SocketAddr, load: String },
+    /// A fleet that comes all at once, and gives up what takes too long.
+    #[command(hide = true)]
+    Storm { target: SocketAddr, storm: String },
     /// The client of the raw loop.
     #[command(hide = true)]
     FloorLoad { target: SocketAddr, clients: usize, message: usize, ack: usize },
@@ -124,6 +128,7 @@ impl Role {
                 let load: shape::Load = serde_json::from_str(&load)?;
                 if load.polls { polls::run(target, &load) } else { load::run(target, &load) }
             }
+            Self::Storm { target, storm } => storm::run(target, &serde_json::from_str(&storm)?),
             Self::FloorLoad { target, clients, message, ack } => {
                 floor::run_load(target, clients, message, ack)
             }

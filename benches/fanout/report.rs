@@ -26,6 +26,28 @@ pub(crate) struct Joined {
     pub(crate) tally: Tally,
 }
 
+/// How a fleet came up that came all at once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Stormed {
+    /// Times from the beginning to the first answers, in nanoseconds: of clients that resume, and of those that hold nothing.
+    pub(crate) resuming: Quantiles,
+    pub(crate) cold: Quantiles,
+    /// Connections and streams that the server ended.
+    pub(crate) refused: u64,
+    /// Connections that clients gave up because they did not stand in time.
+    pub(crate) given_up: u64,
+    /// First answers that came later than clients wait for them.
+    pub(crate) late: u64,
+}
+
+/// Quantiles of a time.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Quantiles {
+    pub(crate) p50: u64,
+    pub(crate) p99: u64,
+    pub(crate) max: u64,
+}
+
 /// When the responses to a change came, on the machine's monotonic clock, in nanoseconds.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Arrivals {

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::origin::PARAMETER;
 use super::process::{Core, Cores, Process};
-use super::report::{Arrivals, Joined, Tally};
+use super::report::{Arrivals, Joined, Stormed, Tally};
 use super::shape::Load;
+use super::storm::Storm;
 use super::tls;
 
 const DELTAFAN: &str = env!("CARGO_BIN_EXE_deltafan");
@@ -219,6 +220,12 @@ impl Driver {
         self.0.say("tally")?;
         self.0.hear_value("tally")
     }
+}
+
+/// Has a fleet come all at once, and waits until all of it is answered.
+pub(crate) fn storm(cores: Cores, target: SocketAddr, storm: &Storm) -> io::Result<Stormed> {
+    let args = ["storm".to_owned(), target.to_string(), serde_json::to_string(storm)?];
+    Process::role(cores, Core::Load, &args)?.hear_value("ready")
 }
 
 /// An address that a process said.

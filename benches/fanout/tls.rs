@@ -85,6 +85,10 @@ impl Session {
         Ok(Self(Box::new(session)))
     }
 
+    pub(crate) fn is_shaking_hands(&self) -> bool {
+        self.0.is_handshaking()
+    }
+
     /// Reads what was meant for the client, as a socket that does not block does.
     pub(crate) fn read(&mut self, socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
         loop {

@@ -107,6 +107,7 @@ fn rows() -> Vec<(&'static str, Run)> {
         ("tls: an update", Box::new(tls::update)),
         ("tls: memory of an idle client", Box::new(tls::idle)),
         ("tls: 15000 back after a restart", Box::new(tls::storm)),
+        ("tls: 15000 all at once", Box::new(tls::all_at_once)),
         ("tls: live streams while 15000 shake hands", Box::new(tls::live)),
         ("500 clients stop reading", Box::new(silent::silent)),
         ("joins onto 100000 resources under churn", Box::new(churn::joins)),

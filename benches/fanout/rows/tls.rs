@@ -8,9 +8,11 @@ use super::memory::{four_types, growth};
 use super::update::print_cost;
 use crate::measure::median;
 use crate::origin::Origin;
+use crate::report::Stormed;
 use crate::shape::{Kind, Load};
+use crate::storm::Storm;
 use crate::subject::{Comparison, RESOURCE_BYTES, RelaySubject};
-use crate::target::{Driver, Relay};
+use crate::target::{Driver, Relay, storm as storm_of};
 use crate::tls::Certificates;
 use crate::verdict::Goal;
 
@@ -72,6 +74,39 @@ pub(super) fn storm(bench: &Bench, name: &str) -> io::Result<()> {
         median(in_clear)
     );
     Goal::new(15.0, 10.0).at_most("seconds until all are answered", median(seconds));
+    Ok(())
+}
+
+/// A fleet that comes all at once and has deadlines, of which a third holds everything and comes last.
+pub(super) fn all_at_once(bench: &Bench, name: &str) -> io::Result<()> {
+    let certificates = Certificates::make()?;
+    let of = |clients| Load { first: 0, ..over(&certificates, Load::delta(clients, 100)) };
+    let resuming = Load { held: true, ..of(FLEET / 3) };
+    let fleet = Storm { cold: of(FLEET - resuming.clients), resuming };
+    let (mut last, mut late) = (Vec::new(), 0);
+    println!("{name}: {FLEET} clients with deadlines, of which a third resumes and comes last");
+    for _ in 0..bench.rounds {
+        let origin = Origin::start();
+        origin.fill(Kind::Eds, fleet.cold.resources, RESOURCE_BYTES);
+        let relay = Relay::start(bench.cores, origin.address, &fleet.cold)?;
+        let Stormed { resuming, cold, refused, given_up, late: too_late } =
+            storm_of(bench.cores, relay.address, &fleet)?;
+        let seconds = |nanos: u64| nanos as f64 / 1e9;
+        println!(
+            "    answered after {:.2} s (p50), {:.2} s (p99), {:.2} s (all) that resume; {:.2}, {:.2}, {:.2} s others; \
+             {refused} refused, {given_up} gave up, {too_late} answers too late",
+            seconds(resuming.p50),
+            seconds(resuming.p99),
+            seconds(resuming.max),
+            seconds(cold.p50),
+            seconds(cold.p99),
+            seconds(cold.max),
+        );
+        last.push(seconds(resuming.max.max(cold.max)));
+        late += too_late;
+    }
+    Goal::new(15.0, 10.0).at_most("seconds until all are answered", median(last));
+    Goal::new(0.0, 0.0).at_most("answers later than 15 s", late as f64);
     Ok(())
 }
 
