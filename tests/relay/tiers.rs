@@ -107,6 +107,28 @@ async fn r_relay_24_a_sibling_with_the_same_node_is_served() {
     assert_eq!(names(&client.response().await), ["c"]);
 }
 
+/// A relay takes an empty first request for EDS or RDS for nothing, as servers may (R-SotW-14).
+#[tokio::test(flavor = "multi_thread")]
+async fn r_up_05_a_wildcard_of_each_type_passes_through_tiers() {
+    let first = relay("");
+    let endpoints = "\"@type\": type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment\ncluster_name: e\n";
+    first.write("endpoints.yaml", endpoints);
+    first.write("routes.yaml", "\"@type\": type.googleapis.com/envoy.config.route.v3.RouteConfiguration\nname: r\n");
+    first.wait_for("its resources", || first.metric("deltafan_resources") >= 2.0);
+    for protocol in ["protocol: delta", "protocol: sotw"] {
+        let uri = first.uri();
+        let second = move || Process::behind_server(&uri, protocol, "");
+        let second = tokio::task::spawn_blocking(second).await.unwrap();
+        let third = behind(second.uri()).await;
+        let channel = connect(&third.uri()).await;
+        for (kind, name) in [(Kind::Endpoint, "e"), (Kind::Route, "r")] {
+            let mut client = Delta::open(&channel, DELTA_ADS).await;
+            client.subscribe("client", TypeUrl::from(kind).as_str(), &["*"]).await;
+            assert_eq!(names(&client.response().await), [name], "{protocol}");
+        }
+    }
+}
+
 /// Resources that a client holds, and the version of all of them by state of the world.
 struct Held {
     versions: HashMap<String, String>,

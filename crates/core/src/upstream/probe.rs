@@ -36,7 +36,9 @@ pub fn came_from(response: &[u8], protocol: Protocol, identity: &RelayIdentity) 
 
 impl Question {
     fn names(&self) -> Vec<String> {
-        self.name.iter().map(Name::to_string).collect()
+        let is_legacy_wildcard = self.name.is_none() && self.type_url.kind().has_legacy_wildcard();
+        let name = self.name.as_ref().map_or(Name::WILDCARD, Name::as_str);
+        (!is_legacy_wildcard).then(|| name.to_owned()).into_iter().collect()
     }
 
     /// Whether an encoded response has nothing of what is held: an answer, but no reason to use the server that gives it.

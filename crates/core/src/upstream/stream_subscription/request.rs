@@ -91,7 +91,7 @@ impl StreamSubscription {
 
     fn join_wildcard(&mut self, target: &Target<'_>, doubts: &Doubts, request: &mut DeltaDiscoveryRequest) {
         self.wildcard = Some(false);
-        if self.started || !target.fresh || !target.alone {
+        if self.started || !target.fresh || !target.has_legacy_wildcard {
             target.subscribe(Name::WILDCARD, request);
         }
         // Otherwise the request stays empty: the form that every server understands (R-Up-05).

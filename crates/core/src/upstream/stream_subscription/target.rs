@@ -16,8 +16,8 @@ pub(in crate::upstream) struct Target<'a> {
     pub(in crate::upstream) parameters: &'a Parameters,
     /// Whether nothing of the type was asked for on this stream, so that versions can be told (R-Delta-05).
     pub(in crate::upstream) fresh: bool,
-    /// Whether a request without names has no locators either.
-    pub(in crate::upstream) alone: bool,
+    /// Whether a request without names asks for everything.
+    pub(in crate::upstream) has_legacy_wildcard: bool,
     /// Whether the wildcard has to wait for another stream: on this one the origin was asked for it already, for others.
     pub(in crate::upstream) wildcard_waits: bool,
     /// Whether others ask for the type with other parameters, and the origin is told so.

@@ -91,6 +91,20 @@ fn r_up_05_a_wildcard_alone_is_asked_for_in_the_form_that_old_servers_know() {
     }
 }
 
+/// Servers that follow R-SotW-14, relays among them, take an empty request for nothing.
+#[test]
+fn r_up_05_a_wildcard_is_spelled_out_for_types_without_a_legacy_one() {
+    for kind in [EDS, Kind::Route, Kind::Secret] {
+        let mut fixture = Fixture::connected();
+        fixture.client("a", kind, &["*"]);
+        for _ in 0..2 {
+            assert_eq!(fixture.request(Primary).resource_names_subscribe, ["*"], "{kind:?}");
+            fixture.close();
+            fixture.open(Primary);
+        }
+    }
+}
+
 #[test]
 fn r_up_06_types_are_asked_for_in_flush_order() {
     let mut fixture = Fixture::new();

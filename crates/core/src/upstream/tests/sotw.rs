@@ -147,6 +147,16 @@ fn r_up_01_the_wildcard_is_the_empty_list_and_the_node_is_sent_once() {
 }
 
 #[test]
+fn r_up_05_the_wildcard_of_types_without_a_legacy_one_is_listed() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", EDS, &["*"]);
+    assert_eq!(parts(&fixture.says_once(Primary)), (vec!["*"], "", ""));
+    let ack = fixture.told(Primary, &World::of(EDS, "1", &[("e1", "a")]));
+    assert_eq!(parts(&ack), (vec!["*"], "1", "1"));
+    assert_eq!(fixture.members(EDS), set(&[&at(EDS, "e1", "a")]));
+}
+
+#[test]
 fn r_sotw_12_a_request_lists_all_names_and_merges_with_the_ack() {
     let mut fixture = Fixture::sotw();
     fixture.client("a", EDS, &["e1", "e2"]);

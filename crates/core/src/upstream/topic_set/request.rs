@@ -25,8 +25,9 @@ impl TopicSet {
     ) -> (Option<DeltaDiscoveryRequest>, bool) {
         let placed = self.placement(stream);
         let fresh = !self.is_started(stream);
-        // Beside locators an empty list of names would not be the legacy wildcard.
-        let alone = self.plain || self.topics.keys().all(Parameters::is_empty);
+        // Beside locators an empty list of names would not be the legacy wildcard, and not every type has one.
+        let has_legacy_wildcard = self.type_url.kind().has_legacy_wildcard()
+            && (self.plain || self.topics.keys().all(Parameters::is_empty));
         let mut whole: Option<DeltaDiscoveryRequest> = None;
         let mut more = false;
         let mut bytes = 0;
@@ -77,7 +78,7 @@ impl TopicSet {
                 view: placed.view.filter(|view| topic.wants(*view)),
                 parameters: if self.plain { &nothing } else { parameters },
                 fresh: fresh && parameters.is_empty(),
-                alone,
+                has_legacy_wildcard,
                 wildcard_waits,
                 is_shared: &is_shared,
                 is_asked_for: &is_asked_for,
