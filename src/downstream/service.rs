@@ -113,9 +113,17 @@ impl<H: Health> Services<H> {
                 )
                 .proven(self.peer.proven())
                 .charged_to(self.connection.tenant().cloned());
+                let is_relay = request.headers().contains_key(RELAY_HEADER);
                 let (requests, limits) = (request.into_body(), &self.policy.limits);
-                let body =
-                    StreamBody::new(requests, session, self.peer, self.connection, self.server, limits);
+                let body = StreamBody::new(
+                    requests,
+                    is_relay,
+                    session,
+                    self.peer,
+                    self.connection,
+                    self.server,
+                    limits,
+                );
                 grpc(ResponseBody::Stream(Box::new(body)))
             }
             Some(Route::Fetch(kind)) => {

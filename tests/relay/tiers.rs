@@ -111,9 +111,13 @@ async fn r_relay_24_a_sibling_with_the_same_node_is_served() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r_up_05_a_wildcard_of_each_type_passes_through_tiers() {
     let first = relay("");
-    let endpoints = "\"@type\": type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment\ncluster_name: e\n";
+    let endpoints =
+        "\"@type\": type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment\ncluster_name: e\n";
     first.write("endpoints.yaml", endpoints);
-    first.write("routes.yaml", "\"@type\": type.googleapis.com/envoy.config.route.v3.RouteConfiguration\nname: r\n");
+    first.write(
+        "routes.yaml",
+        "\"@type\": type.googleapis.com/envoy.config.route.v3.RouteConfiguration\nname: r\n",
+    );
     first.wait_for("its resources", || first.metric("deltafan_resources") >= 2.0);
     for protocol in ["protocol: delta", "protocol: sotw"] {
         let uri = first.uri();
@@ -127,6 +131,20 @@ async fn r_up_05_a_wildcard_of_each_type_passes_through_tiers() {
             assert_eq!(names(&client.response().await), [name], "{protocol}");
         }
     }
+}
+
+/// A relay opens its stream before any client of it asks for anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_without_clients_keeps_its_stream() {
+    let first = relay("  first_request_timeout: 300ms\n");
+    let _second = behind(first.uri()).await;
+    let streams = || first.metric("deltafan_streams{");
+    first.wait_for("the stream of the relay", || streams() == 1.0);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((streams(), first.metric("deltafan_streams_ended_total{")), (1.0, 0.0));
+    // Any other client has to ask.
+    let mut client = Delta::open(&connect(&first.uri()).await, DELTA_ADS).await;
+    assert_eq!(client.end().await.code(), tonic::Code::DeadlineExceeded);
 }
 
 /// Resources that a client holds, and the version of all of them by state of the world.
