@@ -116,20 +116,32 @@ pub(crate) struct RelaySubject {
     // Ends before the server does: clients that lose their server complain.
     driver: Driver,
     pub(crate) relay: Relay,
+    /// Relays between it and the origin.
+    _tiers: Vec<Relay>,
     pub(crate) origin: Origin,
     pub(crate) joined: Joined,
 }
 
 impl RelaySubject {
     pub(crate) fn start(cores: Cores, load: &Load) -> io::Result<Self> {
+        Self::behind(cores, load, 0)
+    }
+
+    /// Starts it behind so many other relays.
+    pub(crate) fn behind(cores: Cores, load: &Load, relays: usize) -> io::Result<Self> {
         let origin = Origin::start();
         let variants = if load.variants { load.sets } else { 0 };
         for kind in &load.kinds {
             origin.fill_variants(*kind, load.resources, RESOURCE_BYTES, variants);
         }
-        let relay = Relay::start(cores, origin.address, load)?;
+        let mut tiers: Vec<Relay> = Vec::new();
+        for _ in 0..relays {
+            let upstream = tiers.last().map_or(origin.address, |relay| relay.address);
+            tiers.push(Relay::start(cores, upstream, load)?);
+        }
+        let relay = Relay::start(cores, tiers.last().map_or(origin.address, |relay| relay.address), load)?;
         let (driver, joined) = Driver::start(cores, relay.address, load)?;
-        Ok(Self { load: load.clone(), origin, relay, driver, joined })
+        Ok(Self { load: load.clone(), origin, relay, _tiers: tiers, driver, joined })
     }
 }
 

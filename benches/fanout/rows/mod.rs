@@ -96,6 +96,7 @@ fn rows() -> Vec<(&'static str, Run)> {
         ),
         ("10000 clients in 100 sets of parameters", Box::new(sets::sets)),
         ("10000 clients in 200 groups", Box::new(groups::groups)),
+        ("one change through 1, 2 and 3 relays", Box::new(update::chain)),
         ("headroom of the load client", Box::new(update::headroom)),
         ("join of 1000 wildcard clients x 1000", Box::new(join::join)),
         ("reconnect storm of 15000", Box::new(join::storm)),

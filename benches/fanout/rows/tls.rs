@@ -80,7 +80,7 @@ pub(super) fn storm(bench: &Bench, name: &str) -> io::Result<()> {
 /// A fleet that comes all at once and has deadlines, of which a third holds everything and comes last.
 pub(super) fn all_at_once(bench: &Bench, name: &str) -> io::Result<()> {
     let certificates = Certificates::make()?;
-    let of = |clients| Load { first: 0, ..over(&certificates, Load::delta(clients, 100)) };
+    let of = |clients| Load { first: 0, ..over(&certificates, Load::delta(clients, 1000)) };
     let resuming = Load { held: true, ..of(FLEET / 3) };
     let fleet = Storm { cold: of(FLEET - resuming.clients), resuming };
     let (mut last, mut late) = (Vec::new(), 0);
@@ -89,6 +89,9 @@ pub(super) fn all_at_once(bench: &Bench, name: &str) -> io::Result<()> {
         let origin = Origin::start();
         origin.fill(Kind::Eds, fleet.cold.resources, RESOURCE_BYTES);
         let relay = Relay::start(bench.cores, origin.address, &fleet.cold)?;
+        // It is answered when the relay knows that it has everything.
+        let _first =
+            Driver::start(bench.cores, relay.address, &Load { clients: 1, ..fleet.resuming.clone() })?;
         let Stormed { resuming, cold, refused, given_up, late: too_late } =
             storm_of(bench.cores, relay.address, &fleet)?;
         let seconds = |nanos: u64| nanos as f64 / 1e9;

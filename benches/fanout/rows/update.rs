@@ -108,6 +108,26 @@ pub(super) fn flat(bench: &Bench, name: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// Time that each further relay on the way of a change takes: few clients, so that fan-out weighs little.
+pub(super) fn chain(bench: &Bench, name: &str) -> io::Result<()> {
+    let load = Load::delta(10, 1000);
+    let mut chains: Vec<RelaySubject> =
+        (0..3).map(|before| RelaySubject::behind(bench.cores, &load, before)).collect::<io::Result<_>>()?;
+    let mut times = vec![Vec::new(); chains.len()];
+    for round in 0..=bench.rounds {
+        for (chain, times) in chains.iter_mut().zip(&mut times) {
+            let cost = chain.round(round)?;
+            if round > 0 {
+                times.push(cost.p50_ms);
+            }
+        }
+    }
+    let p50: Vec<f64> = times.into_iter().map(median).collect();
+    println!("{name}: p50 {:.2}, {:.2} and {:.2} ms", p50[0], p50[1], p50[2]);
+    Goal::new(1.0, 0.5).at_most("ms for each further relay", (p50[2] - p50[0]) / 2.0);
+    Ok(())
+}
+
 /// How much the load client can take, beside what the relay could send if it had nothing to wait for.
 pub(super) fn headroom(bench: &Bench, name: &str) -> io::Result<()> {
     let load = Load::delta(1000, 1000);
