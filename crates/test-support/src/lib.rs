@@ -24,10 +24,22 @@ pub mod small_disk;
 pub mod whole;
 pub mod wire;
 
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 /// Long enough for anything that is to happen, on a machine however busy.
 pub const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Loopback address of its own for a server. Others may go on connecting to one that has ended: at a shared address its port may
+/// be given to the server of another test.
+pub fn own_loopback() -> Ipv4Addr {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    // 127.0 has the shared address. Test programs that run side by side mostly differ here.
+    let process = 1 + (std::process::id() % 254) as u8;
+    Ipv4Addr::new(127, process, high, low)
+}
 
 /// Waits until something holds.
 pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {

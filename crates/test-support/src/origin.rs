@@ -46,7 +46,7 @@ pub struct Origin {
 impl Origin {
     /// Listens on a free port.
     pub async fn start() -> Self {
-        Self::listen(([127, 0, 0, 1], 0).into()).await
+        Self::listen((crate::own_loopback(), 0).into()).await
     }
 
     /// Listens on this address.
