@@ -46,7 +46,7 @@ struct Client {
     answered: Option<Duration>,
 }
 
-/// What happens to a client at a time, if it has not been tried again meanwhile.
+/// Event of a client at a time, if it has not been tried again meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Alarm {
     Connect,

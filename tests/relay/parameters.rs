@@ -183,3 +183,47 @@ async fn r_dp_17_one_stream_upstream_serves_many_kinds_of_node_on_every_transpor
     let told = told.await;
     assert_eq!((names(&told), told.removed_resources), (vec![], vec!["web".to_owned()]));
 }
+
+/// Passes the field of the node on from which the first relay takes the parameters.
+const GROUPS: &str = "groups:
+  rules:
+    - name: env
+      match: {node.cluster: \"(?P<env>.+)\"}
+      key: \"${env}\"
+      node: {id: \"env-${env}\", cluster: \"${env}\"}
+";
+
+/// A relay behind a relay has one set of parameters on a stream, and a stream for each node group.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_dp_17_several_sets_of_parameters_pass_through_tiers_by_node_groups() {
+    let (first, _origin, mut upstream) = relay_and_origin(GIVEN).await;
+    let behind = |uri: String| move || Process::behind_keys(&uri, "", "", GROUPS);
+    let second = tokio::task::spawn_blocking(behind(first.uri())).await.unwrap();
+    let third = tokio::task::spawn_blocking(behind(second.uri())).await.unwrap();
+    let mut clients = Vec::new();
+    for (env, nonce) in [("prod", "a"), ("test", "b")] {
+        let mut client = delta(&third, env, &[]).await;
+        assert_eq!(located(&upstream.expect_request().await), [format!("* env={env}")]);
+        upstream.send(&DeltaDiscoveryResponse {
+            resources: vec![variant("web", "env=prod", "1"), variant("web", "env=test", "9"), shared()],
+            ..response(&cds(), nonce)
+        });
+        upstream.expect_ack(nonce).await;
+        let told = client.response().await;
+        client.ack(&told).await;
+        clients.push((client, versions(&told)));
+    }
+    assert_eq!(clients[0].1, ["shared:1", "web:1"]);
+    assert_eq!(clients[1].1, ["shared:1", "web:9"]);
+
+    // One variant is replaced: that is nothing to the others.
+    upstream.send(&DeltaDiscoveryResponse {
+        resources: vec![variant("web", "env=test,!canary", "10")],
+        removed_resource_names: vec![gone("web", "env=test")],
+        ..response(&cds(), "c")
+    });
+    upstream.expect_ack("c").await;
+    let told = clients[1].0.response().await;
+    assert_eq!((versions(&told), told.removed_resources), (vec!["web:10".to_owned()], vec![]));
+    clients[0].0.silence().await;
+}
