@@ -24,6 +24,17 @@ pub(super) const DEFAULT_ADDRESS: ListenAddress =
 const MIB: usize = 1 << 20;
 
 section! {
+    /// Order of routes and clusters on aggregated streams.
+    #[derive(Copy, Eq)]
+    pub struct MakeBeforeBreak {
+        /// How long routes wait until a client has acknowledged its clusters, which Envoy does when they are warm, and removals
+        /// until it has acknowledged its routes. 0s: they do not wait.
+        #[key(Time<0, HOUR>, default = Duration::from_secs(5))]
+        pub wait: Duration,
+    }
+}
+
+section! {
     /// The side that clients see.
     #[check(check)]
     pub struct Downstream {
@@ -57,6 +68,9 @@ section! {
         /// How long a response that a client does not acknowledge holds back the next one of its type.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(5), effect = Connections)]
         pub ack_timeout: Duration,
+        /// Order of routes and clusters on aggregated streams, so that no request fails at a change of both.
+        #[key(Nested, effect = Connections)]
+        pub make_before_break: MakeBeforeBreak,
         /// Connections of this age, jittered, are asked to go, so that load evens out over relays.
         #[key(Time<TICK, MONTH>, default = Duration::from_secs(30 * 60), effect = Connections)]
         pub max_connection_age: Duration,

@@ -57,7 +57,7 @@ use yaml::Value;
 
 pub use authorization::{Authorization, AuthorizationRule, DefaultAccess, name_pattern};
 pub use changes::{Changes, diff};
-pub use downstream::{Downstream, ListenAddress, Listener};
+pub use downstream::{Downstream, ListenAddress, Listener, MakeBeforeBreak};
 pub use dynamic_parameters::{DynamicParameter, Pattern};
 pub(crate) use errors::printable;
 pub use errors::{ConfigError, Problem};

@@ -75,6 +75,7 @@ fn base_rules(config: &Config) -> SessionConfig {
     let downstream = &config.downstream;
     SessionConfig {
         ack_timeout: downstream.ack_timeout,
+        warm_wait: downstream.make_before_break.wait,
         cold_deadline: downstream.cold_deadline,
         dead_unnoticed: dead_unnoticed(&config.upstream.keepalive),
         settle: downstream.settle,

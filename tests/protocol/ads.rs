@@ -26,6 +26,13 @@ fn both(fixture: &Fixture, named: &[&str]) -> [Client; 2] {
     [sotw, delta]
 }
 
+/// A relay whose clients' routes do not wait until clusters are warm.
+fn without_wait() -> Fixture {
+    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    fixture.rules.warm_wait = Duration::ZERO;
+    fixture
+}
+
 #[test]
 fn r_ads_01_waiting_types_are_said_in_the_order_of_dependence() {
     let mut fixture = Fixture::knowing(&["cds", "lds"]);
@@ -43,7 +50,7 @@ fn r_ads_01_waiting_types_are_said_in_the_order_of_dependence() {
 
 #[test]
 fn r_ads_02_a_type_that_follows_clusters_waits_for_a_gated_cds() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    let mut fixture = without_wait();
     fixture.origin("cds x:1");
     fixture.named("rds r:x");
     for mut client in both(&fixture, &["rds"]) {
@@ -67,7 +74,7 @@ fn r_ads_02_a_type_that_follows_clusters_waits_for_a_gated_cds() {
 
 #[test]
 fn r_ads_02_a_cds_that_is_never_acked_holds_routes_back_for_a_time_only() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    let mut fixture = without_wait();
     fixture.origin("cds x:1");
     let [_, mut client] = both(&fixture, &["rds"]);
     assert_eq!(client.told(&fixture), ["cds x:1", "lds"]);
@@ -82,7 +89,7 @@ fn r_ads_02_a_cds_that_is_never_acked_holds_routes_back_for_a_time_only() {
 fn r_ads_03_of_very_many_names_removals_that_wait_for_an_answer_hold_routes_back_too() {
     let all: Vec<String> = (0..1100).map(|n| format!("e{n}")).collect();
     for (names, is_many) in [(&all[..2], false), (&all[..], true)] {
-        let mut fixture = Fixture::knowing(&["cds", "lds"]);
+        let mut fixture = without_wait();
         let [_, mut client] = both(&fixture, &["rds"]);
         fixture.named("rds r:0");
         client.acked(&fixture);
@@ -610,4 +617,126 @@ fn r_ads_03_endpoints_on_a_stream_without_clusters_hold_routes_back() {
     }
     fixture.after(fixture.rules.ack_timeout);
     assert_eq!(client.acked(&fixture), ["lds l:1"]);
+}
+
+/// Sends everything, and then a change to a cluster `y` and a route to it, with `x` gone.
+fn moves(fixture: &mut Fixture, clients: &mut [Client]) {
+    for client in clients.iter_mut() {
+        client.acked_with(fixture, NAMES);
+    }
+    move_from_x_to_y(fixture);
+}
+
+fn back(fixture: &mut Fixture) {
+    fixture.origin("cds x:1");
+    fixture.named("rds r:x");
+    fixture.origin("cds -y");
+}
+
+fn knowing_x() -> Fixture {
+    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    fixture.origin("cds keep:1 x:1");
+    fixture.named("rds r:x");
+    fixture.named("eds eds-a:1");
+    fixture
+}
+
+/// Envoy ACKs clusters once they are warm (V1).
+#[test]
+fn r_ads_03_routes_wait_until_their_clusters_are_acked_and_removals_until_routes_are() {
+    let mut fixture = knowing_x();
+    for client in both(&fixture, &["rds"]) {
+        let mut client = [client];
+        moves(&mut fixture, &mut client);
+        let [client] = &mut client;
+        let clusters = client.poll(&fixture).unwrap();
+        assert!(client.told(&fixture).is_empty(), "the route waits");
+        // It asks for endpoints of the new cluster meanwhile, and is sent them.
+        client.ask_or_change(&fixture, "eds", "eds-a");
+        assert_eq!(client.acked_with(&fixture, NAMES), ["eds eds-a:1"]);
+        client.ack(&fixture, &clusters, &[]);
+        let route = client.poll(&fixture).unwrap();
+        assert_eq!(show(&route), "rds r:y");
+        assert!(client.told(&fixture).is_empty(), "the removal waits");
+        client.ack(&fixture, &route, &["r"]);
+        assert!(client.poll(&fixture).is_some_and(|told| show(&told).starts_with("cds ")));
+        back(&mut fixture);
+    }
+}
+
+#[test]
+fn r_ads_03_routes_and_removals_wait_for_a_time_only() {
+    let mut fixture = knowing_x();
+    for client in both(&fixture, &["rds"]) {
+        let mut client = [client];
+        moves(&mut fixture, &mut client);
+        let [client] = &mut client;
+        client.poll(&fixture).unwrap();
+        assert!(client.told(&fixture).is_empty());
+        fixture.after(fixture.rules.warm_wait - Duration::from_millis(1));
+        assert!(client.told(&fixture).is_empty());
+        fixture.after(Duration::from_millis(1));
+        assert_eq!(client.told(&fixture), ["rds r:y"]);
+        fixture.after(fixture.rules.warm_wait);
+        assert_eq!(client.told(&fixture).len(), 1, "the removal");
+        // It is known not to answer, and is not waited for again.
+        fixture.origin("cds z:1");
+        fixture.named("rds r:z");
+        fixture.after(fixture.rules.ack_timeout);
+        let told = client.told(&fixture);
+        assert_eq!((told.len(), told[1].as_str()), (2, "rds r:z"), "{told:?}");
+        fixture.origin("cds -z");
+        back(&mut fixture);
+    }
+}
+
+/// Nothing of a response that was rejected will be warm.
+#[test]
+fn r_ads_03_a_client_that_rejects_clusters_is_sent_its_routes() {
+    let mut fixture = knowing_x();
+    for client in both(&fixture, &["rds"]) {
+        let mut client = [client];
+        moves(&mut fixture, &mut client);
+        let [client] = &mut client;
+        let clusters = client.poll(&fixture).unwrap();
+        client.nack(&fixture, &clusters, &[]);
+        assert_eq!(client.poll(&fixture).map(|told| show(&told)), Some("rds r:y".to_owned()));
+        back(&mut fixture);
+    }
+}
+
+/// gRPC asks for clusters because of its routes. A client that asks for single clusters has its own order as well.
+#[test]
+fn r_ads_03_routes_of_clients_that_ask_for_clusters_afterwards_do_not_wait() {
+    let mut fixture = knowing_x();
+    fixture.named("cds x:1");
+    let mut grpc = fixture.client_as("gRPC Go", Protocol::Delta, None);
+    let mut named = fixture.delta();
+    let mut wildcard = fixture.client_as("gRPC Go", Protocol::Delta, None);
+    for (client, clusters) in [(&mut grpc, "x"), (&mut named, "x"), (&mut wildcard, "*")] {
+        client.change(&fixture, "rds", "r");
+        client.change(&fixture, "cds", clusters);
+        client.acked(&fixture);
+    }
+    fixture.named("cds x:2");
+    fixture.origin("cds x:2");
+    fixture.named("rds r:y");
+    for client in [&mut grpc, &mut named, &mut wildcard] {
+        assert_eq!(client.told(&fixture), ["cds x:2", "rds r:y"]);
+    }
+}
+
+/// A stream of a single type knows nothing of the others.
+#[test]
+fn r_ads_03_streams_of_one_type_do_not_wait_for_each_other() {
+    let mut fixture = knowing_x();
+    let mut clusters = fixture.client(Protocol::Delta, Some("cds"));
+    clusters.change(&fixture, "cds", "*");
+    let mut routes = fixture.client(Protocol::Delta, Some("rds"));
+    routes.change(&fixture, "rds", "r");
+    clusters.acked(&fixture);
+    routes.acked(&fixture);
+    move_from_x_to_y(&mut fixture);
+    assert_eq!(clusters.told(&fixture), ["cds y:1 -x"]);
+    assert_eq!(routes.told(&fixture), ["rds r:y"]);
 }

@@ -25,6 +25,7 @@ fn r_ep_03_the_type_is_implied_on_a_per_type_stream_and_required_on_ads() {
 #[test]
 fn r_ep_04_types_of_a_stream_are_independent() {
     let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    fixture.rules.warm_wait = std::time::Duration::ZERO;
     fixture.origin("cds a:1");
     fixture.origin("lds a:1");
     let mut client = fixture.sotw();

@@ -23,6 +23,9 @@ use crate::resource::{Kind, TypeUrl};
 pub struct SessionConfig {
     /// An un-ACKed response holds its type back this long after the transport took it (R-SotW-06, R-Delta-17).
     pub ack_timeout: Duration,
+    /// Longest wait of routes until a client has ACKed its clusters, and of removals until it has ACKed its routes; zero: they do not
+    /// wait.
+    pub warm_wait: Duration,
     /// A stream to which nothing can be said closes after this while the origin is away or silent (R-Relay-07).
     pub cold_deadline: Duration,
     /// How long a connection to the origin may be dead before the relay notices: keepalive's interval and timeout.
@@ -67,6 +70,7 @@ impl Default for SessionConfig {
         let denied = Kind::KNOWN.into_iter().filter(|kind| !kind.has_legacy_wildcard());
         Self {
             ack_timeout: Duration::from_secs(5),
+            warm_wait: Duration::from_secs(5),
             cold_deadline: Duration::from_secs(10),
             dead_unnoticed: Duration::from_secs(40),
             settle: Duration::from_millis(200),

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use super::super::client::is_grpc;
 use super::super::session_error::SessionError;
 use super::super::stream_type::{EvaluationInput, Pending};
 use super::super::upstream_state::Upstream;
@@ -162,6 +163,7 @@ impl Session {
     ) -> Option<(usize, Class)> {
         let mut leader_waits = false;
         let mut unanswered = None;
+        let warms = self.warms(now);
         for at in 0..pending.len() {
             let kind = self.types[at].kind;
             let update = pending[at].update().filter(|update| self.types[at].has_addition(update));
@@ -177,6 +179,10 @@ impl Session {
                 if let Some(leader) = unanswered {
                     self.note_delay(leader, at, now, deadline);
                 }
+                continue;
+            }
+            if let Some(until) = warms.filter(|_| kind.follows_clusters()) {
+                until.into_iter().for_each(|until| deadline.not_after(until));
                 continue;
             }
             if let Err(opens) = self.types[at].gate(now, &self.rules) {
@@ -204,9 +210,14 @@ impl Session {
         if (0..pending.len()).any(|at| self.is_ahead(at, &pending[at], now)) {
             return None;
         }
+        let leaves = self.leaves(now);
         for at in (0..pending.len()).rev() {
             if pending[at].update().is_none() {
                 continue;
+            }
+            if let Some(until) = leaves.filter(|_| self.types[at].kind.leads_routes()) {
+                until.into_iter().for_each(|until| deadline.not_after(until));
+                return None;
             }
             match self.types[at].gate(now, &self.rules) {
                 Ok(()) => return Some((at, Class::Both)),
@@ -218,6 +229,26 @@ impl Session {
             }
         }
         None
+    }
+
+    /// Whether the client may still be warming clusters, with which its routes wait; if so, until when at most (unless the transport
+    /// has not taken them).
+    ///
+    /// Envoy ACKs clusters when they are warm (V1), and serves a request for a cluster that is not with a 503. gRPC asks for clusters
+    /// because of its routes, which must not wait for them.
+    fn warms(&self, now: Instant) -> Option<Option<Instant>> {
+        let is_grpc_client = self.client().is_some_and(|client| is_grpc(&client.user_agent));
+        let clusters = self.types.iter().find(|state| state.kind == Kind::Cluster)?;
+        let warms = self.profile.aggregated && clusters.subscription().wildcard && !is_grpc_client;
+        clusters.unanswered_within(self.rules.warm_wait, now).filter(|_| warms)
+    }
+
+    /// Whether the client may still use routes that it was sent other ones for, and with them clusters that are to be removed; if so,
+    /// until when at most.
+    fn leaves(&self, now: Instant) -> Option<Option<Instant>> {
+        let routes = self.types.iter().filter(|state| state.kind.follows_clusters());
+        let waits = routes.filter_map(|state| state.unanswered_within(self.rules.warm_wait, now));
+        waits.max().filter(|_| self.profile.aggregated)
     }
 
     /// Whether removals of other types must wait for this one.

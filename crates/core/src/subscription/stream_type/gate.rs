@@ -1,6 +1,6 @@
 //! Gate of a type: at most one response is not answered, until its time is over.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::super::session_config::SessionConfig;
 use super::StreamType;
@@ -82,6 +82,20 @@ impl StreamType {
         }
         self.in_flight = None;
         Ok(())
+    }
+
+    /// Whether its client has not answered what it was sent, for less than `wait`; if so, until when at most (unless the transport
+    /// has not taken it). A client that has never answered within that time is not waited for again.
+    pub(in crate::subscription) fn unanswered_within(
+        &self,
+        wait: Duration,
+        now: Instant,
+    ) -> Option<Option<Instant>> {
+        match (self.unanswered, self.in_flight) {
+            (Some(since), _) => Some(Some(since + wait)).filter(|_| now < since + wait),
+            (None, Some(_)) if !wait.is_zero() => Some(None),
+            (None, _) => None,
+        }
     }
 
     /// Its subscription is smaller, or seen otherwise: there may be nothing to add any more.
