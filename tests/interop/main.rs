@@ -23,5 +23,6 @@ mod h2spec;
 mod json;
 mod mtls;
 mod origins;
+mod swap;
 mod ttl;
 mod vhds;

@@ -1,5 +1,6 @@
 //! Order across the types of an aggregated stream: R-ADS.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -117,7 +118,7 @@ fn move_from_x_to_y(fixture: &mut Fixture) {
 
 #[test]
 fn r_ads_03_coalescing_keeps_make_before_break() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    let mut fixture = without_wait();
     fixture.origin("cds keep:1 x:1");
     fixture.named("rds r:x");
     let [mut sotw, mut delta] = both(&fixture, &["rds"]);
@@ -132,7 +133,7 @@ fn r_ads_03_coalescing_keeps_make_before_break() {
 
 #[test]
 fn r_ads_03_removals_wait_for_a_route_that_is_gated() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    let mut fixture = without_wait();
     fixture.origin("cds keep:1 x:1");
     fixture.named("rds r:x");
     for mut client in both(&fixture, &["rds"]) {
@@ -160,7 +161,7 @@ fn r_ads_03_removals_wait_for_a_route_that_is_gated() {
 
 #[test]
 fn r_ads_03_removals_go_in_reverse_order() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    let mut fixture = without_wait();
     fixture.origin("cds eds-a:1");
     fixture.origin("lds l:1");
     fixture.named("eds eds-a:1");
@@ -533,7 +534,7 @@ fn r_ads_03_a_name_that_no_cluster_asks_for_holds_nothing_back() {
 #[test]
 fn r_ads_03_endpoints_that_a_cluster_asks_for_hold_routes_back() {
     for protocol in [Protocol::Delta, Protocol::Sotw] {
-        let mut fixture = Fixture::knowing(&["cds", "lds"]);
+        let mut fixture = without_wait();
         fixture.origin("cds eds-a:1 eds-c:1");
         fixture.origin("lds l:1");
         fixture.named("eds eds-a:1");
@@ -658,6 +659,8 @@ fn r_ads_03_routes_wait_until_their_clusters_are_acked_and_removals_until_routes
         let route = client.poll(&fixture).unwrap();
         assert_eq!(show(&route), "rds r:y");
         assert!(client.told(&fixture).is_empty(), "the removal waits");
+        fixture.after(Duration::from_secs(2));
+        assert!(client.told(&fixture).is_empty(), "the route is not ACKed");
         client.ack(&fixture, &route, &["r"]);
         assert!(client.poll(&fixture).is_some_and(|told| show(&told).starts_with("cds ")));
         back(&mut fixture);
@@ -739,4 +742,27 @@ fn r_ads_03_streams_of_one_type_do_not_wait_for_each_other() {
     move_from_x_to_y(&mut fixture);
     assert_eq!(clusters.told(&fixture), ["cds y:1 -x"]);
     assert_eq!(routes.told(&fixture), ["rds r:y"]);
+}
+
+/// After a restart the control plane tells of each type by itself: the clusters come without the routes.
+#[test]
+fn r_ads_03_clusters_that_are_gone_are_kept_for_routes_that_are_on_their_way() {
+    let mut fixture = knowing_x();
+    let all: BTreeSet<&str> = ["keep", "x", "y"].into();
+    for mut client in both(&fixture, &["rds"]) {
+        client.acked_with(&fixture, NAMES);
+        fixture.origin("cds y:1 -x");
+        let told = client.poll(&fixture).unwrap();
+        assert!(told.removed.is_empty(), "{told:?}");
+        let names: BTreeSet<&str> = told.resources.iter().map(|(name, _)| name.as_str()).collect();
+        assert!(names == all || names == ["y"].into(), "{told:?}");
+        client.ack(&fixture, &told, &[]);
+        fixture.after(Duration::from_secs(1));
+        assert!(client.told(&fixture).is_empty());
+        fixture.named("rds r:y");
+        assert_eq!(client.acked_with(&fixture, NAMES), ["rds r:y"]);
+        fixture.after(Duration::from_secs(1));
+        assert_eq!(client.acked_with(&fixture, NAMES).len(), 1, "the removal");
+        back(&mut fixture);
+    }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use deltafan::cache::{Cache, Change, Completeness, Limits, Op, Protocol, Resend, View, Writer};
 use deltafan::proto;
@@ -57,7 +57,9 @@ fn r_ads_03_holds_while_the_origin_speaks() {
     set(&mut writer, "cds", View::Wildcard, "c0", "v0");
     set(&mut writer, "rds", View::Named, "route", "v0/c0");
     let now = Instant::now();
-    let mut session = Session::new(cache, Arc::new(SessionConfig::default()), Protocol::Delta, None, now);
+    // The order of responses alone.
+    let rules = SessionConfig { warm_wait: Duration::ZERO, ..SessionConfig::default() };
+    let mut session = Session::new(cache, Arc::new(rules), Protocol::Delta, None, now);
     session.on_delta_request(request("cds", vec![], String::new()), now).unwrap();
     session.on_delta_request(request("rds", vec!["route".to_owned()], String::new()), now).unwrap();
 

@@ -155,6 +155,7 @@ fn what_an_operator_discards_is_taken_back_and_never_spreads() {
 #[test]
 fn removals_and_additions_are_tried_with_what_they_belong_to() {
     let mut fixture = guarded(&["cds", "rds"]);
+    fixture.rules.warm_wait = Duration::ZERO;
     begin(&mut fixture, "cds old:1");
     fixture.named("rds r:1");
     let mut clients = canary_and_other(&fixture, Protocol::Delta);

@@ -437,6 +437,7 @@ fn r_sotw_19_other_types_say_nothing_of_removals() {
 fn r_sotw_21_and_22_a_union_holds_no_name_twice() {
     // The harness checks names and inner types of every frame; this is the frame most at risk.
     let mut fixture = Fixture::knowing(&["cds", "rds"]);
+    fixture.rules.warm_wait = Duration::ZERO;
     fixture.origin("cds a:1 b:1");
     fixture.named("cds b:1");
     fixture.named("rds r:1");

@@ -79,6 +79,8 @@ pub(super) struct StreamType {
     /// Since when what is known waits for names that are not. As with `holds`, names that are asked for meanwhile do not
     /// prolong it, and after it they are not waited for as long again.
     waits: Option<Instant>,
+    /// Since when removals are due that wait for routes.
+    pub(super) removals_wait: Option<Instant>,
     /// Since when it held back what was noted for it.
     pub(super) delay_noted: Option<Instant>,
     /// Whether that protects somebody, where it was worked out.
@@ -111,6 +113,7 @@ impl StreamType {
             asked: now,
             holds: None,
             waits: None,
+            removals_wait: None,
             delay_noted: None,
             guard: None,
             wants: SotwNames::default(),

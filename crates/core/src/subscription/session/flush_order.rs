@@ -2,17 +2,21 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
 use super::super::client::is_grpc;
 use super::super::session_error::SessionError;
-use super::super::stream_type::{EvaluationInput, Pending};
+use super::super::stream_type::{EvaluationInput, Pending, StreamType};
 use super::super::upstream_state::Upstream;
 use super::{Outgoing, Session};
 use crate::cache::{Class, FellBehindError, Generation, Update};
 use crate::resource::{Kind, Name};
+
+/// Time for which clusters and endpoints that are gone are kept after the newest change of them, for routes that change with them.
+/// A round trip to a control plane over a slow link, and time to answer.
+const KEEP: Duration = Duration::from_secs(2);
 
 /// Next step of a stream.
 #[derive(Debug)]
@@ -194,7 +198,8 @@ impl Session {
             let Some(update) = update else { continue };
             let others =
                 (0..pending.len()).any(|other| other != at && self.is_ahead(other, &pending[other], now));
-            let split = update.is_partial() || (update.has_removals() && others);
+            let waits = update.has_removals() && (others || self.keeps_until(at, update, now).is_some());
+            let split = update.is_partial() || waits;
             return Some((at, if split { Class::Additions } else { Class::Both }));
         }
         None
@@ -212,8 +217,10 @@ impl Session {
         }
         let leaves = self.leaves(now);
         for at in (0..pending.len()).rev() {
-            if pending[at].update().is_none() {
-                continue;
+            let Some(update) = pending[at].update() else { continue };
+            if let Some(until) = self.keeps_until(at, update, now) {
+                deadline.not_after(until);
+                return None;
             }
             if let Some(until) = leaves.filter(|_| self.types[at].kind.leads_routes()) {
                 until.into_iter().for_each(|until| deadline.not_after(until));
@@ -231,24 +238,48 @@ impl Session {
         None
     }
 
-    /// Whether the client may still be warming clusters, with which its routes wait; if so, until when at most (unless the transport
-    /// has not taken them).
-    ///
-    /// Envoy ACKs clusters when they are warm (V1), and serves a request for a cluster that is not with a 503. gRPC asks for clusters
-    /// because of its routes, which must not wait for them.
+    /// Whether its client is sent all clusters, and routes for them, as Envoy is. gRPC asks for clusters because of its routes, which
+    /// must not wait for them.
+    fn has_routes_to_all_clusters(&self) -> bool {
+        let is_wildcard = |state: &StreamType| state.kind == Kind::Cluster && state.subscription().wildcard;
+        self.profile.aggregated
+            && self.types.iter().any(is_wildcard)
+            && self.types.iter().any(|state| state.kind.follows_clusters())
+            && !self.client().is_some_and(|client| is_grpc(&client.user_agent))
+    }
+
+    /// Whether the client may still be warming clusters, for which its routes wait; if so, until when at most (unless the transport
+    /// has not taken them). Envoy ACKs clusters when they are warm (V1), and answers a request for one that is not with a 503.
     fn warms(&self, now: Instant) -> Option<Option<Instant>> {
-        let is_grpc_client = self.client().is_some_and(|client| is_grpc(&client.user_agent));
         let clusters = self.types.iter().find(|state| state.kind == Kind::Cluster)?;
-        let warms = self.profile.aggregated && clusters.subscription().wildcard && !is_grpc_client;
-        clusters.unanswered_within(self.rules.warm_wait, now).filter(|_| warms)
+        let warms = clusters.unanswered_within(self.rules.warm_wait, now)?;
+        self.has_routes_to_all_clusters().then_some(warms)
+    }
+
+    /// Until when clusters and endpoints that are gone are kept at a client whose routes may still name them: routes that do not may
+    /// be on their way. After a restart the control plane tells of each type by itself, and clusters come first.
+    fn keeps_until(&mut self, at: usize, update: &Update, now: Instant) -> Option<Instant> {
+        let wait = self.rules.warm_wait;
+        if !update.has_removals() {
+            self.types[at].removals_wait = None;
+            return None;
+        }
+        if !self.types[at].kind.leads_routes() || !self.has_routes_to_all_clusters() {
+            return None;
+        }
+        let state = &mut self.types[at];
+        let since = *state.removals_wait.get_or_insert(now);
+        let newest = update.changed_at().map_or(since, |changed| changed.max(since));
+        let until = (newest + KEEP.min(wait)).min(since + wait);
+        (now < until).then_some(until)
     }
 
     /// Whether the client may still use routes that it was sent other ones for, and with them clusters that are to be removed; if so,
     /// until when at most.
     fn leaves(&self, now: Instant) -> Option<Option<Instant>> {
         let routes = self.types.iter().filter(|state| state.kind.follows_clusters());
-        let waits = routes.filter_map(|state| state.unanswered_within(self.rules.warm_wait, now));
-        waits.max().filter(|_| self.profile.aggregated)
+        let waits = routes.filter_map(|state| state.unanswered_within(self.rules.warm_wait, now)).max()?;
+        self.has_routes_to_all_clusters().then_some(waits)
     }
 
     /// Whether removals of other types must wait for this one.
@@ -273,12 +304,19 @@ impl Session {
         pending: &Pending,
         now: Instant,
     ) -> Option<Instant> {
-        let until = self.types[at].holds? + self.rules.ack_timeout;
+        let state = &self.types[at];
+        // The routes of a client that comes back work with the clusters that it has.
+        let works_on = state.kind == Kind::Cluster && (state.may_hold || state.own().brought.is_some());
+        let wait = if works_on { self.rules.longest_silence() } else { self.rules.ack_timeout };
+        let until = state.holds? + wait;
         (self.profile.aggregated && matches!(pending, Pending::Unknown) && now < until).then_some(until)
     }
 
     fn say(&mut self, at: usize, update: &Update, class: Class) -> Outgoing {
         let state = &mut self.types[at];
+        if class != Class::Additions {
+            state.removals_wait = None;
+        }
         let type_url = state.membership.of().type_url().clone();
         // Only a client that was there when it happened has waited for it.
         let live = !state.position.is_start() && !state.position.is_in_parts() && update.owed().is_empty();
