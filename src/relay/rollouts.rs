@@ -64,7 +64,7 @@ impl RolloutReport {
             version: change.version,
             accepted: change.accepted,
             rejected: change.rejected,
-            texts: change.texts,
+            texts: change.texts.iter().map(|text| Box::from(&**text)).collect(),
         };
         let discarded = status.discarded.into_iter().map(|(type_url, name)| DiscardedReport {
             kind: type_url.kind().short(),

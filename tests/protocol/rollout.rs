@@ -9,6 +9,8 @@ use deltafan_test_support::fixture::{Client, Fixture, url};
 
 use crate::dp::locate;
 
+mod verdicts;
+
 const WINDOW: Duration = Duration::from_secs(30);
 /// Longer than a trial with the time in which changes are gathered, shorter than two.
 const TRIAL: Duration = Duration::from_secs(32);

@@ -28,26 +28,23 @@ use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 pub(super) mod gate;
+mod verdicts;
 
 use super::Generation;
 use super::change::{Change, Op};
-use super::parameter_view::ParameterView;
 use super::snapshot::Snapshot;
 use super::subscription::Subscription;
+use super::type_store::TypeCache;
 use crate::resource::{Name, Parameters, TypeUrl};
 pub(super) use gate::Steps;
+use verdicts::{Evidence, Rejection};
 
 /// Time in which changes that belong together are gathered before they are tried.
 const GATHER: Duration = Duration::from_secs(1);
 /// Time between two looks at a rollout that is held: an order of an operator takes effect within it.
 const LOOK: Duration = Duration::from_secs(1);
-/// Rejections of one change of which the text is kept, and the characters of each.
-const TEXTS: usize = 4;
-const TEXT_CHARS: usize = 500;
-/// Clients that are counted as rejecting one change; beyond that it makes no difference.
-const REJECTING: usize = 10_000;
-/// Bytes of a text in which names are looked for.
-const TEXT_SEARCHED: usize = 4 << 10;
+/// Changes of one rollout that are logged.
+const LOGGED: usize = 4;
 
 /// Guard of rollouts.
 #[derive(Clone, Debug)]
@@ -66,24 +63,6 @@ pub struct RolloutSettings {
 
 /// Store of a type, by its parameters.
 pub(super) type StoreKey = (TypeUrl, Parameters);
-
-/// Verdicts of canaries on one change of one name.
-#[derive(Clone, Debug, Default)]
-struct Evidence {
-    /// Generation before the change: a response that leads from there or before to a later one holds it.
-    before: Generation,
-    accepted: usize,
-    /// Hashes of the node IDs of those that rejected it: a client that comes again and again counts once.
-    rejected: BTreeSet<u64>,
-    texts: BTreeSet<Box<str>>,
-}
-
-impl Evidence {
-    fn exceeds(&self, threshold: f64) -> bool {
-        let rejected = self.rejected.len();
-        rejected as f64 > threshold * (self.accepted + rejected) as f64
-    }
-}
 
 /// Names that wait, by their stores.
 type Waiting = BTreeMap<StoreKey, BTreeMap<Name, Evidence>>;
@@ -207,51 +186,49 @@ impl Rollout {
         Some(CanarySeat { rollout: Arc::clone(self), node })
     }
 
-    /// Counts the answer of a canary to a response that led from one generation to another: `rejection` is the text of a NACK. If that
-    /// names some of the changes in the response, the others are not blamed; if it names others that were rejected before, which a full
-    /// state repeats, none is.
+    /// Counts the answer of a canary to a response that led from one generation of a store to another: `rejection` is the text of a
+    /// NACK. If that names some of the changes in the response, the others are not blamed; if it names others that were rejected
+    /// before, which a full state repeats, none is.
     pub fn vote(
         &self,
-        type_url: &TypeUrl,
-        (view, subscription): (&ParameterView, &Subscription),
+        of: &TypeCache,
+        subscription: &Subscription,
         (from, to): (Generation, Generation),
         seat: &CanarySeat,
         rejection: Option<&str>,
     ) {
+        let (type_url, view, snapshot) = (of.type_url(), of.parameter_view(), of.snapshot());
+        let rejection = rejection.map(|text| (text, Rejection::new(text)));
         let mut state = self.state.lock();
-        let rejection = rejection.map(|text| &text[..text.floor_char_boundary(TEXT_SEARCHED)]);
-        let repeats = rejection.is_some_and(|text| state.names_rejected_one(type_url, text));
-        let State { fresh, trial, .. } = &mut *state;
-        let waiting = std::iter::once(fresh).chain(trial.as_mut().map(|trial| &mut trial.names));
-        let of_type = waiting.flatten().filter(|((of, _), _)| of == type_url);
-        let names = of_type.flat_map(|((_, parameters), names)| {
-            names.iter_mut().filter(move |(name, evidence)| {
-                let is_seen = subscription.wildcard
-                    || subscription.contains(name.as_str())
-                    || subscription.covers(name.as_str());
-                is_seen
-                    && from <= evidence.before
-                    && evidence.before < to
-                    && view.of(name.as_str()) == parameters
-            })
-        });
-        let mut names: Vec<(&Name, &mut Evidence)> = names.collect();
-        let Some(text) = rejection else {
-            names.iter_mut().for_each(|(_, evidence)| evidence.accepted += 1);
-            return;
+        let repeats = rejection.as_ref().is_some_and(|(_, names)| state.names_rejected_one(type_url, names));
+        let is_told = |(of, parameters): &StoreKey, name: &Name, before: Generation| {
+            let is_within = of == type_url && from <= before && before < to;
+            let look = || subscription.look(snapshot.get(name.as_str())?, false);
+            is_within
+                && view.of(name.as_str()) == parameters
+                && look().is_some_and(|look| look.changed > from)
         };
-        if repeats || names.iter().any(|(name, _)| mentions(text, name.as_str())) {
-            names.retain(|(name, _)| mentions(text, name.as_str()));
+        let State { fresh, trial, .. } = &mut *state;
+        let mut told = Vec::new();
+        for (key, names) in trial.iter_mut().flat_map(|trial| &mut trial.names) {
+            let newer = fresh.get(key);
+            // Of a name that changed twice the response holds the newer content.
+            let is_past =
+                |name: &Name| newer.and_then(|names| names.get(name)).is_some_and(|newer| newer.before < to);
+            let names = names.iter_mut().filter(|(name, _)| !is_past(name));
+            told.extend(names.filter(|(name, evidence)| is_told(key, name, evidence.before)));
         }
-        let text: String = text.chars().take(TEXT_CHARS).collect();
-        for (_, evidence) in names {
-            if evidence.rejected.len() < REJECTING {
-                evidence.rejected.insert(seat.node);
-            }
-            if evidence.texts.len() < TEXTS {
-                evidence.texts.insert(text.as_str().into());
+        for (key, names) in fresh {
+            told.extend(names.iter_mut().filter(|(name, evidence)| is_told(key, name, evidence.before)));
+        }
+        if let Some((_, rejection)) = &rejection {
+            let is_named = |name: &Name| rejection.mentions(name.as_str());
+            if repeats || told.iter().any(|(name, _)| is_named(name)) {
+                told.retain(|(name, _)| is_named(name));
             }
         }
+        let told = told.into_iter().map(|(_, evidence)| evidence);
+        Evidence::count(told, seat.node, rejection.map(|(text, _)| text));
     }
 
     /// Splits a change of the origin by tracks. `clock` is the generation before it.
@@ -266,6 +243,7 @@ impl Rollout {
         let mut state = self.state.lock();
         let state = &mut *state;
         let (mut canary, mut settled) = (Vec::new(), Vec::new());
+        let verdicts = Arc::default();
         for op in &change.ops {
             let name = op.name();
             let place = (key.clone(), name.clone());
@@ -299,7 +277,7 @@ impl Rollout {
             }
             // The last good content is kept for as long as the origin keeps the newest.
             settled.extend(renewal(op));
-            let evidence = Evidence { before: clock, ..Evidence::default() };
+            let evidence = Evidence { before: clock, verdicts: Arc::clone(&verdicts) };
             state.fresh.entry(key.clone()).or_default().insert(name.clone(), evidence);
         }
         if state.cut_at.is_none() && !state.fresh.is_empty() {
@@ -385,7 +363,7 @@ impl Rollout {
 
     fn rejected(&self, trial: &Trial) -> BTreeSet<(StoreKey, Name)> {
         let all = trial.names.iter().flat_map(|(key, names)| names.iter().map(move |pair| (key, pair)));
-        let rejected = all.filter(|(_, (_, evidence))| evidence.exceeds(self.settings.threshold));
+        let rejected = all.filter(|(_, (_, evidence))| evidence.verdicts.exceed(self.settings.threshold));
         rejected.map(|(key, (name, _))| (key.clone(), name.clone())).collect()
     }
 
@@ -451,9 +429,9 @@ impl Rollout {
                     parameters: key.1.clone(),
                     name: name.clone(),
                     version: version(content, name),
-                    accepted: evidence.accepted,
-                    rejected: evidence.rejected.len(),
-                    texts: evidence.texts.iter().cloned().collect(),
+                    accepted: evidence.verdicts.accepted(),
+                    rejected: evidence.verdicts.rejected(),
+                    texts: evidence.verdicts.texts().to_vec(),
                 })
             })
         });
@@ -470,14 +448,14 @@ impl Rollout {
 
 impl State {
     /// Whether a text names a change that was rejected before.
-    fn names_rejected_one(&self, type_url: &TypeUrl, text: &str) -> bool {
+    fn names_rejected_one(&self, type_url: &TypeUrl, rejection: &Rejection<'_>) -> bool {
         let waiting = std::iter::once(&self.fresh).chain(self.trial.as_ref().map(|trial| &trial.names));
         let of_type = waiting.flatten().filter(|((of, _), _)| of == type_url);
         let rejected = of_type.flat_map(|(_, names)| {
-            names.iter().filter(|(_, evidence)| !evidence.rejected.is_empty()).map(|(name, _)| name)
+            names.iter().filter(|(_, evidence)| evidence.verdicts.rejected() > 0).map(|(name, _)| name)
         });
         let withheld = self.withheld.keys().filter(|((of, _), _)| of == type_url).map(|(_, name)| name);
-        rejected.chain(withheld).any(|name| mentions(text, name.as_str()))
+        rejected.chain(withheld).any(|name| rejection.mentions(name.as_str()))
     }
 
     /// After a trial that is over: what came since is old enough to be cut.
@@ -529,39 +507,20 @@ fn version(content: &Snapshot, name: &Name) -> Option<Box<str>> {
 
 /// Tells the log of a rollout that is held.
 fn complain(trial: &Trial) {
-    for ((type_url, parameters), name) in trial.held.iter().take(TEXTS).map(|(key, name)| (key, name)) {
+    for ((type_url, parameters), name) in trial.held.iter().take(LOGGED).map(|(key, name)| (key, name)) {
         let key = (type_url.clone(), parameters.clone());
         let Some(evidence) = trial.names.get(&key).and_then(|names| names.get(name)) else { continue };
         tracing::warn!(
             %type_url,
             %name,
-            rejected = evidence.rejected.len(),
-            accepted = evidence.accepted,
-            text = evidence.texts.first().map_or("", |text| text),
+            rejected = evidence.verdicts.rejected(),
+            accepted = evidence.verdicts.accepted(),
+            text = evidence.verdicts.texts().first().map_or("", |text| text),
             held = trial.held.len(),
             "canaries reject a change, so the other clients keep the last good resources; correct it at the control plane, or \
              POST /rollout/release or /rollout/discard to the admin address"
         );
     }
-}
-
-/// Whether a character may be a part of a name in a text.
-fn is_part(c: char) -> bool {
-    c.is_alphanumeric() || "-_./".contains(c)
-}
-
-/// Whether a text has a name in it as a word.
-fn mentions(text: &str, name: &str) -> bool {
-    text.match_indices(name).any(|(at, _)| {
-        let before = text[..at].chars().next_back();
-        // A full stop that ends a sentence is none of the name.
-        let mut after = text[at + name.len()..].chars();
-        let follows = match after.next() {
-            Some('.') => after.next().is_some_and(is_part),
-            next => next.is_some_and(is_part),
-        };
-        !before.is_some_and(is_part) && !follows
-    })
 }
 
 /// Place of a client among the canaries, given back on drop.
@@ -636,5 +595,5 @@ pub struct HeldChange {
     /// Canaries that rejected it.
     pub rejected: usize,
     /// Some of their texts.
-    pub texts: Vec<Box<str>>,
+    pub texts: Vec<Arc<str>>,
 }

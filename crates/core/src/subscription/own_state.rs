@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::versions::{ByteCharge, Versions};
-use crate::cache::{Generation, OwedItems};
+use crate::cache::{Generation, Nonce, OwedItems};
 use crate::resource::Name;
 
 /// Versions that the first request of a type brought along from an earlier stream.
@@ -14,6 +14,17 @@ pub(super) enum ResumedVersions {
     Versions(Versions),
     /// `version_info`: the digest of a whole set (R-SotW-10).
     Digest(String),
+}
+
+/// Response to a canary that it has not answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unjudged {
+    pub(super) nonce: Nonce,
+    /// Generations from and to which it led.
+    pub(super) from: Generation,
+    pub(super) to: Generation,
+    /// Whether it was the last part of an answer: the ACK of another part says nothing of the rest.
+    pub(super) is_last: bool,
 }
 
 /// Data that a client has beside its cohort and its place: a stream in its usual state has none of it.
@@ -32,9 +43,8 @@ pub(super) struct OwnState {
     pub(super) obscured: BTreeMap<Name, Instant>,
     /// How far it had been told of removals when it let go of the wildcard before it had answered.
     pub(super) let_go: Option<Generation>,
-    /// Generations from and to which its newest response led, where it is to be voted on, and whether it was the last part of an
-    /// answer: the ACK of another part says nothing of the rest.
-    pub(super) to_judge: Option<(Generation, Generation, bool)>,
+    /// Responses that are to be voted on, oldest first. All but the newest were not answered in time.
+    pub(super) to_judge: Vec<Unjudged>,
 }
 
 impl OwnState {
@@ -47,7 +57,7 @@ impl OwnState {
         answering: BTreeSet::new(),
         obscured: BTreeMap::new(),
         let_go: None,
-        to_judge: None,
+        to_judge: Vec::new(),
     };
 
     /// Whether there is nothing.
@@ -59,6 +69,6 @@ impl OwnState {
             && self.answering.is_empty()
             && self.obscured.is_empty()
             && self.let_go.is_none()
-            && self.to_judge.is_none()
+            && self.to_judge.is_empty()
     }
 }

@@ -363,10 +363,10 @@ impl Session {
         if is_judge { rollout.seat(&client.node_id) } else { None }
     }
 
-    /// Notes the answer of a canary to its newest response; `rejection` is the text of a NACK.
-    fn vote(&mut self, at: usize, rejection: Option<&str>) {
+    /// Notes the answer of a canary to the response with this nonce; `rejection` is the text of a NACK.
+    fn vote(&mut self, at: usize, nonce: &[u8], rejection: Option<&str>) {
         if let (Some(rollout), Some(Some(seat))) = (self.cache.rollout(), &self.canary) {
-            self.types[at].vote(rollout, seat, rejection);
+            self.types[at].vote(nonce, rollout, seat, rejection);
         }
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
 
-use super::own_state::{OwnState, ResumedVersions};
+use super::own_state::{OwnState, ResumedVersions, Unjudged};
 use super::route_guard::Guard;
 use super::session_config::SessionConfig;
 use super::sotw_names::SotwNames;
@@ -24,6 +24,9 @@ use crate::cache::{
 };
 use crate::fairness::NAMES_EVALUATED_FREELY;
 use crate::resource::{Kind, Name};
+
+/// Responses of which a late answer counts for the changes in them.
+const UNJUDGED: usize = 4;
 
 /// A response that was sent and not answered.
 #[derive(Clone, Copy, Debug)]
@@ -353,8 +356,12 @@ impl StreamType {
         let from = self.position.added;
         update.advance(&mut self.position, class);
         if self.membership.of().parameter_view().track() == Track::Canary {
-            let is_last = !self.position.is_in_parts();
-            self.own_mut().to_judge = Some((from, self.position.told(), is_last));
+            let (to, is_last) = (self.position.told(), !self.position.is_in_parts());
+            let unjudged = &mut self.own_mut().to_judge;
+            if unjudged.len() == UNJUDGED {
+                unjudged.remove(0);
+            }
+            unjudged.push(Unjudged { nonce: frame.nonce, from, to, is_last });
         }
         self.must_answer = false;
         self.may_hold = false;
@@ -365,15 +372,24 @@ impl StreamType {
         frame
     }
 
-    /// Counts the client's answer to the newest response, once.
-    pub(super) fn vote(&mut self, rollout: &Rollout, seat: &CanarySeat, rejection: Option<&str>) {
-        let Some((from, to, is_last)) = self.own.as_mut().and_then(|own| own.to_judge.take()) else { return };
-        if !is_last && rejection.is_none() {
-            return self.trim();
+    /// Counts the client's answer to a response, once: also one that came late. Earlier ones get none any more.
+    pub(super) fn vote(
+        &mut self,
+        nonce: &[u8],
+        rollout: &Rollout,
+        seat: &CanarySeat,
+        rejection: Option<&str>,
+    ) {
+        let Some(own) = &mut self.own else { return };
+        let is_meant = |unjudged: &Unjudged| unjudged.nonce.text().as_bytes() == nonce;
+        let Some(at) = own.to_judge.iter().position(is_meant) else { return };
+        let judged = own.to_judge.drain(..=at).next_back();
+        if let Some(Unjudged { from, to, is_last, .. }) = judged
+            && (is_last || rejection.is_some())
+        {
+            let subscription = self.membership.subscription();
+            rollout.vote(self.membership.of(), subscription, (from, to), seat, rejection);
         }
-        let of = self.membership.of();
-        let seen = (of.parameter_view(), self.membership.subscription());
-        rollout.vote(of.type_url(), seen, (from, to), seat, rejection);
         self.trim();
     }
 

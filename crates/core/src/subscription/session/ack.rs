@@ -74,12 +74,13 @@ impl Session {
             Protocol::Delta => answer.names.is_empty(),
             Protocol::Sotw => lists_the_same(state, &answer.names),
         };
-        if !asks_nothing || !state.is_newest(answer.nonce?) {
+        let nonce = answer.nonce?;
+        if !asks_nothing || !state.is_newest(nonce) {
             return None;
         }
         state.open_gate();
         let kind = state.kind;
-        self.vote(at, None);
+        self.vote(at, nonce, None);
         Some(AckedType { at, kind })
     }
 

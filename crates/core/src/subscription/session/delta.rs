@@ -119,18 +119,14 @@ impl Session {
         if request.error_detail.is_some() {
             self.state(at).doubt();
         }
+        let rejection = request.error_detail.as_ref().map(|error| error.message.as_str());
+        self.vote(at, request.response_nonce.as_bytes(), rejection);
         Ok(match request.error_detail {
             _ if request.response_nonce.is_empty() => RequestKind::Subscribed { type_url },
             _ if !newest => RequestKind::Stale { type_url },
             Some(_) if !self.state(at).reject() => RequestKind::Stale { type_url },
-            Some(error) => {
-                self.vote(at, Some(&error.message));
-                RequestKind::Nack { type_url, error }
-            }
-            None => {
-                self.vote(at, None);
-                RequestKind::Ack { type_url }
-            }
+            Some(error) => RequestKind::Nack { type_url, error },
+            None => RequestKind::Ack { type_url },
         })
     }
 

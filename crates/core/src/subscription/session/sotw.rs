@@ -83,18 +83,14 @@ impl Session {
             }
             state.trim();
         }
+        let rejection = request.error_detail.as_ref().map(|error| error.message.as_str());
+        self.vote(at, request.response_nonce.as_bytes(), rejection);
         // Told by `error_detail` alone, never by versions (R-SotW-01).
         Ok(match request.error_detail {
             _ if !newest => RequestKind::Stale { type_url },
             Some(_) if !self.state(at).reject() => RequestKind::Stale { type_url },
-            Some(error) => {
-                self.vote(at, Some(&error.message));
-                RequestKind::Nack { type_url, error }
-            }
-            None => {
-                self.vote(at, None);
-                RequestKind::Ack { type_url }
-            }
+            Some(error) => RequestKind::Nack { type_url, error },
+            None => RequestKind::Ack { type_url },
         })
     }
 }

@@ -1,0 +1,168 @@
+//! Answers of canaries to changes.
+//!
+//! Owns the count of those that accepted and rejected, and which change the text of a rejection blames. Changes with the same answers
+//! share one record: a rejection of a response with 20,000 names costs a record, and 20,000 pointers.
+
+use std::sync::Arc;
+
+use foldhash::{HashMap, HashSet};
+use imbl::OrdSet;
+
+use super::super::Generation;
+
+/// Rejections of one change of which the text is kept, and the characters of each.
+const TEXTS: usize = 4;
+const TEXT_CHARS: usize = 500;
+/// Clients of each verdict that are counted; beyond that it makes no difference.
+const COUNTED: usize = 10_000;
+/// Bytes of a text in which names are looked for.
+const TEXT_SEARCHED: usize = 4 << 10;
+
+/// Clients that have answered, by the hashes of their node IDs: one that comes again and again counts once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Verdicts {
+    accepted: OrdSet<u64>,
+    rejected: OrdSet<u64>,
+    texts: Vec<Arc<str>>,
+}
+
+impl Verdicts {
+    /// These and one more. A rejection outweighs what the client accepted on another stream, or part of the answer.
+    fn and(&self, node: u64, rejection: Option<&Arc<str>>) -> Self {
+        let mut all = self.clone();
+        let Some(text) = rejection else {
+            if all.accepted.len() < COUNTED && !all.rejected.contains(&node) {
+                all.accepted.insert(node);
+            }
+            return all;
+        };
+        if all.rejected.len() < COUNTED {
+            all.rejected.insert(node);
+            all.accepted.remove(&node);
+        }
+        if all.texts.len() < TEXTS && !all.texts.contains(text) {
+            all.texts.push(Arc::clone(text));
+        }
+        all
+    }
+
+    pub(super) fn accepted(&self) -> usize {
+        self.accepted.len()
+    }
+
+    pub(super) fn rejected(&self) -> usize {
+        self.rejected.len()
+    }
+
+    /// Some texts of rejections.
+    pub(super) fn texts(&self) -> &[Arc<str>] {
+        &self.texts
+    }
+
+    /// Whether more than this share of the answers are rejections.
+    pub(super) fn exceed(&self, threshold: f64) -> bool {
+        self.rejected() as f64 > threshold * (self.accepted() + self.rejected()) as f64
+    }
+}
+
+/// Verdicts of canaries on one change of one name.
+#[derive(Clone, Debug)]
+pub(super) struct Evidence {
+    /// Generation before the change: a response that leads from there or before to a later one holds it.
+    pub(super) before: Generation,
+    pub(super) verdicts: Arc<Verdicts>,
+}
+
+impl Evidence {
+    /// Counts the answer of a client to several changes.
+    pub(super) fn count<'a>(
+        changes: impl IntoIterator<Item = &'a mut Self>,
+        node: u64,
+        rejection: Option<&str>,
+    ) {
+        let text: Option<Arc<str>> =
+            rejection.map(|text| text.chars().take(TEXT_CHARS).collect::<String>().into());
+        // The old records live as long as the map, so that their addresses stay theirs.
+        let mut next: HashMap<*const Verdicts, [Arc<Verdicts>; 2]> = HashMap::default();
+        for change in changes {
+            let [_, new] = next.entry(Arc::as_ptr(&change.verdicts)).or_insert_with(|| {
+                let old = Arc::clone(&change.verdicts);
+                let new = Arc::new(old.and(node, text.as_ref()));
+                [old, new]
+            });
+            change.verdicts = Arc::clone(new);
+        }
+    }
+}
+
+/// Text of a rejection, in which names are looked for.
+pub(super) struct Rejection<'a> {
+    text: &'a str,
+    /// Runs of characters that may be a part of a name: most names are told by them not to be mentioned.
+    words: HashSet<&'a str>,
+}
+
+impl<'a> Rejection<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        let text = &text[..text.floor_char_boundary(TEXT_SEARCHED)];
+        let runs = text.split(|c| !is_part(c));
+        let words = runs.flat_map(|run| [run, run.strip_suffix('.').unwrap_or(run)]).collect();
+        Self { text, words }
+    }
+
+    /// Whether the text has a name in it as a word.
+    pub(super) fn mentions(&self, name: &str) -> bool {
+        let first = name.split(|c| !is_part(c)).next().unwrap_or_default();
+        (first.is_empty() || self.words.contains(first)) && mentions(self.text, name)
+    }
+}
+
+/// Whether a character may be a part of a name in a text.
+fn is_part(c: char) -> bool {
+    c.is_alphanumeric() || "-_./".contains(c)
+}
+
+fn mentions(text: &str, name: &str) -> bool {
+    text.match_indices(name).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        // A full stop that ends a sentence is none of the name.
+        let mut after = text[at + name.len()..].chars();
+        let follows = match after.next() {
+            Some('.') => after.next().is_some_and(is_part),
+            next => next.is_some_and(is_part),
+        };
+        !before.is_some_and(is_part) && !follows
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_mentioned_as_a_word() {
+        let text = "Error adding/updating cluster(s) a: bad, outbound|80||b.svc: bad. See c. And e.f";
+        let rejection = Rejection::new(text);
+        for name in ["a", "outbound|80||b.svc", "c", "e.f", "cluster", "adding/updating"] {
+            assert!(rejection.mentions(name), "{name}");
+        }
+        for name in
+            ["b", "outbound|80||b", "e", "f", "d", "ba", "(s)", "updating", "Error adding/updating clusters"]
+        {
+            assert!(!rejection.mentions(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn changes_with_the_same_answers_share_them() {
+        let none = Arc::default();
+        let mut changes =
+            [0, 1, 2].map(|at| Evidence { before: Generation::from(at), verdicts: Arc::clone(&none) });
+        Evidence::count(&mut changes, 1, None);
+        Evidence::count(&mut changes[..2], 2, Some("bad"));
+        Evidence::count(&mut changes, 2, None);
+        assert!(Arc::ptr_eq(&changes[0].verdicts, &changes[1].verdicts));
+        let counts = changes.map(|change| (change.verdicts.accepted(), change.verdicts.rejected()));
+        assert_eq!(counts, [(1, 1), (1, 1), (2, 0)]);
+    }
+}
