@@ -1,6 +1,6 @@
 //! Answers of canaries: which change each is about, and for how much it counts.
 
-use deltafan::cache::RolloutStatus;
+use deltafan::cache::{Change, Completeness, Op, RolloutStatus, View};
 
 use super::*;
 
@@ -71,6 +71,29 @@ fn a_client_that_accepts_is_counted_once() {
     assert_eq!((status(&fixture).held[0].accepted, status(&fixture).held[0].rejected), (1, 1));
 }
 
+/// A control plane repeats what it has, after a reconnect say: a canary is not sent that again, and does not answer again.
+#[test]
+fn a_change_that_the_origin_repeats_keeps_its_verdict() {
+    for (delay, protocol) in [(Duration::ZERO, Protocol::Delta), (5 * SECOND, Protocol::Sotw)] {
+        let mut fixture = guarded(&["cds"]);
+        begin(&mut fixture, "cds a:1 b:1");
+        let mut canary = fixture.client_named("canary", protocol);
+        canary.ask_or_change(&fixture, "cds", "*");
+        canary.acked(&fixture);
+        // With the delay, `a` waits for the next trial.
+        fixture.origin("cds b:2");
+        canary.acked(&fixture);
+        fixture.roll_out(delay);
+        fixture.origin("cds a:2");
+        let told = canary.poll(&fixture).unwrap();
+        canary.nack_saying(&fixture, &told, &[], "a: bad");
+        fixture.answer(View::Wildcard, "cds a:2 b:2");
+        canary.acked(&fixture);
+        fixture.roll_out(2 * TRIAL);
+        assert_eq!(held_changes(&fixture), ["a:2"]);
+    }
+}
+
 /// A response that is answered late, when the next one has been sent because its time was over.
 #[test]
 fn a_late_rejection_counts() {
@@ -116,4 +139,57 @@ fn a_change_that_no_canary_asks_for_spreads() {
     canary.change(&fixture, "cds", "-b");
     fixture.roll_out(TRIAL);
     assert_eq!(other.acked(&fixture), ["cds b:3"]);
+}
+
+/// All clients leave while changes are tried, the relay lets go of what they asked for, and they come back: the set that is complete
+/// has all members, and a name that is asked for is answered.
+#[test]
+fn a_set_that_is_let_go_during_a_trial_comes_back_whole() {
+    let mut fixture = guarded(&["cds"]);
+    begin(&mut fixture, "cds a:1 b:1");
+    fixture.named("cds x:1");
+    let mut canary = fixture.client_named("canary", Protocol::Delta);
+    canary.change(&fixture, "cds", "* x");
+    canary.acked(&fixture);
+    fixture.origin("cds a:2");
+    fixture.named("cds x:2");
+    let told = canary.poll(&fixture).unwrap();
+    canary.nack(&fixture, &told, &[]);
+    drop(canary);
+    fixture.roll_out(TRIAL);
+    assert_eq!(held_changes(&fixture), ["a:2", "x:2"]);
+    let forget = |view, name: &str| Op::Forget { view, name: name.into() };
+    let ops = vec![forget(View::Wildcard, "a"), forget(View::Wildcard, "b"), forget(View::Named, "x")];
+    let wildcard_known = Some(Completeness::Unknown);
+    fixture.apply("cds", Change { ops, wildcard_known, ..Change::default() });
+    let mut clients = canary_and_other(&fixture, Protocol::Sotw);
+    let on_demand = &mut fixture.client_named("on-demand", Protocol::Delta);
+    on_demand.change(&fixture, "cds", "x");
+    for client in &mut clients {
+        client.ask(&fixture, "cds", &[]);
+    }
+    fixture.answer(View::Wildcard, "cds a:2 b:1");
+    fixture.known("cds");
+    fixture.named("cds x:2");
+    for client in &mut clients {
+        assert_eq!(client.acked(&fixture), ["cds a:2 b:1"]);
+    }
+    assert_eq!(on_demand.acked(&fixture), ["cds x:2"]);
+}
+
+/// The newest version has no time any more: neither has the last good one, which the origin keeps with it.
+#[test]
+fn the_last_good_version_loses_its_time_with_the_newest() {
+    let mut fixture = guarded(&["cds"]);
+    begin(&mut fixture, "cds a:1@5000");
+    let mut canary = fixture.client_named("canary", Protocol::Delta);
+    canary.change(&fixture, "cds", "*");
+    canary.acked(&fixture);
+    let mut other = fixture.client_with(&["xds.config.supports-resource-ttl"], Protocol::Delta);
+    other.change(&fixture, "cds", "*");
+    assert_eq!(other.acked(&fixture), ["cds a:1@5000"]);
+    fixture.roll_out(SECOND);
+    fixture.origin("cds a:2");
+    canary.acked(&fixture);
+    assert_eq!(other.acked(&fixture), ["cds a:~1"], "a heartbeat without a time");
 }

@@ -424,7 +424,8 @@ impl Writer {
         let stable = self.track(type_url, parameters, Track::Stable)?;
         let canary = self.track(type_url, parameters, Track::Canary)?;
         let key = (type_url.clone(), parameters.clone());
-        let split = rollout.split(&key, &change, &stable.snapshot(), self.clock, now);
+        let held = (&*of.snapshot(), &*stable.snapshot());
+        let split = rollout.split(&key, &change, held, self.clock, now);
         // No client sees it: endpoints follow the clusters of the tracks.
         self.publish(&of, change, now);
         self.apply_on(&canary, parameters, split.canary, now);

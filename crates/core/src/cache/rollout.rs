@@ -231,12 +231,13 @@ impl Rollout {
         Evidence::count(told, seat.node, rejection.map(|(text, _)| text));
     }
 
-    /// Splits a change of the origin by tracks. `clock` is the generation before it.
+    /// Splits a change of the origin by tracks: what its store and that of the stable track held before, and `clock`, the generation
+    /// before it.
     pub(super) fn split(
         &self,
         key: &StoreKey,
         change: &Change,
-        stable: &Snapshot,
+        (origin, stable): (&Snapshot, &Snapshot),
         clock: Generation,
         now: Instant,
     ) -> Split {
@@ -254,8 +255,9 @@ impl Rollout {
                     _ => false,
                 };
                 if is_same {
-                    canary.extend(renewal(op));
-                    settled.extend(renewal(op));
+                    let renewal = gate::renewal(op, stable);
+                    canary.extend(renewal.clone());
+                    settled.extend(renewal);
                     continue;
                 }
                 if gate::waits_with_name(op) || matches!(op, Op::Forget { .. }) {
@@ -265,9 +267,19 @@ impl Rollout {
             canary.push(op.clone());
             let in_trial = state.trial.as_ref().is_some_and(|trial| has(&trial.names, key, name));
             let is_waiting = in_trial || has(&state.fresh, key, name);
-            if !(gate::is_change(op, stable) || (is_waiting && gate::waits_with_name(op))) {
+            if is_waiting && gate::repeats(op, origin) {
+                // Canaries that answered it are not sent it again, so that what they said counts.
+                settled.extend(gate::renewal(op, stable));
+                continue;
+            }
+            let is_meant = is_waiting && gate::waits_with_name(op);
+            let waits = gate::is_change(op, stable) || (is_meant && !gate::is_first_answer(op, stable));
+            if waits {
+                // The last good content is kept for as long as the origin keeps the newest.
+                settled.extend(gate::renewal(op, stable));
+            } else {
                 settled.push(op.clone());
-                if !(is_waiting && matches!(op, Op::Forget { .. })) {
+                if !(is_meant || is_waiting && matches!(op, Op::Forget { .. })) {
                     continue;
                 }
                 // Nothing of it may come back from the trial: at the next cut it is compared with the content of that moment.
@@ -275,8 +287,6 @@ impl Rollout {
                     names.remove(name);
                 }
             }
-            // The last good content is kept for as long as the origin keeps the newest.
-            settled.extend(renewal(op));
             let evidence = Evidence { before: clock, verdicts: Arc::clone(&verdicts) };
             state.fresh.entry(key.clone()).or_default().insert(name.clone(), evidence);
         }
@@ -488,16 +498,6 @@ impl State {
             self.withheld.insert(place.clone(), digest);
         }
         held
-    }
-}
-
-/// Operation that keeps what is held of a name for the time that comes with other content of it.
-fn renewal(op: &Op) -> Option<Op> {
-    match op {
-        Op::Set { view, resource, lease: Some(lease), .. } => {
-            Some(Op::Renew { view: *view, name: resource.name().clone(), lease: Some(*lease) })
-        }
-        _ => None,
     }
 }
 

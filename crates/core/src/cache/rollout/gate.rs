@@ -48,6 +48,48 @@ pub(super) const fn waits_with_name(op: &Op) -> bool {
     }
 }
 
+/// Whether it is the first that the stable track hears of a name in the view of those who ask for it: such clients have nothing better,
+/// and a set that is complete without a member would take it from those that hold it. A name that was let go while it waits is one.
+pub(super) fn is_first_answer(op: &Op, stable: &Snapshot) -> bool {
+    let entry = stable.get(op.name().as_str());
+    let is_member = entry.is_some_and(|entry| entry.is_member());
+    let is_unheard = || match op.view() {
+        View::Wildcard => stable.completeness() < Completeness::Presumed,
+        View::Named => entry.is_none_or(|entry| matches!(entry.named(), Named::Unknown)),
+    };
+    !is_member && is_unheard()
+}
+
+/// Whether an operation says of a name what the store of the origin has already: it comes again, after a reconnect say.
+pub(super) fn repeats(op: &Op, origin: &Snapshot) -> bool {
+    let Some(entry) = origin.get(op.name().as_str()) else { return false };
+    let is_held = |held: Option<&Arc<Resource>>, resource: &Arc<Resource>| {
+        held.is_some_and(|held| held.same_content(resource))
+    };
+    match op {
+        Op::Set { view: View::Wildcard, resource, .. } => is_held(entry.as_member().present(), resource),
+        Op::Set { view: View::Named, resource, .. } => match entry.named() {
+            Named::Present(held) => held.same_content(resource),
+            _ => false,
+        },
+        Op::Alias { resource, .. } => match entry.named() {
+            Named::Alias(alias) => is_held(alias.now(), resource),
+            _ => false,
+        },
+        Op::Remove { view: View::Wildcard, .. } => !entry.is_member(),
+        Op::Remove { view: View::Named, .. } => matches!(entry.named(), Named::Absent),
+        _ => false,
+    }
+}
+
+/// Operation that keeps what the stable track holds of a name for the time that comes with other content of it.
+pub(super) fn renewal(op: &Op, stable: &Snapshot) -> Option<Op> {
+    let Op::Set { view, resource, lease, .. } = op else { return None };
+    let name = resource.name();
+    let is_timed = lease.is_some() || stable.lease(*view, name.as_str()).is_some();
+    is_timed.then(|| Op::Renew { view: *view, name: name.clone(), lease: *lease })
+}
+
 /// Operations that bring a name from one state to another.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Steps {
