@@ -21,6 +21,8 @@ pub(super) struct RolloutReport {
     canaries: usize,
     trying: usize,
     waiting: usize,
+    /// Trials in a row that no canary has answered.
+    unanswered: usize,
     held: Vec<HeldReport>,
     discarded: Vec<DiscardedReport>,
 }
@@ -78,6 +80,7 @@ impl RolloutReport {
             canaries: status.canaries,
             trying: status.tried,
             waiting: status.waiting,
+            unanswered: status.unanswered,
             held: status.held.into_iter().map(held).collect(),
             discarded: discarded.collect(),
         }

@@ -32,10 +32,14 @@ pub struct RolloutFigures {
 
 /// Reports guarded rollouts.
 pub fn report_rollouts(figures: RolloutFigures, counts: &RolloutCounts) {
-    let RolloutCounts { spread, held, released, discarded } = counts;
-    for (result, count) in
-        [("spread", spread), ("held", held), ("released", released), ("discarded", discarded)]
-    {
+    let RolloutCounts { spread, held, released, discarded, unanswered } = counts;
+    for (result, count) in [
+        ("spread", spread),
+        ("held", held),
+        ("released", released),
+        ("discarded", discarded),
+        ("unanswered", unanswered),
+    ] {
         counter!(ROLLOUTS, "result" => result).absolute(count.load(Ordering::Relaxed));
     }
     gauge!(ROLLOUT_CANARIES).set(figures.canaries as f64);

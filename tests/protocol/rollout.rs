@@ -148,6 +148,7 @@ fn what_an_operator_discards_is_taken_back_and_never_spreads() {
         assert_eq!(newcomer.acked(&fixture), ["cds a:1 b:2"]);
         // Another version of it is another change.
         fixture.origin("cds a:3");
+        canary.acked(&fixture);
         fixture.roll_out(TRIAL);
         let a3 = if protocol == Protocol::Delta { "cds a:3" } else { "cds a:3 b:2" };
         assert_eq!(other.acked(&fixture), [a3]);

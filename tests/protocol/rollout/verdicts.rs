@@ -26,6 +26,39 @@ fn held_changes(fixture: &Fixture) -> Vec<String> {
         .collect()
 }
 
+/// A slow canary is sent only the second of two changes: that says nothing of the first one, which is on trial.
+#[test]
+fn an_answer_to_a_later_version_is_none_to_the_version_on_trial() {
+    for accepts in [false, true] {
+        let mut fixture = guarded(&["cds"]);
+        begin(&mut fixture, "cds a:1 b:1");
+        let mut clients = canary_and_other(&fixture, Protocol::Delta);
+        for client in &mut clients {
+            client.change(&fixture, "cds", "*");
+            client.acked(&fixture);
+        }
+        let [canary, other] = &mut clients;
+        fixture.origin("cds a:2");
+        fixture.roll_out(2 * SECOND);
+        fixture.origin("cds a:3");
+        let told = canary.poll(&fixture).unwrap();
+        if accepts {
+            canary.ack(&fixture, &told, &[]);
+        } else {
+            canary.nack_saying(&fixture, &told, &[], "a: bad");
+        }
+        fixture.roll_out(TRIAL);
+        assert_eq!(other.acked(&fixture), [""; 0], "no client has accepted a:2");
+        fixture.roll_out(2 * TRIAL);
+        if accepts {
+            assert_eq!(other.acked(&fixture), ["cds a:3"]);
+        } else {
+            assert_eq!(held_changes(&fixture), ["a:3"]);
+            assert_eq!(other.acked(&fixture), [""; 0]);
+        }
+    }
+}
+
 /// Clients that are not sent a name do not outvote those that are.
 #[test]
 fn only_clients_that_see_a_change_accept_it() {
@@ -115,6 +148,62 @@ fn a_late_rejection_counts() {
         fixture.roll_out(TRIAL);
         assert_eq!(held_changes(&fixture), ["a:2"]);
     }
+}
+
+/// A canary that hangs, or died of the change, accepts nothing: the trial is repeated until one answers.
+#[test]
+fn a_change_that_no_canary_answers_does_not_spread() {
+    for dies in [false, true] {
+        let mut fixture = guarded(&["cds"]);
+        begin(&mut fixture, "cds a:1");
+        let mut clients = canary_and_other(&fixture, Protocol::Delta);
+        for client in &mut clients {
+            client.change(&fixture, "cds", "*");
+            client.acked(&fixture);
+        }
+        let [mut canary, mut other] = clients;
+        fixture.origin("cds a:2");
+        canary.poll(&fixture).unwrap();
+        if dies {
+            drop(canary);
+            canary = fixture.client_named("unrelated", Protocol::Delta);
+        }
+        fixture.roll_out(5 * TRIAL);
+        assert_eq!(other.acked(&fixture), [""; 0]);
+        assert!(status(&fixture).unanswered > 2, "{:?}", status(&fixture));
+        if dies {
+            canary = fixture.client_named("canary", Protocol::Delta);
+            canary.change(&fixture, "cds", "*");
+            canary.acked(&fixture);
+        } else {
+            let told = canary.newest("cds").clone();
+            canary.ack(&fixture, &told, &[]);
+        }
+        fixture.roll_out(TRIAL);
+        assert_eq!(other.acked(&fixture), ["cds a:2"]);
+        assert_eq!(status(&fixture).unanswered, 0);
+    }
+}
+
+#[test]
+fn an_operator_releases_a_change_that_no_canary_answers() {
+    let mut fixture = guarded(&["cds"]);
+    begin(&mut fixture, "cds a:1");
+    let mut clients = canary_and_other(&fixture, Protocol::Delta);
+    for client in &mut clients {
+        client.change(&fixture, "cds", "*");
+        client.acked(&fixture);
+    }
+    let [canary, other] = &mut clients;
+    fixture.origin("cds a:2");
+    canary.poll(&fixture).unwrap();
+    let rollout = Arc::clone(fixture.cache.rollout().unwrap());
+    assert!(!rollout.order(Order::Release), "the canary may still answer");
+    fixture.roll_out(TRIAL);
+    assert!(!rollout.order(Order::Discard), "nothing is held");
+    assert!(rollout.order(Order::Release));
+    fixture.roll_out(2 * SECOND);
+    assert_eq!(other.acked(&fixture), ["cds a:2"]);
 }
 
 /// Names that no canary asks for have nobody to answer for them.

@@ -425,7 +425,9 @@ impl Writer {
         let canary = self.track(type_url, parameters, Track::Canary)?;
         let key = (type_url.clone(), parameters.clone());
         let held = (&*of.snapshot(), &*stable.snapshot());
-        let split = rollout.split(&key, &change, held, self.clock, now);
+        let canaries = self.cache.mixed(type_url, parameters);
+        let is_asked = |name: &Name, is_member| asked_by_canaries(&canaries, parameters, name, is_member);
+        let split = rollout.split(&key, &change, held, is_asked, self.clock, now);
         // No client sees it: endpoints follow the clusters of the tracks.
         self.publish(&of, change, now);
         self.apply_on(&canary, parameters, split.canary, now);
@@ -480,8 +482,14 @@ impl Writer {
                 !steps.is_empty()
             })
         };
+        let asks = |key: &StoreKey, name: &Name, content: &Snapshot| {
+            let stable = find(key, Track::Stable);
+            let is_member = [Some(content), stable.as_deref()].into_iter().flatten();
+            let is_member = is_member.filter_map(|of| of.get(name.as_str())).any(Entry::is_member);
+            asked_by_canaries(&cache.mixed(&key.0, &key.1), &key.1, name, is_member)
+        };
         let (mut stable, mut canary) = <(BTreeMap<StoreKey, Steps>, BTreeMap<StoreKey, Steps>)>::default();
-        match rollout.decide(now, |key| find(key, Track::Origin), differs) {
+        match rollout.decide(now, |key| find(key, Track::Origin), differs, asks) {
             Decision::Nothing => return,
             Decision::Spread(trial, given) => {
                 for (key, content) in &trial.content {
@@ -664,4 +672,18 @@ impl Writer {
         cohort_index::wake(&cohorts);
         endpoints
     }
+}
+
+/// Whether a canary asks for a name, in those of these stores that are of its track.
+fn asked_by_canaries(
+    stores: &[Arc<TypeCache>],
+    parameters: &Parameters,
+    name: &Name,
+    is_member: bool,
+) -> bool {
+    let is_meant = |of: &&Arc<TypeCache>| {
+        let view = &of.parameter_view;
+        view.track() == Track::Canary && view.of(name.as_str()) == parameters
+    };
+    stores.iter().filter(is_meant).any(|of| of.cohort_index.lock().clients_of(name, is_member) > 0)
 }

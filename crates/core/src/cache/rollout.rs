@@ -11,7 +11,8 @@
 //! Example, with a window of 30 s: a cluster changes at 0 s and its route at 0.4 s; canaries get each at once. At 1 s the state is cut:
 //! both are in the trial. A route that changes at 10 s is for the next one. At 31 s, if no canary has rejected, the two spread, and
 //! the next trial begins. If the route was rejected, all is held: the fleet keeps its last good state until the control plane changes
-//! that route, or an operator releases or discards it. Canaries get back the last good version of the route.
+//! that route, or an operator releases or discards it. Canaries get back the last good version of the route. If no canary has answered
+//! anything, though some were sent it, the trial begins anew: silence is no consent, and a canary that died of a change is silent.
 //!
 //! Invariants:
 //! - What the stable track shows of a type was, at some moment, what the canaries were sent of it, but for discarded changes, and for
@@ -35,9 +36,10 @@ use super::change::{Change, Op};
 use super::snapshot::Snapshot;
 use super::subscription::Subscription;
 use super::type_store::TypeCache;
+use super::view::View;
 use crate::resource::{Name, Parameters, TypeUrl};
 pub(super) use gate::Steps;
-use verdicts::{Evidence, Rejection};
+use verdicts::{Answer, Evidence, Rejection};
 
 /// Time in which changes that belong together are gathered before they are tried.
 const GATHER: Duration = Duration::from_secs(1);
@@ -87,6 +89,20 @@ impl Trial {
     pub(super) fn names(&self, key: &StoreKey) -> impl Iterator<Item = &Name> {
         self.names.get(key).into_iter().flat_map(BTreeMap::keys)
     }
+
+    /// Whether no canary has answered anything, though there is one to answer: it asks for a name in it, or did when that changed and
+    /// no canary is left.
+    fn is_unanswered(&self, has_canaries: bool, asks: impl Fn(&StoreKey, &Name, &Snapshot) -> bool) -> bool {
+        let all =
+            || self.names.iter().flat_map(|(key, names)| names.iter().map(move |(name, of)| (key, name, of)));
+        if all().any(|(.., evidence)| evidence.verdicts.are_any()) {
+            return false;
+        }
+        all().any(|(key, name, evidence)| match self.content.get(key) {
+            Some(content) if has_canaries => asks(key, name, content),
+            _ => evidence.is_asked,
+        })
+    }
 }
 
 /// Decision of an operator on what is held.
@@ -108,12 +124,14 @@ struct State {
     /// When they are cut.
     cut_at: Option<Instant>,
     trial: Option<Trial>,
-    /// When a trial that is held is looked at.
+    /// When a trial that an operator may decide on is looked at.
     look_at: Option<Instant>,
     /// Changes that canaries are not sent, because they are held or an operator discarded them, by the digest of their content; of a
     /// removal nothing.
     withheld: BTreeMap<(StoreKey, Name), Option<u128>>,
     order: Option<Order>,
+    /// Trials in a row that no canary has answered.
+    unanswered: usize,
 }
 
 /// Counts of rollouts since the start.
@@ -127,6 +145,8 @@ pub struct RolloutCounts {
     pub released: AtomicU64,
     /// Trials of which changes were discarded by an operator.
     pub discarded: AtomicU64,
+    /// Trials that no canary answered, and that began anew.
+    pub unanswered: AtomicU64,
 }
 
 /// Task of the writer.
@@ -221,23 +241,30 @@ impl Rollout {
         for (key, names) in fresh {
             told.extend(names.iter_mut().filter(|(name, evidence)| is_told(key, name, evidence.before)));
         }
-        if let Some((_, rejection)) = &rejection {
-            let is_named = |name: &Name| rejection.mentions(name.as_str());
-            if repeats || told.iter().any(|(name, _)| is_named(name)) {
-                told.retain(|(name, _)| is_named(name));
-            }
+        let Some((text, rejection)) = rejection else {
+            return Evidence::count(
+                told.into_iter().map(|(_, evidence)| evidence),
+                seat.node,
+                Answer::Accepts,
+            );
+        };
+        let is_named = |(name, _): &(&Name, &mut Evidence)| rejection.mentions(name.as_str());
+        let names_some = repeats || told.iter().any(is_named);
+        let (blamed, others): (Vec<_>, Vec<_>) =
+            told.into_iter().partition(|change| !names_some || is_named(change));
+        for (changes, answer) in [(blamed, Answer::Rejects(text)), (others, Answer::RejectsOthers)] {
+            Evidence::count(changes.into_iter().map(|(_, evidence)| evidence), seat.node, answer);
         }
-        let told = told.into_iter().map(|(_, evidence)| evidence);
-        Evidence::count(told, seat.node, rejection.map(|(text, _)| text));
     }
 
-    /// Splits a change of the origin by tracks: what its store and that of the stable track held before, and `clock`, the generation
-    /// before it.
+    /// Splits a change of the origin by tracks: what its store and that of the stable track held before, whether canaries ask for
+    /// a name, which may be a member of the wildcard set, and `clock`, the generation before it.
     pub(super) fn split(
         &self,
         key: &StoreKey,
         change: &Change,
         (origin, stable): (&Snapshot, &Snapshot),
+        is_asked: impl Fn(&Name, bool) -> bool,
         clock: Generation,
         now: Instant,
     ) -> Split {
@@ -287,7 +314,10 @@ impl Rollout {
                     names.remove(name);
                 }
             }
-            let evidence = Evidence { before: clock, verdicts: Arc::clone(&verdicts) };
+            let is_member = op.view() == View::Wildcard
+                || stable.get(name.as_str()).is_some_and(|entry| entry.is_member());
+            let is_asked = is_asked(name, is_member);
+            let evidence = Evidence { before: clock, is_asked, verdicts: Arc::clone(&verdicts) };
             state.fresh.entry(key.clone()).or_default().insert(name.clone(), evidence);
         }
         if state.cut_at.is_none() && !state.fresh.is_empty() {
@@ -302,39 +332,54 @@ impl Rollout {
         let state = self.state.lock();
         match &state.trial {
             None => state.cut_at,
-            Some(trial) if trial.held.is_empty() => Some(trial.ends),
+            Some(trial) if trial.held.is_empty() => state.look_at.into_iter().chain([trial.ends]).min(),
             Some(_) => state.look_at,
         }
     }
 
     /// Decides what is due. `content` is the state of the origin's store, `differs` whether a name there is another than on the stable
-    /// track.
+    /// track, `asks` whether canaries ask for a name in such a state.
     pub(super) fn decide(
         &self,
         now: Instant,
         content: impl Fn(&StoreKey) -> Option<Arc<Snapshot>>,
         differs: impl Fn(&StoreKey, &Name, &Snapshot) -> bool,
+        asks: impl Fn(&StoreKey, &Name, &Snapshot) -> bool,
     ) -> Decision {
         let mut state = self.state.lock();
-        let order = state.order.take();
         let Some(mut trial) = state.trial.take() else {
             if state.cut_at.is_some_and(|at| at <= now) {
                 self.cut(&mut state, now, content, differs);
             }
             return Decision::Nothing;
         };
+        let order = state.order.take();
+        if trial.held.is_empty() && order == Some(Order::Release) {
+            self.settings.counts.released.fetch_add(1, Ordering::Relaxed);
+            state.gather_again(now);
+            return Decision::Spread(trial, Vec::new());
+        }
         if trial.held.is_empty() {
             if now < trial.ends {
+                state.look_at = state.look_at.map(|_| now + LOOK);
                 state.trial = Some(trial);
                 return Decision::Nothing;
             }
             trial.held = self.rejected(&trial);
+            if trial.held.is_empty() && trial.is_unanswered(state.canaries > 0, asks) {
+                self.settings.counts.unanswered.fetch_add(1, Ordering::Relaxed);
+                state.unanswered += 1;
+                complain_of_silence(&trial, state.canaries);
+                state.put_back(trial, now);
+                return Decision::Nothing;
+            }
             if trial.held.is_empty() {
                 self.settings.counts.spread.fetch_add(1, Ordering::Relaxed);
                 state.gather_again(now);
                 return Decision::Spread(trial, Vec::new());
             }
             self.settings.counts.held.fetch_add(1, Ordering::Relaxed);
+            state.unanswered = 0;
             complain(&trial);
             let taken_back = state.withhold(&trial);
             state.look_at = Some(now + LOOK);
@@ -400,19 +445,24 @@ impl Rollout {
                 trial.names.insert(key, names);
             }
         }
-        if !trial.names.is_empty() {
-            state.trial = Some(trial);
+        if trial.names.is_empty() {
+            (state.unanswered, state.order) = (0, None);
+            return;
         }
+        state.look_at = (state.unanswered > 0).then_some(now + LOOK);
+        state.trial = Some(trial);
     }
 
-    /// Notes the decision of an operator. It takes effect within a second. Returns whether anything is held.
+    /// Notes the decision of an operator. It takes effect within a second. Returns whether anything is held, or waits for an answer of
+    /// canaries and may be released.
     pub fn order(&self, order: Order) -> bool {
         let mut state = self.state.lock();
         let is_held = state.trial.as_ref().is_some_and(|trial| !trial.held.is_empty());
-        if is_held {
+        let is_due = is_held || (state.unanswered > 0 && order == Order::Release);
+        if is_due {
             state.order = Some(order);
         }
-        is_held
+        is_due
     }
 
     /// State for operators.
@@ -450,6 +500,7 @@ impl Rollout {
             canaries: state.canaries,
             tried: state.trial.as_ref().map_or(0, |trial| count(&trial.names)),
             waiting: count(&state.fresh),
+            unanswered: state.unanswered,
             discarded: discarded.map(|((of, _), name)| (of.clone(), name.clone())).collect(),
             held: held.collect(),
         }
@@ -471,6 +522,7 @@ impl State {
     /// After a trial that is over: what came since is old enough to be cut.
     fn gather_again(&mut self, now: Instant) {
         self.look_at = None;
+        self.unanswered = 0;
         self.cut_at = (!self.fresh.is_empty()).then_some(now);
     }
 
@@ -523,6 +575,20 @@ fn complain(trial: &Trial) {
     }
 }
 
+/// Tells the log of a trial that no canary has answered.
+fn complain_of_silence(trial: &Trial, canaries: usize) {
+    let first = trial.names.iter().find_map(|((type_url, _), names)| Some((type_url, names.keys().next()?)));
+    let Some((type_url, name)) = first else { return };
+    tracing::warn!(
+        %type_url,
+        %name,
+        canaries,
+        changes = trial.names.values().map(BTreeMap::len).sum::<usize>(),
+        "no canary answers a change, so the other clients keep the last good resources and the trial begins anew; see whether the \
+         canaries are alive, or POST /rollout/release to the admin address"
+    );
+}
+
 /// Place of a client among the canaries, given back on drop.
 #[derive(Debug)]
 pub struct CanarySeat {
@@ -557,6 +623,8 @@ pub struct RolloutStatus {
     pub tried: usize,
     /// Number of names that changed since it began.
     pub waiting: usize,
+    /// Number of trials in a row that no canary has answered.
+    pub unanswered: usize,
     /// Changes that were discarded and that the origin has not replaced.
     pub discarded: Vec<(TypeUrl, Name)>,
     /// Changes that are held.

@@ -18,30 +18,46 @@ const COUNTED: usize = 10_000;
 /// Bytes of a text in which names are looked for.
 const TEXT_SEARCHED: usize = 4 << 10;
 
+/// Answer to a response that holds a change.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Answer<'a> {
+    Accepts,
+    /// Rejects it, with this text.
+    Rejects(&'a str),
+    /// Rejects the response because of others in it.
+    RejectsOthers,
+}
+
 /// Clients that have answered, by the hashes of their node IDs: one that comes again and again counts once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Verdicts {
     accepted: OrdSet<u64>,
     rejected: OrdSet<u64>,
     texts: Vec<Arc<str>>,
+    /// Whether a response with it was rejected because of others.
+    is_beside_others: bool,
 }
 
 impl Verdicts {
     /// These and one more. A rejection outweighs what the client accepted on another stream, or part of the answer.
-    fn and(&self, node: u64, rejection: Option<&Arc<str>>) -> Self {
+    fn and(&self, node: u64, answer: Answer<'_>) -> Self {
         let mut all = self.clone();
-        let Some(text) = rejection else {
-            if all.accepted.len() < COUNTED && !all.rejected.contains(&node) {
+        match answer {
+            Answer::Accepts if all.accepted.len() < COUNTED && !all.rejected.contains(&node) => {
                 all.accepted.insert(node);
             }
-            return all;
-        };
-        if all.rejected.len() < COUNTED {
-            all.rejected.insert(node);
-            all.accepted.remove(&node);
-        }
-        if all.texts.len() < TEXTS && !all.texts.contains(text) {
-            all.texts.push(Arc::clone(text));
+            Answer::Accepts => {}
+            Answer::Rejects(text) => {
+                if all.rejected.len() < COUNTED {
+                    all.rejected.insert(node);
+                    all.accepted.remove(&node);
+                }
+                let text: String = text.chars().take(TEXT_CHARS).collect();
+                if all.texts.len() < TEXTS && !all.texts.iter().any(|other| **other == *text) {
+                    all.texts.push(text.into());
+                }
+            }
+            Answer::RejectsOthers => all.is_beside_others = true,
         }
         all
     }
@@ -52,6 +68,11 @@ impl Verdicts {
 
     pub(super) fn rejected(&self) -> usize {
         self.rejected.len()
+    }
+
+    /// Whether any client has answered.
+    pub(super) fn are_any(&self) -> bool {
+        self.is_beside_others || self.accepted() + self.rejected() > 0
     }
 
     /// Some texts of rejections.
@@ -70,24 +91,20 @@ impl Verdicts {
 pub(super) struct Evidence {
     /// Generation before the change: a response that leads from there or before to a later one holds it.
     pub(super) before: Generation,
+    /// Whether a canary asked for the name then.
+    pub(super) is_asked: bool,
     pub(super) verdicts: Arc<Verdicts>,
 }
 
 impl Evidence {
     /// Counts the answer of a client to several changes.
-    pub(super) fn count<'a>(
-        changes: impl IntoIterator<Item = &'a mut Self>,
-        node: u64,
-        rejection: Option<&str>,
-    ) {
-        let text: Option<Arc<str>> =
-            rejection.map(|text| text.chars().take(TEXT_CHARS).collect::<String>().into());
+    pub(super) fn count<'a>(changes: impl IntoIterator<Item = &'a mut Self>, node: u64, answer: Answer<'_>) {
         // The old records live as long as the map, so that their addresses stay theirs.
         let mut next: HashMap<*const Verdicts, [Arc<Verdicts>; 2]> = HashMap::default();
         for change in changes {
             let [_, new] = next.entry(Arc::as_ptr(&change.verdicts)).or_insert_with(|| {
                 let old = Arc::clone(&change.verdicts);
-                let new = Arc::new(old.and(node, text.as_ref()));
+                let new = Arc::new(old.and(node, answer));
                 [old, new]
             });
             change.verdicts = Arc::clone(new);
@@ -156,11 +173,14 @@ mod tests {
     #[test]
     fn changes_with_the_same_answers_share_them() {
         let none = Arc::default();
-        let mut changes =
-            [0, 1, 2].map(|at| Evidence { before: Generation::from(at), verdicts: Arc::clone(&none) });
-        Evidence::count(&mut changes, 1, None);
-        Evidence::count(&mut changes[..2], 2, Some("bad"));
-        Evidence::count(&mut changes, 2, None);
+        let mut changes = [0, 1, 2].map(|at| Evidence {
+            before: Generation::from(at),
+            is_asked: true,
+            verdicts: Arc::clone(&none),
+        });
+        Evidence::count(&mut changes, 1, Answer::Accepts);
+        Evidence::count(&mut changes[..2], 2, Answer::Rejects("bad"));
+        Evidence::count(&mut changes, 2, Answer::Accepts);
         assert!(Arc::ptr_eq(&changes[0].verdicts, &changes[1].verdicts));
         let counts = changes.map(|change| (change.verdicts.accepted(), change.verdicts.rejected()));
         assert_eq!(counts, [(1, 1), (1, 1), (2, 0)]);
