@@ -59,6 +59,34 @@ fn an_answer_to_a_later_version_is_none_to_the_version_on_trial() {
     }
 }
 
+/// A change that was replaced before any canary was sent it, beside others that they have answered.
+#[test]
+fn a_change_that_was_replaced_before_canaries_saw_it_does_not_spread() {
+    for is_late in [false, true] {
+        let mut fixture = guarded(&["cds"]);
+        begin(&mut fixture, "cds a:1 b:1");
+        let mut clients = canary_and_other(&fixture, Protocol::Delta);
+        for client in &mut clients {
+            client.change(&fixture, "cds", "*");
+            client.acked(&fixture);
+        }
+        let [canary, other] = &mut clients;
+        fixture.origin("cds a:2 b:2");
+        fixture.roll_out(2 * SECOND);
+        fixture.origin("cds a:3");
+        let told = canary.poll(&fixture).unwrap();
+        if is_late {
+            fixture.origin("cds a:4");
+        }
+        canary.ack(&fixture, &told, &[]);
+        canary.acked(&fixture);
+        fixture.roll_out(TRIAL);
+        assert_eq!(other.acked(&fixture), [""; 0]);
+        fixture.roll_out(TRIAL);
+        assert_eq!(other.acked(&fixture), [if is_late { "cds a:4 b:2" } else { "cds a:3 b:2" }]);
+    }
+}
+
 /// Clients that are not sent a name do not outvote those that are.
 #[test]
 fn only_clients_that_see_a_change_accept_it() {

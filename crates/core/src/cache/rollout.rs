@@ -12,7 +12,8 @@
 //! both are in the trial. A route that changes at 10 s is for the next one. At 31 s, if no canary has rejected, the two spread, and
 //! the next trial begins. If the route was rejected, all is held: the fleet keeps its last good state until the control plane changes
 //! that route, or an operator releases or discards it. Canaries get back the last good version of the route. If no canary has answered
-//! anything, though some were sent it, the trial begins anew: silence is no consent, and a canary that died of a change is silent.
+//! anything, though some were sent it, the trial begins anew, and so it does a few times for a change that was replaced before any canary
+//! was sent it: silence is no consent, and a canary that died of a change is silent.
 //!
 //! Invariants:
 //! - What the stable track shows of a type was, at some moment, what the canaries were sent of it, but for discarded changes, and for
@@ -45,6 +46,9 @@ use verdicts::{Answer, Evidence, Rejection};
 const GATHER: Duration = Duration::from_secs(1);
 /// Time between two looks at a rollout that is held: an order of an operator takes effect within it.
 const LOOK: Duration = Duration::from_secs(1);
+/// Trials in a row that begin anew because a change was replaced before a canary answered: one that changes all the time, of which a
+/// single client hangs, must not hold up the others for ever.
+const OVERTAKEN: usize = 3;
 /// Changes of one rollout that are logged.
 const LOGGED: usize = 4;
 
@@ -90,18 +94,25 @@ impl Trial {
         self.names.get(key).into_iter().flat_map(BTreeMap::keys)
     }
 
+    fn all(&self) -> impl Iterator<Item = (&StoreKey, &Name, &Evidence)> {
+        self.names.iter().flat_map(|(key, names)| names.iter().map(move |(name, of)| (key, name, of)))
+    }
+
     /// Whether no canary has answered anything, though there is one to answer: it asks for a name in it, or did when that changed and
     /// no canary is left.
-    fn is_unanswered(&self, has_canaries: bool, asks: impl Fn(&StoreKey, &Name, &Snapshot) -> bool) -> bool {
-        let all =
-            || self.names.iter().flat_map(|(key, names)| names.iter().map(move |(name, of)| (key, name, of)));
-        if all().any(|(.., evidence)| evidence.verdicts.are_any()) {
-            return false;
-        }
-        all().any(|(key, name, evidence)| match self.content.get(key) {
-            Some(content) if has_canaries => asks(key, name, content),
-            _ => evidence.is_asked,
-        })
+    fn is_unanswered(&self, has_canaries: bool, asks: &impl Fn(&StoreKey, &Name, &Snapshot) -> bool) -> bool {
+        !self.all().any(|(.., evidence)| evidence.verdicts.are_any())
+            && self.all().any(|(key, name, evidence)| match self.content.get(key) {
+                Some(content) if has_canaries => asks(key, name, content),
+                _ => evidence.is_asked,
+            })
+    }
+
+    /// Whether a name in it changed again before any canary was sent it: nobody will answer any more.
+    fn is_overtaken(&self, fresh: &Waiting, asks: &impl Fn(&StoreKey, &Name, &Snapshot) -> bool) -> bool {
+        let mut passed =
+            self.all().filter(|(key, name, evidence)| !evidence.verdicts.are_any() && has(fresh, key, name));
+        passed.any(|(key, name, _)| self.content.get(key).is_some_and(|content| asks(key, name, content)))
     }
 }
 
@@ -234,7 +245,7 @@ impl Rollout {
             let newer = fresh.get(key);
             // Of a name that changed twice the response holds the newer content.
             let is_past =
-                |name: &Name| newer.and_then(|names| names.get(name)).is_some_and(|newer| newer.before < to);
+                |name: &Name| newer.and_then(|names| names.get(name)).is_some_and(|newer| newer.first < to);
             let names = names.iter_mut().filter(|(name, _)| !is_past(name));
             told.extend(names.filter(|(name, evidence)| is_told(key, name, evidence.before)));
         }
@@ -317,8 +328,10 @@ impl Rollout {
             let is_member = op.view() == View::Wildcard
                 || stable.get(name.as_str()).is_some_and(|entry| entry.is_member());
             let is_asked = is_asked(name, is_member);
-            let evidence = Evidence { before: clock, is_asked, verdicts: Arc::clone(&verdicts) };
-            state.fresh.entry(key.clone()).or_default().insert(name.clone(), evidence);
+            let names = state.fresh.entry(key.clone()).or_default();
+            let first = names.get(name).map_or(clock, |older| older.first);
+            let evidence = Evidence { first, before: clock, is_asked, verdicts: Arc::clone(&verdicts) };
+            names.insert(name.clone(), evidence);
         }
         if state.cut_at.is_none() && !state.fresh.is_empty() {
             state.cut_at = Some(now + GATHER);
@@ -366,7 +379,9 @@ impl Rollout {
                 return Decision::Nothing;
             }
             trial.held = self.rejected(&trial);
-            if trial.held.is_empty() && trial.is_unanswered(state.canaries > 0, asks) {
+            let repeats = trial.is_unanswered(state.canaries > 0, &asks)
+                || (state.unanswered < OVERTAKEN && trial.is_overtaken(&state.fresh, &asks));
+            if trial.held.is_empty() && repeats {
                 self.settings.counts.unanswered.fetch_add(1, Ordering::Relaxed);
                 state.unanswered += 1;
                 complain_of_silence(&trial, state.canaries);

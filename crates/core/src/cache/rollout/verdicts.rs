@@ -89,6 +89,8 @@ impl Verdicts {
 /// Verdicts of canaries on one change of one name.
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
+    /// Generation before the first change since the last cut: until then responses held what was tried.
+    pub(super) first: Generation,
     /// Generation before the change: a response that leads from there or before to a later one holds it.
     pub(super) before: Generation,
     /// Whether a canary asked for the name then.
@@ -174,6 +176,7 @@ mod tests {
     fn changes_with_the_same_answers_share_them() {
         let none = Arc::default();
         let mut changes = [0, 1, 2].map(|at| Evidence {
+            first: Generation::ZERO,
             before: Generation::from(at),
             is_asked: true,
             verdicts: Arc::clone(&none),
