@@ -159,3 +159,33 @@ async fn a_change_spreads_when_it_is_accepted_or_released() {
     assert_eq!(relay.admin_post("/rollout/release").0, 200);
     assert!(has(&other.response().await, "3"));
 }
+
+/// The canary is silent, and the control plane connects again meanwhile and repeats itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_the_canary_does_not_answer_waits_for_it_or_for_an_operator() {
+    let (relay, mut origin, mut upstream) =
+        relay_and_origin("rollout: {types: [cds], share: 0%, window: 1s}\n").await;
+    let mut canary = client(&relay, "canary").await;
+    upstream.expect_request().await;
+    upstream.send(&cluster("1"));
+    let told = canary.response().await;
+    canary.ack(&told).await;
+    let mut other = synced(&relay, "other", "1").await;
+    upstream.send(&cluster("2"));
+    assert!(has(&canary.response().await, "2"));
+    drop(upstream);
+    let mut upstream = origin.accept().await;
+    upstream.expect_request().await;
+    upstream.send(&cluster("2"));
+    relay.wait_for("silence", || rollout(&relay)["unanswered"].as_u64() > Some(1));
+    relay.wait_for_message(
+        "no canary answers a change, so the other clients keep the last good resources and the trial begins anew; see whether the \
+         canaries are alive, or POST /rollout/release to the admin address",
+    );
+    assert!(relay.metric("deltafan_rollouts_total{result=\"unanswered\"}") > 1.0);
+    drop(synced(&relay, "late", "1").await);
+    assert_eq!(relay.admin_post("/rollout/discard").0, 404);
+    assert_eq!(relay.admin_post("/rollout/release").0, 200);
+    assert!(has(&other.response().await, "2"));
+    assert_eq!(wait_for_phase(&relay, "idle")["unanswered"], 0);
+}
