@@ -30,6 +30,8 @@ use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 pub(super) mod gate;
+mod status;
+mod trial;
 mod verdicts;
 
 use super::Generation;
@@ -38,8 +40,11 @@ use super::snapshot::Snapshot;
 use super::subscription::Subscription;
 use super::type_store::TypeCache;
 use super::view::View;
-use crate::resource::{Name, Parameters, TypeUrl};
+use crate::resource::{Name, TypeUrl};
 pub(super) use gate::Steps;
+pub use status::{HeldChange, Phase, RolloutStatus};
+pub(super) use trial::{StoreKey, Trial};
+use trial::{Waiting, has};
 use verdicts::{Answer, Evidence, Rejection};
 
 /// Time in which changes that belong together are gathered before they are tried.
@@ -49,8 +54,6 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Trials in a row that begin anew because a change was replaced before a canary answered: one that changes all the time, of which a
 /// single client hangs, must not hold up the others for ever.
 const OVERTAKEN: usize = 3;
-/// Changes of one rollout that are logged.
-const LOGGED: usize = 4;
 
 /// Guard of rollouts.
 #[derive(Clone, Debug)]
@@ -65,55 +68,6 @@ pub struct RolloutSettings {
     pub threshold: f64,
     /// Counts over all node groups.
     pub counts: Arc<RolloutCounts>,
-}
-
-/// Store of a type, by its parameters.
-pub(super) type StoreKey = (TypeUrl, Parameters);
-
-/// Names that wait, by their stores.
-type Waiting = BTreeMap<StoreKey, BTreeMap<Name, Evidence>>;
-
-fn has(waiting: &Waiting, key: &StoreKey, name: &Name) -> bool {
-    waiting.get(key).is_some_and(|names| names.contains_key(name))
-}
-
-/// State that is tried: the whole content of the stores that have changes.
-#[derive(Clone, Debug)]
-pub(super) struct Trial {
-    names: Waiting,
-    /// Content of the origin's stores at the cut.
-    pub(super) content: BTreeMap<StoreKey, Arc<Snapshot>>,
-    ends: Instant,
-    /// Changes that too many have rejected; the rollout is held while there are any.
-    held: BTreeSet<(StoreKey, Name)>,
-}
-
-impl Trial {
-    /// Names of a store in it.
-    pub(super) fn names(&self, key: &StoreKey) -> impl Iterator<Item = &Name> {
-        self.names.get(key).into_iter().flat_map(BTreeMap::keys)
-    }
-
-    fn all(&self) -> impl Iterator<Item = (&StoreKey, &Name, &Evidence)> {
-        self.names.iter().flat_map(|(key, names)| names.iter().map(move |(name, of)| (key, name, of)))
-    }
-
-    /// Whether no canary has answered anything, though there is one to answer: it asks for a name in it, or did when that changed and
-    /// no canary is left.
-    fn is_unanswered(&self, has_canaries: bool, asks: &impl Fn(&StoreKey, &Name, &Snapshot) -> bool) -> bool {
-        !self.all().any(|(.., evidence)| evidence.verdicts.are_any())
-            && self.all().any(|(key, name, evidence)| match self.content.get(key) {
-                Some(content) if has_canaries => asks(key, name, content),
-                _ => evidence.is_asked,
-            })
-    }
-
-    /// Whether a name in it changed again before any canary was sent it: nobody will answer any more.
-    fn is_overtaken(&self, fresh: &Waiting, asks: &impl Fn(&StoreKey, &Name, &Snapshot) -> bool) -> bool {
-        let mut passed =
-            self.all().filter(|(key, name, evidence)| !evidence.verdicts.are_any() && has(fresh, key, name));
-        passed.any(|(key, name, _)| self.content.get(key).is_some_and(|content| asks(key, name, content)))
-    }
 }
 
 /// Decision of an operator on what is held.
@@ -384,7 +338,7 @@ impl Rollout {
             if trial.held.is_empty() && repeats {
                 self.settings.counts.unanswered.fetch_add(1, Ordering::Relaxed);
                 state.unanswered += 1;
-                complain_of_silence(&trial, state.canaries);
+                trial.complain_of_silence(state.canaries);
                 state.put_back(trial, now);
                 return Decision::Nothing;
             }
@@ -395,7 +349,7 @@ impl Rollout {
             }
             self.settings.counts.held.fetch_add(1, Ordering::Relaxed);
             state.unanswered = 0;
-            complain(&trial);
+            trial.complain();
             let taken_back = state.withhold(&trial);
             state.look_at = Some(now + LOOK);
             state.trial = Some(trial);
@@ -572,38 +526,6 @@ fn version(content: &Snapshot, name: &Name) -> Option<Box<str>> {
     content.get(name.as_str())?.by_name().present().map(|resource| resource.version().into())
 }
 
-/// Tells the log of a rollout that is held.
-fn complain(trial: &Trial) {
-    for ((type_url, parameters), name) in trial.held.iter().take(LOGGED).map(|(key, name)| (key, name)) {
-        let key = (type_url.clone(), parameters.clone());
-        let Some(evidence) = trial.names.get(&key).and_then(|names| names.get(name)) else { continue };
-        tracing::warn!(
-            %type_url,
-            %name,
-            rejected = evidence.verdicts.rejected(),
-            accepted = evidence.verdicts.accepted(),
-            text = evidence.verdicts.texts().first().map_or("", |text| text),
-            held = trial.held.len(),
-            "canaries reject a change, so the other clients keep the last good resources; correct it at the control plane, or \
-             POST /rollout/release or /rollout/discard to the admin address"
-        );
-    }
-}
-
-/// Tells the log of a trial that no canary has answered.
-fn complain_of_silence(trial: &Trial, canaries: usize) {
-    let first = trial.names.iter().find_map(|((type_url, _), names)| Some((type_url, names.keys().next()?)));
-    let Some((type_url, name)) = first else { return };
-    tracing::warn!(
-        %type_url,
-        %name,
-        canaries,
-        changes = trial.names.values().map(BTreeMap::len).sum::<usize>(),
-        "no canary answers a change, so the other clients keep the last good resources and the trial begins anew; see whether the \
-         canaries are alive, or POST /rollout/release to the admin address"
-    );
-}
-
 /// Place of a client among the canaries, given back on drop.
 #[derive(Debug)]
 pub struct CanarySeat {
@@ -625,58 +547,4 @@ impl Drop for CanarySeat {
             }
         }
     }
-}
-
-/// State of the rollouts of a node group.
-#[derive(Clone, Debug)]
-pub struct RolloutStatus {
-    /// Phase.
-    pub phase: Phase,
-    /// Number of streams that are canaries.
-    pub canaries: usize,
-    /// Number of names in the trial.
-    pub tried: usize,
-    /// Number of names that changed since it began.
-    pub waiting: usize,
-    /// Number of trials in a row that no canary has answered.
-    pub unanswered: usize,
-    /// Changes that were discarded and that the origin has not replaced.
-    pub discarded: Vec<(TypeUrl, Name)>,
-    /// Changes that are held.
-    pub held: Vec<HeldChange>,
-}
-
-/// Phase of a rollout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// All clients have the newest content, but for discarded changes.
-    Idle,
-    /// Changes have come that are not yet a trial.
-    Gathering,
-    /// Canaries try changes.
-    Trying {
-        /// Time that is left.
-        left: Duration,
-    },
-    /// Too many have rejected a change.
-    Held,
-}
-
-/// A change that canaries have rejected.
-#[derive(Clone, Debug)]
-pub struct HeldChange {
-    /// Type.
-    pub type_url: TypeUrl,
-    /// Dynamic parameters of the clients that it is for.
-    pub parameters: Parameters,
-    /// Name.
-    pub name: Name,
-    /// Version that was rejected; `None` for a removal.
-    pub version: Option<Box<str>>,
-    /// Canaries that accepted it.
-    pub accepted: usize,
-    /// Canaries that rejected it.
-    pub rejected: usize,
-    /// Some of their texts.
-    pub texts: Vec<Arc<str>>,
 }

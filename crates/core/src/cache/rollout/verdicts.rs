@@ -39,7 +39,7 @@ pub(super) struct Verdicts {
 }
 
 impl Verdicts {
-    /// These and one more. A rejection outweighs what the client accepted on another stream, or part of the answer.
+    /// Copy with one more answer. A rejection outweighs what the client accepted on another stream, or part of the answer.
     fn and(&self, node: u64, answer: Answer<'_>) -> Self {
         let mut all = self.clone();
         match answer {
