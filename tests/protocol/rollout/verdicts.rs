@@ -294,6 +294,45 @@ fn a_set_that_is_let_go_during_a_trial_comes_back_whole() {
     assert_eq!(on_demand.acked(&fixture), ["cds x:2"]);
 }
 
+/// The first wildcard comes to a set of which names are held, or change with it: they are in it as the others have them.
+#[test]
+fn a_wildcard_that_comes_later_shows_the_last_good_version_of_a_name() {
+    for (is_tried, is_held) in [(true, true), (true, false), (false, false)] {
+        let mut fixture = guarded(&["cds"]);
+        fixture.named("cds a:1");
+        let mut clients = canary_and_other(&fixture, Protocol::Delta);
+        for client in &mut clients {
+            client.change(&fixture, "cds", "a");
+            client.acked(&fixture);
+        }
+        let [canary, other] = &mut clients;
+        if is_tried {
+            fixture.named("cds a:2");
+            fixture.roll_out(2 * SECOND);
+        }
+        if is_held {
+            let told = canary.poll(&fixture).unwrap();
+            canary.nack(&fixture, &told, &[]);
+            fixture.roll_out(TRIAL);
+            assert_eq!(held_changes(&fixture), ["a:2"]);
+        }
+        let mut late = fixture.client_named("late", Protocol::Sotw);
+        late.ask(&fixture, "cds", &[]);
+        fixture.answer(View::Wildcard, "cds a:2 b:1");
+        fixture.known("cds");
+        assert_eq!(late.acked(&fixture), ["cds a:1 b:1"]);
+        assert_eq!(other.acked(&fixture), [""; 0]);
+        canary.acked(&fixture);
+        if is_held {
+            assert!(fixture.cache.rollout().unwrap().order(Order::Release));
+        }
+        fixture.roll_out(2 * TRIAL);
+        canary.acked(&fixture);
+        assert_eq!(late.acked(&fixture), ["cds a:2 b:1"]);
+        assert_eq!(other.acked(&fixture), ["cds a:2"]);
+    }
+}
+
 /// The newest version has no time any more: neither has the last good one, which the origin keeps with it.
 #[test]
 fn the_last_good_version_loses_its_time_with_the_newest() {

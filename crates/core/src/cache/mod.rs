@@ -493,14 +493,22 @@ impl Writer {
             Decision::Nothing => return,
             Decision::Spread(trial, given) => {
                 for (key, content) in &trial.content {
-                    let Some(held) = find(key, Track::Stable) else { continue };
+                    let (Some(held), Some(origin)) = (find(key, Track::Stable), find(key, Track::Origin))
+                    else {
+                        continue;
+                    };
                     let steps = stable.entry(key.clone()).or_default();
-                    trial.names(key).for_each(|name| steps.bring(name, &held, content));
+                    for name in trial.names(key) {
+                        // It may have come into the wildcard set since, with what is released.
+                        let is_given = given.iter().any(|(of, other)| (of, other) == (key, name));
+                        steps.bring(name, &held, if is_given { &origin } else { content });
+                    }
+                    steps.keep_later_members(content, &origin);
                 }
                 for (key, name) in given {
-                    if let (Some(held), Some(content)) = (find(&key, Track::Canary), trial.content.get(&key))
+                    if let (Some(held), Some(origin)) = (find(&key, Track::Canary), find(&key, Track::Origin))
                     {
-                        canary.entry(key).or_default().bring(&name, &held, content);
+                        canary.entry(key).or_default().bring(&name, &held, &origin);
                     }
                 }
             }

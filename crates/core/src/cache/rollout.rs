@@ -240,6 +240,8 @@ impl Rollout {
         for op in &change.ops {
             let name = op.name();
             let place = (key.clone(), name.clone());
+            // The last good content is kept for as long as the origin keeps the newest.
+            let kept = || gate::last_good(op, stable).or_else(|| gate::renewal(op, stable));
             if let Some(withheld) = state.withheld.get(&place) {
                 let is_same = match op {
                     Op::Set { resource, .. } => *withheld == Some(resource.digest()),
@@ -247,9 +249,8 @@ impl Rollout {
                     _ => false,
                 };
                 if is_same {
-                    let renewal = gate::renewal(op, stable);
-                    canary.extend(renewal.clone());
-                    settled.extend(renewal);
+                    canary.extend(kept());
+                    settled.extend(kept());
                     continue;
                 }
                 if gate::waits_with_name(op) || matches!(op, Op::Forget { .. }) {
@@ -261,14 +262,13 @@ impl Rollout {
             let is_waiting = in_trial || has(&state.fresh, key, name);
             if is_waiting && gate::repeats(op, origin) {
                 // Canaries that answered it are not sent it again, so that what they said counts.
-                settled.extend(gate::renewal(op, stable));
+                settled.extend(kept());
                 continue;
             }
             let is_meant = is_waiting && gate::waits_with_name(op);
             let waits = gate::is_change(op, stable) || (is_meant && !gate::is_first_answer(op, stable));
             if waits {
-                // The last good content is kept for as long as the origin keeps the newest.
-                settled.extend(gate::renewal(op, stable));
+                settled.extend(kept());
             } else {
                 settled.push(op.clone());
                 if !(is_meant || is_waiting && matches!(op, Op::Forget { .. })) {
@@ -282,7 +282,15 @@ impl Rollout {
             let is_member = op.view() == View::Wildcard
                 || stable.get(name.as_str()).is_some_and(|entry| entry.is_member());
             let is_asked = is_asked(name, is_member);
+            let tried = state.trial.as_ref().and_then(|trial| trial.names.get(key)?.get(name)).cloned();
             let names = state.fresh.entry(key.clone()).or_default();
+            if gate::is_known_by_name(op, origin)
+                && let Some(older) = names.get(name).cloned().or(tried)
+            {
+                // Canaries are not sent it again, so that what they said counts.
+                names.insert(name.clone(), older);
+                continue;
+            }
             let first = names.get(name).map_or(clock, |older| older.first);
             let evidence = Evidence { first, before: clock, is_asked, verdicts: Arc::clone(&verdicts) };
             names.insert(name.clone(), evidence);

@@ -8,7 +8,7 @@ use super::super::change::{Completeness, Op};
 use super::super::entry::Named;
 use super::super::snapshot::Snapshot;
 use super::super::view::View;
-use crate::resource::{Name, Resource};
+use crate::resource::{Form, Name, Resource};
 
 /// Whether an operation changes or removes what the stable track shows, or adds a member to its wildcard set. A name of which it
 /// knows nothing is answered at once: clients that ask for it have nothing better. So is one that did not exist.
@@ -24,7 +24,7 @@ pub(super) fn is_change(op: &Op, stable: &Snapshot) -> bool {
         Op::Set { view: View::Wildcard, resource, .. } => match member {
             Some(held) => !held.same_content(resource),
             // Until then it may be a part of the first answer.
-            None => stable.completeness() >= Completeness::Presumed,
+            None => stable.completeness() >= Completeness::Presumed || last_good(op, stable).is_some(),
         },
         Op::Set { view: View::Named, resource, .. } | Op::Alias { resource, .. } => {
             named.is_some_and(|held| !held.same_content(resource))
@@ -58,6 +58,28 @@ pub(super) fn is_first_answer(op: &Op, stable: &Snapshot) -> bool {
         View::Named => entry.is_none_or(|entry| matches!(entry.named(), Named::Unknown)),
     };
     !is_member && is_unheard()
+}
+
+/// Member that the stable track is told of in place of this one, where the first answer for a wildcard has other content than those who
+/// ask for the name hold: the set must not lack it, and they must not see it change.
+pub(super) fn last_good(op: &Op, stable: &Snapshot) -> Option<Op> {
+    let Op::Set { view: View::Wildcard, resource, resend, lease } = op else { return None };
+    let entry = stable.get(resource.name().as_str())?;
+    let Named::Present(held) = entry.named() else { return None };
+    let is_other = !entry.is_member() && held.form() == Form::Whole && !held.same_content(resource);
+    is_other.then(|| Op::Set {
+        view: View::Wildcard,
+        resource: Arc::clone(held),
+        resend: *resend,
+        lease: *lease,
+    })
+}
+
+/// Whether a member comes that those who ask for its name have been sent already.
+pub(super) fn is_known_by_name(op: &Op, origin: &Snapshot) -> bool {
+    let Op::Set { view: View::Wildcard, resource, .. } = op else { return false };
+    let Some(entry) = origin.get(resource.name().as_str()) else { return false };
+    !entry.is_member() && matches!(entry.named(), Named::Present(held) if held.same_content(resource))
 }
 
 /// Whether an operation says of a name what the store of the origin has already: it comes again, after a reconnect say.
@@ -131,6 +153,15 @@ impl Steps {
             }
         };
         self.removals.extend(removal);
+    }
+
+    /// Takes out removals of members that came after a moment at which the wildcard set was not known: nothing says that they were none.
+    pub(in crate::cache) fn keep_later_members(&mut self, then: &Snapshot, origin: &Snapshot) {
+        if then.completeness() >= Completeness::Presumed {
+            return;
+        }
+        let came = |name: &Name| origin.get(name.as_str()).is_some_and(|entry| entry.is_member());
+        self.removals.retain(|op| !matches!(op, Op::Remove { view: View::Wildcard, name } if came(name)));
     }
 
     /// Has resources be kept for as long as the origin said last: it may have renewed them since.
