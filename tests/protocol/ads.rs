@@ -766,3 +766,120 @@ fn r_ads_03_clusters_that_are_gone_are_kept_for_routes_that_are_on_their_way() {
         back(&mut fixture);
     }
 }
+
+/// Clusters that change faster than a client answers are no reason to keep its routes from it.
+#[test]
+fn r_ads_03_routes_wait_for_a_time_only_while_clusters_change_without_end() {
+    let mut fixture = knowing_x();
+    for client in both(&fixture, &["rds"]) {
+        let mut client = client;
+        client.acked_with(&fixture, NAMES);
+        fixture.origin("cds z:0");
+        fixture.named("rds r:y");
+        let (step, mut told) = (Duration::from_millis(500), client.poll(&fixture).unwrap());
+        assert!(client.told(&fixture).is_empty());
+        let begun = fixture.now;
+        for round in 1.. {
+            fixture.origin(&format!("cds z:{round}"));
+            fixture.after(step);
+            client.ack(&fixture, &told, &[]);
+            told = client.poll(&fixture).unwrap();
+            let route = client.poll(&fixture).map(|told| show(&told));
+            assert!(
+                route.is_some() || fixture.now < begun + fixture.rules.warm_wait + step,
+                "it waits for ever"
+            );
+            if route.is_some() {
+                assert_eq!(
+                    (route.as_deref(), fixture.now),
+                    (Some("rds r:y"), begun + fixture.rules.warm_wait)
+                );
+                break;
+            }
+        }
+        fixture.origin("cds -z");
+        fixture.named("rds r:x");
+    }
+}
+
+#[test]
+fn r_ads_03_removals_wait_for_a_time_only_while_routes_change_without_end() {
+    let mut fixture = knowing_x();
+    for client in both(&fixture, &["rds"]) {
+        let mut client = client;
+        client.acked_with(&fixture, NAMES);
+        fixture.named("rds r:0");
+        fixture.origin("cds -x");
+        let (step, mut told) = (Duration::from_millis(500), client.poll(&fixture).unwrap());
+        let longest = fixture.rules.ack_timeout + 2 * fixture.rules.warm_wait;
+        let begun = fixture.now;
+        for round in 1.. {
+            fixture.named(&format!("rds r:{round}"));
+            fixture.after(step);
+            client.ack(&fixture, &told, &["r"]);
+            told = client.poll(&fixture).unwrap();
+            assert_eq!(show(&told), format!("rds r:{round}"));
+            let removal = client.poll(&fixture);
+            assert!(removal.is_some() || fixture.now < begun + longest, "it waits for ever");
+            if removal.is_some() {
+                break;
+            }
+        }
+        back(&mut fixture);
+    }
+}
+
+#[test]
+fn r_ads_03_removals_that_come_with_additions_wait_for_routes_too() {
+    let mut fixture = knowing_x();
+    for client in both(&fixture, &["rds"]) {
+        let mut client = client;
+        client.acked_with(&fixture, NAMES);
+        fixture.named("rds r:y");
+        fixture.origin("cds -x");
+        let route = client.poll(&fixture).unwrap();
+        assert!(client.told(&fixture).is_empty());
+        fixture.after(Duration::from_secs(1));
+        fixture.origin("cds y:1");
+        fixture.after(Duration::from_secs(3));
+        let clusters = client.poll(&fixture).unwrap();
+        assert!(clusters.removed.is_empty(), "{clusters:?}");
+        let names: BTreeSet<&str> = clusters.resources.iter().map(|(name, _)| name.as_str()).collect();
+        assert!(names == ["y"].into() || names.contains("x"), "{clusters:?}");
+        client.ack(&fixture, &clusters, &[]);
+        client.ack(&fixture, &route, &["r"]);
+        back(&mut fixture);
+    }
+}
+
+#[test]
+fn r_ads_03_clusters_and_endpoints_that_are_gone_are_kept_for_one_time() {
+    let mut fixture = knowing_x();
+    let mut client = fixture.delta();
+    for (short, names) in [("cds", "*"), ("eds", "eds-a"), ("rds", "r")] {
+        client.change(&fixture, short, names);
+    }
+    client.acked(&fixture);
+    fixture.origin("cds -x");
+    fixture.named("eds -eds-a");
+    assert!(client.told(&fixture).is_empty());
+    fixture.after(Duration::from_secs(2));
+    assert_eq!(client.acked(&fixture), ["eds -eds-a", "cds -x"]);
+}
+
+/// Word that a name does not exist is an answer, for which a client waits.
+#[test]
+fn r_ads_03_answers_that_names_do_not_exist_do_not_wait() {
+    let mut fixture = knowing_x();
+    fixture.named("eds -nope");
+    fixture.named("cds -nope");
+    let mut client = fixture.delta();
+    for (short, names) in [("cds", "*"), ("eds", "eds-a"), ("rds", "r")] {
+        client.change(&fixture, short, names);
+    }
+    client.acked(&fixture);
+    client.change(&fixture, "eds", "nope");
+    assert_eq!(client.acked(&fixture), ["eds -nope"]);
+    client.change(&fixture, "cds", "nope");
+    assert_eq!(client.acked(&fixture), ["cds -nope"]);
+}

@@ -82,8 +82,10 @@ pub(super) struct StreamType {
     /// Since when what is known waits for names that are not. As with `holds`, names that are asked for meanwhile do not
     /// prolong it, and after it they are not waited for as long again.
     waits: Option<Instant>,
+    /// Since when an addition is due that waits until clusters are warm.
+    pub(super) addition_waits: Option<Instant>,
     /// Since when removals are due that wait for routes.
-    pub(super) removals_wait: Option<Instant>,
+    pub(super) removal_waits: Option<Instant>,
     /// Since when it held back what was noted for it.
     pub(super) delay_noted: Option<Instant>,
     /// Whether that protects somebody, where it was worked out.
@@ -116,7 +118,8 @@ impl StreamType {
             asked: now,
             holds: None,
             waits: None,
-            removals_wait: None,
+            addition_waits: None,
+            removal_waits: None,
             delay_noted: None,
             guard: None,
             wants: SotwNames::default(),

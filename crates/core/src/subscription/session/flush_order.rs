@@ -87,6 +87,7 @@ impl Session {
         };
 
         self.guard(&pending, now);
+        self.note_waits(&pending, now);
 
         let mut deadline = Deadline::default();
         let chosen = self
@@ -186,8 +187,11 @@ impl Session {
                 continue;
             }
             if let Some(until) = warms.filter(|_| kind.follows_clusters()) {
-                until.into_iter().for_each(|until| deadline.not_after(until));
-                continue;
+                let ends = *self.types[at].addition_waits.get_or_insert(now) + self.rules.warm_wait;
+                if now < ends {
+                    deadline.not_after(until.map_or(ends, |until| until.min(ends)));
+                    continue;
+                }
             }
             if let Err(opens) = self.types[at].gate(now, &self.rules) {
                 leader_waits |= kind.leads_routes();
@@ -215,15 +219,10 @@ impl Session {
         if (0..pending.len()).any(|at| self.is_ahead(at, &pending[at], now)) {
             return None;
         }
-        let leaves = self.leaves(now);
         for at in (0..pending.len()).rev() {
             let Some(update) = pending[at].update() else { continue };
             if let Some(until) = self.keeps_until(at, update, now) {
                 deadline.not_after(until);
-                return None;
-            }
-            if let Some(until) = leaves.filter(|_| self.types[at].kind.leads_routes()) {
-                until.into_iter().for_each(|until| deadline.not_after(until));
                 return None;
             }
             match self.types[at].gate(now, &self.rules) {
@@ -248,6 +247,21 @@ impl Session {
             && !self.client().is_some_and(|client| is_grpc(&client.user_agent))
     }
 
+    /// Notes since when removals are due that wait for routes, and forgets waits for what is not due any more.
+    fn note_waits(&mut self, pending: &[Pending], now: Instant) {
+        let applies = self.has_routes_to_all_clusters();
+        for (state, pending) in self.types.iter_mut().zip(pending) {
+            match pending {
+                Pending::Nothing => (state.addition_waits, state.removal_waits) = (None, None),
+                Pending::Update(update) if applies && state.kind.leads_routes() && update.has_removals() => {
+                    state.removal_waits.get_or_insert(now);
+                }
+                Pending::Update(_) => state.removal_waits = None,
+                Pending::Unknown | Pending::Gated => {}
+            }
+        }
+    }
+
     /// Whether the client may still be warming clusters, for which its routes wait; if so, until when at most (unless the transport
     /// has not taken them). Envoy ACKs clusters when they are warm (V1), and answers a request for one that is not with a 503.
     fn warms(&self, now: Instant) -> Option<Option<Instant>> {
@@ -256,30 +270,26 @@ impl Session {
         self.has_routes_to_all_clusters().then_some(warms)
     }
 
-    /// Until when clusters and endpoints that are gone are kept at a client whose routes may still name them: routes that do not may
-    /// be on their way. After a restart the control plane tells of each type by itself, and clusters come first.
-    fn keeps_until(&mut self, at: usize, update: &Update, now: Instant) -> Option<Instant> {
-        let wait = self.rules.warm_wait;
-        if !update.has_removals() {
-            self.types[at].removals_wait = None;
-            return None;
-        }
-        if !self.types[at].kind.leads_routes() || !self.has_routes_to_all_clusters() {
-            return None;
-        }
-        let state = &mut self.types[at];
-        let since = *state.removals_wait.get_or_insert(now);
+    /// Until when at most clusters and endpoints that are gone are kept at a client whose routes may still name them. Routes that do
+    /// not may be on their way: after a restart the control plane tells of each type by itself, and clusters come first. Then the
+    /// client has to ACK them; where it is sent new ones without end, removals wait for clusters and for two answers at most.
+    fn keeps_until(&self, at: usize, update: &Update, now: Instant) -> Option<Instant> {
+        let (wait, since) = (self.rules.warm_wait, self.types[at].removal_waits?);
         let newest = update.changed_at().map_or(since, |changed| changed.max(since));
-        let until = (newest + KEEP.min(wait)).min(since + wait);
-        (now < until).then_some(until)
+        let arrive = (newest + KEEP.min(wait)).min(since + wait);
+        if now < arrive {
+            return Some(arrive);
+        }
+        let longest = since + self.rules.ack_timeout + 2 * wait;
+        let leaves = self.leaves(now)?;
+        Some(leaves.map_or(longest, |until| until.min(longest))).filter(|until| now < *until)
     }
 
     /// Whether the client may still use routes that it was sent other ones for, and with them clusters that are to be removed; if so,
-    /// until when at most.
+    /// until when at most (unless the transport has not taken them).
     fn leaves(&self, now: Instant) -> Option<Option<Instant>> {
         let routes = self.types.iter().filter(|state| state.kind.follows_clusters());
-        let waits = routes.filter_map(|state| state.unanswered_within(self.rules.warm_wait, now)).max()?;
-        self.has_routes_to_all_clusters().then_some(waits)
+        routes.filter_map(|state| state.unanswered_within(self.rules.warm_wait, now)).max()
     }
 
     /// Whether removals of other types must wait for this one.
@@ -314,8 +324,9 @@ impl Session {
 
     fn say(&mut self, at: usize, update: &Update, class: Class) -> Outgoing {
         let state = &mut self.types[at];
+        state.addition_waits = None;
         if class != Class::Additions {
-            state.removals_wait = None;
+            state.removal_waits = None;
         }
         let type_url = state.membership.of().type_url().clone();
         // Only a client that was there when it happened has waited for it.
