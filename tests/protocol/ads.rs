@@ -883,3 +883,57 @@ fn r_ads_03_answers_that_names_do_not_exist_do_not_wait() {
     client.change(&fixture, "cds", "nope");
     assert_eq!(client.acked(&fixture), ["cds -nope"]);
 }
+
+/// A relay has no traffic: it keeps clusters, and has routes wait, at its own clients.
+#[test]
+fn r_ads_03_a_relay_that_is_a_client_does_not_wait() {
+    let mut fixture = knowing_x();
+    let mut relay = fixture.client_as("deltafan", Protocol::Delta, None);
+    for (short, names) in [("cds", "*"), ("lds", "*"), ("rds", "r")] {
+        relay.change(&fixture, short, names);
+    }
+    relay.acked(&fixture);
+    move_from_x_to_y(&mut fixture);
+    assert_eq!(relay.poll(&fixture).map(|told| show(&told)), Some("cds y:1".to_owned()));
+    assert_eq!(relay.poll(&fixture).map(|told| show(&told)), Some("rds r:y".to_owned()));
+    let clusters = relay.newest("cds").clone();
+    relay.ack(&fixture, &clusters, &[]);
+    assert_eq!(relay.acked(&fixture), ["cds -x"]);
+}
+
+/// An Envoy that comes back works on with its clusters. gRPC has routes before them, and the wait may be off.
+#[test]
+fn r_ads_03_only_routes_to_all_clusters_wait_long_for_these() {
+    for (user_agent, wait, waits_long) in [("envoy", 5, true), ("envoy", 0, false), ("gRPC Go", 5, false)] {
+        let mut fixture = Fixture::knowing(&["lds"]);
+        fixture.rules.warm_wait = Duration::from_secs(wait);
+        fixture.named("rds r:x");
+        let mut client = fixture.client_as(user_agent, Protocol::Delta, None);
+        client.resume(&fixture, "cds", if user_agent == "envoy" { &["*"] } else { &["x"] }, &[("x", "1")]);
+        client.change(&fixture, "rds", "r");
+        assert!(client.told(&fixture).is_empty());
+        fixture.after(fixture.rules.ack_timeout);
+        assert_eq!(client.told(&fixture).is_empty(), waits_long, "{user_agent} {wait}");
+        fixture.after(fixture.rules.longest_silence());
+        assert_eq!(client.told(&fixture).is_empty(), !waits_long);
+    }
+}
+
+#[test]
+fn r_ads_03_clusters_asked_for_meanwhile_do_not_prolong_the_wait_of_a_client_that_comes_back() {
+    let mut fixture = Fixture::knowing(&["lds"]);
+    fixture.named("rds r:x");
+    let mut client = fixture.delta();
+    client.resume(&fixture, "cds", &["*"], &[("x", "1")]);
+    client.change(&fixture, "rds", "r");
+    let end = fixture.now + fixture.rules.longest_silence();
+    for round in 0.. {
+        assert!(client.told(&fixture).is_empty());
+        client.change(&fixture, "cds", &format!("on-demand-{round}"));
+        fixture.after(2 * fixture.rules.ack_timeout + Duration::from_secs(1));
+        if fixture.now >= end {
+            break;
+        }
+    }
+    assert_eq!(client.told(&fixture), ["rds r:x"]);
+}

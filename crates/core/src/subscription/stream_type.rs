@@ -222,8 +222,9 @@ impl StreamType {
             Pending::Update(update) if update.has_unknown_name() => since,
             Pending::Update(_) | Pending::Nothing | Pending::Gated => None,
         };
-        (self.holds, self.waits) =
-            (begun(self.holds, rules.ack_timeout), begun(self.waits, rules.longest_silence()));
+        let longest = rules.longest_silence();
+        let holds = if self.has_clusters_from_before() { longest } else { rules.ack_timeout };
+        (self.holds, self.waits) = (begun(self.holds, holds), begun(self.waits, longest));
         Ok(pending)
     }
 

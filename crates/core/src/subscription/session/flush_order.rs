@@ -11,7 +11,7 @@ use super::super::session_error::SessionError;
 use super::super::stream_type::{EvaluationInput, Pending, StreamType};
 use super::super::upstream_state::Upstream;
 use super::{Outgoing, Session};
-use crate::cache::{Class, FellBehindError, Generation, Update};
+use crate::cache::{Class, FellBehindError, Generation, Role, Update};
 use crate::resource::{Kind, Name};
 
 /// Time for which clusters and endpoints that are gone are kept after the newest change of them, for routes that change with them.
@@ -238,13 +238,16 @@ impl Session {
     }
 
     /// Whether its client is sent all clusters, and routes for them, as Envoy is. gRPC asks for clusters because of its routes, which
-    /// must not wait for them.
+    /// must not wait for them. Another relay has no traffic: it sees to the order at its own clients.
     fn has_routes_to_all_clusters(&self) -> bool {
         let is_wildcard = |state: &StreamType| state.kind == Kind::Cluster && state.subscription().wildcard;
         self.profile.aggregated
+            && !self.rules.warm_wait.is_zero()
+            && self.role == Role::Client
             && self.types.iter().any(is_wildcard)
             && self.types.iter().any(|state| state.kind.follows_clusters())
             && !self.client().is_some_and(|client| is_grpc(&client.user_agent))
+            && !self.is_relay()
     }
 
     /// Notes since when removals are due that wait for routes, and forgets waits for what is not due any more.
@@ -316,7 +319,7 @@ impl Session {
     ) -> Option<Instant> {
         let state = &self.types[at];
         // The routes of a client that comes back work with the clusters that it has.
-        let works_on = state.kind == Kind::Cluster && (state.may_hold || state.own().brought.is_some());
+        let works_on = state.has_clusters_from_before() && self.has_routes_to_all_clusters();
         let wait = if works_on { self.rules.longest_silence() } else { self.rules.ack_timeout };
         let until = state.holds? + wait;
         (self.profile.aggregated && matches!(pending, Pending::Unknown) && now < until).then_some(until)

@@ -7,7 +7,7 @@ use super::super::session_config::SessionConfig;
 use super::super::upstream_state::Upstream;
 use super::{EvaluationInput, StreamType};
 use crate::cache::{Completeness, Role, Seen, Update};
-use crate::resource::Name;
+use crate::resource::{Kind, Name};
 
 impl StreamType {
     /// When the last of the names that the client may hold, and that are not known with its new parameters, is taken for
@@ -80,6 +80,11 @@ impl StreamType {
             && !(owed.names.is_empty() && owed.gone.is_empty())
             && self.membership.role() == Role::Client
             && self.membership.of().snapshot().completeness() < Completeness::Complete
+    }
+
+    /// Whether the client has clusters from an earlier stream, and was told of none on this one.
+    pub(in crate::subscription) fn has_clusters_from_before(&self) -> bool {
+        self.kind == Kind::Cluster && (self.may_hold || self.own().brought.is_some())
     }
 
     /// How much of the wildcard set has to be known before it is answered for as a whole.
