@@ -10,6 +10,7 @@
 //! | `errors` | errors of single resources |
 //! | `ttl` | resources that end, and heartbeats |
 //! | `rollout` | good and bad changes that are tried on a canary first |
+//! | `swaps` | routes that move between clusters, at Envoys that have to warm these |
 //!
 //! A failure prints how to play its history again, up to the step that failed and with everything that was said:
 //! `DELTAFAN_SEED=… DELTAFAN_STEPS=… cargo test --test sim SCENARIO::`. `DELTAFAN_STEPS` alone looks for longer, from the seed
@@ -23,6 +24,7 @@ mod errors;
 mod harness;
 mod rollout;
 mod sessions;
+mod swaps;
 mod timed;
 mod ttl;
 mod variants;
