@@ -23,6 +23,7 @@ use super::SilenceLog;
 use super::connection::OpenStream;
 use super::link::{Connected, Link, Options, UnreachableError};
 use super::probe::Probes;
+use super::relay_watch::Standing;
 use super::servers::Servers;
 use super::wait::{next_interest, next_tuning, now, sleep_until};
 use super::{
@@ -249,7 +250,14 @@ impl Client {
                 Event::Room(stream) => self.ask(stream, &talk),
                 Event::Interest(interest) => self.take(interest).await,
                 Event::Tuning(tuning) => self.mux.tune(tuning),
-                Event::Watched(is_answered) => self.origin_says(is_answered),
+                Event::Watched(word) => {
+                    if let Some(is_answered) = word {
+                        self.origin_says(is_answered);
+                    }
+                    if word == Some(true) && talk.has_passed_over {
+                        self.renew(StreamId::Primary, &mut talk);
+                    }
+                }
                 Event::Probed((server, answers)) => self.failover.probed(server, answers, now()),
                 Event::Look => {
                     self.look_for_silence();
@@ -290,6 +298,7 @@ impl Client {
             None => return Some(Ended::orderly(talk.answered)),
         };
         self.learn_if_relay(stream, talk);
+        let message = self.unless_old(stream, message, talk)?;
         match self.apply(stream, message) {
             Ok(is_of_use) => {
                 // An origin of which everything is refused is as good as silent.
@@ -308,6 +317,19 @@ impl Client {
                 Some(Ended::Failed(fault.to_string()))
             }
         }
+    }
+
+    /// Passes over responses of a relay that is cut off if what is held may be newer. The first one waits for its word on that.
+    fn unless_old(&self, stream: StreamId, message: Bytes, talk: &mut Conversation) -> Option<Bytes> {
+        if !self.failover.passes_over_cut_off() {
+            return Some(message);
+        }
+        match talk.watch.standing(now()) {
+            Standing::Answered => return Some(message),
+            Standing::Unsaid => talk.keep(stream, message),
+            Standing::CutOff => talk.has_passed_over = true,
+        }
+        None
     }
 
     /// Notes whether the server at the other end of a stream is a relay, which says more of its own origin.

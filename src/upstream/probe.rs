@@ -208,7 +208,7 @@ impl Probe {
                     Some(Err(status)) => return ended(&status, answered),
                     None => return End::Lost { answered },
                 },
-                is_answered = watch.next() => {
+                Some(is_answered) = watch.next() => {
                     is_cut_off = !is_answered;
                     self.tell(answered && !is_cut_off).await;
                 }

@@ -1,10 +1,10 @@
 //! Word of a relay at the other end on whether its own control plane answers it.
 //!
-//! Owns when its health service is watched for that on a connection, and that a word holds until the next one. Knows nothing of
-//! what follows from a word.
+//! Owns when its health service is watched for that on a connection, that a word holds until the next one, and for how long the first
+//! one is waited for. Knows nothing of what follows from a word.
 
 use std::future::pending;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
@@ -18,6 +18,7 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::call::call;
 use super::transfer::Transfers;
+use super::wait::now;
 use crate::grpc::UPSTREAM_SERVICE;
 
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
@@ -27,25 +28,41 @@ const MAX_WORD: usize = 1 << 10;
 /// Wait before a watch that ended, or that made room for other streams, begins again.
 const AGAIN: Duration = Duration::from_secs(5);
 
+/// Longest wait for the first word. A relay of another make may leave the watch open and say nothing.
+const FIRST_WORD: Duration = Duration::from_secs(3);
+
+/// How the server stands with its own control plane, as far as that decides whether its resources may be old.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is no relay, its own control plane has answered it during this connection, or it does not say.
+    Answered,
+    /// It is a relay, and may still say.
+    Unsaid,
+    /// It is a relay that was cut off from the beginning of this connection on.
+    CutOff,
+}
+
 /// Watch on one connection.
 pub(super) struct RelayWatch {
     channel: Channel,
     /// `None` while nothing is watched.
     words: Option<BoxStream<'static, bool>>,
     has_word: bool,
-    /// Whether the server is a relay.
-    is_of_relay: bool,
+    /// Time at which the server was found to be a relay, if it is one.
+    is_relay_since: Option<Instant>,
+    /// Whether it has said that its own control plane answers it, or does not say.
+    is_answered: bool,
 }
 
 impl RelayWatch {
     pub(super) fn new(channel: Channel) -> Self {
-        Self { channel, words: None, has_word: false, is_of_relay: false }
+        Self { channel, words: None, has_word: false, is_relay_since: None, is_answered: false }
     }
 
     /// Watches, unless it does: the server is a relay. Returns whether it begins.
     pub(super) fn begin(&mut self) -> bool {
         let begins = self.words.is_none();
-        self.is_of_relay = true;
+        self.is_relay_since.get_or_insert_with(now);
         if begins {
             self.words = Some(watch(self.channel.clone(), Duration::ZERO).boxed());
         }
@@ -60,28 +77,40 @@ impl RelayWatch {
 
     /// Ends the watch, as the server is no relay. Returns whether there was a word, which holds no more.
     pub(super) fn end(&mut self) -> bool {
-        (self.words, self.is_of_relay) = (None, false);
+        (self.words, self.is_relay_since, self.is_answered) = (None, None, false);
         std::mem::take(&mut self.has_word)
     }
 
     /// Whether the words of the server are those of a control plane: it is no relay, or has said how it stands with its own.
     pub(super) const fn vouches(&self) -> bool {
-        !self.is_of_relay || self.has_word
+        self.is_relay_since.is_none() || self.has_word
     }
 
-    /// Next word. Cancel-safe. The end of a watch is none: one that said nothing is of a relay that does not say, and any other
+    /// How the server stands with its own control plane.
+    pub(super) fn standing(&self, now: Instant) -> Standing {
+        match self.is_relay_since {
+            Some(_) if self.has_word && !self.is_answered => Standing::CutOff,
+            Some(since) if !self.is_answered && now < since + FIRST_WORD => Standing::Unsaid,
+            _ => Standing::Answered,
+        }
+    }
+
+    /// Next word; `None` once if the server is a relay that does not say. Cancel-safe. The end of a watch that had a word is none: it
     /// begins again.
-    pub(super) async fn next(&mut self) -> bool {
+    pub(super) async fn next(&mut self) -> Option<bool> {
         loop {
             let Some(words) = &mut self.words else { return pending().await };
             if let Some(word) = words.next().await {
                 self.has_word = true;
-                return word;
+                self.is_answered |= word;
+                return Some(word);
             }
-            self.words = Some(match self.has_word {
-                true => watch(self.channel.clone(), AGAIN).boxed(),
-                false => stream::pending().boxed(),
-            });
+            if !self.has_word {
+                self.words = Some(stream::pending().boxed());
+                self.is_answered = true;
+                return None;
+            }
+            self.words = Some(watch(self.channel.clone(), AGAIN).boxed());
         }
     }
 }

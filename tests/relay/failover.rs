@@ -199,13 +199,17 @@ impl Relay {
     }
 
     fn with(uris: &[String], same_versions: bool) -> Self {
+        Self::timed(uris, same_versions, TIMES)
+    }
+
+    fn timed(uris: &[String], same_versions: bool, times: FailoverTimes) -> Self {
         let (cache, writer) = Cache::new(Limits::default());
         let options = |uri: &String| {
             let transport = Transport { connect_timeout: Duration::from_millis(300), ..Transport::default() };
             let backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(30));
             Options { backoff, ..Options::new(transport.endpoint(uri).unwrap()) }
         };
-        let servers = Servers::new(options(&uris[0]), uris[1..].iter().map(options), TIMES);
+        let servers = Servers::new(options(&uris[0]), uris[1..].iter().map(options), times);
         let settings = Settings {
             node: Node { id: "relay".to_owned(), ..Node::default() },
             first_server: servers.first(),
@@ -361,6 +365,87 @@ async fn a_sibling_that_is_cut_off_serves_those_that_have_nothing() {
     first.stop().await;
     relay.uses(2).await;
     relay.holds("x", "3").await;
+}
+
+/// They may be older than those of the control plane.
+#[tokio::test(flavor = "multi_thread")]
+async fn resources_of_a_sibling_that_is_cut_off_replace_none_of_a_control_plane() {
+    let mut first = Plane::start(&[("x", "2", "new")]).await;
+    let sibling = Plane::relay(&[("x", "1", "old")], false).await;
+    let relay = Relay::at(&[first.uri(), sibling.uri()]);
+    relay.holds("x", "2").await;
+    first.stop().await;
+    eventually("the end of the second round", async || {
+        assert_eq!(relay.version("x").as_deref(), Some("2"), "nothing older is told, and nothing removed");
+        relay.counters.failovers.get() >= 4
+    })
+    .await;
+    assert!(sibling.manner.streams.load(Ordering::Relaxed) > 0, "it was asked");
+}
+
+/// Its responses before that were passed over, so everything is asked for anew on the same connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_is_answered_again_is_asked_for_everything_anew() {
+    let mut origin = Origin::start().await;
+    origin.set_relay(true);
+    origin.says(false).await;
+    let absent = Plane::absent(&[]).await;
+    // Another server is not used in this test.
+    let times = FailoverTimes { after: Duration::from_secs(300), ..TIMES };
+    let relay = Relay::timed(&[origin.uri(), absent.uri()], false, times);
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    stream.send(&one("2", "1"));
+    relay.holds("x", "2").await;
+    let is_cut_off = || relay.state.borrow().origin_is_cut_off;
+    eventually("the word on the outage", async || is_cut_off()).await;
+    origin.says(true).await;
+    eventually("the word on its end", async || !is_cut_off()).await;
+
+    let address = origin.address();
+    drop((origin, stream));
+    eventually("the port", async || TcpListener::bind(address).await.is_ok()).await;
+    let mut origin = Origin::listen(address).await;
+    origin.set_relay(true);
+    origin.says(false).await;
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    stream.send(&one("1", "2"));
+    eventually("the word on the next outage", async || is_cut_off()).await;
+    origin.says(true).await;
+    eventually("the word on the end of that", async || !is_cut_off()).await;
+    // News of something else: nothing on this stream would bring x again.
+    let cds = TypeUrl::from(Kind::Cluster);
+    let news =
+        DeltaDiscoveryResponse { resources: vec![resource(&cds, "y", "3", b"")], ..response(&cds, "y") };
+    stream.try_send_bytes(prost::Message::encode_to_vec(&news).into());
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    assert_eq!((relay.version("x").as_deref(), relay.version("y")), (Some("2"), None));
+    stream.send(&one("3", "3"));
+    relay.holds("x", "3").await;
+    assert_eq!(relay.counters.failovers.get(), 0);
+}
+
+/// A relay of another make.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sibling_that_does_not_say_how_it_stands_is_used() {
+    let mut first = Plane::start(&[("x", "2", "new")]).await;
+    let mut origin = Origin::start().await;
+    origin.set_relay(true);
+    let relay = Relay::at(&[first.uri(), origin.uri()]);
+    relay.holds("x", "2").await;
+    first.stop().await;
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    stream.send(&one("3", "1"));
+    relay.holds("x", "3").await;
+}
+
+/// Response with one cluster.
+fn one(version: &str, nonce: &str) -> DeltaDiscoveryResponse {
+    let cds = TypeUrl::from(Kind::Cluster);
+    DeltaDiscoveryResponse { resources: vec![resource(&cds, "x", version, b"")], ..response(&cds, nonce) }
 }
 
 /// A relay, its binary, in front of two control planes.

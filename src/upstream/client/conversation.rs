@@ -12,7 +12,7 @@ use tonic::Status;
 
 use super::super::connection::{OpenStream, Server};
 use super::super::probe::{Probes, Word};
-use super::super::relay_watch::RelayWatch;
+use super::super::relay_watch::{RelayWatch, Standing};
 use super::super::wait::{Clock, now, sleep_until};
 use super::super::{Backoff, Mux, StreamId, Tuning};
 use super::secondary::Secondary;
@@ -36,8 +36,8 @@ pub(super) enum Event {
     Room(StreamId),
     Interest(Vec<Wanted>),
     Tuning(Tuning),
-    /// Word of the relay at the other end.
-    Watched(bool),
+    /// Word of the relay at the other end. `None`: it does not say.
+    Watched(Option<bool>),
     /// Word of a probe of another server.
     Probed(Word),
     /// A deadline has passed, and everything that arrived was read.
@@ -52,6 +52,10 @@ pub(super) struct Conversation {
     pub(super) primary: OpenStream,
     pub(super) secondary: Secondary,
     pub(super) watch: RelayWatch,
+    /// Response that waits for the first word of the relay that sent it. No other is read meanwhile.
+    kept: Option<(StreamId, Bytes)>,
+    /// Whether responses were passed over: the streams are to be opened anew before later ones are used.
+    pub(super) has_passed_over: bool,
     /// Whether a response of use came on either stream.
     pub(super) answered: bool,
     protocol: Protocol,
@@ -77,6 +81,8 @@ impl Conversation {
             primary: OpenStream::on(&server, protocol),
             secondary: Secondary::new(server.clone(), protocol, backoff),
             watch: RelayWatch::new(server.channel.clone()),
+            kept: None,
+            has_passed_over: false,
             answered: false,
             protocol,
             transferred: server.transfers.so_far(now).0,
@@ -113,10 +119,18 @@ impl Conversation {
     /// secondary one when there is use for it.
     pub(super) fn renew(&mut self, stream: StreamId) {
         self.watch.restart();
+        // It is of a stream that ends.
+        self.kept = None;
         self.secondary.open = None;
         if stream == StreamId::Primary {
+            self.has_passed_over = false;
             self.primary = OpenStream::on(&self.server, self.protocol);
         }
+    }
+
+    /// Keeps a response, which is the next event once the relay that sent it has said how it stands, or does not say in time.
+    pub(super) fn keep(&mut self, stream: StreamId, response: Bytes) {
+        self.kept = Some((stream, response));
     }
 
     /// Waits for the next event, until `choose_at` at most; `interest`, `tuning` and words of `probes` are three of them. Tells `mux`
@@ -128,6 +142,13 @@ impl Conversation {
         tuning: impl Future<Output = Tuning>,
         (probes, choose_at): (&mut Probes, Option<Instant>),
     ) -> Event {
+        let waits_for_word = self.kept.is_some() && self.watch.standing(now()) == Standing::Unsaid;
+        if !waits_for_word && let Some((stream, response)) = self.kept.take() {
+            self.excuse(mux);
+            let event = Event::Message(stream, Some(Ok(response)));
+            self.count(&event);
+            return event;
+        }
         let retry_at = self.secondary.retry_at(mux);
         let deadline = mux.next_deadline().into_iter().chain(retry_at).chain(choose_at).min();
         let says = StreamId::ALL.map(|stream| mux.has_request(stream));
@@ -159,7 +180,14 @@ impl Conversation {
         // Messages that have arrived are read before a timer is judged. After many messages everything
         // else gets a turn, and a server that is slow to read ACKs is not sent more and more of them.
         let is_behind = !insists && mux.acks_waiting() > ACKS && !primary.outgoing.is_closed();
-        let event = if is_behind {
+        let event = if waits_for_word && !primary.outgoing.is_closed() {
+            // Whether the word still may come is looked at every second.
+            tokio::select! {
+                biased;
+                event = others => event,
+                () = primary.outgoing.closed() => Event::Nothing,
+            }
+        } else if is_behind {
             tokio::select! {
                 biased;
                 event = others => event,

@@ -12,7 +12,8 @@
 //! - If no server answers, servers that are silent though connected are given twice the time with each round, eight times at most: each
 //!   change asks for everything anew.
 //! - A relay that is cut off from its own control plane has not answered, unless no control plane was ever heard at first hand: a relay
-//!   that begins empty, without a snapshot either, fills itself from such a one. If all are in that state, the time doubles up to 64 times.
+//!   that begins empty, without a snapshot either, fills itself from such a one. Any other takes nothing from it, which may be older than
+//!   what is held. If all are in that state, the time doubles up to 64 times.
 //!
 //! Example: servers A, B and C; A is lost at 0 s. B is used from 10 s on. A answers its probe from 60 s on, and is used from 90 s on.
 
@@ -141,6 +142,12 @@ impl Failover {
     /// Whether there is a choice.
     pub const fn has_choice(&self) -> bool {
         self.servers > 1
+    }
+
+    /// Whether responses of a relay that is cut off are passed over: a control plane was heard at first hand, and its words may be
+    /// newer. Of a single server everything is used.
+    pub const fn passes_over_cut_off(&self) -> bool {
+        self.first_hand && self.has_choice()
     }
 
     /// Takes in how the server in use is seen, and returns the change that is due.
@@ -486,12 +493,14 @@ mod tests {
         fixture.see(Sight::Away);
         fixture.pass(11);
         fixture.see(Sight::CutOff);
+        assert!(!fixture.failover.passes_over_cut_off());
         assert!(fixture.pass(1_000).is_empty(), "there is nothing better");
         fixture.see(Sight::Answers { first_hand: false });
         fixture.see(Sight::CutOff);
         assert!(fixture.pass(100).is_empty(), "its word on its control plane came after its first response");
         fixture.see(HEARD);
         fixture.see(Sight::CutOff);
+        assert!(fixture.failover.passes_over_cut_off());
         assert_eq!(fixture.pass(12).len(), 1);
     }
 
