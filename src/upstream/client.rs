@@ -251,8 +251,9 @@ impl Client {
                 Event::Interest(interest) => self.take(interest).await,
                 Event::Tuning(tuning) => self.mux.tune(tuning),
                 Event::Watched(word) => {
-                    if let Some(is_answered) = word {
-                        self.origin_says(is_answered);
+                    match word {
+                        Some(is_answered) => self.origin_says(is_answered),
+                        None => _ = self.state.send_if_modified(UpstreamState::origin_has_no_word),
                     }
                     if word == Some(true) && talk.has_passed_over {
                         self.renew(StreamId::Primary, &mut talk);
@@ -342,6 +343,7 @@ impl Client {
             return;
         }
         self.mux.origin_is_no_relay();
+        self.state.send_if_modified(UpstreamState::origin_has_no_word);
         if talk.watch.end() {
             self.origin_says(true);
         }

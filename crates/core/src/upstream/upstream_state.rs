@@ -26,6 +26,8 @@ pub struct UpstreamState {
     pub answered: bool,
     /// Whether the origin is a relay that said, on the connection that stands, that its own control plane does not answer it.
     pub origin_is_cut_off: bool,
+    /// Whether that held on the connection before, and no word has come since: answers end no staleness until then.
+    awaits_word: bool,
     /// Since when it has been connected, or not.
     pub since: Instant,
     /// When a response was last accepted, on this connection or an earlier one.
@@ -57,6 +59,7 @@ impl UpstreamState {
             protocol: None,
             answered: false,
             origin_is_cut_off: false,
+            awaits_word: false,
             since: now,
             last_answer: None,
             unanswered: Unanswered::default(),
@@ -108,18 +111,30 @@ impl UpstreamState {
     /// A response was accepted. Returns whether that is more than a newer time.
     pub fn accepted(&mut self, now: Instant) -> bool {
         let is_first = self.last_answer.replace(now).is_none();
-        let was_stale = !self.origin_is_cut_off && self.stale_since.take().is_some();
+        let is_current = !self.origin_is_cut_off && !self.awaits_word;
+        let was_stale = is_current && self.stale_since.take().is_some();
         was_stale || is_first
     }
 
     /// The relay that is the origin says whether its own control plane answers it. Returns whether that is news.
     pub fn origin_says(&mut self, is_answered: bool, now: Instant) -> bool {
         if is_answered {
-            self.stale_since = self.stale_since.filter(|_| !self.origin_is_cut_off);
+            let was_held_up = self.origin_is_cut_off || self.awaits_word;
+            self.stale_since = self.stale_since.filter(|_| !was_held_up);
         } else {
             self.stale_since.get_or_insert(now);
         }
+        self.awaits_word = false;
         std::mem::replace(&mut self.origin_is_cut_off, !is_answered) == is_answered
+    }
+
+    /// The origin is no relay, or one that does not say how it stands: its answers count. Returns whether that changes anything.
+    pub fn origin_has_no_word(&mut self) -> bool {
+        let awaited = std::mem::take(&mut self.awaits_word);
+        if awaited && self.answered {
+            self.stale_since = None;
+        }
+        awaited
     }
 
     /// Whether relays behind this one may take what is left unanswered for an answer, and when to look again. In the first 60 s
@@ -137,6 +152,7 @@ impl UpstreamState {
         if std::mem::take(&mut self.connected) {
             self.since = now;
         }
+        self.awaits_word |= self.origin_is_cut_off;
         (self.answered, self.origin_is_cut_off) = (false, false);
         self.protocol = None;
         self.unanswered = Unanswered::default();
@@ -214,6 +230,33 @@ mod tests {
         state.origin_says(false, after(9));
         state.lost("gone".to_owned(), after(10));
         assert!(!state.origin_is_cut_off && state.stale_for(after(11)).as_secs() == 2);
+    }
+
+    #[test]
+    fn a_relay_that_was_cut_off_is_stale_over_a_reconnect_until_its_word() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let again = || {
+            let mut state = UpstreamState::new(start);
+            state.connected(start);
+            state.accepted(start);
+            state.origin_says(false, after(1));
+            state.lost("gone".to_owned(), after(2));
+            state.connected(after(3));
+            state.accepted(after(4));
+            state.answered = true;
+            state
+        };
+        let mut state = again();
+        assert_eq!(state.stale_for(after(5)).as_secs(), 4, "its word may come yet");
+        state.origin_says(false, after(6));
+        assert_eq!(state.stale_for(after(7)).as_secs(), 6);
+        let mut state = again();
+        state.origin_says(true, after(5));
+        assert_eq!(state.stale_for(after(6)), Duration::ZERO);
+        let mut state = again();
+        assert!(state.origin_has_no_word() && !state.origin_has_no_word());
+        assert_eq!(state.stale_for(after(6)), Duration::ZERO, "a control plane in its place");
     }
 
     #[test]
