@@ -16,6 +16,8 @@ STEPS ?= 20000000
 TIMED_STEPS ?= 500000
 # Of `bench`.
 ARGS ?=
+# Of `swap`, of each kind.
+ROUNDS ?= 200
 # Of `attacks` and `fuzz`, for each attack and target.
 attacks: SECONDS_EACH ?= 10
 fuzz: SECONDS_EACH ?= 60
@@ -27,7 +29,7 @@ UNPACK = mkdir -p fuzz/found/$$target; \
 # Options of tar with which equal files give equal archives.
 SAME_BYTES := --format=ustar --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=644
 
-.PHONY: help quickstart test lint doc fuzz-check msrv attacks bench bench-short soak fuzz corpus deny ci proto descriptors
+.PHONY: help quickstart test lint doc fuzz-check msrv attacks bench bench-short swap soak fuzz corpus deny ci proto descriptors
 
 help: ## Say what there is to run.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -68,6 +70,14 @@ msrv: ## Check that the oldest Rust version of Cargo.toml compiles the program.
 	@cargo +$(MSRV) --version >/dev/null 2>&1 || rustup toolchain install $(MSRV) --profile minimal || \
 	  { echo "make msrv: no Rust $(MSRV), and rustup could not install it" >&2; exit 1; }
 	cargo +$(MSRV) check --locked
+
+swap: ## Count requests that fail at 20 Envoys under traffic when routes move, through the relay and directly.
+	tests/interop/setup
+	@for mode in relay direct; do \
+	  echo "$$mode:"; \
+	  SWAP_ENVOYS=20 SWAP_ROUNDS=$(ROUNDS) INTEROP=$$mode \
+	    cargo test --locked --quiet --test interop swap:: -- --nocapture --test-threads=1 || exit 1; \
+	done
 
 soak: ## Run random histories against the models for longer: make soak STEPS=100000000.
 	DELTAFAN_STEPS=$(STEPS) cargo test --locked --release --test sim sessions::

@@ -15,7 +15,11 @@ use crate::fixture::{
 
 const INGRESS: &str = "ingress";
 const ROUTES: &str = "ingress-routes";
-const ENVOYS: usize = 2;
+
+/// A number from the environment, for longer runs than the tests' (`make swap`).
+fn number(name: &str, default: usize) -> usize {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
 
 /// How a change reaches the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,10 +74,11 @@ impl Traffic {
 }
 
 fn loses_no_request(transport: Transport, kind: Swap, rounds: usize) {
+    let (envoys, rounds) = (number("SWAP_ENVOYS", 2), number("SWAP_ROUNDS", rounds));
     if is_direct() && kind == Swap::OverRelayRestart {
         return skipped("there is no relay");
     }
-    let Some(fixture) = Fixture::start_with(ControlPlane::USUAL, ENVOYS, "") else { return };
+    let Some(fixture) = Fixture::start_with(ControlPlane::USUAL, envoys, "") else { return };
     let backends = [("even", http_backend("even")), ("odd", http_backend("odd"))];
     let source = transport.config_source();
     let name = |round: usize| match kind {
@@ -107,7 +112,7 @@ fn loses_no_request(transport: Transport, kind: Swap, rounds: usize) {
     put(0);
     origin.put(&listener(INGRESS, &source, ROUTES));
     let envoys: Vec<Envoy> =
-        (0..ENVOYS).map(|number| fixture.start_envoy(&format!("envoy-{number}"), transport)).collect();
+        (0..envoys).map(|number| fixture.start_envoy(&format!("envoy-{number}"), transport)).collect();
     let arrives = |round: usize| {
         for envoy in &envoys {
             eventually(PATIENCE, "the route leads to the new cluster", || {
