@@ -1,6 +1,7 @@
-//! Control planes as they are: each is asked directly, over delta ADS, and docs/origins.md has to say what it answers.
+//! Control planes as they are: each is asked directly, over delta ADS, and docs/origins.md has to say what it answers. Wildcards by
+//! state of the world are asked for through a relay.
 
-use std::{fmt::Write as _, fs, thread, time::Duration};
+use std::{collections::BTreeSet, fmt::Write as _, fs, thread, time::Duration};
 
 use deltafan::{
     grpc::RawCodec,
@@ -166,6 +167,41 @@ fn a_snapshot_cache_is_silent_to_a_node_that_it_does_not_know() {
     let Some(fixture) = ForeignFixture::start(plane, 0) else { return };
     let heard = Runtime::new().unwrap().block_on(experiment(&fixture, CLUSTER, &[Empty], PATIENT));
     assert_eq!(heard, "silence");
+}
+
+/// `*` by state of the world is answered by the newest go-control-plane only, and the empty list by each: a relay asks with that.
+#[test]
+fn r_up_05_wildcards_of_each_type_are_answered_by_state_of_the_world() {
+    for version in ["v0.12.0", "v0.13.4", "v0.14.0"] {
+        for cache in [&["--cache", "mux"], &["--cache", "snapshot"]] {
+            let plane = ControlPlane::Go(version, cache);
+            let Some(fixture) = ForeignFixture::start_speaking(plane, 1, "sotw") else { return };
+            let runtime = Runtime::new().unwrap();
+            for type_url in [ENDPOINTS, ROUTES] {
+                HAS.iter().for_each(|name| fixture.origin.put(&numbered(type_url, name, 1)));
+                let got = runtime.block_on(all(fixture.port(0), type_url));
+                assert_eq!(got, BTreeSet::from(HAS.map(str::to_owned)), "{plane:?}, {type_url}");
+            }
+        }
+    }
+}
+
+/// Names that a delta client is sent that asks for all, once it has as many as the origin.
+async fn all(port: u16, type_url: &str) -> BTreeSet<String> {
+    let mut call = Call::start(port).await;
+    let mut request = DeltaDiscoveryRequest {
+        node: Some(node("asking")),
+        type_url: type_url.to_owned(),
+        resource_names_subscribe: vec!["*".to_owned()],
+        ..Default::default()
+    };
+    call.send(&mut request);
+    let mut got = BTreeSet::new();
+    while got.len() < HAS.len() {
+        let Ok(Some(response)) = timeout(PATIENCE, call.responses.recv()).await else { break };
+        got.extend(names(&response));
+    }
+    got
 }
 
 /// Cells of this column of the document, one for each experiment.

@@ -35,8 +35,10 @@ pub fn came_from(response: &[u8], protocol: Protocol, identity: &RelayIdentity) 
 }
 
 impl Question {
-    fn names(&self) -> Vec<String> {
-        let is_legacy_wildcard = self.name.is_none() && self.type_url.kind().has_legacy_wildcard();
+    /// Names as the mux asks for them: see R-Up-05 for the forms of the wildcard.
+    fn names(&self, protocol: Protocol) -> Vec<String> {
+        let has_legacy_form = protocol == Protocol::Sotw || self.type_url.kind().has_legacy_wildcard();
+        let is_legacy_wildcard = self.name.is_none() && has_legacy_form;
         let name = self.name.as_ref().map_or(Name::WILDCARD, Name::as_str);
         (!is_legacy_wildcard).then(|| name.to_owned()).into_iter().collect()
     }
@@ -52,12 +54,12 @@ impl Question {
         let (node, type_url) = (Some(node.clone()), self.type_url.as_str().to_owned());
         let message = match protocol {
             Protocol::Sotw => {
-                let resource_names = self.names();
+                let resource_names = self.names(protocol);
                 DiscoveryRequest { node, type_url, resource_names, ..DiscoveryRequest::default() }
                     .encode_to_vec()
             }
             Protocol::Delta if self.parameters.is_empty() => {
-                let resource_names_subscribe = self.names();
+                let resource_names_subscribe = self.names(protocol);
                 DeltaDiscoveryRequest { node, type_url, resource_names_subscribe, ..Default::default() }
                     .encode_to_vec()
             }
@@ -94,7 +96,7 @@ impl Question {
                 DeltaDiscoveryRequest { type_url, response_nonce, ..Default::default() }.encode_to_vec()
             }
             Protocol::Sotw => {
-                let resource_names = self.names();
+                let resource_names = self.names(protocol);
                 DiscoveryRequest {
                     version_info,
                     type_url,

@@ -45,9 +45,8 @@ struct TypeState {
     asked: bool,
     wildcard: bool,
     names: NameMap<Listed>,
-    /// Whether the wildcard is spelled out: an empty list is none for some types (R-SotW-14), and none once any name was listed
-    /// (R-SotW-13).
-    spells_wildcard: bool,
+    /// Whether any name was ever listed: from then on an empty list is no wildcard (R-SotW-13).
+    has_listed: bool,
     /// `version_info` that was accepted last.
     version: String,
     /// Nonce of the newest response.
@@ -91,12 +90,9 @@ impl SotwStream {
     pub(super) fn ask(&mut self, mut request: DeltaDiscoveryRequest) {
         self.node = request.node.take().or_else(|| self.node.take());
         let type_url = TypeUrl::from(request.type_url.as_str());
-        let kind = type_url.kind();
-        let state = self.types.entry(type_url).or_insert_with(|| TypeState {
-            full_state: kind.full_state(),
-            spells_wildcard: !kind.has_legacy_wildcard(),
-            ..TypeState::default()
-        });
+        let full_state = type_url.kind().full_state();
+        let state =
+            self.types.entry(type_url).or_insert_with(|| TypeState { full_state, ..TypeState::default() });
         self.request_bytes = 0;
         for mut request in state.ask(request) {
             request.node = self.node.take();

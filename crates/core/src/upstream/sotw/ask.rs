@@ -55,7 +55,7 @@ impl TypeState {
                 self.names.insert(name, Listed { reflected_in, is_absent: false });
             }
         }
-        self.spells_wildcard |= !self.names.is_empty();
+        self.has_listed |= !self.names.is_empty();
         let is_changed = has_left || has_joined || was_wildcard != self.wildcard;
         // A response of a full-state type that crosses a list without the name would seem to say that it is gone.
         let repeats = !again.is_empty() && !self.full_state;
@@ -91,7 +91,7 @@ impl TypeState {
     }
 
     fn list(&self, is_listed: impl Fn(&Name) -> bool) -> Vec<String> {
-        let wildcard = (self.wildcard && self.spells_wildcard).then(|| Name::WILDCARD.to_owned());
+        let wildcard = (self.wildcard && self.has_listed).then(|| Name::WILDCARD.to_owned());
         let names = self.names.keys().filter(|name| is_listed(name)).map(|name| name.as_str().to_owned());
         wildcard.into_iter().chain(names).collect()
     }
