@@ -48,6 +48,9 @@ pub(crate) const RECLAIM_QUEUE_LEN: usize = 8;
 /// comes again: a relay that shakes hands with peers in the order in which they came would serve those that are about to leave, and
 /// the queue would never get shorter. The rest of the 5 s is for the handshake itself.
 pub(crate) const LONGEST_HANDSHAKE_WAIT: Duration = Duration::from_secs(3);
+/// Number of polls for which a TLS handshake keeps the place that it came at. A peer that sends each of its two flights in a few
+/// segments needs no more.
+pub(crate) const PLACED_HANDSHAKE_POLLS: u8 = 8;
 
 /// Time for which clients that resume go before a relay that holds nothing and came earlier.
 pub(crate) const RELAY_HANDICAP: Duration = Duration::from_secs(2);

@@ -9,8 +9,9 @@
 //! A relay goes before clients that hold nothing, for it has clients of its own. Once answered, a connection has no class.
 //!
 //! An answer later than [`LONGEST_FIRST_ANSWER_WAIT`] would come to a client that has given up, so the stream is refused instead,
-//! which costs next to nothing. Clients that hold nothing have the last places, and are the first to be refused. A connection keeps
-//! its place: it is among the first when it asks again.
+//! which costs next to nothing. Clients that hold nothing have the last places, and are the first to be refused. A connection that is
+//! refused, or put off, keeps its place: it is among the first when it asks again. A turn that its clients do not use ends it: a peer
+//! could go before others again and again with an old place.
 //!
 //! Example: at 0 s 10,000 clients without resources come, at 1 s 2,000 that resume. 1,000 are answered in a second. Until 1 s
 //! clients without resources are answered, from 1 to 3 s all that resume, then the other 9,000; those that are left after 12 s are
@@ -18,9 +19,10 @@
 //!
 //! Invariant: a connection whose turn is due is polled, or in the queue for a permit.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::fairness::{COLD_HANDICAP, RELAY_HANDICAP};
 use crate::subscription::Session;
@@ -61,8 +63,10 @@ impl Newcomer {
 #[derive(Debug, Default)]
 pub(super) struct FirstAnswer {
     state: AtomicU8,
-    /// Place in the queue, from the first time that it waits.
-    place: OnceLock<Instant>,
+    /// Place in the queue, from the first time that it waits until a turn of which no use is made.
+    place: Mutex<Option<Instant>>,
+    /// Whether the turn was not used for no fault of the peer.
+    keeps_place: AtomicBool,
 }
 
 /// No stream waits for its turn.
@@ -99,13 +103,13 @@ impl FirstAnswer {
 
     /// Asks for a turn.
     pub(super) fn request_turn(&self, class: Newcomer, now: Instant) {
-        self.place.get_or_init(|| now + class.handicap());
+        self.place.lock().get_or_insert_with(|| now + class.handicap());
         self.set(DUE);
     }
 
     /// Place in the queue, if a stream waits for its turn.
     pub(super) fn place(&self) -> Option<Instant> {
-        self.place.get().copied().filter(|_| self.is_due())
+        self.place.lock().filter(|_| self.is_due())
     }
 
     /// Gives the turn to all streams of the connection, until [`end_turn`](Self::end_turn).
@@ -113,9 +117,18 @@ impl FirstAnswer {
         self.set(TURN);
     }
 
+    /// Has the connection keep its place after this turn, if it is one, though no response was sent: the relay refused a stream or put
+    /// it off.
+    pub(super) fn keep_place(&self) {
+        self.keeps_place.store(self.is_turn(), Ordering::Relaxed);
+    }
+
     /// Ends the turn. If no stream has used it, the next one asks anew.
     pub(super) fn end_turn(&self) {
         if self.is_turn() {
+            if !self.keeps_place.swap(false, Ordering::Relaxed) {
+                *self.place.lock() = None;
+            }
             self.set(IDLE);
         }
     }
@@ -137,6 +150,7 @@ mod tests {
         let place = answer.place();
         assert!(place.is_some());
         answer.begin_turn();
+        answer.keep_place();
         answer.end_turn();
         assert!(answer.needs_turn() && answer.place().is_none());
         answer.request_turn(Newcomer::Cold, now + Duration::from_secs(9));
@@ -145,5 +159,16 @@ mod tests {
         answer.give();
         answer.end_turn();
         assert!(!answer.needs_turn() && answer.place().is_none());
+    }
+
+    #[test]
+    fn a_turn_that_is_not_used_ends_the_place() {
+        let (answer, now) = (FirstAnswer::default(), Instant::now());
+        answer.request_turn(Newcomer::Cold, now);
+        let place = answer.place();
+        answer.begin_turn();
+        answer.end_turn();
+        answer.request_turn(Newcomer::Cold, now + Duration::from_secs(9));
+        assert!(answer.place() > place);
     }
 }

@@ -6,7 +6,9 @@
 //! would end within its limit, and half of the work would be thrown away.
 //!
 //! No work is done for a peer that has left, and none begins after [`LONGEST_HANDSHAKE_WAIT`]: a peer that has waited for longer
-//! is about to leave, and is refused, so that it comes again. One that has begun goes before all that came later.
+//! is about to leave, and is refused, so that it comes again. One that has begun goes before all that came later, for as many polls
+//! as a handshake needs ([`PLACED_HANDSHAKE_POLLS`]). After that it waits as a new one does: a peer that sends its part byte by byte
+//! would else go before newcomers all the time.
 //!
 //! Example: 15,000 clients come at once, of which 1,000 are served in a second, and each leaves after 5 s. After 3 s the other
 //! 12,000 are refused and come again within a second or two; each that is served has waited 3 s at most. If all were kept, those
@@ -19,7 +21,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::scheduler::{FairScheduler, PermitRequest};
-use crate::fairness::LONGEST_HANDSHAKE_WAIT;
+use crate::fairness::{LONGEST_HANDSHAKE_WAIT, PLACED_HANDSHAKE_POLLS};
 
 /// Settings of all handshakes. Clones share them.
 #[derive(Clone, Debug)]
@@ -44,7 +46,7 @@ impl Handshakes {
         FairHandshake {
             request: self.scheduler.request_permit(),
             came: Instant::now(),
-            has_begun: false,
+            polls: 0,
             waits: None,
             timeout: Box::pin(sleep(self.timeout)),
             handshake,
@@ -58,7 +60,8 @@ impl Handshakes {
 pub(super) struct FairHandshake<F> {
     request: PermitRequest,
     came: Instant,
-    has_begun: bool,
+    /// Number of polls so far.
+    polls: u8,
     /// Start of the wait for a permit.
     waits: Option<Instant>,
     timeout: Pin<Box<Sleep>>,
@@ -81,14 +84,15 @@ impl<F: Future + Unpin> Future for FairHandshake<F> {
     type Output = Result<F::Output, HandshakeGivenUp>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let came = self.came.into_std();
+        let is_placed = self.polls < PLACED_HANDSHAKE_POLLS;
+        let came = if is_placed { self.came } else { Instant::now() }.into_std();
         let Poll::Ready(permit) = self.request.poll_since(came, cx) else {
             self.waits.get_or_insert_with(Instant::now);
             return Poll::Pending;
         };
         let given_up = if self.waits.is_some() && (self.has_left)(&self.handshake) {
             Some(HandshakeGivenUp::Left)
-        } else if !self.has_begun && self.came.elapsed() > LONGEST_HANDSHAKE_WAIT {
+        } else if self.polls == 0 && self.came.elapsed() > LONGEST_HANDSHAKE_WAIT {
             Some(HandshakeGivenUp::Waited)
         } else {
             None
@@ -98,7 +102,7 @@ impl<F: Future + Unpin> Future for FairHandshake<F> {
             drop(permit);
             return Poll::Ready(Err(given_up));
         }
-        self.has_begun = true;
+        self.polls = self.polls.saturating_add(1);
         if let Some(since) = self.waits.take() {
             let until = self.timeout.deadline() + since.elapsed();
             self.timeout.as_mut().reset(until);
@@ -278,5 +282,42 @@ mod tests {
         begun.await.unwrap().expect("it may wait for as long as it takes");
         later.await.unwrap().expect("it did not wait for long");
         assert_eq!(*order.lock(), ["begun", "later"]);
+    }
+
+    /// It would starve them, byte by byte.
+    #[tokio::test(start_paused = true)]
+    async fn a_handshake_in_many_parts_does_not_go_before_newcomers_all_the_time() {
+        let handshakes = Handshakes::new(FairScheduler::new(1), Duration::from_secs(1_000));
+        let order = Arc::<parking_lot::Mutex<Vec<&str>>>::default();
+        let part = Arc::<tokio::sync::Notify>::default();
+        let peer = {
+            let (order, part) = (Arc::clone(&order), Arc::clone(&part));
+            Box::pin(async move {
+                loop {
+                    part.notified().await;
+                    order.lock().push("part");
+                }
+            })
+        };
+        let parts = tokio::spawn(handshakes.schedule(peer, is_still_here));
+        for _ in 0..=PLACED_HANDSHAKE_POLLS {
+            part.notify_one();
+            sleep(Duration::from_millis(1)).await;
+        }
+        order.lock().clear();
+        let all = only_permit(&handshakes).await;
+        let newcomer = {
+            let order = Arc::clone(&order);
+            Box::pin(async move { order.lock().push("newcomer") })
+        };
+        let newcomer = tokio::spawn(handshakes.schedule(newcomer, is_still_here));
+        sleep(Duration::from_secs(1)).await;
+        part.notify_one();
+        sleep(Duration::from_secs(1)).await;
+        drop(all);
+        newcomer.await.unwrap().expect("it did not wait for long");
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(*order.lock(), ["newcomer", "part"]);
+        parts.abort();
     }
 }

@@ -208,7 +208,7 @@ where
             }
             ConnectionState::Open | ConnectionState::Closing => {}
         }
-        // Streams that must end need no turn.
+        // A connection that closes asks for no turn: its streams end. One that waits for a turn already goes on with that.
         let place = connection.first_answer().place().filter(|_| !closing);
         let polled = budget.poll(cx, place, |cx| {
             if place.is_some() {

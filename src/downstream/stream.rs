@@ -101,7 +101,7 @@ pub(super) struct StreamBody<B> {
     /// Time since which there is something to send and no window. It is composed when there is one.
     waits: Option<Instant>,
     timer: LazyTimer,
-    /// Whether it has asked for a turn for the first answer of its connection.
+    /// Whether it has asked for a turn for the first answer of its connection, and has not had it.
     awaits_turn: bool,
     /// Time at which its first request must have begun to arrive; `None` for a relay, which opens its stream before its own clients
     /// ask for anything.
@@ -305,8 +305,10 @@ where
                     Some(session.next(now, upstream))
                 }
             };
-            let later = Some(NextStep::Wait(Some(now + RETRY)));
-            self.server.scheduler.run(is_long, next).unwrap_or(later)
+            self.server.scheduler.run(is_long, next).unwrap_or_else(|| {
+                self.connection.first_answer().keep_place();
+                Some(NextStep::Wait(Some(now + RETRY)))
+            })
         };
         self.session.take_delays().into_iter().for_each(|kind| telemetry::delayed(kind.short()));
         if let Some(next) = next {
@@ -336,7 +338,9 @@ where
             if self.connection.is_closing() {
                 return Poll::Ready(Err(Status::closing()));
             }
-            if self.awaits_turn && self.connection.first_answer().is_turn() && self.is_late(now) {
+            let is_turn = self.connection.first_answer().is_turn() && std::mem::take(&mut self.awaits_turn);
+            if is_turn && self.is_late(now) {
+                self.connection.first_answer().keep_place();
                 return Poll::Ready(Err(Status::overloaded()));
             }
             let mut deadline = match self.next(now) {
