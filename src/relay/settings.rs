@@ -57,6 +57,7 @@ pub(super) const fn tuning(config: &Config) -> Tuning {
         settle_max: config.downstream.settle_max,
         resource_errors: config.downstream.resource_errors,
         eds_repush: config.downstream.eds_repush_on_cds_change,
+        prefetch_endpoints: config.upstream.prefetch_endpoints,
     }
 }
 
@@ -174,6 +175,7 @@ pub(super) fn upstream(config: &Config) -> Settings {
         settle_max: downstream.settle_max,
         request_interval: upstream.request_interval,
         resource_errors: downstream.resource_errors,
+        prefetch_endpoints: upstream.prefetch_endpoints,
         reconcile: upstream.reconcile,
         same_versions: upstream.failover.same_versions,
         locators: upstream.locators,
@@ -260,12 +262,12 @@ mod tests {
         let (node, identity) = (node(&config.node), identity(&config));
         same(upstream(&config), Settings { node, identity, ..Settings::default() });
         same(transport(&config.upstream), Transport::default());
-        let Tuning { settle, settle_max, resource_errors, eds_repush } = tuning(&config);
+        let Tuning { settle, settle_max, resource_errors, eds_repush, prefetch_endpoints } = tuning(&config);
         let settings = Settings::default();
         assert_eq!((settle, settle_max), (settings.settle, settings.settle_max));
         assert_eq!(
-            (resource_errors, eds_repush),
-            (settings.resource_errors, SessionConfig::default().eds_repush)
+            (resource_errors, eds_repush, prefetch_endpoints),
+            (settings.resource_errors, SessionConfig::default().eds_repush, settings.prefetch_endpoints)
         );
     }
 }

@@ -99,6 +99,43 @@ async fn a_client_of_300_000_resources_that_is_closed_for_its_age_comes_back_wit
     }
 }
 
+/// A client that is told of a cluster asks for its endpoints next: they are there by then.
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_of_a_new_cluster_are_asked_for_before_a_client_does() {
+    let (relay, _origin, mut upstream) = relay_and_origin("").await;
+    let clusters = |nonce: &str, name: &str| {
+        const EDS_TYPE: [u8; 2] = [2 << 3, 3];
+        let cds = TypeUrl::from(Kind::Cluster);
+        let body = [&[1 << 3 | 2, u8::try_from(name.len()).unwrap()], name.as_bytes(), &EDS_TYPE].concat();
+        DeltaDiscoveryResponse { resources: vec![resource(&cds, name, "1", &body)], ..response(&cds, nonce) }
+    };
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("envoy", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("1", "a"));
+    upstream.expect_ack("1").await;
+    let told = client.response().await;
+    client.ack(&told).await;
+    client.subscribe("envoy", EDS, &["a"]).await;
+    assert_eq!(upstream.expect_request().await.resource_names_subscribe, ["a"]);
+    upstream.send(&endpoints("2", &[("a", "1")]));
+    upstream.expect_ack("2").await;
+    let told = client.response().await;
+    client.ack(&told).await;
+
+    upstream.send(&clusters("3", "b"));
+    while upstream.expect_request().await.resource_names_subscribe != ["b"] {}
+    upstream.send(&endpoints("4", &[("b", "1")]));
+    upstream.expect_ack("4").await;
+    let told = client.response().await;
+    assert_eq!((told.type_url.as_str(), names(&told)), (CDS, vec!["b".to_owned()]));
+    client.ack(&told).await;
+    client.subscribe("envoy", EDS, &["b"]).await;
+    assert_eq!(names(&client.response().await), ["b"]);
+    assert!(upstream.is_quiet_for(MOMENT).await, "what is subscribed to is not asked for");
+    assert_eq!(relay.metric("deltafan_upstream_events_total{event=\"prefetch\"}"), 1.0);
+}
+
 /// Two cohorts, joined at different times, under bursts of changes 15 ms apart: xds-relay froze for good here,
 /// because it compared nonces across streams.
 #[tokio::test(flavor = "multi_thread")]

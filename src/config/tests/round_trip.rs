@@ -25,6 +25,7 @@ upstream:
   request_interval: 0s
   unsubscribe_linger: 0ms
   max_lingering_names: 0
+  prefetch_endpoints: false
   ready_wait: 15s
   reconcile: sweep
   locators: plain

@@ -79,6 +79,11 @@ impl Lingering {
         }
     }
 
+    /// Whether one more may wait without another being let go early.
+    pub(super) fn has_room(&self) -> bool {
+        self.all.load(Ordering::Relaxed) < self.most
+    }
+
     /// When the first is due.
     pub(super) fn first(&self) -> Option<Instant> {
         [&self.plain, &self.located].into_iter().filter_map(|items| items.first()).map(|(at, ..)| *at).min()

@@ -138,6 +138,8 @@ pub struct Settings {
     /// Whether clients are told the origin's resource errors (R-Err-07). If not, all that counts of them is that a
     /// resource does not exist.
     pub resource_errors: bool,
+    /// Whether the origin is asked for the endpoints of new clusters before a client asks for them.
+    pub prefetch_endpoints: bool,
 }
 
 impl Default for Settings {
@@ -161,6 +163,7 @@ impl Default for Settings {
             locator_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(3),
             resource_errors: true,
+            prefetch_endpoints: true,
         }
     }
 }
@@ -176,6 +179,8 @@ pub struct Tuning {
     pub resource_errors: bool,
     /// Whether endpoints are sent again when their cluster changed (R-ADS-05).
     pub eds_repush: bool,
+    /// As in [`Settings`].
+    pub prefetch_endpoints: bool,
 }
 
 /// Counts of upstream events since the start.
@@ -207,6 +212,8 @@ pub struct Counters {
     pub locators_ignored: Counter,
     /// Names let go before their linger time, because too many waited.
     pub crowded_out: Counter,
+    /// Names of endpoints that were asked for before any client asked for them.
+    pub prefetched: Counter,
     /// Streams that were opened anew on a connection that stood (O1).
     pub renewals: Counter,
     /// Connections that stood.
@@ -227,7 +234,7 @@ pub struct Counters {
 
 impl Counters {
     /// Number of counters.
-    pub const COUNT: usize = 21;
+    pub const COUNT: usize = 22;
 
     /// All of them with their names.
     pub fn all(&self) -> [(&'static str, u64); Self::COUNT] {
@@ -244,6 +251,7 @@ impl Counters {
             ("expired_resource", self.expired.get()),
             ("locators_ignored", self.locators_ignored.get()),
             ("crowded_out", self.crowded_out.get()),
+            ("prefetch", self.prefetched.get()),
             ("operation", self.operations.get()),
             ("renewal", self.renewals.get()),
             ("connect", self.connects.get()),

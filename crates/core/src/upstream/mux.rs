@@ -8,6 +8,7 @@ mod incoming;
 mod interest;
 mod let_go;
 mod locators;
+mod prefetch;
 mod protocol;
 mod questions;
 mod refusals;
@@ -111,10 +112,11 @@ impl Mux {
 
     /// Takes over what may change meanwhile. Deadlines that have not come yet are those of the new values.
     pub const fn tune(&mut self, tuning: Tuning) {
-        let Tuning { settle, settle_max, resource_errors, eds_repush } = tuning;
+        let Tuning { settle, settle_max, resource_errors, eds_repush, prefetch_endpoints } = tuning;
         self.settings.settle = settle;
         self.settings.settle_max = settle_max;
         self.settings.resource_errors = resource_errors;
+        self.settings.prefetch_endpoints = prefetch_endpoints;
         self.writer.set_eds_repush(eds_repush);
     }
 
@@ -519,11 +521,15 @@ impl Mux {
         let has_loans = self.topic_sets.get(type_url).is_some_and(TopicSet::has_loans);
         let ops = changes.iter().flat_map(|(_, change)| &change.ops).filter(|_| has_loans);
         let names: BTreeSet<Name> = ops.map(|op| op.name().clone()).collect();
-        let control_plane = self.topic_sets.get(type_url).and_then(TopicSet::control_plane);
+        let control_plane = self.topic_sets.get(type_url).and_then(TopicSet::control_plane).cloned();
         for (parameters, mut change) in changes.into_iter().filter(|(_, change)| !change.is_nothing()) {
-            change.control_plane = control_plane.cloned();
+            change.control_plane.clone_from(&control_plane);
+            let endpoints = self.new_endpoints(type_url, &parameters, &change);
             // A subscription has a store, and room for it: its clients have joined it.
             self.writer.apply_seen(type_url, &parameters, change, now).ok();
+            if !endpoints.is_empty() {
+                self.prefetch(endpoints, &parameters, now);
+            }
         }
         if let Some(topic_set) = self.topic_sets.get_mut(type_url).filter(|_| has_loans) {
             topic_set.end_loans(names, self.writer.cache());

@@ -4,6 +4,7 @@ mod doubts;
 mod errors;
 mod linger;
 mod locators;
+mod prefetch;
 mod questions;
 mod requests;
 mod responses;

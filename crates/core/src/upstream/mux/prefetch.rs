@@ -1,0 +1,69 @@
+//! Endpoints that clients are about to ask for.
+//!
+//! Owns which names are asked for ahead: those of the endpoints of clusters that are new, where clients ask for endpoints by name. A
+//! client that is told of the cluster asks for them next, and would wait for a round trip to the origin otherwise. What is asked for
+//! ahead is treated as a name of a client that has just left: it is let go after the linger, unless somebody asks for it by then.
+//!
+//! Names for which others would have to be let go are not asked for ahead.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::super::topic::Want;
+use super::super::topic_set::snapshot;
+use super::Mux;
+use crate::cache::{Change, Op, View};
+use crate::resource::{Kind, Name, Parameters, Resource, TypeUrl};
+
+impl Mux {
+    /// Names of the endpoints of clusters in a change that are not held yet, or have other endpoints there.
+    pub(super) fn new_endpoints(
+        &self,
+        type_url: &TypeUrl,
+        parameters: &Parameters,
+        change: &Change,
+    ) -> Vec<Name> {
+        if !self.settings.prefetch_endpoints || type_url.kind() != Kind::Cluster {
+            return Vec::new();
+        }
+        let Some(endpoints) = self.topic_sets.get(&TypeUrl::from(Kind::Endpoint)) else { return Vec::new() };
+        let Some(topic) = endpoints.topics.get(parameters).filter(|topic| topic.is_live(View::Named)) else {
+            return Vec::new();
+        };
+        let held = snapshot(self.writer.cache(), type_url, parameters);
+        let sets = change.ops.iter().filter_map(|op| match op {
+            Op::Set { view, resource, .. } => Some((*view, resource)),
+            _ => None,
+        });
+        let new = sets.filter_map(|(view, resource): (_, &Arc<Resource>)| {
+            let service = resource.eds_service()?;
+            let before = held.held(view, resource.name().as_str()).and_then(|before| before.eds_service());
+            let is_new = before != Some(service) && !topic.names.contains_key(service);
+            (is_new && service.as_str() != Name::WILDCARD).then(|| service.clone())
+        });
+        new.collect()
+    }
+
+    /// Asks for endpoints that nobody has asked for yet.
+    pub(super) fn prefetch(&mut self, names: Vec<Name>, parameters: &Parameters, now: Instant) {
+        let type_url = TypeUrl::from(Kind::Endpoint);
+        let until = now + self.settings.linger;
+        let Some(topic_set) = self.topic_sets.get_mut(&type_url) else { return };
+        let mut change = Change::default();
+        for name in names {
+            if !self.lingering.has_room() {
+                break;
+            }
+            if topic_set.topic(parameters).names.contains_key(&name) {
+                continue;
+            }
+            change.ops.extend(topic_set.add_name(parameters, &name, self.writer.cache(), now));
+            topic_set.topic(parameters).names.insert(name.clone(), Want::Until(until));
+            self.lingering.insert(until, type_url.clone(), parameters.clone(), Some(name));
+            self.counters.prefetched.add(1);
+        }
+        topic_set.arrange();
+        self.apply(&type_url, vec![(parameters.clone(), change)], now);
+        self.tidy(&type_url);
+    }
+}

@@ -1,0 +1,116 @@
+//! Endpoints that are asked for before a client does.
+
+use super::*;
+
+const CDS: Kind = Kind::Cluster;
+const EDS: Kind = Kind::Endpoint;
+
+/// Body of an EDS cluster, whose endpoints have another name if one is given.
+fn cluster(name: &str, service: &str) -> String {
+    const EDS_TYPE: [u8; 2] = [2 << 3, 3];
+    let config = if service.is_empty() { Vec::new() } else { field(3, &field(2, service.as_bytes())) };
+    let body = [field(1, name.as_bytes()), EDS_TYPE.to_vec(), config].concat();
+    String::from_utf8(body).expect("tags and names are ASCII")
+}
+
+trait WithCluster {
+    fn cluster(self, name: &str, version: &str, service: &str) -> Self;
+}
+
+impl WithCluster for Answer {
+    fn cluster(self, name: &str, version: &str, service: &str) -> Self {
+        self.set_body(name, version, &cluster(name, service))
+    }
+}
+
+/// A relay whose client holds the cluster and endpoints `a`.
+fn with(settings: Settings) -> Fixture {
+    let mut fixture = Fixture::with(settings);
+    fixture.open(Primary);
+    fixture.client("a", CDS, &["*"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").cluster("a", "1", ""));
+    fixture.client("b", EDS, &["a"]);
+    fixture.pass(10);
+    assert_eq!(fixture.request(Primary).resource_names_subscribe, ["a"]);
+    fixture.hear(Primary, &Answer::of(EDS, "2").set("a", "1"));
+    fixture.pass(100);
+    fixture
+}
+
+/// Names that the origin is asked for next, and that it is asked for no more.
+fn asks(fixture: &mut Fixture) -> (Vec<String>, Vec<String>) {
+    let requests = fixture.requests(Primary);
+    let of = requests.into_iter().filter(|request| request.type_url == TypeUrl::from(EDS).as_str());
+    of.fold(Default::default(), |(mut more, mut less): (Vec<_>, Vec<_>), request| {
+        more.extend(request.resource_names_subscribe);
+        less.extend(request.resource_names_unsubscribe);
+        (more, less)
+    })
+}
+
+/// The origin sends clusters, and its ACK is left with what is asked for.
+fn hear(fixture: &mut Fixture, answer: &Answer) {
+    fixture.mux.on_message(Primary, answer.bytes(), fixture.now).expect("a response");
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn endpoints_of_new_clusters_are_asked_for_with_the_ack() {
+    let mut fixture = with(Settings::default());
+    hear(
+        &mut fixture,
+        &Answer::of(CDS, "3").cluster("b", "1", "").cluster("c", "1", "other").set("static", "1"),
+    );
+    assert_eq!(asks(&mut fixture), (names(&["b", "other"]), names(&[])));
+    fixture.hear(Primary, &Answer::of(EDS, "4").set("b", "1").set("other", "1"));
+    assert_eq!(fixture.seen(EDS, "b"), "1", "a client that comes now is answered at once");
+    hear(&mut fixture, &Answer::of(CDS, "5").cluster("b", "2", "").cluster("c", "2", "b"));
+    assert_eq!(asks(&mut fixture), Default::default(), "these are asked for already");
+    fixture.pass(10);
+    hear(&mut fixture, &Answer::of(CDS, "6").cluster("c", "3", "third"));
+    assert_eq!(asks(&mut fixture), (names(&["third"]), names(&[])), "it has other endpoints");
+    assert_eq!(fixture.mux.counters().prefetched.get(), 3);
+}
+
+#[test]
+fn endpoints_that_nobody_asks_for_are_let_go_and_not_asked_for_again() {
+    let mut fixture = with(Settings::default());
+    hear(&mut fixture, &Answer::of(CDS, "3").cluster("b", "1", "").cluster("c", "1", ""));
+    asks(&mut fixture);
+    fixture.hear(Primary, &Answer::of(EDS, "4").set("b", "1").set("c", "1"));
+    fixture.pass(30_000);
+    fixture.client("c", EDS, &["c"]);
+    assert_eq!(asks(&mut fixture), Default::default(), "it is subscribed to");
+    fixture.pass(31_000);
+    assert_eq!(asks(&mut fixture), (names(&[]), names(&["b"])));
+    // The origin sends everything again, as after a reconnect.
+    hear(
+        &mut fixture,
+        &Answer::of(CDS, "5").cluster("a", "2", "").cluster("b", "2", "").cluster("c", "2", ""),
+    );
+    assert_eq!(asks(&mut fixture), Default::default(), "no cluster is new");
+}
+
+#[test]
+fn endpoints_are_asked_for_ahead_where_clients_ask_for_endpoints_only() {
+    let clusters = Answer::of(CDS, "3").cluster("b", "1", "");
+    let mut fixture = with(Settings { prefetch_endpoints: false, ..Settings::default() });
+    hear(&mut fixture, &clusters);
+    assert_eq!(asks(&mut fixture), Default::default(), "it is switched off");
+
+    let mut fixture = Fixture::connected();
+    fixture.client("a", CDS, &["*"]);
+    fixture.requests(Primary);
+    hear(&mut fixture, &clusters);
+    assert_eq!(asks(&mut fixture), Default::default(), "nobody asks for endpoints");
+
+    let mut fixture = with(Settings { max_lingering: 1, ..Settings::default() });
+    hear(&mut fixture, &clusters);
+    hear(&mut fixture, &Answer::of(CDS, "4").cluster("c", "1", ""));
+    assert_eq!(asks(&mut fixture), (names(&["b"]), names(&[])), "there is room for one");
+    assert_eq!(fixture.mux.counters().crowded_out.get(), 0);
+}
