@@ -57,7 +57,7 @@ struct World {
 impl World {
     fn start(state: ControlPlane) -> Option<Self> {
         let runtime = Runtime::new().unwrap();
-        let silent = runtime.block_on(SilentOrigin::start());
+        let silent = runtime.block_on(SilentOrigin::listen(ScriptedBed::ORIGIN));
         let bed = ScriptedBed::start(1, silent.address().port())?;
         let control_plane = Some((runtime, silent)).filter(|_| matches!(state, ControlPlane::Hangs));
         Some(Self { bed, _control_plane: control_plane })

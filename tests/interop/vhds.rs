@@ -143,7 +143,7 @@ async fn play(mut stream: OriginStream, script: Arc<Mutex<Script>>, mut changes:
 #[test]
 fn r_delta_21_envoy_gets_virtual_hosts_on_demand() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let mut origin = runtime.block_on(Origin::start());
+    let mut origin = runtime.block_on(Origin::listen(ScriptedBed::ORIGIN));
     let Some(fixture) = ScriptedBed::start(2, origin.address().port()) else { return };
     let script = Arc::new(Mutex::new(Script::default()));
     let (change, changes) = watch::channel(());
