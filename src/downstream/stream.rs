@@ -346,6 +346,7 @@ where
             let mut deadline = match self.next(now) {
                 NextStep::Say(mut outgoing) => {
                     self.connection.first_answer().give();
+                    outgoing.overdue.into_iter().for_each(|awaited| telemetry::overdue(awaited.label()));
                     self.registration.sent(&self.session, &mut outgoing, now);
                     self.followed = self.session.progress();
                     let unsent = &self.server.unsent;

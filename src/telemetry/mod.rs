@@ -44,6 +44,7 @@ const PROPAGATION: &str = "deltafan_propagation_seconds";
 const POLLS: &str = "deltafan_polls_total";
 const HELD_POLLS: &str = "deltafan_held_polls";
 const DELAYS: &str = "deltafan_delays_total";
+const OVERDUE: &str = "deltafan_overdue_acks_total";
 const JSON_WRITTEN: &str = "deltafan_json_written_total";
 const RESOURCES: &str = "deltafan_resources";
 const COHORTS: &str = "deltafan_cohorts";
@@ -128,6 +129,14 @@ fn describe() {
         "time from the arrival of a change until a client's transport took it"
     );
     describe_counter!(DELAYS, "waits of a second for what the control plane leaves unanswered, by its type");
+    describe_counter!(
+        OVERDUE,
+        "responses sent without the ACK that they depend on: requests may fail at the client"
+    );
+    // They exist before the first event, so that an alert on their rate sees it.
+    for awaited in ["clusters", "routes"] {
+        counter!(OVERDUE, "awaited" => awaited).absolute(0);
+    }
     describe_counter!(POLLS, "REST-JSON polls that ended, by outcome");
     describe_gauge!(HELD_POLLS, "REST-JSON polls that are held because there is nothing new");
     describe_counter!(JSON_WRITTEN, "resources written as JSON, and answers put together from them");
@@ -241,6 +250,11 @@ pub fn denied(what: &'static str, count: u64) {
 /// Counts routes that waited long for an answer of this type.
 pub fn delayed(short: &'static str) {
     counter!(DELAYS, "type" => short).increment(1);
+}
+
+/// Counts a response that was sent without the ACK that it depends on.
+pub fn overdue(awaited: &'static str) {
+    counter!(OVERDUE, "awaited" => awaited).increment(1);
 }
 
 /// Reports the resources and answers written as JSON since the start.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use deltafan::cache::{Change, Op, Protocol, Resend, View};
 use deltafan::resource::Resource;
-use deltafan::subscription::NextStep;
+use deltafan::subscription::{NextStep, Overdue};
 use deltafan_test_support::fixture::{Client, Fixture, show, url};
 use deltafan_test_support::wire;
 
@@ -679,9 +679,11 @@ fn r_ads_03_routes_and_removals_wait_for_a_time_only() {
         fixture.after(fixture.rules.warm_wait - Duration::from_millis(1));
         assert!(client.told(&fixture).is_empty());
         fixture.after(Duration::from_millis(1));
+        assert!(client.overdue.is_empty(), "all has waited for what it depends on");
         assert_eq!(client.told(&fixture), ["rds r:y"]);
         fixture.after(fixture.rules.warm_wait);
         assert_eq!(client.told(&fixture).len(), 1, "the removal");
+        assert_eq!(client.overdue, [Overdue::Clusters, Overdue::Routes]);
         // It is known not to answer, and is not waited for again.
         fixture.origin("cds z:1");
         fixture.named("rds r:z");
@@ -704,6 +706,7 @@ fn r_ads_03_a_client_that_rejects_clusters_is_sent_its_routes() {
         let clusters = client.poll(&fixture).unwrap();
         client.nack(&fixture, &clusters, &[]);
         assert_eq!(client.poll(&fixture).map(|told| show(&told)), Some("rds r:y".to_owned()));
+        assert_eq!(client.overdue, [Overdue::Clusters]);
         back(&mut fixture);
     }
 }

@@ -15,7 +15,9 @@ use deltafan::cache::{
 };
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
-use deltafan::subscription::{NextStep, RequestKind, Session, SessionConfig, SessionError, Upstream};
+use deltafan::subscription::{
+    NextStep, Overdue, RequestKind, Session, SessionConfig, SessionError, Upstream,
+};
 
 use crate::wire::{self, Told, parameters, type_url, variant};
 
@@ -144,6 +146,7 @@ impl Fixture {
             protocol,
             node: Some(proto::Node { user_agent_name: user_agent.to_owned(), ..proto::Node::default() }),
             newest: HashMap::new(),
+            overdue: Vec::new(),
         }
     }
 
@@ -218,6 +221,8 @@ pub struct Client {
     protocol: Protocol,
     pub node: Option<proto::Node>,
     newest: HashMap<String, Told>,
+    /// Answers of it that responses to it did not wait for any longer.
+    pub overdue: Vec<Overdue>,
 }
 
 pub fn strings(names: &[&str]) -> Vec<String> {
@@ -361,6 +366,7 @@ impl Client {
         match self.next(fixture) {
             NextStep::Say(outgoing) => {
                 self.session.taken(fixture.now);
+                self.overdue.extend(outgoing.overdue);
                 let told = wire::read(self.protocol, &outgoing.frame);
                 assert_eq!(told.type_url, outgoing.type_url);
                 self.newest.insert(told.type_url.as_str().to_owned(), told.clone());

@@ -40,7 +40,7 @@ pub use progress::{
 };
 pub use session::ack::AckedType;
 pub use session::flush_order::NextStep;
-pub use session::{Outgoing, RequestKind, Session};
+pub use session::{Outgoing, Overdue, RequestKind, Session};
 pub use session_config::SessionConfig;
 pub use session_error::{Code, Denied, SessionError};
 pub use upstream_state::Upstream;

@@ -66,6 +66,27 @@ pub struct Outgoing {
     pub system_version: Option<Arc<str>>,
     /// When the newest change in it reached the cache; `None` where it tells no change.
     pub changed_at: Option<Instant>,
+    /// ACK of the client that it was to wait for, and that has not come in time, or came as a NACK.
+    pub overdue: Option<Overdue>,
+}
+
+/// ACK that a response on an aggregated stream waits for, so that no request fails at the client (make before break).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overdue {
+    /// That to clusters, for which routes wait.
+    Clusters,
+    /// That to routes, for which removals wait.
+    Routes,
+}
+
+impl Overdue {
+    /// Its name in metrics.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Clusters => "clusters",
+            Self::Routes => "routes",
+        }
+    }
 }
 
 /// One stream of one client.

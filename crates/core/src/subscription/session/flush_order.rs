@@ -10,7 +10,7 @@ use super::super::client::is_grpc;
 use super::super::session_error::SessionError;
 use super::super::stream_type::{EvaluationInput, Pending, StreamType};
 use super::super::upstream_state::Upstream;
-use super::{Outgoing, Session};
+use super::{Outgoing, Overdue, Session};
 use crate::cache::{Class, FellBehindError, Generation, Role, Update};
 use crate::resource::{Kind, Name};
 
@@ -325,7 +325,24 @@ impl Session {
         (self.profile.aggregated && matches!(pending, Pending::Unknown) && now < until).then_some(until)
     }
 
+    /// ACK that this depends on and that has not come: the client has not answered in time, or has rejected what it was sent.
+    fn overdue(&self, at: usize, update: &Update, class: Class) -> Option<Overdue> {
+        let kind = self.types[at].kind;
+        let lacks = |is_one: fn(Kind) -> bool| {
+            let mut others = self.types.iter().filter(|state| is_one(state.kind));
+            others.any(StreamType::is_unaccepted) && self.has_routes_to_all_clusters()
+        };
+        if kind.follows_clusters() && self.types[at].has_addition(update) {
+            lacks(|kind| kind == Kind::Cluster).then_some(Overdue::Clusters)
+        } else if kind.leads_routes() && class != Class::Additions && update.has_removals() {
+            lacks(Kind::follows_clusters).then_some(Overdue::Routes)
+        } else {
+            None
+        }
+    }
+
     fn say(&mut self, at: usize, update: &Update, class: Class) -> Outgoing {
+        let overdue = self.overdue(at, update, class);
         let state = &mut self.types[at];
         state.addition_waits = None;
         if class != Class::Additions {
@@ -343,7 +360,8 @@ impl Session {
             self.repush_endpoints(at, update, &answered);
         }
         let system_version = Some(Arc::clone(update.system_version()));
-        Outgoing { frame, type_url, system_version, changed_at: update.changed_at().filter(|_| live) }
+        let changed_at = update.changed_at().filter(|_| live);
+        Outgoing { frame, type_url, system_version, changed_at, overdue }
     }
 
     /// Owes the client the endpoints of the clusters that it was just told of (R-ADS-05, V1).

@@ -32,6 +32,11 @@ impl StreamType {
         }
     }
 
+    /// Whether the client has not accepted the newest response, or may not have.
+    pub(in crate::subscription) const fn is_unaccepted(&self) -> bool {
+        self.rejected || self.is_unanswered()
+    }
+
     /// Whether the client may not have read all that it was told.
     pub(super) const fn is_unanswered(&self) -> bool {
         self.in_flight.is_some() || self.unanswered.is_some()
