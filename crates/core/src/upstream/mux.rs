@@ -73,9 +73,6 @@ pub struct Mux {
     knows_locators: bool,
     /// Whether it does not know them: that holds for the connection that stands.
     asks_plainly: bool,
-    /// Whether the origin was found to keep the versions that it sent (O1), on this connection: each name that is let go there
-    /// and wanted again costs a stream.
-    keeps_versions: bool,
     /// Behaviour that the origin has shown.
     habits: OriginHabits,
     /// When to look whether it has left any unanswered.
@@ -104,7 +101,6 @@ impl Mux {
             locators: Locators::default(),
             knows_locators: false,
             asks_plainly: false,
-            keeps_versions: false,
             habits: OriginHabits::default(),
             locators_due: None,
         }
@@ -329,7 +325,14 @@ impl Mux {
                     report.complain(&type_url, &node, unsaid);
                 }
                 self.knows_locators |= reading.knows_locators();
-                let changes = topic_set.learn(stream, reading, self.writer.cache(), &self.counters, now);
+                let changes = topic_set.learn(
+                    stream,
+                    reading,
+                    &self.settings,
+                    self.writer.cache(),
+                    &self.counters,
+                    now,
+                );
                 let habits = topic_set.habits();
                 if let Some((name, fault)) = topic_set.take_complaint()
                     && let Some(unsaid) = self.settings.complaints.say(Complaint::Unusable, now)
@@ -488,7 +491,6 @@ impl Mux {
                 let at = open.opened + paces[reason as usize].least();
                 open.renewals.entry(reason).or_insert(at);
                 if reason == Renewal::Unanswered {
-                    self.keeps_versions = true;
                     // The silence until then says nothing of the names.
                     self.writer.silent_not_before(|of| of == type_url, at);
                 }

@@ -10,6 +10,7 @@ mod habits;
 mod hear;
 mod renewal;
 mod request;
+mod retries;
 mod servers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +32,7 @@ use crate::cache::{Change, Completeness, Lease, Named, Op, Snapshot, View};
 use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource, take_out};
 pub(super) use habits::{Absences, OriginHabits};
 pub(super) use renewal::{Renewal, SilentStreams, Unproven};
+use retries::Retries;
 
 const VIEWS: [View; 2] = [View::Wildcard, View::Named];
 
@@ -95,6 +97,8 @@ pub(super) struct Topic {
     pub(super) rivals: BTreeMap<(View, Name), Candidates>,
     /// One of these that came last, until it is complained of.
     pub(super) ambiguous: Option<Name>,
+    /// Names for which a stream was opened anew, on this connection.
+    retries: Retries,
     /// Servers of what did not come from the present one.
     provenance: Provenance,
     expiry: Expiry,
@@ -124,6 +128,7 @@ impl Topic {
             renewals: Default::default(),
             rivals: BTreeMap::new(),
             ambiguous: None,
+            retries: Retries::default(),
             provenance: Provenance::default(),
             expiry: Expiry::default(),
             uncacheable: Expiry::default(),
@@ -207,6 +212,7 @@ impl Topic {
         self.needs_proof[View::Wildcard as usize] |= self.unproven.take().is_some();
         self.ignores_versions = false;
         self.silent_streams = SilentStreams::default();
+        self.retries = Retries::default();
         self.doubts.connected();
     }
 
@@ -295,6 +301,7 @@ impl Topic {
     /// Time in which this process did not run is no silence of the origin.
     pub(super) fn shift(&mut self, pause: Duration, now: Instant) {
         self.disproved.shift(pause, now);
+        self.retries.shift(pause, now);
         self.unproven = self.unproven.map(|unproven| unproven.shifted(pause, now));
         self.subscriptions.iter_mut().flatten().for_each(|subscription| subscription.shift(pause, now));
     }
@@ -306,6 +313,7 @@ impl Topic {
         self.orphans.remove(&(View::Named, name.clone()));
         self.disproved.remove(View::Named, name);
         self.doubts.remove(View::Named, name);
+        self.retries.remove(name.as_str());
         for (subscription, renewals) in self.subscriptions.iter_mut().zip(&mut self.renewals) {
             if subscription.as_mut().is_some_and(|subscription| subscription.drop_name(name))
                 && !self.names.is_empty()

@@ -85,6 +85,6 @@ impl Mux {
 
     /// How long a name that nobody wants stays subscribed to.
     fn linger(&self) -> Duration {
-        if self.keeps_versions { SHED_LINGERS * self.settings.linger } else { self.settings.linger }
+        if self.habits.keeps_versions { SHED_LINGERS * self.settings.linger } else { self.settings.linger }
     }
 }

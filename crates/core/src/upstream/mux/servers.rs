@@ -16,7 +16,6 @@ impl Mux {
             self.switched(&before, server);
         }
         self.asks_plainly = false;
-        self.keeps_versions = false;
         self.cut_off = None;
         self.set_habits(self.habits.of_another());
         self.topic_sets.values_mut().for_each(TopicSet::connected);

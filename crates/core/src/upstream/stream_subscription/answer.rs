@@ -83,20 +83,17 @@ impl StreamSubscription {
         }
     }
 
-    /// Whether a name stays unanswered since then that the origin may believe to have answered for: all such names are to
-    /// be asked for on another stream, and on this one nothing is expected of them any more. Names that were asked for once
-    /// are none of these: many origins say nothing of what does not exist (O2).
-    pub(in crate::upstream) fn give_up_on_suspects(&mut self, asked: Instant) -> bool {
+    /// Names that stay unanswered and that the origin may believe to have answered for, once one of them has been unanswered since
+    /// then: all of these are to be asked for on another stream, and on this one nothing is expected of them any more. Names that
+    /// were asked for once are none of these: many origins say nothing of what does not exist (O2).
+    pub(in crate::upstream) fn give_up_on_suspects(&mut self, asked: Instant) -> HashSet<Name> {
         if self.suspect_since.is_none_or(|since| since > asked) {
-            return false;
+            return HashSet::default();
         }
         let since = self.suspects.iter().filter_map(|name| self.names.get(name)).map(|asked| asked.at).min();
         let is_over = since.is_some_and(|since| since <= asked);
-        if is_over {
-            self.suspects.clear();
-        }
         self.suspect_since = since.filter(|_| !is_over);
-        is_over
+        if is_over { std::mem::take(&mut self.suspects) } else { HashSet::default() }
     }
 
     /// No earlier than since when such a name is unanswered.

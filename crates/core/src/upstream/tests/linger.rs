@@ -204,6 +204,58 @@ fn o1_names_that_come_and_go_cost_one_stream_at_an_origin_that_keeps_versions() 
 }
 
 #[test]
+fn o1_only_a_name_that_comes_at_once_on_the_new_stream_shows_an_origin_that_keeps_versions() {
+    // When e1 comes, after it was asked for on the new stream; `None`: before that, on the old one. Whether names linger for longer.
+    for (comes, is_long) in [(Some(0), true), (Some(2_900), true), (Some(3_100), false), (None, false)] {
+        let mut fixture = fixture();
+        fixture.leave("b");
+        fixture.pass(60_000);
+        fixture.requests(Primary);
+        fixture.client("b", EDS, &["e1"]);
+        fixture.pass(10);
+        fixture.requests(Primary);
+        let e1 = Answer::of(EDS, "n").set("e1", "v1");
+        fixture.now += Duration::from_secs(3);
+        fixture.mux.on_deadline(fixture.now);
+        if comes.is_none() {
+            fixture.hear(Primary, &e1);
+        }
+        fixture.renew();
+        assert_eq!(fixture.renewed.len(), 1);
+        fixture.requests(Primary);
+        fixture.pass(comes.unwrap_or(0));
+        fixture.hear(Primary, &e1);
+        fixture.leave("b");
+        fixture.pass(60_000);
+        assert_eq!(fixture.seen(EDS, "e1"), if is_long { "v1" } else { "unknown" }, "{comes:?}");
+    }
+}
+
+#[test]
+fn o1_a_name_that_comes_into_being_while_it_is_let_go_shows_nothing_of_the_origin() {
+    let mut fixture = fixture();
+    fixture.leave("b");
+    fixture.pass(60_000);
+    fixture.requests(Primary);
+    fixture.client("b", EDS, &["e1"]);
+    fixture.pass(10);
+    fixture.requests(Primary);
+    fixture.pass(3_000);
+    assert_eq!(fixture.renewed.len(), 1, "e1 is deleted");
+    fixture.requests(Primary);
+    fixture.leave("b");
+    fixture.pass(60_000);
+    fixture.requests(Primary);
+    fixture.client("b", EDS, &["e1"]);
+    fixture.pass(10);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(EDS, "n").set("e1", "v2"));
+    fixture.leave("b");
+    fixture.pass(60_000);
+    assert_eq!(fixture.seen(EDS, "e1"), "unknown");
+}
+
+#[test]
 fn o1_streams_are_opened_anew_at_a_pace() {
     let mut fixture = Fixture::sweeping();
     fixture.open(Primary);

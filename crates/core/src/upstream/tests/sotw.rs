@@ -550,6 +550,32 @@ fn o1_names_that_are_let_go_leave_an_empty_list_and_come_back() {
 }
 
 #[test]
+fn o1_a_name_that_the_origin_deleted_keeps_no_other_subscribed() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", EDS, &["e1", "e2"]);
+    fixture.says(Primary);
+    fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a"), ("e2", "a")]));
+    fixture.leave("a");
+    fixture.pass(61_000);
+    assert_eq!(parts(&fixture.says_once(Primary)).0, [""; 0]);
+    // Meanwhile e2 is deleted. Its silence is no sign that the origin keeps what it sent.
+    fixture.client("a", EDS, &["e1", "e2"]);
+    assert_eq!(parts(&fixture.says_once(Primary)).0, ["e1", "e2"]);
+    fixture.takes(Primary, &World::of(EDS, "2", &[("e1", "a")]));
+    fixture.pass(3_000);
+    assert_eq!(fixture.renewed.len(), 1);
+    assert_eq!(parts(&fixture.says_once(Primary)), (vec!["e1", "e2"], "", ""));
+    fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a")]));
+    fixture.leave("a");
+    fixture.pass(61_000);
+    assert_eq!(parts(&fixture.says_once(Primary)).0, [""; 0], "e1 is let go as soon as before");
+    // Nobody is told that e1 is deleted now, and nobody is served it any more.
+    fixture.client("a", EDS, &["e1", "e2"]);
+    fixture.says(Primary);
+    assert_eq!(fixture.seen(EDS, "e1"), "unknown");
+}
+
+#[test]
 fn r_up_20_a_long_list_is_repeated_less_often() {
     let mut fixture = Fixture::sotw();
     let names: Vec<String> = (0..20_000).map(|n| format!("a-name-of-thirty-characters-{n:05}")).collect();

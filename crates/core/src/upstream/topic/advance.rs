@@ -86,8 +86,10 @@ impl Topic {
     ) {
         let Some(subscription) = &mut self.subscriptions[placed.stream as usize] else { return };
         let asked = now.checked_sub(settings.answer_timeout);
-        if asked.is_some_and(|asked| subscription.give_up_on_suspects(asked)) {
+        let given_up = asked.map(|asked| subscription.give_up_on_suspects(asked)).unwrap_or_default();
+        if !given_up.is_empty() {
             self.renewals[placed.stream as usize].insert(Renewal::Unanswered);
+            self.retries.insert(given_up, now);
         }
         let Some(view) = placed.view else { return };
         let complete = if view == View::Named { subscription.complete(settings, now) } else { Vec::new() };

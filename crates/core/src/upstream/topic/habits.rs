@@ -22,6 +22,8 @@ pub(in crate::upstream) struct OriginHabits {
     /// It speaks state of the world. Nothing can be proven to it by versions, and nothing need be: what is missing from a state
     /// is gone, and of a type without states nothing is missing (R-SotW-18, R-SotW-19).
     pub(in crate::upstream) speaks_sotw: bool,
+    /// It keeps the versions that it sent (O1): each name that is let go and wanted again costs a stream.
+    pub(in crate::upstream) keeps_versions: bool,
 }
 
 impl OriginHabits {
@@ -31,6 +33,7 @@ impl OriginHabits {
             absences: self.absences.max(other.absences),
             filled: self.filled.max(other.filled),
             speaks_sotw: self.speaks_sotw || other.speaks_sotw,
+            keeps_versions: self.keeps_versions || other.keeps_versions,
         }
     }
 
@@ -38,6 +41,6 @@ impl OriginHabits {
     /// is wrong, it costs time. All else would be evidence.
     pub(in crate::upstream) fn of_another(self) -> Self {
         let absences = if self.absences == Absences::Told { Absences::Told } else { Absences::Untold };
-        Self { absences, filled: 0, ..self }
+        Self { absences, filled: 0, keeps_versions: false, ..self }
     }
 }

@@ -4,11 +4,13 @@ use std::time::Instant;
 
 use foldhash::HashSet;
 
+use super::super::Settings;
 use super::super::aliases;
 use super::super::arrival::News;
 use super::super::response::{DecodedResponse, ErrorReport, ReceivedResource, Removed};
 use super::super::stream_subscription::StreamSubscription;
 use super::coverage::{aliases_of, concerns, is_covered, is_of_earlier, view_of};
+use super::retries::Retries;
 use super::{Absences, Placement, Topic};
 use crate::cache::{Snapshot, View};
 use crate::resource::{Name, Parameters};
@@ -24,6 +26,7 @@ struct Findings {
     /// Whether it brings any resource but the one that was kept back.
     brings_others: bool,
     absences: Absences,
+    keeps_versions: bool,
 }
 
 /// A topic that goes through a response.
@@ -31,8 +34,10 @@ struct Hearing<'t> {
     parameters: &'t Parameters,
     borrowed: &'t HashSet<Name>,
     subscription: &'t mut StreamSubscription,
+    retries: &'t mut Retries,
     placed: Placement,
     snapshot: &'t Snapshot,
+    settings: &'t Settings,
     now: Instant,
     /// Whether parts of an answer are awaited.
     awaits: bool,
@@ -84,6 +89,9 @@ impl Hearing<'_> {
                 self.found.brings_others = true;
                 continue;
             }
+            let awaited = self.subscription.awaits_since(name).filter(|_| heard.envelope.body.is_some());
+            let is_prompt = self.retries.came(name, awaited, self.settings.answer_timeout, self.now);
+            self.found.keeps_versions |= is_prompt;
             let answers = self.subscription.heard(name, is_lacked, self.now);
             heard.answers |= answers || was_unseen;
             let is_first = was_unseen || was_claimed || self.is_new_member(name);
@@ -106,6 +114,7 @@ impl Hearing<'_> {
         let is_concerned = view.is_some_and(|view| concerns(removed, view, self.snapshot, self.parameters));
         if is_concerned {
             self.note_absence(&removed.name);
+            self.retries.remove(&removed.name);
             let answers = self.subscription.heard(&removed.name, false, self.now);
             let is_first =
                 self.subscription.saw(&removed.name) || self.subscription.saw_claimed(&removed.name);
@@ -130,6 +139,7 @@ impl Hearing<'_> {
             if report.failure.is_not_found() {
                 self.note_absence(&report.name);
             }
+            self.retries.remove(&report.name);
             self.subscription.heard(&report.name, false, self.now);
             self.found.news.came += usize::from(self.awaits && self.subscription.saw(&report.name));
             // Clients of the wildcard are told of no errors (R-Err-05).
@@ -145,6 +155,7 @@ impl Topic {
         &mut self,
         placed: Placement,
         reading: &mut DecodedResponse<'_>,
+        settings: &Settings,
         snapshot: &Snapshot,
         is_only: bool,
         now: Instant,
@@ -155,8 +166,10 @@ impl Topic {
             borrowed: &self.borrowed,
             awaits: subscription.awaits_more(),
             subscription,
+            retries: &mut self.retries,
             placed,
             snapshot,
+            settings,
             now,
             speaks_sotw: self.habits.speaks_sotw,
             found: Findings {
@@ -168,8 +181,9 @@ impl Topic {
         reading.removed.iter_mut().for_each(|removed| hearing.hear_removal(removed));
         reading.reports.iter_mut().for_each(|report| hearing.hear_error(report));
         let Hearing { subscription, found, .. } = hearing;
-        let Findings { concerned, news, brings_kept_back, brings_others, absences } = found;
+        let Findings { concerned, news, brings_kept_back, brings_others, absences, keeps_versions } = found;
         self.habits.absences = self.habits.absences.max(absences);
+        self.habits.keeps_versions |= keeps_versions;
         // A relay cuts an answer by its size, be it behind a single resource, and says so.
         let is_relay = self.habits.absences == Absences::Relay;
         let is_part = reading.is_part && is_relay;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::super::response::DecodedResponse;
 use super::super::stream_subscription::StreamSubscription;
 use super::super::topic::{Placement, Topic};
-use super::super::{Counters, StreamId};
+use super::super::{Counters, Settings, StreamId};
 use super::{Changes, TopicSet, snapshot};
 use crate::cache::{Cache, Snapshot, View};
 use crate::resource::{Name, Parameters, Resource};
@@ -22,6 +22,7 @@ impl TopicSet {
         &mut self,
         stream: StreamId,
         mut reading: DecodedResponse<'_>,
+        settings: &Settings,
         cache: &Cache,
         counters: &Counters,
         now: Instant,
@@ -42,7 +43,7 @@ impl TopicSet {
         for (parameters, topic) in &mut self.topics {
             let snapshot = snapshot(cache, &self.type_url, parameters);
             let asked = topic.subscription(stream).and_then(StreamSubscription::wildcard_asked);
-            if topic.hear(placed, &mut reading, &snapshot, is_only, now) {
+            if topic.hear(placed, &mut reading, settings, &snapshot, is_only, now) {
                 answered.extend(asked);
             }
             snapshots.push(snapshot);
