@@ -313,7 +313,7 @@ impl Topic {
         self.orphans.remove(&(View::Named, name.clone()));
         self.disproved.remove(View::Named, name);
         self.doubts.remove(View::Named, name);
-        self.retries.remove(name.as_str());
+        self.retries.let_go(name);
         for (subscription, renewals) in self.subscriptions.iter_mut().zip(&mut self.renewals) {
             if subscription.as_mut().is_some_and(|subscription| subscription.drop_name(name))
                 && !self.names.is_empty()

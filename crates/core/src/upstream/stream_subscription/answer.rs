@@ -77,7 +77,8 @@ impl StreamSubscription {
         true
     }
 
-    pub(super) fn forget_suspect(&mut self, name: &str) {
+    /// No other stream is to be opened for a name.
+    pub(in crate::upstream) fn forget_suspect(&mut self, name: &str) {
         if !self.suspects.is_empty() && self.suspects.remove(name) && self.suspects.is_empty() {
             self.suspect_since = None;
         }

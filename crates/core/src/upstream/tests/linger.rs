@@ -243,6 +243,7 @@ fn o1_a_name_that_comes_into_being_while_it_is_let_go_shows_nothing_of_the_origi
     fixture.pass(3_000);
     assert_eq!(fixture.renewed.len(), 1, "e1 is deleted");
     fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "n").set("c1", "v1"));
     fixture.leave("b");
     fixture.pass(60_000);
     fixture.requests(Primary);
@@ -253,6 +254,28 @@ fn o1_a_name_that_comes_into_being_while_it_is_let_go_shows_nothing_of_the_origi
     fixture.leave("b");
     fixture.pass(60_000);
     assert_eq!(fixture.seen(EDS, "e1"), "unknown");
+}
+
+#[test]
+fn o1_a_name_that_does_not_exist_costs_one_stream_however_often_it_is_asked_for() {
+    let mut fixture = Fixture::with(Settings { linger: Duration::from_secs(10), ..Settings::default() });
+    fixture.open(Primary);
+    let come_and_go = |fixture: &mut Fixture| {
+        fixture.client("b", EDS, &["no"]);
+        for _ in 0..5 {
+            fixture.pass(1_000);
+            fixture.requests(Primary);
+        }
+        fixture.leave("b");
+        fixture.pass(11_000);
+        fixture.requests(Primary);
+    };
+    (0..100).for_each(|_| come_and_go(&mut fixture));
+    assert_eq!(fixture.renewed.len(), 1);
+    // It comes into being, and the last word of it crosses the next one of the relay.
+    fixture.hear(Primary, &Answer::of(EDS, "n").set("no", "v1"));
+    come_and_go(&mut fixture);
+    assert_eq!(fixture.renewed.len(), 2, "the origin may take it for delivered");
 }
 
 #[test]

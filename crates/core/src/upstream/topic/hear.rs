@@ -101,6 +101,9 @@ impl Hearing<'_> {
             self.found.brings_others |= !is_kept_back;
         }
         self.found.brings_others |= !heard.covered;
+        if !is_own {
+            self.retries.remove(&heard.name);
+        }
         if !is_own && self.parameters.is_empty() && self.is_by_name() {
             self.subscription.note_unasked(&heard.name);
         }

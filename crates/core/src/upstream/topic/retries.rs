@@ -1,19 +1,25 @@
 //! Names for which a stream was opened anew, because the last one left them unanswered.
 //!
 //! Owns since when, and what the answer on the new stream shows: an origin that sends there at once what it did not send before
-//! keeps the versions that it sent (O1). Silence on both shows nothing, as most origins say nothing of what does not exist (O2).
-//! Knows no streams.
+//! keeps the versions that it sent (O1). Silence on both shows nothing, as most origins say nothing of what does not exist (O2):
+//! such a name costs no further stream. Knows no streams.
 
 use std::time::{Duration, Instant};
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 
 use crate::resource::Name;
 
-/// Names that a stream left unanswered, until anything is said of them, or they are let go.
+/// Names that were let go and are remembered; past that, all of them are forgotten, and may cost another stream.
+const REMEMBERED: usize = 100_000;
+
+/// Names that a stream left unanswered, until anything is said of them.
 #[derive(Debug, Default)]
 pub(super) struct Retries {
+    /// Names that are asked for.
     since: HashMap<Name, Instant>,
+    /// Names that were let go since.
+    let_go: HashSet<Name>,
 }
 
 impl Retries {
@@ -22,9 +28,28 @@ impl Retries {
         self.since.extend(names.into_iter().map(|name| (name, now)));
     }
 
+    /// A name is let go. What comes after that shows nothing: it may have come into being.
+    pub(super) fn let_go(&mut self, name: &Name) {
+        if !self.since.is_empty() && self.since.remove(name).is_some() {
+            if self.let_go.len() >= REMEMBERED {
+                self.let_go = HashSet::default();
+            }
+            self.let_go.insert(name.clone());
+        }
+    }
+
+    /// Whether a name was asked for on a new stream in vain.
+    pub(super) fn was_in_vain(&self, name: &str) -> bool {
+        !self.let_go.is_empty() && self.let_go.contains(name)
+    }
+
+    /// The origin said something of a name.
     pub(super) fn remove(&mut self, name: &str) {
         if !self.since.is_empty() {
             self.since.remove(name);
+        }
+        if !self.let_go.is_empty() {
+            self.let_go.remove(name);
         }
     }
 
@@ -37,10 +62,8 @@ impl Retries {
         answer_timeout: Duration,
         now: Instant,
     ) -> bool {
-        if self.since.is_empty() {
-            return false;
-        }
-        let since = self.since.remove(name);
+        let since = if self.since.is_empty() { None } else { self.since.get(name).copied() };
+        self.remove(name);
         since.zip(asked).is_some_and(|(since, asked)| asked >= since && now < asked + answer_timeout)
     }
 
