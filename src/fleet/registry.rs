@@ -202,7 +202,7 @@ impl Registration {
     /// Notes that the newest response of a type was rejected, and logs it unless others did the same.
     pub fn rejected(&self, session: &Session, type_url: &TypeUrl, error: &proto::Status, now: Instant) {
         let Some(client) = session.shared_client().cloned() else { return };
-        let text = self.fleet.text(&error.message);
+        let text = self.fleet.text(type_url.rejection_text(&error.message));
         let rejection = {
             let mut state = self.record.state();
             let Some(progress) = state.find(type_url) else { return };

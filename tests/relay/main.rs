@@ -15,6 +15,7 @@ mod groups;
 mod limits;
 mod operators;
 mod parameters;
+mod rejections;
 mod reload;
 mod rest;
 mod rollout;

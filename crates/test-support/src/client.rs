@@ -145,7 +145,11 @@ impl Delta {
     }
 
     pub async fn nack(&self, response: &DeltaDiscoveryResponse) {
-        self.answer(response, Some(Status { code: 13, message: "rejected by the test".to_owned() })).await;
+        self.nack_saying(response, "rejected by the test").await;
+    }
+
+    pub async fn nack_saying(&self, response: &DeltaDiscoveryResponse, text: &str) {
+        self.answer(response, Some(Status { code: 13, message: text.to_owned() })).await;
     }
 
     async fn answer(&self, response: &DeltaDiscoveryResponse, error_detail: Option<Status>) {

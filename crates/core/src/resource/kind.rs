@@ -174,6 +174,16 @@ impl TypeUrl {
     pub const fn kind(&self) -> Kind {
         self.kind
     }
+
+    /// Text of a rejection of such resources, as it may be kept and shown. Of Secrets there is none: Envoy quotes the whole
+    /// message that breaks a constraint.
+    pub fn rejection_text<'t>(&self, text: &'t str) -> &'t str {
+        if self.is_secret() {
+            "withheld, because it may quote the Secret; see the log of the client"
+        } else {
+            text
+        }
+    }
 }
 
 impl From<&str> for TypeUrl {

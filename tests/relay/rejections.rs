@@ -1,0 +1,77 @@
+//! Rejections (NACKs), as operators see them: which clients reject what, and why.
+
+use deltafan::proto::DeltaDiscoveryResponse;
+use deltafan::proto::status::ClientStatusRequest;
+use deltafan::resource::{Kind, TypeUrl};
+use deltafan_test_support::client::{DELTA_ADS, Delta, SDS, connect, unary};
+use deltafan_test_support::origin::{OriginStream, resource, response};
+use deltafan_test_support::process::{Process, relay_and_origin};
+use serde_json::{Value as Json, json};
+
+const CSDS: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus";
+
+fn page(relay: &Process, path: &str) -> Json {
+    let (status, text) = relay.admin_get(path);
+    assert_eq!(status, 200, "{path}: {text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+/// A client of one Secret rejects its second version, with a text.
+async fn rejects_a_secret(relay: &Process, upstream: &mut OriginStream, text: &str) -> Delta {
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("envoy", SDS, &["key"]).await;
+    upstream.expect_request().await;
+    let sds: TypeUrl = Kind::Secret.into();
+    for version in ["1", "2"] {
+        upstream.send(&DeltaDiscoveryResponse {
+            resources: vec![resource(&sds, "key", version, b"")],
+            ..response(&sds, version)
+        });
+        upstream.expect_ack(version).await;
+        let told = client.response().await;
+        match version {
+            "1" => client.ack(&told).await,
+            _ => client.nack_saying(&told, text).await,
+        }
+    }
+    client
+}
+
+/// As Envoy says it: it quotes the message that breaks a constraint.
+const QUOTES: &str = "Proto constraint validation failed (SecretValidationError.Type: value is required): \
+                      tls_certificate { private_key { inline_string: \"MIIEvQIBADANBgkqhkiG\" } }";
+const WITHHELD: &str = "withheld, because it may quote the Secret; see the log of the client";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_text_of_a_rejected_secret_is_shown_nowhere() {
+    let (relay, _origin, mut upstream) = relay_and_origin("").await;
+    let _client = rejects_a_secret(&relay, &mut upstream, QUOTES).await;
+    relay.wait_for("the rejection", || page(&relay, "/nacks")["remembered"] == 1);
+    let nack = &page(&relay, "/nacks")["nacks"][0];
+    assert_eq!((&nack["type"], &nack["code"]), (&json!("sds"), &json!(13)));
+    assert_eq!((&nack["changed"], &nack["text"]), (&json!(["key"]), &json!(WITHHELD)));
+    let status = connect(&format!("http://{}", relay.admin)).await;
+    let status = unary(&status, CSDS, ClientStatusRequest::default()).await.unwrap();
+    let status = String::from_utf8_lossy(&status).into_owned();
+    assert!(status.contains(WITHHELD), "{status}");
+    let one = format!("/clients/{}", nack["client"]);
+    let pages = ["/clients", &one, "/nacks", "/resources"].map(|path| relay.admin_get(path).1);
+    let line = relay.wait_for_message("a client rejected an update (NACK)")[0].to_string();
+    for shown in pages.into_iter().chain([status, line]) {
+        assert!(!shown.contains("MIIE"), "{shown}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nor_is_it_shown_of_a_change_that_is_held() {
+    let guard = "rollout: {types: [sds], share: 0%, window: 1s}\n";
+    let (relay, _origin, mut upstream) = relay_and_origin(guard).await;
+    let _client = rejects_a_secret(&relay, &mut upstream, QUOTES).await;
+    relay.wait_for("a change that is held", || page(&relay, "/rollout")[0]["phase"] == "held");
+    assert_eq!(page(&relay, "/rollout")[0]["held"][0]["texts"], json!([WITHHELD]));
+    relay.wait_for("its log line", || {
+        let events = relay.events();
+        let told = events.iter().find(|event| event["held"] == 1);
+        told.is_some_and(|line| line["text"] == WITHHELD)
+    });
+}
