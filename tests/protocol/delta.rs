@@ -87,6 +87,7 @@ fn r_delta_01_a_nonce_makes_an_answer_and_error_detail_a_nack() {
     fixture.origin("cds a:2");
     let told = client.poll(&fixture).unwrap();
     assert!(matches!(client.nack(&fixture, &told, &[]), RequestKind::Nack { .. }));
+    assert!(matches!(client.ack(&fixture, &told, &[]), RequestKind::Subscribed { .. }), "it was rejected");
 }
 
 #[test]

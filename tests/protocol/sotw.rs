@@ -75,6 +75,22 @@ fn r_sotw_01_a_nack_is_told_by_error_detail_alone() {
     assert!(is_acked(&client.on_sotw_request(&fixture, request).unwrap()));
 }
 
+/// Envoy and gRPC go on with the nonce of the response that they rejected, and the version that they run.
+#[test]
+fn r_sotw_01_a_request_after_a_nack_is_no_ack() {
+    let mut fixture = Fixture::knowing(&["eds"]);
+    fixture.named("eds a:1 b:1");
+    let mut client = fixture.sotw();
+    client.ask(&fixture, "eds", &["a"]);
+    let told = client.poll(&fixture).unwrap();
+    client.nack(&fixture, &told, &["a"]);
+    for names in [&["a"][..], &["a", "b"]] {
+        let heard = client.ack(&fixture, &told, names);
+        assert!(matches!(heard, RequestKind::Subscribed { .. }), "{names:?}: {heard:?}");
+    }
+    assert_eq!(client.told(&fixture), ["eds b:1"]);
+}
+
 #[test]
 fn r_sotw_02_a_nack_with_the_new_version_is_a_nack() {
     let mut fixture = Fixture::knowing(&["cds"]);

@@ -1,9 +1,9 @@
 //! Rejections (NACKs), as operators see them: which clients reject what, and why.
 
-use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::proto::status::ClientStatusRequest;
+use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryRequest, Status};
 use deltafan::resource::{Kind, TypeUrl};
-use deltafan_test_support::client::{DELTA_ADS, Delta, SDS, connect, unary};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, SDS, SOTW_ADS, Sotw, connect, unary};
 use deltafan_test_support::origin::{OriginStream, resource, response};
 use deltafan_test_support::process::{Process, relay_and_origin};
 use serde_json::{Value as Json, json};
@@ -14,6 +14,42 @@ fn page(relay: &Process, path: &str) -> Json {
     let (status, text) = relay.admin_get(path);
     assert_eq!(status, 200, "{path}: {text}");
     serde_json::from_str(&text).unwrap()
+}
+
+fn clusters(version: &str, names: &[&str]) -> DeltaDiscoveryResponse {
+    let cds: TypeUrl = Kind::Cluster.into();
+    let resources = names.iter().map(|name| resource(&cds, name, version, b"")).collect();
+    DeltaDiscoveryResponse { resources, system_version_info: version.to_owned(), ..response(&cds, version) }
+}
+
+fn states(relay: &Process) -> Json {
+    page(relay, "/clients")["states"].clone()
+}
+
+/// Envoy and gRPC go on with the nonce that they rejected when they ask for something else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_asks_for_more_has_not_accepted_what_it_rejected() {
+    let (relay, _origin, mut upstream) = relay_and_origin("").await;
+    let mut client = Sotw::open(&connect(&relay.uri()).await, SOTW_ADS).await;
+    client.subscribe("envoy", CDS, &["a"]).await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("1", &["a"]));
+    upstream.expect_ack("1").await;
+    let told = client.response().await;
+    let answer = |names: &[&str], error_detail| DiscoveryRequest {
+        type_url: CDS.to_owned(),
+        response_nonce: told.nonce.clone(),
+        resource_names: names.iter().map(|name| (*name).to_owned()).collect(),
+        error_detail,
+        ..DiscoveryRequest::default()
+    };
+    client.send(answer(&["a"], Some(Status { code: 13, message: "no".to_owned() }))).await;
+    // One that asks for nothing else, and one that does.
+    client.send(answer(&["a"], None)).await;
+    client.send(answer(&["a", "b"], None)).await;
+    upstream.expect_request().await;
+    assert_eq!(states(&relay), json!({"rejected": 1}));
+    assert_eq!(relay.metric("deltafan_requests_total{type=\"cds\",transport=\"sotw\",result=\"ack\""), 0.0);
 }
 
 /// A client of one Secret rejects its second version, with a text.

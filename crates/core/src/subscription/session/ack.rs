@@ -75,7 +75,7 @@ impl Session {
             Protocol::Sotw => lists_the_same(state, &answer.names),
         };
         let nonce = answer.nonce?;
-        if !asks_nothing || !state.is_newest(nonce) {
+        if !asks_nothing || !state.is_newest(nonce) || state.is_rejected() {
             return None;
         }
         state.open_gate();

@@ -126,6 +126,7 @@ impl Session {
             _ if !newest => RequestKind::Stale { type_url },
             Some(_) if !self.state(at).reject() => RequestKind::Stale { type_url },
             Some(error) => RequestKind::Nack { type_url, error },
+            None if self.types[at].is_rejected() => RequestKind::Subscribed { type_url },
             None => RequestKind::Ack { type_url },
         })
     }

@@ -90,6 +90,8 @@ impl Session {
             _ if !newest => RequestKind::Stale { type_url },
             Some(_) if !self.state(at).reject() => RequestKind::Stale { type_url },
             Some(error) => RequestKind::Nack { type_url, error },
+            // Envoy and gRPC repeat the nonce when they ask for something else.
+            None if self.types[at].is_rejected() => RequestKind::Subscribed { type_url },
             None => RequestKind::Ack { type_url },
         })
     }

@@ -64,6 +64,11 @@ impl StreamType {
         !std::mem::replace(&mut self.rejected, true)
     }
 
+    /// Whether the newest response was rejected.
+    pub(in crate::subscription) const fn is_rejected(&self) -> bool {
+        self.rejected
+    }
+
     /// The transport took the newest response.
     pub(in crate::subscription) fn taken(&mut self, now: Instant) {
         if let Some(in_flight) = &mut self.in_flight {
