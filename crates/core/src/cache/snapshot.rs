@@ -354,19 +354,28 @@ impl Snapshot {
         })
     }
 
-    /// Names that clients with this subscription see and that last changed after `from`, up to `to`, in the order of the changes.
-    /// Of many changes only the first are looked at.
+    /// Names that clients with this subscription see and that last changed after `from`, up to `to`. Of a wildcard's or a collection's
+    /// changes only the first are looked at.
     pub fn changed_between<'a>(
         &'a self,
         subscription: &'a Subscription,
         from: Generation,
         to: Generation,
     ) -> impl Iterator<Item = &'a Name> {
-        const LOOKED_AT: usize = 256;
+        const LOOKED_AT: usize = 10_000;
         let range = (from < to).then_some((Bound::Excluded(from), Bound::Included(to)));
+        let names = subscription.names();
+        // Each change has a generation: the shorter way is taken.
+        let is_named = !subscription.wildcard && !subscription.has_collections();
+        let by_name = is_named && (names.len() as u64) < to.get().saturating_sub(from.get());
+        let (named, range) = if by_name { (names, None) } else { (&[][..], range) };
+        let named = named.iter().filter_map(move |name| {
+            let position = self.get(name.as_str())?.position();
+            (from < position && position <= to).then_some(name)
+        });
         let entries = range.into_iter().flat_map(|range| self.log.range(range)).map(|(_, entry)| entry);
-        let entries = entries.take(LOOKED_AT);
-        entries.filter(|entry| subscription.look_at(entry).is_some()).map(|entry| entry.name())
+        let entries = entries.take(if is_named { usize::MAX } else { LOOKED_AT });
+        named.chain(entries.filter(|entry| subscription.look_at(entry).is_some()).map(|entry| entry.name()))
     }
 
     /// Names that a client with this subscription sees, each with its view: all that it asked for, and the members of the

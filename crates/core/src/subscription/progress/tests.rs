@@ -18,11 +18,18 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::of(&["*"])
+    }
+
+    /// A client of these clusters.
+    fn of(names: &[&str]) -> Self {
         let (cache, writer) = Cache::new(Limits::default());
         let (rules, now) = (Arc::new(SessionConfig::default()), Instant::now());
         let session = Session::new(cache, rules, Protocol::Delta, None, now);
         let mut world = Self { writer, session, progress: None, now };
-        world.request(|request| request.resource_names_subscribe = vec!["*".to_owned()]);
+        world.request(|request| {
+            request.resource_names_subscribe = names.iter().map(|name| (*name).to_owned()).collect();
+        });
         world.progress = Some(TypeProgress::new(world.view()));
         world
     }
@@ -155,6 +162,27 @@ fn a_rejected_resource_stays_rejected_until_it_changes() {
     world.ack(&sent);
     assert_eq!(world.progress().state(), ClientState::Synced);
     assert_eq!(world.states(["a", "b"]), ["synced"; 2]);
+}
+
+/// Its resources stand between those of others in the order of changes.
+#[test]
+fn a_client_of_few_among_many_stays_rejected() {
+    let mut world = World::of(&["x", "y"]);
+    let others: Vec<_> = (0..1_000).map(|number| number.to_string()).collect();
+    let mut all: Vec<_> = others.iter().map(String::as_str).collect();
+    all.extend(["x"]);
+    world.set(&all, "17");
+    let sent = world.send();
+    world.nack(&sent);
+    world.set(&["y"], "18");
+    let sent = world.send();
+    world.ack(&sent);
+    assert_eq!(world.states(["x", "y"]), ["rejected", "synced"]);
+    assert_eq!(world.progress().state(), ClientState::Rejected);
+    world.set(&["x"], "19");
+    let sent = world.send();
+    world.ack(&sent);
+    assert_eq!(world.progress().state(), ClientState::Synced);
 }
 
 #[test]
