@@ -234,16 +234,24 @@ where
         let (type_url, result) = match heard {
             RequestKind::Subscribed { type_url } => (type_url, RequestResult::Subscribe),
             RequestKind::Ack { type_url } => (type_url, RequestResult::Ack),
-            RequestKind::Nack { type_url, .. } => (type_url, RequestResult::Nack),
-            RequestKind::Stale { type_url } => (type_url, RequestResult::Stale),
+            RequestKind::Nack { type_url, .. } | RequestKind::Late { type_url, error: Some(_) } => {
+                (type_url, RequestResult::Nack)
+            }
+            RequestKind::Stale { type_url } | RequestKind::Late { type_url, error: None } => {
+                (type_url, RequestResult::Stale)
+            }
         };
         self.gauge.heard(type_url.kind().short(), result);
         // An answer is to what was sent before the subscription changed.
         match heard {
             RequestKind::Ack { .. } => self.registration.acked(type_url, now),
             RequestKind::Nack { error, .. } => {
-                self.registration.rejected(&self.session, type_url, error, now)
+                self.registration.rejected(&self.session, type_url, error, false, now)
             }
+            RequestKind::Late { error: Some(error), .. } => {
+                self.registration.rejected(&self.session, type_url, error, true, now);
+            }
+            RequestKind::Late { error: None, .. } => self.registration.acked_late(type_url, now),
             RequestKind::Subscribed { .. } | RequestKind::Stale { .. } => {}
         }
         self.registration.heard(&self.session, self.seat.seat().key());

@@ -199,14 +199,35 @@ impl Registration {
         }
     }
 
-    /// Notes that the newest response of a type was rejected, and logs it unless others did the same.
-    pub fn rejected(&self, session: &Session, type_url: &TypeUrl, error: &proto::Status, now: Instant) {
+    /// Notes that the response of a type before the newest one was accepted.
+    pub fn acked_late(&self, type_url: &TypeUrl, now: Instant) {
+        if let Some(progress) = self.record.state().find(type_url) {
+            progress.acked_late(now);
+        }
+    }
+
+    /// Notes that the newest response of a type was rejected, or with `is_late` the one before, and logs it unless others did the
+    /// same.
+    pub fn rejected(
+        &self,
+        session: &Session,
+        type_url: &TypeUrl,
+        error: &proto::Status,
+        is_late: bool,
+        now: Instant,
+    ) {
         let Some(client) = session.shared_client().cloned() else { return };
         let text = self.fleet.text(type_url.rejection_text(&error.message));
         let rejection = {
             let mut state = self.record.state();
             let Some(progress) = state.find(type_url) else { return };
-            let is_new = progress.rejected(error, Arc::clone(&text), now);
+            let text = Arc::clone(&text);
+            let is_new = if is_late {
+                progress.rejected_late(error, text, now)
+            } else {
+                Some(progress.rejected(error, text, now))
+            };
+            let Some(is_new) = is_new else { return };
             let delivery = progress.newest_rejection().map(|rejection| rejection.delivery.clone());
             delivery.map(|delivery| (is_new, delivery, progress.rejected_names(NAMES)))
         };

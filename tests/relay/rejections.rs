@@ -52,6 +52,39 @@ async fn a_client_that_asks_for_more_has_not_accepted_what_it_rejected() {
     assert_eq!(relay.metric("deltafan_requests_total{type=\"cds\",transport=\"sotw\",result=\"ack\""), 0.0);
 }
 
+/// A slow client is sent the next change without an answer to the one before, and rejects that later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rejection_that_comes_late_is_one() {
+    let (relay, _origin, mut upstream) = relay_and_origin("  ack_timeout: 100ms\n").await;
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("envoy", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    let mut told = Vec::new();
+    for (version, name) in [("1", "a"), ("2", "b"), ("3", "c")] {
+        upstream.send(&clusters(version, &[name]));
+        upstream.expect_ack(version).await;
+        told.push(client.response().await);
+        if version == "1" {
+            client.ack(&told[0]).await;
+        }
+    }
+    client.nack_saying(&told[1], "b is bad").await;
+    client.ack(&told[2]).await;
+    let acks = "deltafan_requests_total{type=\"cds\",transport=\"delta\",result=\"ack\"";
+    relay.wait_for("the answers", || relay.metric(acks) == 2.0);
+    assert_eq!(states(&relay), json!({"rejected": 1}));
+    let cds = &page(&relay, "/clients")["clients"][0]["types"][0];
+    assert_eq!((&cds["acked"]["version"], &cds["rejected"]["version"]), (&json!("3"), &json!("2")));
+    let nack = &page(&relay, "/nacks")["nacks"][0];
+    assert_eq!((&nack["version"], &nack["text"]), (&json!("2"), &json!("b is bad")));
+    assert_eq!(nack["changed"], json!(["b"]));
+    assert_eq!(relay.wait_for_message("a client rejected an update (NACK)").len(), 1);
+    // The second time it is no news.
+    client.nack_saying(&told[1], "b is bad").await;
+    relay.wait_for("its answer", || relay.metric(&acks.replace("ack", "stale")) == 1.0);
+    assert_eq!(page(&relay, "/nacks")["nacks"][0]["count"], 1);
+}
+
 /// A client of one Secret rejects its second version, with a text.
 async fn rejects_a_secret(relay: &Process, upstream: &mut OriginStream, text: &str) -> Delta {
     let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;

@@ -45,6 +45,8 @@ pub(super) struct OwnState {
     pub(super) let_go: Option<Generation>,
     /// Responses that are to be voted on, oldest first. All but the newest were not answered in time.
     pub(super) to_judge: Vec<Unjudged>,
+    /// The response before the newest one, if that was sent without an answer to it and none has come since.
+    pub(super) overtaken: Option<Nonce>,
 }
 
 impl OwnState {
@@ -58,6 +60,7 @@ impl OwnState {
         obscured: BTreeMap::new(),
         let_go: None,
         to_judge: Vec::new(),
+        overtaken: None,
     };
 
     /// Whether there is nothing.
@@ -70,5 +73,6 @@ impl OwnState {
             && self.obscured.is_empty()
             && self.let_go.is_none()
             && self.to_judge.is_empty()
+            && self.overtaken.is_none()
     }
 }

@@ -151,6 +151,16 @@ struct Unconfirmed {
     from: Option<Position>,
     /// Newest response that was accepted, with the time of the ACK.
     acked: Option<Delivery>,
+    /// The response before the newest one, if it is not answered. Few clients are that slow.
+    overtaken: Option<Box<Overtaken>>,
+}
+
+/// A response that was not answered before the next one was sent.
+#[derive(Clone, Debug)]
+struct Overtaken {
+    delivery: Delivery,
+    /// Position after it.
+    to: Position,
 }
 
 impl TypeProgress {
@@ -196,8 +206,15 @@ impl TypeProgress {
     pub fn sent(&mut self, view: TypeView<'_>, version: Option<Arc<str>>, now: Instant) {
         // Moved, not copied: all clients share the count of a version.
         let (sent, acked_at) = (self.sent.take(), self.acked_at.take());
-        let acked = acked_at.and_then(|at| Some(Delivery { at, ..sent? }));
-        let unconfirmed = self.unconfirmed.get_or_insert_with(|| Box::new(Unconfirmed { from: None, acked }));
+        let none = || Box::new(Unconfirmed { from: None, acked: None, overtaken: None });
+        let unconfirmed = self.unconfirmed.get_or_insert_with(none);
+        match (sent, acked_at) {
+            (Some(sent), Some(at)) => unconfirmed.acked = Some(Delivery { at, ..sent }),
+            (Some(delivery), None) if unconfirmed.from.is_some() => {
+                unconfirmed.overtaken = Some(Box::new(Overtaken { delivery, to: self.position.clone() }));
+            }
+            _ => {}
+        }
         unconfirmed.from.get_or_insert_with(|| self.position.clone());
         self.refresh(view);
         let version = version.unwrap_or_else(|| Arc::from(""));
@@ -216,21 +233,55 @@ impl TypeProgress {
 
     /// Notes that the newest response was rejected. Returns whether this is its first NACK of this version.
     pub fn rejected(&mut self, error: &proto::Status, text: Arc<str>, now: Instant) -> bool {
-        let from = self.unconfirmed.as_mut().and_then(|unconfirmed| unconfirmed.from.take());
+        let from = self.unconfirmed.as_mut().and_then(|unconfirmed| {
+            unconfirmed.overtaken = None;
+            unconfirmed.from.take()
+        });
         let from = from.unwrap_or_else(|| self.position.clone());
         let (version, generation) = match &self.sent {
             Some(sent) => (Arc::clone(&sent.version), sent.generation),
             None => (Arc::from(""), self.position.told()),
         };
+        let (code, to) = (error.code, self.position.clone());
+        self.reject(Rejection { delivery: Delivery { version, generation, at: now }, code, text, from, to })
+    }
+
+    fn reject(&mut self, rejection: Rejection) -> bool {
         let rejections = self.rejections.get_or_insert_default();
-        let is_first = !rejections.iter().any(|earlier| earlier.delivery.version == version);
+        let is_first =
+            !rejections.iter().any(|earlier| earlier.delivery.version == rejection.delivery.version);
         if rejections.len() == REJECTIONS {
             rejections.remove(0);
         }
-        let delivery = Delivery { version, generation, at: now };
-        let (code, to) = (error.code, self.position.clone());
-        rejections.push(Rejection { delivery, code, text, from, to });
+        rejections.push(rejection);
         is_first
+    }
+
+    /// Takes the response before the newest one, which is answered now. What is not answered begins after it.
+    fn take_overtaken(&mut self, now: Instant) -> Option<(Position, Overtaken)> {
+        let unconfirmed = self.unconfirmed.as_mut()?;
+        let mut overtaken = *unconfirmed.overtaken.take()?;
+        overtaken.delivery.at = now;
+        let from = unconfirmed.from.replace(overtaken.to.clone())?;
+        Some((from, overtaken))
+    }
+
+    /// Notes that the response before the newest one was accepted.
+    pub fn acked_late(&mut self, now: Instant) {
+        let Some((_, overtaken)) = self.take_overtaken(now) else { return };
+        if let Some(unconfirmed) = &mut self.unconfirmed {
+            unconfirmed.acked = Some(overtaken.delivery);
+        }
+        if self.is_full_state() {
+            self.rejections = None;
+        }
+    }
+
+    /// Notes that the response before the newest one was rejected. Returns whether this is its first NACK of this version; `None` if
+    /// there is no such response.
+    pub fn rejected_late(&mut self, error: &proto::Status, text: Arc<str>, now: Instant) -> Option<bool> {
+        let (from, Overtaken { delivery, to }) = self.take_overtaken(now)?;
+        Some(self.reject(Rejection { delivery, code: error.code, text, from, to }))
     }
 
     /// Its type.

@@ -48,7 +48,14 @@ pub enum RequestKind {
         /// Reason that the client gave.
         error: proto::Status,
     },
-    /// It answers a response that is not the newest (R-SotW-04), or rejects it once more.
+    /// The response before the newest one was answered, late (R-SotW-04).
+    Late {
+        /// Type of the request.
+        type_url: TypeUrl,
+        /// Reason that the client gave if it rejected it.
+        error: Option<proto::Status>,
+    },
+    /// It answers an earlier response (R-SotW-04), or rejects the newest once more.
     Stale {
         /// Type of the request.
         type_url: TypeUrl,

@@ -1,7 +1,7 @@
 //! One type on one stream.
 
 pub(super) mod errors;
-mod gate;
+pub(super) mod gate;
 mod resubscribe;
 mod resumed;
 pub(super) mod route_guard;
@@ -370,6 +370,9 @@ impl StreamType {
         self.must_answer = false;
         self.may_hold = false;
         self.unknown = Some(update.has_unknown_name() || update.wildcard() < self.needed());
+        if let Some(overtaken) = self.newest_nonce.filter(|_| self.is_unanswered()) {
+            self.own_mut().overtaken = Some(overtaken);
+        }
         self.newest_nonce = Some(frame.nonce);
         self.rejected = false;
         self.in_flight = Some(InFlight { taken: None, holds_back: false });

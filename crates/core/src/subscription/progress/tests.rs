@@ -6,7 +6,7 @@ use super::*;
 use crate::cache::{Cache, Change, Completeness, Limits, Op, Protocol, Resend, View, Writer};
 use crate::proto::{DeltaDiscoveryRequest, Node, Status};
 use crate::resource::{Envelope, Kind, wire};
-use crate::subscription::{NextStep, Outgoing, Session, SessionConfig, Upstream};
+use crate::subscription::{NextStep, Outgoing, RequestKind, Session, SessionConfig, Upstream};
 
 /// A client of all clusters, its progress, and the one that writes.
 struct World {
@@ -86,6 +86,25 @@ impl World {
         self.progress.as_mut().unwrap().acked(self.now);
     }
 
+    /// Answers a response that another has overtaken.
+    fn answer_late(&mut self, outgoing: &Outgoing, error: Option<Status>) {
+        self.now += std::time::Duration::from_millis(1);
+        let type_url = TypeUrl::from(Kind::Cluster);
+        let request = DeltaDiscoveryRequest {
+            type_url: type_url.as_str().to_owned(),
+            response_nonce: outgoing.frame.nonce.to_string(),
+            error_detail: error.clone(),
+            ..Default::default()
+        };
+        let heard = self.session.on_delta_request(request, self.now).unwrap();
+        assert_eq!(heard, RequestKind::Late { type_url, error: error.clone() });
+        let progress = self.progress.as_mut().unwrap();
+        match error {
+            Some(error) => assert_eq!(progress.rejected_late(&error, "no".into(), self.now), Some(true)),
+            None => progress.acked_late(self.now),
+        }
+    }
+
     fn nack(&mut self, outgoing: &Outgoing) {
         self.now += std::time::Duration::from_millis(1);
         let error = Status { code: 13, message: "no".to_owned() };
@@ -162,6 +181,42 @@ fn a_rejected_resource_stays_rejected_until_it_changes() {
     world.ack(&sent);
     assert_eq!(world.progress().state(), ClientState::Synced);
     assert_eq!(world.states(["a", "b"]), ["synced"; 2]);
+}
+
+/// A slow client is sent the next change after a time. What it says of the one before counts.
+#[test]
+fn an_answer_that_is_late_is_to_what_it_answers() {
+    let error = Status { code: 13, message: "no".to_owned() };
+    for (first, second, states) in [
+        (Some(&error), None, ["synced", "rejected", "synced"]),
+        (None, Some(&error), ["synced", "synced", "rejected"]),
+        (None, None, ["synced"; 3]),
+        (Some(&error), Some(&error), ["synced", "rejected", "rejected"]),
+    ] {
+        let mut world = World::new();
+        world.set(&["a", "b", "c"], "17");
+        let sent = world.send();
+        world.ack(&sent);
+        world.set(&["b"], "18");
+        let slow = world.send();
+        world.set(&["c"], "19");
+        world.now += std::time::Duration::from_secs(60);
+        let newest = world.send();
+        assert_eq!(world.states(["a", "b", "c"]), ["synced", "stale", "stale"]);
+        world.answer_late(&slow, first.cloned());
+        let b = if first.is_some() { "rejected" } else { "synced" };
+        assert_eq!(world.states(["a", "b", "c"]), ["synced", b, "stale"]);
+        match second {
+            Some(_) => world.nack(&newest),
+            None => world.ack(&newest),
+        }
+        assert_eq!(world.states(["a", "b", "c"]), states);
+        let is_rejected = first.or(second).is_some();
+        assert_eq!(world.progress().state() == ClientState::Rejected, is_rejected);
+        if let (Some(_), None) = (first, second) {
+            assert_eq!(&*world.progress().newest_rejection().unwrap().delivery.version, "18");
+        }
+    }
 }
 
 /// Its resources stand between those of others in the order of changes.

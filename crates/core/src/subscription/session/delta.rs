@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::super::own_state::ResumedVersions;
 use super::super::session_error::SessionError;
 use super::super::stream_type::StreamType;
+use super::super::stream_type::gate::Answered;
 use super::super::subscription_edit::SubscriptionEdit;
 use super::super::versions::Versions;
 use super::{RequestKind, Session};
@@ -112,7 +113,7 @@ impl Session {
             return Ok(RequestKind::Subscribed { type_url });
         };
         // `initial_resource_versions` of a later request are not looked at (R-Delta-05).
-        let newest = self.state(at).hear_nonce(request.response_nonce.as_bytes(), now);
+        let answered = self.state(at).hear_nonce(request.response_nonce.as_bytes(), now);
         if !requested.is_empty() {
             self.change_type(at, &type_url, requested, now)?;
         }
@@ -123,7 +124,8 @@ impl Session {
         self.vote(at, request.response_nonce.as_bytes(), rejection);
         Ok(match request.error_detail {
             _ if request.response_nonce.is_empty() => RequestKind::Subscribed { type_url },
-            _ if !newest => RequestKind::Stale { type_url },
+            error if answered == Answered::Overtaken => RequestKind::Late { type_url, error },
+            _ if answered == Answered::Other => RequestKind::Stale { type_url },
             Some(_) if !self.state(at).reject() => RequestKind::Stale { type_url },
             Some(error) => RequestKind::Nack { type_url, error },
             None if self.types[at].is_rejected() => RequestKind::Subscribed { type_url },

@@ -6,6 +6,7 @@ use super::super::own_state::ResumedVersions;
 use super::super::session_error::SessionError;
 use super::super::sotw_names::SotwNames;
 use super::super::stream_type::StreamType;
+use super::super::stream_type::gate::Answered;
 use super::{RequestKind, Session};
 use crate::cache::{Seen, Snapshot, Subscription, View};
 use crate::proto;
@@ -47,7 +48,7 @@ impl Session {
         };
 
         let state = self.state(at);
-        let newest = state.hear_nonce(request.response_nonce.as_bytes(), now);
+        let answered = state.hear_nonce(request.response_nonce.as_bytes(), now);
         // The list counts whatever the nonce: requests arrive in order, so it is the latest (R-SotW-05).
         let subscription = state.wants.read(&request.resource_names, request.resource_locators, legacy);
         if subscription != *state.subscription() {
@@ -87,7 +88,8 @@ impl Session {
         self.vote(at, request.response_nonce.as_bytes(), rejection);
         // Told by `error_detail` alone, never by versions (R-SotW-01).
         Ok(match request.error_detail {
-            _ if !newest => RequestKind::Stale { type_url },
+            error if answered == Answered::Overtaken => RequestKind::Late { type_url, error },
+            _ if answered == Answered::Other => RequestKind::Stale { type_url },
             Some(_) if !self.state(at).reject() => RequestKind::Stale { type_url },
             Some(error) => RequestKind::Nack { type_url, error },
             // Envoy and gRPC repeat the nonce when they ask for something else.

@@ -5,21 +5,37 @@ use std::time::{Duration, Instant};
 use super::super::session_config::SessionConfig;
 use super::StreamType;
 
+/// Response that a request answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::subscription) enum Answered {
+    Newest,
+    /// The one before, which was not answered before.
+    Overtaken,
+    /// None, or another one.
+    Other,
+}
+
 impl StreamType {
     /// Whether a request with this nonce speaks of the newest response (R-SotW-04).
     pub(in crate::subscription) fn is_newest(&self, nonce: &[u8]) -> bool {
         self.newest_nonce.is_some_and(|newest| newest.text().as_bytes() == nonce)
     }
 
-    /// Takes in the nonce of a request, which may answer the newest response or an earlier one; returns whether it is the newest.
-    pub(in crate::subscription) fn hear_nonce(&mut self, nonce: &[u8], now: Instant) -> bool {
-        let newest = self.is_newest(nonce);
-        if newest {
+    /// Takes in the nonce of a request, which may answer the newest response or an earlier one; returns which.
+    pub(in crate::subscription) fn hear_nonce(&mut self, nonce: &[u8], now: Instant) -> Answered {
+        if self.is_newest(nonce) {
             self.open_gate();
-        } else if !nonce.is_empty() {
+            return Answered::Newest;
+        }
+        if !nonce.is_empty() {
             self.answered_late(now);
         }
-        newest
+        if self.own().overtaken.is_some_and(|overtaken| overtaken.text().as_bytes() == nonce) {
+            self.own_mut().overtaken = None;
+            self.trim();
+            return Answered::Overtaken;
+        }
+        Answered::Other
     }
 
     /// The newest response was answered.
@@ -27,7 +43,7 @@ impl StreamType {
         self.in_flight = None;
         self.unanswered = None;
         if let Some(own) = &mut self.own {
-            own.let_go = None;
+            (own.let_go, own.overtaken) = (None, None);
             self.trim();
         }
     }
