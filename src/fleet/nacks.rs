@@ -1,11 +1,15 @@
 //! Newest rejections, by client and type.
+//!
+//! Owns which are remembered: the newest of each client and type, within bounds that all clients share. Where these are reached,
+//! peers that take more than their share make room, so that none pushes out those of all others.
 
 use std::collections::BTreeMap;
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use foldhash::HashMap;
 
-use crate::identity::Peer;
+use crate::identity::{Peer, Source};
 use crate::resource::{Name, TypeUrl};
 use crate::subscription::{Client, Delivery};
 
@@ -15,6 +19,8 @@ const KEPT: usize = 10_000;
 const BYTES: usize = 4 << 20;
 /// Bytes that one takes beside its texts.
 const OWN_BYTES: usize = 256;
+/// Part of the bounds that the clients of one address may take once these are reached.
+const SHARE: usize = 16;
 
 /// Rejection of an update by a client.
 #[derive(Debug)]
@@ -37,21 +43,15 @@ impl Nack {
         let client = &*self.client;
         let names = self.changed.iter().flatten().map(|name| name.as_str().len()).sum::<usize>();
         let texts = [&client.node_id, &client.cluster, &client.user_agent].map(String::len);
-        OWN_BYTES + names + texts.iter().sum::<usize>() + self.text.len() + self.delivery.version.len()
+        let own = self.type_url.as_str().len() + self.text.len() + self.delivery.version.len();
+        OWN_BYTES + names + texts.iter().sum::<usize>() + own + self.peer.certificate_bytes()
     }
 
-    fn key(&self) -> Key {
-        // Clients without a name cannot be told from one another.
-        let node_id = self.client.node_id.as_str();
-        let who = if node_id.is_empty() { self.peer.to_string() } else { node_id.to_owned() };
-        Key { who, type_url: self.type_url.as_str().into() }
+    /// Whether another is of the version that this one is of, or has its text where the control plane gives no versions.
+    pub(super) fn is_of_version_of(&self, other: &Self) -> bool {
+        let (mine, its) = (&self.delivery.version, &other.delivery.version);
+        self.type_url == other.type_url && mine == its && (!its.is_empty() || self.text == other.text)
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    who: String,
-    type_url: Box<str>,
 }
 
 /// One client and type.
@@ -60,33 +60,82 @@ pub(super) struct NackEntry {
     pub(super) newest: Arc<Nack>,
     /// Rejections of this client and type since the first that is remembered.
     pub(super) count: u64,
+    key: u64,
 }
 
-/// Newest rejection of each client and type, up to [`KEPT`] and [`BYTES`]: the oldest are forgotten.
+/// Entries and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sum {
+    entries: usize,
+    bytes: usize,
+}
+
+impl Sum {
+    fn add(&mut self, nack: &Nack) {
+        (self.entries, self.bytes) = (self.entries + 1, self.bytes + nack.bytes());
+    }
+
+    fn take(&mut self, nack: &Nack) {
+        (self.entries, self.bytes) = (self.entries - 1, self.bytes - nack.bytes());
+    }
+
+    const fn is_over(self, share: usize) -> bool {
+        self.entries > KEPT / share || self.bytes > BYTES / share
+    }
+}
+
+/// Newest rejection of each client and type, up to [`KEPT`] and [`BYTES`]: the oldest are forgotten, those of peers beyond their share
+/// first.
 #[derive(Debug, Default)]
 pub(super) struct Nacks {
     /// By number, the oldest first.
     entries: BTreeMap<u64, NackEntry>,
-    numbers: HashMap<Key, u64>,
+    /// Number of the entry of a client and type, by their hash.
+    numbers: HashMap<u64, u64>,
     newest: u64,
-    bytes: usize,
+    all: Sum,
+    by_source: HashMap<Source, Sum>,
 }
 
 impl Nacks {
-    pub(super) fn insert(&mut self, nack: Arc<Nack>) {
-        let key = nack.key();
-        let before = self.numbers.get(&key).and_then(|number| self.entries.remove(number));
-        self.bytes -= before.as_ref().map_or(0, |before| before.newest.bytes());
-        self.bytes += nack.bytes();
+    /// Adds a rejection. Returns whether its client, on whichever stream, had not rejected this version last.
+    pub(super) fn insert(&mut self, nack: Arc<Nack>) -> bool {
+        // A fleet may have one node ID, and share an address, but seldom both.
+        let client = (&nack.client.node_id, nack.peer.source, nack.type_url.as_str());
+        let key = self.numbers.hasher().hash_one(client);
+        let before = self.numbers.get(&key).copied().and_then(|number| self.remove(number));
+        let is_new = before.as_ref().is_none_or(|before| !before.newest.is_of_version_of(&nack));
+        let (source, count) = (nack.peer.source, before.map_or(0, |before| before.count) + 1);
         self.newest += 1;
         self.numbers.insert(key, self.newest);
-        let count = before.map_or(0, |before| before.count) + 1;
-        self.entries.insert(self.newest, NackEntry { newest: nack, count });
-        while self.entries.len() > KEPT || self.bytes > BYTES {
-            let Some((_, oldest)) = self.entries.pop_first() else { break };
-            self.bytes -= oldest.newest.bytes();
-            self.numbers.remove(&oldest.newest.key());
+        self.all.add(&nack);
+        self.by_source.entry(source).or_default().add(&nack);
+        self.entries.insert(self.newest, NackEntry { newest: nack, count, key });
+        while self.all.is_over(1) {
+            let is_greedy =
+                |source: &Source| self.by_source.get(source).is_some_and(|sum| sum.is_over(SHARE));
+            let spares_some = self.by_source.keys().any(is_greedy);
+            let is_one = |entry: &NackEntry| !spares_some || is_greedy(&entry.newest.peer.source);
+            let oldest = self.entries.iter().find(|(_, entry)| is_one(entry)).map(|(number, _)| *number);
+            if oldest.and_then(|oldest| self.remove(oldest)).is_none() {
+                break;
+            }
         }
+        is_new
+    }
+
+    fn remove(&mut self, number: u64) -> Option<NackEntry> {
+        let entry = self.entries.remove(&number)?;
+        self.numbers.remove(&entry.key);
+        self.all.take(&entry.newest);
+        let source = entry.newest.peer.source;
+        if let Some(own) = self.by_source.get_mut(&source) {
+            own.take(&entry.newest);
+            if own.entries == 0 {
+                self.by_source.remove(&source);
+            }
+        }
+        Some(entry)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -109,12 +158,16 @@ mod tests {
     use crate::resource::Kind;
 
     fn nack(node_id: &str, text: &str) -> Arc<Nack> {
+        nack_from(Source::Unix, node_id, text)
+    }
+
+    fn nack_from(source: Source, node_id: &str, text: &str) -> Arc<Nack> {
         let client = Client { node_id: node_id.to_owned(), ..Client::default() };
         let delivery = Delivery { version: "7".into(), generation: Generation::from(7), at: Instant::now() };
         Arc::new(Nack {
             id: 1,
             client: Arc::new(client),
-            peer: Arc::new(Peer::unproven(Source::Unix)),
+            peer: Arc::new(Peer::unproven(source)),
             type_url: TypeUrl::from(Kind::Cluster),
             delivery,
             code: 13,
@@ -142,10 +195,67 @@ mod tests {
     #[test]
     fn they_are_bounded_in_number_and_bytes() {
         let mut nacks = Nacks::default();
-        (0..2 * KEPT).for_each(|number| nacks.insert(nack(&number.to_string(), "")));
+        (0..2 * KEPT).for_each(|number| {
+            nacks.insert(nack(&number.to_string(), ""));
+        });
         assert_eq!((nacks.len(), nacks.numbers.len()), (KEPT, KEPT));
-        (0..2 * KEPT).for_each(|number| nacks.insert(nack(&number.to_string(), &"x".repeat(500))));
-        assert!(nacks.bytes <= BYTES && nacks.len() > 4_000, "{} in {} bytes", nacks.len(), nacks.bytes);
+        (0..2 * KEPT).for_each(|number| {
+            nacks.insert(nack(&number.to_string(), &"x".repeat(500)));
+        });
+        assert!(nacks.all.bytes <= BYTES && nacks.len() > 4_000, "{:?}", nacks.all);
         assert_eq!(nacks.numbers.len(), nacks.len());
+    }
+
+    #[test]
+    fn a_version_is_new_to_a_client_once() {
+        let mut nacks = Nacks::default();
+        let of = |version: &str, text: &str| {
+            let mut one = Arc::into_inner(nack("a", text)).unwrap();
+            one.delivery.version = version.into();
+            Arc::new(one)
+        };
+        let added =
+            [("7", "no"), ("7", "never"), ("8", "no"), ("7", "no"), ("", "no"), ("", "no"), ("", "x")];
+        let new = added.map(|(version, text)| nacks.insert(of(version, text)));
+        assert_eq!(new, [true, false, true, true, true, false, true]);
+    }
+
+    fn address(last: u8) -> Source {
+        Source::Ip([192, 0, 2, last].into())
+    }
+
+    #[test]
+    fn clients_with_one_node_id_are_told_apart_by_their_addresses() {
+        let mut nacks = Nacks::default();
+        [1, 2, 1].into_iter().for_each(|last| {
+            nacks.insert(nack_from(address(last), "a", ""));
+        });
+        assert_eq!(nacks.before(u64::MAX).map(|(_, entry)| entry.count).collect::<Vec<_>>(), [2, 1]);
+    }
+
+    #[test]
+    fn a_peer_that_makes_up_names_pushes_out_its_own() {
+        let mut nacks = Nacks::default();
+        nacks.insert(nack_from(address(1), "honest", ""));
+        let made_up = |number: usize| nack_from(address(2), &number.to_string(), "");
+        (0..3 * KEPT).for_each(|number| {
+            nacks.insert(made_up(number));
+        });
+        assert_eq!((nacks.len(), nacks.by_source[&address(1)].entries), (KEPT, 1));
+        // Others come in, at the cost of that one.
+        (3..100).for_each(|last| {
+            nacks.insert(nack_from(address(last), "honest", ""));
+        });
+        assert_eq!(nacks.len(), KEPT);
+        assert!((1..100).all(|last| nacks.by_source.contains_key(&address(last))), "{:?}", nacks.by_source);
+        (0..KEPT).for_each(|number| {
+            nacks.insert(made_up(number));
+        });
+        assert!((1..100).all(|last| nacks.by_source.contains_key(&address(last))), "{:?}", nacks.by_source);
+        let sum = nacks.by_source.values().fold(Sum::default(), |sum, one| Sum {
+            entries: sum.entries + one.entries,
+            bytes: sum.bytes + one.bytes,
+        });
+        assert_eq!((sum, nacks.entries.len()), (nacks.all, nacks.numbers.len()));
     }
 }

@@ -115,7 +115,8 @@ impl Fleet {
         text
     }
 
-    fn reject(&self, nack: Arc<Nack>, is_new: bool, now: Instant) {
+    fn reject(&self, nack: Arc<Nack>, now: Instant) {
+        let is_new = self.nacks.lock().insert(Arc::clone(&nack));
         let line = self.log.lock().note(&nack, is_new, now);
         if let Some(unsaid) = line {
             let (client, delivery) = (&*nack.client, &nack.delivery);
@@ -132,7 +133,6 @@ impl Fleet {
                 "a client rejected an update (NACK)"
             );
         }
-        self.nacks.lock().insert(nack);
     }
 }
 
@@ -222,16 +222,15 @@ impl Registration {
             let mut state = self.record.state();
             let Some(progress) = state.find(type_url) else { return };
             let text = Arc::clone(&text);
-            let is_new = if is_late {
+            let rejection = if is_late {
                 progress.rejected_late(error, text, now)
             } else {
                 Some(progress.rejected(error, text, now))
             };
-            let Some(is_new) = is_new else { return };
-            let delivery = progress.newest_rejection().map(|rejection| rejection.delivery.clone());
-            delivery.map(|delivery| (is_new, delivery, progress.rejected_names(NAMES)))
+            let delivery = rejection.map(|rejection| rejection.delivery.clone());
+            delivery.map(|delivery| (delivery, progress.rejected_names(NAMES)))
         };
-        let Some((is_new, delivery, changed)) = rejection else { return };
+        let Some((delivery, changed)) = rejection else { return };
         let nack = Nack {
             id: self.record.id,
             client,
@@ -242,7 +241,7 @@ impl Registration {
             text,
             changed,
         };
-        self.fleet.reject(Arc::new(nack), is_new, now);
+        self.fleet.reject(Arc::new(nack), now);
     }
 
     /// Sets the request of a poll.

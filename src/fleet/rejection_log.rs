@@ -31,7 +31,7 @@ struct Rejected {
 #[derive(Clone, Debug)]
 pub(super) struct Summary {
     pub(super) first: Arc<Nack>,
-    /// Streams that rejected it.
+    /// Clients that rejected it.
     pub(super) clients: u64,
     /// Rejections, which are more where the clients asked again.
     pub(super) nacks: u64,
@@ -42,23 +42,15 @@ pub(super) struct Summary {
 pub(super) struct RejectionLog {
     /// Few at any time, so that looking through them costs less than a table.
     rejected: Vec<Rejected>,
-    budget: LogBudget,
-}
-
-impl Rejected {
-    fn is_of(&self, nack: &Nack) -> bool {
-        let (mine, its) = (&self.first.delivery.version, &nack.delivery.version);
-        self.first.type_url == nack.type_url
-            && mine == its
-            && (!its.is_empty() || self.first.text == nack.text)
-    }
+    /// Lines about the first of a version, and about all of one.
+    budgets: [LogBudget; 2],
 }
 
 impl RejectionLog {
     /// Notes a rejection. Returns the number of lines suppressed before if it has a line of its own. `is_new` says that its
-    /// stream had not rejected this version.
+    /// client had not rejected this version.
     pub(super) fn note(&mut self, nack: &Arc<Nack>, is_new: bool, now: Instant) -> Option<u64> {
-        if let Some(known) = self.rejected.iter_mut().find(|rejected| rejected.is_of(nack)) {
+        if let Some(known) = self.rejected.iter_mut().find(|rejected| rejected.first.is_of_version_of(nack)) {
             known.clients += u64::from(is_new);
             known.nacks += 1;
             known.unsaid += 1;
@@ -69,15 +61,19 @@ impl RejectionLog {
             let oldest = (0..VERSIONS).min_by_key(|at| self.rejected[*at].newest);
             oldest.into_iter().for_each(|at| drop(self.rejected.swap_remove(at)));
         }
-        let (first, due) = (Arc::clone(nack), now + FIRST_SUMMARY);
-        self.rejected.push(Rejected { first, clients: 1, nacks: 1, unsaid: 0, newest: now, due });
-        self.budget.say(now)
+        let (first, due, line) = (Arc::clone(nack), now + FIRST_SUMMARY, self.budgets[0].say(now));
+        // One without a line is told of with all of its version.
+        let unsaid = u64::from(line.is_none());
+        self.rejected.push(Rejected { first, clients: 1, nacks: 1, unsaid, newest: now, due });
+        line
     }
 
     /// Takes the lines that are due.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Summary> {
         self.rejected.retain(|rejected| rejected.unsaid > 0 || now < rejected.newest + FORGOTTEN);
-        let due = self.rejected.iter_mut().filter(|rejected| rejected.unsaid > 0 && now >= rejected.due);
+        let budget = &mut self.budgets[1];
+        let is_due = |rejected: &&mut Rejected| rejected.unsaid > 0 && now >= rejected.due;
+        let due = self.rejected.iter_mut().filter(is_due).take_while(|_| budget.say(now).is_some());
         due.map(|rejected| {
             rejected.unsaid = 0;
             rejected.due = now + LogThrottle::INTERVAL;
@@ -146,9 +142,13 @@ mod tests {
     #[test]
     fn a_client_that_makes_up_texts_spends_a_budget_and_little_memory() {
         let (mut log, start) = (RejectionLog::default(), Instant::now());
-        let told = (0..10_000).filter(|at| log.note(&nack("", &at.to_string()), true, start).is_some());
+        let at = |number| start + Duration::from_micros(number);
+        let told = (0..10_000).filter(|n| log.note(&nack("", &n.to_string()), true, at(*n)).is_some());
         assert_eq!(told.count(), 50);
         assert_eq!(log.rejected.len(), VERSIONS);
-        assert!(log.due(start + FORGOTTEN).is_empty() && log.rejected.is_empty(), "they are forgotten");
+        // Rejections without a line are in one later, and these have a budget too.
+        let due = |log: &mut RejectionLog, seconds| log.due(start + Duration::from_secs(seconds)).len();
+        assert_eq!([2, 3, 40, 41].map(|seconds| due(&mut log, seconds)), [50, 0, 14, 0]);
+        assert!(log.due(at(9_999) + FORGOTTEN).is_empty() && log.rejected.is_empty(), "they are forgotten");
     }
 }

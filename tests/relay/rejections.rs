@@ -85,6 +85,30 @@ async fn a_rejection_that_comes_late_is_one() {
     assert_eq!(page(&relay, "/nacks")["nacks"][0]["count"], 1);
 }
 
+/// A client may come back for what it rejected, time and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_reconnects_is_one() {
+    let (relay, _origin, mut upstream) = relay_and_origin("").await;
+    for round in 0..5 {
+        let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+        client.subscribe("envoy", CDS, &["*"]).await;
+        if round == 0 {
+            upstream.expect_request().await;
+            upstream.send(&clusters("17", &["a"]));
+            upstream.expect_ack("17").await;
+        }
+        let told = client.response().await;
+        client.nack(&told).await;
+        relay.wait_for("the rejection", || page(&relay, "/nacks")["nacks"][0]["count"] == round + 1);
+    }
+    let mut nacks = 0;
+    while nacks < 5 {
+        let line = relay.wait_for_message("1 client rejects cds 17 (NACK); node and text are of the first");
+        nacks = line[0]["nacks"].as_u64().unwrap();
+    }
+    assert_eq!(page(&relay, "/nacks")["remembered"], 1);
+}
+
 /// A client of one Secret rejects its second version, with a text.
 async fn rejects_a_secret(relay: &Process, upstream: &mut OriginStream, text: &str) -> Delta {
     let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;

@@ -76,6 +76,15 @@ impl Peer {
         self.certificate.as_ref()?.spiffe_id.as_deref()
     }
 
+    /// Bytes that its certificate takes.
+    pub fn certificate_bytes(&self) -> usize {
+        self.certificate.as_ref().map_or(0, |certificate| {
+            let names = certificate.dns_names.iter().map(|name| size_of::<Box<str>>() + name.len());
+            let id = certificate.spiffe_id.as_ref().map_or(0, |id| id.len());
+            size_of::<Certificate>() + names.sum::<usize>() + id + certificate.subject.len()
+        })
+    }
+
     /// Its SPIFFE ID, for a caller that keeps it.
     pub fn proven(&self) -> Option<Arc<str>> {
         self.certificate.as_ref()?.spiffe_id.clone()

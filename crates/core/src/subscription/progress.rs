@@ -231,8 +231,8 @@ impl TypeProgress {
         }
     }
 
-    /// Notes that the newest response was rejected. Returns whether this is its first NACK of this version.
-    pub fn rejected(&mut self, error: &proto::Status, text: Arc<str>, now: Instant) -> bool {
+    /// Notes that the newest response was rejected.
+    pub fn rejected(&mut self, error: &proto::Status, text: Arc<str>, now: Instant) -> &Rejection {
         let from = self.unconfirmed.as_mut().and_then(|unconfirmed| {
             unconfirmed.overtaken = None;
             unconfirmed.from.take()
@@ -246,15 +246,12 @@ impl TypeProgress {
         self.reject(Rejection { delivery: Delivery { version, generation, at: now }, code, text, from, to })
     }
 
-    fn reject(&mut self, rejection: Rejection) -> bool {
+    fn reject(&mut self, rejection: Rejection) -> &Rejection {
         let rejections = self.rejections.get_or_insert_default();
-        let is_first =
-            !rejections.iter().any(|earlier| earlier.delivery.version == rejection.delivery.version);
         if rejections.len() == REJECTIONS {
             rejections.remove(0);
         }
-        rejections.push(rejection);
-        is_first
+        rejections.push_mut(rejection)
     }
 
     /// Takes the response before the newest one, which is answered now. What is not answered begins after it.
@@ -277,9 +274,13 @@ impl TypeProgress {
         }
     }
 
-    /// Notes that the response before the newest one was rejected. Returns whether this is its first NACK of this version; `None` if
-    /// there is no such response.
-    pub fn rejected_late(&mut self, error: &proto::Status, text: Arc<str>, now: Instant) -> Option<bool> {
+    /// Notes that the response before the newest one was rejected; `None` if there is no such response.
+    pub fn rejected_late(
+        &mut self,
+        error: &proto::Status,
+        text: Arc<str>,
+        now: Instant,
+    ) -> Option<&Rejection> {
         let (from, Overtaken { delivery, to }) = self.take_overtaken(now)?;
         Some(self.reject(Rejection { delivery, code: error.code, text, from, to }))
     }
