@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body::Body as _;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -134,6 +135,7 @@ async fn serve_connection(
     let service = service_fn(move |request: Request<Incoming>| {
         let (report, turns) = (Arc::clone(&report), Arc::clone(&turns));
         async move {
+            let is_head = request.method() == Method::HEAD;
             let response = if request.method() == Method::POST {
                 let order = order(&request, &*report);
                 let status = client_status::answer(request, report, turns).await;
@@ -141,7 +143,7 @@ async fn serve_connection(
             } else {
                 plain(answer(&request, report, &turns).await)
             };
-            Ok::<_, Infallible>(response)
+            Ok::<_, Infallible>(if is_head { without_body(response) } else { response })
         }
     });
     let io = TokioIo::new(socket);
@@ -172,6 +174,14 @@ async fn begins_with_preface(socket: &TcpStream) -> io::Result<bool> {
         // A part of it: peeking again returns at once.
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// Response to HEAD.
+fn without_body(mut response: Response<Body>) -> Response<Body> {
+    if let Some(length) = response.body().size_hint().exact() {
+        response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
+    }
+    response.map(|_| Body::empty())
 }
 
 fn plain(response: Response<Full<Bytes>>) -> Response<Body> {

@@ -110,7 +110,7 @@ pub fn resources(groups: &Groups, query: &str) -> Result<impl Serialize + use<>,
                 }
                 if page.resources.len() < query.limit {
                     page.resources.push(report(&of, key.as_deref(), entry));
-                } else {
+                } else if query.limit > 0 {
                     page.next = Some(query.after + page.resources.len() as u64);
                 }
             }

@@ -97,6 +97,13 @@ impl Relay {
         let admin = Admin::bind(config.admin.address)
             .await
             .with_context(|| format!("cannot listen on {} (admin.address)", config.admin.address))?;
+        if !admin.address().ip().to_canonical().is_loopback() {
+            tracing::warn!(
+                address = %admin.address(),
+                "whoever reaches the admin address reads what clients are sent and may give orders: it has no authentication; keep it \
+                 off the open network, or set `admin.address` to a loopback address"
+            );
+        }
 
         let limits = cache_limits(config);
         let budget = Budget::new(limits.encoded_bytes);

@@ -357,6 +357,8 @@ async fn operators_see_which_resources_are_held_and_how_many_clients_ask_for_eac
     let rest = page(&relay, "/resources?type=cds&name=*&limit=1&after=1");
     assert_eq!((&rest["resources"][0]["name"], &rest["next"]), (&json!("b"), &Json::Null));
     assert_eq!(page(&relay, "/resources?name=k*y")["matched"], json!({"sds": 1}));
+    let counts = page(&relay, "/resources?limit=0");
+    assert_eq!((&counts["matched"], &counts["next"]), (&held["matched"], &Json::Null));
 }
 
 /// The pages wake no stream and ask nothing of the control plane.
