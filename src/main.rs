@@ -15,10 +15,9 @@ use deltafan::relay::Relay;
 use deltafan::reload::{self, ConfigLoadError, WatchedConfig};
 use deltafan::resource::{Name, TypeUrl};
 use deltafan::snapshot;
-use deltafan::telemetry::{self, Lines};
+use deltafan::telemetry::{self, Lines, LogLevel};
 use tikv_jemallocator::Jemalloc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 /// It gives memory back to the system seconds after it was freed, also while nothing happens, and tells how much is in use.
 #[global_allocator]
@@ -244,9 +243,8 @@ fn bad_config(error: ConfigLoadError) -> ExitCode {
     ExitCode::from(BAD_CONFIG)
 }
 
-fn start_log(format: Option<LogFormat>, level: &str) {
-    // rustls warns of each renegotiation that a peer asks for, as often as it does.
-    let filter = EnvFilter::builder().parse_lossy(format!("rustls=error,{level}"));
+fn start_log(format: Option<LogFormat>, level: &str) -> LogLevel {
+    let filter = LogLevel::filter_lossy(level);
     let format = format
         .unwrap_or_else(|| if std::io::stderr().is_terminal() { LogFormat::Text } else { LogFormat::Json });
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Lines(std::io::stderr()));
@@ -254,8 +252,18 @@ fn start_log(format: Option<LogFormat>, level: &str) {
     let colours =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
     match format {
-        LogFormat::Text => log.with_ansi(colours).init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
+        LogFormat::Text => {
+            let log = log.with_ansi(colours).with_filter_reloading();
+            let handle = log.reload_handle();
+            log.init();
+            LogLevel::new(level, move |filter| handle.reload(filter).is_ok())
+        }
+        LogFormat::Json => {
+            let log = log.json().flatten_event(true).with_filter_reloading();
+            let handle = log.reload_handle();
+            log.init();
+            LogLevel::new(level, move |filter| handle.reload(filter).is_ok())
+        }
     }
 }
 
@@ -304,17 +312,23 @@ fn serve(path: &Path, log_format: Option<LogFormat>, log_level: &str) -> anyhow:
             Ok(opened) => opened,
             Err(error) => return Ok(bad_config(error)),
         };
-        start_log(log_format, log_level);
+        let log_level = start_log(log_format, log_level);
         raise_descriptor_limit();
-        run(&config, watched, &mut signals).await.map(|()| ExitCode::SUCCESS)
+        run(&config, watched, log_level, &mut signals).await.map(|()| ExitCode::SUCCESS)
     });
     // A thread that still writes an answer writes it for nobody.
     runtime.shutdown_background();
     code
 }
 
-async fn run(config: &Config, watched: WatchedConfig, signals: &mut Signals) -> anyhow::Result<()> {
+async fn run(
+    config: &Config,
+    watched: WatchedConfig,
+    log_level: LogLevel,
+    signals: &mut Signals,
+) -> anyhow::Result<()> {
     let relay = Relay::start(config, telemetry::install()?).await?;
+    relay.set_log_level(log_level);
     let listeners = relay.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     tracing::info!(version = VERSION, listeners = %format!("[{listeners}]"), admin = %relay.admin_address(), "serving");
     if config.authorization.default == DefaultAccess::Allow {

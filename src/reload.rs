@@ -107,6 +107,9 @@ impl WatchedConfig {
     /// Reads the file again on each SIGHUP and whenever its content changes; never returns.
     pub async fn follow(self, relay: &Relay, hangups: &mut Signal) -> Infallible {
         telemetry::config_loaded();
+        if let Ok(text) = &self.seen {
+            relay.note_config(&self.path, text);
+        }
         let events = Arc::new(Notify::new());
         let wake = Arc::clone(&events);
         let mut watcher = FileWatcher::new("the configuration", DEBOUNCE, move || wake.notify_one());
@@ -132,6 +135,10 @@ impl WatchedConfig {
                 }
             };
             if let Some(outcome) = outcome {
+                match (&outcome, &watched.seen) {
+                    (Outcome::Good { .. }, Ok(text)) => relay.note_config(&watched.path, text),
+                    _ => relay.note_refused_config(),
+                }
                 take(outcome, relay);
             }
             asked = tokio::select! {

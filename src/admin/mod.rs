@@ -44,6 +44,9 @@ pub trait Report: Send + Sync + 'static {
     /// thread of its own.
     fn look(&self, path: &str, query: &str) -> Option<Page>;
 
+    /// Whether a path is that of an order.
+    fn is_order(&self, path: &str) -> bool;
+
     /// Follows an order of an operator that was posted to a path, with the query behind it; `None` if there is no such order.
     fn order(&self, path: &str, query: &str) -> Option<Page>;
 
@@ -137,9 +140,12 @@ async fn serve_connection(
         async move {
             let is_head = request.method() == Method::HEAD;
             let response = if request.method() == Method::POST {
-                let order = order(&request, &*report);
-                let status = client_status::answer(request, report, turns).await;
-                status.unwrap_or_else(|| plain(order.map_or_else(only_get, page)))
+                match order(&request, &*report) {
+                    Some(answer) => plain(answer),
+                    None => client_status::answer(request, report, turns)
+                        .await
+                        .unwrap_or_else(|| plain(not_allowed("GET, HEAD"))),
+                }
             } else {
                 plain(answer(&request, report, &turns).await)
             };
@@ -188,11 +194,13 @@ fn plain(response: Response<Full<Bytes>>) -> Response<Body> {
     response.map(Body::new)
 }
 
-fn only_get() -> Response<Full<Bytes>> {
-    text(
+fn not_allowed(allowed: &'static str) -> Response<Full<Bytes>> {
+    let mut response = text(
         StatusCode::METHOD_NOT_ALLOWED,
-        "only GET is answered here, POST to /rollout/release and /rollout/discard, and gRPC for CSDS\n",
-    )
+        "pages are read with GET, orders are given with POST, and CSDS is gRPC; this path takes none of these but the one in `allow`\n",
+    );
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+    response
 }
 
 async fn answer(
@@ -200,8 +208,11 @@ async fn answer(
     report: Arc<impl Report>,
     turns: &Turns,
 ) -> Response<Full<Bytes>> {
+    if report.is_order(request.uri().path()) {
+        return not_allowed("POST");
+    }
     if request.method() != Method::GET && request.method() != Method::HEAD {
-        return only_get();
+        return not_allowed("GET, HEAD");
     }
     match request.uri().path() {
         "/healthz" => text(StatusCode::OK, "ok\n"),
@@ -231,11 +242,25 @@ async fn answer(
     }
 }
 
-const NO_PAGE: &str = "no such page; there are /ready, /healthz, /metrics, /upstreams, /clients, /clients/ID, /nacks, /resources and /rollout\n";
+const NO_PAGE: &str = "no such page; there are /ready, /healthz, /metrics, /server_info, /upstreams, /clients, /clients/ID, /nacks, /resources and \
+                       /rollout\n";
 
-/// Follows an order of an operator, if a request is one.
-fn order(request: &Request<Incoming>, report: &impl Report) -> Option<Page> {
-    report.order(request.uri().path(), request.uri().query().unwrap_or_default())
+/// Follows an order of an operator, if a request is one. A page of another site that an operator looks at gives none.
+fn order(request: &Request<Incoming>, report: &impl Report) -> Option<Response<Full<Bytes>>> {
+    let path = request.uri().path();
+    if report.is_order(path) && is_of_other_site(request) {
+        let reason = "an order of a page of another site (`origin`) is not followed\n";
+        return Some(text(StatusCode::FORBIDDEN, reason));
+    }
+    report.order(path, request.uri().query().unwrap_or_default()).map(page)
+}
+
+/// Whether a browser sends a request for a page of another site.
+fn is_of_other_site(request: &Request<Incoming>) -> bool {
+    let Some(origin) = request.headers().get(header::ORIGIN) else { return false };
+    let own = request.headers().get(header::HOST).map(HeaderValue::as_bytes);
+    let own = own.or_else(|| request.uri().authority().map(|authority| authority.as_str().as_bytes()));
+    origin.as_bytes().strip_prefix(b"http://") != own
 }
 
 fn page(page: Page) -> Response<Full<Bytes>> {

@@ -97,6 +97,15 @@ impl Connections {
         connection.set_credentials(credentials)
     }
 
+    /// Closes the connection with this number; returns whether there is one.
+    pub fn close_one(&self, number: u64) -> bool {
+        let found = self.all().into_iter().find(|connection| connection.number() == number);
+        found.is_some_and(|connection| {
+            connection.close(Instant::now());
+            true
+        })
+    }
+
     /// Whether any connection waits for its turn to send the first answer.
     #[cfg(test)]
     pub(crate) fn any_awaits_first_answer(&self) -> bool {

@@ -399,7 +399,7 @@ where
         self.ended = true;
         let node = self.session.client().map_or("", |client| client.node_id.as_str());
         status.report(node);
-        tracing::debug!(node, code = ?status.code(), message = status.message(), "stream ends");
+        tracing::debug!(node, code = ?status.code(), reason = status.message(), "stream ends");
         self.gauge.ended(status.label());
         http_body::Frame::trailers(status.into_trailers())
     }

@@ -76,6 +76,13 @@ impl Fleet {
         }
     }
 
+    /// Number of the connection of a stream or poll, and the ID of its node.
+    pub fn connection_of(&self, id: u64) -> Option<(u64, String)> {
+        let record = self.get(id)?;
+        let node = record.state().client.as_ref().map(|client| client.node_id.clone());
+        Some((record.connection, node.unwrap_or_default()))
+    }
+
     /// Number of streams and polls.
     pub(super) fn len(&self) -> usize {
         self.open.lock().len()

@@ -3,19 +3,24 @@
 //! Owns which task runs what, and the order in which they end. Dropping a [`Relay`] stops what it started,
 //! except open connections: they end with a drain, or with the runtime.
 
+mod drain;
 mod files;
+mod orders;
 mod origin;
+mod report;
 mod rollouts;
 mod saved;
+mod server_info;
 mod settings;
 mod snapshot;
 mod status;
 mod tasks;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
@@ -26,12 +31,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use tonic_health::ServingStatus;
 
+use self::drain::Drain;
 use self::files::tls_of;
 pub use self::files::{DescriptorsError, check_tls, load_descriptors};
 use self::origin::{Origin, Started};
 use self::settings::{cache_limits, policy, tuning};
 pub use self::settings::{given, group_rules, own_node};
-use self::status::Status;
+use self::status::{LoadedConfig, Status};
 use self::tasks::{publish_readiness, publish_upstream, spawn_upkeep};
 use crate::admin::Admin;
 use crate::cache::{Budget, Cache};
@@ -44,6 +50,7 @@ use crate::groups::{Group, Groups, Starter, UpstreamView};
 use crate::grpc::UPSTREAM_SERVICE;
 use crate::identity::Peer;
 use crate::snapshot::WriterThread;
+use crate::telemetry::LogLevel;
 use crate::tls::reload::Reloader;
 use crate::upstream::{NodeBudget, Readiness, Tuner};
 
@@ -62,10 +69,6 @@ pub struct Relay {
     status: Arc<Status>,
     /// `None` where nothing is kept on disk.
     saving: Option<WriterThread>,
-    /// Cancelled when a drain begins.
-    draining: CancellationToken,
-    /// Cancelled when the listeners must stop.
-    closed: CancellationToken,
     listening: TaskTracker,
     failed: CancellationToken,
     everything: CancellationToken,
@@ -165,8 +168,19 @@ impl Relay {
             origin,
             metrics,
             is_ready,
-            draining: AtomicBool::new(false),
+            drain: Arc::new(Drain {
+                server: Arc::clone(&server),
+                connections: Arc::clone(&connections),
+                begun: AtomicBool::new(false),
+                draining,
+                closed,
+            }),
+            everything: everything.clone(),
             overload,
+            started: Instant::now(),
+            node: settings::shown_node(config),
+            loaded: Mutex::default(),
+            log_level: OnceLock::new(),
         });
         let admin_address = admin.address();
         tokio::spawn(admin.serve(Arc::clone(&status), everything.clone()));
@@ -181,8 +195,6 @@ impl Relay {
             connections,
             status,
             saving,
-            draining,
-            closed,
             listening,
             failed,
             _stop: everything.clone().drop_guard(),
@@ -207,7 +219,7 @@ impl Relay {
 
     /// Returns the longest time of a drain.
     pub fn drain_window(&self) -> Duration {
-        self.server.policy.load().drain()
+        self.status.drain.window()
     }
 
     /// Applies a changed configuration. Streams and connections live on as they began, except connections
@@ -239,18 +251,28 @@ impl Relay {
     }
 
     /// Drains: sends clients elsewhere, and returns when the last is gone or the window is over.
-    ///
-    /// A load balancer needs a moment to see that this relay is no longer ready, and sends it clients until
-    /// then. They are served, and no connection is closed yet whose client could come back. Then the
-    /// listeners stop and all connections close.
     pub async fn drain(&self) {
-        let window = self.drain_window();
-        let notice = (window / 10).min(MAX_NOTICE);
-        self.status.draining.store(true, Ordering::Release);
-        self.draining.cancel();
-        self.connections.emptied_within(notice).await;
-        self.closed.cancel();
-        self.connections.drain(window - notice).await;
+        self.status.drain.run().await;
+    }
+
+    /// Notes that the content of a configuration file is in force, for operators.
+    pub fn note_config(&self, path: &Path, content: &str) {
+        let digest = xxhash_rust::xxh3::xxh3_64(content.as_bytes());
+        let loaded = LoadedConfig { path: path.to_owned(), digest, at: Instant::now(), is_refused: false };
+        *self.status.loaded.lock() = Some(loaded);
+    }
+
+    /// Notes that the content of the file has changed and cannot be used.
+    pub fn note_refused_config(&self) {
+        if let Some(loaded) = &mut *self.status.loaded.lock() {
+            loaded.is_refused = true;
+        }
+    }
+
+    /// Hands over the level of the log, so that operators can change it.
+    pub fn set_log_level(&self, level: LogLevel) {
+        // There is one log.
+        drop(self.status.log_level.set(level));
     }
 
     /// Stops listening. Returns when no listener is left: only then the files of Unix sockets are removed.
@@ -263,9 +285,6 @@ impl Relay {
         self.listening.wait().await;
     }
 }
-
-/// Longest time for which new clients are served after a drain begins, so that load balancers notice.
-const MAX_NOTICE: Duration = Duration::from_secs(5);
 
 /// Binds the addresses of all listeners. Returns these with the ports that were chosen.
 fn bind(

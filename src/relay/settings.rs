@@ -240,6 +240,16 @@ fn node(config: &config::Node) -> proto::Node {
     }
 }
 
+/// Node of the relay, as far as operators are shown it: metadata may be long, and is in the configuration.
+pub(super) fn shown_node(config: &Config) -> serde_json::Value {
+    let (node, locality) = (&config.node, &config.node.locality);
+    serde_json::json!({
+        "id": node.id,
+        "cluster": node.cluster,
+        "locality": { "region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone },
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::fmt::Debug;

@@ -9,6 +9,7 @@
 mod limits;
 mod lines;
 mod log_budget;
+mod log_level;
 mod polls;
 mod rollout;
 mod snapshot;
@@ -23,6 +24,7 @@ pub use deltafan_core::LogThrottle;
 pub use limits::{refused, refused_at};
 pub use lines::Lines;
 pub use log_budget::LogBudget;
+pub use log_level::LogLevel;
 pub use polls::{PollGauge, PollOutcome};
 pub use rollout::{RolloutFigures, report_rollouts};
 pub use snapshot::{SnapshotFigures, report_snapshot, snapshot_loaded};

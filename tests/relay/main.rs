@@ -15,6 +15,7 @@ mod group_streams;
 mod groups;
 mod limits;
 mod operators;
+mod orders;
 mod parameters;
 mod rejections;
 mod reload;

@@ -130,7 +130,7 @@ async fn a_change_that_the_canary_rejects_reaches_nobody_else() {
     assert!(has(&other.response().await, "3"));
     wait_for_phase(&relay, "idle");
     assert_eq!(relay.admin_post("/rollout/release").0, 404);
-    assert_eq!(relay.admin_get("/rollout/release").0, 404);
+    assert_eq!(relay.admin_get("/rollout/release").0, 405);
 }
 
 /// A change goes on its way when nobody rejects it, and when an operator says so.

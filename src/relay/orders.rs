@@ -1,0 +1,136 @@
+//! Orders that operators post to the admin address.
+//!
+//! Owns their paths and parameters, and what the log says of each. What they do is the business of others.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use percent_encoding::percent_decode_str;
+use serde_json::json;
+
+use super::rollouts;
+use super::status::{Status, document};
+use crate::admin::Page;
+use crate::cache::Order;
+
+/// An order, by its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind<'p> {
+    Rollout(Order),
+    Drain,
+    /// With the number of the client.
+    Disconnect(&'p str),
+    Log,
+}
+
+impl<'p> Kind<'p> {
+    fn of(path: &'p str) -> Option<Self> {
+        Some(match path {
+            "/rollout/release" => Self::Rollout(Order::Release),
+            "/rollout/discard" => Self::Rollout(Order::Discard),
+            "/drain" => Self::Drain,
+            "/log" => Self::Log,
+            _ => Self::Disconnect(path.strip_prefix("/clients/")?.strip_suffix("/disconnect")?),
+        })
+    }
+
+    /// The parameter that it may have.
+    const fn parameter(self) -> Option<&'static str> {
+        match self {
+            Self::Rollout(_) => Some("group"),
+            Self::Log => Some("level"),
+            Self::Drain | Self::Disconnect(_) => None,
+        }
+    }
+}
+
+/// Whether a path is that of an order.
+pub(super) fn is_order(path: &str) -> bool {
+    Kind::of(path).is_some()
+}
+
+/// Follows an order; `None` if the path is that of none.
+pub(super) fn follow(status: &Status, path: &str, query: &str) -> Option<Page> {
+    let order = Kind::of(path)?;
+    let value = match parameter(order, query) {
+        Ok(value) => value,
+        Err(wrong) => return Some(Page::BadRequest(wrong)),
+    };
+    Some(match order {
+        Kind::Rollout(order) => decide(status, order, value.as_deref()),
+        Kind::Drain => drain(status),
+        Kind::Disconnect(id) => disconnect(status, id),
+        Kind::Log => log(status, value.as_deref()),
+    })
+}
+
+/// Value of the one parameter that an order may have.
+fn parameter<'q>(order: Kind<'_>, query: &'q str) -> Result<Option<Cow<'q, str>>, String> {
+    if query.is_empty() {
+        return Ok(None);
+    }
+    match (order.parameter(), query.split_once('=')) {
+        (Some(known), Some((key, value))) if key == known => {
+            let value = percent_decode_str(value).decode_utf8();
+            value.map(Some).map_err(|_| format!("`{known}` is no UTF-8"))
+        }
+        (Some(known), _) => Err(format!("the one parameter is `{known}`")),
+        (None, _) => Err("this order has no parameters".to_owned()),
+    }
+}
+
+fn decide(status: &Status, order: Order, group: Option<&str>) -> Page {
+    let ordered = rollouts::order(&status.groups, group, order);
+    if ordered.is_empty() {
+        return Page::NotFound("no change is held; GET /rollout shows what is on trial".to_owned());
+    }
+    tracing::info!(?order, groups = ?ordered, "an operator decided on the changes that are held");
+    document(&json!({ "groups": ordered }))
+}
+
+/// As Envoy's `drain_listeners?graceful`: what SIGTERM does, but the process does not end.
+fn drain(status: &Status) -> Page {
+    let (drain, window) = (&status.drain, status.drain.window());
+    let is_first = drain.begin();
+    if is_first {
+        tracing::info!(?window, "draining, as an operator ordered (POST /drain); SIGTERM ends the process");
+        let drain = Arc::clone(drain);
+        let drains = async move {
+            drain.run().await;
+            tracing::info!("drained; SIGTERM ends the process");
+        };
+        tokio::spawn(status.everything.clone().run_until_cancelled_owned(drains));
+    }
+    document(&json!({ "state": "DRAINING", "window_seconds": window.as_secs_f64(), "began": is_first }))
+}
+
+fn disconnect(status: &Status, id: &str) -> Page {
+    let client = id.parse().ok().and_then(|id| status.fleet.connection_of(id));
+    let Some((connection, node)) = client.filter(|(number, _)| status.drain.connections.close_one(*number))
+    else {
+        return Page::NotFound("no such client; GET /clients lists those that are connected".to_owned());
+    };
+    tracing::info!(
+        client = id,
+        connection,
+        node,
+        "closing the connection of a client, as an operator ordered"
+    );
+    document(&json!({ "connection": connection, "node": node }))
+}
+
+fn log(status: &Status, level: Option<&str>) -> Page {
+    let Some(level) = level else {
+        return Page::BadRequest("`level` is missing: /log?level=debug".to_owned());
+    };
+    let Some(log) = status.log_level.get() else {
+        return Page::Failed("the log of this process has no level that can be changed".to_owned());
+    };
+    match log.set(level) {
+        Ok(before) => {
+            tracing::info!(before, now = level, "the log level was changed, as an operator ordered");
+            document(&json!({ "before": before, "now": level }))
+        }
+        Err(wrong) => Page::BadRequest(wrong),
+    }
+}

@@ -1,0 +1,124 @@
+//! Answers of the admin address.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+
+use super::status::{Status, document};
+use super::{orders, rollouts, server_info};
+use crate::admin::{Page, Report};
+use crate::cache::Track;
+use crate::fleet::{self, ClientStatusError, QueryError};
+use crate::telemetry::{self, TypeFigures};
+
+/// Answer to a query.
+fn page(found: Result<impl Serialize, QueryError>) -> Page {
+    found.map_or_else(|wrong| Page::BadRequest(wrong.to_string()), |found| document(&found))
+}
+
+impl Report for Status {
+    fn upstreams(&self) -> Json {
+        let now = Instant::now();
+        let state = self.origin.state();
+        let servers = self.servers.iter().enumerate().map(|(at, uri)| {
+            let in_use = state.as_ref().filter(|state| state.server == at);
+            json!({
+                "uri": uri,
+                "active": in_use.is_some(),
+                "connected": in_use.is_some_and(|state| state.connected),
+                "protocol": in_use.and_then(|state| Some(state.protocol?.label())),
+                "last_error": state.as_ref().and_then(|state| state.errors.get(&at)),
+            })
+        });
+        let seconds = |time: Duration| time.as_secs_f64();
+        let answered = state.as_ref().and_then(|state| state.answered_ago(now)).map(seconds);
+        let stale = state.as_ref().map(|state| seconds(state.stale_for(now)));
+        json!({
+            "servers": servers.collect::<Vec<_>>(),
+            "last_answer_seconds_ago": answered,
+            "stale_seconds": stale,
+            "snapshot": self.snapshot(now),
+        })
+    }
+
+    fn look(&self, path: &str, query: &str) -> Option<Page> {
+        let (fleet, now) = (&*self.fleet, Instant::now());
+        Some(match path {
+            "/clients" => page(fleet::clients(fleet, query, now)),
+            "/server_info" => document(&server_info::report(self, now)),
+            "/rollout" => document(&rollouts::report(&self.groups, now)),
+            "/resources" => page(fleet::resources(&self.groups, query)),
+            "/nacks" => page(fleet::nacks(fleet, query, now)),
+            _ => {
+                let id = path.strip_prefix("/clients/")?;
+                let found = id.parse().ok().and_then(|id| fleet::client(fleet, id, now));
+                let gone = || {
+                    Page::NotFound("no such client; GET /clients lists those that are connected".to_owned())
+                };
+                found.map_or_else(gone, |client| document(&client))
+            }
+        })
+    }
+
+    fn is_order(&self, path: &str) -> bool {
+        orders::is_order(path)
+    }
+
+    fn order(&self, path: &str, query: &str) -> Option<Page> {
+        orders::follow(self, path, query)
+    }
+
+    fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, tonic::Status> {
+        fleet::client_status(&self.fleet, request).map_err(|error| match error {
+            ClientStatusError::TooLarge => tonic::Status::resource_exhausted(error.to_string()),
+            ClientStatusError::Undecodable(_) | ClientStatusError::Matcher(_) => {
+                tonic::Status::invalid_argument(error.to_string())
+            }
+        })
+    }
+
+    fn stale_seconds(&self) -> Option<f64> {
+        Some(self.origin.state()?.stale_for(Instant::now()).as_secs_f64())
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        if self.drain.is_begun() {
+            return Err("draining".to_owned());
+        }
+        if self.overload.refuses_new() {
+            return Err("memory is short: newcomers are refused (downstream.memory.refuse_above)".to_owned());
+        }
+        self.is_ready.borrow().clone()
+    }
+
+    fn metrics(&self) -> String {
+        let mut kinds: BTreeMap<_, TypeFigures> = BTreeMap::new();
+        let groups = self.groups.all();
+        for of in groups.iter().flat_map(|group| group.cache().types()) {
+            // The tracks of a type that is guarded hold what the origin's store does.
+            let snapshot = of.snapshot();
+            // Types without rules of their own share a label.
+            let figures = kinds.entry(of.type_url().kind()).or_default();
+            if of.parameter_view().track() == Track::Origin {
+                figures.members += snapshot.member_count();
+            }
+            figures.cohorts += of.cohorts();
+            figures.generation = figures.generation.max(snapshot.generation().get());
+        }
+        kinds.into_iter().for_each(|(kind, figures)| telemetry::report_type(kind.short(), figures));
+        // All caches count together.
+        groups.first().into_iter().for_each(|own| telemetry::report_encodes(own.cache().encoder().encodes()));
+        let json = self.responses.writer();
+        telemetry::report_json(json.resources_written(), json.responses_written());
+        self.origin.report(&self.groups.events());
+        for ((kind, state), clients) in fleet::figures(&self.fleet) {
+            telemetry::report_clients(kind.short(), state.label(), clients);
+        }
+        self.report_groups();
+        self.report_snapshot();
+        rollouts::report_metrics(&self.groups, Instant::now());
+        self.metrics.render()
+    }
+}

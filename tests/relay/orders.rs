@@ -1,0 +1,155 @@
+//! Orders of operators, posted to the admin address, and the facts about the process.
+
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
+use deltafan_test_support::process::{Process, http1, relay};
+use serde_json::{Value as Json, json};
+use tonic::Code;
+
+async fn client(relay: &Process, node: &str) -> Delta {
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe(node, CDS, &["*"]).await;
+    let told = client.response().await;
+    client.ack(&told).await;
+    client
+}
+
+fn json_of((status, text): (u16, String)) -> Json {
+    assert_eq!(status, 200, "{text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+fn server_info(relay: &Process) -> Json {
+    json_of(relay.admin_get("/server_info"))
+}
+
+#[test]
+fn server_info_says_which_program_runs_with_which_configuration() {
+    let relay = relay("");
+    let mut info = Json::Null;
+    relay.wait_for("the configuration", || {
+        info = server_info(&relay);
+        info["config"] != Json::Null
+    });
+    assert_eq!((&info["state"], &info["version"]), (&json!("LIVE"), &json!(env!("CARGO_PKG_VERSION"))));
+    assert_eq!((&info["node"]["id"], &info["node"]["cluster"]), (&json!("test"), &json!("deltafan")));
+    assert!(info["uptime_seconds"].as_f64().unwrap() > 0.0, "{info}");
+    assert!(info["uptime_current_epoch"].as_str().unwrap().ends_with('s'), "{info}");
+    let config = &info["config"];
+    assert_eq!(config["path"], json!(relay.config().display().to_string()));
+    assert_eq!(config["newest_content_refused"], false);
+    let digest = config["xxh3"].clone();
+
+    relay.reconfigure(&relay.config_with("  drain: 3s\n"));
+    relay.wait_for("the new content", || server_info(&relay)["config"]["xxh3"] != digest);
+    let digest = server_info(&relay)["config"]["xxh3"].clone();
+    relay.reconfigure("downstream: {drain: never}\n");
+    relay.wait_for("the refusal", || server_info(&relay)["config"]["newest_content_refused"] == true);
+    assert_eq!(server_info(&relay)["config"]["xxh3"], digest, "what is in force");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_that_is_ordered_does_not_end_the_process() {
+    let mut relay = relay("  drain: 2s\n");
+    let mut client = client(&relay, "envoy").await;
+    let began = json_of(relay.admin_post("/drain"));
+    assert_eq!(began, json!({"state": "DRAINING", "window_seconds": 2.0, "began": true}));
+    assert_eq!(relay.admin_get("/ready"), (503, "not ready: draining\n".to_owned()));
+    assert_eq!(client.end().await.code(), Code::Unavailable);
+    drop(client);
+    relay.wait_for_message("drained; SIGTERM ends the process");
+    assert!(std::net::TcpStream::connect(relay.listener).is_err(), "no listener");
+    assert_eq!(server_info(&relay)["state"], "DRAINING");
+    assert_eq!(json_of(relay.admin_post("/drain"))["began"], false);
+    relay.terminate();
+    assert_eq!(relay.wait().code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_can_be_disconnected() {
+    let relay = relay("");
+    let (mut one, mut other) = (client(&relay, "one").await, client(&relay, "other").await);
+    let page = json_of(relay.admin_get("/clients?node=one"));
+    let found = &page["clients"][0];
+    let path = format!("/clients/{}/disconnect", found["id"]);
+    let answer = json_of(relay.admin_post(&path));
+    assert_eq!(answer, json!({"connection": found["connection"], "node": "one"}));
+    assert_eq!(one.end().await.code(), Code::Unavailable);
+    drop(one);
+    relay.wait_for("its end", || json_of(relay.admin_get("/clients?node=one"))["clients"] == json!([]));
+    for gone in [&path, "/clients/x/disconnect", "/clients//disconnect"] {
+        assert_eq!(relay.admin_post(gone).0, 404, "{gone}");
+    }
+    other.silence().await;
+    // It may come back.
+    client(&relay, "one").await;
+}
+
+/// A stream that its client ends, of which the log says something at the level `debug`.
+async fn ends(relay: &Process, node: &str) {
+    let mut client = client(relay, node).await;
+    client.half_close();
+    assert_eq!(client.end().await.code(), Code::Ok);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_level_can_be_changed() {
+    let relay = relay("");
+    ends(&relay, "quiet").await;
+    let changed = "the log level was changed, as an operator ordered";
+    let mut events = Vec::new();
+    for (level, before, node) in
+        [("debug", "info", "loud"), ("info%2Cdeltafan%3A%3Adownstream=debug", "debug", "filtered")]
+    {
+        let answer = json_of(relay.admin_post(&format!("/log?level={level}")));
+        assert_eq!(answer["before"], before);
+        ends(&relay, node).await;
+        relay.wait_for("debug lines", || {
+            events.extend(relay.events());
+            events.iter().any(|event| event["message"] == "stream ends" && event["node"] == node)
+        });
+    }
+    assert!(!events.iter().any(|event| event["node"] == "quiet"), "{events:?}");
+    assert_eq!(events.iter().filter(|event| event["message"] == changed).count(), 2);
+    for wrong in [
+        "/log",
+        "/log?level=",
+        "/log?level=verbose",
+        "/log?level=a=b=c",
+        "/log?levels=debug",
+        "/log?level=%ff",
+    ] {
+        assert_eq!(relay.admin_post(wrong).0, 400, "{wrong}");
+    }
+    json_of(relay.admin_post("/log?level=info"));
+    ends(&relay, "quiet").await;
+    json_of(relay.admin_post("/log?level=debug"));
+    ends(&relay, "last").await;
+    relay.wait_for("debug lines", || {
+        events.extend(relay.events());
+        events.iter().any(|event| event["message"] == "stream ends" && event["node"] == "last")
+    });
+    assert!(!events.iter().any(|event| event["node"] == "quiet"), "{events:?}");
+}
+
+#[test]
+fn only_a_post_is_an_order_and_not_one_of_another_site() {
+    let relay = relay("");
+    let request = |method: &str, path: &str, head: &str| {
+        let head = format!("host: {}\r\nconnection: close\r\ncontent-length: 0\r\n{head}", relay.admin);
+        http1(relay.admin, &format!("{method} {path} HTTP/1.1\r\n{head}\r\n"))
+    };
+    for path in ["/drain", "/log?level=debug", "/clients/1/disconnect", "/rollout/release"] {
+        for method in ["GET", "HEAD", "PUT", "DELETE"] {
+            assert_eq!(request(method, path, "").0, 405, "{method} {path}");
+        }
+        for origin in ["https://evil.example", "null", "http://127.0.0.1", "http://127.0.0.1:1"] {
+            let (status, text) = request("POST", path, &format!("origin: {origin}\r\n"));
+            assert!(status == 403 && text.contains("another site"), "{path} {origin}: {status}");
+        }
+    }
+    assert_eq!(request("POST", "/clients", "").0, 405);
+    assert_eq!(request("POST", "/drain?now=1", "").0, 400);
+    assert_eq!(server_info(&relay)["state"], "LIVE");
+    let own = format!("origin: http://{}\r\n", relay.admin);
+    assert_eq!(request("POST", "/log?level=warn", &own).0, 200);
+}
