@@ -66,7 +66,7 @@ pub use listener_tls::{ClientAuthorities, ListenerTls};
 pub use node::{Locality, Node};
 pub use non_empty::NonEmpty;
 pub use reference::{reference, reload_table};
-pub use rollout::{Percent, Rollout};
+pub use rollout::{HoldReport, Percent, Rollout};
 pub use snapshot::Snapshot;
 pub use system_limits::{ConnectionLimits, Memory};
 pub use upstream::{Backoff, Failover, Keepalive, Server, ServerProtocol, ServerUri, Source, Upstream};

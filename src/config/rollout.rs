@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::notation::{List, Text, Time, Written};
+use super::notation::{Choice, List, OneOf, Text, Time, Written};
 use super::section::section;
 use super::values::TypeName;
 
@@ -25,7 +25,25 @@ section! {
         /// clients keep the last good resources.
         #[key(Text, default = Percent::of(10))]
         pub threshold: Percent,
+        /// Whether the control plane is told of changes that are held: `nack` sends it a NACK of each type, once per stream, with
+        /// the names, versions and texts of the rejections, in which its log and metrics show them; `none` tells it nothing. Has no
+        /// effect with a directory.
+        #[key(OneOf, default = HoldReport::None)]
+        pub report: HoldReport,
     }
+}
+
+/// Word to the control plane on changes that are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldReport {
+    /// None.
+    None,
+    /// A NACK with the texts of clients.
+    Nack,
+}
+
+impl Choice for HoldReport {
+    const WORDS: &'static [(&'static str, Self)] = &[("none", Self::None), ("nack", Self::Nack)];
 }
 
 /// A share from `0%` to `100%`, in steps of 0.01%.

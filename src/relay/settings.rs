@@ -33,7 +33,7 @@ pub(super) fn cache_limits(config: &Config) -> cache::Limits {
 
 /// Guard of changes; `None` where all clients are sent them at once.
 pub(super) fn rollout(config: &Config) -> Option<cache::RolloutSettings> {
-    let config::Rollout { types, share, window, threshold } = &config.rollout;
+    let config::Rollout { types, share, window, threshold, report } = &config.rollout;
     let types: BTreeSet<TypeUrl> = types.iter().map(|text| TypeUrl::from(text.as_str())).collect();
     let (share, threshold) = (share.ratio(), threshold.ratio());
     (!types.is_empty()).then_some(cache::RolloutSettings {
@@ -41,6 +41,7 @@ pub(super) fn rollout(config: &Config) -> Option<cache::RolloutSettings> {
         share,
         window: *window,
         threshold,
+        reports: *report == config::HoldReport::Nack,
         counts: std::sync::Arc::default(),
     })
 }

@@ -23,6 +23,7 @@ mod h2spec;
 mod json;
 mod mtls;
 mod origins;
+mod reports;
 mod swap;
 mod ttl;
 mod vhds;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use deltafan::cache::{Change, Completeness, Limits, Op, ParameterView, Protocol, View};
 use deltafan::proto;
 use deltafan::resource::Name;
-use deltafan::subscription::{Code, NextStep, Upstream};
+use deltafan::subscription::{Code, NextStep, RequestKind, Upstream};
 use deltafan_test_support::fixture::{Client, Fixture, strings, url};
 use deltafan_test_support::wire::type_url;
 
@@ -444,6 +444,24 @@ fn r_relay_13_to_15_a_nack_concerns_nobody_else() {
     let mut late = fixture.delta();
     late.change(&fixture, "cds", "*");
     assert_eq!(late.acked(&fixture), ["cds a:2"], "no rollback");
+}
+
+/// A relay that reports what its canaries rejected has accepted it long before.
+#[test]
+fn r_relay_13_a_nack_after_the_ack_is_shown_and_not_answered() {
+    for protocol in [Protocol::Sotw, Protocol::Delta] {
+        let mut fixture = Fixture::knowing(&["cds"]);
+        fixture.origin("cds a:1");
+        let mut relay = fixture.client(protocol, None);
+        relay.ask_or_change(&fixture, "cds", "*");
+        let told = relay.poll(&fixture).unwrap();
+        assert!(matches!(relay.ack(&fixture, &told, &[]), RequestKind::Ack { .. }));
+        assert!(matches!(relay.nack(&fixture, &told, &[]), RequestKind::Nack { .. }));
+        fixture.after(Duration::from_secs(60));
+        assert_eq!(relay.acked(&fixture), [""; 0]);
+        fixture.origin("cds a:2");
+        assert_eq!(relay.acked(&fixture), ["cds a:2"]);
+    }
 }
 
 #[test]

@@ -23,6 +23,7 @@ fn guarded(types: &[&str]) -> Fixture {
         share: 0.0,
         window: WINDOW,
         threshold: 0.1,
+        reports: false,
         counts: Arc::default(),
     })
 }
@@ -210,8 +211,14 @@ fn a_change_during_a_trial_is_for_the_next_one() {
 #[test]
 fn a_few_that_reject_do_not_hold_a_change() {
     let types = [url("cds")].into_iter().collect();
-    let rollout =
-        RolloutSettings { types, share: 1.0, window: WINDOW, threshold: 0.1, counts: Arc::default() };
+    let rollout = RolloutSettings {
+        types,
+        share: 1.0,
+        window: WINDOW,
+        threshold: 0.1,
+        reports: false,
+        counts: Arc::default(),
+    };
     for (rejecting, phase) in [(1, Phase::Idle), (2, Phase::Held)] {
         let mut fixture = Fixture::guarded(rollout.clone());
         begin(&mut fixture, "cds a:1");
@@ -266,6 +273,7 @@ fn members_that_come_before_the_set_is_complete_are_no_change() {
         share: 0.0,
         window: WINDOW,
         threshold: 0.1,
+        reports: false,
         counts: Arc::default(),
     });
     fixture.know("cds", Completeness::Settled);
@@ -384,8 +392,14 @@ fn the_only_canary_is_one_on_all_of_its_streams() {
 #[test]
 fn a_client_is_counted_once() {
     let types = [url("cds")].into_iter().collect();
-    let rollout =
-        RolloutSettings { types, share: 1.0, window: WINDOW, threshold: 0.1, counts: Arc::default() };
+    let rollout = RolloutSettings {
+        types,
+        share: 1.0,
+        window: WINDOW,
+        threshold: 0.1,
+        reports: false,
+        counts: Arc::default(),
+    };
     let mut fixture = Fixture::guarded(rollout);
     begin(&mut fixture, "cds a:1");
     let mut clients: Vec<Client> =

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use deltafan::proto::DeltaDiscoveryResponse;
+use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryResponse, Status};
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::client::{CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, SOTW_ADS, Sotw, connect};
 use deltafan_test_support::http1::Http1;
-use deltafan_test_support::origin::{resource, response};
+use deltafan_test_support::origin::{Origin, resource, response, state};
 use deltafan_test_support::process::{Process, relay_and_origin};
 use serde_json::{Value as Json, json};
 
@@ -188,4 +188,81 @@ async fn a_change_that_the_canary_does_not_answer_waits_for_it_or_for_an_operato
     assert_eq!(relay.admin_post("/rollout/release").0, 200);
     assert!(has(&other.response().await, "2"));
     assert_eq!(wait_for_phase(&relay, "idle")["unanswered"], 0);
+}
+
+const REPORTING: &str = "rollout: {types: [cds], share: 0%, window: 1s, report: nack}\n";
+
+fn assert_report(error: Option<&Status>, version: &str) {
+    let error = error.expect("a NACK");
+    let text = format!(
+        "held after canaries rejected it: a at version {version} (1 of 1 canaries): rejected by the test"
+    );
+    assert_eq!((error.code, error.message.as_str()), (3, text.as_str()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_13_a_control_plane_is_told_once_of_what_is_held_and_again_on_a_new_stream() {
+    let (relay, mut origin, mut upstream) = relay_and_origin(REPORTING).await;
+    let mut canary = client(&relay, "canary").await;
+    upstream.expect_request().await;
+    for version in ["1", "2"] {
+        upstream.send(&cluster(version));
+        upstream.expect_ack(version).await;
+        let told = canary.response().await;
+        if version == "1" { canary.ack(&told).await } else { canary.nack(&told).await }
+    }
+    let report = upstream.expect_request().await;
+    assert_eq!((report.type_url.as_str(), report.response_nonce.as_str()), (CDS, "2"));
+    assert_eq!((report.resource_names_subscribe.len(), report.resource_names_unsubscribe.len()), (0, 0));
+    assert_report(report.error_detail.as_ref(), "2");
+    assert_eq!(wait_for_phase(&relay, "held")["held"][0]["name"], "a");
+    assert!(upstream.is_quiet_for(Duration::from_millis(1500)).await);
+    // As another control plane would, or this one after its restart.
+    drop(upstream);
+    let mut upstream = origin.accept().await;
+    assert_eq!(upstream.expect_request().await.error_detail, None);
+    upstream.send(&DeltaDiscoveryResponse { nonce: "again".to_owned(), ..cluster("2") });
+    upstream.expect_ack("again").await;
+    let report = upstream.expect_request().await;
+    assert_eq!(report.response_nonce, "again");
+    assert_report(report.error_detail.as_ref(), "2");
+    assert_eq!(relay.metric("deltafan_upstream_events_total{event=\"hold_reported\"}"), 2.0);
+    assert_eq!(relay.metric("deltafan_upstream_events_total{event=\"nack_sent\"}"), 0.0);
+    // Given up here, it is not spoken of any more.
+    assert_eq!(relay.admin_post("/rollout/discard").0, 200);
+    wait_for_phase(&relay, "idle");
+    drop(upstream);
+    let mut upstream = origin.accept().await;
+    upstream.expect_request().await;
+    upstream.send(&cluster("2"));
+    upstream.expect_ack("2").await;
+    assert!(upstream.is_quiet_for(Duration::from_millis(1500)).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_13_by_state_of_the_world_it_is_told_with_its_own_version() {
+    let mut origin = Origin::start().await;
+    origin.implement(false, true);
+    let uri = origin.uri();
+    let start = move || Process::behind_server(&uri, "protocol: sotw", REPORTING);
+    let relay = tokio::task::spawn_blocking(start).await.unwrap();
+    let mut upstream = origin.accept_sotw().await;
+    let mut canary = client(&relay, "canary").await;
+    upstream.expect_request().await;
+    let cds: TypeUrl = Kind::Cluster.into();
+    for version in ["1", "2"] {
+        upstream.send(&state(&cds, version, &[("a", version)]));
+        upstream.expect_ack(version).await;
+        let told = canary.response().await;
+        if version == "1" { canary.ack(&told).await } else { canary.nack(&told).await }
+    }
+    let report = upstream.expect_request().await;
+    assert_eq!((report.type_url.as_str(), report.resource_names), (CDS, vec!["a".to_owned()]));
+    assert_eq!((report.response_nonce.as_str(), report.version_info.as_str()), ("2", "2"));
+    let held = wait_for_phase(&relay, "held");
+    assert_report(report.error_detail.as_ref(), held["held"][0]["version"].as_str().unwrap());
+    // One that sends it again all the same is answered by an ACK.
+    upstream.send(&DiscoveryResponse { nonce: "again".to_owned(), ..state(&cds, "2", &[("a", "2")]) });
+    upstream.expect_ack("again").await;
+    assert!(upstream.is_quiet_for(Duration::from_millis(1500)).await);
 }

@@ -280,8 +280,14 @@ impl Scenario for World {
     fn new(seed: u64, trace: bool) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let types = ["cds", "rds"].map(url).into_iter().collect();
-        let settings =
-            RolloutSettings { types, share: 0.3, window: WINDOW, threshold: 0.0, counts: Arc::default() };
+        let settings = RolloutSettings {
+            types,
+            share: 0.3,
+            window: WINDOW,
+            threshold: 0.0,
+            reports: false,
+            counts: Arc::default(),
+        };
         let mut fixture = Fixture::guarded(settings);
         fixture.rules.unacked_timeout = Duration::from_secs(24 * 60 * 60);
         fixture.origin("cds a:1 b:1");

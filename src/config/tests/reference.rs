@@ -296,6 +296,7 @@ fn every_key_has_an_effect() {
             json!("10.0.0.0/8"),
             json!({"a": [1]}),
             json!("refuse"),
+            json!("nack"),
             json!("client"),
             json!({"node.cluster": "(?P<region>b)"}),
             json!(["cds"]),

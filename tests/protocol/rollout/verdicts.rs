@@ -7,8 +7,14 @@ use super::*;
 /// A guard of clusters, with all clients for canaries.
 fn all_canaries() -> Fixture {
     let types = [url("cds")].into_iter().collect();
-    let rollout =
-        RolloutSettings { types, share: 1.0, window: WINDOW, threshold: 0.1, counts: Arc::default() };
+    let rollout = RolloutSettings {
+        types,
+        share: 1.0,
+        window: WINDOW,
+        threshold: 0.1,
+        reports: false,
+        counts: Arc::default(),
+    };
     Fixture::guarded(rollout)
 }
 

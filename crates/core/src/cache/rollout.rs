@@ -30,6 +30,7 @@ use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 pub(super) mod gate;
+mod report;
 mod status;
 mod trial;
 mod verdicts;
@@ -66,6 +67,8 @@ pub struct RolloutSettings {
     pub window: Duration,
     /// Share of the canaries that may reject a change and it spreads all the same, from 0 to 1.
     pub threshold: f64,
+    /// Whether the control plane is told of changes that are held.
+    pub reports: bool,
     /// Counts over all node groups.
     pub counts: Arc<RolloutCounts>,
 }

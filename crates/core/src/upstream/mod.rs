@@ -2,7 +2,8 @@
 //!
 //! Owns the aggregated streams to the origin, what is subscribed to on them, and the times that decide when
 //! a wildcard set counts as complete and when a name nobody wants is let go. Knows nothing of clients: what they
-//! want comes from the cache as names with parameters, and nothing of theirs reaches the origin but those (R-Relay-14).
+//! want comes from the cache as names with parameters, and nothing of theirs reaches the origin but those (R-Relay-14), and texts of
+//! rejections where the rollout guard reports what it holds.
 //!
 //! [`Mux`] is a plain value that is told what happened and when; [`DirectoryMirror`] takes its place where the origin is a
 //! directory. The program's `upstream` module moves bytes and tells them.
@@ -206,6 +207,8 @@ pub struct Counters {
     pub unsolicited: Counter,
     /// Resources whose TTL ended without a word of the origin (R-TTL-09).
     pub expired: Counter,
+    /// Requests that told of changes which the rollout guard holds, one for each type.
+    pub holds_reported: Counter,
     /// Resources and removals handed to the cache.
     pub operations: Counter,
     /// Connections on which locators were given up, because the origin does not answer them (R-Up-18).
@@ -234,7 +237,7 @@ pub struct Counters {
 
 impl Counters {
     /// Number of counters.
-    pub const COUNT: usize = 22;
+    pub const COUNT: usize = 23;
 
     /// All of them with their names.
     pub fn all(&self) -> [(&'static str, u64); Self::COUNT] {
@@ -252,6 +255,7 @@ impl Counters {
             ("locators_ignored", self.locators_ignored.get()),
             ("crowded_out", self.crowded_out.get()),
             ("prefetch", self.prefetched.get()),
+            ("hold_reported", self.holds_reported.get()),
             ("operation", self.operations.get()),
             ("renewal", self.renewals.get()),
             ("connect", self.connects.get()),

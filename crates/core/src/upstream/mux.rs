@@ -4,6 +4,7 @@
 //! no clock: it is told what happened and when, and asked for the next request whenever a stream can take one.
 
 mod ack;
+mod held;
 mod incoming;
 mod interest;
 mod let_go;
@@ -12,6 +13,7 @@ mod prefetch;
 mod protocol;
 mod questions;
 mod refusals;
+mod reports;
 mod restore;
 mod servers;
 mod silence;
@@ -77,6 +79,8 @@ pub struct Mux {
     habits: OriginHabits,
     /// When to look whether it has left any unanswered.
     locators_due: Option<Instant>,
+    /// Types of which the rollout guard holds changes that the origin is to be told of.
+    held: BTreeSet<TypeUrl>,
 }
 
 impl Mux {
@@ -103,6 +107,7 @@ impl Mux {
             asks_plainly: false,
             habits: OriginHabits::default(),
             locators_due: None,
+            held: BTreeSet::new(),
         }
     }
 
@@ -355,6 +360,7 @@ impl Mux {
                 Some(fault.text().to_owned())
             }
         };
+        self.note_response(stream, &type_url, &nonce, fault.is_none());
         let Some(open) = &mut self.streams[stream as usize] else { return Ok(()) };
         if let (Some(sotw), Ok(Increments::Sotw(reading)), None) = (&mut open.sotw, increments, &fault) {
             sotw.accept(&type_url, reading);
@@ -375,12 +381,23 @@ impl Mux {
     /// Whether [`next_request`](Self::next_request) may have something to say.
     pub fn has_request(&self, stream: StreamId) -> bool {
         let open = self.streams[stream as usize].as_ref();
-        open.is_some_and(|open| !open.acks.is_empty() || !open.due.is_empty() || open.has_encoded())
+        open.is_some_and(|open| {
+            !open.acks.is_empty()
+                || !open.due.is_empty()
+                || open.has_encoded()
+                || open.reports.are_due(&self.held)
+        })
     }
 
     /// The next request for a stream that can take one: what is owed for responses first, the newest of a type with what is
-    /// due of it, then subscriptions in flush order (R-Up-06, R-Up-10).
+    /// due of it, then reports of held changes, then subscriptions in flush order (R-Up-06, R-Up-10).
     pub fn next_request(&mut self, stream: StreamId, now: Instant) -> Option<DeltaDiscoveryRequest> {
+        if self.streams[stream as usize].as_ref()?.acks.is_empty()
+            && let Some(report) = self.next_report(stream)
+        {
+            self.counters.requests.add(1);
+            return Some(report);
+        }
         loop {
             let open = self.streams[stream as usize].as_mut()?;
             // ACKs go first, but not for ever: what clients ask for has a turn after so many.
@@ -457,6 +474,7 @@ impl Mux {
         }
         self.look_for_ignored_locators(now);
         self.writer.roll_out(now);
+        self.look_for_hold();
         self.tick(now);
     }
 

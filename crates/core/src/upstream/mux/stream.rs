@@ -7,6 +7,7 @@ use super::super::Settings;
 use super::super::sotw::SotwStream;
 use super::super::topic::Renewal;
 use super::ack::Ack;
+use super::held::Reports;
 use super::refusals::Refusals;
 use crate::resource::TypeUrl;
 
@@ -32,6 +33,7 @@ pub(super) struct Stream {
     pub(super) sotw: Option<SotwStream>,
     /// NACKs that wait there.
     refusals: Refusals,
+    pub(super) reports: Reports,
 }
 
 /// How often a stream may be opened anew for one reason: each time the origin is asked for everything. Reasons do not wait for
@@ -86,6 +88,7 @@ impl Stream {
             next_tick: None,
             sotw: speaks_sotw.then(SotwStream::default),
             refusals: Refusals::default(),
+            reports: Reports::default(),
         }
     }
 

@@ -3,7 +3,8 @@
 //! A request that adds names says no version. The LinearCache of go-control-plane before 0.14 compares the version with that of
 //! each resource, and would leave a name unanswered that was listed late and changed early. For others it makes no difference: a
 //! request with a new name is answered in any case (R-SotW-15). So does the ACK after it, if a response crossed the request: an
-//! origin may have dropped it for its old nonce, and reads the names in the ACK.
+//! origin may have dropped it for its old nonce, and reads the names in the ACK. A report (a NACK of a response that had its ACK) says
+//! no version then either: it may take the place of that ACK at an origin that has not answered yet.
 //!
 //! A NACK of a response that a newer one has overtaken keeps its nonce: with the newest one it would refuse the newer response,
 //! which may be good. An origin may drop it as stale (R-SotW-04), so nothing else depends on it: a change of the list that goes
@@ -21,6 +22,8 @@ impl TypeState {
     pub(super) fn ask(&mut self, request: DeltaDiscoveryRequest) -> Vec<DiscoveryRequest> {
         let answers = !request.response_nonce.is_empty();
         let is_newest = answers && request.response_nonce == self.nonce;
+        let refuses = request.error_detail.is_some();
+        let is_report = refuses && is_newest && !self.owes_answer;
         let next = self.responses + if is_newest && self.owes_answer { 1 } else { 2 };
         let reflected_in = if self.asked { next } else { 1 };
         self.owes_answer &= !is_newest;
@@ -59,9 +62,8 @@ impl TypeState {
         let is_changed = has_left || has_joined || was_wildcard != self.wildcard;
         // A response of a full-state type that crosses a list without the name would seem to say that it is gone.
         let repeats = !again.is_empty() && !self.full_state;
-        let refuses = request.error_detail.is_some();
-        let is_ack = is_newest && !refuses;
-        let may_be_unread = is_ack && self.names.values().any(|listed| listed.reflected_in > self.responses);
+        let accepts = is_newest && (!refuses || is_report);
+        let may_be_unread = accepts && self.names.values().any(|listed| listed.reflected_in > self.responses);
         if !(is_changed || repeats || is_newest || refuses) {
             // An ACK that a newer response has overtaken says nothing.
             return Vec::new();

@@ -14,10 +14,10 @@ const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 
 /// A response of the origin: its version is its nonce.
 #[derive(Clone, Debug)]
-struct World(DiscoveryResponse, TypeUrl);
+pub(super) struct World(DiscoveryResponse, TypeUrl);
 
 impl World {
-    fn of(kind: Kind, nonce: &str, resources: &[(&str, &str)]) -> Self {
+    pub(super) fn of(kind: Kind, nonce: &str, resources: &[(&str, &str)]) -> Self {
         let type_url = TypeUrl::from(kind);
         let response = DiscoveryResponse {
             type_url: type_url.as_str().to_owned(),
@@ -86,7 +86,7 @@ impl Fixture {
         fixture
     }
 
-    fn open_sotw(&mut self, stream: StreamId) {
+    pub(super) fn open_sotw(&mut self, stream: StreamId) {
         if stream == Primary {
             self.mux.connected(&"http://origin".into());
             self.mux.set_protocol(Protocol::Sotw);
@@ -95,7 +95,7 @@ impl Fixture {
     }
 
     /// Everything that a stream has to say, when changes have been collected.
-    fn says(&mut self, stream: StreamId) -> Vec<DiscoveryRequest> {
+    pub(super) fn says(&mut self, stream: StreamId) -> Vec<DiscoveryRequest> {
         self.pass(10);
         let mut requests = Vec::new();
         while self.mux.has_request(stream)
@@ -114,21 +114,26 @@ impl Fixture {
         requests.remove(0)
     }
 
-    /// The origin says something; returns the answer.
-    fn told(&mut self, stream: StreamId, world: &World) -> DiscoveryRequest {
+    /// The origin says something.
+    pub(super) fn sends(&mut self, stream: StreamId, world: &World) {
         self.mux.on_message(stream, world.0.encode_to_vec().into(), self.now).expect("a response");
+    }
+
+    /// The origin says something; returns the answer.
+    pub(super) fn told(&mut self, stream: StreamId, world: &World) -> DiscoveryRequest {
+        self.sends(stream, world);
         self.says_once(stream)
     }
 
     /// The origin says something that is accepted.
-    fn takes(&mut self, stream: StreamId, world: &World) {
+    pub(super) fn takes(&mut self, stream: StreamId, world: &World) {
         let ack = self.told(stream, world);
         assert_eq!((ack.response_nonce, ack.error_detail), (world.0.nonce.clone(), None));
     }
 }
 
 /// Fields of a request: names, version, nonce.
-fn parts(request: &DiscoveryRequest) -> (Vec<&str>, &str, &str) {
+pub(super) fn parts(request: &DiscoveryRequest) -> (Vec<&str>, &str, &str) {
     (sorted(&request.resource_names), &request.version_info, &request.response_nonce)
 }
 

@@ -1,0 +1,154 @@
+//! Control planes that are told, by a NACK, of a change that the rollout guard holds: none of them answers that, and each still sends
+//! the correction.
+
+use std::{collections::BTreeSet, thread, time::Duration};
+
+use bytes::Bytes;
+use deltafan::resource::{Envelope, TypeUrl};
+use deltafan_test_support::client::{DELTA_ADS, Delta, connect};
+use tokio::runtime::Runtime;
+
+use crate::fixture::{
+    ControlPlane, ForeignFixture, PATIENCE, eventually, is_direct,
+    resources::{CLUSTER, numbered},
+    skipped,
+};
+
+const GUARD: &str = "rollout: {types: [cds], share: 0%, window: 1s, report: nack}\n";
+/// Nothing has come for so long: nothing will.
+const QUIET: Duration = Duration::from_secs(3);
+/// Subscriptions of the canary, each behind a relay of its own.
+const ASKED: [&[&str]; 2] = [&["*"], &["a", "b"]];
+
+macro_rules! each_control_plane {
+    ($($test:ident: $control_plane:expr;)*) => {
+        $(mod $test {
+            use super::{ControlPlane, a_report_is_not_answered};
+
+            #[test]
+            fn is_told_by_delta() {
+                a_report_is_not_answered($control_plane, "delta");
+            }
+
+            #[test]
+            fn is_told_by_state_of_the_world() {
+                a_report_is_not_answered($control_plane, "sotw");
+            }
+        })*
+    };
+}
+
+each_control_plane! {
+    go_0_12_linear: ControlPlane::Go("v0.12.0", &["--cache", "linear"]);
+    go_0_12_mux: ControlPlane::Go("v0.12.0", &["--cache", "mux"]);
+    go_0_12_snapshot: ControlPlane::Go("v0.12.0", &["--cache", "snapshot"]);
+    go_0_13_linear: ControlPlane::Go("v0.13.4", &["--cache", "linear"]);
+    go_0_13_mux: ControlPlane::Go("v0.13.4", &["--cache", "mux"]);
+    go_0_13_snapshot: ControlPlane::Go("v0.13.4", &["--cache", "snapshot"]);
+    go_0_14_linear: ControlPlane::Go("v0.14.0", &["--cache", "linear"]);
+    go_0_14_mux: ControlPlane::Go("v0.14.0", &["--cache", "mux"]);
+    go_0_14_snapshot: ControlPlane::Go("v0.14.0", &["--cache", "snapshot"]);
+    java_simple: ControlPlane::Java("v1.0.49");
+}
+
+fn a_report_is_not_answered(control_plane: ControlPlane, protocol: &str) {
+    if is_direct() {
+        return skipped("there is no relay that reports");
+    }
+    let relays = ASKED.len();
+    let Some(fixture) = ForeignFixture::start_speaking_with(control_plane, relays, protocol, GUARD) else {
+        return;
+    };
+    for name in ["a", "b"] {
+        fixture.origin.put(&numbered(CLUSTER, name, 1));
+    }
+    let runtime = Runtime::new().unwrap();
+    let start =
+        |(relay, asked): (usize, &&[&str])| runtime.block_on(Canary::start(fixture.port(relay), asked));
+    let mut canaries: Vec<Canary> = ASKED.iter().enumerate().map(start).collect();
+
+    fixture.origin.put(&numbered(CLUSTER, "a", 2));
+    for canary in &mut canaries {
+        runtime.block_on(canary.reject());
+    }
+    let event = |relay: usize, event: &str| {
+        fixture.metric(relay, &format!("deltafan_upstream_events_total{{event=\"{event}\"}}"))
+    };
+    let events = |name: &str| -> Vec<f64> { (0..relays).map(|relay| event(relay, name)).collect() };
+    // The trial goes on for a second.
+    let responses = events("response");
+    for relay in 0..relays {
+        eventually(PATIENCE, "the control plane is told", || match event(relay, "hold_reported") {
+            0.0 => Err("nothing was said".to_owned()),
+            _ => Ok(()),
+        });
+    }
+    let requests = events("request");
+    thread::sleep(QUIET);
+    assert_eq!(events("response"), responses, "a report is answered");
+    assert_eq!(events("request"), requests);
+    // The one in Java keeps no record.
+    if !matches!(control_plane, ControlPlane::Java(_)) {
+        let stats = fixture.origin.stats();
+        let nacks = stats.nacks();
+        assert_eq!(nacks.len(), relays, "{nacks:?}");
+        for text in nacks {
+            assert!(text.starts_with("held after canaries rejected it: a at version "), "{text}");
+            assert!(text.ends_with(" (1 of 1 canaries): rejected by the test"), "{text}");
+        }
+    }
+    fixture.origin.put(&numbered(CLUSTER, "a", 3));
+    for canary in &mut canaries {
+        runtime.block_on(canary.correction());
+    }
+    drop(runtime);
+}
+
+/// The first client of a relay.
+struct Canary {
+    client: Delta,
+    /// Contents of `a` so far.
+    seen: BTreeSet<Bytes>,
+}
+
+impl Canary {
+    async fn start(port: u16, asked: &[&str]) -> Self {
+        let channel = connect(&format!("http://127.0.0.1:{port}")).await;
+        let client = Delta::open(&channel, DELTA_ADS).await;
+        client.subscribe("canary", CLUSTER, asked).await;
+        let mut canary = Self { client, seen: BTreeSet::new() };
+        canary.next(true).await;
+        canary
+    }
+
+    /// Waits for another content of `a`, and accepts or rejects it.
+    async fn next(&mut self, accepts: bool) {
+        loop {
+            let told = self.client.response().await;
+            let content = told.resources.iter().filter_map(content_of_a);
+            let is_new = content.into_iter().any(|content| self.seen.insert(content));
+            if accepts || !is_new {
+                self.client.ack(&told).await;
+            } else {
+                self.client.nack(&told).await;
+            }
+            if is_new {
+                return;
+            }
+        }
+    }
+
+    async fn reject(&mut self) {
+        self.next(false).await;
+    }
+
+    /// It is given back the last good content meanwhile, which it has seen.
+    async fn correction(&mut self) {
+        self.next(true).await;
+    }
+}
+
+fn content_of_a(resource: &Bytes) -> Option<Bytes> {
+    let envelope = Envelope::parse(resource, &TypeUrl::from(CLUSTER)).unwrap();
+    (envelope.name == "a").then(|| resource.clone())
+}
