@@ -407,8 +407,8 @@ impl Mux {
             open.ack_bytes -= ack.as_ref().map_or(0, Ack::weight);
             let is_newest = |ack: &Ack| !open.acks.iter().any(|later| later.type_url == ack.type_url);
             let due = match &ack {
-                // istiod drops a request whose nonce is not the newest, with the names in it (R-Delta-02).
-                Some(ack) if open.sotw.is_none() && !is_newest(ack) => None,
+                // istiod drops a request whose nonce is not the newest, and any NACK, with the names in it (R-Delta-02).
+                Some(ack) if ack.fault.is_some() || (open.sotw.is_none() && !is_newest(ack)) => None,
                 Some(ack) => open.due.take(&ack.type_url),
                 None => Some(open.due.pop_first()?),
             };

@@ -159,6 +159,25 @@ fn r_up_10_acks_go_before_subscriptions_and_the_newest_may_carry_them() {
     assert_eq!(Kind::of_url(&third.type_url), CDS);
 }
 
+/// istiod looks at nothing else in a NACK.
+#[test]
+fn r_up_10_a_nack_carries_no_subscriptions() {
+    let mut fixture = Fixture::connected();
+    fixture.client("a", EDS, &["e1"]);
+    fixture.requests(Primary);
+    fixture.pass(10);
+    fixture.client("b", EDS, &["e2"]);
+    fixture.pass(10);
+    let twice = Answer::of(EDS, "n1").set("e1", "v").set("e1", "w");
+    fixture.mux.on_message(Primary, twice.bytes(), fixture.now).expect("a response");
+    let requests = fixture.requests(Primary);
+    let [nack, names] = &requests[..] else { panic!("{requests:?}") };
+    assert_eq!((nack.response_nonce.as_str(), nack.error_detail.is_some()), ("n1", true));
+    assert_eq!(nack.resource_names_subscribe, [""; 0]);
+    assert_eq!((names.response_nonce.as_str(), &names.error_detail), ("", &None));
+    assert_eq!(names.resource_names_subscribe, ["e2"]);
+}
+
 #[test]
 fn r_up_19_a_name_let_go_and_wanted_again_before_it_was_said_is_subscribed_to_again() {
     let mut fixture = Fixture::connected();
