@@ -26,6 +26,11 @@ fn refusals(limit: Limit) -> &'static Refusals {
     &ALL.get_or_init(|| Limit::ALL.map(make))[limit as usize]
 }
 
+/// Makes the counters of all limits.
+pub(super) fn make() {
+    refusals(Limit::ALL[0]);
+}
+
 /// Counts refusals or disconnects for a limit.
 pub fn refused(limit: Limit, count: u64) {
     refusals(limit).count.increment(count);

@@ -6,6 +6,7 @@
 
 #![expect(clippy::disallowed_macros, reason = "this is the one place where metrics are declared")]
 
+mod at_zero;
 mod limits;
 mod lines;
 mod log_budget;
@@ -20,6 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
+pub use at_zero::STATUS_CODES;
 pub use deltafan_core::LogThrottle;
 pub use limits::{refused, refused_at};
 pub use lines::Lines;
@@ -105,6 +107,7 @@ pub fn install() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildE
         .set_buckets_for_metric(Matcher::Full(UPSTREAM_APPLY.to_owned()), &APPLY_BUCKETS)?
         .install_recorder()?;
     describe();
+    at_zero::make();
     gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION"), "commit" => env!("DELTAFAN_COMMIT")).set(1.0);
     Ok(handle)
 }
@@ -135,10 +138,6 @@ fn describe() {
         OVERDUE,
         "responses sent without the ACK that they depend on: requests may fail at the client"
     );
-    // They exist before the first event, so that an alert on their rate sees it.
-    for awaited in ["clusters", "routes"] {
-        counter!(OVERDUE, "awaited" => awaited).absolute(0);
-    }
     describe_counter!(POLLS, "REST-JSON polls that ended, by outcome");
     describe_gauge!(HELD_POLLS, "REST-JSON polls that are held because there is nothing new");
     describe_counter!(JSON_WRITTEN, "resources written as JSON, and answers put together from them");

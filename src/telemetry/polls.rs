@@ -9,6 +9,9 @@ use parking_lot::Mutex;
 
 use super::{HELD_POLLS, POLLS, PROPAGATION, RESPONSE_BYTES, RESPONSES};
 
+/// Transport of polls, as a label.
+pub(super) const REST: &str = "rest";
+
 /// End of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollOutcome {
@@ -31,7 +34,7 @@ pub enum PollOutcome {
 }
 
 impl PollOutcome {
-    const LABELS: [&'static str; 8] = [
+    pub(super) const LABELS: [&'static str; 8] = [
         "answered",
         "not_modified",
         "unknown",
@@ -103,15 +106,14 @@ impl PollCounters {
     /// Returns the counters of a type, which all polls share.
     fn of(kind: &'static str) -> Arc<Self> {
         static ALL: Mutex<BTreeMap<&str, Arc<PollCounters>>> = Mutex::new(BTreeMap::new());
-        const TRANSPORT: &str = "rest";
         let outcome = |outcome| counter!(POLLS, "type" => kind, "outcome" => outcome);
         let make = || {
             Arc::new(Self {
                 held: gauge!(HELD_POLLS, "type" => kind),
                 outcomes: PollOutcome::LABELS.map(outcome),
-                responses: counter!(RESPONSES, "type" => kind, "transport" => TRANSPORT),
-                response_bytes: counter!(RESPONSE_BYTES, "type" => kind, "transport" => TRANSPORT),
-                propagation: histogram!(PROPAGATION, "type" => kind, "transport" => TRANSPORT),
+                responses: counter!(RESPONSES, "type" => kind, "transport" => REST),
+                response_bytes: counter!(RESPONSE_BYTES, "type" => kind, "transport" => REST),
+                propagation: histogram!(PROPAGATION, "type" => kind, "transport" => REST),
             })
         };
         Arc::clone(ALL.lock().entry(kind).or_insert_with(make))

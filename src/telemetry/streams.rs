@@ -67,6 +67,10 @@ pub enum RequestResult {
     Stale,
 }
 
+impl RequestResult {
+    pub(super) const LABELS: [&'static str; 4] = ["subscribe", "ack", "nack", "stale"];
+}
+
 /// Counters of one type and transport.
 #[derive(Debug)]
 struct TypeCounters {
@@ -87,7 +91,7 @@ impl TypeCounters {
                 responses: counter!(RESPONSES, "type" => kind, "transport" => transport),
                 response_bytes: counter!(RESPONSE_BYTES, "type" => kind, "transport" => transport),
                 propagation: histogram!(PROPAGATION, "type" => kind, "transport" => transport),
-                requests: ["subscribe", "ack", "nack", "stale"].map(requests),
+                requests: RequestResult::LABELS.map(requests),
             })
         };
         Arc::clone(ALL.lock().entry((kind, transport)).or_insert_with(make))
