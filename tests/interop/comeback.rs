@@ -18,6 +18,7 @@ use crate::{
     },
     fleet::{
         client::{Client, Held},
+        local,
         world::{Guest, World, subscriptions},
     },
 };
@@ -191,7 +192,7 @@ impl Place {
     fn new(case: &'static Case, port: u16, runtime: &Handle) -> Self {
         let asked = subscriptions(case.kept);
         let staying = (!asked.is_empty()).then(|| Guest {
-            client: Client::start(runtime, port, Transport::DeltaAds, &asked),
+            client: Client::start(runtime, local(port), Transport::DeltaAds, &asked),
             who: "stayed".to_owned(),
             asked,
         });
@@ -201,7 +202,7 @@ impl Place {
     fn enter(&mut self, runtime: &Handle, visit: usize) {
         let asked = subscriptions(self.case.asked);
         let mut let_in = |who: String, transport, held| {
-            let client = Client::come_back(runtime, self.port, transport, &asked, held);
+            let client = Client::come_back(runtime, local(self.port), transport, &asked, held);
             self.guests.push(Guest { client, who, asked: asked.clone() });
         };
         // In turn one transport, the other and both, so that neither depends on the other.
@@ -222,7 +223,7 @@ impl Place {
     fn look(&mut self, runtime: &Handle) {
         get(self.port, "lds");
         let asked = subscriptions(&[(LISTENER, ALL)]);
-        let client = Client::start(runtime, self.port, Transport::DeltaAds, &asked);
+        let client = Client::start(runtime, local(self.port), Transport::DeltaAds, &asked);
         self.guests.push(Guest { client, who: "looked".to_owned(), asked });
     }
 

@@ -100,8 +100,8 @@ impl Bed {
 
     fn enter(&mut self, who: String, transport: Transport, held: Held) {
         let asked = subscriptions(&[(CLUSTER, &[]), (ENDPOINTS, &["a", "c"])]);
-        let port = self.relay().listener.port();
-        let client = Client::come_back(self.runtime.handle(), port, transport, &asked, held);
+        let server = self.relay().listener;
+        let client = Client::come_back(self.runtime.handle(), server, transport, &asked, held);
         self.guests.push(Guest { client, who, asked });
     }
 

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use deltafan_test_support::certificates::{Authority, put};
-use deltafan_test_support::process::Process;
+use deltafan_test_support::process::{Process, SHARED_LISTENER};
 
 use crate::fixture::{in_repository, require};
 
@@ -29,7 +29,7 @@ fn finds_no_fault(transport: &str, method: &str) {
                 format!("[{{address: \"127.0.0.1:0\", tls: {{cert_file: {cert}, key_file: {key}}}}}]");
             Process::listening(&listeners, &[], "")
         }
-        _ => Process::start(&[], ""),
+        _ => Process::listening(SHARED_LISTENER, &[], ""),
     };
     let port = relay.listener.port().to_string();
     let run = Command::new(program).args([&port, PATH, transport, method]).output().unwrap();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response, timed};
-use deltafan_test_support::process::Process;
+use deltafan_test_support::process::{Process, SHARED_LISTENER};
 
 use crate::fixture::{AloneEnvoy, Transport, always, eventually};
 
@@ -55,7 +55,7 @@ fn keeps_a_cluster_while_heartbeats_come(transport: Transport) {
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut origin = runtime.block_on(Origin::start());
-    let relay = Process::behind(&origin.uri(), "");
+    let relay = Process::behind_with(&origin.uri(), SHARED_LISTENER, "");
     let features = ["xds.config.supports-resource-ttl", "xds.config.resource-in-sotw"];
     let envoy = AloneEnvoy::start(transport, relay.listener.port(), &features);
     let stream = runtime.block_on(configure(&mut origin));

@@ -17,7 +17,9 @@ use crate::client::CDS;
 use crate::origin::{Origin, OriginStream};
 
 /// One listener in cleartext, at an address of its own.
-const LISTENERS: &str = "[{address: \"127.0.0.1:0\"}]";
+const LISTENERS: &str = "[{address: \"OWN:0\"}]";
+/// One listener in cleartext at 127.0.0.1, for clients that know its port only.
+pub const SHARED_LISTENER: &str = "[{address: \"127.0.0.1:0\"}]";
 
 /// The relay's binary: cargo names it to a test program, and puts it into the folder above that.
 pub fn program() -> PathBuf {
@@ -117,8 +119,7 @@ impl Process {
             std::fs::write(resources.join(name), text).unwrap();
         }
         let config = home.path().join("relay.yaml");
-        let own = format!("[{{address: \"{}:0\"}}]", crate::own_loopback());
-        let listeners = if listeners == LISTENERS { &own } else { listeners };
+        let listeners = listeners.replace("OWN", &crate::own_loopback().to_string());
         let base = format!(
             "node: {{id: test}}\nupstream: {upstream}\nadmin: {{address: \"127.0.0.1:0\"}}\n\
              downstream:\n  listeners: {listeners}\n"

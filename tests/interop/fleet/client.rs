@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    net::SocketAddr,
     sync::Arc,
 };
 
@@ -76,17 +77,17 @@ struct Named {
 impl Client {
     pub(crate) fn start(
         runtime: &Handle,
-        port: u16,
+        server: SocketAddr,
         transport: Transport,
         subscriptions: &[Subscription],
     ) -> Self {
-        Self::come_back(runtime, port, transport, subscriptions, Held::default())
+        Self::come_back(runtime, server, transport, subscriptions, Held::default())
     }
 
     /// Starts one that has been here before and left with `held`.
     pub(crate) fn come_back(
         runtime: &Handle,
-        port: u16,
+        server: SocketAddr,
         transport: Transport,
         subscriptions: &[Subscription],
         held: Held,
@@ -104,7 +105,7 @@ impl Client {
         };
         let shared = Arc::clone(&held);
         let task = runtime.spawn(async move {
-            if let Err(status) = run(port, transport, streams, &shared).await {
+            if let Err(status) = run(server, transport, streams, &shared).await {
                 shared.lock().failure = Some(status.to_string());
             }
         });
@@ -180,12 +181,12 @@ struct Stream {
 }
 
 async fn run(
-    port: u16,
+    server: SocketAddr,
     transport: Transport,
     streams: Vec<Stream>,
     held: &Mutex<Held>,
 ) -> Result<(), Status> {
-    let endpoint = Channel::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
+    let endpoint = Channel::from_shared(format!("http://{server}")).unwrap();
     let channel = endpoint.connect().await.map_err(|error| Status::unavailable(error.to_string()))?;
     let each = streams.into_iter().map(|stream| {
         let channel = channel.clone();

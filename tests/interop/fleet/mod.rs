@@ -4,7 +4,10 @@ pub(crate) mod client;
 mod codec;
 pub(crate) mod world;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{Ipv4Addr, SocketAddr},
+};
 
 use serde_json::Value;
 
@@ -17,6 +20,11 @@ use crate::fixture::{
 const CLIENTS: usize = 100;
 const SERVICES: usize = 20;
 
+/// Address of a server on this port of 127.0.0.1.
+pub(crate) fn local(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
 #[test]
 fn a_hundred_mixed_clients_are_one_client_upstream() {
     let Some(fixture) = Fixture::start(0) else { return };
@@ -27,7 +35,7 @@ fn a_hundred_mixed_clients_are_one_client_upstream() {
     let clients: Vec<_> = (0..CLIENTS)
         .map(|index| {
             let transport = Transport::ALL[index % Transport::ALL.len()];
-            Client::start(runtime.handle(), fixture.xds_port(), transport, &subscriptions(index))
+            Client::start(runtime.handle(), local(fixture.xds_port()), transport, &subscriptions(index))
         })
         .collect();
     wait_until_all_hold(&clients, &world);
