@@ -84,7 +84,7 @@ impl Mux {
     }
 
     /// How long a name that nobody wants stays subscribed to.
-    fn linger(&self) -> Duration {
+    pub(super) fn linger(&self) -> Duration {
         if self.habits.keeps_versions { SHED_LINGERS * self.settings.linger } else { self.settings.linger }
     }
 }
