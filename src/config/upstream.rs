@@ -41,7 +41,8 @@ section! {
         #[key(Count<0, 100_000_000>, default = 100_000)]
         pub max_lingering_names: usize,
         /// Ask for the endpoints of a new EDS cluster before a client does, which saves it a round trip to the control plane. They
-        /// are let go after `unsubscribe_linger` if no client asks for them. false: for control planes to which each name costs.
+        /// are let go after `unsubscribe_linger`, and no sooner than after 5s, if no client asks for them. false: for control planes
+        /// to which each name costs.
         #[key(Flag, default = true, effect = AtOnce, note = "for clusters that come from then on")]
         pub prefetch_endpoints: bool,
         /// How long /ready and gRPC health wait for the first answer of the control plane once something is asked of it: an

@@ -2,18 +2,23 @@
 //!
 //! Owns which names are asked for ahead: those of the endpoints of clusters that are new, where clients ask for endpoints by name. A
 //! client that is told of the cluster asks for them next, and would wait for a round trip to the origin otherwise. What is asked for
-//! ahead is treated as a name of a client that has just left: it is let go after the linger, unless somebody asks for it by then.
+//! ahead is treated as a name of a client that has just left: it is let go after the linger, or after 5 s where that is shorter, unless
+//! a client asks for it by then.
 //!
 //! Names for which others would have to be let go are not asked for ahead.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::super::topic::Want;
 use super::super::topic_set::snapshot;
 use super::Mux;
 use crate::cache::{Change, Op, View};
 use crate::resource::{Kind, Name, Parameters, Resource, TypeUrl};
+
+/// Shortest time for which endpoints stay asked for, however short the linger: a client is told of the cluster, and asks, within the
+/// time in which it answers what it was sent before.
+const LEAST: Duration = Duration::from_secs(5);
 
 impl Mux {
     /// Names of the endpoints of clusters in a change that are not held yet, or have other endpoints there.
@@ -47,7 +52,7 @@ impl Mux {
     /// Asks for endpoints that nobody has asked for yet.
     pub(super) fn prefetch(&mut self, names: Vec<Name>, parameters: &Parameters, now: Instant) {
         let type_url = TypeUrl::from(Kind::Endpoint);
-        let until = now + self.linger();
+        let until = now + self.linger().max(LEAST);
         let Some(topic_set) = self.topic_sets.get_mut(&type_url) else { return };
         let mut change = Change::default();
         for name in names {

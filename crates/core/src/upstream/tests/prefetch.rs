@@ -140,3 +140,19 @@ fn o1_names_asked_for_ahead_are_kept_as_long_as_others_at_an_origin_that_keeps_v
     assert_eq!(asks(&mut fixture), Default::default(), "it would be met with silence, and cost a stream");
     assert_eq!((fixture.seen(EDS, "b"), fixture.renewed.len()), ("1".to_owned(), 1));
 }
+
+/// It would be unsubscribed from before its answer, and the client that asks for it next met with silence.
+#[test]
+fn names_asked_for_ahead_are_kept_for_a_while_where_others_are_let_go_at_once() {
+    let mut fixture = with(Settings { linger: Duration::ZERO, ..Settings::default() });
+    hear(&mut fixture, &Answer::of(CDS, "3").cluster("b", "1", ""));
+    assert_eq!(asks(&mut fixture), (names(&["b"]), names(&[])));
+    fixture.pass(500);
+    assert_eq!(asks(&mut fixture), Default::default());
+    fixture.client("c", EDS, &["b"]);
+    fixture.pass(5_000);
+    assert_eq!(asks(&mut fixture), Default::default());
+    fixture.leave("c");
+    fixture.pass(10);
+    assert_eq!(asks(&mut fixture), (names(&[]), names(&["b"])));
+}
