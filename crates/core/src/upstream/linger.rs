@@ -79,9 +79,12 @@ impl Lingering {
         }
     }
 
-    /// Whether one more may wait without another being let go early.
-    pub(super) fn has_room(&self) -> bool {
-        self.all.load(Ordering::Relaxed) < self.most
+    /// Whether there is room for a name that no client has asked for: half of all room is for those that clients leave.
+    pub(super) fn has_room_ahead(&self, type_url: &TypeUrl, parameters: &Parameters) -> bool {
+        let is_counted =
+            || parameters.is_empty() || self.sets.contains_key(&(type_url.clone(), parameters.clone()));
+        let has_room_for_set = self.sets.len() < self.most_sets / 2 || is_counted();
+        self.all.load(Ordering::Relaxed) < self.most / 2 && has_room_for_set
     }
 
     /// When the first is due.

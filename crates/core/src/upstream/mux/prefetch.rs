@@ -5,7 +5,7 @@
 //! ahead is treated as a name of a client that has just left: it is let go after the linger, or after 5 s where that is shorter, unless
 //! a client asks for it by then.
 //!
-//! Names for which others would have to be let go are not asked for ahead.
+//! They take no more than half of the room that there is for names which nobody wants: clients that leave have the rest.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ impl Mux {
         let Some(topic_set) = self.topic_sets.get_mut(&type_url) else { return };
         let mut change = Change::default();
         for name in names {
-            if !self.lingering.has_room() {
+            if !self.lingering.has_room_ahead(&type_url, parameters) {
                 break;
             }
             if topic_set.topic(parameters).names.contains_key(&name) {

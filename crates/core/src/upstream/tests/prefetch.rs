@@ -108,7 +108,7 @@ fn endpoints_are_asked_for_ahead_where_clients_ask_for_endpoints_only() {
     hear(&mut fixture, &clusters);
     assert_eq!(asks(&mut fixture), Default::default(), "nobody asks for endpoints");
 
-    let mut fixture = with(Settings { max_lingering: 1, ..Settings::default() });
+    let mut fixture = with(Settings { max_lingering: 2, ..Settings::default() });
     hear(&mut fixture, &clusters);
     hear(&mut fixture, &Answer::of(CDS, "4").cluster("c", "1", ""));
     assert_eq!(asks(&mut fixture), (names(&["b"]), names(&[])), "there is room for one");
@@ -155,4 +155,48 @@ fn names_asked_for_ahead_are_kept_for_a_while_where_others_are_let_go_at_once() 
     fixture.leave("c");
     fixture.pass(10);
     assert_eq!(asks(&mut fixture), (names(&[]), names(&["b"])));
+}
+
+#[test]
+fn no_name_of_a_client_is_let_go_for_names_asked_for_ahead() {
+    let mut fixture = with(Settings { max_lingering: 4, ..Settings::default() });
+    fixture.client("left", EDS, &["old"]);
+    fixture.leave("left");
+    fixture.pass(10);
+    let mut clusters = Answer::of(CDS, "3");
+    for name in ["b", "c", "d", "e"] {
+        clusters = clusters.cluster(name, "1", "");
+    }
+    hear(&mut fixture, &clusters);
+    fixture.leave("b");
+    fixture.pass(10);
+    assert_eq!(fixture.mux.counters().crowded_out.get(), 0);
+    assert_eq!(asks(&mut fixture), (names(&["b", "old"]), names(&[])));
+}
+
+/// Each set of parameters of which names linger takes a topic, and there is a limit of those.
+#[test]
+fn no_set_of_parameters_is_let_go_for_names_asked_for_ahead() {
+    let mut fixture = Fixture::with(Settings { max_lingering_sets: 2, ..Settings::default() });
+    fixture.open(Primary);
+    fixture.client_with("left", EDS, "env=dev", &["old"]);
+    fixture.client_with("clusters", CDS, "env=prod", &["*"]);
+    fixture.client_with("endpoints", EDS, "env=prod", &["a"]);
+    fixture.pass(10);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(EDS, "1").set("old", "1").set("a", "1"));
+    let leave = |fixture: &mut Fixture, who| {
+        fixture.leave(who);
+        fixture.pass(1_000);
+        fixture.requests(Primary);
+    };
+    leave(&mut fixture, "left");
+    fixture.hear(Primary, &Answer::of(CDS, "2").cluster("b", "1", ""));
+    fixture.client_with("leaves", EDS, "env=test", &["other"]);
+    leave(&mut fixture, "leaves");
+    assert_eq!(fixture.mux.counters().crowded_out.get(), 0);
+    fixture.pass(60_000);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "3").cluster("c", "1", ""));
+    assert_eq!(fixture.mux.counters().prefetched.get(), 1, "there is room again");
 }
