@@ -342,6 +342,29 @@ fn r_ads_05_v1_endpoints_follow_the_second_cds_when_the_first_is_gated() {
     }
 }
 
+/// A state that still has the cluster is sent first, and a client that was not told of the change warms it.
+#[test]
+fn r_ads_05_v1_endpoints_follow_a_cluster_that_changed_and_went() {
+    for changes in [true, false] {
+        let mut fixture = Fixture::knowing(&["cds", "lds"]);
+        fixture.origin("cds eds-a:1");
+        fixture.named("eds eds-a:1");
+        fixture.named("rds r:eds-a");
+        let [mut sotw, _] = both(&fixture, &["eds", "rds"]);
+        sotw.acked_with(&fixture, NAMES);
+        fixture.origin("cds x:1");
+        let first = sotw.poll(&fixture).unwrap();
+        if changes {
+            fixture.origin("cds eds-a:2");
+            assert_eq!(sotw.acked_with(&fixture, NAMES), ["eds eds-a:1"], "it has not read of the change");
+        }
+        fixture.origin("cds -eds-a x:2");
+        sotw.ack(&fixture, &first, &[]);
+        let expected = if changes { &["cds eds-a:2 x:2", "eds eds-a:1"][..] } else { &["cds eds-a:1 x:2"] };
+        assert_eq!(sotw.told(&fixture), expected);
+    }
+}
+
 #[test]
 fn r_ads_05_v1_endpoints_follow_a_cluster_that_changed_between_two_streams() {
     let mut fixture = Fixture::knowing(&["cds", "lds"]);

@@ -2,7 +2,8 @@
 //! clusters until all of them are warm, which takes their endpoints. The origin says clusters before the routes that need them, or, as
 //! after a restart, each type by itself. Clients come back, and messages take their time.
 //!
-//! At no time does an active route name a cluster that is not warm at its client, and no stream asks to be woken in the past.
+//! At no time does an active route name a cluster that is not warm at its client, no response is sent without the ACK that it depends
+//! on, and no stream asks to be woken in the past.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -217,6 +218,7 @@ impl Envoy {
             }
             self.down.send(told, now, rng);
         }
+        assert_eq!(self.client.overdue, [], "{}: it answers in time, and is waited for", self.number);
         if let NextStep::Wait(Some(until)) = self.client.next(fixture) {
             assert!(until > now, "it asks to be woken in the past");
         }

@@ -90,6 +90,14 @@ impl<'a> Seen<'a> {
     }
 }
 
+/// Last body of what is gone.
+#[derive(Clone, Debug)]
+pub(super) struct Ghost {
+    pub(super) resource: Arc<Resource>,
+    /// When its subscribers last had something to learn of it, before it went.
+    pub(super) changed: Generation,
+}
+
 /// One name with both ways in which it can be held (R-Relay-03): as a member of the origin's wildcard set, and by its name.
 /// Subscribers of the wildcard see only the first; clients that asked by name see the member if it is one, else what was said
 /// of the name.
@@ -99,7 +107,7 @@ pub struct Entry {
     pub(super) wild: Option<Arc<Resource>>,
     pub(super) named: Named,
     /// The last body of what is gone, for the union of old and new that make-before-break sends (R-ADS-03).
-    pub(super) ghost: Option<Arc<Resource>>,
+    pub(super) ghost: Option<Box<Ghost>>,
     /// Which variants its subscribers may hold beside the one that they see (R-DP-06), oldest first. Where there never
     /// was more than one without constraints, nothing.
     pub(super) past: Past,
@@ -281,7 +289,7 @@ impl Entry {
     }
 
     /// The last body of what is gone.
-    pub(super) const fn ghost(&self) -> Option<&Arc<Resource>> {
-        self.ghost.as_ref()
+    pub(super) fn ghost(&self) -> Option<&Ghost> {
+        self.ghost.as_deref()
     }
 }

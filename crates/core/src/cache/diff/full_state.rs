@@ -36,7 +36,13 @@ impl Diff<'_> {
                     update.removals = true;
                     has_news = true;
                     let is_seen = |name| self.snapshot.has_aliases() && self.is_seen(name);
-                    update.ghosts.extend(entry.ghost().filter(|ghost| !is_seen(ghost.name())).cloned());
+                    if let Some(ghost) = entry.ghost().filter(|ghost| !is_seen(ghost.resource.name())) {
+                        update.ghosts.push(Arc::clone(&ghost.resource));
+                        // A client that was not told of it warms it (V1).
+                        let is_changed = !self.position.is_start() && ghost.changed > self.position.added;
+                        let service = ghost.resource.eds_service().filter(|_| is_changed);
+                        update.endpoints.extend(service.cloned());
+                    }
                 }
                 Seen::Present(_)
                 | Seen::Denied(_)

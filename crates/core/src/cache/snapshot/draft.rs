@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::super::Generation;
 use super::super::change::{Change, Op, Resend};
-use super::super::entry::{Entry, Named, Seen};
+use super::super::entry::{Entry, Ghost, Named, Seen};
 use super::super::origin_error::OriginError;
 use super::super::view::View;
 use super::{Snapshot, Touch};
@@ -256,14 +256,16 @@ impl<'a> Draft<'a> {
             // Its body went, or came back for clients that asked for it meanwhile: no news to the others (R-XT-09).
             let is_dropped = |entry: &Entry| matches!(entry.by_name(), Seen::Dropped(_));
             let quiet = !named && is_dropped(old) != is_dropped(&new);
+            let ghost =
+                |gone: &Arc<Resource>, changed| Some(Box::new(Ghost { resource: Arc::clone(gone), changed }));
             if !self.type_url.kind().full_state() || new.wild.is_some() {
                 new.ghost = None;
             } else if let Some(gone) = &old.wild {
-                new.ghost = Some(Arc::clone(gone));
+                new.ghost = ghost(gone, old.wild_changed);
             } else if let (Seen::Present(gone), Seen::Absent) = (old.by_name(), new.by_name()) {
-                new.ghost = Some(Arc::clone(gone));
+                new.ghost = ghost(gone, old.named_changed);
             } else if let (Seen::Present(gone), Named::Gone) = (old.by_name(), &new.named) {
-                new.ghost = Some(Arc::clone(gone));
+                new.ghost = ghost(gone, old.named_changed);
             }
             if let Some(resource) = &old.wild {
                 self.snapshot.members -= 1;
