@@ -140,5 +140,8 @@ fn loses_no_request(transport: Transport, kind: Swap, rounds: usize) {
     assert!(sent > rounds, "there was traffic");
     if !is_direct() {
         assert!(failed.is_empty(), "{failed:?}");
+        // Operators are to look where requests may fail, and nowhere else. It begins anew with the relay.
+        let overdue = fixture.relay_metric("deltafan_overdue_acks_total{");
+        assert!(overdue < 1.0, "{overdue} responses were sent without the ACK that they depend on");
     }
 }
