@@ -14,6 +14,7 @@ use super::super::topic::Want;
 use super::super::topic_set::snapshot;
 use super::Mux;
 use crate::cache::{Change, Op, View};
+use crate::fairness::NAMES_PER_SLICE;
 use crate::resource::{Kind, Name, Parameters, Resource, TypeUrl};
 
 /// Shortest time for which endpoints stay asked for, however short the linger: a client is told of the cluster, and asks, within the
@@ -21,7 +22,8 @@ use crate::resource::{Kind, Name, Parameters, Resource, TypeUrl};
 const LEAST: Duration = Duration::from_secs(5);
 
 impl Mux {
-    /// Names of the endpoints of clusters in a change that are not held yet, or have other endpoints there.
+    /// Names of the endpoints of clusters in a change that are not held yet, or have other endpoints there. Clients ask for very many
+    /// in parts, between which others have their turn; of these only the first are asked for ahead.
     pub(super) fn new_endpoints(
         &self,
         type_url: &TypeUrl,
@@ -46,7 +48,7 @@ impl Mux {
             let is_new = before != Some(service) && !topic.names.contains_key(service);
             (is_new && service.as_str() != Name::WILDCARD).then(|| service.clone())
         });
-        new.collect()
+        new.take(NAMES_PER_SLICE).collect()
     }
 
     /// Asks for endpoints that nobody has asked for yet.

@@ -200,3 +200,19 @@ fn no_set_of_parameters_is_let_go_for_names_asked_for_ahead() {
     fixture.hear(Primary, &Answer::of(CDS, "3").cluster("c", "1", ""));
     assert_eq!(fixture.mux.counters().prefetched.get(), 1, "there is room again");
 }
+
+/// They go by one stream, and clients of many clusters ask for them in parts.
+#[test]
+fn a_client_does_not_wait_behind_the_endpoints_of_many_new_clusters() {
+    let mut fixture = with(Settings::default());
+    let new = |at: usize| format!("outbound|80||service-{at}.default.svc.cluster.local");
+    let clusters = (0..10_000).fold(Answer::of(CDS, "3"), |answer, at| answer.cluster(&new(at), "1", ""));
+    hear(&mut fixture, &clusters);
+    fixture.client("c", EDS, &["z"]);
+    let began = fixture.now;
+    while !asks(&mut fixture).0.contains(&"z".to_owned()) {
+        fixture.pass(1);
+    }
+    let waited = fixture.now - began;
+    assert!(waited <= 2 * Settings::default().request_interval, "{waited:?}");
+}
