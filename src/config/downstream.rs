@@ -177,7 +177,7 @@ section! {
         pub secrets_over_loopback: bool,
         /// Types for which an empty first request asks for nothing, where it would otherwise ask for everything:
         /// short names (lds, rds, srds, vhds, cds, eds, leds, sds, rtds, ecds) or full type URLs. A `"*"` always asks for
-        /// everything.
+        /// everything, and so does an empty first request of another relay.
         #[key(List<TypeName>, default = default_no_legacy_wildcard(), effect = Connections)]
         pub no_legacy_wildcard: BTreeSet<String>,
     }
