@@ -7,7 +7,8 @@ use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 /// Header of a relay's gRPC streams. In responses it has the relay's version: a relay behind it learns by this that its origin answers
-/// for each name, perhaps late. In requests it has the relay's identity: a relay that is asked by itself refuses (R-Relay-24).
+/// for each name, perhaps late. In requests it has the relay's identity: a relay that is asked by itself refuses (R-Relay-24), and knows
+/// another one that shows the node of one of its clients.
 pub const RELAY_HEADER: &str = "x-deltafan-relay";
 
 /// Name under which the health service (`grpc.health.v1`) says whether the control plane answers. A relay behind this one watches

@@ -104,6 +104,7 @@ impl<H: Health> Services<H> {
         }
         match route {
             Some(Route::Stream(protocol, kind)) => {
+                let is_relay = request.headers().contains_key(RELAY_HEADER);
                 let session = Session::new(
                     Arc::clone(self.server.groups.own().group().cache()),
                     self.rules,
@@ -111,9 +112,9 @@ impl<H: Health> Services<H> {
                     kind.map(Into::into),
                     Instant::now(),
                 )
+                .of_relay(is_relay)
                 .proven(self.peer.proven())
                 .charged_to(self.connection.tenant().cloned());
-                let is_relay = request.headers().contains_key(RELAY_HEADER);
                 let (requests, limits) = (request.into_body(), &self.policy.limits);
                 let body = StreamBody::new(
                     requests,

@@ -910,21 +910,24 @@ fn r_ads_03_answers_that_names_do_not_exist_do_not_wait() {
     assert_eq!(client.acked(&fixture), ["cds -nope"]);
 }
 
-/// A relay has no traffic: it keeps clusters, and has routes wait, at its own clients.
+/// A relay has no traffic: it keeps clusters, and has routes wait, at its own clients. It may show the node of one of these.
 #[test]
 fn r_ads_03_a_relay_that_is_a_client_does_not_wait() {
-    let mut fixture = knowing_x();
-    let mut relay = fixture.client_as("deltafan", Protocol::Delta, None);
-    for (short, names) in [("cds", "*"), ("lds", "*"), ("rds", "r")] {
-        relay.change(&fixture, short, names);
+    for (user_agent, says_so) in [("deltafan", false), ("envoy", true)] {
+        let mut fixture = knowing_x();
+        let mut relay = fixture.client_as(user_agent, Protocol::Delta, None);
+        relay.session = relay.session.of_relay(says_so);
+        for (short, names) in [("cds", "*"), ("lds", "*"), ("rds", "r")] {
+            relay.change(&fixture, short, names);
+        }
+        relay.acked(&fixture);
+        move_from_x_to_y(&mut fixture);
+        assert_eq!(relay.poll(&fixture).map(|told| show(&told)), Some("cds y:1".to_owned()));
+        assert_eq!(relay.poll(&fixture).map(|told| show(&told)), Some("rds r:y".to_owned()));
+        let clusters = relay.newest("cds").clone();
+        relay.ack(&fixture, &clusters, &[]);
+        assert_eq!(relay.acked(&fixture), ["cds -x"]);
     }
-    relay.acked(&fixture);
-    move_from_x_to_y(&mut fixture);
-    assert_eq!(relay.poll(&fixture).map(|told| show(&told)), Some("cds y:1".to_owned()));
-    assert_eq!(relay.poll(&fixture).map(|told| show(&told)), Some("rds r:y".to_owned()));
-    let clusters = relay.newest("cds").clone();
-    relay.ack(&fixture, &clusters, &[]);
-    assert_eq!(relay.acked(&fixture), ["cds -x"]);
 }
 
 /// An Envoy that comes back works on with its clusters. gRPC has routes before them, and the wait may be off.

@@ -69,6 +69,22 @@ fn canaries_are_sent_a_change_first_and_the_others_after_the_window() {
     }
 }
 
+/// It answers before its own clients do, and may show the node of one of them.
+#[test]
+fn a_relay_is_no_canary() {
+    let mut fixture = guarded(&["cds"]);
+    begin(&mut fixture, "cds a:1");
+    let [mut relay, mut other] = canary_and_other(&fixture, Protocol::Delta);
+    relay.session = relay.session.of_relay(true);
+    for client in [&mut relay, &mut other] {
+        client.ask_or_change(&fixture, "cds", "*");
+        client.acked(&fixture);
+    }
+    fixture.origin("cds a:2");
+    assert_eq!(relay.acked(&fixture), [""; 0]);
+    assert_eq!(other.acked(&fixture), ["cds a:2"]);
+}
+
 /// Has the canary reject `a:2`, with a fixture in which it is held.
 fn held(protocol: Protocol) -> (Fixture, [Client; 2]) {
     let mut fixture = guarded(&["cds"]);

@@ -350,15 +350,18 @@ fn r_sotw_14_an_empty_first_list_is_no_wildcard_for_types_asked_by_name() {
     }
 }
 
-/// That is how relays ask by state of the world, since not each control plane knows `*`.
+/// That is how relays ask by state of the world, since not each control plane knows `*`. A relay may show the node of a client.
 #[test]
 fn r_sotw_14_an_empty_first_list_of_a_relay_is_a_wildcard_for_each_type() {
     for short in ["eds", "rds", "cds"] {
-        let mut fixture = Fixture::knowing(&[short]);
-        fixture.origin(&format!("{short} a:1"));
-        let mut relay = fixture.client_as("deltafan", Protocol::Sotw, None);
-        relay.ask(&fixture, short, &[]);
-        assert_eq!(relay.told(&fixture), [format!("{short} a:1")]);
+        for (user_agent, says_so) in [("deltafan", false), ("envoy", true), ("gRPC Go", true)] {
+            let mut fixture = Fixture::knowing(&[short]);
+            fixture.origin(&format!("{short} a:1"));
+            let mut relay = fixture.client_as(user_agent, Protocol::Sotw, None);
+            relay.session = relay.session.of_relay(says_so);
+            relay.ask(&fixture, short, &[]);
+            assert_eq!(relay.told(&fixture), [format!("{short} a:1")], "{user_agent}");
+        }
     }
 }
 

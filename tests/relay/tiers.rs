@@ -107,7 +107,7 @@ async fn r_relay_24_a_sibling_with_the_same_node_is_served() {
     assert_eq!(names(&client.response().await), ["c"]);
 }
 
-/// A relay takes an empty first request for EDS or RDS for nothing, as servers may (R-SotW-14).
+/// A relay may show the node of one of its clients, of which an empty first request for EDS or RDS asks for nothing (R-SotW-14).
 #[tokio::test(flavor = "multi_thread")]
 async fn r_up_05_a_wildcard_of_each_type_passes_through_tiers() {
     let first = relay("");
@@ -119,16 +119,22 @@ async fn r_up_05_a_wildcard_of_each_type_passes_through_tiers() {
         "\"@type\": type.googleapis.com/envoy.config.route.v3.RouteConfiguration\nname: r\n",
     );
     first.wait_for("its resources", || first.metric("deltafan_resources") >= 2.0);
-    for protocol in ["protocol: delta", "protocol: sotw"] {
+    let shows_clients = "groups: {rules: [{name: all, match: {node.id: \".*\"}, node: client}]}\n";
+    for (protocol, groups) in [
+        ("protocol: delta", ""),
+        ("protocol: sotw", ""),
+        ("protocol: delta", shows_clients),
+        ("protocol: sotw", shows_clients),
+    ] {
         let uri = first.uri();
-        let second = move || Process::behind_server(&uri, protocol, "");
+        let second = move || Process::behind_server(&uri, protocol, groups);
         let second = tokio::task::spawn_blocking(second).await.unwrap();
-        let third = behind(second.uri()).await;
-        let channel = connect(&third.uri()).await;
+        let third = if groups.is_empty() { Some(behind(second.uri()).await) } else { None };
+        let channel = connect(&third.as_ref().unwrap_or(&second).uri()).await;
         for (kind, name) in [(Kind::Endpoint, "e"), (Kind::Route, "r")] {
             let mut client = Delta::open(&channel, DELTA_ADS).await;
             client.subscribe("client", TypeUrl::from(kind).as_str(), &["*"]).await;
-            assert_eq!(names(&client.response().await), [name], "{protocol}");
+            assert_eq!(names(&client.response().await), [name], "{protocol} {groups}");
         }
     }
 }

@@ -108,6 +108,8 @@ pub struct Session {
     one_shot: bool,
     wake_handle: Arc<WakeHandle>,
     pub(super) client: Option<Arc<Client>>,
+    /// Whether the stream is that of a relay, whatever node that shows.
+    of_relay: bool,
     /// Parameters and names that it has whatever it asks for.
     allotted: ClientScope,
     /// Names and wildcards that it asked for since last told and is not shown.
@@ -148,6 +150,7 @@ impl Session {
             one_shot: false,
             wake_handle: Arc::default(),
             client: None,
+            of_relay: false,
             allotted: ClientScope::default(),
             hidden: HiddenCounts::default(),
             delays: SmallVec::new(),
@@ -173,6 +176,13 @@ impl Session {
     #[must_use]
     pub const fn one_shot(mut self) -> Self {
         self.one_shot = true;
+        self
+    }
+
+    /// Tells whether the stream is that of a relay, which may show the node of one of its clients.
+    #[must_use]
+    pub const fn of_relay(mut self, is_relay: bool) -> Self {
+        self.of_relay = is_relay;
         self
     }
 
@@ -231,7 +241,7 @@ impl Session {
 
     /// Whether the client is a relay that fills its cache from this one.
     pub fn is_relay(&self) -> bool {
-        self.client().is_some_and(|client| client.user_agent == USER_AGENT)
+        self.of_relay || self.client().is_some_and(|client| client.user_agent == USER_AGENT)
     }
 
     /// Whether the client says that it holds resources of an earlier stream, and has not been answered yet.
@@ -387,7 +397,7 @@ impl Session {
     /// clients do.
     fn seat(&self, rollout: &Arc<Rollout>) -> Option<CanarySeat> {
         let client = self.client.as_ref()?;
-        let is_judge = !self.one_shot && self.role == Role::Client && client.user_agent != USER_AGENT;
+        let is_judge = !self.one_shot && self.role == Role::Client && !self.is_relay();
         if is_judge { rollout.seat(&client.node_id) } else { None }
     }
 
@@ -413,9 +423,10 @@ impl Session {
         }
     }
 
-    /// See [`SessionConfig::allows_legacy_wildcard`].
+    /// See [`SessionConfig::allows_legacy_wildcard`]. Relays mean everything by an empty list, of each type: the control planes that
+    /// they ask by state of the world may not know `*` (R-Up-05).
     pub(super) fn allows_legacy_wildcard(&self, type_url: &TypeUrl) -> bool {
         let user_agent = self.client.as_ref().map_or("", |client| client.user_agent.as_str());
-        self.rules.allows_legacy_wildcard(type_url, user_agent)
+        self.is_relay() || self.rules.allows_legacy_wildcard(type_url, user_agent)
     }
 }

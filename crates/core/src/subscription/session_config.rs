@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::client::{Client, USER_AGENT, is_grpc};
+use super::client::{Client, is_grpc};
 use super::node_parameters::NodeParameterRules;
 use super::permissions::Permissions;
 use super::session_error::{Denied, SessionError, clip};
@@ -100,11 +100,9 @@ impl SessionConfig {
         (3 * self.cold_deadline).max(self.dead_unnoticed + self.cold_deadline)
     }
 
-    /// gRPC clients ask for what they want by name and mean nothing by an empty list (R-SotW-14). Relays mean everything by one,
-    /// of each type: the control planes that they ask by state of the world may not know `*` (R-Up-05).
+    /// gRPC clients ask for what they want by name and mean nothing by an empty list (R-SotW-14).
     pub(super) fn allows_legacy_wildcard(&self, type_url: &TypeUrl, user_agent: &str) -> bool {
-        user_agent == USER_AGENT
-            || (!is_grpc(user_agent) && !self.no_legacy_wildcard.contains(type_url.as_str()))
+        !is_grpc(user_agent) && !self.no_legacy_wildcard.contains(type_url.as_str())
     }
 
     pub(super) fn check_names<'a>(
