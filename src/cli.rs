@@ -1,0 +1,163 @@
+//! The command line: commands, arguments and their help.
+//!
+//! Owns what can be typed and how it is read. Runs nothing.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use deltafan::client::Format;
+use deltafan::config::{CertificateFiles, ClientTls, ServerIdentity};
+use deltafan::resource::TypeUrl;
+use deltafan::snapshot;
+
+pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("DELTAFAN_COMMIT"), ")");
+
+/// A caching xDS relay: one delta-ADS connection to a control plane, fanned out to thousands of xDS clients that keep
+/// their configuration when the control plane is away.
+#[derive(Debug, Parser)]
+#[command(version = VERSION, about, long_about)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the relay until SIGTERM or SIGINT, then drain and exit.
+    ///
+    /// SIGHUP, or a change of the file, has the configuration read again: what can change while it runs does, what needs a
+    /// restart is named in the log, and a file that is wrong changes nothing. A drain closes clients one after the other
+    /// within `downstream.drain`; a second signal ends it at once. Either way it exits with 0.
+    Serve {
+        /// The configuration; config/reference.yaml has every key.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// How to write the log to stderr; by default for people on a terminal and JSON elsewhere.
+        #[arg(long, value_enum)]
+        log_format: Option<LogFormat>,
+        /// Log filter, as in `info` or `deltafan=debug`.
+        #[arg(long, env = "DELTAFAN_LOG", default_value = "info")]
+        log_level: String,
+    },
+    /// Check a configuration and print it with every default filled in.
+    ///
+    /// Exits with 78 and a line `FILE:LINE: what is wrong` for each fault.
+    Check {
+        /// The configuration.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// Instead of printing it, show the node group and the dynamic parameters of the node in this file: a Node of xDS,
+        /// or the bootstrap of an Envoy or of gRPC, as JSON or YAML.
+        #[arg(long, value_name = "FILE")]
+        node: Option<PathBuf>,
+    },
+    /// Ask an xDS server for resources over delta ADS and show its answer
+    ///
+    /// A relay answers from what it holds for its clients, and asks its control plane for nothing because of it; with
+    /// --subscribe it serves this command as a client.
+    /// Exits with 1 when a name that was asked for does not exist or was not answered.
+    ///
+    /// Examples:
+    ///   deltafan get cds --server http://127.0.0.1:15010
+    ///   deltafan get eds web --server http://127.0.0.1:15010 -o yaml
+    ///   deltafan get lds --server https://relay:15010 --ca-file ca.pem --cert-file me.pem --key-file me.key
+    #[command(verbatim_doc_comment)]
+    Get(Box<GetArgs>),
+    /// Look at the snapshot on disk of a relay that does not run.
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapshotCommand {
+    /// Show node groups, types, and resources with version, size and the rest of their TTL; never a body.
+    Show {
+        /// The folder of `snapshot.path`, or the file in it.
+        path: PathBuf,
+        /// How to show it.
+        #[arg(short, long, value_enum, default_value_t)]
+        output: snapshot::Format,
+    },
+    /// Verify each value, and say what is broken. Exits with 1 if anything is.
+    Verify {
+        /// The folder of `snapshot.path`, or the file in it.
+        path: PathBuf,
+    },
+}
+
+/// Resources to ask for, and the server to ask.
+#[derive(Debug, clap::Args)]
+pub(crate) struct GetArgs {
+    /// cds, eds, leds, lds, srds, rds, vhds, sds, ecds, rtds, or a type URL.
+    #[arg(value_name = "TYPE", value_parser = TypeUrl::from_user)]
+    pub(crate) type_url: TypeUrl,
+    /// Names to ask for; without any, or with `*`, everything that the server lists.
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// The server's address: http://HOST:PORT, https://HOST:PORT or unix:PATH.
+    #[arg(long, value_name = "URI", default_value = "http://127.0.0.1:15010")]
+    pub(crate) server: String,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
+    /// How to show the answer.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Format,
+    /// `node.id` to ask with.
+    #[arg(long, value_name = "ID", default_value = "deltafan-get")]
+    pub(crate) node_id: String,
+    /// `node.cluster` to ask with.
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub(crate) node_cluster: String,
+    /// A dynamic parameter to ask with, as `KEY=VALUE`; may be given more than once.
+    #[arg(long = "param", value_name = "KEY=VALUE", value_parser = parameter)]
+    pub(crate) parameters: Vec<(String, String)>,
+    /// Have a relay ask its control plane for what it does not hold, as it would for a client.
+    #[arg(long)]
+    pub(crate) subscribe: bool,
+    /// Seconds to wait for the whole answer.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, allow_negative_numbers = true)]
+    pub(crate) timeout: f64,
+}
+
+/// How an `https://` server is verified, and what is shown to it.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "TLS, with https:// only")]
+pub(crate) struct TlsArgs {
+    /// The authorities (PEM) that the server's certificate must lead to; by default those of the system.
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// The certificate (PEM) to show when the server asks for one, and those that lead to its authority.
+    #[arg(long, value_name = "FILE", requires = "key_file")]
+    cert_file: Option<PathBuf>,
+    /// The private key (PEM) of that certificate.
+    #[arg(long, value_name = "FILE", requires = "cert_file")]
+    key_file: Option<PathBuf>,
+    /// Identity that the server's certificate must be for, if not the host of the URI: a name, an address or a SPIFFE ID.
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<ServerIdentity>,
+}
+
+impl TlsArgs {
+    /// `None` where none was given.
+    pub(crate) fn into_config(self) -> Option<ClientTls> {
+        let Self { ca_file, cert_file, key_file, server_name } = self;
+        let own =
+            cert_file.zip(key_file).map(|(cert_file, key_file)| CertificateFiles { cert_file, key_file });
+        let tls = ClientTls { ca_file, own, crl_file: None, server_name };
+        (tls != ClientTls::default()).then_some(tls)
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// A dynamic parameter of the command line.
+fn parameter(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("a parameter is written KEY=VALUE"),
+    }
+}
