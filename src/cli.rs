@@ -3,12 +3,16 @@
 //! Owns what can be typed and how it is read. Runs nothing.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Parser, Subcommand, ValueEnum};
+use deltafan::admin_client::{self, AdminAddress, Filters};
 use deltafan::client::Format;
 use deltafan::config::{CertificateFiles, ClientTls, ServerIdentity};
 use deltafan::resource::TypeUrl;
 use deltafan::snapshot;
+use deltafan::subscription::ClientState;
 
 pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("DELTAFAN_COMMIT"), ")");
 
@@ -63,6 +67,30 @@ pub(crate) enum Command {
     ///   deltafan get lds --server https://relay:15010 --ca-file ca.pem --cert-file me.pem --key-file me.key
     #[command(verbatim_doc_comment)]
     Get(Box<GetArgs>),
+    /// Show the clients of a relay, and what each was sent, accepted and rejected
+    ///
+    /// Exits with 1 when a filter matches nothing, or the client is not connected.
+    ///
+    /// Examples:
+    ///   deltafan clients --state rejected
+    ///   deltafan clients --type cds --asks-for backend
+    ///   deltafan clients 42
+    #[command(verbatim_doc_comment)]
+    Clients(ClientsArgs),
+    /// Show the newest rejection (NACK) of each client and type, the newest first
+    ///
+    /// Rejections of clients that are gone or have accepted something since are shown too; see NOW.
+    /// Exits with 1 when a filter matches nothing.
+    #[command(verbatim_doc_comment)]
+    Nacks(NacksArgs),
+    /// Show the resources that a relay holds, and how many clients ask for each
+    ///
+    /// Exits with 1 when a filter matches nothing.
+    ///
+    /// Example:
+    ///   deltafan resources --type eds --name 'web*'
+    #[command(verbatim_doc_comment)]
+    Resources(ResourcesArgs),
     /// Look at the snapshot on disk of a relay that does not run.
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
@@ -119,6 +147,105 @@ pub(crate) struct GetArgs {
     pub(crate) timeout: f64,
 }
 
+/// The admin address of a relay, and how to show what it answers.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AdminArgs {
+    /// The relay's `admin.address`.
+    #[arg(long, value_name = "URI", default_value = "http://127.0.0.1:15000")]
+    pub(crate) admin: AdminAddress,
+    /// Seconds to wait for each answer.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, allow_negative_numbers = true)]
+    pub(crate) timeout: Duration,
+    /// How to show it.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: admin_client::Format,
+}
+
+/// Part of a list.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PageArgs {
+    /// cds, eds, leds, lds, srds, rds, vhds, sds, ecds, rtds, or a type URL.
+    #[arg(long = "type", value_name = "TYPE", value_parser = TypeUrl::from_user)]
+    type_url: Option<TypeUrl>,
+    /// Entries to show; by default all. With 0, only the figures.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) limit: Option<usize>,
+}
+
+/// Clients to show.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ClientsArgs {
+    /// One client, with the names that it asks for.
+    #[arg(value_name = "ID", conflicts_with_all = ["node", "type_url", "state", "asks_for", "limit"])]
+    pub(crate) id: Option<u64>,
+    /// Node ID; `*` stands for any text.
+    #[arg(long, value_name = "PATTERN")]
+    node: Option<String>,
+    /// State of the client, or of its `--type`.
+    #[arg(long, value_parser = PossibleValuesParser::new(ClientState::ALL.map(ClientState::label)))]
+    state: Option<String>,
+    /// Name of a resource: clients that ask for it, by name, through a collection or through the wildcard. Without long polls,
+    /// whose names the relay does not keep.
+    #[arg(long, value_name = "NAME")]
+    asks_for: Option<String>,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+}
+
+impl ClientsArgs {
+    pub(crate) fn filters(&self) -> Filters {
+        let own = [("node", &self.node), ("state", &self.state), ("asks_for", &self.asks_for)];
+        self.page.filters(own)
+    }
+}
+
+/// Rejections to show.
+#[derive(Debug, clap::Args)]
+pub(crate) struct NacksArgs {
+    /// Node ID; `*` stands for any text.
+    #[arg(long, value_name = "PATTERN")]
+    node: Option<String>,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+}
+
+impl NacksArgs {
+    pub(crate) fn filters(&self) -> Filters {
+        self.page.filters([("node", &self.node)])
+    }
+}
+
+/// Resources to show.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ResourcesArgs {
+    /// Name of the resource; `*` stands for any text.
+    #[arg(long, value_name = "PATTERN")]
+    name: Option<String>,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+}
+
+impl ResourcesArgs {
+    pub(crate) fn filters(&self) -> Filters {
+        self.page.filters([("name", &self.name)])
+    }
+}
+
+impl PageArgs {
+    /// Filters that were given, with those of one list.
+    fn filters<'a>(&self, own: impl IntoIterator<Item = (&'static str, &'a Option<String>)>) -> Filters {
+        let of_type = self.type_url.as_ref().map(|type_url| ("type", type_url.as_str().to_owned()));
+        let own = own.into_iter().filter_map(|(key, value)| Some((key, value.clone()?)));
+        own.chain(of_type).collect()
+    }
+}
+
 /// How an `https://` server is verified, and what is shown to it.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "TLS, with https:// only")]
@@ -160,4 +287,10 @@ fn parameter(text: &str) -> Result<(String, String), &'static str> {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("a parameter is written KEY=VALUE"),
     }
+}
+
+/// A time of the command line, in seconds.
+fn seconds(text: &str) -> Result<Duration, &'static str> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or("it must be a number of seconds, 0 or more")
 }

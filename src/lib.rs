@@ -1,6 +1,7 @@
 //! deltafan, a caching xDS relay. `docs/architecture.md` has the map of the code and its invariants.
 
 pub mod admin;
+pub mod admin_client;
 pub mod client;
 pub mod config;
 pub mod directory;
@@ -14,6 +15,7 @@ pub mod preview;
 pub mod relay;
 pub mod reload;
 pub mod snapshot;
+mod table;
 pub mod telemetry;
 pub mod tls;
 pub mod upstream;

@@ -9,9 +9,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser as _;
-use cli::{Cli, Command, GetArgs, LogFormat, SnapshotCommand, VERSION};
+use cli::{AdminArgs, Cli, Command, GetArgs, LogFormat, SnapshotCommand, VERSION};
+use deltafan::admin_client::{self, AdminClient, Filters, Listing};
 use deltafan::client::{self, Format, Query};
-use deltafan::config::{Config, DefaultAccess};
+use deltafan::config::{self, Config, DefaultAccess};
 use deltafan::preview;
 use deltafan::proto::Node;
 use deltafan::relay::Relay;
@@ -44,6 +45,19 @@ fn main() -> ExitCode {
         }
         Command::Snapshot(SnapshotCommand::Verify { path }) => {
             snapshot::verify(&path).and_then(|intact| print(&intact))
+        }
+        Command::Clients(args) => {
+            let asked =
+                Asked::List { listing: Listing::Clients, filters: args.filters(), limit: args.page.limit };
+            return ask_admin(args.admin, args.id.map_or(asked, Asked::Client));
+        }
+        Command::Nacks(args) => {
+            let (listing, filters, limit) = (Listing::Nacks, args.filters(), args.page.limit);
+            return ask_admin(args.admin, Asked::List { listing, filters, limit });
+        }
+        Command::Resources(args) => {
+            let (listing, filters, limit) = (Listing::Resources, args.filters(), args.page.limit);
+            return ask_admin(args.admin, Asked::List { listing, filters, limit });
         }
         Command::Get(args) => {
             let GetArgs {
@@ -79,11 +93,14 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("deltafan: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failure(&error),
     }
+}
+
+/// Tells an error, which may hold the words of a peer.
+fn failure(error: &anyhow::Error) -> ExitCode {
+    eprintln!("deltafan: {}", config::printable(&format!("{error:#}")));
+    ExitCode::FAILURE
 }
 
 fn load(path: &Path) -> Result<Config, ExitCode> {
@@ -243,11 +260,51 @@ impl Stop {
 }
 
 fn get(query: Query, output: Format) -> anyhow::Result<bool> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let answer = runtime.block_on(client::get(query))?;
+    let answer = small_runtime()?.block_on(client::get(query))?;
     print(&client::show(&answer, output)?)?;
     if let Some(reason) = &answer.reason {
         eprintln!("deltafan: {reason}");
     }
     Ok(answer.absent.is_empty() && answer.unanswered.is_empty())
+}
+
+/// Question to the admin address of a relay.
+enum Asked {
+    Client(u64),
+    List { listing: Listing, filters: Filters, limit: Option<usize> },
+}
+
+/// Runs a command that asks the admin address. A filter that matches nothing is a failure, as a name that does not exist is.
+fn ask_admin(to: AdminArgs, asked: Asked) -> ExitCode {
+    let ask = async {
+        let mut relay = AdminClient::connect(to.admin, to.timeout).await?;
+        match asked {
+            Asked::Client(id) => {
+                let report = admin_client::client(&mut relay, id).await?;
+                let gone = || {
+                    anyhow::anyhow!("client {id} is not connected; `deltafan clients` lists those that are")
+                };
+                Ok((report.ok_or_else(gone)?, false))
+            }
+            Asked::List { listing, filters, limit } => {
+                let report = admin_client::list(&mut relay, listing, &filters, limit).await?;
+                let is_nothing = report.is_empty() && limit != Some(0) && !filters.is_empty();
+                Ok((report, is_nothing))
+            }
+        }
+    };
+    let shown = small_runtime().and_then(|runtime| runtime.block_on(ask)).and_then(|(report, is_nothing)| {
+        print(&admin_client::show(&report, to.output)?)?;
+        Ok(is_nothing)
+    });
+    match shown {
+        Ok(false) => ExitCode::SUCCESS,
+        Ok(true) => failure(&anyhow::anyhow!("nothing matches")),
+        Err(error) => failure(&error),
+    }
+}
+
+/// One thread for a command that asks a server.
+fn small_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }

@@ -1,12 +1,11 @@
 //! Answers for people and for programs.
 
-use std::fmt::Write as _;
-
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::Answer;
 use crate::descriptors;
+use crate::table::Table;
 
 /// How to show an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -34,27 +33,13 @@ pub fn show(answer: &Answer, format: Format) -> anyhow::Result<String> {
 }
 
 fn table(answer: &Answer) -> String {
-    let names = answer.found.keys().chain(&answer.absent).chain(&answer.unanswered);
-    let width = names.map(|name| plain(name).chars().count()).chain([4]).max().unwrap_or(4);
-    let versions = answer.found.values().map(|found| plain(&found.version).chars().count());
-    let version_width = versions.chain([7]).max().unwrap_or(7);
-    let mut out = format!("{:width$}  {:version_width$}  BYTES\n", "NAME", "VERSION");
-    let mut row = |name: &str, version: &str, bytes: &dyn std::fmt::Display| {
-        // Writing to a String cannot fail.
-        _ = writeln!(out, "{:width$}  {:version_width$}  {bytes}", plain(name), plain(version));
-    };
+    let mut table = Table::new(["NAME", "VERSION", "BYTES"]);
     for (name, found) in &answer.found {
-        row(name, &found.version, &found.body.len());
+        table.row([name, &found.version, &found.body.len().to_string()]);
     }
-    answer.absent.iter().for_each(|name| row(name, "-", &"does not exist"));
-    answer.unanswered.iter().for_each(|name| row(name, "-", &"no answer"));
-    out
-}
-
-/// Text that a server sent, without power over the terminal: control characters are escaped.
-fn plain(text: &str) -> String {
-    let escape = |c: char| if c.is_control() { c.escape_default().collect() } else { c.to_string() };
-    text.chars().map(escape).collect()
+    answer.absent.iter().for_each(|name| table.row([name, "-", "does not exist"]));
+    answer.unanswered.iter().for_each(|name| table.row([name, "-", "no answer"]));
+    table.show()
 }
 
 fn tree(answer: &Answer) -> anyhow::Result<Value> {
@@ -65,19 +50,4 @@ fn tree(answer: &Answer) -> anyhow::Result<Value> {
         resources.push(json!({"name": name, "version": found.version, "resource": resource}));
     }
     Ok(json!({"resources": resources, "absent": answer.absent, "unanswered": answer.unanswered}))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::Found;
-    use super::*;
-
-    #[test]
-    fn a_table_leaves_the_terminal_alone() {
-        let found = Found { version: "1\r2".to_owned(), body: b"123"[..].into() };
-        let answer =
-            Answer { found: [("a\u{1b}[31m\u{e9}\n".to_owned(), found)].into(), ..Answer::default() };
-        let table = table(&answer);
-        assert_eq!(table.lines().nth(1), Some("a\\u{1b}[31m\u{e9}\\n  1\\r2     3"), "{table}");
-    }
 }

@@ -123,7 +123,7 @@ pub(super) fn near<'k>(known: impl IntoIterator<Item = &'k str>, word: &str) -> 
 }
 
 /// Escapes control characters. Messages go to terminals and logs, which the text of a file must not be able to steer.
-pub(crate) fn printable(message: &str) -> String {
+pub fn printable(message: &str) -> String {
     let mut safe = String::with_capacity(message.len());
     for c in message.chars() {
         if c.is_control() { safe.extend(c.escape_default()) } else { safe.push(c) }

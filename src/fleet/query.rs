@@ -27,6 +27,8 @@ pub(super) struct Query {
     pub(super) type_url: Option<TypeUrl>,
     pub(super) state: Option<ClientState>,
     pub(super) name: Option<Glob>,
+    /// Name of one resource.
+    pub(super) asks_for: Option<String>,
     pub(super) limit: usize,
     /// Entries after this one.
     pub(super) after: u64,
@@ -42,7 +44,15 @@ impl Query {
         if text.len() > LONGEST {
             return Err(QueryError(format!("the query is longer than {LONGEST} bytes")));
         }
-        let mut query = Self { node: None, type_url: None, state: None, name: None, limit: PAGE, after: 0 };
+        let mut query = Self {
+            node: None,
+            type_url: None,
+            state: None,
+            name: None,
+            asks_for: None,
+            limit: PAGE,
+            after: 0,
+        };
         let mut seen: Vec<Cow<'_, str>> = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -69,6 +79,7 @@ impl Query {
         match key {
             "node" => self.node = Some(Glob::new(value)),
             "name" => self.name = Some(Glob::new(value)),
+            "asks_for" => self.asks_for = Some(value.to_owned()),
             "type" => {
                 let type_url = TypeUrl::from_user(value);
                 self.type_url = Some(type_url.map_err(|unknown| QueryError(unknown.to_string()))?);

@@ -216,7 +216,7 @@ pub fn figures(fleet: &Fleet) -> BTreeMap<(Kind, ClientState), usize> {
 ///
 /// [`QueryError`] if the query is wrong.
 pub fn clients(fleet: &Fleet, query: &str, now: Instant) -> Result<ClientPage, QueryError> {
-    let query = Query::parse(query, &["node", "type", "state"])?;
+    let query = Query::parse(query, &["node", "type", "state", "asks_for"])?;
     let mut page = ClientPage { open: fleet.len(), states: BTreeMap::new(), clients: Vec::new(), next: None };
     let is_one = |node_id: &str| query.node.as_ref().is_none_or(|node| node.matches(node_id));
     let copy = |record: Arc<Record>| Some((record.copy_if(is_one)?, record));
@@ -227,6 +227,9 @@ pub fn clients(fleet: &Fleet, query: &str, now: Instant) -> Result<ClientPage, Q
         if (query.type_url.is_some() && its_state.is_none())
             || (query.state.is_some() && its_state != query.state)
         {
+            continue;
+        }
+        if !query.asks_for.as_ref().is_none_or(|name| asks_for(&state, query.type_url.as_ref(), name)) {
             continue;
         }
         *page.states.entry(its_state.map_or("new", ClientState::label)).or_default() += 1;
@@ -244,6 +247,18 @@ pub fn clients(fleet: &Fleet, query: &str, now: Instant) -> Result<ClientPage, Q
         }
     }
     Ok(page)
+}
+
+/// Whether a client asks for the resource of a name: by the name, through a collection, or through the wildcard that has it as a
+/// member. Not known of a poll.
+fn asks_for(state: &RecordState, only: Option<&TypeUrl>, name: &str) -> bool {
+    let types = state.types.iter().filter(|progress| only.is_none_or(|only| only == progress.type_url()));
+    let mut audiences = types.filter_map(TypeProgress::upgrade);
+    audiences.any(|audience| {
+        let subscription = audience.subscription();
+        let is_member = || audience.of().snapshot().get(name).is_some_and(|entry| entry.is_member());
+        subscription.contains(name) || subscription.covers(name) || (subscription.wildcard && is_member())
+    })
 }
 
 /// One client, with the names that it asks for.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod admin;
+mod admin_commands;
 mod authorization;
 mod check;
 mod client_status;

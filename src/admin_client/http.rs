@@ -1,0 +1,194 @@
+//! HTTP to the admin address, with errors that say what to do.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use bytes::Bytes;
+use http::{Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use serde_json::Value as Json;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Bytes of the largest answer. A page of clients has a few megabytes.
+const LARGEST: usize = 256 << 20;
+/// Beginnings of the answers that the admin address of a relay gives with 404: for another path, and for a client.
+const NO_PAGE: &str = "no such page";
+const NO_CLIENT: &str = "no such client";
+
+/// Address for operators of a relay: `http://HOST:PORT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminAddress {
+    host: String,
+    port: u16,
+}
+
+impl fmt::Display for AdminAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}:{}", self.host, self.port)
+    }
+}
+
+/// Text that is no address for operators, with the remedy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}; use http://HOST:PORT, with the port of `admin.address`")]
+pub struct AddressError(&'static str);
+
+impl FromStr for AdminAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let uri = Uri::from_str(text).map_err(|_| AddressError("this is no URI"))?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => return Err(AddressError("the admin address speaks no TLS")),
+            Some(_) => return Err(AddressError("the admin address speaks HTTP only")),
+            None => return Err(AddressError("the scheme is missing")),
+        }
+        if uri.path() != "/" || uri.query().is_some() {
+            return Err(AddressError("the command chooses the path itself"));
+        }
+        let host = uri.host().unwrap_or_default().to_owned();
+        Ok(Self { host, port: uri.port_u16().unwrap_or(80) })
+    }
+}
+
+/// Answer to a request.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// Document, with 200.
+    Found(Bytes),
+    /// There is no such client.
+    Missing,
+    /// The relay has no such page: it is older than this command.
+    NoSuchPage,
+}
+
+/// Connection to the admin address.
+#[derive(Debug)]
+pub struct AdminClient {
+    address: AdminAddress,
+    connection: SendRequest<Empty<Bytes>>,
+    patience: Duration,
+}
+
+impl AdminClient {
+    /// Connects. Each answer is waited for as long as `patience`.
+    ///
+    /// # Errors
+    ///
+    /// Relay that cannot be reached, with the remedy.
+    pub async fn connect(address: AdminAddress, patience: Duration) -> anyhow::Result<Self> {
+        let host = address.host.trim_matches(['[', ']']);
+        let socket = match timeout(patience, TcpStream::connect((host, address.port))).await {
+            Ok(connected) => connected,
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {patience:?}"))),
+        };
+        let socket = socket.with_context(|| {
+            format!("could not connect to {address}; does the relay run, and is this its `admin.address` (--admin)?")
+        })?;
+        let (connection, driver) = http1::handshake(TokioIo::new(socket)).await?;
+        // It ends with the connection, and every error of it is also one of the request.
+        tokio::spawn(driver);
+        Ok(Self { address, connection, patience })
+    }
+
+    /// Address of the relay.
+    pub const fn address(&self) -> &AdminAddress {
+        &self.address
+    }
+
+    /// Fetches a page.
+    ///
+    /// # Errors
+    ///
+    /// Server that does not answer as the admin address of a relay does, or refuses the request, with the remedy.
+    pub(super) async fn get(&mut self, path: &str) -> anyhow::Result<Answer> {
+        let Self { address, patience, .. } = self;
+        let (address, patience) = (address.clone(), *patience);
+        let page = || format!("{address}{path}");
+        let answer = timeout(patience, self.ask(path)).await;
+        let answer = answer.map_err(|_| anyhow!("{} has not answered within {patience:?}", page()))?;
+        let (status, body) = answer.with_context(|| {
+            format!("{address} does not answer in HTTP; is it the relay's `admin.address`, and not an xDS listener?")
+        })?;
+        if status == StatusCode::OK {
+            return Ok(Answer::Found(body));
+        }
+        let words = String::from_utf8_lossy(&body).trim_end().to_owned();
+        match status {
+            StatusCode::BAD_REQUEST => bail!("{address} refused the request: {words}"),
+            StatusCode::NOT_FOUND if words.starts_with(NO_PAGE) => Ok(Answer::NoSuchPage),
+            StatusCode::NOT_FOUND if words.starts_with(NO_CLIENT) => Ok(Answer::Missing),
+            StatusCode::NOT_FOUND => bail!(
+                "{} does not exist: this is no admin address of a relay, maybe one of its xDS listeners; use the port of \
+                 `admin.address` (15000 by default)",
+                page()
+            ),
+            _ => bail!("{} answered {status}: {words}", page()),
+        }
+    }
+
+    async fn ask(&mut self, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {
+        self.connection.ready().await?;
+        let request =
+            Request::get(path).header(header::HOST, format!("{}:{}", self.address.host, self.address.port));
+        let response = self.connection.send_request(request.body(Empty::new())?).await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), LARGEST).collect().await;
+        let body = body.map_err(|error| anyhow!("the answer cannot be read: {error}"))?;
+        Ok((status, body.to_bytes()))
+    }
+
+    /// Fetches a document in JSON. `None` if the relay has no such client.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::get`], or a relay that has no such page.
+    pub(super) async fn json(&mut self, path: &str) -> anyhow::Result<Option<Json>> {
+        match self.get(path).await? {
+            Answer::Found(document) => {
+                let document = serde_json::from_slice(&document);
+                let page =
+                    || format!("{}{path} is no JSON; is this the admin address of a relay?", self.address);
+                Ok(Some(document.with_context(page)?))
+            }
+            Answer::Missing => Ok(None),
+            Answer::NoSuchPage => bail!(
+                "the relay at {} has no {}: it is older than this command; use the `deltafan` that it was started with",
+                self.address,
+                path.split('?').next().unwrap_or_default()
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_host_and_a_port_in_cleartext() {
+        let read = |text: &str| AdminAddress::from_str(text).map(|address| address.to_string());
+        assert_eq!(read("http://127.0.0.1:15000").as_deref(), Ok("http://127.0.0.1:15000"));
+        assert_eq!(read("http://[::1]:15000/").as_deref(), Ok("http://[::1]:15000"));
+        assert_eq!(read("http://relay").as_deref(), Ok("http://relay:80"));
+        for (text, reason) in [
+            ("127.0.0.1:15000", "scheme is missing"),
+            ("https://relay:15000", "no TLS"),
+            ("unix:/run/relay", "URI"),
+            ("ftp://relay", "HTTP only"),
+            ("http://relay:15000/clients", "chooses the path"),
+            ("", "no URI"),
+        ] {
+            let error = read(text).expect_err(text);
+            assert!(error.to_string().contains(reason), "{text}: {error}");
+            assert!(error.to_string().contains("http://HOST:PORT"), "{error}");
+        }
+    }
+}

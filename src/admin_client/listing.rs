@@ -1,0 +1,130 @@
+//! Lists of the admin address: filters, and the pages put together.
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value as Json, json};
+
+use super::http::AdminClient;
+
+/// Entries of a page.
+const PAGE: usize = 1_000;
+
+/// List that can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// Streams and held polls.
+    Clients,
+    /// Newest rejection of each client and type.
+    Nacks,
+    /// Names of which the control plane has said something.
+    Resources,
+}
+
+impl Listing {
+    /// Path of its page.
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Clients => "/clients",
+            Self::Nacks => "/nacks",
+            Self::Resources => "/resources",
+        }
+    }
+
+    /// Key of its entries, which is also a word for them.
+    pub(super) const fn entries(self) -> &'static str {
+        match self {
+            Self::Clients => "clients",
+            Self::Nacks => "nacks",
+            Self::Resources => "resources",
+        }
+    }
+}
+
+/// Filters: keys of the query, with their values.
+pub type Filters = Vec<(&'static str, String)>;
+
+/// Answer: a document in the shape of the admin address.
+#[derive(Debug)]
+pub enum Report {
+    /// All entries of a list, as on one page.
+    List(Listing, Json),
+    /// One client, with the names that it asks for.
+    Client(Json),
+}
+
+impl Report {
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::List(listing, page) => page[listing.entries()].as_array().map_or(0, Vec::len),
+            Self::Client(_) => 1,
+        }
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Part of a path behind `?`.
+fn query(filters: &Filters, limit: usize, after: Option<u64>) -> String {
+    let encoded = |value: &str| utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
+    let mut pairs: Vec<String> =
+        filters.iter().map(|(key, value)| format!("{key}={}", encoded(value))).collect();
+    pairs.push(format!("limit={limit}"));
+    pairs.extend(after.map(|after| format!("after={after}")));
+    pairs.join("&")
+}
+
+/// Asks for a list, page by page, up to `limit` entries. Figures beside the entries are those of the last page.
+///
+/// # Errors
+///
+/// Relay that does not answer, or refuses a filter.
+pub async fn list(
+    relay: &mut AdminClient,
+    listing: Listing,
+    filters: &Filters,
+    limit: Option<usize>,
+) -> anyhow::Result<Report> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let wanted = limit.map_or(PAGE, |limit| PAGE.min(limit - all.len()));
+        let path = format!("{}?{}", listing.path(), query(filters, wanted, after));
+        let mut page = relay.json(&path).await?.unwrap_or_default();
+        let Some(Json::Array(entries)) = page.get_mut(listing.entries()).map(Json::take) else {
+            anyhow::bail!("{}{} has no `{}`", relay.address(), listing.path(), listing.entries());
+        };
+        let came = entries.len();
+        all.extend(entries);
+        after = page["next"].as_u64();
+        // A page without entries has no page after it, whatever it says.
+        if came == 0 || after.is_none() || limit.is_some_and(|limit| all.len() >= limit) {
+            page[listing.entries()] = json!(all);
+            return Ok(Report::List(listing, page));
+        }
+    }
+}
+
+/// Asks for one client. `None` if it is not connected.
+///
+/// # Errors
+///
+/// Relay that does not answer.
+pub async fn client(relay: &mut AdminClient, id: u64) -> anyhow::Result<Option<Report>> {
+    Ok(relay.json(&format!("/clients/{id}")).await?.map(Report::Client))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_cannot_break_out_of_its_value() {
+        let filters = vec![("node", "a*&limit=0 #\u{e9}".to_owned()), ("type", "cds".to_owned())];
+        assert_eq!(
+            query(&filters, 7, Some(12)),
+            "node=a%2A%26limit%3D0%20%23%C3%A9&type=cds&limit=7&after=12"
+        );
+    }
+}

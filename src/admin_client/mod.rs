@@ -1,0 +1,12 @@
+//! The admin address of a relay for people: `deltafan clients`, `nacks` and `resources`.
+//!
+//! Owns the requests to it, the pages put together, and the tables. Reads the JSON as any script would: it knows nothing of
+//! the relay's own types, and says "-" where an older relay does not have a field.
+
+mod http;
+mod listing;
+mod show;
+
+pub use http::{AdminAddress, AdminClient};
+pub use listing::{Filters, Listing, Report, client, list};
+pub use show::{Format, show};

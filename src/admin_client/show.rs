@@ -1,0 +1,272 @@
+//! Answers of the admin address for people and for programs.
+
+use std::fmt::Write as _;
+
+use anyhow::Context as _;
+use serde_json::Value as Json;
+
+use super::listing::{Listing, Report};
+use crate::config::printable;
+use crate::table::Table;
+
+/// How to show an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// The JSON of the admin address, all pages in one.
+    Json,
+    /// This JSON, written as YAML.
+    Yaml,
+}
+
+impl Format {
+    /// Writes a document out; `table` is how people see it.
+    ///
+    /// # Errors
+    ///
+    /// Document that has no form in YAML.
+    pub(super) fn write(self, document: &Json, table: impl FnOnce() -> String) -> anyhow::Result<String> {
+        match self {
+            Self::Table => Ok(table()),
+            Self::Json => Ok(format!("{document:#}\n")),
+            Self::Yaml => serde_saphyr::to_string(document).context("could not write the answer as YAML"),
+        }
+    }
+}
+
+/// Writes a report out.
+///
+/// # Errors
+///
+/// Report that has no form in YAML.
+pub fn show(report: &Report, format: Format) -> anyhow::Result<String> {
+    match report {
+        Report::List(Listing::Clients, page) => format.write(page, || clients(page)),
+        Report::List(Listing::Nacks, page) => format.write(page, || nacks(page)),
+        Report::List(Listing::Resources, page) => format.write(page, || resources(page)),
+        Report::Client(client) => format.write(client, || one_client(client)),
+    }
+}
+
+/// Text of a field; empty where it is `null` or missing.
+pub(super) fn text(field: &Json) -> String {
+    match field {
+        Json::Null => String::new(),
+        Json::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn items(list: &Json) -> &[Json] {
+    list.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Text of a field, or "-".
+fn or_dash(field: &Json) -> String {
+    Some(text(field)).filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned())
+}
+
+/// Version of a response, or its generation where the control plane gives no version: `#7`.
+fn version(delivery: &Json) -> String {
+    match (delivery["version"].as_str(), delivery["generation"].as_u64()) {
+        (Some(version), _) if !version.is_empty() => version.to_owned(),
+        (_, Some(generation)) => format!("#{generation}"),
+        _ => "-".to_owned(),
+    }
+}
+
+/// Span of time in one unit: `59s`, `3m`, `47h`, `12d`.
+pub(super) fn age(seconds: f64) -> String {
+    // A float is cut at the bounds of the integer.
+    let whole = seconds as u64;
+    match whole {
+        0..120 => format!("{whole}s"),
+        120..7_200 => format!("{}m", whole / 60),
+        7_200..172_800 => format!("{}h", whole / 3_600),
+        _ => format!("{}d", whole / 86_400),
+    }
+}
+
+fn age_of(field: &Json) -> String {
+    field.as_f64().map_or_else(|| "-".to_owned(), age)
+}
+
+/// Rejection in a word or two: version and text.
+fn rejection(of: &Json) -> String {
+    if of.is_null() { String::new() } else { format!("{}: {}", version(of), text(&of["text"])) }
+}
+
+/// Cells about one type of a client.
+fn type_cells(of: &Json) -> [String; 6] {
+    let sent = if of["held"].is_null() { version(&of["sent"]) } else { or_dash(&of["held"]) };
+    let is_rejected = of["state"] == "rejected";
+    let rejected = if is_rejected { rejection(&of["rejected"]) } else { String::new() };
+    [or_dash(&of["type"]), or_dash(&of["state"]), sent, version(&of["acked"]), or_dash(&of["lag"]), rejected]
+}
+
+/// Counts by a word, as in `rejected 1, synced 3`.
+fn counts(of: &Json) -> String {
+    let counts: Vec<String> =
+        of.as_object().into_iter().flatten().map(|(word, count)| format!("{word} {count}")).collect();
+    if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
+}
+
+/// Clients, a row for each type of each.
+fn clients(page: &Json) -> String {
+    let headers =
+        ["ID", "NODE", "PEER", "TRANSPORT", "GROUP", "TYPE", "STATE", "SENT", "ACKED", "LAG", "REJECTED"];
+    let mut table = Table::new(headers);
+    for client in items(&page["clients"]) {
+        let own = [
+            or_dash(&client["id"]),
+            or_dash(&client["node"]["id"]),
+            or_dash(&client["peer"]),
+            or_dash(&client["transport"]),
+            text(&client["group"]),
+        ];
+        let types = items(&client["types"]);
+        for of in types {
+            table.row(own.iter().chain(&type_cells(of)));
+        }
+        if types.is_empty() {
+            table.row(own.iter().map(String::as_str).chain(["-", "new"]));
+        }
+    }
+    let mut out = table.without_empty_columns().show();
+    // Writing to a String cannot fail.
+    _ = writeln!(
+        out,
+        "\nmatched: {}; open streams and polls: {}",
+        counts(&page["states"]),
+        or_dash(&page["open"])
+    );
+    more(&mut out, page);
+    out
+}
+
+/// Says that a limit left out entries.
+fn more(out: &mut String, page: &Json) {
+    if page["next"].as_u64().is_some_and(|next| next > 0) {
+        out.push_str("more match; raise --limit, or leave it out\n");
+    }
+}
+
+/// One client, with the names that it asks for.
+fn one_client(client: &Json) -> String {
+    let mut out = String::new();
+    let mut line = |key: &str, value: String| {
+        if !value.is_empty() {
+            _ = writeln!(out, "{key:10}  {}", printable(&value));
+        }
+    };
+    line("node", or_dash(&client["node"]["id"]));
+    line("cluster", text(&client["node"]["cluster"]));
+    line("agent", text(&client["node"]["user_agent"]));
+    line("identity", text(&client["identity"]));
+    line("peer", format!("{}, connection {}", or_dash(&client["peer"]), or_dash(&client["connection"])));
+    line(
+        "transport",
+        format!("{}, open for {}", or_dash(&client["transport"]), age_of(&client["open_seconds"])),
+    );
+    line("group", text(&client["group"]));
+    let parameters = client["parameters"].as_object().into_iter().flatten();
+    let parameters = parameters.map(|(key, value)| format!("{key}={}", text(value)));
+    line("parameters", parameters.collect::<Vec<_>>().join(", "));
+    let mut table = Table::new(["TYPE", "STATE", "SENT", "ACKED", "LAG", "REJECTED"]);
+    items(&client["types"]).iter().for_each(|of| table.row(type_cells(of)));
+    out.push('\n');
+    out.push_str(&table.without_empty_columns().show());
+    out.push('\n');
+    for of in items(&client["types"]) {
+        let wildcard = of["wildcard"].as_bool().unwrap_or_default().then(|| "everything".to_owned());
+        let listed = items(&of["listed"]);
+        let names = of["names"].as_u64().unwrap_or_default() as usize;
+        let rest = (names > listed.len()).then(|| format!("{} names more", names - listed.len()));
+        let all: Vec<String> = wildcard.into_iter().chain(listed.iter().map(text)).chain(rest).collect();
+        _ = writeln!(out, "{} asks for: {}", printable(&text(&of["type"])), printable(&all.join(", ")));
+    }
+    out
+}
+
+/// Rejections, the newest first.
+fn nacks(page: &Json) -> String {
+    let headers = ["AGE", "CLIENT", "NODE", "PEER", "TYPE", "VERSION", "NOW", "COUNT", "CHANGED", "TEXT"];
+    let mut table = Table::new(headers);
+    for nack in items(&page["nacks"]) {
+        let changed: Vec<String> = items(&nack["changed"]).iter().map(text).collect();
+        table.row([
+            age_of(&nack["seconds_ago"]),
+            or_dash(&nack["client"]),
+            or_dash(&nack["node"]["id"]),
+            or_dash(&nack["peer"]),
+            or_dash(&nack["type"]),
+            version(nack),
+            if nack["state"].is_null() { "gone".to_owned() } else { text(&nack["state"]) },
+            or_dash(&nack["count"]),
+            if nack["changed"].is_null() { "all".to_owned() } else { changed.join(",") },
+            or_dash(&nack["text"]),
+        ]);
+    }
+    let mut out = table.show();
+    _ = writeln!(out, "\nremembered rejections: {}", or_dash(&page["remembered"]));
+    more(&mut out, page);
+    out
+}
+
+/// Resources that the relay holds.
+fn resources(page: &Json) -> String {
+    let headers =
+        ["TYPE", "NAME", "GROUP", "PARAMETERS", "TRACK", "STATE", "VERSION", "BYTES", "CLIENTS", "ERROR"];
+    let mut table = Table::new(headers);
+    for resource in items(&page["resources"]) {
+        let parameters: Vec<String> = items(&resource["parameters"]).iter().map(text).collect();
+        table.row([
+            or_dash(&resource["type"]),
+            or_dash(&resource["name"]),
+            text(&resource["group"]),
+            parameters.join(" "),
+            text(&resource["track"]),
+            or_dash(&resource["state"]),
+            or_dash(&resource["version"]),
+            or_dash(&resource["bytes"]),
+            or_dash(&resource["clients"]),
+            text(&resource["error"]),
+        ]);
+    }
+    let mut out = table.without_empty_columns().show();
+    _ = writeln!(out, "\nmatched: {}", counts(&page["matched"]));
+    more(&mut out, page);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// An older relay may lack a field, a newer one may have further ones.
+    #[test]
+    fn every_document_can_be_shown() {
+        for page in
+            [json!(null), json!({}), json!({"clients": [{}], "nacks": [{}], "resources": [{"new": 1}]})]
+        {
+            for listing in [Listing::Clients, Listing::Nacks, Listing::Resources] {
+                for format in [Format::Table, Format::Json, Format::Yaml] {
+                    assert!(!show(&Report::List(listing, page.clone()), format).unwrap().is_empty());
+                }
+            }
+            assert!(!show(&Report::Client(page), Format::Table).unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn an_age_has_one_unit() {
+        assert_eq!(
+            [0.0, 119.9, 120.0, 7_200.0, 1e6, -1.0, f64::NAN, f64::INFINITY].map(age)[..6],
+            ["0s", "119s", "2m", "2h", "11d", "0s"]
+        );
+    }
+}

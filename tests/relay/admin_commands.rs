@@ -1,0 +1,233 @@
+//! Commands that ask the admin address: `deltafan clients`, `nacks` and `resources`, by the real binary.
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+
+use deltafan::proto::DeltaDiscoveryResponse;
+use deltafan::resource::{Kind, TypeUrl};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
+use deltafan_test_support::origin::{resource, response};
+use deltafan_test_support::process::{Process, clusters, program, relay_and_origin};
+use serde_json::{Value as Json, json};
+
+/// Exit status, stdout and stderr of a command.
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs a command line.
+pub(crate) async fn run(args: &[&str]) -> Ran {
+    let output = tokio::process::Command::new(program()).args(args).output().await.unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// Runs a command at a relay.
+pub(crate) async fn ask(relay: &Process, args: &[&str]) -> Ran {
+    run(&[args, &["--admin", &format!("http://{}", relay.admin)]].concat()).await
+}
+
+/// Output of a command that succeeds.
+async fn found(relay: &Process, args: &[&str]) -> String {
+    let ran = ask(relay, args).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{args:?}: {}", ran.stdout);
+    ran.stdout
+}
+
+/// Cells of each row of a table, up to the empty line behind it.
+fn rows(table: &str) -> Vec<Vec<&str>> {
+    table.lines().take_while(|line| !line.is_empty()).map(|line| line.split_whitespace().collect()).collect()
+}
+
+/// Waits until a client is in a state.
+fn wait_for_state(relay: &Process, node: &str, state: &str) {
+    relay.wait_for(&format!("{node} to be {state}"), || {
+        let page: Json = serde_json::from_str(&relay.admin_get(&format!("/clients?node={node}")).1).unwrap();
+        page["clients"].as_array().unwrap().iter().any(|client| client["state"] == state)
+    });
+}
+
+fn versioned(version: &str, names: &[&str]) -> DeltaDiscoveryResponse {
+    let cds: TypeUrl = Kind::Cluster.into();
+    let resources = names.iter().map(|name| resource(&cds, name, version, b"")).collect();
+    DeltaDiscoveryResponse { resources, system_version_info: version.to_owned(), ..response(&cds, version) }
+}
+
+/// Without times, which go on between two looks.
+fn timeless(mut page: Json) -> Json {
+    fn strip(value: &mut Json) {
+        match value {
+            Json::Object(fields) => {
+                fields.retain(|key, _| key != "seconds_ago" && key != "open_seconds");
+                fields.values_mut().for_each(strip);
+            }
+            Json::Array(items) => items.iter_mut().for_each(strip),
+            _ => {}
+        }
+    }
+    strip(&mut page);
+    page
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_show_clients_rejections_and_resources() {
+    let (relay, _origin, mut upstream) = relay_and_origin("").await;
+    let channel = connect(&relay.uri()).await;
+    let mut good = Delta::open(&channel, DELTA_ADS).await;
+    good.subscribe("good", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    upstream.send(&versioned("17", &["a", "b"]));
+    upstream.expect_ack("17").await;
+    let told = good.response().await;
+    good.ack(&told).await;
+    let mut bad = Delta::open(&channel, DELTA_ADS).await;
+    bad.subscribe("bad\u{1b}[2J", CDS, &["a", "wanted"]).await;
+    let told = bad.response().await;
+    bad.nack(&told).await;
+    wait_for_state(&relay, "good", "synced");
+    wait_for_state(&relay, "bad*", "rejected");
+
+    let table = found(&relay, &["clients"]).await;
+    let table_rows = rows(&table);
+    let header = ["ID", "NODE", "PEER", "TRANSPORT", "TYPE", "STATE", "SENT", "ACKED", "LAG", "REJECTED"];
+    assert_eq!(table_rows[0], header, "{table}");
+    assert_eq!(table_rows[1][1..], ["good", "127.0.0.1", "delta", "cds", "synced", "17", "17", "0"]);
+    let rest = ["cds", "rejected", "17", "-", "0", "17:", "rejected", "by", "the", "test"];
+    assert_eq!((table_rows[2][1], &table_rows[2][4..]), ("bad\\u{1b}[2J", &rest[..]), "{table}");
+    assert!(table.ends_with("\nmatched: rejected 1, synced 1; open streams and polls: 2\n"), "{table}");
+    let page: Json = serde_json::from_str(&found(&relay, &["clients", "-o", "json"]).await).unwrap();
+    assert_eq!(timeless(page), timeless(serde_json::from_str(&relay.admin_get("/clients").1).unwrap()));
+    let yaml = found(&relay, &["clients", "--node", "g*d", "-o", "yaml"]).await;
+    assert!(yaml.contains("\n    id: good\n") && !yaml.contains("rejected by the test"), "{yaml}");
+
+    let filtered = |args: &'static [&'static str]| {
+        let relay = &relay;
+        async move {
+            let all = [&["clients"], args].concat();
+            let table = found(relay, &all).await;
+            rows(&table)[1..].iter().map(|row| row[1].to_owned()).collect::<Vec<_>>()
+        }
+    };
+    assert_eq!(filtered(&["--state", "synced"]).await, ["good"]);
+    assert_eq!(filtered(&["--type", "cds", "--asks-for", "a"]).await, ["good", "bad\\u{1b}[2J"]);
+    assert_eq!(filtered(&["--asks-for", "b"]).await, ["good"], "through the wildcard");
+    assert_eq!(filtered(&["--asks-for", "wanted"]).await, ["bad\\u{1b}[2J"], "by its name");
+    let figures = found(&relay, &["clients", "--limit", "0", "--node", "good"]).await;
+    assert!(figures.contains("matched: synced 1; open streams and polls: 2"), "{figures}");
+    for filter in [["--node", "nobody"], ["--type", "lds"], ["--asks-for", "c"], ["--state", "behind"]] {
+        let ran = ask(&relay, &[&["clients"], &filter[..]].concat()).await;
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(1), "deltafan: nothing matches\n"), "{filter:?}");
+    }
+
+    let id = rows(&table)[2][0].to_owned();
+    let one = found(&relay, &["clients", &id]).await;
+    assert!(one.contains("cds asks for: a, wanted\n") && one.contains("bad\\u{1b}[2J"), "{one}");
+    let one: Json = serde_json::from_str(&found(&relay, &["clients", &id, "-o", "json"]).await).unwrap();
+    assert_eq!(one["types"][0]["listed"], json!(["a", "wanted"]));
+    let ran = ask(&relay, &["clients", "999999"]).await;
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("client 999999 is not connected"), "{}", ran.stderr);
+
+    let table = found(&relay, &["nacks"]).await;
+    let nack = rows(&table)[1].clone();
+    let rest = ["cds", "17", "rejected", "1", "all", "rejected", "by", "the", "test"];
+    assert_eq!((nack[2], &nack[4..]), ("bad\\u{1b}[2J", &rest[..]), "{table}");
+    let page: Json = serde_json::from_str(&found(&relay, &["nacks", "-o", "json"]).await).unwrap();
+    assert_eq!(timeless(page), timeless(serde_json::from_str(&relay.admin_get("/nacks").1).unwrap()));
+    assert_eq!(ask(&relay, &["nacks", "--node", "good"]).await.code, Some(1));
+
+    let table = found(&relay, &["resources"]).await;
+    let names: Vec<&str> = rows(&table)[1..].iter().map(|row| row[1]).collect();
+    assert_eq!(names, ["a", "b"], "{table}");
+    assert!(table.ends_with("\nmatched: cds 2\n"), "{table}");
+    let table = found(&relay, &["resources", "--type", "cds", "--name", "b"]).await;
+    let cells = rows(&table)[1].clone();
+    assert_eq!((cells[2], cells[3], cells[5]), ("present", "17", "1"), "{table}");
+    assert_eq!(ask(&relay, &["resources", "--type", "lds"]).await.code, Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_put_all_pages_together() {
+    const COUNT: usize = 2_500;
+    let relay =
+        Process::start(&[("clusters.yaml", &clusters((0..COUNT).map(|number| format!("c{number}"))))], "");
+    let names = |page: &Json| -> BTreeSet<String> {
+        page["resources"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let all: Json = serde_json::from_str(&found(&relay, &["resources", "-o", "json"]).await).unwrap();
+    assert_eq!(
+        (names(&all).len(), &all["matched"], &all["next"]),
+        (COUNT, &json!({"cds": COUNT}), &Json::Null)
+    );
+    let some = found(&relay, &["resources", "-o", "json", "--limit", "1500"]).await;
+    let some: Json = serde_json::from_str(&some).unwrap();
+    assert_eq!((names(&some).len(), &some["next"]), (1_500, &json!(1_500)));
+    let table = found(&relay, &["resources", "--limit", "1500"]).await;
+    assert_eq!(rows(&table).len(), 1_501);
+    assert!(table.ends_with("\nmore match; raise --limit, or leave it out\n"), "{table}");
+    // Nothing is asked for, and nothing is there: no failure.
+    assert!(found(&relay, &["nacks"]).await.ends_with("\nremembered rejections: 0\n"));
+}
+
+/// A server that answers each connection with these bytes.
+fn server(answer: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut socket in listener.incoming().map_while(Result::ok) {
+            // Answers before it has the request are no fault of the client.
+            _ = socket.read(&mut [0; 4096]);
+            _ = socket.write_all(answer.as_bytes());
+        }
+    });
+    format!("http://{address}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_says_why_it_has_no_answer() {
+    let relay = Process::start(&[("clusters.yaml", &clusters(["a"]))], "");
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let older =
+        server("HTTP/1.1 404 Not Found\r\ncontent-length: 36\r\n\r\nno such page; there are /ready, /x\n\n");
+    for (admin, reason) in [
+        (format!("http://{free}"), "could not connect to http://127.0.0.1:"),
+        (format!("http://{free}"), "is this its `admin.address` (--admin)?"),
+        (relay.uri(), "maybe one of its xDS listeners; use the port of `admin.address`"),
+        (server("\u{15}\u{3}\u{1} alert"), "does not answer in HTTP"),
+        (server(""), "does not answer in HTTP"),
+        (server("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno"), "is no JSON; is this the admin address"),
+        (server("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"), "has no `clients`"),
+        (server("HTTP/1.1 500 E\r\ncontent-length: 8\r\n\r\n\u{1b}[31mred"), "\\u{1b}[31mred"),
+        (older, "it is older than this command"),
+    ] {
+        let ran = run(&["clients", "--admin", &admin]).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{admin}: {}", ran.stderr);
+        assert!(ran.stderr.starts_with("deltafan: ") && ran.stderr.contains(reason), "{}", ran.stderr);
+    }
+    // A server that says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let admin = format!("http://{}", silent.local_addr().unwrap());
+    let ran = run(&["nacks", "--admin", &admin, "--timeout", "0.3"]).await;
+    assert!(ran.code == Some(1) && ran.stderr.contains("has not answered within 300ms"), "{}", ran.stderr);
+
+    for (args, reason) in [
+        (&["clients", "--admin", "https://relay:15000"][..], "the admin address speaks no TLS"),
+        (&["clients", "--stat", "synced"], "--state"),
+        (&["clients", "--state", "synched"], "synced"),
+        (&["clients", "--type", "cows"], "cows"),
+        (&["clients", "7", "--node", "a"], "cannot be used with"),
+        (&["nacks", "--timeout", "-1"], "a number of seconds, 0 or more"),
+        (&["client"], "clients"),
+    ] {
+        let ran = run(args).await;
+        assert!(ran.code == Some(2) && ran.stderr.contains(reason), "{args:?}: {}", ran.stderr);
+    }
+}
