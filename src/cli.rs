@@ -67,6 +67,12 @@ pub(crate) enum Command {
     ///   deltafan get lds --server https://relay:15010 --ca-file ca.pem --cert-file me.pem --key-file me.key
     #[command(verbatim_doc_comment)]
     Get(Box<GetArgs>),
+    /// Say whether all is well with a relay, and what is not
+    ///
+    /// Exits with 0 if nothing is at fault, with 3 if something is, and with 1 if the relay could not be asked. What is worth
+    /// knowing and no fault is a note.
+    #[command(verbatim_doc_comment)]
+    Status(AdminArgs),
     /// Show the clients of a relay, and what each was sent, accepted and rejected
     ///
     /// Exits with 1 when a filter matches nothing, or the client is not connected.

@@ -29,6 +29,8 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// `EX_CONFIG` of sysexits.h: the configuration is at fault, and trying again will not help.
 const BAD_CONFIG: u8 = 78;
+/// Of `status`: the relay has answered, and something is at fault.
+const NOT_WELL: u8 = 3;
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Command::Snapshot(SnapshotCommand::Verify { path }) => {
             snapshot::verify(&path).and_then(|intact| print(&intact))
         }
+        Command::Status(to) => return status(to),
         Command::Clients(args) => {
             let asked =
                 Asked::List { listing: Listing::Clients, filters: args.filters(), limit: args.page.limit };
@@ -300,6 +303,23 @@ fn ask_admin(to: AdminArgs, asked: Asked) -> ExitCode {
     match shown {
         Ok(false) => ExitCode::SUCCESS,
         Ok(true) => failure(&anyhow::anyhow!("nothing matches")),
+        Err(error) => failure(&error),
+    }
+}
+
+/// Says whether all is well.
+fn status(to: AdminArgs) -> ExitCode {
+    let ask = async {
+        let mut relay = AdminClient::connect(to.admin, to.timeout).await?;
+        admin_client::status(&mut relay).await
+    };
+    let shown = small_runtime().and_then(|runtime| runtime.block_on(ask)).and_then(|status| {
+        print(&status.show(to.output)?)?;
+        Ok(status.is_well())
+    });
+    match shown {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(NOT_WELL),
         Err(error) => failure(&error),
     }
 }

@@ -63,6 +63,8 @@ impl FromStr for AdminAddress {
 pub(super) enum Answer {
     /// Document, with 200.
     Found(Bytes),
+    /// The relay is not ready, with its words.
+    Unavailable(String),
     /// There is no such client.
     Missing,
     /// The relay has no such page: it is older than this command.
@@ -122,6 +124,7 @@ impl AdminClient {
         }
         let words = String::from_utf8_lossy(&body).trim_end().to_owned();
         match status {
+            StatusCode::SERVICE_UNAVAILABLE => Ok(Answer::Unavailable(words)),
             StatusCode::BAD_REQUEST => bail!("{address} refused the request: {words}"),
             StatusCode::NOT_FOUND if words.starts_with(NO_PAGE) => Ok(Answer::NoSuchPage),
             StatusCode::NOT_FOUND if words.starts_with(NO_CLIENT) => Ok(Answer::Missing),
@@ -152,17 +155,63 @@ impl AdminClient {
     /// As of [`Self::get`], or a relay that has no such page.
     pub(super) async fn json(&mut self, path: &str) -> anyhow::Result<Option<Json>> {
         match self.get(path).await? {
-            Answer::Found(document) => {
-                let document = serde_json::from_slice(&document);
-                let page =
-                    || format!("{}{path} is no JSON; is this the admin address of a relay?", self.address);
-                Ok(Some(document.with_context(page)?))
-            }
+            Answer::Found(document) => self.parse(path, &document).map(Some),
             Answer::Missing => Ok(None),
-            Answer::NoSuchPage => bail!(
-                "the relay at {} has no {}: it is older than this command; use the `deltafan` that it was started with",
-                self.address,
-                path.split('?').next().unwrap_or_default()
+            other => Err(self.unexpected(path, &other)),
+        }
+    }
+
+    /// Fetches a document in JSON; `null` if the relay is older and does not have it.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::get`].
+    pub(super) async fn json_or_null(&mut self, path: &str) -> anyhow::Result<Json> {
+        match self.get(path).await? {
+            Answer::Found(document) => self.parse(path, &document),
+            Answer::Missing | Answer::NoSuchPage => Ok(Json::Null),
+            other @ Answer::Unavailable(_) => Err(self.unexpected(path, &other)),
+        }
+    }
+
+    /// Fetches a text.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::get`], or a relay that has no such page.
+    pub(super) async fn text(&mut self, path: &str) -> anyhow::Result<String> {
+        match self.get(path).await? {
+            Answer::Found(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
+            other => Err(self.unexpected(path, &other)),
+        }
+    }
+
+    /// Asks whether clients should be sent to the relay. Returns its reason if they should not.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::get`].
+    pub(super) async fn ready(&mut self) -> anyhow::Result<Result<(), String>> {
+        match self.get("/ready").await? {
+            Answer::Found(_) => Ok(Ok(())),
+            Answer::Unavailable(reason) => Ok(Err(reason)),
+            other => Err(self.unexpected("/ready", &other)),
+        }
+    }
+
+    fn parse(&self, path: &str, document: &[u8]) -> anyhow::Result<Json> {
+        let page = || format!("{}{path} is no JSON; is this the admin address of a relay?", self.address);
+        serde_json::from_slice(document).with_context(page)
+    }
+
+    /// Error for an answer other than the one that is needed.
+    fn unexpected(&self, path: &str, answer: &Answer) -> anyhow::Error {
+        let (address, page) = (&self.address, path.split('?').next().unwrap_or_default());
+        match answer {
+            Answer::Unavailable(words) => anyhow!("{address}{page} answered 503: {words}"),
+            Answer::Found(_) | Answer::Missing | Answer::NoSuchPage => anyhow!(
+                "the relay at {address} has no {page}: it is older than this command; use the `deltafan` that it was \
+                 started with"
             ),
         }
     }

@@ -59,7 +59,7 @@ pub(super) fn text(field: &Json) -> String {
     }
 }
 
-fn items(list: &Json) -> &[Json] {
+pub(super) fn items(list: &Json) -> &[Json] {
     list.as_array().map_or(&[], Vec::as_slice)
 }
 
@@ -69,7 +69,7 @@ fn or_dash(field: &Json) -> String {
 }
 
 /// Version of a response, or its generation where the control plane gives no version: `#7`.
-fn version(delivery: &Json) -> String {
+pub(super) fn version(delivery: &Json) -> String {
     match (delivery["version"].as_str(), delivery["generation"].as_u64()) {
         (Some(version), _) if !version.is_empty() => version.to_owned(),
         (_, Some(generation)) => format!("#{generation}"),
@@ -107,7 +107,7 @@ fn type_cells(of: &Json) -> [String; 6] {
 }
 
 /// Counts by a word, as in `rejected 1, synced 3`.
-fn counts(of: &Json) -> String {
+pub(super) fn counts(of: &Json) -> String {
     let counts: Vec<String> =
         of.as_object().into_iter().flatten().map(|(word, count)| format!("{word} {count}")).collect();
     if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }

@@ -23,6 +23,7 @@ mod reload;
 mod rest;
 mod rollout;
 mod sotw_origin;
+mod status;
 mod tiers;
 mod tls;
 mod upstream;

@@ -1,0 +1,87 @@
+//! Text format of Prometheus, as far as the relay writes it.
+
+/// Value of a metric with these labels.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Sample {
+    name: String,
+    labels: Vec<(String, String)>,
+    pub(super) value: f64,
+}
+
+impl Sample {
+    /// Value of a label; empty if it is missing.
+    pub(super) fn label(&self, key: &str) -> &str {
+        self.labels.iter().find(|(known, _)| known == key).map_or("", |(_, value)| value)
+    }
+}
+
+/// Metrics as of one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Metrics(Vec<Sample>);
+
+impl Metrics {
+    /// Reads metrics. Lines that are none are left out.
+    pub(super) fn read(text: &str) -> Self {
+        Self(text.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect())
+    }
+
+    /// Samples of a metric.
+    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Sample> {
+        self.0.iter().filter(move |sample| sample.name == name)
+    }
+
+    /// Sum of the samples of a metric; 0 if it is missing.
+    pub(super) fn sum(&self, name: &str) -> f64 {
+        self.all(name).map(|sample| sample.value).sum()
+    }
+}
+
+/// Reads `NAME{KEY="VALUE",…} NUMBER`.
+fn sample(line: &str) -> Option<Sample> {
+    let (head, value) = line.rsplit_once(' ')?;
+    let value = value.parse().ok()?;
+    let (name, rest) = head.split_once('{').unwrap_or((head, "}"));
+    Some(Sample { name: name.to_owned(), labels: labels(rest)?, value })
+}
+
+/// Reads labels up to the closing bracket.
+fn labels(mut text: &str) -> Option<Vec<(String, String)>> {
+    let mut labels = Vec::new();
+    loop {
+        text = text.trim_start_matches(',');
+        if text.starts_with('}') {
+            return Some(labels);
+        }
+        let (key, rest) = text.split_once("=\"")?;
+        let (mut value, mut chars) = (String::new(), rest.char_indices());
+        loop {
+            match chars.next()? {
+                (at, '"') => {
+                    text = &rest[at + 1..];
+                    break;
+                }
+                (_, '\\') => value.push(match chars.next()?.1 {
+                    'n' => '\n',
+                    other => other,
+                }),
+                (_, other) => value.push(other),
+            }
+        }
+        labels.push((key.to_owned(), value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_read_with_their_labels() {
+        let text = "# HELP a b\na 1\nb{c=\"d\",e=\"f, \\\"g\\\"\\\\\\n}\"} 2.5\nb{c=\"x\"} 1\nbroken{c=\"\nb{} NaN\n";
+        let metrics = Metrics::read(text);
+        assert_eq!(metrics.sum("a"), 1.0);
+        let labels: Vec<_> = metrics.all("b").map(|sample| (sample.label("c"), sample.label("e"))).collect();
+        assert_eq!(labels, [("d", "f, \"g\"\\\n}"), ("x", ""), ("", "")]);
+        assert_eq!(metrics.sum("missing"), 0.0);
+    }
+}
