@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use deltafan::admin_client::{self, AdminAddress, Filters};
 use deltafan::client::Format;
 use deltafan::config::{CertificateFiles, ClientTls, ServerIdentity};
@@ -100,6 +101,17 @@ pub(crate) enum Command {
     /// Look at the snapshot on disk of a relay that does not run.
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+    /// Print a script that completes commands and options in a shell
+    ///
+    /// Examples:
+    ///   source <(deltafan completions bash)
+    ///   deltafan completions fish > ~/.config/fish/completions/deltafan.fish
+    ///   deltafan completions zsh > "${fpath[1]}/_deltafan"
+    #[command(verbatim_doc_comment)]
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -287,6 +299,13 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+/// Script that completes the command line in a shell.
+pub(crate) fn completions(shell: Shell) -> Vec<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "deltafan", &mut script);
+    script
+}
+
 /// A dynamic parameter of the command line.
 fn parameter(text: &str) -> Result<(String, String), &'static str> {
     match text.split_once('=') {
@@ -299,4 +318,52 @@ fn parameter(text: &str) -> Result<(String, String), &'static str> {
 fn seconds(text: &str) -> Result<Duration, &'static str> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     seconds.ok_or("it must be a number of seconds, 0 or more")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Files of a folder, with their texts.
+    fn files(folder: &Path) -> BTreeMap<String, String> {
+        let entries = fs::read_dir(folder).into_iter().flatten().map(Result::unwrap);
+        let file = |entry: fs::DirEntry| {
+            (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap())
+        };
+        entries.map(file).collect()
+    }
+
+    /// `UPDATE_DOCS=1` writes them.
+    #[test]
+    fn the_manual_pages_are_those_of_the_command_line() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/man");
+        let made = tempfile::tempdir().unwrap();
+        // Without the commit, which a page in the repository cannot know.
+        clap_mangen::generate_to(Cli::command().version(env!("CARGO_PKG_VERSION")), made.path()).unwrap();
+        let pages = files(made.path());
+        assert!(pages.len() > 10, "{:?}", pages.keys());
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            _ = fs::remove_dir_all(&folder);
+            fs::create_dir_all(&folder).unwrap();
+            for (name, text) in &pages {
+                fs::write(folder.join(name), text).unwrap();
+            }
+        }
+        let kept = files(&folder);
+        let names: Vec<_> = pages.iter().filter(|(name, text)| kept.get(*name) != Some(text)).collect();
+        let names: Vec<_> = names.into_iter().map(|(name, _)| name).collect();
+        assert!(
+            names.is_empty() && kept.len() == pages.len(),
+            "deploy/man is out of date ({names:?}): UPDATE_DOCS=1 cargo test --bin deltafan"
+        );
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
 }

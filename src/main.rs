@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         Command::Snapshot(SnapshotCommand::Verify { path }) => {
             snapshot::verify(&path).and_then(|intact| print(&intact))
         }
+        Command::Completions { shell } => print(cli::completions(shell)),
         Command::Status(to) => return status(to),
         Command::Clients(args) => {
             let asked =
@@ -141,14 +142,14 @@ fn start_log(format: Option<LogFormat>, level: &str) -> LogLevel {
 
 fn check(config: &Config, node: Option<&Path>) -> anyhow::Result<()> {
     match node {
-        None => print(&config.to_string()),
+        None => print(config.to_string()),
         Some(path) => print(&preview::of_node(config, &preview::read_node(path)?)?),
     }
 }
 
 /// A reader that has seen enough (`| head`) is no fault.
-fn print(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
+fn print(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_ref()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         result => Ok(result?),
     }

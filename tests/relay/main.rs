@@ -7,6 +7,7 @@ mod admin_commands;
 mod authorization;
 mod check;
 mod client_status;
+mod completions;
 mod downstream;
 mod drain;
 mod end_to_end;
