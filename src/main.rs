@@ -38,10 +38,13 @@ fn main() -> ExitCode {
             Ok(code) => return code,
             Err(error) => Err(error),
         },
-        Command::Check { config, node } => match load(&config) {
-            Ok(config) => check(&config, node.as_deref()),
-            Err(code) => return code,
-        },
+        Command::Check { config, node, no_files } => {
+            let load = if no_files { reload::load_without_files } else { reload::load };
+            match load(&config) {
+                Ok(config) => check(&config, node.as_deref()),
+                Err(error) => return bad_config(error),
+            }
+        }
         Command::Snapshot(SnapshotCommand::Show { path, output }) => {
             snapshot::report(&path, output).and_then(|report| print(&report))
         }
@@ -105,10 +108,6 @@ fn main() -> ExitCode {
 fn failure(error: &anyhow::Error) -> ExitCode {
     eprintln!("deltafan: {}", config::printable(&format!("{error:#}")));
     ExitCode::FAILURE
-}
-
-fn load(path: &Path) -> Result<Config, ExitCode> {
-    reload::load(path).map_err(bad_config)
 }
 
 fn bad_config(error: ConfigLoadError) -> ExitCode {

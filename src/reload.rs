@@ -57,6 +57,17 @@ pub fn load(path: &Path) -> Result<Config, ConfigLoadError> {
     parse(&Config::read(path)?, path)
 }
 
+/// Reads a configuration, and checks all that can be checked without the files that it names.
+///
+/// # Errors
+///
+/// [`ConfigLoadError`] with every problem of the configuration.
+pub fn load_without_files(path: &Path) -> Result<Config, ConfigLoadError> {
+    let config = Config::parse_file(&Config::read(path)?, path)?;
+    relay::check_tls_without_files(&config).map_err(|error| ConfigLoadError::of(path, &error))?;
+    Ok(config)
+}
+
 fn parse(text: &str, path: &Path) -> Result<Config, ConfigLoadError> {
     let config = Config::parse_file(text, path)?;
     relay::load_descriptors(&config.rest).map_err(|error| ConfigLoadError::of(path, &error.into()))?;

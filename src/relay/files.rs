@@ -55,6 +55,20 @@ pub fn check_tls(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Checks as much of all `tls` sections as can be without their files.
+///
+/// # Errors
+///
+/// First server whose name cannot be verified, with its key.
+pub fn check_tls_without_files(config: &Config) -> anyhow::Result<()> {
+    let Source::Servers(servers) = &config.upstream.source else { return Ok(()) };
+    let is_choice = servers.iter().len() > 1;
+    for (at, server) in servers.iter().enumerate() {
+        tls_upstream(server).with_context(|| upstream_tls_key(at, is_choice))?;
+    }
+    Ok(())
+}
+
 /// TLS files for a server.
 pub(super) fn tls_upstream(server: &config::Server) -> Result<Option<ClientFiles>, ServerNameError> {
     let files = || ClientFiles::new(server.tls.clone().unwrap_or_default(), server.uri.as_uri());

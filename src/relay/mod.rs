@@ -33,7 +33,7 @@ use tonic_health::ServingStatus;
 
 use self::drain::Drain;
 use self::files::tls_of;
-pub use self::files::{DescriptorsError, check_tls, load_descriptors};
+pub use self::files::{DescriptorsError, check_tls, check_tls_without_files, load_descriptors};
 use self::origin::{Origin, Started};
 use self::settings::{cache_limits, policy, tuning};
 pub use self::settings::{given, group_rules, own_node};

@@ -291,3 +291,37 @@ fn a_wrong_configuration_comes_first() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(stderr.contains("relay.yaml:2: `dynamic_parameters[].from`: `node.idd` is no part of a node; did you mean `node.id`?"), "{stderr}");
 }
+
+#[test]
+fn a_configuration_is_checked_without_its_files() {
+    let files = Files::with(
+        "downstream: {listeners: [{tls: {cert_file: none.pem, key_file: none.key, client_ca_file: ca.pem}}]}\n\
+         rest: {descriptor_sets: [none.binpb]}\n",
+    );
+    let check = |more: &[&str]| {
+        let mut command = Command::new(program());
+        let config = files.0.path().join("relay.yaml");
+        let output = command.arg("check").args(more).arg("--config").arg(config).output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (code, _, told) = check(&[]);
+    assert!(code == Some(78) && told.contains("none.binpb"), "{told}");
+    let (code, printed, told) = check(&["--no-files"]);
+    assert_eq!((code, told.as_str()), (Some(0), ""));
+    assert!(printed.contains("cert_file: ") && printed.contains("none.pem"), "{printed}");
+    let node = files.write("node.json", r#"{"id": "a"}"#);
+    let (code, _, told) = check(&["--no-files", "--node", node.to_str().unwrap()]);
+    assert_eq!((code, told.as_str()), (Some(0), ""), "files of the command line are read");
+
+    // All else is checked.
+    files.write(
+        "relay.yaml",
+        "upstream: {servers: [{uri: \"https://cp:1\", tls: {ca_file: none.pem}}]}\nnothing: 1\n",
+    );
+    let (code, _, told) = check(&["--no-files"]);
+    assert!(code == Some(78) && told.contains("relay.yaml:2: unknown key"), "{told}");
+}
