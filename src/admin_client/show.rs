@@ -113,6 +113,11 @@ pub(super) fn counts(of: &Json) -> String {
     if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
 }
 
+/// Rows of a table, with a line behind them; nothing without any.
+fn above(table: &Table) -> String {
+    if table.is_empty() { String::new() } else { table.show() + "\n" }
+}
+
 /// Clients, a row for each type of each.
 fn clients(page: &Json) -> String {
     let headers =
@@ -134,11 +139,11 @@ fn clients(page: &Json) -> String {
             table.row(own.iter().map(String::as_str).chain(["-", "new"]));
         }
     }
-    let mut out = table.without_empty_columns().show();
+    let mut out = above(&table.without_empty_columns());
     // Writing to a String cannot fail.
     _ = writeln!(
         out,
-        "\nmatched: {}; open streams and polls: {}",
+        "matched: {}; open streams and polls: {}",
         counts(&page["states"]),
         or_dash(&page["open"])
     );
@@ -209,8 +214,8 @@ fn nacks(page: &Json) -> String {
             or_dash(&nack["text"]),
         ]);
     }
-    let mut out = table.show();
-    _ = writeln!(out, "\nremembered rejections: {}", or_dash(&page["remembered"]));
+    let mut out = above(&table);
+    _ = writeln!(out, "remembered rejections: {}", or_dash(&page["remembered"]));
     more(&mut out, page);
     out
 }
@@ -235,8 +240,8 @@ fn resources(page: &Json) -> String {
             text(&resource["error"]),
         ]);
     }
-    let mut out = table.without_empty_columns().show();
-    _ = writeln!(out, "\nmatched: {}", counts(&page["matched"]));
+    let mut out = above(&table.without_empty_columns());
+    _ = writeln!(out, "matched: {}", counts(&page["matched"]));
     more(&mut out, page);
     out
 }
