@@ -27,6 +27,7 @@ mod sotw_origin;
 mod status;
 mod tiers;
 mod tls;
+mod troubleshooting;
 mod upstream;
 mod upstream_tls;
 mod warm_restart;
