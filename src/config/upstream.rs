@@ -40,9 +40,10 @@ section! {
         /// names of their own do not grow the subscription without bound.
         #[key(Count<0, 100_000_000>, default = 100_000)]
         pub max_lingering_names: usize,
-        /// Ask for the endpoints of a new EDS cluster before a client does, which saves it a round trip to the control plane. They
-        /// are let go after `unsubscribe_linger`, and no sooner than after 5s, if no client asks for them. false: for control planes
-        /// to which each name costs.
+        /// Ask for the endpoints of a new EDS cluster before a client does, so that they are there, or on their way, when it does.
+        /// They are let go after `unsubscribe_linger`, and no sooner than after 5s, if no client asks for them. false: for control planes
+        /// to which each name costs, and for java-control-plane by state of the world, which then answers no name of the list if it
+        /// lacks one.
         #[key(Flag, default = true, effect = AtOnce, note = "for clusters that come from then on")]
         pub prefetch_endpoints: bool,
         /// How long /ready and gRPC health wait for the first answer of the control plane once something is asked of it: an

@@ -1,7 +1,7 @@
 //! Endpoints that clients are about to ask for.
 //!
 //! Owns which names are asked for ahead: those of the endpoints of clusters that are new, where clients ask for endpoints by name. A
-//! client that is told of the cluster asks for them next, and would wait for a round trip to the origin otherwise. What is asked for
+//! client that is told of the cluster asks for them next, and they are there, or on their way, when it does. What is asked for
 //! ahead is treated as a name of a client that has just left: it is let go after the linger, or after 5 s where that is shorter, unless
 //! a client asks for it by then.
 //!
