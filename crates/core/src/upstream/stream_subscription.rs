@@ -12,7 +12,7 @@ mod target;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use foldhash::HashSet;
+use foldhash::{HashMap, HashSet};
 
 use proof::Proof;
 pub(super) use request::room;
@@ -49,6 +49,17 @@ struct Asked {
     heard: bool,
     /// It is to be subscribed to once more, and no answer is expected.
     repeated: bool,
+}
+
+/// A name of which the origin may believe that it need not send it.
+#[derive(Clone, Copy, Debug)]
+struct Suspect {
+    /// Since when it is unanswered: since the question, or the first heartbeat after it.
+    since: Instant,
+    /// Whether it was answered on this stream, and unsubscribed from after that. Of other suspects the origin may have heard one
+    /// question only: over state of the world no list says that a name of a full-state type is asked for again, and a list that
+    /// crosses the first answer may be dropped for its old nonce.
+    was_let_go: bool,
 }
 
 /// A collection whose members have not all been heard yet.
@@ -103,13 +114,13 @@ pub(super) struct StreamSubscription {
     /// Collections that were asked for, until they are complete.
     incomplete: BTreeMap<Name, Incomplete>,
     /// Names that were asked for on this stream and let go since. Asked for again they may stay unanswered: some origins
-    /// keep the versions that they sent (O1).
-    spent: HashSet<Name>,
+    /// keep the versions that they sent (O1). With each, whether it was answered before it was let go.
+    spent: HashMap<Name, bool>,
     /// There were too many of these to remember.
     all_spent: bool,
     /// Names of which the origin may believe that it need not send them, and that it has not answered.
-    suspects: HashSet<Name>,
-    /// No suspect has been asked for before then.
+    suspects: HashMap<Name, Suspect>,
+    /// None of these has been unanswered since before then.
     suspect_since: Option<Instant>,
 }
 
@@ -254,16 +265,16 @@ impl StreamSubscription {
 
     /// A name came that was not asked for, or was let go: the origin will not send it once more when it is asked for (O1).
     pub(super) fn note_unasked(&mut self, name: &str) {
-        if self.started && self.wildcard.is_none() && !self.all_spent && !self.spent.contains(name) {
-            self.remember_spent(name.into());
+        if self.started && self.wildcard.is_none() && !self.all_spent && !self.spent.contains_key(name) {
+            self.remember_spent(name.into(), false);
         }
     }
 
-    fn remember_spent(&mut self, name: Name) {
-        self.spent.insert(name);
+    fn remember_spent(&mut self, name: Name, was_answered: bool) {
+        self.spent.insert(name, was_answered);
         if self.spent.len() > SPENT {
             self.all_spent = true;
-            self.spent = HashSet::default();
+            self.spent = HashMap::default();
         }
     }
 

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use foldhash::HashSet;
+use foldhash::{HashMap, HashSet};
 
 use super::super::Settings;
 use super::super::arrival::{Arrival, News};
 use super::proof::{Evidence, Proof};
-use super::{Asked, Awaited, StreamSubscription};
+use super::{Asked, Awaited, StreamSubscription, Suspect};
 use crate::cache::Completeness;
 use crate::resource::{Collection, Name};
 
@@ -25,7 +25,7 @@ impl StreamSubscription {
     /// Whether a word about this name is the first on this stream, and the answer to a question that was never asked before.
     pub(in crate::upstream) fn awaits_first_word(&self, name: &str) -> bool {
         let is_open = |asked: &Asked| asked.awaited == Awaited::Answer && !asked.heard;
-        self.names.get(name).is_some_and(is_open) && !self.suspects.contains(name)
+        self.names.get(name).is_some_and(is_open) && !self.suspects.contains_key(name)
     }
 
     /// Notes what a response brought of what is held and was not claimed; returns whether there was any.
@@ -68,33 +68,38 @@ impl StreamSubscription {
     }
 
     /// The origin renews the time of what is not held. Returns whether it was asked for it and has yet to answer: it may believe
-    /// that it did, and then no answer comes.
-    pub(in crate::upstream) fn suspect(&mut self, name: &str) -> bool {
+    /// that it did, and then no answer comes. A heartbeat that a link held up was made before the question came there, so the
+    /// answer may be right behind it.
+    pub(in crate::upstream) fn suspect(&mut self, name: &str, now: Instant) -> bool {
         let asked = self.names.get_key_value(name).filter(|(_, asked)| asked.awaited == Awaited::Answer);
-        let Some((name, asked)) = asked else { return false };
-        self.suspect_since = Some(self.suspect_since.map_or(asked.at, |since| since.min(asked.at)));
-        self.suspects.insert(name.clone());
+        let Some((name, _)) = asked else { return false };
+        if !self.suspects.contains_key(name) {
+            self.suspects.insert(name.clone(), Suspect { since: now, was_let_go: false });
+            self.suspect_since.get_or_insert(now);
+        }
         true
     }
 
     /// No other stream is to be opened for a name.
     pub(in crate::upstream) fn forget_suspect(&mut self, name: &str) {
-        if !self.suspects.is_empty() && self.suspects.remove(name) && self.suspects.is_empty() {
+        if !self.suspects.is_empty() && self.suspects.remove(name).is_some() && self.suspects.is_empty() {
             self.suspect_since = None;
         }
     }
 
     /// Names that stay unanswered and that the origin may believe to have answered for, once one of them has been unanswered since
     /// then: all of these are to be asked for on another stream, and on this one nothing is expected of them any more. Names that
-    /// were asked for once are none of these: many origins say nothing of what does not exist (O2).
-    pub(in crate::upstream) fn give_up_on_suspects(&mut self, asked: Instant) -> HashSet<Name> {
+    /// were asked for once are none of these: many origins say nothing of what does not exist (O2). With each comes whether it was
+    /// let go before, and has been unanswered for as long.
+    pub(in crate::upstream) fn give_up_on_suspects(&mut self, asked: Instant) -> Vec<(Name, bool)> {
         if self.suspect_since.is_none_or(|since| since > asked) {
-            return HashSet::default();
+            return Vec::new();
         }
-        let since = self.suspects.iter().filter_map(|name| self.names.get(name)).map(|asked| asked.at).min();
+        let since = self.suspects.values().map(|suspect| suspect.since).min();
         let is_over = since.is_some_and(|since| since <= asked);
         self.suspect_since = since.filter(|_| !is_over);
-        if is_over { std::mem::take(&mut self.suspects) } else { HashSet::default() }
+        let given_up = if is_over { std::mem::take(&mut self.suspects) } else { HashMap::default() };
+        given_up.into_iter().map(|(name, of)| (name, of.was_let_go && of.since <= asked)).collect()
     }
 
     /// No earlier than since when such a name is unanswered.
@@ -297,6 +302,7 @@ impl StreamSubscription {
                 Awaited::Answer | Awaited::No => later(asked.at),
             };
         }
+        self.suspects.values_mut().for_each(|suspect| suspect.since = later(suspect.since));
         self.suspect_since = self.suspect_since.map(later);
         self.open_since = self.open_since.map(later);
     }

@@ -10,7 +10,7 @@ use super::super::arrival::Arrival;
 use super::super::doubts::{Doubt, Doubts};
 use super::proof::Proof;
 use super::target::Target;
-use super::{Asked, Awaited, Incomplete, StreamSubscription};
+use super::{Asked, Awaited, Incomplete, StreamSubscription, Suspect};
 use crate::cache::{Completeness, Named, View};
 use crate::fairness::UPSTREAM_NAME_BYTES;
 use crate::proto::DeltaDiscoveryRequest;
@@ -272,7 +272,7 @@ impl StreamSubscription {
         if self.all_spent || !target.parameters.is_empty() {
             return;
         }
-        self.remember_spent(name.clone());
+        self.remember_spent(name.clone(), asked.heard);
     }
 
     /// Takes the pending name that comes after this one: names have their turn, even if earlier ones are asked for again.
@@ -315,12 +315,15 @@ impl StreamSubscription {
                 self.open_since.get_or_insert(target.now);
             }
         }
-        let is_spent = heard
-            || self.all_spent
-            || (!self.spent.is_empty() && self.spent.remove(&name))
+        let spent = if self.spent.is_empty() { None } else { self.spent.remove(&name) };
+        let spent = spent.or_else(|| self.all_spent.then_some(true));
+        let is_suspect = spent.is_some()
+            || heard
+            || self.suspects.contains_key(&name)
             || (target.is_asked_for)(name.as_str());
-        if is_spent && awaited == Awaited::Answer {
-            self.suspects.insert(name.clone());
+        if is_suspect && awaited == Awaited::Answer {
+            self.suspects
+                .insert(name.clone(), Suspect { since: target.now, was_let_go: spent == Some(true) });
             self.suspect_since.get_or_insert(target.now);
         }
         // The origin knows that a claimed resource is held, just as one that it has sent.

@@ -257,6 +257,52 @@ fn o1_a_name_that_comes_into_being_while_it_is_let_go_shows_nothing_of_the_origi
 }
 
 #[test]
+fn o1_a_name_that_was_given_up_with_another_before_its_time_shows_nothing_of_the_origin() {
+    let mut fixture = fixture();
+    fixture.leave("b");
+    fixture.pass(60_000);
+    fixture.requests(Primary);
+    fixture.client("b", EDS, &["e2"]);
+    fixture.pass(10);
+    fixture.requests(Primary);
+    fixture.pass(2_900);
+    fixture.client("c", EDS, &["e1"]);
+    fixture.pass(10);
+    assert_eq!(fixture.request(Primary).resource_names_subscribe, ["e1"]);
+    fixture.pass(90);
+    assert_eq!(fixture.renewed.len(), 1, "e2 is deleted");
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(EDS, "n").set("e1", "v1"));
+    fixture.leave("b");
+    fixture.leave("c");
+    fixture.pass(60_000);
+    assert_eq!(fixture.seen(EDS, "e1"), "unknown");
+}
+
+#[test]
+fn o1_a_name_that_was_let_go_before_its_answer_came_shows_nothing_of_the_origin() {
+    let mut fixture = Fixture::with(Settings { linger: Duration::from_secs(10), ..Settings::default() });
+    fixture.open(Primary);
+    let e1 = Answer::of(EDS, "n").set("e1", "v1");
+    fixture.client("b", EDS, &["e1"]);
+    fixture.requests(Primary);
+    fixture.leave("b");
+    fixture.pass(11_000);
+    assert_eq!(fixture.request(Primary).resource_names_unsubscribe, ["e1"]);
+    // It crosses that. The origin may take it for delivered, and not heed a request that it takes for a late one.
+    fixture.hear(Primary, &e1);
+    fixture.client("b", EDS, &["e1"]);
+    fixture.requests(Primary);
+    fixture.pass(3_000);
+    assert_eq!(fixture.renewed.len(), 1);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &e1);
+    fixture.leave("b");
+    fixture.pass(11_000);
+    assert_eq!(fixture.seen(EDS, "e1"), "unknown");
+}
+
+#[test]
 fn o1_a_name_that_does_not_exist_costs_one_stream_however_often_it_is_asked_for() {
     let mut fixture = Fixture::with(Settings { linger: Duration::from_secs(10), ..Settings::default() });
     fixture.open(Primary);

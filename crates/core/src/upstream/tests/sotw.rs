@@ -581,6 +581,29 @@ fn o1_a_name_that_the_origin_deleted_keeps_no_other_subscribed() {
 }
 
 #[test]
+fn o1_a_resource_that_ended_and_could_not_be_asked_for_again_keeps_no_name_subscribed() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", CDS, &["c1"]);
+    fixture.client("b", EDS, &["e1"]);
+    fixture.says(Primary);
+    let c1 =
+        World::of(CDS, "1", &[]).wrap("c1", &[ttl(10), field(2, &World::of(CDS, "", &[]).body("c1", "a"))]);
+    fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a")]));
+    fixture.takes(Primary, &c1);
+    fixture.pass(11_000);
+    assert_eq!(fixture.says(Primary), [], "without c1, the list would say that it is not wanted");
+    fixture.takes(Primary, &World::of(CDS, "2", &[]).version("1").wrap("c1", &[ttl(10)]));
+    fixture.pass(3_000);
+    assert_eq!(fixture.renewed.len(), 1);
+    fixture.says(Primary);
+    fixture.takes(Primary, &c1);
+    fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a")]));
+    fixture.leave("b");
+    fixture.pass(61_000);
+    assert_eq!(fixture.seen(EDS, "e1"), "unknown", "e1 is let go as soon as before");
+}
+
+#[test]
 fn r_up_20_a_long_list_is_repeated_less_often() {
     let mut fixture = Fixture::sotw();
     let names: Vec<String> = (0..20_000).map(|n| format!("a-name-of-thirty-characters-{n:05}")).collect();

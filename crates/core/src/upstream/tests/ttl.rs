@@ -257,6 +257,29 @@ fn r_ttl_09_a_name_that_ended_too_early_is_waited_for_before_another_stream() {
     }
 }
 
+/// The heartbeat was made before the question came there.
+#[test]
+fn r_ttl_09_a_heartbeat_that_a_link_held_up_leaves_time_for_the_answer_behind_it() {
+    for comes in [true, false] {
+        let mut fixture = fixture();
+        fixture.timed("t", EDS, &["e1", "e2"]);
+        fixture.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 2, true).set("e2", "v1"));
+        fixture.pass(2_010);
+        assert_eq!(fixture.request(Primary).resource_names_subscribe, ["e1"]);
+        fixture.pass(14_000);
+        fixture.hear(Primary, &Answer::of(EDS, "2").ttl("e1", "v1", 2, false));
+        fixture.pass(2_900);
+        // More of them give it no more time.
+        fixture.hear(Primary, &Answer::of(EDS, "3").ttl("e1", "v1", 2, false));
+        assert_eq!(fixture.renewed, []);
+        if comes {
+            fixture.hear(Primary, &Answer::of(EDS, "4").ttl("e1", "v1", 60, true));
+        }
+        fixture.pass(100);
+        assert_eq!(fixture.renewed.is_empty(), comes);
+    }
+}
+
 /// The origin says that there is a member which is not held: a client that may hold it is told of no set that lacks it.
 #[test]
 fn r_ttl_09_a_set_that_lacks_resources_that_the_origin_takes_for_delivered_is_not_complete() {

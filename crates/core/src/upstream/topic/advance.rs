@@ -85,10 +85,11 @@ impl Topic {
         change: &mut Change,
     ) {
         let Some(subscription) = &mut self.subscriptions[placed.stream as usize] else { return };
-        let asked = now.checked_sub(settings.answer_timeout);
-        let given_up = asked.map(|asked| subscription.give_up_on_suspects(asked)).unwrap_or_default();
-        if !given_up.is_empty() {
-            self.renewals[placed.stream as usize].insert(Renewal::Unanswered);
+        if let Some(asked) = now.checked_sub(settings.answer_timeout) {
+            let given_up = subscription.give_up_on_suspects(asked);
+            if !given_up.is_empty() {
+                self.renewals[placed.stream as usize].insert(Renewal::Unanswered);
+            }
             self.retries.insert(given_up, now);
         }
         let Some(view) = placed.view else { return };

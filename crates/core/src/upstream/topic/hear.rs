@@ -84,7 +84,7 @@ impl Hearing<'_> {
             let was_claimed = self.subscription.saw_claimed(name);
             let is_heartbeat = heard.envelope.body.is_none() && heard.envelope.ttl.is_some();
             let is_lacked = self.is_by_name() && self.snapshot.held(View::Named, name).is_none();
-            if is_heartbeat && is_lacked && self.subscription.suspect(name) {
+            if is_heartbeat && is_lacked && self.subscription.suspect(name, self.now) {
                 // It exists, and is no answer.
                 self.found.brings_others = true;
                 continue;

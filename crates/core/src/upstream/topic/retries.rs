@@ -13,24 +13,34 @@ use crate::resource::Name;
 /// Names that were let go and are remembered; past that, all of them are forgotten, and may cost another stream.
 const REMEMBERED: usize = 100_000;
 
+#[derive(Clone, Copy, Debug)]
+struct Retry {
+    /// When the last stream was given up on.
+    since: Instant,
+    /// Whether the origin could answer on that stream: it was told that the name was let go, was asked for it again, and had the
+    /// time. A stream is also given up for other names.
+    was_answerable: bool,
+}
+
 /// Names that a stream left unanswered, until anything is said of them.
 #[derive(Debug, Default)]
 pub(super) struct Retries {
     /// Names that are asked for.
-    since: HashMap<Name, Instant>,
+    asked: HashMap<Name, Retry>,
     /// Names that were let go since.
     let_go: HashSet<Name>,
 }
 
 impl Retries {
-    /// These are unanswered: they are to be asked for on a new stream.
-    pub(super) fn insert(&mut self, names: impl IntoIterator<Item = Name>, now: Instant) {
-        self.since.extend(names.into_iter().map(|name| (name, now)));
+    /// These are unanswered, and are to be asked for on a new stream. With each comes whether the origin could answer on the last.
+    pub(super) fn insert(&mut self, names: impl IntoIterator<Item = (Name, bool)>, now: Instant) {
+        let retry = |was_answerable| Retry { since: now, was_answerable };
+        self.asked.extend(names.into_iter().map(|(name, was_answerable)| (name, retry(was_answerable))));
     }
 
     /// A name is let go. What comes after that shows nothing: it may have come into being.
     pub(super) fn let_go(&mut self, name: &Name) {
-        if !self.since.is_empty() && self.since.remove(name).is_some() {
+        if !self.asked.is_empty() && self.asked.remove(name).is_some() {
             if self.let_go.len() >= REMEMBERED {
                 self.let_go = HashSet::default();
             }
@@ -45,8 +55,8 @@ impl Retries {
 
     /// The origin said something of a name.
     pub(super) fn remove(&mut self, name: &str) {
-        if !self.since.is_empty() {
-            self.since.remove(name);
+        if !self.asked.is_empty() {
+            self.asked.remove(name);
         }
         if !self.let_go.is_empty() {
             self.let_go.remove(name);
@@ -62,13 +72,16 @@ impl Retries {
         answer_timeout: Duration,
         now: Instant,
     ) -> bool {
-        let since = if self.since.is_empty() { None } else { self.since.get(name).copied() };
+        let retry = if self.asked.is_empty() { None } else { self.asked.get(name).copied() };
         self.remove(name);
-        since.zip(asked).is_some_and(|(since, asked)| asked >= since && now < asked + answer_timeout)
+        retry
+            .filter(|retry| retry.was_answerable)
+            .zip(asked)
+            .is_some_and(|(retry, asked)| asked >= retry.since && now < asked + answer_timeout)
     }
 
     /// Time in which this process did not run is no silence of the origin.
     pub(super) fn shift(&mut self, pause: Duration, now: Instant) {
-        self.since.values_mut().for_each(|since| *since = (*since + pause).min(now));
+        self.asked.values_mut().for_each(|retry| retry.since = (retry.since + pause).min(now));
     }
 }
