@@ -142,6 +142,15 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
         "the clients of a group have left before the control plane is reached: its streams show no node",
     ),
     (4_000_010, "a group is released, and encodings that nobody can find keep its resources"),
+    (
+        2_000_007,
+        "a name that does not exist passes for one that the origin keeps to itself: all names stay subscribed, and nobody is told what is deleted",
+    ),
+    (
+        2_000_278,
+        "the same of a cluster whose TTL ended: the origin was not asked for it again, as no list can say so",
+    ),
+    (2_000_065, "the same of a name that was let go while its first answer was on its way"),
     (6_000_004, "a version of one control plane is offered to another, which takes it for its own"),
     (6_000_019, "a client comes back with a version that another control plane has given to another content"),
     (7_500_005, "a version that a disk has of one control plane is told to the other"),

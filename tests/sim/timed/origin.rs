@@ -55,6 +55,11 @@ impl Origin {
         self.sotw.clear();
     }
 
+    /// Names of a type in the lists that it was asked for by state of the world.
+    pub(crate) fn listed(&self, at: usize) -> impl Iterator<Item = &String> {
+        self.sotw.values().filter_map(move |types| types.get(&at)).flat_map(SotwSubscription::names)
+    }
+
     /// Streams on which anything was asked for.
     pub(crate) fn streams(&self) -> Vec<u32> {
         self.streams.keys().chain(self.sotw.keys()).copied().collect()

@@ -20,6 +20,8 @@ const BOUND: Duration = Duration::from_secs(120);
 const SWEPT: Duration = Duration::from_secs(600);
 /// That time over a thin link, on which one first answer takes minutes.
 const THIN: Duration = Duration::from_secs(3_600);
+/// By when a control plane has heard what its relay let go of.
+const NOTICE: Duration = Duration::from_secs(5);
 /// How long next to nothing may be said after that.
 const SILENCE: Duration = Duration::from_secs(10);
 
@@ -93,6 +95,7 @@ impl World {
         if self.host.is_some() {
             self.check_groups();
         }
+        self.check_let_go();
     }
 
     fn check_type(&self, client: usize, at: usize) {
@@ -117,6 +120,24 @@ impl World {
                 state.asked,
             );
         }
+    }
+
+    /// All clients leave: names are let go after the linger (R-Relay-16). By state of the world nobody is told that an endpoint or a
+    /// route has gone, and a client that came back would be served what was deleted. No control plane here that speaks it keeps
+    /// versions, which would be a reason to keep names for longer (O1). In a chain names linger at both relays.
+    fn check_let_go(&mut self) {
+        let speaks_sotw = |flavor: &Flavor| matches!(flavor, Flavor::Sotw(_));
+        if self.plan.chain || self.host.is_some() || self.is_misled || !self.flavors.iter().all(speaks_sotw) {
+            return;
+        }
+        self.say(|_| "all clients leave".to_owned());
+        (0..self.clients.len()).for_each(|client| self.leave(client));
+        self.advance(self.plan.linger + NOTICE);
+        for at in (0..TYPES.len()).filter(|at| !is_full_state(*at)) {
+            let kept = self.sites.iter().find_map(|site| site.origin.listed(at).next());
+            assert!(kept.is_none(), "KEPT: {kept:?} of {} is asked for, and nobody wants it", TYPES[at]);
+        }
+        (0..self.clients.len()).for_each(|client| self.return_in(client, Duration::from_millis(100)));
     }
 
     /// Whether nobody could tell a client that what it holds is gone.

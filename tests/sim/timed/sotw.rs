@@ -78,6 +78,11 @@ impl SotwSubscription {
         !self.waits
     }
 
+    /// Names that are asked for.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
+        self.names.iter()
+    }
+
     /// Whether a heartbeat may be sent: with one for each moment of a round trip every ACK would be stale when it comes.
     pub(crate) const fn may_beat(&self) -> bool {
         !self.waits && !self.has_beaten

@@ -165,6 +165,7 @@ impl World {
         self.say(|_| format!("the origin does not run for {time:?}"));
         let until = self.now + time;
         self.origin_paused = Some(self.origin_paused.map_or(until, |before| before.max(until)));
+        self.hushed_until = self.hushed_until.max(until);
         self.queue.put(until, Event::OriginWakes);
     }
 
@@ -346,6 +347,7 @@ impl World {
                 let time = self.random_time();
                 self.say(|_| format!("link {relay} stalls for {time:?}"));
                 self.net.links[relay].stalled_until = Some(self.now + time);
+                self.hushed_until = self.hushed_until.max(self.now + time);
             }
             88..92 => {
                 let time = self.outage();

@@ -22,6 +22,8 @@ use deltafan_test_support::wire::type_url;
 
 /// In this time a relay has asked on a new stream for what it wants.
 const AT_ONCE: Duration = Duration::from_millis(100);
+/// After this a relay opens a stream anew for a name that is not answered.
+const UNANSWERED: Duration = Duration::from_secs(3);
 
 impl World {
     /// Does what a relay wants done.
@@ -53,6 +55,8 @@ impl World {
                     Self::server_of(&self.plan, relay),
                 );
                 self.opened.insert(id, self.now);
+                let is_anew = self.now > self.connected;
+                self.is_misled |= is_anew && self.now < self.hushed_until + UNANSWERED;
             }
             Output::Close(id) => {
                 self.note_let_go(relay, id);
@@ -232,6 +236,7 @@ impl World {
                         self.relays[relay].protocol = self.flavor().protocol();
                         self.relays[relay].server = ServerId::from(&*uri(self.present));
                     }
+                    (self.connected, self.is_misled) = (self.now, false);
                     self.relays[relay].inbox.push_back(Input::Connected(ok));
                 }
             }

@@ -127,6 +127,13 @@ pub(crate) struct World {
     /// Until when the origin does not run, and what arrived meanwhile.
     pub(crate) origin_paused: Option<Instant>,
     pub(crate) origin_backlog: VecDeque<(u32, Request)>,
+    /// Until when the link upstream stalls or the origin does not run.
+    pub(crate) hushed_until: Instant,
+    /// Whether the relay opened a stream anew, on the connection that stands, because nothing came for that reason: what comes then
+    /// may look as if the origin had kept it to itself.
+    pub(crate) is_misled: bool,
+    /// Since when that connection stands.
+    pub(crate) connected: Instant,
     /// Relays, or the node groups of one.
     pub(crate) relays: Vec<Relay>,
     /// Parts of a relay that its groups share.
@@ -199,6 +206,9 @@ impl Scenario for World {
             moved: None,
             origin_paused: None,
             origin_backlog: VecDeque::new(),
+            hushed_until: now,
+            is_misled: false,
+            connected: now,
             seen: relays.iter().map(|_| Seen::default()).collect(),
             known_since: vec![now; relays.len()],
             disks: relays.iter().map(|_| Disk::default()).collect(),
