@@ -38,7 +38,9 @@ async fn a_client_of_300_000_resources_that_is_closed_for_its_age_comes_back_wit
     const PARTS: usize = 30;
     const RESOURCES: usize = PARTS * 10_000;
     const VERSION: &str = "00112233445566ff";
-    let (relay, mut origin, mut upstream) = relay_and_origin("").await;
+    // A busy machine takes long to write the first request, after the stream was opened.
+    let patient = "  first_request_timeout: 5m\n";
+    let (relay, mut origin, mut upstream) = relay_and_origin(patient).await;
     let (cds, name) = (TypeUrl::from(Kind::Cluster), |number: usize| format!("{number:0>80}"));
     let held: HashMap<_, _> = (0..RESOURCES).map(|number| (name(number), VERSION.to_owned())).collect();
     let come_back = async || {
@@ -58,7 +60,7 @@ async fn a_client_of_300_000_resources_that_is_closed_for_its_age_comes_back_wit
     let asked = tokio::time::timeout(10 * PATIENCE, upstream.next_request()).await;
     asked.expect("a request in time").expect("a request");
     drop(first);
-    relay.reconfigure(&relay.config_with("  max_connection_age: 4s\n"));
+    relay.reconfigure(&relay.config_with(&format!("{patient}  max_connection_age: 4s\n")));
     relay.wait_for("a reload", || relay.reloads("applied") == 1.0);
     let mut stream = come_back().await;
     let mut part = 0;
@@ -89,7 +91,7 @@ async fn a_client_of_300_000_resources_that_is_closed_for_its_age_comes_back_wit
             assert_eq!(stream.end().await.code(), Code::Unavailable);
         } else {
             age *= 2;
-            relay.reconfigure(&relay.config_with(&format!("  max_connection_age: {age}s\n")));
+            relay.reconfigure(&relay.config_with(&format!("{patient}  max_connection_age: {age}s\n")));
         }
         stream = come_back().await;
     }
