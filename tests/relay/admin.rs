@@ -62,7 +62,6 @@ fn counters_of_all_that_may_happen_are_there_from_the_start() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let docs = std::fs::read_to_string(root.join("docs/operations.md")).unwrap();
     let relay = Process::unready_behind("http://127.0.0.1:1", "connect_timeout: 1s");
-    let (_, metrics) = relay.admin_get("/metrics");
     let documented = docs.lines().filter_map(|line| {
         let (name, rest) = line.strip_prefix("| `deltafan_")?.split_once("` | ")?;
         rest.starts_with("counter").then_some(name)
@@ -72,10 +71,15 @@ fn counters_of_all_that_may_happen_are_there_from_the_start() {
     let documented: Vec<_> =
         documented.filter(|name| !configured.iter().any(|other| name.starts_with(other))).collect();
     assert!(documented.len() >= 12, "{documented:?}");
-    for name in documented {
-        let series = ["{", " "].map(|end| format!("\ndeltafan_{name}{end}"));
-        assert!(series.iter().any(|series| metrics.contains(series)), "{name}");
-    }
+    // Some are made while it starts.
+    let has_all = || {
+        let (_, metrics) = relay.admin_get("/metrics");
+        documented
+            .iter()
+            .all(|name| ["{", " "].iter().any(|end| metrics.contains(&format!("\ndeltafan_{name}{end}"))))
+    };
+    relay.wait_for("all documented counters", has_all);
+    let (_, metrics) = relay.admin_get("/metrics");
     let (_, results) = docs.split_once("Results of `deltafan_tls_handshakes_total`:").unwrap();
     let rows = results.lines().skip(4).take_while(|line| line.starts_with('|'));
     let results = rows.flat_map(|row| row.split('|').nth(1).unwrap().split(", "));
