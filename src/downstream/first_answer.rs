@@ -8,10 +8,10 @@
 //! of its [`Newcomer`] class. Clients that resume come first: there is little to send to them, and they are soon out of the way.
 //! A relay goes before clients that hold nothing, for it has clients of its own. Once answered, a connection has no class.
 //!
-//! An answer later than [`LONGEST_FIRST_ANSWER_WAIT`] would come to a client that has given up, so the stream is refused instead,
-//! which costs next to nothing. Clients that hold nothing have the last places, and are the first to be refused. A connection that is
-//! refused, or put off, keeps its place: it is among the first when it asks again. A turn that its clients do not use ends it: a peer
-//! could go before others again and again with an old place.
+//! An answer later than [`LONGEST_FIRST_ANSWER_WAIT`](crate::fairness::LONGEST_FIRST_ANSWER_WAIT) would come to a client that has
+//! given up, so the stream is refused instead, which costs next to nothing. Clients that hold nothing have the last places, and are
+//! the first to be refused. A connection that is refused, or put off, keeps its place: it is among the first when it asks again. A
+//! turn that its clients do not use ends it: a peer could go before others again and again with an old place.
 //!
 //! Example: at 0 s 10,000 clients without resources come, at 1 s 2,000 that resume. 1,000 are answered in a second. Until 1 s
 //! clients without resources are answered, from 1 to 3 s all that resume, then the other 9,000; those that are left after 12 s are
