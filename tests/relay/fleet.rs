@@ -312,13 +312,23 @@ async fn no_client_and_no_query_breaks_a_page() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_see_which_resources_are_held_and_how_many_clients_ask_for_each() {
-    let (relay, _origin, mut upstream) = relay_and_origin("").await;
+    let (relay, mut origin, mut upstream) = relay_and_origin("").await;
     let channel = connect(&relay.uri()).await;
     let mut all = Delta::open(&channel, DELTA_ADS).await;
     all.subscribe("all", CDS, &["*", "b"]).await;
     upstream.expect_request().await;
     upstream.send(&clusters("17", &["a", "b"]));
     upstream.expect_ack("17").await;
+    // Names beside the wildcard have a stream of their own. Unanswered, they would have streams opened anew on a busy machine.
+    let mut names = origin.accept().await;
+    tokio::spawn(async move {
+        while let Some(request) = names.next_request().await {
+            let asked: Vec<_> = request.resource_names_subscribe.iter().map(String::as_str).collect();
+            if !asked.is_empty() {
+                names.send(&clusters("17", &asked));
+            }
+        }
+    });
     all.response().await;
     let mut one = Delta::open(&channel, DELTA_ADS).await;
     one.subscribe("one", CDS, &["a"]).await;
