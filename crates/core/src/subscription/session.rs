@@ -19,6 +19,7 @@ use super::progress::TypeView;
 use super::session_config::{SessionConfig, only_type};
 use super::session_error::SessionError;
 use super::stream_type::StreamType;
+use super::stream_type::gate::Answered;
 use crate::cache::{
     Cache, CanarySeat, ClientScope, Frame, Membership, Position, Protocol, Role, Rollout, StreamProfile,
     Subscription, TtlSupport, TypeCache, WakeHandle,
@@ -405,6 +406,28 @@ impl Session {
     fn vote(&mut self, at: usize, nonce: &[u8], rejection: Option<&str>) {
         if let (Some(rollout), Some(Some(seat))) = (self.cache.rollout(), &self.canary) {
             self.types[at].vote(nonce, rollout, seat, rejection);
+        }
+    }
+
+    /// Takes in what a request says of the response with its nonce, and returns its kind. A rejection is told by `error_detail` alone,
+    /// never by versions (R-SotW-01).
+    pub(super) fn take_answer(
+        &mut self,
+        at: usize,
+        type_url: TypeUrl,
+        nonce: &str,
+        answered: Answered,
+        error: Option<proto::Status>,
+    ) -> RequestKind {
+        self.vote(at, nonce.as_bytes(), error.as_ref().map(|error| error.message.as_str()));
+        match error {
+            error if answered == Answered::Overtaken => RequestKind::Late { type_url, error },
+            _ if answered == Answered::Other => RequestKind::Stale { type_url },
+            Some(_) if !self.types[at].reject() => RequestKind::Stale { type_url },
+            Some(error) => RequestKind::Nack { type_url, error },
+            // Envoy and gRPC repeat the nonce when they ask for something else.
+            None if self.types[at].is_rejected() => RequestKind::Subscribed { type_url },
+            None => RequestKind::Ack { type_url },
         }
     }
 

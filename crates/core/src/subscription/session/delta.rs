@@ -8,7 +8,6 @@ use std::time::Instant;
 use super::super::own_state::ResumedVersions;
 use super::super::session_error::SessionError;
 use super::super::stream_type::StreamType;
-use super::super::stream_type::gate::Answered;
 use super::super::subscription_edit::SubscriptionEdit;
 use super::super::versions::Versions;
 use super::{RequestKind, Session};
@@ -120,17 +119,10 @@ impl Session {
         if request.error_detail.is_some() {
             self.state(at).doubt();
         }
-        let rejection = request.error_detail.as_ref().map(|error| error.message.as_str());
-        self.vote(at, request.response_nonce.as_bytes(), rejection);
-        Ok(match request.error_detail {
-            _ if request.response_nonce.is_empty() => RequestKind::Subscribed { type_url },
-            error if answered == Answered::Overtaken => RequestKind::Late { type_url, error },
-            _ if answered == Answered::Other => RequestKind::Stale { type_url },
-            Some(_) if !self.state(at).reject() => RequestKind::Stale { type_url },
-            Some(error) => RequestKind::Nack { type_url, error },
-            None if self.types[at].is_rejected() => RequestKind::Subscribed { type_url },
-            None => RequestKind::Ack { type_url },
-        })
+        if request.response_nonce.is_empty() {
+            return Ok(RequestKind::Subscribed { type_url });
+        }
+        Ok(self.take_answer(at, type_url, &request.response_nonce, answered, request.error_detail))
     }
 
     /// Checks what a request asks for against the limits. A name that is asked for again is not one more.

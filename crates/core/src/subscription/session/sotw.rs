@@ -6,7 +6,6 @@ use super::super::own_state::ResumedVersions;
 use super::super::session_error::SessionError;
 use super::super::sotw_names::SotwNames;
 use super::super::stream_type::StreamType;
-use super::super::stream_type::gate::Answered;
 use super::{RequestKind, Session};
 use crate::cache::{Seen, Snapshot, Subscription, View};
 use crate::proto;
@@ -84,18 +83,7 @@ impl Session {
             }
             state.trim();
         }
-        let rejection = request.error_detail.as_ref().map(|error| error.message.as_str());
-        self.vote(at, request.response_nonce.as_bytes(), rejection);
-        // Told by `error_detail` alone, never by versions (R-SotW-01).
-        Ok(match request.error_detail {
-            error if answered == Answered::Overtaken => RequestKind::Late { type_url, error },
-            _ if answered == Answered::Other => RequestKind::Stale { type_url },
-            Some(_) if !self.state(at).reject() => RequestKind::Stale { type_url },
-            Some(error) => RequestKind::Nack { type_url, error },
-            // Envoy and gRPC repeat the nonce when they ask for something else.
-            None if self.types[at].is_rejected() => RequestKind::Subscribed { type_url },
-            None => RequestKind::Ack { type_url },
-        })
+        Ok(self.take_answer(at, type_url, &request.response_nonce, answered, request.error_detail))
     }
 }
 
