@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::json;
 
 use super::rollouts;
-use super::status::{Status, document};
+use super::status::{Status, document, no_such_client};
 use crate::admin::Page;
 use crate::cache::Order;
 
@@ -108,7 +108,7 @@ fn disconnect(status: &Status, id: &str) -> Page {
     let client = id.parse().ok().and_then(|id| status.fleet.connection_of(id));
     let Some((connection, node)) = client.filter(|(number, _)| status.drain.connections.close_one(*number))
     else {
-        return Page::NotFound("no such client; GET /clients lists those that are connected".to_owned());
+        return no_such_client();
     };
     tracing::info!(
         client = id,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use super::status::{Status, document};
+use super::status::{Status, document, no_such_client};
 use super::{orders, rollouts, server_info};
 use crate::admin::{Page, Report};
 use crate::cache::Track;
@@ -54,10 +54,7 @@ impl Report for Status {
             _ => {
                 let id = path.strip_prefix("/clients/")?;
                 let found = id.parse().ok().and_then(|id| fleet::client(fleet, id, now));
-                let gone = || {
-                    Page::NotFound("no such client; GET /clients lists those that are connected".to_owned())
-                };
-                found.map_or_else(gone, |client| document(&client))
+                found.map_or_else(no_such_client, |client| document(&client))
             }
         })
     }

@@ -110,6 +110,11 @@ impl Status {
     }
 }
 
+/// Page for a client that is not connected.
+pub(super) fn no_such_client() -> Page {
+    Page::NotFound("no such client; GET /clients lists those that are connected".to_owned())
+}
+
 /// Page of a document.
 pub(super) fn document(of: &impl Serialize) -> Page {
     match serde_json::to_vec(of) {
