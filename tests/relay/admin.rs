@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use deltafan::resource::Kind;
 use deltafan_test_support::process::{Process, program, relay};
 use http::Method;
 
@@ -88,4 +89,8 @@ fn counters_of_all_that_may_happen_are_there_from_the_start() {
         assert!(metrics.contains(&series), "{series}");
     }
     assert!(metrics.contains("deltafan_refused_total{reason=\"max_connections\"} 0"));
+    for kind in Kind::KNOWN.into_iter().chain([Kind::Other]) {
+        let series = format!("deltafan_responses_total{{type=\"{}\",transport=\"delta\"}} 0", kind.short());
+        assert!(metrics.contains(&series), "{series}");
+    }
 }
