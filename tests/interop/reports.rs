@@ -38,18 +38,7 @@ macro_rules! each_control_plane {
     };
 }
 
-each_control_plane! {
-    go_0_12_linear: ControlPlane::Go("v0.12.0", &["--cache", "linear"]);
-    go_0_12_mux: ControlPlane::Go("v0.12.0", &["--cache", "mux"]);
-    go_0_12_snapshot: ControlPlane::Go("v0.12.0", &["--cache", "snapshot"]);
-    go_0_13_linear: ControlPlane::Go("v0.13.4", &["--cache", "linear"]);
-    go_0_13_mux: ControlPlane::Go("v0.13.4", &["--cache", "mux"]);
-    go_0_13_snapshot: ControlPlane::Go("v0.13.4", &["--cache", "snapshot"]);
-    go_0_14_linear: ControlPlane::Go("v0.14.0", &["--cache", "linear"]);
-    go_0_14_mux: ControlPlane::Go("v0.14.0", &["--cache", "mux"]);
-    go_0_14_snapshot: ControlPlane::Go("v0.14.0", &["--cache", "snapshot"]);
-    java_simple: ControlPlane::Java("v1.0.49");
-}
+crate::fixture::with_each_control_plane!(each_control_plane);
 
 fn a_report_is_not_answered(control_plane: ControlPlane, protocol: &str) {
     if is_direct() {

@@ -17,10 +17,19 @@ const TRIAL: Duration = Duration::from_secs(32);
 const SECOND: Duration = Duration::from_secs(1);
 
 fn guarded(types: &[&str]) -> Fixture {
+    sharing(types, 0.0)
+}
+
+/// A guard of clusters, with all clients for canaries.
+fn all_canaries() -> Fixture {
+    sharing(&["cds"], 1.0)
+}
+
+fn sharing(types: &[&str], share: f64) -> Fixture {
     let types = types.iter().map(|short| url(short)).collect();
     Fixture::guarded(RolloutSettings {
         types,
-        share: 0.0,
+        share,
         window: WINDOW,
         threshold: 0.1,
         reports: false,
@@ -226,17 +235,8 @@ fn a_change_during_a_trial_is_for_the_next_one() {
 
 #[test]
 fn a_few_that_reject_do_not_hold_a_change() {
-    let types = [url("cds")].into_iter().collect();
-    let rollout = RolloutSettings {
-        types,
-        share: 1.0,
-        window: WINDOW,
-        threshold: 0.1,
-        reports: false,
-        counts: Arc::default(),
-    };
     for (rejecting, phase) in [(1, Phase::Idle), (2, Phase::Held)] {
-        let mut fixture = Fixture::guarded(rollout.clone());
+        let mut fixture = all_canaries();
         begin(&mut fixture, "cds a:1");
         let mut clients: Vec<Client> =
             (0..10).map(|at| fixture.client_named(&format!("envoy-{at}"), Protocol::Delta)).collect();
@@ -283,15 +283,7 @@ fn what_is_not_known_is_not_held_back() {
 /// Parts of a first answer, of which a slow origin sends more.
 #[test]
 fn members_that_come_before_the_set_is_complete_are_no_change() {
-    let types = [url("cds")].into_iter().collect();
-    let mut fixture = Fixture::guarded(RolloutSettings {
-        types,
-        share: 0.0,
-        window: WINDOW,
-        threshold: 0.1,
-        reports: false,
-        counts: Arc::default(),
-    });
+    let mut fixture = guarded(&["cds"]);
     fixture.know("cds", Completeness::Settled);
     fixture.origin("cds a:1");
     let mut clients = canary_and_other(&fixture, Protocol::Delta);
@@ -407,16 +399,7 @@ fn the_only_canary_is_one_on_all_of_its_streams() {
 /// One client that comes again and again counts once; an answer in parts is accepted with its last part.
 #[test]
 fn a_client_is_counted_once() {
-    let types = [url("cds")].into_iter().collect();
-    let rollout = RolloutSettings {
-        types,
-        share: 1.0,
-        window: WINDOW,
-        threshold: 0.1,
-        reports: false,
-        counts: Arc::default(),
-    };
-    let mut fixture = Fixture::guarded(rollout);
+    let mut fixture = all_canaries();
     begin(&mut fixture, "cds a:1");
     let mut clients: Vec<Client> =
         (0..10).map(|at| fixture.client_named(&format!("envoy-{at}"), Protocol::Delta)).collect();

@@ -4,20 +4,6 @@ use deltafan::cache::{Change, Completeness, Op, RolloutStatus, View};
 
 use super::*;
 
-/// A guard of clusters, with all clients for canaries.
-fn all_canaries() -> Fixture {
-    let types = [url("cds")].into_iter().collect();
-    let rollout = RolloutSettings {
-        types,
-        share: 1.0,
-        window: WINDOW,
-        threshold: 0.1,
-        reports: false,
-        counts: Arc::default(),
-    };
-    Fixture::guarded(rollout)
-}
-
 fn status(fixture: &Fixture) -> RolloutStatus {
     fixture.cache.rollout().unwrap().status(fixture.now)
 }

@@ -236,15 +236,21 @@ fn r_relay_14_a_report_is_one_short_line_whatever_canaries_say() {
     assert!(message.contains(" and 42 more: 0 [31m  éé"), "{message}");
 }
 
-/// The version is that of the origin, which sends nothing again then.
-#[test]
-fn r_relay_13_by_state_of_the_world_a_report_says_the_accepted_version_and_all_names() {
+/// A canary has rejected `a`, and the trial is not over.
+fn rejecting_by_state_of_the_world() -> Fixture {
     let mut fixture = Fixture::guarded(true);
     fixture.open_sotw(Primary);
     fixture.says(Primary);
     fixture.takes(Primary, &World::of(CDS, "1", &[("a", "1"), ("b", "1")]));
     fixture.takes(Primary, &World::of(CDS, "2", &[("a", "2"), ("b", "1")]));
     fixture.reject(CDS, &["a"], "no such thing");
+    fixture
+}
+
+/// The version is that of the origin, which sends nothing again then.
+#[test]
+fn r_relay_13_by_state_of_the_world_a_report_says_the_accepted_version_and_all_names() {
+    let mut fixture = rejecting_by_state_of_the_world();
     // A response that the relay refuses itself is not to be refused once more: its next NACK would wait.
     fixture.told(Primary, &World::of(CDS, "3", &[("a", "2"), ("a", "2")]));
     fixture.pass(TRIAL);
@@ -264,12 +270,7 @@ fn r_relay_13_by_state_of_the_world_a_report_says_the_accepted_version_and_all_n
 /// takes the place of those before it that are not answered yet.
 #[test]
 fn r_sotw_15_a_report_says_no_version_while_a_name_may_be_unread() {
-    let mut fixture = Fixture::guarded(true);
-    fixture.open_sotw(Primary);
-    fixture.says(Primary);
-    fixture.takes(Primary, &World::of(CDS, "1", &[("a", "1"), ("b", "1")]));
-    fixture.takes(Primary, &World::of(CDS, "2", &[("a", "2"), ("b", "1")]));
-    fixture.reject(CDS, &["a"], "no such thing");
+    let mut fixture = rejecting_by_state_of_the_world();
     fixture.pass(1_000);
     fixture.client("clusters", CDS, &["a", "b", "c"]);
     fixture.says(Primary);
