@@ -143,5 +143,7 @@ fn loses_no_request(transport: Transport, kind: Swap, rounds: usize) {
         // Operators are to look where requests may fail, and nowhere else. It begins anew with the relay.
         let overdue = fixture.relay_metric("deltafan_overdue_acks_total{");
         assert!(overdue < 1.0, "{overdue} responses were sent without the ACK that they depend on");
+        let ahead = fixture.relay_metric("deltafan_upstream_events_total{event=\"prefetch\"");
+        assert!(kind != Swap::AtOnce || ahead >= 1.0, "endpoints of new clusters are asked for ahead");
     }
 }
