@@ -323,6 +323,26 @@ fn change_of(step: &Step, type_url: &TypeUrl, now: Instant) -> Option<Change> {
     Some(Change { ops: vec![op], ..Change::default() })
 }
 
+/// An alias has no TTL: that the one which was told has ended is a change, for clients and for the record on disk.
+#[test]
+fn a_ttl_that_an_alias_ends_is_a_change() {
+    let (now, type_url) = (Instant::now(), TypeUrl::from(Kind::Endpoint));
+    let (_cache, mut writer) = Cache::new(Limits::default());
+    writer.remember_forgotten();
+    let alias = Step::Alias { name: 3, of: 3, version: 0 };
+    let renewal = Step::Renew { view: View::Named, name: 3, ttl: Some(1) };
+    let apply = |writer: &mut Writer, step| {
+        writer.apply(&type_url, change_of(step, &type_url, now).unwrap(), now).unwrap()
+    };
+    apply(&mut writer, &alias);
+    apply(&mut writer, &renewal);
+    let timed = snapshot_of(writer.cache(), &plain(&type_url));
+    apply(&mut writer, &alias);
+    let untimed = snapshot_of(writer.cache(), &plain(&type_url));
+    let changed = untimed.changed_since(timed.generation()).expect("no gap in what is remembered");
+    assert_eq!(changed, [Name::from("n3")].into());
+}
+
 proptest! {
     /// A reader that copies what has changed now and then holds what a reader of everything would.
     #[test]

@@ -103,9 +103,8 @@ impl<'a> Draft<'a> {
             Op::Remove { view, .. } | Op::Forget { view, .. } => Some(*view),
             Op::Withdraw { .. } => Some(View::Named),
             Op::Fail { failure, .. } if failure.is_not_found() => Some(View::Named),
-            // A resource held under an alias is told without its time.
-            Op::Alias { .. } => Some(View::Named),
             Op::Set { .. }
+            | Op::Alias { .. }
             | Op::Renew { .. }
             | Op::Drop { .. }
             | Op::Complete { .. }
@@ -141,10 +140,13 @@ impl<'a> Draft<'a> {
                 entry.lend(view, lease, !is_held, resent);
             }
             Op::Alias { resource, resend, .. } => {
+                let is_held = held_in(entry, View::Named).is_some_and(|held| held.same_content(&resource));
                 let (resource, is_resent) = self.incoming(entry, View::Named, resource, resend);
                 resent = is_resent;
                 entry.failed = None;
                 entry.set_named(Some(resource));
+                // A resource held under an alias is told without its time. Who was told of one hears that it has ended.
+                entry.lend(View::Named, None, !is_held, resent);
             }
             Op::Drop { .. } => {
                 let held = entry.named_resource().filter(|held| held.form() == Form::Whole);
