@@ -288,13 +288,13 @@ async fn secrets_survive_only_if_asked_for() {
     {
         let (relay, origin, mut upstream) = relay(keys).await;
         let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-        client.subscribe("first", CDS, &["*"]).await;
-        client.subscribe("first", SDS, &["key"]).await;
-        for _ in 0..2 {
-            match upstream.expect_request().await.type_url.as_str() {
-                SDS => upstream.send(&of(Kind::Secret, "2", &[("key", "1")])),
-                _ => upstream.send(&clusters("1", &[("a", "1")])),
-            }
+        let answers =
+            [(CDS, "*", clusters("1", &[("a", "1")])), (SDS, "key", of(Kind::Secret, "2", &[("key", "1")]))];
+        for (type_url, name, answer) in answers {
+            client.subscribe("first", type_url, &[name]).await;
+            assert_eq!(upstream.expect_request().await.type_url, type_url);
+            upstream.send(&answer);
+            upstream.expect_ack(&answer.nonce).await;
             let response = client.response().await;
             client.ack(&response).await;
         }
