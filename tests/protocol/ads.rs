@@ -11,7 +11,8 @@ use deltafan::subscription::{NextStep, Overdue};
 use deltafan_test_support::fixture::{Client, Fixture, show, url};
 use deltafan_test_support::wire;
 
-const NAMES: &[(&str, &[&str])] = &[("rds", &["r"]), ("eds", &["eds-a"]), ("vhds", &["v"]), ("sds", &["s"])];
+pub(crate) const NAMES: &[(&str, &[&str])] =
+    &[("rds", &["r"]), ("eds", &["eds-a"]), ("vhds", &["v"]), ("sds", &["s"])];
 
 /// A stream of each protocol that is subscribed to clusters, listeners, and by name to the rest.
 fn both(fixture: &Fixture, named: &[&str]) -> [Client; 2] {
@@ -110,7 +111,7 @@ fn r_ads_03_of_very_many_names_removals_that_wait_for_an_answer_hold_routes_back
 }
 
 /// `[CDS+Y][RDS X→Y][CDS−X]` for clients that fell behind.
-fn move_from_x_to_y(fixture: &mut Fixture) {
+pub(crate) fn move_from_x_to_y(fixture: &mut Fixture) {
     fixture.origin("cds y:1");
     fixture.named("rds r:y");
     fixture.origin("cds -x");
@@ -657,7 +658,7 @@ fn back(fixture: &mut Fixture) {
     fixture.origin("cds -y");
 }
 
-fn knowing_x() -> Fixture {
+pub(crate) fn knowing_x() -> Fixture {
     let mut fixture = Fixture::knowing(&["cds", "lds"]);
     fixture.origin("cds keep:1 x:1");
     fixture.named("rds r:x");

@@ -18,6 +18,7 @@ mod observer;
 mod parts;
 mod relay;
 mod rest;
+mod resumption;
 mod rollout;
 mod sotw;
 mod ttl;

@@ -23,6 +23,7 @@ mod change_log;
 mod cohort;
 mod cohort_index;
 mod diff;
+mod earlier_states;
 mod encoder;
 mod encodings;
 mod entry;
@@ -88,6 +89,7 @@ pub use wanted::Wanted;
 pub use writer::Writer;
 
 use cohort_index::CohortIndex;
+use earlier_states::EarlierStates;
 use stores::{Bounds, Stores};
 
 use crate::resource::{Parameters, TypeUrl};
@@ -192,6 +194,7 @@ impl Cache {
             parameter_view: parameter_view.clone(),
             index,
             snapshot: ArcSwap::default(),
+            earlier_states: EarlierStates::default(),
             cohort_index: Mutex::new(CohortIndex::new(parameter_view.as_uniform().is_none())),
             answering,
             interest: Arc::clone(&self.interest),

@@ -14,6 +14,7 @@ use super::change::Op;
 use super::cohort::{Cohort, WakeHandle};
 use super::cohort_index::CohortIndex;
 use super::diff::Source;
+use super::earlier_states::EarlierStates;
 use super::encoder::Encoder;
 use super::entry::{Entry, Seen};
 use super::parameter_view::ParameterView;
@@ -33,6 +34,8 @@ pub struct TypeCache {
     pub(super) parameter_view: ParameterView,
     pub(super) index: u32,
     pub(super) snapshot: ArcSwap<Snapshot>,
+    /// Of a full-state type; others have none.
+    pub(super) earlier_states: EarlierStates,
     pub(super) cohort_index: Mutex<CohortIndex>,
     pub(super) answering: Arc<Answering>,
     pub(super) interest: Arc<WakeHandle>,
@@ -174,6 +177,14 @@ impl TypeCache {
         if !self.proof_asked.swap(true, Ordering::AcqRel) {
             self.interest.wake();
         }
+    }
+
+    /// Position of a client that accepted the wildcard set with this `version_info` last: all that it holds. `None` if that was never
+    /// the set here, or so long ago that it is forgotten what has gone since.
+    pub fn position_of(&self, version_info: &str) -> Option<Position> {
+        let digest = u128::from_str_radix(version_info, 16).ok()?;
+        let until = self.earlier_states.find(digest)?;
+        self.snapshot().remembers(until).then(|| Position::up_to(until))
     }
 
     /// Whether any client asks for the wildcard.

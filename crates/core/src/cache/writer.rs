@@ -364,8 +364,8 @@ impl Writer {
         }
         let tombstones = self.cache.tombstones.load(Ordering::Relaxed);
         let remembers = if self.remembers { tombstones } else { 0 };
-        let draft = Draft::new(&of.snapshot.load(), &of.type_url, &mut self.clock);
-        let mut draft = draft.remembering(remembers);
+        let before = of.snapshot.load_full();
+        let mut draft = Draft::new(&before, &of.type_url, &mut self.clock).remembering(remembers);
         draft.apply(change);
         draft.identify(&self.identifier);
         let touched = std::mem::take(&mut draft.touched);
@@ -374,6 +374,9 @@ impl Writer {
         let mut snapshot = draft.finish(tombstones, now);
         if let Some(interner) = &self.interner {
             snapshot.table.share(interner);
+        }
+        if of.type_url.kind().full_state() && snapshot.wildcard_digest != before.wildcard_digest {
+            of.earlier_states.note(before.wildcard_digest, before.generation());
         }
         let generation = snapshot.generation();
         let (cohorts, _old) = {

@@ -282,14 +282,19 @@ impl StreamType {
             return Ok(Pending::Unknown);
         }
         let unknown = unknown || self.leaves_open;
-        if let Some(ResumedVersions::Digest(digest)) = self.take_brought()
-            && digest == update.version_info()
-            && !update.tells_times()
-        {
-            // It holds exactly this (R-SotW-10).
-            update.advance(&mut self.position, Class::Both);
-            self.must_answer = false;
-            return Ok(Pending::Nothing);
+        if let Some(ResumedVersions::Digest(digest)) = self.take_brought() {
+            if digest == update.version_info() && !update.tells_times() {
+                // It holds exactly this (R-SotW-10).
+                update.advance(&mut self.position, Class::Both);
+                self.must_answer = false;
+                return Ok(Pending::Nothing);
+            }
+            let is_whole_set = self.subscription().wildcard && self.subscription().names().is_empty();
+            if is_whole_set && let Some(position) = self.membership.of().position_of(&digest) {
+                // So what it holds is known, and what goes is not deleted before its routes have left it (R-ADS-03).
+                self.position = position;
+                return self.look(rules, moment);
+            }
         }
         let forced = (self.must_answer && !unknown) || (owes_end && !self.leaves_open);
         if update.has_additions() || update.has_removals() || update.is_partial() || forced {

@@ -1,0 +1,88 @@
+//! Clients that come back after clusters and routes have moved: R-ADS-03.
+
+use std::time::Duration;
+
+use deltafan::cache::Protocol;
+use deltafan::proto;
+use deltafan_test_support::fixture::{Client, Fixture, show, url};
+
+use crate::ads::{NAMES, knowing_x, move_from_x_to_y};
+
+/// A client that has come back and asked for clusters, of which it accepted `newest` last, and for a route.
+fn comes_back(fixture: &Fixture, protocol: Protocol, newest: &str) -> Client {
+    let mut client = fixture.client(protocol, None);
+    match protocol {
+        Protocol::Delta => client.resume(fixture, "cds", &["*"], &[("keep", "1"), ("x", "1")]),
+        Protocol::Sotw => {
+            let request = proto::DiscoveryRequest {
+                type_url: url("cds").as_str().to_owned(),
+                version_info: newest.to_owned(),
+                ..proto::DiscoveryRequest::default()
+            };
+            client.on_sotw_request(fixture, request).unwrap();
+        }
+    }
+    client.ask_or_change(fixture, "rds", "r");
+    client
+}
+
+/// Its routes, which it has from before, lead to what is gone.
+#[test]
+fn r_ads_03_clusters_that_went_while_a_client_was_away_leave_after_its_routes() {
+    for protocol in [Protocol::Sotw, Protocol::Delta] {
+        let mut fixture = knowing_x();
+        let before = fixture.sotw_of("cds", &[]).poll(&fixture).unwrap().version;
+        move_from_x_to_y(&mut fixture);
+        fixture.after(Duration::from_secs(60));
+        let mut client = comes_back(&fixture, protocol, &before);
+        let clusters = client.poll(&fixture).unwrap();
+        let all = if protocol == Protocol::Sotw { "cds keep:1 x:1 y:1" } else { "cds y:1" };
+        assert_eq!(show(&clusters), all);
+        assert!(client.told(&fixture).is_empty(), "the route waits");
+        client.ack(&fixture, &clusters, &[]);
+        let route = client.poll(&fixture).unwrap();
+        assert_eq!(show(&route), "rds r:y");
+        client.ack(&fixture, &route, &["r"]);
+        assert!(client.told(&fixture).is_empty(), "the removal waits");
+        fixture.after(Duration::from_secs(2));
+        let end = if protocol == Protocol::Sotw { "cds keep:1 y:1" } else { "cds -x" };
+        assert_eq!(client.acked_with(&fixture, NAMES), [end]);
+        assert!(client.overdue.is_empty());
+    }
+}
+
+/// As after an outage of the relay in which nothing but a cluster went.
+#[test]
+fn r_ads_03_a_cluster_that_went_while_a_client_was_away_is_kept_until_its_routes_come() {
+    for protocol in [Protocol::Sotw, Protocol::Delta] {
+        let mut fixture = knowing_x();
+        let before = fixture.sotw_of("cds", &[]).poll(&fixture).unwrap().version;
+        fixture.named("rds r:keep");
+        fixture.origin("cds -x");
+        fixture.after(Duration::from_secs(60));
+        let mut client = comes_back(&fixture, protocol, &before);
+        let first = client.acked_with(&fixture, NAMES);
+        let clusters: &[&str] = if protocol == Protocol::Sotw { &["cds keep:1 x:1"] } else { &["cds"] };
+        assert_eq!(first, [clusters, &["rds r:keep"]].concat());
+        fixture.after(Duration::from_secs(2));
+        let end = if protocol == Protocol::Sotw { "cds keep:1" } else { "cds -x" };
+        assert_eq!(client.acked_with(&fixture, NAMES), [end]);
+    }
+}
+
+/// A version that was never the relay's, or is forgotten, says nothing: the client is sent what there is.
+#[test]
+fn r_ads_03_a_client_that_brings_an_unknown_version_is_sent_the_state_in_force() {
+    let mut fixture = knowing_x();
+    let before = fixture.sotw_of("cds", &[]).poll(&fixture).unwrap().version;
+    fixture.origin("cds -x");
+    for unknown in ["7", "", "no number", &"f".repeat(32), &"f".repeat(33)] {
+        let mut client = comes_back(&fixture, Protocol::Sotw, unknown);
+        assert_eq!(client.acked_with(&fixture, NAMES)[0], "cds keep:1", "{unknown}");
+    }
+    for number in 0..200 {
+        fixture.origin(&format!("cds keep:{}", number + 2));
+    }
+    let mut client = comes_back(&fixture, Protocol::Sotw, &before);
+    assert_eq!(client.acked_with(&fixture, NAMES)[0], "cds keep:201");
+}
