@@ -3,11 +3,9 @@
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::time::{Duration, Instant};
 
 use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::resource::{Kind, TypeUrl};
-use deltafan_test_support::PATIENCE;
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
 use deltafan_test_support::origin::{resource, response};
 use deltafan_test_support::process::{Process, clusters, program, relay_and_origin};
@@ -37,19 +35,6 @@ async fn found(relay: &Process, args: &[&str]) -> String {
     let ran = ask(relay, args).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{args:?}: {}", ran.stdout);
     ran.stdout
-}
-
-/// Output of a command once it is right: between two looks a client may be behind for a moment.
-pub(crate) async fn until(relay: &Process, args: &[&str], is_right: impl Fn(&Ran) -> bool) -> String {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let ran = ask(relay, args).await;
-        if is_right(&ran) {
-            return ran.stdout;
-        }
-        assert!(Instant::now() < deadline, "deltafan {args:?} prints\n{}{}", ran.stdout, ran.stderr);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 /// Cells of each row of a table, up to the empty line behind it.
@@ -112,8 +97,7 @@ async fn commands_show_clients_rejections_and_resources() {
     wait_for_state(&relay, "bad*", "rejected");
     wait_for_state(&relay, "good", "synced");
 
-    let is_synced = |ran: &Ran| ran.stdout.contains("matched: rejected 1, synced 1;");
-    let table = until(&relay, &["clients"], is_synced).await;
+    let table = found(&relay, &["clients"]).await;
     let table_rows = rows(&table);
     let header = ["ID", "NODE", "PEER", "TRANSPORT", "TYPE", "STATE", "SENT", "ACKED", "LAG", "REJECTED"];
     assert_eq!(table_rows[0], header, "{table}");
@@ -121,11 +105,8 @@ async fn commands_show_clients_rejections_and_resources() {
     let rest = ["cds", "rejected", "17", "-", "0", "17:", "rejected", "by", "the", "test"];
     assert_eq!((table_rows[2][1], &table_rows[2][4..]), ("bad\\u{1b}[2J", &rest[..]), "{table}");
     assert!(table.ends_with("\nmatched: rejected 1, synced 1; open streams and polls: 2\n"), "{table}");
-    let read = |text: &str| timeless(serde_json::from_str(text).unwrap());
-    until(&relay, &["clients", "-o", "json"], |ran| {
-        read(&ran.stdout) == read(&relay.admin_get("/clients").1)
-    })
-    .await;
+    let page: Json = serde_json::from_str(&found(&relay, &["clients", "-o", "json"]).await).unwrap();
+    assert_eq!(timeless(page), timeless(serde_json::from_str(&relay.admin_get("/clients").1).unwrap()));
     let yaml = found(&relay, &["clients", "--node", "g*d", "-o", "yaml"]).await;
     assert!(yaml.contains("\n    id: good\n") && !yaml.contains("rejected by the test"), "{yaml}");
 
@@ -137,14 +118,13 @@ async fn commands_show_clients_rejections_and_resources() {
             rows(&table)[1..].iter().map(|row| row[1].to_owned()).collect::<Vec<_>>()
         }
     };
-    let is_good = |ran: &Ran| ran.stdout.contains(" good ");
-    until(&relay, &["clients", "--state", "synced"], is_good).await;
+    assert_eq!(filtered(&["--state", "synced"]).await, ["good"]);
     assert_eq!(filtered(&["--type", "cds", "--asks-for", "a"]).await, ["good", "bad\\u{1b}[2J"]);
     assert_eq!(filtered(&["--asks-for", "b"]).await, ["good"], "through the wildcard");
     assert_eq!(filtered(&["--asks-for", "wanted"]).await, ["bad\\u{1b}[2J"], "by its name");
-    let figures = "matched: synced 1; open streams and polls: 2\n";
-    until(&relay, &["clients", "--limit", "0", "--node", "good"], |ran| ran.stdout == figures).await;
-    for filter in [["--node", "nobody"], ["--type", "lds"], ["--asks-for", "c"], ["--state", "unacked"]] {
+    let figures = found(&relay, &["clients", "--limit", "0", "--node", "good"]).await;
+    assert_eq!(figures, "matched: synced 1; open streams and polls: 2\n");
+    for filter in [["--node", "nobody"], ["--type", "lds"], ["--asks-for", "c"], ["--state", "behind"]] {
         let ran = ask(&relay, &[&["clients"], &filter[..]].concat()).await;
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(1), "deltafan: nothing matches\n"), "{filter:?}");
     }

@@ -7,7 +7,7 @@ use deltafan_test_support::origin::{resource, response};
 use deltafan_test_support::process::{Process, clusters, relay_and_origin};
 use serde_json::{Value as Json, json};
 
-use super::admin_commands::{Ran, ask, run, until};
+use super::admin_commands::{ask, run};
 
 fn versioned(version: &str) -> DeltaDiscoveryResponse {
     let cds: TypeUrl = Kind::Cluster.into();
@@ -44,13 +44,16 @@ async fn a_status_says_whether_all_is_well_and_what_is_not() {
     let told = client.response().await;
     client.ack(&told).await;
     relay.wait_for("the ACK", || relay.metric("deltafan_clients{type=\"cds\",state=\"synced\"}") == 1.0);
-    let is_synced = |ran: &Ran| ran.code == Some(0) && ran.stdout.contains("; synced 1\n");
-    let status = until(&relay, &["status"], is_synced).await;
-    assert!(status.starts_with("all is well: deltafan 0."), "{status}");
+    let ran = ask(&relay, &["status"]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{}", ran.stdout);
+    assert!(ran.stdout.starts_with("all is well: deltafan 0."), "{}", ran.stdout);
     let line = |begins: &str| {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-        let found = status.lines().map(words).find(|line| line.starts_with(begins));
-        found.unwrap_or_else(|| panic!("{status}"))
+        ran.stdout
+            .lines()
+            .map(words)
+            .find(|line| line.starts_with(begins))
+            .unwrap_or_else(|| panic!("{}", ran.stdout))
     };
     let source = line("ok control plane");
     assert!(source.contains(&origin.uri()) && source.contains(", delta, answered "), "{source}");

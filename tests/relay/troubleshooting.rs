@@ -7,7 +7,7 @@ use deltafan_test_support::origin::{resource, response};
 use deltafan_test_support::process::relay_and_origin;
 use regex::Regex;
 
-use super::admin_commands::{Ran, until};
+use super::admin_commands::ask;
 
 /// Commands of a page, each with its output. A command is in a block of code, behind `$`.
 fn commands(page: &str) -> Vec<(String, String)> {
@@ -98,8 +98,8 @@ async fn the_page_of_questions_shows_what_its_commands_print() {
     assert_eq!(commands.len(), 5, "{commands:?}");
     for (command, output) in commands {
         let args: Vec<&str> = command.split(' ').collect();
-        let code = if command == "status" { 3 } else { 0 };
-        let is_as_said = |ran: &Ran| ran.code == Some(code) && stable(&ran.stdout) == stable(&output);
-        until(&relay, &args, is_as_said).await;
+        let ran = ask(&relay, &args).await;
+        assert_eq!(stable(&ran.stdout), stable(&output), "deltafan {command} prints\n{}", ran.stdout);
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(if command == "status" { 3 } else { 0 }), ""));
     }
 }

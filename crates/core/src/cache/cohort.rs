@@ -44,6 +44,8 @@ pub struct Cohort {
     pub(super) profile: StreamProfile,
     pub(super) role: Role,
     touched: AtomicU64,
+    /// The newest of these in which resources changed, and not only how much of the set is known.
+    changed: AtomicU64,
     /// Number of `members`, readable without the lock.
     size: AtomicUsize,
     members: Mutex<Slab<Arc<WakeHandle>>>,
@@ -75,6 +77,7 @@ impl Cohort {
             profile,
             role,
             touched: AtomicU64::new(now.get()),
+            changed: AtomicU64::new(now.get()),
             size: AtomicUsize::new(0),
             // Most cohorts of names have one member, and stay so.
             members: Mutex::new(Slab::with_capacity(1)),
@@ -87,13 +90,17 @@ impl Cohort {
     /// Its first member joins at this generation, and takes no earlier one for said.
     pub(super) fn begin(&self, now: Generation) {
         self.touched.store(now.get(), Ordering::Release);
+        self.changed.store(now.get(), Ordering::Release);
         let mut notes = self.notes.lock();
         notes.change_log = ChangeLog::starting(now);
         notes.tallies.restart(now);
     }
 
-    /// Marks it; returns whether it was not yet.
-    pub(super) fn mark(&self, generation: Generation) -> bool {
+    /// Marks it, with `is_change` for a change of its resources; returns whether it was not yet.
+    pub(super) fn mark(&self, generation: Generation, is_change: bool) -> bool {
+        if is_change {
+            self.changed.store(generation.get(), Ordering::Release);
+        }
         self.touched.swap(generation.get(), Ordering::AcqRel) != generation.get()
     }
 
@@ -125,6 +132,12 @@ impl Cohort {
     /// The newest generation that its members have something to learn from.
     pub fn touched(&self) -> Generation {
         self.touched.load(Ordering::Acquire).into()
+    }
+
+    /// The newest generation in which its resources changed. One that only tells how much of a set is known may be later: it is news
+    /// to those members that wait for it.
+    pub fn changed(&self) -> Generation {
+        self.changed.load(Ordering::Acquire).into()
     }
 
     /// Whether an encoding for one member can serve another.

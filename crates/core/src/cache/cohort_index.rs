@@ -332,19 +332,20 @@ impl CohortIndex {
     pub(super) fn mark(&self, touched: &[Touch], turned: bool, generation: Generation) -> Vec<Arc<Cohort>> {
         let wildcards = || self.audiences().into_iter().flat_map(Audience::of_wildcard);
         let mut wake = Vec::new();
-        let mut mark = |slot: u32| {
+        let mut mark = |slot: u32, is_change: bool| {
             let cohort = &self.cohorts[slot as usize];
-            if cohort.mark(generation) {
+            if cohort.mark(generation, is_change) {
                 wake.push(Arc::clone(cohort));
             }
         };
-        if turned || touched.iter().any(|touch| touch.members) {
-            wildcards().for_each(&mut mark);
+        let is_change = touched.iter().any(|touch| touch.members);
+        if turned || is_change {
+            wildcards().for_each(|slot| mark(slot, is_change));
         }
         if self.timed > 0 && touched.iter().any(|touch| touch.renewed.members) {
-            wildcards().filter(|slot| self.is_timed(*slot)).for_each(&mut mark);
+            wildcards().filter(|slot| self.is_timed(*slot)).for_each(|slot| mark(slot, true));
         }
-        self.named(touched).chain(self.renewed(touched)).for_each(|(slot, _)| mark(slot));
+        self.named(touched).chain(self.renewed(touched)).for_each(|(slot, _)| mark(slot, true));
         wake
     }
 

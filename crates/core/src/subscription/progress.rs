@@ -367,7 +367,7 @@ impl TypeProgress {
     /// Example: a client was told everything up to 17, and a resource that it subscribes to changed at 20. It is 3 behind.
     pub fn lag(&self) -> u64 {
         let Some(cohort) = self.cohort.upgrade() else { return 0 };
-        let newest = cohort.touched();
+        let newest = cohort.changed();
         if self.position.is_done(newest) {
             return 0;
         }

@@ -153,6 +153,24 @@ fn a_client_is_synced_once_it_has_accepted_what_there_is() {
     assert_eq!(&*world.progress().newest_sent().unwrap().version, "18");
 }
 
+/// Evidence that nothing more comes wakes clients of the wildcard, and is news to those alone that wait for it.
+#[test]
+fn a_client_that_holds_all_there_is_does_not_fall_behind_when_the_set_is_known_to_be_whole() {
+    let mut world = World::new();
+    let settled = Change { wildcard_known: Some(Completeness::Settled), ..Change::default() };
+    world.set(&["a"], "17");
+    let cds = TypeUrl::from(Kind::Cluster);
+    world.writer.apply(&cds, settled, world.now).unwrap();
+    let sent = world.send();
+    world.ack(&sent);
+    let complete = Change { wildcard_known: Some(Completeness::Complete), ..Change::default() };
+    world.writer.apply(&cds, complete.clone(), world.now).unwrap();
+    assert_eq!((world.progress().state(), world.progress().lag()), (ClientState::Synced, 0));
+    world.set(&["a"], "18");
+    world.writer.apply(&cds, complete, world.now).unwrap();
+    assert_eq!(world.progress().state(), ClientState::Behind);
+}
+
 #[test]
 fn a_rejected_resource_stays_rejected_until_it_changes() {
     let mut world = World::new();
