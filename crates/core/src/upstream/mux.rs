@@ -81,6 +81,8 @@ pub struct Mux {
     locators_due: Option<Instant>,
     /// Types of which the rollout guard holds changes that the origin is to be told of.
     held: BTreeSet<TypeUrl>,
+    /// Streams that ended soon after the origin was told of these.
+    ended_by_reports: u32,
 }
 
 impl Mux {
@@ -108,6 +110,7 @@ impl Mux {
             habits: OriginHabits::default(),
             locators_due: None,
             held: BTreeSet::new(),
+            ended_by_reports: 0,
         }
     }
 
@@ -262,6 +265,7 @@ impl Mux {
             self.closed(StreamId::Secondary);
         }
         if let Some(open) = self.streams[stream as usize].take() {
+            self.note_end(&open.reports);
             let sheds = self
                 .topic_sets
                 .values()
@@ -382,10 +386,7 @@ impl Mux {
     pub fn has_request(&self, stream: StreamId) -> bool {
         let open = self.streams[stream as usize].as_ref();
         open.is_some_and(|open| {
-            !open.acks.is_empty()
-                || !open.due.is_empty()
-                || open.has_encoded()
-                || open.reports.are_due(&self.held)
+            !open.acks.is_empty() || !open.due.is_empty() || open.has_encoded() || self.has_report(open)
         })
     }
 
@@ -393,7 +394,7 @@ impl Mux {
     /// due of it, then reports of held changes, then subscriptions in flush order (R-Up-06, R-Up-10).
     pub fn next_request(&mut self, stream: StreamId, now: Instant) -> Option<DeltaDiscoveryRequest> {
         if self.streams[stream as usize].as_ref()?.acks.is_empty()
-            && let Some(report) = self.next_report(stream)
+            && let Some(report) = self.next_report(stream, now)
         {
             self.counters.requests.add(1);
             return Some(report);

@@ -3,8 +3,12 @@
 //! Owns whether a report is due: a type is reported once per hold and stream, so that canaries cannot have the relay send more.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use crate::resource::TypeUrl;
+
+/// A stream that ends so soon after a report may have ended because of it.
+const SOON: Duration = Duration::from_secs(10);
 
 /// Reports of one stream.
 #[derive(Debug, Default)]
@@ -13,6 +17,8 @@ pub(super) struct Reports {
     nonces: BTreeMap<TypeUrl, String>,
     /// Types that were reported since the hold began.
     said: BTreeSet<TypeUrl>,
+    /// Time of the last report.
+    last: Option<Instant>,
 }
 
 impl Reports {
@@ -32,6 +38,16 @@ impl Reports {
     /// Whether there is anything to say of these types, of which changes are held.
     pub(super) fn are_due(&self, held: &BTreeSet<TypeUrl>) -> bool {
         self.next(held).is_some()
+    }
+
+    /// Notes that a report is sent.
+    pub(super) const fn sent(&mut self, now: Instant) {
+        self.last = Some(now);
+    }
+
+    /// Whether the origin may have ended the stream because of a report.
+    pub(super) fn may_have_ended_it(&self, now: Instant) -> bool {
+        self.last.is_some_and(|last| now < last + SOON)
     }
 
     /// Takes the next type to report, with the nonce of its newest response.

@@ -8,11 +8,19 @@
 //! - A report follows an accepted response of its type on the stream, and its ACK. It is never the first request of a type, and it
 //!   refuses no response that nobody has judged: a NACK of the relay's own keeps its wait (`refusals`).
 //! - It holds no change of a subscription: a control plane may pass over names in a NACK.
+//! - A control plane that ends its stream for a report, and sends everything once more on the next one, is told a few times of a hold.
+
+use std::time::Instant;
 
 use super::super::StreamId;
+use super::held::Reports;
+use super::stream::Stream;
 use super::{INVALID_ARGUMENT, Mux};
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::TypeUrl;
+
+/// Streams that may have ended because of a report, after which nothing more is told of a hold.
+const ENDED_STREAMS: u32 = 3;
 
 impl Mux {
     /// Notes the newest response of a type on a stream.
@@ -37,11 +45,35 @@ impl Mux {
             return;
         }
         self.held = holding.map(|rollout| rollout.held_types()).unwrap_or_default();
+        self.ended_by_reports = 0;
         self.streams.iter_mut().flatten().for_each(|open| open.reports.begin_anew());
     }
 
+    /// Takes note of the end of a stream.
+    pub(super) fn note_end(&mut self, reports: &Reports) {
+        if !self.latest.is_some_and(|now| reports.may_have_ended_it(now)) {
+            return;
+        }
+        self.ended_by_reports += 1;
+        if self.ended_by_reports == ENDED_STREAMS {
+            tracing::warn!(
+                node = %self.settings.node.id.escape_debug(),
+                "the control plane ends its stream each time it is told of the changes that are held, so it is told no more of these; set \
+                 `rollout.report` to none if it cannot bear a NACK"
+            );
+        }
+    }
+
+    /// Whether a report is due on a stream.
+    pub(super) fn has_report(&self, open: &Stream) -> bool {
+        self.ended_by_reports < ENDED_STREAMS && open.reports.are_due(&self.held)
+    }
+
     /// Report that is due on a stream.
-    pub(super) fn next_report(&mut self, stream: StreamId) -> Option<DeltaDiscoveryRequest> {
+    pub(super) fn next_report(&mut self, stream: StreamId, now: Instant) -> Option<DeltaDiscoveryRequest> {
+        if self.ended_by_reports >= ENDED_STREAMS {
+            return None;
+        }
         loop {
             let open = self.streams[stream as usize].as_mut()?;
             let (type_url, response_nonce) = open.reports.take(&self.held)?;
@@ -51,6 +83,7 @@ impl Mux {
                 continue;
             };
             self.counters.holds_reported.add(1);
+            open.reports.sent(now);
             return Some(DeltaDiscoveryRequest {
                 type_url: type_url.as_str().to_owned(),
                 response_nonce,
