@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use hyper::body::Incoming;
 use tonic::body::Body;
 use tonic::metadata::MetadataValue;
@@ -99,20 +99,22 @@ impl<R: Report> StreamingService<Bytes> for Service<R> {
     }
 }
 
-/// Answers a call of the service; `None` if it is none.
+/// Whether a request is a call of the service.
+pub(super) fn is_call(request: &Request<Incoming>) -> bool {
+    request.method() == Method::POST && request.uri().path().starts_with(SERVICE)
+}
+
+/// Answers a call of the service.
 pub(super) async fn answer(
     request: Request<Incoming>,
     report: Arc<impl Report>,
     turns: Arc<Turns>,
-) -> Option<Response<Body>> {
-    let method = request.uri().path().strip_prefix(SERVICE)?.to_owned();
+) -> Response<Body> {
     let service = Service { report, turns };
     let mut grpc = Grpc::new(BytesCodec).max_decoding_message_size(LARGEST_REQUEST);
-    match method.as_str() {
-        "FetchClientStatus" => Some(grpc.unary(service, request).await),
-        "StreamClientStatus" => Some(grpc.streaming(service, request).await),
-        _ => Some(
-            Status::unimplemented("the service has FetchClientStatus and StreamClientStatus").into_http(),
-        ),
+    match request.uri().path().strip_prefix(SERVICE) {
+        Some("FetchClientStatus") => grpc.unary(service, request).await,
+        Some("StreamClientStatus") => grpc.streaming(service, request).await,
+        _ => Status::unimplemented("the service has FetchClientStatus and StreamClientStatus").into_http(),
     }
 }

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body as _;
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -139,15 +140,17 @@ async fn serve_connection(
         let (report, turns) = (Arc::clone(&report), Arc::clone(&turns));
         async move {
             let is_head = request.method() == Method::HEAD;
-            let response = if request.method() == Method::POST {
-                match order(&request, &*report) {
-                    Some(answer) => plain(answer),
-                    None => client_status::answer(request, report, turns)
-                        .await
-                        .unwrap_or_else(|| plain(not_allowed("GET, HEAD"))),
-                }
+            let response = if client_status::is_call(&request) {
+                client_status::answer(request, report, turns).await
             } else {
-                plain(answer(&request, report, &turns).await)
+                let (head, body) = request.into_parts();
+                plain(match pass_over(body).await {
+                    Err(refusal) => refusal,
+                    Ok(()) if head.method == Method::POST => {
+                        order(&head, &*report).unwrap_or_else(|| not_allowed("GET, HEAD"))
+                    }
+                    Ok(()) => answer(&head, report, &turns).await,
+                })
             };
             Ok::<_, Infallible>(if is_head { without_body(response) } else { response })
         }
@@ -182,6 +185,18 @@ async fn begins_with_preface(socket: &TcpStream) -> io::Result<bool> {
     }
 }
 
+/// Reads the body of a request, which means nothing here. One that is not read to its end has HTTP/2 reset the stream, and the answer
+/// may be lost with it.
+async fn pass_over(body: Incoming) -> Result<(), Response<Full<Bytes>>> {
+    const LARGEST: usize = 64 << 10;
+    const WITHIN: Duration = Duration::from_secs(10);
+    match tokio::time::timeout(WITHIN, Limited::new(body, LARGEST).collect()).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(_)) => Err(text(StatusCode::PAYLOAD_TOO_LARGE, "requests have no body here\n")),
+        Err(_) => Err(text(StatusCode::REQUEST_TIMEOUT, "the body of the request has not come\n")),
+    }
+}
+
 /// Response to HEAD.
 fn without_body(mut response: Response<Body>) -> Response<Body> {
     if let Some(length) = response.body().size_hint().exact() {
@@ -203,18 +218,14 @@ fn not_allowed(allowed: &'static str) -> Response<Full<Bytes>> {
     response
 }
 
-async fn answer(
-    request: &Request<Incoming>,
-    report: Arc<impl Report>,
-    turns: &Turns,
-) -> Response<Full<Bytes>> {
-    if report.is_order(request.uri().path()) {
+async fn answer(request: &Parts, report: Arc<impl Report>, turns: &Turns) -> Response<Full<Bytes>> {
+    if report.is_order(request.uri.path()) {
         return not_allowed("POST");
     }
-    if request.method() != Method::GET && request.method() != Method::HEAD {
+    if request.method != Method::GET && request.method != Method::HEAD {
         return not_allowed("GET, HEAD");
     }
-    match request.uri().path() {
+    match request.uri.path() {
         "/healthz" => text(StatusCode::OK, "ok\n"),
         "/ready" => match report.ready() {
             Ok(()) => text(StatusCode::OK, "ready\n"),
@@ -232,7 +243,7 @@ async fn answer(
         }
         "/upstreams" => json(format!("{:#}\n", report.upstreams())),
         path => {
-            let (path, query) = (path.to_owned(), request.uri().query().unwrap_or_default().to_owned());
+            let (path, query) = (path.to_owned(), request.uri.query().unwrap_or_default().to_owned());
             match on_own_thread(&turns.looks, move || report.look(&path, &query)).await {
                 Ok(Some(found)) => page(found),
                 Ok(None) => text(StatusCode::NOT_FOUND, NO_PAGE),
@@ -246,21 +257,21 @@ const NO_PAGE: &str = "no such page; there are /ready, /healthz, /metrics, /serv
                        /rollout\n";
 
 /// Follows an order of an operator, if a request is one. A page of another site that an operator looks at gives none.
-fn order(request: &Request<Incoming>, report: &impl Report) -> Option<Response<Full<Bytes>>> {
-    let path = request.uri().path();
+fn order(request: &Parts, report: &impl Report) -> Option<Response<Full<Bytes>>> {
+    let path = request.uri.path();
     if report.is_order(path) && is_of_other_site(request) {
         let reason = "an order of a page of another site (`origin`) is not followed\n";
         return Some(text(StatusCode::FORBIDDEN, reason));
     }
-    report.order(path, request.uri().query().unwrap_or_default()).map(page)
+    report.order(path, request.uri.query().unwrap_or_default()).map(page)
 }
 
 /// Whether a browser sends a request for a page of another site.
-fn is_of_other_site(request: &Request<Incoming>) -> bool {
-    let Some(origin) = request.headers().get(header::ORIGIN) else { return false };
-    let own = request.headers().get(header::HOST).map(HeaderValue::as_bytes);
-    let own = own.or_else(|| request.uri().authority().map(|authority| authority.as_str().as_bytes()));
-    origin.as_bytes().strip_prefix(b"http://") != own
+fn is_of_other_site(request: &Parts) -> bool {
+    let Some(origin) = request.headers.get(header::ORIGIN) else { return false };
+    let own = request.headers.get(header::HOST).map(HeaderValue::as_bytes);
+    let own = own.or_else(|| request.uri.authority().map(|authority| authority.as_str().as_bytes()));
+    own.is_none_or(|own| origin.as_bytes().strip_prefix(b"http://") != Some(own))
 }
 
 fn page(page: Page) -> Response<Full<Bytes>> {

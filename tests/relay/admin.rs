@@ -3,9 +3,11 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use bytes::Bytes;
 use deltafan::resource::Kind;
-use deltafan_test_support::process::{Process, program, relay};
+use deltafan_test_support::process::{Process, http1, program, relay};
 use http::Method;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -25,6 +27,33 @@ async fn head_has_no_body_over_http2() {
         assert!(length > 0, "{path}");
         assert!(response.into_body().data().await.is_none(), "{path}");
     }
+}
+
+/// An order may come with a body, as forms and some HTTP clients send one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_with_a_body_is_answered() {
+    let relay = relay("");
+    let socket = tokio::net::TcpStream::connect(relay.admin).await.unwrap();
+    let (client, connection) = h2::client::handshake(socket).await.unwrap();
+    tokio::spawn(connection);
+    let mut client = client.ready().await.unwrap();
+    for (method, path, status) in [(Method::POST, "/log?level=info", 200), (Method::PUT, "/clients", 405)] {
+        for _ in 0..20 {
+            let uri = format!("http://{}{path}", relay.admin);
+            let head = http::Request::builder().method(method.clone()).uri(uri).body(()).unwrap();
+            let (response, mut body) = client.send_request(head, false).unwrap();
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            body.send_data(Bytes::from_static(b"x"), true).unwrap();
+            let response = response.await.unwrap();
+            assert_eq!(response.status(), status, "{method} {path}");
+            assert!(response.into_body().data().await.unwrap().is_ok());
+        }
+    }
+    let large = "x".repeat(100_000);
+    let request =
+        format!("POST /drain HTTP/1.1\r\nhost: relay\r\ncontent-length: {}\r\n\r\n{large}", large.len());
+    assert_eq!(http1(relay.admin, &request).0, 413);
+    assert_eq!(relay.admin_get("/ready").0, 200);
 }
 
 /// It has no authentication.
