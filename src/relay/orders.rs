@@ -70,7 +70,7 @@ fn parameter<'q>(order: Kind<'_>, query: &'q str) -> Result<Option<Cow<'q, str>>
         return Ok(None);
     }
     match (order.parameter(), query.split_once('=')) {
-        (Some(known), Some((key, value))) if key == known => {
+        (Some(known), Some((key, value))) if key == known && !value.contains('&') => {
             let value = percent_decode_str(value).decode_utf8();
             value.map(Some).map_err(|_| format!("`{known}` is no UTF-8"))
         }

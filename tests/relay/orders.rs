@@ -117,6 +117,8 @@ async fn the_log_level_can_be_changed() {
         "/log?level=a=b=c",
         "/log?levels=debug",
         "/log?level=%ff",
+        // It would be the level of a target that does not exist, and silence all others.
+        "/log?level=debug&json=1",
     ] {
         assert_eq!(relay.admin_post(wrong).0, 400, "{wrong}");
     }
