@@ -68,7 +68,9 @@ impl Percent {
 impl Written for Percent {
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
         let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
-        let hundredths = number.map(|number| number * 100.0).filter(|number| number.fract() == 0.0);
+        // 1.1 is no binary fraction, so that 100 times as much is not quite 110.
+        let is_whole = |number: &f64| (number - number.round()).abs() < 1e-6;
+        let hundredths = number.map(|number| number * 100.0).filter(is_whole).map(f64::round);
         let hundredths = hundredths.filter(|number| (0.0..=f64::from(Self::ALL)).contains(number));
         match hundredths {
             Some(hundredths) => Ok(Self { hundredths: hundredths as u16 }),
@@ -81,5 +83,21 @@ impl Written for Percent {
 
     fn text(&self) -> String {
         format!("{}%", f64::from(self.hundredths) / 100.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_share_can_be_written() {
+        for hundredths in 0..=Percent::ALL {
+            let share = Percent { hundredths };
+            assert_eq!(Percent::parse(&share.text(), Path::new("")), Ok(share));
+        }
+        for wrong in ["0.001%", "100.01%", "-0.01%", "nan%", "inf%", "5"] {
+            assert!(Percent::parse(wrong, Path::new("")).is_err(), "{wrong}");
+        }
     }
 }
