@@ -97,7 +97,10 @@ pub async fn list(
         };
         let came = entries.len();
         all.extend(entries);
-        after = page["next"].as_u64();
+        let before = std::mem::replace(&mut after, page["next"].as_u64());
+        if after.is_some() && after == before {
+            anyhow::bail!("{}{} gives one page again and again", relay.address(), listing.path());
+        }
         // A page without entries has no page after it, whatever it says.
         if came == 0 || after.is_none() || limit.is_some_and(|limit| all.len() >= limit) {
             page[listing.entries()] = json!(all);
