@@ -17,6 +17,7 @@ pub mod reload;
 pub mod snapshot;
 mod table;
 pub mod telemetry;
+pub mod terminal;
 pub mod tls;
 pub mod upstream;
 

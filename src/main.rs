@@ -12,7 +12,7 @@ use clap::Parser as _;
 use cli::{AdminArgs, Cli, Command, GetArgs, LogFormat, SnapshotCommand, VERSION};
 use deltafan::admin_client::{self, AdminClient, Filters, Listing};
 use deltafan::client::{self, Format, Query};
-use deltafan::config::{self, Config, DefaultAccess};
+use deltafan::config::{Config, DefaultAccess};
 use deltafan::preview;
 use deltafan::proto::Node;
 use deltafan::relay::Relay;
@@ -20,6 +20,7 @@ use deltafan::reload::{self, ConfigLoadError, WatchedConfig};
 use deltafan::resource::Name;
 use deltafan::snapshot;
 use deltafan::telemetry::{self, Lines, LogLevel};
+use deltafan::terminal::printable;
 use tikv_jemallocator::Jemalloc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -106,7 +107,7 @@ fn main() -> ExitCode {
 
 /// Tells an error, which may hold the words of a peer.
 fn failure(error: &anyhow::Error) -> ExitCode {
-    eprintln!("deltafan: {}", config::printable(&format!("{error:#}")));
+    eprintln!("deltafan: {}", printable(&format!("{error:#}")));
     ExitCode::FAILURE
 }
 
@@ -266,7 +267,7 @@ fn get(query: Query, output: Format) -> anyhow::Result<bool> {
     let answer = small_runtime()?.block_on(client::get(query))?;
     print(&client::show(&answer, output)?)?;
     if let Some(reason) = &answer.reason {
-        eprintln!("deltafan: {reason}");
+        eprintln!("deltafan: {}", printable(reason));
     }
     Ok(answer.absent.is_empty() && answer.unanswered.is_empty())
 }

@@ -10,13 +10,14 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use prost::Message as _;
 
-use crate::config::{self, Config, DynamicParameter, Pattern};
+use crate::config::{Config, DynamicParameter, Pattern};
 use crate::directory;
 use crate::node_field::{Missing, NodeField};
 use crate::node_group::{GroupNode, Placement, Rule, RuleOutcome};
 use crate::proto::Node;
 use crate::relay;
 use crate::subscription::Outcome;
+use crate::terminal::printable;
 
 /// A bootstrap with everything in it is far smaller.
 const MAX_BYTES: u64 = 16 << 20;
@@ -48,7 +49,7 @@ pub fn read_node(path: &Path) -> anyhow::Result<NodeFile> {
         Ok(NodeFile { node, encoded })
     };
     read().map_err(|error: anyhow::Error| {
-        let problem = config::printable(&format!("{}: {error:#}", path.display()));
+        let problem = printable(&format!("{}: {error:#}", path.display()));
         anyhow::Error::msg(problem)
     })
 }
@@ -94,7 +95,7 @@ fn groups(config: &Config, file: &NodeFile) -> anyhow::Result<String> {
     for (rule, outcome) in rules.outcomes(&file.node, None) {
         explain(rule, &outcome, &mut lines);
     }
-    let lines = lines.iter().map(|line| config::printable(line) + "\n");
+    let lines = lines.iter().map(|line| printable(line) + "\n");
     Ok(lines.collect())
 }
 
@@ -142,7 +143,7 @@ fn parameters(config: &Config, node: &Node) -> String {
             }
             (Outcome::Absent(missing), _) => format!("{key} is absent  # {}", why(rule, missing)),
         };
-        text += &config::printable(&line);
+        text += &printable(&line);
         text.push('\n');
     }
     text

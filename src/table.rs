@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::config::printable;
+use crate::terminal::printable;
 
 /// Table with a header. Columns are as wide as their widest cell, and a cell cannot steer the terminal:
 /// its control characters are escaped.

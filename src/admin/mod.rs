@@ -26,6 +26,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::body::Body;
 
+use crate::terminal::printable_json;
+
 /// Source of the answers.
 pub trait Report: Send + Sync + 'static {
     /// Whether clients should be sent here, or the reason against it.
@@ -66,7 +68,7 @@ pub trait Report: Send + Sync + 'static {
 #[derive(Debug)]
 pub enum Page {
     /// A document in JSON.
-    Json(Vec<u8>),
+    Json(String),
     /// The query is wrong, with the reason.
     BadRequest(String),
     /// There is no such thing, with its name.
@@ -300,8 +302,8 @@ async fn on_own_thread<T: Send + 'static>(
     told.await.map_err(|_| "the relay failed; its log says why")
 }
 
-fn json(document: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = text(StatusCode::OK, document);
+fn json(document: String) -> Response<Full<Bytes>> {
+    let mut response = text(StatusCode::OK, printable_json(document));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

@@ -6,8 +6,8 @@ use anyhow::Context as _;
 use serde_json::Value as Json;
 
 use super::listing::{Listing, Report};
-use crate::config::printable;
 use crate::table::Table;
+use crate::terminal::{printable, printable_json};
 
 /// How to show an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -30,7 +30,7 @@ impl Format {
     pub(super) fn write(self, document: &Json, table: impl FnOnce() -> String) -> anyhow::Result<String> {
         match self {
             Self::Table => Ok(table()),
-            Self::Json => Ok(format!("{document:#}\n")),
+            Self::Json => Ok(printable_json(format!("{document:#}\n"))),
             Self::Yaml => serde_saphyr::to_string(document).context("could not write the answer as YAML"),
         }
     }
@@ -113,9 +113,15 @@ pub(super) fn counts(of: &Json) -> String {
     if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
 }
 
-/// Rows of a table, with a line behind them; nothing without any.
-fn above(table: &Table) -> String {
-    if table.is_empty() { String::new() } else { table.show() + "\n" }
+/// A table and the figures behind it, as far as there are any rows.
+fn with_figures(table: &Table, figures: &str, page: &Json) -> String {
+    let mut out = if table.is_empty() { String::new() } else { table.show() + "\n" };
+    out.push_str(&printable(figures));
+    out.push('\n');
+    if page["next"].as_u64().is_some_and(|next| next > 0) {
+        out.push_str("more match; raise --limit, or leave it out\n");
+    }
+    out
 }
 
 /// Clients, a row for each type of each.
@@ -139,23 +145,9 @@ fn clients(page: &Json) -> String {
             table.row(own.iter().map(String::as_str).chain(["-", "new"]));
         }
     }
-    let mut out = above(&table.without_empty_columns());
-    // Writing to a String cannot fail.
-    _ = writeln!(
-        out,
-        "matched: {}; open streams and polls: {}",
-        counts(&page["states"]),
-        or_dash(&page["open"])
-    );
-    more(&mut out, page);
-    out
-}
-
-/// Says that a limit left out entries.
-fn more(out: &mut String, page: &Json) {
-    if page["next"].as_u64().is_some_and(|next| next > 0) {
-        out.push_str("more match; raise --limit, or leave it out\n");
-    }
+    let figures =
+        format!("matched: {}; open streams and polls: {}", counts(&page["states"]), or_dash(&page["open"]));
+    with_figures(&table.without_empty_columns(), &figures, page)
 }
 
 /// One client, with the names that it asks for.
@@ -163,6 +155,7 @@ fn one_client(client: &Json) -> String {
     let mut out = String::new();
     let mut line = |key: &str, value: String| {
         if !value.is_empty() {
+            // Writing to a String cannot fail.
             _ = writeln!(out, "{key:10}  {}", printable(&value));
         }
     };
@@ -214,10 +207,8 @@ fn nacks(page: &Json) -> String {
             or_dash(&nack["text"]),
         ]);
     }
-    let mut out = above(&table);
-    _ = writeln!(out, "remembered rejections: {}", or_dash(&page["remembered"]));
-    more(&mut out, page);
-    out
+    let figures = format!("remembered rejections: {}", or_dash(&page["remembered"]));
+    with_figures(&table, &figures, page)
 }
 
 /// Resources that the relay holds.
@@ -240,10 +231,8 @@ fn resources(page: &Json) -> String {
             text(&resource["error"]),
         ]);
     }
-    let mut out = above(&table.without_empty_columns());
-    _ = writeln!(out, "matched: {}", counts(&page["matched"]));
-    more(&mut out, page);
-    out
+    let figures = format!("matched: {}", counts(&page["matched"]));
+    with_figures(&table.without_empty_columns(), &figures, page)
 }
 
 #[cfg(test)]
@@ -264,6 +253,26 @@ mod tests {
                 }
             }
             assert!(!show(&Report::Client(page), Format::Table).unwrap().is_empty());
+        }
+    }
+
+    /// The server at the address may be no relay.
+    #[test]
+    fn nothing_of_a_document_steers_a_terminal() {
+        let raw = "\u{1b}[31m\u{9b}2J\u{7f}\u{202e}";
+        let one = json!({"id": raw, "listed": [raw], "text": raw, "type": raw});
+        let counted = json!({ raw: raw });
+        let page = json!({"clients": [one], "nacks": [one], "resources": [one], "open": raw, "states": counted, "matched": counted,
+                          "remembered": raw, "types": [one]});
+        for listing in [Listing::Clients, Listing::Nacks, Listing::Resources] {
+            for format in [Format::Table, Format::Json] {
+                for report in [Report::List(listing, page.clone()), Report::Client(page.clone())] {
+                    let shown = show(&report, format).unwrap();
+                    assert!(!shown.contains(['\u{1b}', '\u{9b}', '\u{7f}', '\u{202e}']), "{shown:?}");
+                }
+            }
+            let shown = show(&Report::List(listing, page.clone()), Format::Yaml).unwrap();
+            assert!(!shown.contains(['\u{1b}', '\u{9b}', '\u{7f}']), "{shown:?}");
         }
     }
 

@@ -8,8 +8,8 @@ use super::checks::{Check, State, checks};
 use super::facts::Facts;
 use super::http::AdminClient;
 use super::show::Format;
-use crate::config::printable;
 use crate::table::Table;
+use crate::terminal::printable;
 
 /// Findings about a relay.
 #[derive(Debug)]

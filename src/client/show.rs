@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::Answer;
 use crate::descriptors;
 use crate::table::Table;
+use crate::terminal::printable_json;
 
 /// How to show an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -27,7 +28,7 @@ pub enum Format {
 pub fn show(answer: &Answer, format: Format) -> anyhow::Result<String> {
     match format {
         Format::Table => Ok(table(answer)),
-        Format::Json => Ok(serde_json::to_string_pretty(&tree(answer)?)? + "\n"),
+        Format::Json => Ok(printable_json(serde_json::to_string_pretty(&tree(answer)?)? + "\n")),
         Format::Yaml => serde_saphyr::to_string(&tree(answer)?).context("could not write the answer as YAML"),
     }
 }

@@ -6,6 +6,8 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt;
 
+use crate::terminal::printable;
+
 /// A broken file can be wrong in every line. Of problems beyond this many, the message has only the number.
 const MAX_PROBLEMS: usize = 100;
 
@@ -120,13 +122,4 @@ pub(super) fn near<'k>(known: impl IntoIterator<Item = &'k str>, word: &str) -> 
         .filter(|(distance, known)| *distance <= 1 + known.len() / 4)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, known)| known)
-}
-
-/// Escapes control characters. Messages go to terminals and logs, which the text of a file must not be able to steer.
-pub fn printable(message: &str) -> String {
-    let mut safe = String::with_capacity(message.len());
-    for c in message.chars() {
-        if c.is_control() { safe.extend(c.escape_default()) } else { safe.push(c) }
-    }
-    safe
 }

@@ -59,7 +59,7 @@ pub use authorization::{Authorization, AuthorizationRule, DefaultAccess, name_pa
 pub use changes::{Changes, diff};
 pub use downstream::{Downstream, ListenAddress, Listener, MakeBeforeBreak};
 pub use dynamic_parameters::{DynamicParameter, Pattern};
-pub use errors::{ConfigError, Problem, printable};
+pub use errors::{ConfigError, Problem};
 pub use groups::{GroupRule, Groups};
 pub use listener_tls::{ClientAuthorities, ListenerTls};
 pub use node::{Locality, Node};

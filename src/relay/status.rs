@@ -117,9 +117,9 @@ pub(super) fn no_such_client() -> Page {
 
 /// Page of a document.
 pub(super) fn document(of: &impl Serialize) -> Page {
-    match serde_json::to_vec(of) {
+    match serde_json::to_string(of) {
         Ok(mut document) => {
-            document.push(b'\n');
+            document.push('\n');
             Page::Json(document)
         }
         Err(error) => Page::Failed(error.to_string()),

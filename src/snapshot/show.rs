@@ -18,8 +18,8 @@ use super::keys::GroupId;
 use super::overlay::Overlay;
 use super::store::{Store, StoredGroup};
 use crate::cache::{Completeness, View};
-use crate::config::printable;
 use crate::snapshot_content::{Clock, Kept, Record};
+use crate::terminal::{printable, printable_json};
 
 /// Form of the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -86,7 +86,7 @@ pub fn report(path: &Path, format: Format) -> anyhow::Result<String> {
         Format::Table => groups.iter().map(|(id, group)| table(id, group, clock)).collect(),
         Format::Json => {
             let groups: Vec<Json> = groups.iter().map(|(id, group)| object(id, group, clock)).collect();
-            format!("{:#}\n", json!({ "groups": groups }))
+            printable_json(format!("{:#}\n", json!({ "groups": groups })))
         }
     })
 }

@@ -1,8 +1,11 @@
 //! Log output in which each event is one line, whatever peers put into their names.
 //!
-//! Events contain parts of requests and responses. A line break in one could forge a line of the relay.
+//! Events contain parts of requests and responses. A line break in one could forge a line of the relay, and another control character
+//! steer the terminal on which the log is read. Writers of events escape those below U+0020; ESC may be there for colours.
 
 use std::io::{self, Write};
+
+use crate::terminal;
 
 /// Writer of events, each of which comes in one call.
 #[derive(Debug)]
@@ -16,19 +19,23 @@ impl<W: Write> Write for Lines<W> {
 
     fn write_all(&mut self, event: &[u8]) -> io::Result<()> {
         let text = event.strip_suffix(b"\n").unwrap_or(event);
-        if !text.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+        if text.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t' | b'\x1b')) {
             return self.0.write_all(event);
         }
-        let mut line = Vec::with_capacity(event.len() + 16);
-        for byte in text {
-            match byte {
-                b'\n' => line.extend_from_slice(b"\\n"),
-                b'\r' => line.extend_from_slice(b"\\r"),
-                other => line.push(*other),
+        let mut line = String::with_capacity(event.len() + 16);
+        for c in String::from_utf8_lossy(text).chars() {
+            match c {
+                '\n' => line.push_str("\\n"),
+                '\r' => line.push_str("\\r"),
+                '\t' | '\x1b' => line.push(c),
+                // As JSON has it.
+                other => terminal::push_json(&mut line, other),
             }
         }
-        line.extend_from_slice(&event[text.len()..]);
-        self.0.write_all(&line)
+        if text.len() < event.len() {
+            line.push('\n');
+        }
+        self.0.write_all(line.as_bytes())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -43,10 +50,20 @@ mod tests {
     #[test]
     fn an_event_is_one_line() {
         let mut lines = Lines(Vec::new());
-        for event in ["plain\n", "type a\r\n2026-11-22 ERROR forged\n", "no end\nof it", "\n"] {
+        for event in [
+            "plain \u{1b}[2mgr\u{e9}y\n",
+            "type a\r\n2026-11-22 ERROR forged\n",
+            "no end\nof it",
+            "\u{9b}31m\u{7f}\u{202e}\n",
+        ] {
             lines.write_all(event.as_bytes()).expect("memory");
         }
         let written = String::from_utf8(lines.0).expect("text");
-        assert_eq!(written, "plain\ntype a\\r\\n2026-11-22 ERROR forged\nno end\\nof it\n");
+        let expected = [
+            "plain \u{1b}[2mgr\u{e9}y",
+            "type a\\r\\n2026-11-22 ERROR forged",
+            "no end\\nof it\\u009b31m\\u007f\\u202e",
+        ];
+        assert_eq!(written.lines().collect::<Vec<_>>(), expected);
     }
 }

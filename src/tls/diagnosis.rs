@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind};
 use rustls::{AlertDescription, CertificateError, Error};
 
 use crate::config::{self, ServerIdentity};
+use crate::terminal::printable;
 
 /// Facts about a client's side that messages need.
 #[derive(Clone, Debug)]
@@ -158,7 +159,7 @@ fn list(names: &[String]) -> String {
     if names.is_empty() {
         return "nobody by such a name".to_owned();
     }
-    let mut text = names.iter().take(MANY).map(|name| config::printable(name)).collect::<Vec<_>>().join(", ");
+    let mut text = names.iter().take(MANY).map(|name| printable(name)).collect::<Vec<_>>().join(", ");
     if names.len() > MANY {
         text.push_str(", …");
     }

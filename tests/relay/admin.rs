@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use deltafan::resource::Kind;
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
 use deltafan_test_support::process::{Process, http1, program, relay};
 use http::Method;
 
@@ -54,6 +55,20 @@ async fn a_request_with_a_body_is_answered() {
         format!("POST /drain HTTP/1.1\r\nhost: relay\r\ncontent-length: {}\r\n\r\n{large}", large.len());
     assert_eq!(http1(relay.admin, &request).0, 413);
     assert_eq!(relay.admin_get("/ready").0, 200);
+}
+
+/// `curl` writes a page to a terminal as it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_client_says_steers_no_terminal() {
+    let node = "a\u{1b}[31m\u{9b}2J\u{7f}\u{202e}";
+    let relay = relay("");
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe(node, CDS, &["*"]).await;
+    client.response().await;
+    let (_, page) = relay.admin_get("/clients");
+    assert!(!page.contains(|c: char| c.is_control() && c != '\n' || c == '\u{202e}'), "{page:?}");
+    let page: serde_json::Value = serde_json::from_str(&page).unwrap();
+    assert_eq!(page["clients"][0]["node"]["id"], node);
 }
 
 /// It has no authentication.
