@@ -184,15 +184,17 @@ async fn commands_put_all_pages_together() {
     assert_eq!(found(&relay, &["nacks"]).await, "remembered rejections: 0\n");
 }
 
-/// A server that answers each connection with these bytes.
-fn server(answer: &'static str) -> String {
+/// A server that answers each request with these bytes.
+fn server(answer: &str) -> String {
+    let answer = answer.to_owned();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for mut socket in listener.incoming().map_while(Result::ok) {
-            // Answers before it has the request are no fault of the client.
-            _ = socket.read(&mut [0; 4096]);
-            _ = socket.write_all(answer.as_bytes());
+            while socket.read(&mut [0; 4096]).is_ok_and(|length| length > 0)
+                && socket.write_all(answer.as_bytes()).is_ok()
+                && !answer.is_empty()
+            {}
         }
     });
     format!("http://{address}")
@@ -200,6 +202,7 @@ fn server(answer: &'static str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_says_why_it_has_no_answer() {
+    const PAGE: &str = "{\"clients\":[{}],\"next\":7}";
     let relay = Process::start(&[("clusters.yaml", &clusters(["a"]))], "");
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let older =
@@ -212,6 +215,10 @@ async fn a_command_says_why_it_has_no_answer() {
         (server(""), "does not answer in HTTP"),
         (server("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno"), "is no JSON; is this the admin address"),
         (server("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"), "has no `clients`"),
+        (
+            server(&format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{PAGE}", PAGE.len())),
+            "one page again and again",
+        ),
         (server("HTTP/1.1 500 E\r\ncontent-length: 8\r\n\r\n\u{1b}[31mred"), "\\u{1b}[31mred"),
         (older, "it is older than this command"),
     ] {

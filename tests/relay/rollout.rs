@@ -268,3 +268,50 @@ async fn r_relay_13_by_state_of_the_world_it_is_told_with_its_own_version() {
     upstream.expect_ack("again").await;
     assert!(upstream.is_quiet_for(Duration::from_millis(1500)).await);
 }
+
+/// Each relay reports to its own control plane what its own canaries reject: texts do not travel on.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_13_a_report_ends_at_the_relay_that_it_is_for() {
+    let (upper, _origin, mut upstream) = relay_and_origin(REPORTING).await;
+    let uri = upper.uri();
+    let start = move || Process::behind(&uri, REPORTING);
+    let lower = tokio::task::spawn_blocking(start).await.unwrap();
+    let mut canary = client(&lower, "canary").await;
+    upstream.expect_request().await;
+    for version in ["1", "2"] {
+        upstream.send(&cluster(version));
+        upstream.expect_ack(version).await;
+        let told = canary.response().await;
+        assert!(has(&told, version), "{told:?}");
+        if version == "1" { canary.ack(&told).await } else { canary.nack(&told).await }
+    }
+    wait_for_phase(&lower, "held");
+    let mut nacks = Json::Null;
+    upper.wait_for("the report", || {
+        nacks = serde_json::from_str(&upper.admin_get("/nacks").1).unwrap();
+        nacks["remembered"] == 1
+    });
+    let nack = &nacks["nacks"][0];
+    let text = "held after canaries rejected it: a at version 2 (1 of 1 canaries): rejected by the test";
+    assert_eq!(
+        (&nack["text"], &nack["type"], &nack["state"]),
+        (&json!(text), &json!("cds"), &json!("rejected"))
+    );
+    assert!(upstream.is_quiet_for(Duration::from_millis(1500)).await);
+    assert_eq!(rollout(&upper)["phase"], "idle");
+    assert_eq!(upper.metric("deltafan_upstream_events_total{event=\"hold_reported\"}"), 0.0);
+    // Nothing is sent again for it, and the correction goes all the way.
+    assert_eq!(lower.metric("deltafan_upstream_events_total{event=\"hold_reported\"}"), 1.0);
+    upstream.send(&cluster("3"));
+    upstream.expect_ack("3").await;
+    // The canary has the last good version back.
+    let mut told = canary.response().await;
+    assert!(has(&told, "1"), "{told:?}");
+    canary.ack(&told).await;
+    told = canary.response().await;
+    assert!(has(&told, "3"), "{told:?}");
+    canary.ack(&told).await;
+    wait_for_phase(&lower, "idle");
+    let clients: Json = serde_json::from_str(&upper.admin_get("/clients").1).unwrap();
+    assert_eq!(clients["clients"][0]["state"], "synced", "{clients}");
+}
