@@ -67,7 +67,7 @@ pub trait Report: Send + Sync + 'static {
 /// Answer to a look.
 #[derive(Debug)]
 pub enum Page {
-    /// A document in JSON.
+    /// A document in JSON, which terminals show as it is.
     Json(String),
     /// The query is wrong, with the reason.
     BadRequest(String),
@@ -243,7 +243,7 @@ async fn answer(request: &Parts, report: Arc<impl Report>, turns: &Turns) -> Res
             response.headers_mut().insert(header::CONTENT_TYPE, format);
             response
         }
-        "/upstreams" => json(format!("{:#}\n", report.upstreams())),
+        "/upstreams" => json(printable_json(format!("{:#}\n", report.upstreams()))),
         path => {
             let (path, query) = (path.to_owned(), request.uri.query().unwrap_or_default().to_owned());
             match on_own_thread(&turns.looks, move || report.look(&path, &query)).await {
@@ -303,7 +303,7 @@ async fn on_own_thread<T: Send + 'static>(
 }
 
 fn json(document: String) -> Response<Full<Bytes>> {
-    let mut response = text(StatusCode::OK, printable_json(document));
+    let mut response = text(StatusCode::OK, document);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

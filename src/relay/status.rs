@@ -20,6 +20,7 @@ use crate::fleet::Fleet;
 use crate::groups::{Groups, RuleFigures};
 use crate::snapshot::Disk;
 use crate::telemetry::{self, LogLevel, SnapshotFigures};
+use crate::terminal::printable_json;
 
 /// Readiness, or the reason against it.
 pub(super) type Ready = Result<(), String>;
@@ -120,7 +121,7 @@ pub(super) fn document(of: &impl Serialize) -> Page {
     match serde_json::to_string(of) {
         Ok(mut document) => {
             document.push('\n');
-            Page::Json(document)
+            Page::Json(printable_json(document))
         }
         Err(error) => Page::Failed(error.to_string()),
     }
