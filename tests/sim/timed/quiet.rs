@@ -30,6 +30,12 @@ const RESPONSES: u64 = 40;
 /// Streams that relays may open meanwhile: connections that were lost, and streams that are renewed.
 const OPENS: u64 = 30;
 
+/// How long the end of a history lasts in which nothing is left to do.
+const CALM: Duration = Duration::from_secs(900);
+/// Streams that each relay may open then: wildcards that nobody wants are let go late. A stream that is opened anew for ever is
+/// opened 14 times.
+const CALM_OPENS: u64 = 4;
+
 impl World {
     fn opens(&self) -> u64 {
         self.relays.iter().map(|relay| relay.opens).sum()
@@ -63,18 +69,36 @@ impl World {
         }
     }
 
+    /// In which time every change has to reach everybody.
+    fn bound(&self) -> Duration {
+        // Resources of another control plane are swept too.
+        let sweeps =
+            self.plan.reconcile == Reconcile::Sweep || !self.plan.flavor.has_versions() || self.plan.failover;
+        match () {
+            () if self.plan.thin => THIN,
+            () if sweeps => SWEPT,
+            () => BOUND,
+        }
+    }
+
+    /// Waits until all is said, and for long after that: relays find nothing more to ask on other streams.
+    pub(crate) fn calm(&mut self) {
+        self.heal();
+        self.advance(self.bound());
+        self.say(|_| "nothing is left to do".to_owned());
+        let before: Vec<u64> = self.relays.iter().map(|relay| relay.opens).collect();
+        self.advance(CALM);
+        for (at, (relay, before)) in self.relays.iter().zip(before).enumerate() {
+            let opened = relay.opens - before;
+            assert!(opened <= CALM_OPENS, "BUSY: relay {at} opened {opened} streams with nothing left to do");
+        }
+    }
+
     /// Waits until all is said, and looks whether it is what is so.
     pub(crate) fn quiet(&mut self) {
         self.heal();
         let opens = self.opens();
-        // Resources of another control plane are swept too.
-        let sweeps =
-            self.plan.reconcile == Reconcile::Sweep || !self.plan.flavor.has_versions() || self.plan.failover;
-        self.advance(match () {
-            () if self.plan.thin => THIN,
-            () if sweeps => SWEPT,
-            () => BOUND,
-        });
+        self.advance(self.bound());
         self.say(|_| "everybody must have what is theirs".to_owned());
         self.repeats.rest();
         for client in 0..self.clients.len() {

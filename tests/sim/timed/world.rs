@@ -241,6 +241,10 @@ impl Scenario for World {
         }
     }
 
+    fn finish(mut self) {
+        self.calm();
+    }
+
     fn parameters(&self) -> String {
         format!("{:?}", self.plan)
     }
@@ -273,6 +277,10 @@ impl<const FIRST: u64, const STEPS: u64> Scenario for KindOfWorld<FIRST, STEPS> 
 
     fn step(&mut self, step: u64) {
         self.0.step(step);
+    }
+
+    fn finish(self) {
+        self.0.finish();
     }
 
     fn parameters(&self) -> String {

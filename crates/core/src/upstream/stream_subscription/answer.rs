@@ -149,6 +149,11 @@ impl StreamSubscription {
         self.arrival.waits_since().filter(|_| awaits && !self.missing_noted)
     }
 
+    /// Since when nothing at all came, where that was too long.
+    pub(in crate::upstream) fn given_up_since(&self) -> Option<Instant> {
+        self.arrival.waits_since().filter(|_| self.missing_noted)
+    }
+
     /// Whether this resource is held, was not claimed, and has not come again.
     pub(in crate::upstream) fn lacks(&self, name: &Name) -> bool {
         self.unseen.contains(name)

@@ -1018,3 +1018,63 @@ fn a_name_that_a_relay_leaves_out_of_a_sweep_is_no_reason_for_another_stream() {
     assert!(fixture.renewed.is_empty());
     assert_eq!(fixture.seen(EDS, "e2"), "v1");
 }
+
+/// An origin that answers each stream `late` seconds after it was opened, as one does behind a long answer for another type, and
+/// has `c1` and `c2` of what the relay holds. Returns the members after two hours, and how many streams were opened in the second
+/// one. `is_paced`: streams were opened anew often before, so that each stays open for a minute.
+fn swept_late(late: u64, is_paced: bool, is_relay: bool, held: &[&str]) -> (BTreeSet<String>, usize) {
+    let mut fixture = Fixture::sweeping();
+    fixture.open(Primary);
+    fixture.client("a", CDS, &["*"]);
+    fixture.requests(Primary);
+    let all = |nonce| held.iter().fold(Answer::of(CDS, nonce), |all, name| all.set(name, "v1"));
+    fixture.hear(Primary, &all("1"));
+    fixture.pass(600_000);
+    while is_paced && fixture.renewed.len() < 6 {
+        let seen = fixture.renewed.len();
+        fixture.hear(Primary, &Answer::of(CDS, "2").ttl("ended", "v1", 5, false));
+        while fixture.renewed.len() == seen {
+            fixture.pass(1_000);
+        }
+        fixture.requests(Primary);
+        fixture.hear(Primary, &all("3"));
+    }
+    fixture.mux.closed(Primary);
+    fixture.mux.opened(Primary, fixture.now);
+    let (first, mut opened, mut answered) = (fixture.now, fixture.now, false);
+    let mut seen = fixture.renewed.len();
+    for _ in 0..7_200 {
+        if is_relay {
+            fixture.mux.origin_is_relay();
+        }
+        fixture.requests(Primary);
+        fixture.pass(1_000);
+        if fixture.renewed.len() > seen {
+            (seen, opened, answered) =
+                (fixture.renewed.len(), fixture.renewed[fixture.renewed.len() - 1].0, false);
+        }
+        if !answered && fixture.now >= opened + Duration::from_secs(late) {
+            fixture.requests(Primary);
+            fixture.hear(Primary, &Answer::of(CDS, "4").set("c1", "v1").set("c2", "v1"));
+            answered = true;
+        }
+    }
+    let half = first + Duration::from_secs(3_600);
+    let streams = fixture.renewed.iter().filter(|(at, _)| *at > half).count();
+    (fixture.members(CDS), streams)
+}
+
+/// Each stream is silent for long enough to cast doubt on all that is held, and answered after that.
+#[test]
+fn r_up_21_a_sweep_of_an_origin_that_answers_late_comes_to_its_end() {
+    for (late, is_paced) in [(16, false), (22, false), (22, true), (40, true), (70, false), (70, true)] {
+        for is_relay in [false, true] {
+            for held in [&["c1", "c2"][..], &["c1", "c2", "gone"]] {
+                let (members, streams) = swept_late(late, is_paced, is_relay, held);
+                let context = format!("{late} s late, paced {is_paced}, a relay {is_relay}, of {held:?}");
+                assert_eq!(members, set(&["c1@v1", "c2@v1"]), "{context}");
+                assert_eq!(streams, 0, "{context}");
+            }
+        }
+    }
+}

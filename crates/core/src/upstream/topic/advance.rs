@@ -7,7 +7,7 @@ use foldhash::HashSet;
 use super::super::doubts::Doubt;
 use super::super::stream_subscription::StreamSubscription;
 use super::super::{Counters, Reconcile, Settings, StreamId};
-use super::{Absences, Placement, Renewal, Topic, gone};
+use super::{Absences, Placement, Renewal, SilentStreams, Topic, gone};
 use crate::cache::{Change, Completeness, Op, Snapshot, View};
 use crate::resource::Name;
 
@@ -139,15 +139,15 @@ impl Topic {
             // It was told no version to speak of, and would answer the same question with the same silence.
             return;
         }
-        let is_late = subscription
-            .missing_since()
-            .is_some_and(|since| since + MISSING_TIMEOUTS * settings.answer_timeout <= now);
+        let sweeps = settings.reconcile == Reconcile::Sweep;
+        let is_late = missing_at(subscription, &self.silent_streams, settings).is_some_and(|at| at <= now);
         if is_late {
             self.silent_streams.add(view);
         }
         let may_renew = self.silent_streams.may_renew(view);
-        let sweeps = settings.reconcile == Reconcile::Sweep;
-        if (is_late || (degree.is_some() && subscription.is_over()))
+        // The answer may still come where no other stream is to be opened for a silence.
+        let is_silent = is_late && (may_renew || !sweeps);
+        if (is_silent || (degree.is_some() && subscription.is_over()))
             && self.doubts.met_silence(view, |name| !subscription.lacks(name))
         {
             // A sweep goes on without the versions that were told after a silence: the origin may never say what is gone.
@@ -279,8 +279,8 @@ impl Topic {
         let of = |stream: StreamId| {
             let subscription = self.subscription(stream)?;
             let suspect = subscription.suspect_since().map(|since| since + settings.answer_timeout);
-            let missing = subscription.missing_since().filter(|_| !self.habits.speaks_sotw);
-            let missing = missing.map(|since| since + MISSING_TIMEOUTS * settings.answer_timeout);
+            let missing =
+                missing_at(subscription, &self.silent_streams, settings).filter(|_| !self.habits.speaks_sotw);
             let open = subscription.open_since().filter(|_| self.needs_proof[View::Named as usize]);
             let open = open.map(|since| since + OPEN_TIMEOUTS * settings.answer_timeout);
             subscription.deadline(settings).into_iter().chain(suspect).chain(missing).chain(open).min()
@@ -292,4 +292,19 @@ impl Topic {
         let rest = self.expiry.next().into_iter().chain(uncacheable).chain(disproved).chain(unproven);
         StreamId::ALL.into_iter().filter_map(of).chain(rest).min()
     }
+}
+
+/// When an answer of which nothing at all came is given up.
+fn missing_at(
+    subscription: &StreamSubscription,
+    silent_streams: &SilentStreams,
+    settings: &Settings,
+) -> Option<Instant> {
+    let usual = MISSING_TIMEOUTS * settings.answer_timeout;
+    let view = if subscription.covers_wildcard() { View::Wildcard } else { View::Named };
+    let patience = match settings.reconcile {
+        Reconcile::Sweep => silent_streams.patience(view, usual),
+        Reconcile::Trust => usual,
+    };
+    subscription.missing_since().map(|since| since + patience)
 }

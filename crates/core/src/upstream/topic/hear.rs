@@ -192,7 +192,8 @@ impl Topic {
         let is_part = reading.is_part && is_relay;
         // Parts that came for others say nothing of how far the answer to this one has come.
         if concerned {
-            placed.view.into_iter().for_each(|view| self.silent_streams.end(view));
+            let waited = subscription.given_up_since().map(|since| now.saturating_duration_since(since));
+            placed.view.into_iter().for_each(|view| self.silent_streams.end(view, waited));
             subscription.arrived(now, news, is_part);
             // A relay tells another one nothing of a set that is not complete.
             let is_told = is_relay && !self.habits.speaks_sotw && !is_part && subscription.is_only();

@@ -9,28 +9,44 @@ use crate::cache::View;
 /// each version that fits into a request was told once, and one was kept back in vain; on the last stream all are told.
 const SILENT_STREAMS: u32 = 3;
 
+/// A late answer counts as no later than this: after hours of silence it is a change.
+const LATEST: Duration = Duration::from_secs(120);
+
 /// Streams in a row, by view, on which nothing at all came.
 #[derive(Debug, Default)]
-pub(in crate::upstream) struct SilentStreams([u32; 2]);
+pub(in crate::upstream) struct SilentStreams {
+    count: [u32; 2],
+    /// Longest wait for an answer that came after it had been given up.
+    waited: [Duration; 2],
+}
 
 impl SilentStreams {
     /// Whether another one is a reason to open the stream anew.
     pub(super) const fn may_renew(&self, view: View) -> bool {
-        self.0[view as usize] <= SILENT_STREAMS
+        self.count[view as usize] <= SILENT_STREAMS
     }
 
     /// Whether the stream that is to be opened is the last for this reason.
     pub(in crate::upstream) const fn are_over(&self, view: View) -> bool {
-        self.0[view as usize] >= SILENT_STREAMS
+        self.count[view as usize] >= SILENT_STREAMS
     }
 
     pub(super) const fn add(&mut self, view: View) {
-        self.0[view as usize] += 1;
+        self.count[view as usize] += 1;
     }
 
-    /// Something came.
-    pub(in crate::upstream) const fn end(&mut self, view: View) {
-        self.0[view as usize] = 0;
+    /// Something came, after this time if it had been given up.
+    pub(super) fn end(&mut self, view: View, waited: Option<Duration>) {
+        let longest = &mut self.waited[view as usize];
+        *longest = waited.map_or(*longest, |waited| waited.min(LATEST).max(*longest));
+        self.count[view as usize] = 0;
+    }
+
+    /// How long nothing has to come until a stream counts as silent: `usual`, or twice the wait for an answer that was late. An
+    /// origin that took 22 s for a first part, behind a long answer for another type, is given 44 s on the next stream. Else each
+    /// stream would be given up, or cast doubt on what its answer brings, and no sweep would come to its end.
+    pub(super) fn patience(&self, view: View, usual: Duration) -> Duration {
+        usual.max(2 * self.waited[view as usize])
     }
 }
 
