@@ -62,8 +62,9 @@ impl RelayWatch {
     /// Watches, unless it does: the server is a relay. Returns whether it begins.
     pub(super) fn begin(&mut self) -> bool {
         let begins = self.words.is_none();
-        self.is_relay_since.get_or_insert_with(now);
         if begins {
+            // Its word is waited for from now on, also on a stream that was opened anew before there was one.
+            self.is_relay_since = Some(now());
             self.words = Some(watch(self.channel.clone(), Duration::ZERO).boxed());
         }
         begins
@@ -129,4 +130,26 @@ fn watch(channel: Channel, wait: Duration) -> impl Stream<Item = bool> + Send {
     let says =
         |word: Bytes| Some(HealthCheckResponse::decode(word).ok()?.status() != ServingStatus::NotServing);
     call.try_flatten_stream().scan((), move |(), word| future::ready(word.ok().and_then(says)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::transport::Endpoint;
+
+    use super::*;
+
+    /// The first response on the new stream has its word to wait for, as the one on the last stream had.
+    #[tokio::test]
+    async fn the_word_is_waited_for_anew_on_a_stream_that_is_opened_anew() {
+        let mut watch = RelayWatch::new(Endpoint::from_static("http://127.0.0.1:1").connect_lazy());
+        let begun = now();
+        watch.begin();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let later = now() + FIRST_WORD - Duration::from_millis(1);
+        assert_eq!(watch.standing(later), Standing::Answered, "{:?}", later - begun);
+        watch.restart();
+        assert!(!watch.vouches());
+        watch.begin();
+        assert_eq!(watch.standing(later), Standing::Unsaid);
+    }
 }

@@ -165,7 +165,7 @@ impl UpstreamState {
     /// Takes in the subscriptions without an answer, while the connection stands. Returns whether anything changed.
     pub fn look(&mut self, unanswered: Unanswered) -> bool {
         let before = self.stale_since;
-        if !self.answered {
+        if !self.answered && !self.origin_is_cut_off {
             // With nothing asked, or only what silence answers, nothing is missed.
             self.stale_since = unanswered.since.map(|asked| before.unwrap_or(asked));
         }
@@ -230,6 +230,26 @@ mod tests {
         state.origin_says(false, after(9));
         state.lost("gone".to_owned(), after(10));
         assert!(!state.origin_is_cut_off && state.stale_for(after(11)).as_secs() == 2);
+    }
+
+    /// Its responses are passed over, and nothing is asked for any more: what is held is as old as before.
+    #[test]
+    fn a_relay_that_is_cut_off_and_is_asked_nothing_is_stale() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut state = UpstreamState::new(start);
+        state.connected(start);
+        state.accepted(start);
+        state.lost("gone".to_owned(), after(1));
+        state.connected(after(2));
+        state.origin_says(false, after(3));
+        state.look(unanswered(after(2)));
+        assert_eq!(state.stale_for(after(5)).as_secs(), 4);
+        state.look(Unanswered::default());
+        assert_eq!(state.stale_for(after(6)).as_secs(), 5);
+        state.origin_says(true, after(7));
+        state.look(Unanswered::default());
+        assert_eq!(state.stale_for(after(8)), Duration::ZERO);
     }
 
     #[test]
