@@ -16,10 +16,15 @@ impl StreamSubscription {
     /// us.
     pub(in crate::upstream) fn heard(&mut self, name: &str, is_new: bool, now: Instant) -> bool {
         if self.wildcard.is_some() {
-            return self.arrival.is_expected();
+            return self.expects_members();
         }
         let of_collection = self.heard_member(name, is_new, now);
         of_collection | self.answered(name, now)
+    }
+
+    /// Whether it asks for the wildcard, and resources are its answer.
+    pub(in crate::upstream) fn expects_members(&self) -> bool {
+        self.wildcard.is_some() && self.arrival.is_expected()
     }
 
     /// Whether a word about this name is the first on this stream, and the answer to a question that was never asked before.

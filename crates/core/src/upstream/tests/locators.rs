@@ -244,6 +244,30 @@ fn r_dp_13_a_variant_that_is_replaced_is_one_change_for_each_client_that_sees_it
     assert_eq!(fixture.members_with(CDS, "env=prod v=1"), ["b:1"]);
 }
 
+/// A control plane that sends all variants to whoever asks for the wildcard repeats those that others have.
+#[test]
+fn r_relay_21_an_answer_to_one_set_of_parameters_is_no_resend_to_others() {
+    let mut fixture = Fixture::connected();
+    fixture.client_with("prod", CDS, "env=prod", &["*"]);
+    exchange(&mut fixture, Primary);
+    let all = |nonce| {
+        let answer = Answer::of(CDS, nonce).variant("a", "env=prod", "1").variant("a", "env=test", "2");
+        answer.set("b", "1")
+    };
+    fixture.hear(Primary, &all("1"));
+    fixture.pass(60_000);
+    let before = fixture.snapshot_with(CDS, "env=prod").generation();
+    fixture.client_with("test", CDS, "env=test", &["*"]);
+    fixture.pass(20);
+    exchange(&mut fixture, Primary);
+    fixture.hear(Primary, &all("2"));
+    assert_eq!(fixture.members_with(CDS, "env=test"), ["a:2", "b:1"]);
+    assert_eq!(fixture.snapshot_with(CDS, "env=prod").generation(), before);
+    fixture.pass(60_000);
+    fixture.hear(Primary, &all("3"));
+    assert!(fixture.snapshot_with(CDS, "env=prod").generation() > before, "this one is for the clients");
+}
+
 #[test]
 fn the_wildcard_is_asked_for_with_each_set_of_parameters_and_known_for_each_by_itself() {
     let mut fixture = Fixture::connected();

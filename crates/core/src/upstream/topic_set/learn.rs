@@ -39,15 +39,21 @@ impl TopicSet {
             }
         }
         let mut answered = Vec::new();
+        let mut is_answer = false;
         let mut snapshots = Vec::with_capacity(self.topics.len());
         for (parameters, topic) in &mut self.topics {
             let snapshot = snapshot(cache, &self.type_url, parameters);
-            let asked = topic.subscription(stream).and_then(StreamSubscription::wildcard_asked);
+            let subscription = topic.subscription(stream);
+            let asked = subscription.and_then(StreamSubscription::wildcard_asked);
+            let expects = subscription.is_some_and(StreamSubscription::expects_members);
             if topic.hear(placed, &mut reading, settings, &snapshot, is_only, now) {
                 answered.extend(asked);
+                is_answer |= expects;
             }
             snapshots.push(snapshot);
         }
+        // It may hold all variants there are: those of other parameters are no resend (R-Relay-21).
+        reading.resources.iter_mut().for_each(|heard| heard.answers |= is_answer);
         // One response may answer all wildcards that were asked for in one request, and hold nothing for some.
         self.topics.values_mut().for_each(|topic| topic.hear_of_others(stream, &answered, now));
         if self.subscriptions(stream).any(StreamSubscription::has_begun) {
