@@ -3,6 +3,7 @@
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
+    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -15,6 +16,8 @@ use crate::fixture::{
 
 const INGRESS: &str = "ingress";
 const ROUTES: &str = "ingress-routes";
+/// Twice the time for which the relay keeps clusters that are gone.
+const REMOVALS_ARE_SENT: Duration = Duration::from_secs(4);
 
 /// A number from the environment, for longer runs than the tests' (`make swap`).
 fn number(name: &str, default: usize) -> usize {
@@ -30,8 +33,8 @@ enum Swap {
     InPlace,
     /// As at once, while the control plane is away.
     OverOriginRestart,
-    /// As at once, while the relay is away. Not by state of the world: one without the old cluster deletes it, and a relay that has
-    /// just begun does not know it.
+    /// As at once, while the relay is away. By state of the world an Envoy says no more than which state it accepted last: the relay
+    /// has that in its snapshot, once the removals of the swap before have been sent.
     OverRelayRestart,
 }
 
@@ -52,6 +55,7 @@ swaps! {
     delta_ads_loses_no_request_over_a_restart_of_the_origin: DeltaAds, OverOriginRestart, 5;
     sotw_ads_loses_no_request_over_a_restart_of_the_origin: SotwAds, OverOriginRestart, 5;
     delta_ads_loses_no_request_over_a_restart_of_the_relay: DeltaAds, OverRelayRestart, 5;
+    sotw_ads_loses_no_request_over_a_restart_of_the_relay: SotwAds, OverRelayRestart, 5;
 }
 
 /// Requests of a test, until it is told to stop.
@@ -78,7 +82,11 @@ fn loses_no_request(transport: Transport, kind: Swap, rounds: usize) {
     if is_direct() && kind == Swap::OverRelayRestart {
         return skipped("there is no relay");
     }
-    let Some(fixture) = Fixture::start_with(ControlPlane::USUAL, envoys, "") else { return };
+    let keys = match (transport, kind) {
+        (Transport::SotwAds, Swap::OverRelayRestart) => "snapshot: {path: ./snapshot, ready: false}\n",
+        _ => "",
+    };
+    let Some(fixture) = Fixture::start_with(ControlPlane::USUAL, envoys, keys) else { return };
     let backends = [("even", http_backend("even")), ("odd", http_backend("odd"))];
     let source = transport.config_source();
     let name = |round: usize| match kind {
@@ -104,6 +112,9 @@ fn loses_no_request(transport: Transport, kind: Swap, rounds: usize) {
             origin.start_again();
         }
         Swap::OverRelayRestart => {
+            if transport == Transport::SotwAds {
+                thread::sleep(REMOVALS_ARE_SENT);
+            }
             fixture.stop_relay();
             put(round);
             fixture.start_relay_again();
