@@ -77,7 +77,7 @@ fn a_further_name_that_others_know_costs_two_words_and_a_place_in_the_index() {
 fn the_record_of_a_client_of_four_types_is_less_than_a_kibibyte() {
     let _alone = ALONE.lock();
     let (cache, mut writer) = Cache::new(Limits::default());
-    fill(&mut writer);
+    fill(&mut writer, "x");
     let mut sessions = clients(&cache, 40, 10);
     let fleet = Arc::<Fleet>::default();
     let (peer, now) = (Arc::new(Peer::unproven(Source::Unix)), Instant::now());
@@ -103,11 +103,11 @@ fn the_record_of_a_client_of_four_types_is_less_than_a_kibibyte() {
 const RESOURCES: usize = 1_000;
 const BYTES: usize = 1 << 10;
 
-/// Writes all resources into the cache of a group, each from bytes of its own.
-fn fill(writer: &mut Writer) {
+/// Writes all resources with a text into the cache of a group, each from bytes of its own.
+fn fill(writer: &mut Writer, text: &str) {
     let clusters = wire::type_url("cds");
     let set = |number: usize| {
-        let resource = wire::resource(&clusters, &format!("cluster-{number:04}"), "x", BYTES);
+        let resource = wire::resource(&clusters, &format!("cluster-{number:04}"), text, BYTES);
         Op::Set { view: View::Wildcard, resource, resend: Resend::Answer, lease: None }
     };
     let ops = (0..RESOURCES).map(set).collect();
@@ -124,11 +124,34 @@ fn node_groups_that_hold_equal_resources_share_their_bytes() {
     let mut held = Vec::new();
     for (_, writer) in &mut caches {
         let region = Region::new(ALLOCATOR);
-        fill(writer);
+        fill(writer, "x");
         let change = region.change();
         held.push(change.bytes_allocated - change.bytes_deallocated);
     }
     println!("{held:?} bytes for the relay's own cache, the first group and the second");
     assert!(held[1] > RESOURCES * BYTES, "{held:?}");
     assert!(held[2] < RESOURCES * 300, "{held:?}");
+}
+
+/// The bound of the history is one of bytes: it counts what it takes, or more.
+#[test]
+fn the_history_takes_no_more_than_it_counts() {
+    let _alone = ALONE.lock();
+    let limits = Limits::default();
+    let grow = |history: u64, changes: usize| {
+        let budget = Budget::new(limits.encoded_bytes).with_history(history);
+        let (cache, mut writer) = Cache::within(limits, &budget);
+        let region = Region::new(ALLOCATOR);
+        (0..changes).for_each(|version| fill(&mut writer, &version.to_string()));
+        let change = region.change();
+        let counted = cache.history().map_or(0, |history| history.bytes());
+        (change.bytes_allocated - change.bytes_deallocated, counted as usize)
+    };
+    for changes in [1, 4, 40] {
+        let ((without, _), (with, counted)) = (grow(0, changes), grow(64 << 20, changes));
+        let each = with.saturating_sub(without) / RESOURCES;
+        println!("{each} bytes for {changes} changes of a resource, {} counted", counted / RESOURCES);
+        assert!(with - without <= counted, "{} of {counted} bytes", with - without);
+        assert!(2 * (with - without) >= counted, "{} of {counted} bytes", with - without);
+    }
 }

@@ -1,6 +1,6 @@
 //! Memory that the caches of all node groups share.
 //!
-//! Owns the bytes of shared encodings and the pools of stores: both are bounds of the process, however many caches there are.
+//! Owns the bytes of shared encodings, the pools of stores and the history: these are bounds of the process, however many caches there are.
 //! Knows nothing of what a cache holds.
 
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use moka::policy::EvictionPolicy;
 use parking_lot::Mutex;
 
 use super::frame::EncodeCount;
+use super::history::History;
 use super::interner::Interner;
 use super::update::Update;
 use super::update_cache::ByteCache;
@@ -58,6 +59,8 @@ pub struct Budget {
     pub(super) small: Arc<ByteQuota>,
     pub(super) encodes: Arc<EncodeCount>,
     pub(super) pools: Arc<Mutex<Pools>>,
+    /// `None` where none is kept.
+    pub(super) history: Option<Arc<History>>,
     interner: Arc<Interner>,
     caches: AtomicU64,
 }
@@ -76,9 +79,17 @@ impl Budget {
             small: Arc::new(ByteQuota::new(small)),
             encodes: Arc::default(),
             pools: Arc::default(),
+            history: None,
             interner: Arc::default(),
             caches: AtomicU64::new(0),
         }
+    }
+
+    /// The budget, with so many bytes for the last changes of resources; 0 for none.
+    #[must_use]
+    pub fn with_history(mut self, bytes: u64) -> Self {
+        self.history = (bytes > 0).then(|| Arc::new(History::new(bytes)));
+        self
     }
 
     /// Table of the resources that a new cache shares with others; `None` for the first cache, which may stay alone.

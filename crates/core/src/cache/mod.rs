@@ -31,6 +31,7 @@ mod entry;
 mod fixture;
 mod frame;
 mod generation;
+mod history;
 mod interner;
 mod lease;
 mod name_diff;
@@ -69,6 +70,7 @@ pub use encoder::Encoder;
 pub use entry::{Entry, Named, Seen};
 pub use frame::{EncodeCount, Frame};
 pub use generation::Generation;
+pub use history::{History, PlacedChange, ResourceChange, ResourceFacts};
 pub use lease::Lease;
 pub use nonce::{Nonce, NonceText, Suffix};
 pub use origin_error::OriginError;
@@ -105,6 +107,8 @@ pub struct Cache {
     parameter_sets: AtomicUsize,
     /// Guard of changes; `None` where all clients are sent a change at once.
     rollout: Option<Arc<Rollout>>,
+    /// `None` where none is kept.
+    history: Option<Arc<History>>,
 }
 
 impl Cache {
@@ -129,6 +133,7 @@ impl Cache {
             tombstones: AtomicUsize::new(limits.tombstones),
             parameter_sets: AtomicUsize::new(limits.parameter_sets),
             rollout: rollout.map(|settings| Arc::new(Rollout::new(settings))),
+            history: budget.history.clone(),
         });
         let writer = Writer::new(Arc::clone(&cache), interner);
         (cache, writer)
@@ -211,6 +216,11 @@ impl Cache {
     /// Guard of changes to a type, if they are guarded.
     pub fn rollout_of(&self, type_url: &TypeUrl) -> Option<&Arc<Rollout>> {
         self.rollout().filter(|rollout| rollout.guards(type_url))
+    }
+
+    /// Last changes of its resources, with those of the caches that share its budget; `None` where none are remembered.
+    pub const fn history(&self) -> Option<&Arc<History>> {
+        self.history.as_ref()
     }
 
     /// All stores: of each type that was ever asked for, and of each set of parameters that is in use.

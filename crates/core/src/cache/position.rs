@@ -94,6 +94,11 @@ impl Position {
         generation <= self.added && generation <= self.removed
     }
 
+    /// Whether everything up to `generation` has been told, removals too, whatever part of an answer was sent since.
+    pub fn has_told_all(&self, generation: Generation) -> bool {
+        !self.is_start() && generation <= self.floor() && generation <= self.removed
+    }
+
     pub(super) fn floor(&self) -> Generation {
         match self.part {
             Part::Changes { floor } => floor,

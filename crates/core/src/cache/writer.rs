@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::change::{Change, Completeness, Op};
 use super::entry::{Entry, Named};
+use super::history::Changed;
 use super::interner::Interner;
 use super::parameter_view::{ParameterView, Track};
 use super::rollout::{Decision, Steps, StoreKey};
@@ -364,6 +365,10 @@ impl Writer {
         }
         let tombstones = self.cache.tombstones.load(Ordering::Relaxed);
         let remembers = if self.remembers { tombstones } else { 0 };
+        // Other stores show what the origin's do, sooner or later.
+        let noted = self.cache.history.as_ref().zip(of.parameter_view.as_uniform());
+        let is_forgotten = |op: &&Op| noted.is_some() && matches!(op, Op::Forget { .. });
+        let forgotten = change.ops.iter().filter(is_forgotten).map(|op| op.name().clone()).collect();
         let before = of.snapshot.load_full();
         let mut draft = Draft::new(&before, &of.type_url, &mut self.clock).remembering(remembers);
         draft.apply(change);
@@ -387,7 +392,20 @@ impl Writer {
             (cohort_index.mark(&touched, turned, generation), old)
         };
         cohort_index::wake(&cohorts);
+        if let Some((history, parameters)) = noted {
+            let (cache, type_url) = (self.cache.number(), &of.type_url);
+            let (touched, forgotten) = (&*touched, &forgotten);
+            history.note(Changed { cache, type_url, parameters, touched, forgotten, generation }, now);
+        }
         endpoints
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if let Some(history) = &self.cache.history {
+            history.forget(self.cache.number());
+        }
     }
 }
 

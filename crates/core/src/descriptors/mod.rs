@@ -5,6 +5,7 @@
 //! Invariants: the embedded set decodes (a test holds it to that) · no input overflows the stack: what nests
 //! deeper than [`MAX_DEPTH`] messages, counted through every `Any`, is refused before it is shown.
 
+mod redact;
 mod sets;
 
 use std::{io::Read as _, sync::OnceLock};

@@ -94,6 +94,11 @@ impl Descriptors {
         Ok(Self { extended: Some(pool), replaced })
     }
 
+    /// The pool of all of them.
+    pub(super) fn pool(&self) -> &DescriptorPool {
+        self.extended.as_ref().unwrap_or_else(|| pool())
+    }
+
     /// How many files of the embedded set were replaced by other ones.
     pub const fn replaced(&self) -> usize {
         self.replaced
@@ -110,7 +115,7 @@ impl Descriptors {
     ///
     /// [`DescriptorError`] if the type has no descriptor, or the bytes do not fit it.
     pub fn write_json(&self, any: &[u8], out: &mut Vec<u8>) -> Result<(), DescriptorError> {
-        let any = super::read_any(self.extended.as_ref().unwrap_or_else(|| pool()), any)?;
+        let any = super::read_any(self.pool(), any)?;
         let start = out.len();
         any.serialize_with_options(&mut serde_json::Serializer::new(&mut *out), &SerializeOptions::new())
             .map_err(|error| super::not_showable(&any, &error))?;

@@ -296,6 +296,11 @@ impl Resource {
         &self.version
     }
 
+    /// Its [version](Self::version), shared with it.
+    pub(crate) const fn shared_version(&self) -> &Arc<str> {
+        &self.version
+    }
+
     /// The version that the origin would recognise: `None` where we made it up (R-Up-17).
     pub fn origin_version(&self) -> Option<&str> {
         let bytes = self.version.len().checked_sub(self.mark_bytes).filter(|_| !self.own_version)?;

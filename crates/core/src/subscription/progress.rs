@@ -378,8 +378,17 @@ impl TypeProgress {
     /// State of a resource that it sees by this name.
     pub fn resource_state(&self, audience: &Audience, snapshot: &Snapshot, name: &Name) -> ResourceState<'_> {
         let (subscription, profile) = (audience.subscription(), audience.cohort.profile());
-        let has_told =
-            |position: &Position| snapshot.has_told(name.as_str(), subscription, profile, position);
+        self.state_of(name, |position| snapshot.has_told(name.as_str(), subscription, profile, position))
+    }
+
+    /// State of a change of this name, be it a removal, at a generation of its store. Of a change that was followed by another one before
+    /// the client was told, it is that of the response which held the later one.
+    pub fn change_state(&self, name: &Name, at: Generation) -> ResourceState<'_> {
+        self.state_of(name, |position| position.has_told_all(at))
+    }
+
+    /// State of what positions for which `has_told` holds were told of a name.
+    fn state_of(&self, name: &Name, has_told: impl Fn(&Position) -> bool) -> ResourceState<'_> {
         if !has_told(&self.position) {
             return ResourceState::NotSent;
         }

@@ -1,0 +1,132 @@
+//! JSON of resources without the values that the API marks as sensitive.
+//!
+//! Keys and passwords may be written inline in any resource. Envoy hides the same fields in its config dump, by the option
+//! `udpa.annotations.sensitive`. It does not look into a `TypedStruct`, whose fields have no options, and neither does this.
+
+use foldhash::HashMap;
+use prost::Message as _;
+use prost_reflect::{DynamicMessage, ExtensionDescriptor, FieldDescriptor, ReflectMessage as _, Value};
+
+use super::{ANY, DescriptorError, Descriptors, not_showable, read_any, unpack_any};
+
+const SENSITIVE: &str = "udpa.annotations.sensitive";
+const REDACTED: &str = "[redacted]";
+
+impl Descriptors {
+    /// The canonical proto3 JSON of an encoded `google.protobuf.Any`, in which sensitive texts and bytes are `[redacted]`, other
+    /// sensitive values zero, and sensitive maps empty.
+    ///
+    /// # Errors
+    ///
+    /// [`DescriptorError`] if the type has no descriptor, or the bytes do not fit it.
+    pub fn redacted_json(&self, any: &[u8]) -> Result<serde_json::Value, DescriptorError> {
+        let mut any = read_any(self.pool(), any)?;
+        let sensitive = self.pool().get_extension_by_name(SENSITIVE);
+        Redaction { sensitive, known: HashMap::default() }.message(&mut any, false)?;
+        serde_json::to_value(&any).map_err(|error| not_showable(&any, &error))
+    }
+}
+
+struct Redaction {
+    sensitive: Option<ExtensionDescriptor>,
+    /// Whether fields are sensitive, by their full names: finding out decodes their options.
+    known: HashMap<String, bool>,
+}
+
+impl Redaction {
+    /// Hides the sensitive values of a message, or `all`.
+    fn message(&mut self, message: &mut DynamicMessage, all: bool) -> Result<(), DescriptorError> {
+        if message.descriptor().full_name() == ANY {
+            let mut inner = unpack_any(message)?;
+            self.message(&mut inner, all)?;
+            message.set_field_by_number(2, Value::Bytes(inner.encode_to_vec().into()));
+            return Ok(());
+        }
+        for (field, value) in message.fields_mut() {
+            let all = all || self.is_sensitive(&field);
+            self.value(value, all)?;
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, value: &mut Value, all: bool) -> Result<(), DescriptorError> {
+        match value {
+            Value::Message(message) => self.message(message, all)?,
+            Value::List(items) => items.iter_mut().try_for_each(|item| self.value(item, all))?,
+            // A key may be sensitive too.
+            Value::Map(entries) if all => entries.clear(),
+            Value::Map(entries) => entries.values_mut().try_for_each(|entry| self.value(entry, all))?,
+            _ if !all => {}
+            Value::String(text) => REDACTED.clone_into(text),
+            Value::Bytes(bytes) => *bytes = REDACTED.into(),
+            Value::Bool(flag) => *flag = false,
+            Value::I32(number) | Value::EnumNumber(number) => *number = 0,
+            Value::I64(number) => *number = 0,
+            Value::U32(number) => *number = 0,
+            Value::U64(number) => *number = 0,
+            Value::F32(number) => *number = 0.0,
+            Value::F64(number) => *number = 0.0,
+        }
+        Ok(())
+    }
+
+    fn is_sensitive(&mut self, field: &FieldDescriptor) -> bool {
+        let Some(sensitive) = &self.sensitive else { return false };
+        if let Some(known) = self.known.get(field.full_name()) {
+            return *known;
+        }
+        let options = field.options();
+        let is_sensitive = options.has_extension(sensitive)
+            && options.get_extension(sensitive).as_bool().unwrap_or_default();
+        self.known.insert(field.full_name().to_owned(), is_sensitive);
+        is_sensitive
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::message;
+    use super::*;
+
+    #[test]
+    fn keys_and_passwords_are_hidden_however_deep_they_are() {
+        let tls = json!({
+            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+            "sni": "checkout.example.com",
+            "commonTlsContext": {"tlsCertificates": [{
+                "certificateChain": {"inlineString": "CERTIFICATE"},
+                "privateKey": {"inlineString": "PRIVATE"},
+                "password": {"inlineBytes": "UFJJVkFURQ=="},
+            }]},
+        });
+        let cluster = json!({
+            "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            "name": "checkout",
+            "transportSocket": {"name": "tls", "typedConfig": tls},
+        });
+        let any = DynamicMessage::deserialize(message(ANY).unwrap(), &cluster).unwrap().encode_to_vec();
+        let mut expected = cluster;
+        let certificate = "/transportSocket/typedConfig/commonTlsContext/tlsCertificates/0";
+        let certificate = expected.pointer_mut(certificate).unwrap();
+        certificate["privateKey"]["inlineString"] = json!("[redacted]");
+        certificate["password"]["inlineBytes"] = json!("W3JlZGFjdGVkXQ==");
+        assert_eq!(Descriptors::default().redacted_json(&any).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_secret_shows_no_key() {
+        for (secret, shown) in [
+            (json!({"genericSecret": {"secret": {"inlineString": "PRIVATE"}}}), "[redacted]"),
+            (json!({"sessionTicketKeys": {"keys": [{"inlineBytes": "UFJJVkFURQ=="}]}}), "W3JlZGFjdGVkXQ=="),
+        ] {
+            let mut secret = secret;
+            secret["@type"] = json!("type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret");
+            let any = DynamicMessage::deserialize(message(ANY).unwrap(), &secret).unwrap().encode_to_vec();
+            let text = Descriptors::default().redacted_json(&any).unwrap().to_string();
+            assert!(text.contains(shown) && !text.contains("PRIVATE"), "{text}");
+            assert!(!text.contains("UFJJVkFURQ"), "{text}");
+        }
+    }
+}
