@@ -102,6 +102,18 @@ pub(crate) enum Command {
     ///   deltafan resources --type eds --name 'web*'
     #[command(verbatim_doc_comment)]
     Resources(ResourcesArgs),
+    /// Show what changed: the newest changes, or those of one resource with its clients and a diff
+    ///
+    /// The relay remembers changes since its start, within `cache.history_bytes`. Secrets are shown without their content.
+    /// Exits with 1 when there is no history of the resource, or no such version.
+    ///
+    /// Examples:
+    ///   deltafan history
+    ///   deltafan history eds --limit 20
+    ///   deltafan history cds backend
+    ///   deltafan history rds front --from 16 --to 18
+    #[command(verbatim_doc_comment)]
+    History(HistoryArgs),
     /// Look at the snapshot on disk of a relay that does not run.
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
@@ -256,6 +268,42 @@ pub(crate) struct ResourcesArgs {
 impl ResourcesArgs {
     pub(crate) fn filters(&self) -> Filters {
         self.page.filters([("name", &self.name)])
+    }
+}
+
+/// Changes to show, and which states of a resource are compared.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HistoryArgs {
+    /// cds, eds, leds, lds, srds, rds, vhds, sds, ecds, rtds, or a type URL.
+    #[arg(value_name = "TYPE", value_parser = TypeUrl::from_user)]
+    type_url: Option<TypeUrl>,
+    /// Name of a resource; by default the newest changes of all are shown.
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// Node group, as `deltafan resources` shows it; empty for that of the relay's own node. By default all.
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
+    /// Version to compare with `--to`, or `#` and a generation; by default the one before it.
+    #[arg(long, value_name = "VERSION", requires = "name")]
+    from: Option<String>,
+    /// Version to compare with `--from`; by default the newest.
+    #[arg(long, value_name = "VERSION", requires = "name")]
+    to: Option<String>,
+    /// Changes to show, without a name; by default 100.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "name")]
+    limit: Option<usize>,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+}
+
+impl HistoryArgs {
+    pub(crate) fn filters(&self) -> Filters {
+        let type_url = self.type_url.as_ref().map(|type_url| type_url.as_str().to_owned());
+        let limit = self.limit.map(|limit| limit.to_string());
+        let texts = [("name", &self.name), ("group", &self.group), ("from", &self.from), ("to", &self.to)];
+        let texts = texts.map(|(key, value)| (key, value.clone()));
+        let all = [("type", type_url), ("limit", limit)].into_iter().chain(texts);
+        all.filter_map(|(key, value)| Some((key, value?))).collect()
     }
 }
 

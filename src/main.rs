@@ -67,6 +67,10 @@ fn main() -> ExitCode {
             let (listing, filters, limit) = (Listing::Resources, args.filters(), args.page.limit);
             return ask_admin(args.admin, Asked::List { listing, filters, limit });
         }
+        Command::History(args) => {
+            let asked = Asked::History(args.filters());
+            return ask_admin(args.admin, asked);
+        }
         Command::Get(args) => {
             let GetArgs {
                 type_url,
@@ -276,6 +280,7 @@ fn get(query: Query, output: Format) -> anyhow::Result<bool> {
 enum Asked {
     Client(u64),
     List { listing: Listing, filters: Filters, limit: Option<usize> },
+    History(Filters),
 }
 
 /// Runs a command that asks the admin address. A filter that matches nothing is a failure, as a name that does not exist is.
@@ -290,6 +295,7 @@ fn ask_admin(to: AdminArgs, asked: Asked) -> ExitCode {
                 };
                 Ok((report.ok_or_else(gone)?, false))
             }
+            Asked::History(filters) => Ok((admin_client::history(&mut relay, &filters).await?, false)),
             Asked::List { listing, filters, limit } => {
                 let report = admin_client::list(&mut relay, listing, &filters, limit).await?;
                 let is_nothing = report.is_empty() && limit != Some(0) && !filters.is_empty();

@@ -17,9 +17,10 @@ use tokio::time::timeout;
 
 /// Bytes of the largest answer. A page of clients has a few megabytes.
 const LARGEST: usize = 256 << 20;
-/// Beginnings of the answers that the admin address of a relay gives with 404: for another path, and for a client.
+/// Beginnings of the answers that the admin address of a relay gives with 404: for another path, for a client, and for a history.
 const NO_PAGE: &str = "no such page";
 const NO_CLIENT: &str = "no such client";
+const NO_HISTORY: &str = "no history";
 
 /// Address for operators of a relay: `http://HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +129,7 @@ impl AdminClient {
             StatusCode::BAD_REQUEST => bail!("{address} refused the request: {words}"),
             StatusCode::NOT_FOUND if words.starts_with(NO_PAGE) => Ok(Answer::NoSuchPage),
             StatusCode::NOT_FOUND if words.starts_with(NO_CLIENT) => Ok(Answer::Missing),
+            StatusCode::NOT_FOUND if words.starts_with(NO_HISTORY) => bail!("{words}"),
             StatusCode::NOT_FOUND => bail!(
                 "{} does not exist: this is no admin address of a relay, maybe one of its xDS listeners; use the port of \
                  `admin.address` (15000 by default)",

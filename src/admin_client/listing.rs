@@ -49,6 +49,8 @@ pub enum Report {
     List(Listing, Json),
     /// One client, with the names that it asks for.
     Client(Json),
+    /// Last changes of one resource.
+    History(Json),
 }
 
 impl Report {
@@ -56,7 +58,7 @@ impl Report {
     pub fn len(&self) -> usize {
         match self {
             Self::List(listing, page) => page[listing.entries()].as_array().map_or(0, Vec::len),
-            Self::Client(_) => 1,
+            Self::Client(_) | Self::History(_) => 1,
         }
     }
 
@@ -67,13 +69,10 @@ impl Report {
 }
 
 /// Part of a path behind `?`.
-fn query(filters: &Filters, limit: usize, after: Option<u64>) -> String {
+fn query(filters: &Filters) -> String {
     let encoded = |value: &str| utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
-    let mut pairs: Vec<String> =
-        filters.iter().map(|(key, value)| format!("{key}={}", encoded(value))).collect();
-    pairs.push(format!("limit={limit}"));
-    pairs.extend(after.map(|after| format!("after={after}")));
-    pairs.join("&")
+    let pairs = filters.iter().map(|(key, value)| format!("{key}={}", encoded(value)));
+    pairs.collect::<Vec<_>>().join("&")
 }
 
 /// Asks for a list, page by page, up to `limit` entries. Figures beside the entries are those of the last page.
@@ -90,7 +89,10 @@ pub async fn list(
     let (mut all, mut after) = (Vec::new(), None);
     loop {
         let wanted = limit.map_or(PAGE, |limit| PAGE.min(limit - all.len()));
-        let path = format!("{}?{}", listing.path(), query(filters, wanted, after));
+        let mut filters = filters.clone();
+        filters.push(("limit", wanted.to_string()));
+        filters.extend(after.map(|after: u64| ("after", after.to_string())));
+        let path = format!("{}?{}", listing.path(), query(&filters));
         let mut page = relay.json(&path).await?.unwrap_or_default();
         let Some(Json::Array(entries)) = page.get_mut(listing.entries()).map(Json::take) else {
             anyhow::bail!("{}{} has no `{}`", relay.address(), listing.path(), listing.entries());
@@ -118,6 +120,16 @@ pub async fn client(relay: &mut AdminClient, id: u64) -> anyhow::Result<Option<R
     Ok(relay.json(&format!("/clients/{id}")).await?.map(Report::Client))
 }
 
+/// Asks for the last changes of the resource that is named by `filters`.
+///
+/// # Errors
+///
+/// Relay that does not answer, or has no history of it.
+pub async fn history(relay: &mut AdminClient, filters: &Filters) -> anyhow::Result<Report> {
+    let path = format!("/history?{}", query(filters));
+    Ok(Report::History(relay.json(&path).await?.unwrap_or_default()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,9 +137,6 @@ mod tests {
     #[test]
     fn a_filter_cannot_break_out_of_its_value() {
         let filters = vec![("node", "a*&limit=0 #\u{e9}".to_owned()), ("type", "cds".to_owned())];
-        assert_eq!(
-            query(&filters, 7, Some(12)),
-            "node=a%2A%26limit%3D0%20%23%C3%A9&type=cds&limit=7&after=12"
-        );
+        assert_eq!(query(&filters), "node=a%2A%26limit%3D0%20%23%C3%A9&type=cds");
     }
 }

@@ -1,4 +1,4 @@
-//! The admin address of a relay for people: `deltafan clients`, `nacks`, `resources` and `status`.
+//! The admin address of a relay for people: `deltafan clients`, `nacks`, `resources`, `history` and `status`.
 //!
 //! Owns the requests to it, the pages put together, and the tables. Reads the JSON as any script would: it knows nothing of
 //! the relay's own types, and says "-" where an older relay does not have a field.
@@ -12,6 +12,6 @@ mod show;
 mod status;
 
 pub use http::{AdminAddress, AdminClient};
-pub use listing::{Filters, Listing, Report, client, list};
+pub use listing::{Filters, Listing, Report, client, history, list};
 pub use show::{Format, show};
 pub use status::{Status, status};

@@ -47,6 +47,7 @@ pub fn show(report: &Report, format: Format) -> anyhow::Result<String> {
         Report::List(Listing::Nacks, page) => format.write(page, || nacks(page)),
         Report::List(Listing::Resources, page) => format.write(page, || resources(page)),
         Report::Client(client) => format.write(client, || one_client(client)),
+        Report::History(page) => format.write(page, || history(page)),
     }
 }
 
@@ -235,6 +236,85 @@ fn resources(page: &Json) -> String {
     with_figures(&table.without_empty_columns(), &figures, page)
 }
 
+/// The newest changes of all resources, or those of one.
+fn history(page: &Json) -> String {
+    if page["changes"].is_array() { recent_changes(page) } else { one_history(page) }
+}
+
+/// Changes of all resources.
+fn recent_changes(page: &Json) -> String {
+    let headers = ["AGE", "TIME", "TYPE", "NAME", "GROUP", "PARAMETERS", "EVENT", "VERSION", "BYTES"];
+    let mut table = Table::new(headers);
+    for change in items(&page["changes"]) {
+        table.row([
+            age_of(&change["seconds_ago"]),
+            or_dash(&change["time"]),
+            or_dash(&change["type"]),
+            or_dash(&change["name"]),
+            text(&change["group"]),
+            text(&change["parameters"]),
+            or_dash(&change["event"]),
+            version(change),
+            or_dash(&change["bytes"]),
+        ]);
+    }
+    table.without_empty_columns().show()
+}
+
+/// Changes, the newest first, and a diff, for each group that has the resource.
+fn one_history(page: &Json) -> String {
+    let mut out = String::new();
+    for history in items(&page["histories"]) {
+        let mut title = format!("{} {}", or_dash(&page["type"]), or_dash(&page["name"]));
+        for (word, value) in [("group", &history["group"]), ("parameters", &history["parameters"])] {
+            if !value.is_null() {
+                title = format!("{title}, {word} {}", text(value));
+            }
+        }
+        // Writing to a String cannot fail.
+        _ = writeln!(out, "{}\n\n{}", printable(&title), history_table(history).show());
+        let diff = &history["diff"];
+        for line in text(&diff["text"]).lines() {
+            _ = writeln!(out, "{}", printable(line));
+        }
+        if !diff["note"].is_null() {
+            let versions =
+                format!("{} to {}: {}", or_dash(&diff["from"]), or_dash(&diff["to"]), text(&diff["note"]));
+            _ = writeln!(out, "{}", printable(&versions));
+        }
+        out.push('\n');
+    }
+    match page["left_out"].as_u64() {
+        Some(0) | None if !out.is_empty() => _ = out.pop(),
+        left_out => {
+            _ = writeln!(out, "groups not shown: {}; choose one with --group", left_out.unwrap_or_default())
+        }
+    }
+    out
+}
+
+fn history_table(history: &Json) -> Table {
+    let mut table = Table::new(["AGE", "TIME", "EVENT", "VERSION", "BYTES", "CLIENTS"]);
+    for change in items(&history["changes"]) {
+        let mut clients =
+            format!("{} of {} have it", or_dash(&change["accepted"]), or_dash(&history["clients"]));
+        for (count, word) in [("rejected", "reject it"), ("unanswered", "have not answered")] {
+            if change[count].as_u64().is_some_and(|count| count > 0) {
+                clients = format!("{clients}, {} {word}", text(&change[count]));
+            }
+        }
+        table.row([
+            age_of(&change["seconds_ago"]),
+            or_dash(&change["time"]),
+            or_dash(&change["event"]),
+            version(change),
+            or_dash(&change["bytes"]),
+            clients,
+        ]);
+    }
+    table
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -252,7 +332,8 @@ mod tests {
                     assert!(!show(&Report::List(listing, page.clone()), format).unwrap().is_empty());
                 }
             }
-            assert!(!show(&Report::Client(page), Format::Table).unwrap().is_empty());
+            assert!(!show(&Report::Client(page.clone()), Format::Table).unwrap().is_empty());
+            assert!(!show(&Report::History(page), Format::Table).unwrap().is_empty());
         }
     }
 

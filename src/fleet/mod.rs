@@ -12,9 +12,12 @@
 
 mod client_status;
 mod glob;
+mod history;
+mod json_diff;
 mod nacks;
 mod node_matcher;
 mod query;
+mod recent_changes;
 mod record;
 mod registry;
 mod rejection_log;
@@ -22,6 +25,7 @@ mod report;
 mod resources;
 
 pub use client_status::{ClientStatusError, client_status};
+pub use history::{HistoryError, history};
 pub use query::QueryError;
 pub use record::PollRequest;
 pub use registry::{Fleet, Registration};

@@ -5,13 +5,15 @@ use std::borrow::Cow;
 use percent_encoding::percent_decode_str;
 
 use super::glob::Glob;
-use crate::resource::TypeUrl;
+use crate::resource::{Name, TypeUrl};
 use crate::subscription::ClientState;
 
 /// Bytes of a query.
 const LONGEST: usize = 4 << 10;
 /// Entries of a page that says nothing of its size.
 const PAGE: usize = 1_000;
+/// Changes of a list that says nothing of its size.
+const CHANGES: usize = 100;
 /// Entries of the largest page.
 const LARGEST_PAGE: usize = 10_000;
 
@@ -41,9 +43,6 @@ impl Query {
     ///
     /// [`QueryError`] if it is too long, or a key is unknown, there twice or without a usable value.
     pub(super) fn parse(text: &str, allowed: &[&str]) -> Result<Self, QueryError> {
-        if text.len() > LONGEST {
-            return Err(QueryError(format!("the query is longer than {LONGEST} bytes")));
-        }
         let mut query = Self {
             node: None,
             type_url: None,
@@ -53,50 +52,123 @@ impl Query {
             limit: PAGE,
             after: 0,
         };
-        let mut seen: Vec<Cow<'_, str>> = Vec::new();
-        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let (key, value) = (decode(key)?, decode(value)?);
-            if !allowed.contains(&&*key) && key != "limit" && key != "after" {
-                let all = allowed.join(", ");
-                return Err(QueryError(format!(
-                    "unknown key `{}`; there are {all}, limit and after",
-                    clip(&key)
-                )));
-            }
-            if seen.contains(&key) {
-                return Err(QueryError(format!("`{key}` is there twice")));
-            }
+        let allowed: Vec<&str> = allowed.iter().copied().chain(["limit", "after"]).collect();
+        for (key, value) in pairs(text, &allowed)? {
             query.set(&key, &value)?;
-            seen.push(key);
         }
         Ok(query)
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), QueryError> {
-        let wrong =
-            |allowed: &str| QueryError(format!("`{key}` is `{}`; it has to be {allowed}", clip(value)));
+        let wrong = |allowed: &str| wrong(key, value, allowed);
         match key {
             "node" => self.node = Some(Glob::new(value)),
             "name" => self.name = Some(Glob::new(value)),
             "asks_for" => self.asks_for = Some(value.to_owned()),
             "type" => {
-                let type_url = TypeUrl::from_user(value);
-                self.type_url = Some(type_url.map_err(|unknown| QueryError(unknown.to_string()))?);
+                self.type_url = Some(type_of(value)?);
             }
             "state" => {
                 let state = ClientState::ALL.into_iter().find(|state| state.label() == value);
                 let all = || ClientState::ALL.map(ClientState::label).join(", ");
                 self.state = Some(state.ok_or_else(|| wrong(&format!("one of {}", all())))?);
             }
-            "limit" => {
-                let limit = value.parse().ok().filter(|limit| *limit <= LARGEST_PAGE);
-                self.limit = limit.ok_or_else(|| wrong(&format!("a number up to {LARGEST_PAGE}")))?;
-            }
+            "limit" => self.limit = limit_of(value)?,
             _ => self.after = value.parse().map_err(|_| wrong("`next` of the page before"))?,
         }
         Ok(())
     }
+}
+
+/// Changes of one resource, or the newest ones of all.
+#[derive(Debug)]
+pub(super) struct HistoryQuery {
+    pub(super) type_url: Option<TypeUrl>,
+    pub(super) resource: Option<HistoryOf>,
+    /// One node group; empty for that of the relay's own node.
+    pub(super) group: Option<String>,
+    /// Number of changes; without effect on those of one resource, which are few.
+    pub(super) limit: usize,
+}
+
+/// One resource, and which of its states are compared.
+#[derive(Debug)]
+pub(super) struct HistoryOf {
+    pub(super) type_url: TypeUrl,
+    pub(super) name: Name,
+    pub(super) from: Option<String>,
+    pub(super) to: Option<String>,
+}
+
+impl HistoryQuery {
+    /// Reads a query.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] as of [`Query::parse`], or if a key lacks another one that it needs.
+    pub(super) fn parse(text: &str) -> Result<Self, QueryError> {
+        let mut values = pairs(text, &["type", "name", "from", "to", "group", "limit"])?;
+        let mut take = |key: &str| {
+            let at = values.iter().position(|(known, _)| known == key)?;
+            Some(values.swap_remove(at).1.into_owned())
+        };
+        let type_url = take("type").map(|text| type_of(&text)).transpose()?;
+        let (name, from, to) = (take("name"), take("from"), take("to"));
+        let missing =
+            |key: &str| QueryError(format!("`{key}` is missing: /history?type=cds&name=backend for example"));
+        let resource = match (&type_url, name) {
+            (Some(type_url), Some(name)) => {
+                let (type_url, name) = (type_url.clone(), Name::normal(&name));
+                Some(HistoryOf { type_url, name, from, to })
+            }
+            (None, Some(_)) => return Err(missing("type")),
+            (_, None) if from.is_some() || to.is_some() => return Err(missing("name")),
+            (_, None) => None,
+        };
+        let limit = take("limit").map_or(Ok(CHANGES), |text| limit_of(&text))?;
+        Ok(Self { type_url, resource, group: take("group"), limit })
+    }
+}
+
+/// A key with its value.
+type Pair<'t> = (Cow<'t, str>, Cow<'t, str>);
+
+/// Keys of a query, each of which is allowed and there once, with their values.
+fn pairs<'t>(text: &'t str, allowed: &[&str]) -> Result<Vec<Pair<'t>>, QueryError> {
+    if text.len() > LONGEST {
+        return Err(QueryError(format!("the query is longer than {LONGEST} bytes")));
+    }
+    let mut pairs: Vec<Pair<'_>> = Vec::new();
+    for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (key, value) = (decode(key)?, decode(value)?);
+        if !allowed.contains(&&*key) {
+            let (last, others) = allowed.split_last().unwrap_or((&"", &[]));
+            return Err(QueryError(format!(
+                "unknown key `{}`; there are {} and {last}",
+                clip(&key),
+                others.join(", ")
+            )));
+        }
+        if pairs.iter().any(|(seen, _)| *seen == key) {
+            return Err(QueryError(format!("`{key}` is there twice")));
+        }
+        pairs.push((key, value));
+    }
+    Ok(pairs)
+}
+
+fn wrong(key: &str, value: &str, allowed: &str) -> QueryError {
+    QueryError(format!("`{key}` is `{}`; it has to be {allowed}", clip(value)))
+}
+
+fn limit_of(value: &str) -> Result<usize, QueryError> {
+    let limit = value.parse().ok().filter(|limit| *limit <= LARGEST_PAGE);
+    limit.ok_or_else(|| wrong("limit", value, &format!("a number up to {LARGEST_PAGE}")))
+}
+
+fn type_of(text: &str) -> Result<TypeUrl, QueryError> {
+    TypeUrl::from_user(text).map_err(|unknown| QueryError(unknown.to_string()))
 }
 
 fn decode(text: &str) -> Result<Cow<'_, str>, QueryError> {
@@ -105,7 +177,7 @@ fn decode(text: &str) -> Result<Cow<'_, str>, QueryError> {
 }
 
 /// Beginning of a text for a message.
-fn clip(text: &str) -> String {
+pub(super) fn clip(text: &str) -> String {
     text.chars().take(60).flat_map(char::escape_debug).collect()
 }
 
@@ -128,6 +200,24 @@ mod tests {
         assert_eq!((query.limit, query.after), (7, 12));
         let all = Query::parse("", &KEYS).unwrap();
         assert_eq!((all.limit, all.after), (PAGE, 0));
+    }
+
+    #[test]
+    fn a_history_is_of_one_resource_or_of_all() {
+        let query = HistoryQuery::parse("type=eds&name=web%2D1&from=17&group=").unwrap();
+        assert_eq!(query.group.as_deref(), Some(""));
+        let of = query.resource.unwrap();
+        assert_eq!((of.type_url.kind().short(), of.name.as_str()), ("eds", "web-1"));
+        assert_eq!((of.from.as_deref(), of.to), (Some("17"), None));
+        let all = HistoryQuery::parse("").unwrap();
+        assert!(all.resource.is_none() && all.type_url.is_none() && all.limit == CHANGES);
+        assert_eq!(HistoryQuery::parse("type=eds&limit=7").unwrap().limit, 7);
+        let fault = |text: &str| HistoryQuery::parse(text).expect_err(text).to_string();
+        assert!(fault("name=a").contains("`type` is missing: /history?type=cds&name=backend"));
+        assert!(fault("type=cds&to=1").contains("`name` is missing"));
+        assert!(fault("type=cows&name=a").contains("is no resource type"));
+        assert!(fault("limit=10001").contains("a number up to 10000"));
+        assert_eq!(fault("after=1"), "unknown key `after`; there are type, name, from, to, group and limit");
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl Relay {
             anyhow::bail!("`groups` needs `upstream.servers`: a directory is the same for every node");
         }
         let descriptors = load_descriptors(&config.rest)?;
-        let responses = ResponseCache::new(descriptors, config.rest.json_bytes);
+        let responses = ResponseCache::new(descriptors.clone(), config.rest.json_bytes);
         let reloader = Reloader::default();
         let everything = CancellationToken::new();
         let (draining, closed) = (everything.child_token(), everything.child_token());
@@ -109,7 +109,7 @@ impl Relay {
         }
 
         let limits = cache_limits(config);
-        let budget = Budget::new(limits.encoded_bytes);
+        let budget = Budget::new(limits.encoded_bytes).with_history(config.cache.history_bytes);
         let rollout = settings::rollout(config);
         let (cache, mut writer) = Cache::guarded(limits, &budget, rollout.clone());
         writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
@@ -165,6 +165,7 @@ impl Relay {
             servers: settings::servers(config),
             groups,
             responses,
+            descriptors,
             origin,
             metrics,
             is_ready,

@@ -10,7 +10,7 @@ use super::status::{Status, document, no_such_client};
 use super::{orders, rollouts, server_info};
 use crate::admin::{Page, Report};
 use crate::cache::Track;
-use crate::fleet::{self, ClientStatusError, QueryError};
+use crate::fleet::{self, ClientStatusError, HistoryError, QueryError};
 use crate::telemetry::{self, TypeFigures};
 
 /// Answer to a query.
@@ -51,6 +51,11 @@ impl Report for Status {
             "/rollout" => document(&rollouts::report(&self.groups, now)),
             "/resources" => page(fleet::resources(&self.groups, query)),
             "/nacks" => page(fleet::nacks(fleet, query, now)),
+            "/history" => match fleet::history(fleet, &self.groups, &self.descriptors, query, now) {
+                Err(HistoryError::Missing(reason)) => Page::NotFound(reason),
+                Err(HistoryError::Query(wrong)) => Page::BadRequest(wrong.to_string()),
+                Ok(found) => document(&found),
+            },
             _ => {
                 let id = path.strip_prefix("/clients/")?;
                 let found = id.parse().ok().and_then(|id| fleet::client(fleet, id, now));

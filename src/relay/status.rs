@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::drain::Drain;
 use super::origin::Origin;
 use crate::admin::Page;
+use crate::descriptors::Descriptors;
 use crate::downstream::{OverloadManager, ResponseCache};
 use crate::fleet::Fleet;
 use crate::groups::{Groups, RuleFigures};
@@ -42,6 +43,7 @@ pub(super) struct LoadedConfig {
 pub(super) struct Status {
     pub(super) groups: Arc<Groups>,
     pub(super) responses: Arc<ResponseCache>,
+    pub(super) descriptors: Descriptors,
     pub(super) origin: Origin,
     pub(super) metrics: PrometheusHandle,
     pub(super) is_ready: watch::Receiver<Ready>,

@@ -31,7 +31,7 @@ pub(crate) async fn ask(relay: &Process, args: &[&str]) -> Ran {
 }
 
 /// Output of a command that succeeds.
-async fn found(relay: &Process, args: &[&str]) -> String {
+pub(crate) async fn found(relay: &Process, args: &[&str]) -> String {
     let ran = ask(relay, args).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{args:?}: {}", ran.stdout);
     ran.stdout

@@ -15,6 +15,7 @@ mod failover;
 mod fleet;
 mod group_streams;
 mod groups;
+mod history;
 mod limits;
 mod operators;
 mod orders;

@@ -22,7 +22,7 @@ fn unknown_keys_name_the_nearest_known_one() {
         ),
         (
             "cache:\n  colour: red\n",
-            "f:3: unknown key `colour` in `cache`; known are encoded_bytes, tombstones, max_parameter_sets",
+            "f:3: unknown key `colour` in `cache`; known are encoded_bytes, tombstones, max_parameter_sets, history_bytes",
         ),
         (
             "node.id: a\n",
@@ -34,7 +34,7 @@ fn unknown_keys_name_the_nearest_known_one() {
         ),
         (
             "cache: {<<: {tombstones: 1}}\n",
-            "f:2: unknown key `<<` in `cache`; known are encoded_bytes, tombstones, max_parameter_sets",
+            "f:2: unknown key `<<` in `cache`; known are encoded_bytes, tombstones, max_parameter_sets, history_bytes",
         ),
         (
             "\"\": 1\n",

@@ -1,0 +1,197 @@
+//! Difference of two states of a resource, as a unified diff of their JSON.
+//!
+//! Owns its bounds. Shows no Secret, and no value that the API marks as sensitive.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::Serialize;
+use similar::TextDiff;
+
+use crate::descriptors::Descriptors;
+use crate::resource::{Resource, TypeUrl};
+
+/// Bytes of the largest body that is compared.
+const LARGEST: usize = 4 << 20;
+/// Bytes of a diff beyond which it is cut.
+const LONGEST: usize = 1 << 20;
+
+/// State of a resource.
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    /// There was none.
+    Nothing,
+    /// It is held.
+    Held(Arc<Resource>),
+    /// It is not held any more, or must not be.
+    Lost,
+}
+
+/// One side of a comparison, with the name of its version.
+pub(super) type Side = (String, State);
+
+#[derive(Debug, Serialize)]
+pub(super) struct DiffReport {
+    from: String,
+    to: String,
+    /// `None` where a note says why there is no diff.
+    text: Option<String>,
+    note: Option<String>,
+}
+
+/// Compares two states. From `deadline` on it compares coarsely.
+pub(super) fn diff(
+    descriptors: &Descriptors,
+    type_url: &TypeUrl,
+    from: Side,
+    to: Side,
+    deadline: Instant,
+) -> DiffReport {
+    let (text, note) = match compare(descriptors, type_url, &from, &to, deadline) {
+        Ok(text) if text.is_empty() => (None, Some(SAME.to_owned())),
+        Ok(mut text) => {
+            let note = (text.len() > LONGEST).then(|| {
+                text.truncate(text.floor_char_boundary(LONGEST));
+                "the rest is left out: the diff is longer than 1 MiB".to_owned()
+            });
+            (Some(text), note)
+        }
+        Err(reason) => (None, Some(reason)),
+    };
+    DiffReport { from: from.0, to: to.0, text, note }
+}
+
+const SAME: &str = "what is shown is equal: only values that are hidden differ, or their encoding";
+
+/// The diff, or why there is none.
+fn compare(
+    descriptors: &Descriptors,
+    type_url: &TypeUrl,
+    from: &Side,
+    to: &Side,
+    deadline: Instant,
+) -> Result<String, String> {
+    if type_url.is_secret() {
+        return Err("the content of a Secret is not shown".to_owned());
+    }
+    if let (State::Held(from), State::Held(to)) = (&from.1, &to.1)
+        && from.body() == to.body()
+    {
+        return Err("the content is the same; only the version changed".to_owned());
+    }
+    let json = |side: &Side| json(descriptors, side, deadline);
+    let (old, new) = (json(from)?, json(to)?);
+    let diff = TextDiff::configure().deadline(deadline).diff_lines(&old, &new);
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    _ = write!(text, "{}", diff.unified_diff().context_radius(3).header(&from.0, &to.0));
+    Ok(text)
+}
+
+/// A state as indented JSON, or why it cannot be shown.
+fn json(descriptors: &Descriptors, (version, state): &Side, deadline: Instant) -> Result<String, String> {
+    let resource = match state {
+        State::Nothing => return Ok(String::new()),
+        State::Lost => {
+            return Err(format!(
+                "the relay does not hold the content of {version}; compare bytes and digests"
+            ));
+        }
+        State::Held(resource) => resource,
+    };
+    if resource.body().len() > LARGEST {
+        return Err(format!("{version} is larger than 4 MiB; compare bytes and digests"));
+    }
+    if Instant::now() >= deadline {
+        return Err("there was no time left; ask for one group with `group`".to_owned());
+    }
+    let json = descriptors.redacted_json(resource.body()).map_err(|error| {
+        format!("{version} cannot be shown ({error}); `rest.descriptor_sets` adds types; compare bytes and digests")
+    })?;
+    serde_json::to_string_pretty(&json).map(|text| text + "\n").map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use deltafan_test_support::wire;
+
+    use super::*;
+
+    /// Number of `internal_only_headers`.
+    const HEADERS: u8 = 3;
+
+    /// A route configuration with these fields, which hold texts.
+    fn of_fields(version: &str, fields: impl IntoIterator<Item = (u8, String)>) -> Side {
+        let mut message = bytes::BytesMut::new();
+        fields.into_iter().for_each(|(field, text)| wire::put(&mut message, field, text.as_bytes()));
+        (version.to_owned(), State::Held(wire::envelope(&wire::type_url("rds"), "front", version, &message)))
+    }
+
+    /// A route configuration with these headers.
+    fn routes(version: &str, headers: impl IntoIterator<Item = String>) -> Side {
+        of_fields(version, headers.into_iter().map(|text| (HEADERS, text)))
+    }
+
+    fn compared(type_url: &str, from: Side, to: Side, time: Duration) -> DiffReport {
+        diff(&Descriptors::default(), &wire::type_url(type_url), from, to, Instant::now() + time)
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_diff_shows_a_few_lines_around_each_change() {
+        let headers = |changed: usize| {
+            (0..100).map(move |at| format!("header-{}", at + 1_000 * usize::from(at == changed)))
+        };
+        let (from, to) = (routes("1", headers(50)), routes("2", headers(101)));
+        let report = compared("rds", from, to, PATIENCE);
+        let text = report.text.unwrap();
+        assert!(text.starts_with("--- 1\n+++ 2\n@@ -51,7 +51,7 @@\n"), "{text}");
+        assert!(text.contains("\n-    \"header-1050\",\n+    \"header-50\",\n"), "{text}");
+        assert_eq!((text.lines().count(), report.note), (11, None));
+    }
+
+    #[test]
+    fn a_note_says_why_there_is_no_diff() {
+        let state = |version: &str| routes(version, [version.to_owned()]);
+        let lost = || ("0".to_owned(), State::Lost);
+        let large = || routes("3", std::iter::once("x".repeat(LARGEST)));
+        let malformed = || routes("4", ["\u{fffd}".to_owned()]);
+        let none = Duration::ZERO;
+        let (same, other) = (routes("1", ["a".to_owned()]), routes("2", ["a".to_owned()]));
+        let (name, header) = ((1, "front".to_owned()), (HEADERS, "a".to_owned()));
+        let reordered = of_fields("1", [header.clone(), name.clone()]);
+        let ordered = of_fields("2", [name, header]);
+        for (type_url, from, to, time, note) in [
+            ("sds", state("1"), state("2"), PATIENCE, "the content of a Secret is not shown"),
+            ("rds", lost(), state("2"), PATIENCE, "does not hold the content of 0"),
+            ("rds", state("1"), large(), PATIENCE, "3 is larger than 4 MiB"),
+            ("rds", state("1"), malformed(), none, "there was no time left"),
+            ("rds", same, other, PATIENCE, "the content is the same"),
+            ("rds", reordered, ordered, PATIENCE, "what is shown is equal"),
+        ] {
+            let report = compared(type_url, from, to, time);
+            assert!(report.note.as_ref().unwrap().contains(note), "{report:?}");
+            assert_eq!(report.text, None);
+        }
+    }
+
+    #[test]
+    fn large_resources_that_have_nothing_in_common_are_compared_in_time() {
+        const LINES: usize = 80_000;
+        let of = |version: &str, step: usize| {
+            let text = move |at: usize| format!("{:040}", at * step % 1_000_003);
+            routes(version, (0..LINES).map(text))
+        };
+        let begin = Instant::now();
+        let report = compared("rds", of("1", 7_919), of("2", 104_729), Duration::from_secs(1));
+        println!("{:?} for two bodies of {} bytes", begin.elapsed(), 42 * LINES);
+        assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+        if let Some(text) = report.text {
+            assert!(text.len() <= LONGEST && report.note.is_some());
+        }
+    }
+}

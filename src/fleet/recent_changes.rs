@@ -1,0 +1,85 @@
+//! Newest changes of all resources, as JSON.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use serde::Serialize;
+
+use crate::cache::{PlacedChange, ResourceChange};
+use crate::groups::Group;
+use crate::resource::TypeUrl;
+
+/// Groups, by their keys.
+pub(super) type Chosen = Vec<(Option<String>, Arc<Group>)>;
+
+#[derive(Debug, Serialize)]
+pub(super) struct RecentPage {
+    /// The newest first.
+    changes: Vec<RecentChange>,
+}
+
+#[derive(Debug, Serialize)]
+struct RecentChange {
+    time: String,
+    seconds_ago: f64,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    type_url: String,
+    name: String,
+    /// `None` in the group of the relay's own node.
+    group: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<String>,
+    event: &'static str,
+    /// `None` of a removal, as bytes.
+    version: Option<String>,
+    generation: u64,
+    bytes: Option<usize>,
+}
+
+/// Newest changes in these groups, of all types or of one.
+pub(super) fn recent(groups: &Chosen, only: Option<&TypeUrl>, max: usize, now: Instant) -> RecentPage {
+    let keys: BTreeMap<u64, &Option<String>> =
+        groups.iter().map(|(key, group)| (group.cache().number(), key)).collect();
+    let is_one = |cache: u64, type_url: &TypeUrl| {
+        keys.contains_key(&cache) && only.is_none_or(|only| only == type_url)
+    };
+    // All groups share one.
+    let history = groups.iter().find_map(|(_, group)| group.cache().history());
+    let found = history.map(|history| history.newest(max, is_one)).unwrap_or_default();
+    let report = |of: PlacedChange| {
+        let ago = now.saturating_duration_since(of.change.at);
+        let after = of.change.after.as_ref();
+        RecentChange {
+            time: time(SystemTime::now() - ago),
+            seconds_ago: ago.as_millis() as f64 / 1_000.0,
+            kind: of.type_url.kind().short(),
+            type_url: of.type_url.as_str().to_owned(),
+            name: of.name.to_string(),
+            group: keys.get(&of.cache).and_then(|key| (*key).clone()),
+            parameters: (!of.parameters.is_empty()).then(|| of.parameters.to_string()),
+            event: event(&of.change),
+            version: after.map(|after| after.version.to_string()),
+            generation: of.change.generation.get(),
+            bytes: after.map(|after| after.bytes),
+        }
+    };
+    RecentPage { changes: found.into_iter().map(report).collect() }
+}
+
+/// Word for a change.
+pub(super) const fn event(change: &ResourceChange) -> &'static str {
+    match (&change.after, change.is_first) {
+        (None, _) => "removed",
+        (Some(_), true) => "added",
+        (Some(_), false) => "changed",
+    }
+}
+
+/// Time in UTC, as in `2026-03-01T14:02:11Z`.
+pub(super) fn time(at: SystemTime) -> String {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    prost_types::Timestamp { seconds, nanos: 0 }.to_string()
+}

@@ -1,0 +1,278 @@
+//! Last changes of resources: `GET /history` and `deltafan history`, by the real binary.
+
+use bytes::Bytes;
+use deltafan::proto::DeltaDiscoveryResponse;
+use deltafan::resource::{Kind, TypeUrl, wire};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, SDS, SOTW_ADS, Sotw, connect};
+use deltafan_test_support::origin::{resource, response};
+use deltafan_test_support::process::{Process, relay as start, relay_and_origin};
+use serde_json::{Value as Json, json};
+
+use crate::admin_commands::{ask, found};
+use crate::groups::{FLEETS, client};
+
+/// A cluster with a timeout in seconds.
+fn cluster(name: &str, version: &str, seconds: u8) -> Bytes {
+    let mut body = bytes::BytesMut::new();
+    wire::put_field(&mut body, 1, name.as_bytes());
+    wire::put_field(&mut body, 4, &[8, seconds]);
+    resource(&Kind::Cluster.into(), name, version, &body)
+}
+
+fn clusters(nonce: &str, resources: &[Bytes]) -> DeltaDiscoveryResponse {
+    let resources = resources.to_vec();
+    DeltaDiscoveryResponse { resources, ..response(&Kind::Cluster.into(), nonce) }
+}
+
+/// The history of a resource that has one.
+fn history(relay: &Process, query: &str) -> Json {
+    let (status, text) = relay.admin_get(&format!("/history?{query}"));
+    assert_eq!(status, 200, "{query}: {text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Event, version and clients that accepted, rejected and have not answered, of each change of the first group; and the clients that
+/// ask for it.
+fn changes(page: &Json) -> (Vec<Json>, u64) {
+    let history = &page["histories"][0];
+    let change =
+        |of: &Json| json!([of["event"], of["version"], of["accepted"], of["rejected"], of["unanswered"]]);
+    let changes = history["changes"].as_array().unwrap().iter().map(change).collect();
+    (changes, history["clients"].as_u64().unwrap())
+}
+
+/// Waits until the changes of a resource are these: ACKs are on their way.
+fn wait_for_changes(relay: &Process, query: &str, expected: &[Json], clients: u64) -> Json {
+    let mut page = Json::Null;
+    let expected = (expected.to_vec(), clients);
+    relay.wait_for(&format!("{query} to be {expected:?}"), || {
+        page = history(relay, query);
+        changes(&page) == expected
+    });
+    page
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_have_their_clients_and_a_diff() {
+    const STEERING: &str = "a\u{1b}[2J";
+    let (relay, _origin, mut upstream) = relay_and_origin("").await;
+    let channel = connect(&relay.uri()).await;
+    let (mut good, mut bad) =
+        (Delta::open(&channel, DELTA_ADS).await, Delta::open(&channel, DELTA_ADS).await);
+    let mut sotw = Sotw::open(&channel, SOTW_ADS).await;
+    let names = ["web", STEERING];
+    good.subscribe("good", CDS, &names).await;
+    bad.subscribe("bad", CDS, &names).await;
+    sotw.subscribe("sotw", CDS, &names).await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("1", &[cluster("web", "16", 1), cluster(STEERING, "16", 1)]));
+    for client in [&mut good, &mut bad] {
+        let told = client.response().await;
+        client.ack(&told).await;
+    }
+    let told = sotw.response().await;
+    sotw.ack(&told, &names).await;
+    wait_for_changes(&relay, "type=cds&name=web", &[json!(["added", "16", 3, 0, 0])], 3);
+
+    upstream.send(&clusters("2", &[cluster("web", "17", 2), cluster(STEERING, "17", 2)]));
+    let (of_good, of_bad, of_sotw) = (good.response().await, bad.response().await, sotw.response().await);
+    let unanswered = [json!(["changed", "17", 0, 0, 3]), json!(["added", "16", 3, 0, 0])];
+    wait_for_changes(&relay, "type=cds&name=web", &unanswered, 3);
+    good.ack(&of_good).await;
+    bad.nack(&of_bad).await;
+    sotw.ack(&of_sotw, &names).await;
+    let answered = [json!(["changed", "17", 2, 1, 0]), json!(["added", "16", 3, 0, 0])];
+    let page = wait_for_changes(&relay, "type=cds&name=web", &answered, 3);
+    let newest = &page["histories"][0]["changes"][0];
+    assert!(
+        newest["bytes"].as_u64().unwrap() > 50 && newest["digest"].as_str().unwrap().len() == 32,
+        "{newest}"
+    );
+    assert!(newest["time"].as_str().unwrap().ends_with('Z'), "{newest}");
+    let diff = "--- 16\n+++ 17\n@@ -1,5 +1,5 @@\n {\n   \"@type\": \
+                \"type.googleapis.com/envoy.config.cluster.v3.Cluster\",\n-  \"connectTimeout\": \"1s\",\n+  \
+                \"connectTimeout\": \"2s\",\n   \"name\": \"web\"\n }\n";
+    assert_eq!(page["histories"][0]["diff"]["text"], diff, "{page}");
+
+    let table = found(&relay, &["history", "cds", "web"]).await;
+    assert!(table.contains("2 of 3 have it, 1 reject it"), "{table}");
+    assert!(table.starts_with("cds web\n\nAGE  TIME ") && table.ends_with(&format!("\n\n{diff}")), "{table}");
+    let reversed = ask(&relay, &["history", "cds", "web", "--from", "17", "--to", "16", "-o", "json"]).await;
+    let reversed: Json = serde_json::from_str(&reversed.stdout).unwrap();
+    let text = reversed["histories"][0]["diff"]["text"].as_str().unwrap();
+    assert!(text.starts_with("--- 17\n+++ 16\n") && text.contains("+  \"connectTimeout\": \"1s\""), "{text}");
+    let table = ask(&relay, &["history", "cds", STEERING]).await.stdout;
+    assert!(table.contains("a\\u{1b}[2J") && !table.contains('\u{1b}'), "{table}");
+
+    // It goes, and comes back.
+    let removed_resources = vec!["web".to_owned()];
+    upstream.send(&DeltaDiscoveryResponse { removed_resources, ..response(&Kind::Cluster.into(), "3") });
+    for client in [&mut good, &mut bad] {
+        let told = client.response().await;
+        client.ack(&told).await;
+    }
+    let told = sotw.response().await;
+    sotw.ack(&told, &names).await;
+    let removed = [
+        json!(["removed", null, 3, 0, 0]),
+        json!(["changed", "17", 3, 0, 0]),
+        json!(["added", "16", 3, 0, 0]),
+    ];
+    let page = wait_for_changes(&relay, "type=cds&name=web", &removed, 3);
+    let text = page["histories"][0]["diff"]["text"].as_str().unwrap();
+    assert!(text.contains("\n-  \"name\": \"web\"\n") && !text.contains("\n+ "), "{text}");
+    upstream.send(&clusters("4", &[cluster("web", "18", 2)]));
+    relay.wait_for("the return", || changes(&history(&relay, "type=cds&name=web")).0.len() == 4);
+    let page = history(&relay, "type=cds&name=web");
+    assert_eq!(changes(&page).0[0][0], "added");
+    let page = history(&relay, "type=cds&name=web&from=17&to=18");
+    let diff = &page["histories"][0]["diff"];
+    let recent = history(&relay, "type=cds&limit=2")["changes"].clone();
+    let names = |of: &Json| json!([of["name"], of["event"], of["version"]]);
+    let recent: Vec<Json> = recent.as_array().unwrap().iter().map(names).collect();
+    assert_eq!(recent, [json!(["web", "added", "18"]), json!(["web", "removed", null])]);
+    let table = ask(&relay, &["history"]).await.stdout;
+    assert!(table.starts_with("AGE  TIME ") && table.lines().count() == 7, "{table}");
+    assert!(table.contains("a\\u{1b}[2J  changed  17 "), "{table}");
+    assert_eq!(ask(&relay, &["history", "cds", "--limit", "1"]).await.stdout.lines().count(), 2);
+    assert_eq!(diff["note"], "the content is the same; only the version changed", "{diff}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_there_is_no_history_of_is_told_with_the_remedy() {
+    let relay = start("");
+    relay.wait_for("the clusters", || relay.admin_get("/history?type=cds&name=a").0 == 200);
+    for (query, status, reason) in [
+        ("type=cds&name=nobody", 404, "GET /resources?type=cds lists what is here"),
+        ("type=eds&name=a", 404, "no history of eds `a`"),
+        ("type=cds&name=a&group=other", 404, "there is no group `other`"),
+        ("type=cds&name=a&from=nine", 404, "no history of version `nine`; there are "),
+        ("type=cds&from=1", 400, "`name` is missing: /history?type=cds&name="),
+        ("name=a", 400, "`type` is missing"),
+        ("type=cows&name=a", 400, "is no resource type"),
+        (
+            "type=cds&name=a&node=1",
+            400,
+            "unknown key `node`; there are type, name, from, to, group and limit",
+        ),
+    ] {
+        let (found, text) = relay.admin_get(&format!("/history?{query}"));
+        assert!(found == status && text.contains(reason), "{query}: {found} {text}");
+    }
+    assert_eq!(relay.admin_get("/history?type=cds&name=a&group=").0, 200, "the relay's own group");
+    let ran = ask(&relay, &["history", "cds", "nobody"]).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
+    assert!(ran.stderr.starts_with("deltafan: no history of cds `nobody`"), "{}", ran.stderr);
+    for wrong in [&["history", "cows", "a"][..], &["history", "cds", "--from", "1"]] {
+        assert_eq!(ask(&relay, wrong).await.code, Some(2), "{wrong:?}");
+    }
+    drop(relay);
+    let relay = start("cache: {history_bytes: 0}\n");
+    let (status, text) = relay.admin_get("/history?type=cds&name=a");
+    assert!(status == 404 && text.contains("`cache.history_bytes` is 0"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_and_unknown_types_are_shown_without_content() {
+    const THING: &str = "type.googleapis.com/acme.Thing";
+    let (relay, _origin, mut upstream) = relay_and_origin("").await;
+    let channel = connect(&relay.uri()).await;
+    for (type_url, query, note, has_digest) in [
+        (SDS, "sds", "the content of a Secret is not shown", false),
+        (THING, THING, "not among the descriptors", true),
+    ] {
+        let of = TypeUrl::from(type_url);
+        let mut client = Delta::open(&channel, DELTA_ADS).await;
+        client.subscribe("client", type_url, &["key"]).await;
+        for version in ["1", "2"] {
+            upstream.expect_request().await;
+            let mut body = bytes::BytesMut::new();
+            wire::put_field(&mut body, 1, b"key");
+            // A generic secret: {secret: {inline_string}}.
+            wire::put_field(&mut body, 5, &[b"\x0a\x0c\x1a\x0aPRIVATE-0", version.as_bytes()].concat());
+            let resources = vec![resource(&of, "key", version, &body)];
+            upstream.send(&DeltaDiscoveryResponse { resources, ..response(&of, version) });
+            let told = client.response().await;
+            client.ack(&told).await;
+        }
+        upstream.expect_request().await;
+        let query = format!("type={query}&name=key");
+        let expected = [json!(["changed", "2", 1, 0, 0]), json!(["added", "1", 1, 0, 0])];
+        let page = wait_for_changes(&relay, &query, &expected, 1);
+        let history = &page["histories"][0];
+        assert!(history["diff"]["note"].as_str().unwrap().contains(note), "{page}");
+        assert_eq!(history["diff"]["text"], Json::Null);
+        assert_eq!(history["changes"][0]["digest"].is_string(), has_digest, "{page}");
+        assert!(history["changes"][0]["bytes"].as_u64().unwrap() > 10);
+        for format in ["table", "json", "yaml"] {
+            let ran = ask(&relay, &["history", type_url, "key", "-o", format]).await;
+            assert!(ran.code == Some(0) && ran.stdout.contains(note), "{} {}", ran.stdout, ran.stderr);
+            assert!(!ran.stdout.contains("PRIVATE"), "{}", ran.stdout);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_group_has_a_history_of_its_own() {
+    let (relay, mut origin, _own) = relay_and_origin(FLEETS).await;
+    for fleet in ["red", "blue"] {
+        let mut member = client(&relay, &format!("{fleet}-1")).await;
+        let mut upstream = origin.accept().await;
+        upstream.expect_request().await;
+        upstream.send(&clusters(fleet, &[cluster("web", fleet, 1)]));
+        let told = member.response().await;
+        member.ack(&told).await;
+        let expected = [json!(["added", fleet, 1, 0, 0])];
+        let query = format!("type=cds&name=web&group=fleet:{fleet}");
+        let page = wait_for_changes(&relay, &query, &expected, 1);
+        assert_eq!(page["histories"][0]["group"], format!("fleet:{fleet}"));
+        // Both are asked for once the other one is there too.
+        if fleet == "blue" {
+            let all = history(&relay, "type=cds&name=web");
+            assert_eq!(all["histories"].as_array().unwrap().len(), 2, "{all}");
+            let table = ask(&relay, &["history", "cds", "web"]).await.stdout;
+            assert!(
+                table.contains("cds web, group fleet:red\n") && table.contains("group fleet:blue\n"),
+                "{table}"
+            );
+        }
+        std::mem::forget((member, upstream));
+    }
+}
+
+/// The history is the control plane's; each client counts for what its track shows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_is_held_back_is_in_the_history() {
+    const GUARD: &str = "rollout: {types: [cds], share: 0%, window: 1s}\n";
+    let (relay, _origin, mut upstream) = relay_and_origin(GUARD).await;
+    let channel = connect(&relay.uri()).await;
+    let (mut canary, mut other) =
+        (Delta::open(&channel, DELTA_ADS).await, Delta::open(&channel, DELTA_ADS).await);
+    canary.subscribe("canary", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("1", &[cluster("web", "16", 1)]));
+    let told = canary.response().await;
+    canary.ack(&told).await;
+    other.subscribe("other", CDS, &["*"]).await;
+    let told = other.response().await;
+    other.ack(&told).await;
+    wait_for_changes(&relay, "type=cds&name=web", &[json!(["added", "16", 2, 0, 0])], 2);
+    upstream.send(&clusters("2", &[cluster("web", "17", 2)]));
+    let told = canary.response().await;
+    canary.nack(&told).await;
+    let held = [json!(["changed", "17", 0, 1, 0]), json!(["added", "16", 1, 1, 0])];
+    wait_for_changes(&relay, "type=cds&name=web", &held, 2);
+    relay.wait_for("the hold", || relay.admin_get("/rollout").1.contains("\"phase\":\"held\""));
+    // The canary is given the last good version back.
+    let told = canary.response().await;
+    canary.ack(&told).await;
+    let taken_back = [json!(["changed", "17", 0, 0, 0]), json!(["added", "16", 2, 0, 0])];
+    wait_for_changes(&relay, "type=cds&name=web", &taken_back, 2);
+    assert_eq!(relay.admin_post("/rollout/release").0, 200);
+    for client in [&mut canary, &mut other] {
+        let told = client.response().await;
+        client.ack(&told).await;
+    }
+    let released = [json!(["changed", "17", 2, 0, 0]), json!(["added", "16", 2, 0, 0])];
+    wait_for_changes(&relay, "type=cds&name=web", &released, 2);
+}
