@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use foldhash::HashSet;
+
 use super::change::{Change, Completeness, Op};
 use super::entry::{Entry, Named};
 use super::history::Changed;
@@ -367,8 +369,15 @@ impl Writer {
         let remembers = if self.remembers { tombstones } else { 0 };
         // Other stores show what the origin's do, sooner or later.
         let noted = self.cache.history.as_ref().zip(of.parameter_view.as_uniform());
-        let is_forgotten = |op: &&Op| noted.is_some() && matches!(op, Op::Forget { .. });
-        let forgotten = change.ops.iter().filter(is_forgotten).map(|op| op.name().clone()).collect();
+        let mut forgotten = HashSet::default();
+        for op in change.ops.iter().filter(|_| noted.is_some()) {
+            // The last operation of a name counts.
+            if let Op::Forget { name, .. } = op {
+                forgotten.insert(name.clone());
+            } else if !forgotten.is_empty() {
+                forgotten.remove(op.name());
+            }
+        }
         let before = of.snapshot.load_full();
         let mut draft = Draft::new(&before, &of.type_url, &mut self.clock).remembering(remembers);
         draft.apply(change);

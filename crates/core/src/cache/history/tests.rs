@@ -99,6 +99,12 @@ fn a_removal_and_a_return_are_changes_and_a_pause_of_the_subscription_is_none() 
     of.set(Kind::Endpoint, view, "a", "3", b"three");
     assert_eq!(of.versions(Kind::Endpoint, "a")[3..], [pair("", "3")]);
     assert!(!of.changes(Kind::Endpoint, "a")[3].is_first);
+    // It is let go in one view, and removed in the other.
+    of.set(Kind::Endpoint, View::Wildcard, "b", "1", b"one");
+    of.set(Kind::Endpoint, view, "b", "1", b"one");
+    let forget = Op::Forget { view: View::Wildcard, name: "b".into() };
+    of.apply(Kind::Endpoint, vec![forget, Op::Remove { view, name: "b".into() }]);
+    assert_eq!(of.versions(Kind::Endpoint, "b"), [pair("", "1"), pair("1", "")]);
     // It went while nobody asked.
     of.apply(Kind::Endpoint, vec![Op::Forget { view, name: name.clone() }]);
     of.apply(Kind::Endpoint, vec![Op::Remove { view, name }]);
