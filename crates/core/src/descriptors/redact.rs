@@ -7,7 +7,7 @@ use foldhash::HashMap;
 use prost::Message as _;
 use prost_reflect::{DynamicMessage, ExtensionDescriptor, FieldDescriptor, ReflectMessage as _, Value};
 
-use super::{ANY, DescriptorError, Descriptors, not_showable, read_any, unpack_any};
+use super::{ANY, DescriptorError, Descriptors, not_showable, pool, read_any, unpack_any};
 
 const SENSITIVE: &str = "udpa.annotations.sensitive";
 const REDACTED: &str = "[redacted]";
@@ -75,19 +75,28 @@ impl Redaction {
         if let Some(known) = self.known.get(field.full_name()) {
             return *known;
         }
-        let options = field.options();
-        let is_sensitive = options.has_extension(sensitive)
-            && options.get_extension(sensitive).as_bool().unwrap_or_default();
+        // A file that an operator brought may have lost its options.
+        let embedded = || {
+            let message = pool().get_message_by_name(field.parent_message().full_name())?;
+            Some(is_marked(&message.get_field(field.number())?, &pool().get_extension_by_name(SENSITIVE)?))
+        };
+        let is_sensitive = is_marked(field, sensitive) || embedded().unwrap_or_default();
         self.known.insert(field.full_name().to_owned(), is_sensitive);
         is_sensitive
     }
 }
 
+fn is_marked(field: &FieldDescriptor, sensitive: &ExtensionDescriptor) -> bool {
+    let options = field.options();
+    options.has_extension(sensitive) && options.get_extension(sensitive).as_bool().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
+    use prost_types::{FileDescriptorProto, FileDescriptorSet};
     use serde_json::json;
 
-    use super::super::message;
+    use super::super::{DescriptorSet, message};
     use super::*;
 
     #[test]
@@ -112,7 +121,18 @@ mod tests {
         let certificate = expected.pointer_mut(certificate).unwrap();
         certificate["privateKey"]["inlineString"] = json!("[redacted]");
         certificate["password"]["inlineBytes"] = json!("W3JlZGFjdGVkXQ==");
-        assert_eq!(Descriptors::default().redacted_json(&any).unwrap(), expected);
+        // Whatever else operators add, and be it the same files without their options.
+        let file =
+            FileDescriptorProto { name: Some("other.proto".to_owned()), ..FileDescriptorProto::default() };
+        let unrelated = FileDescriptorSet { file: vec![file] };
+        let stripped = FileDescriptorSet::decode(super::super::shipped().as_slice()).unwrap();
+        let with = |set: FileDescriptorSet| {
+            let bytes = set.encode_to_vec();
+            Descriptors::with(&[DescriptorSet { origin: "a set".to_owned(), bytes }]).unwrap()
+        };
+        for descriptors in [Descriptors::default(), with(unrelated), with(stripped)] {
+            assert_eq!(descriptors.redacted_json(&any).unwrap(), expected);
+        }
     }
 
     #[test]

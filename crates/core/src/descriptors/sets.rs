@@ -10,7 +10,7 @@ use std::io::Read as _;
 use flate2::read::GzDecoder;
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, SerializeOptions};
-use prost_types::{FileDescriptorProto, FileDescriptorSet};
+use prost_types::FileDescriptorProto;
 
 use super::{DescriptorError, pool};
 
@@ -25,6 +25,21 @@ pub struct DescriptorSet {
     pub origin: String,
     /// Its bytes.
     pub bytes: Vec<u8>,
+}
+
+/// `google.protobuf.FileDescriptorSet` whose files are as they came: read into messages they lose the options that are extensions, and
+/// with them which fields are [sensitive](Descriptors::redacted_json).
+#[derive(Clone, PartialEq, prost::Message)]
+struct RawSet {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    file: Vec<Vec<u8>>,
+}
+
+/// File of a set.
+#[derive(Clone)]
+struct DescriptorFile {
+    bytes: Vec<u8>,
+    proto: FileDescriptorProto,
 }
 
 /// Why a set was refused.
@@ -53,27 +68,27 @@ impl Descriptors {
         if sets.is_empty() {
             return Ok(Self::default());
         }
-        let embedded = FileDescriptorSet::decode(super::shipped().as_slice())
-            .map_err(|error| SetError { origin: "the embedded set".to_owned(), reason: error.to_string() })?;
-        let mut files: BTreeMap<String, (usize, FileDescriptorProto)> = BTreeMap::new();
+        let embedded = read(&super::shipped())
+            .map_err(|reason| SetError { origin: "the embedded set".to_owned(), reason })?;
+        let mut files: BTreeMap<String, (usize, DescriptorFile)> = BTreeMap::new();
         let mut order: Vec<String> = Vec::new();
-        let mut add = |from: usize, file: FileDescriptorProto| {
-            let name = file.name().to_owned();
+        let mut add = |from: usize, file: DescriptorFile| {
+            let name = file.proto.name().to_owned();
             let before = files.insert(name.clone(), (from, file));
             if before.is_none() {
                 order.push(name);
             }
             before
         };
-        embedded.file.into_iter().for_each(|file| _ = add(0, file));
+        embedded.into_iter().for_each(|file| _ = add(0, file));
         let mut replaced = 0;
         for (at, set) in sets.iter().enumerate() {
             let refuse = |reason: String| SetError { origin: set.origin.clone(), reason };
-            for file in read(&set.bytes).map_err(refuse)?.file {
-                let name = file.name().to_owned();
+            for file in read(&set.bytes).map_err(refuse)? {
+                let name = file.proto.name().to_owned();
                 match add(at + 1, file.clone()) {
-                    Some((0, before)) => replaced += usize::from(differ(&before, &file)),
-                    Some((other, before)) if other != at + 1 && differ(&before, &file) => {
+                    Some((0, before)) => replaced += usize::from(differ(&before.proto, &file.proto)),
+                    Some((other, before)) if other != at + 1 && differ(&before.proto, &file.proto) => {
                         let other = &sets[other - 1].origin;
                         return Err(refuse(format!(
                             "has another {name:?} than {other}; leave one of them out"
@@ -84,8 +99,8 @@ impl Descriptors {
             }
         }
         // Only with all of them is it certain that nothing is missing: sets may refer to each other.
-        let file = order.iter().filter_map(|name| Some(files.get(name)?.1.clone())).collect();
-        let pool = DescriptorPool::from_file_descriptor_set(FileDescriptorSet { file }).map_err(|error| {
+        let file = order.iter().filter_map(|name| Some(files.get(name)?.1.bytes.clone())).collect();
+        let pool = DescriptorPool::decode(RawSet { file }.encode_to_vec().as_slice()).map_err(|error| {
             let blamed = error.file().and_then(|name| files.get(name)).map_or(0, |(from, _)| *from);
             // A misfit with the embedded set is an added set's doing, the last one's if no other is named.
             let origin = &sets[blamed.checked_sub(1).unwrap_or(sets.len() - 1)].origin;
@@ -141,7 +156,7 @@ fn drop_values_of_empty(start: usize, out: &mut Vec<u8>) {
     }
 }
 
-fn read(bytes: &[u8]) -> Result<FileDescriptorSet, String> {
+fn read(bytes: &[u8]) -> Result<Vec<DescriptorFile>, String> {
     let mut unpacked = Vec::new();
     let plain = if bytes.starts_with(&GZIP) {
         let read = GzDecoder::new(bytes).take(MAX_BYTES + 1).read_to_end(&mut unpacked);
@@ -153,12 +168,16 @@ fn read(bytes: &[u8]) -> Result<FileDescriptorSet, String> {
     } else {
         bytes
     };
-    let set = FileDescriptorSet::decode(plain)
-        .map_err(|error| format!("is no google.protobuf.FileDescriptorSet, gzipped or not: {error}"))?;
+    let is_none = |error| format!("is no google.protobuf.FileDescriptorSet, gzipped or not: {error}");
+    let set = RawSet::decode(plain).map_err(is_none)?;
     if set.file.is_empty() {
         return Err("has no files in it".to_owned());
     }
-    Ok(set)
+    let parsed = set.file.into_iter().map(|bytes| {
+        let proto = FileDescriptorProto::decode(bytes.as_slice())?;
+        Ok(DescriptorFile { bytes, proto })
+    });
+    parsed.collect::<Result<_, _>>().map_err(is_none)
 }
 
 /// Whether two files say different things; comments say nothing.
