@@ -97,7 +97,7 @@ enum Answer {
     One(HistoryPage),
 }
 
-/// History of the resource that a query is for, or the newest changes of all. Lowers the priority of its thread.
+/// History of the resource that a query is for, or the newest changes of all. Lowers the priority of its thread for diffs.
 ///
 /// # Errors
 ///
@@ -111,7 +111,6 @@ pub fn history(
 ) -> Result<impl Serialize + use<>, HistoryError> {
     let query = HistoryQuery::parse(query)?;
     let groups = chosen(groups, query.group.as_deref())?;
-    lower_thread_priority();
     match &query.resource {
         None => Ok(Answer::Recent(recent(&groups, query.type_url.as_ref(), query.limit, now))),
         Some(of) => one(fleet, &groups, descriptors, of, now).map(Answer::One),
@@ -146,6 +145,8 @@ fn one(
     let left_out = lines.len().saturating_sub(HISTORIES);
     lines.truncate(HISTORIES);
     count(fleet, of, &mut lines);
+    // From here on no lock is taken that others wait for.
+    lower_thread_priority();
     let deadline = Instant::now() + COMPARING;
     let mut histories = Vec::new();
     let mut missing = None;
@@ -233,7 +234,7 @@ impl Line {
         for (index, change) in self.changes.iter().enumerate().take(shown + 1).rev() {
             // The generations of a track are not those of the changes.
             let at = if index == shown { Some(at) } else { (!is_guarded).then_some(change.generation) };
-            let state = at.and_then(|at| match progress.change_state(name, at) {
+            let state = at.and_then(|at| match progress.change_state(name, at, change.after.is_none()) {
                 ResourceState::Synced => Some(0),
                 ResourceState::Rejected(_) => Some(1),
                 ResourceState::Stale => Some(2),

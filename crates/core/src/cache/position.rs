@@ -99,6 +99,12 @@ impl Position {
         !self.is_start() && generation <= self.floor() && generation <= self.removed
     }
 
+    /// Whether every addition and change up to `generation` has been told, whatever part of an answer was sent since. Removals may lag
+    /// behind.
+    pub fn has_told_additions(&self, generation: Generation) -> bool {
+        !self.is_start() && generation <= self.floor()
+    }
+
     pub(super) fn floor(&self) -> Generation {
         match self.part {
             Part::Changes { floor } => floor,

@@ -381,10 +381,13 @@ impl TypeProgress {
         self.state_of(name, |position| snapshot.has_told(name.as_str(), subscription, profile, position))
     }
 
-    /// State of a change of this name, be it a removal, at a generation of its store. Of a change that was followed by another one before
-    /// the client was told, it is that of the response which held the later one.
-    pub fn change_state(&self, name: &Name, at: Generation) -> ResourceState<'_> {
-        self.state_of(name, |position| position.has_told_all(at))
+    /// State of a change of this name at a generation of its store. Of a change that was followed by another one before the client was
+    /// told, it is that of the response which held the later one.
+    pub fn change_state(&self, name: &Name, at: Generation, is_removal: bool) -> ResourceState<'_> {
+        self.state_of(name, |position| match is_removal {
+            true => position.has_told_all(at),
+            false => position.has_told_additions(at),
+        })
     }
 
     /// State of what positions for which `has_told` holds were told of a name.

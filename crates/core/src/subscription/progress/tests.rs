@@ -277,3 +277,39 @@ fn a_client_that_has_gone_leaves_nothing_behind() {
     assert!(world.progress().upgrade().is_none());
     assert_eq!(world.progress().lag(), 0);
 }
+
+/// An addition goes out before a removal that happened with it, and is answered by itself.
+#[test]
+fn a_rejected_addition_stays_rejected_when_a_removal_follows_it() {
+    let mut world = World::new();
+    world.set(&["x"], "1");
+    let first = world.send();
+    world.ack(&first);
+    world.request(|request| {
+        request.type_url = TypeUrl::from(Kind::Route).as_str().to_owned();
+        request.resource_names_subscribe = vec!["r".to_owned()];
+    });
+    world.set(&["y"], "2");
+    let at = world.progress().upgrade().unwrap().of().snapshot().generation();
+    let removal = Op::Remove { view: View::Wildcard, name: "x".into() };
+    let change = Change { ops: vec![removal], ..Change::default() };
+    world.writer.apply(&Kind::Cluster.into(), change, world.now).unwrap();
+    let removed_at = at.next();
+    let states = |world: &World| {
+        let of =
+            |name: &str, at, is_removal| match world.progress().change_state(&name.into(), at, is_removal) {
+                ResourceState::Synced => "synced",
+                ResourceState::Rejected(_) => "rejected",
+                ResourceState::NotSent => "not sent",
+                ResourceState::Stale | ResourceState::Unknown => "other",
+            };
+        (of("y", at, false), of("x", removed_at, true))
+    };
+    let additions = world.send();
+    world.nack(&additions);
+    assert_eq!(states(&world), ("rejected", "not sent"));
+    world.now += std::time::Duration::from_secs(60);
+    let removals = world.send();
+    world.ack(&removals);
+    assert_eq!(states(&world), ("rejected", "synced"));
+}
