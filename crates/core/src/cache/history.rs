@@ -197,9 +197,9 @@ impl History {
             let last = last.map(|record| &mut record.change);
             if let Some(change) = self.change(&changed, touch, last, now) {
                 table.push(&key, &touch.name, change);
+                while table.bytes > self.limit && table.drop_oldest() {}
             }
         }
-        while table.bytes > self.limit && table.drop_oldest() {}
     }
 
     /// Change of a name after the last one that is remembered; `None` if its resource stayed as it was.
@@ -246,14 +246,15 @@ impl History {
     /// Forgets a cache.
     pub(super) fn forget(&self, cache: u64) {
         let mut table = self.table.lock();
-        let gone: Vec<_> = table.stores.keys().filter(|key| key.cache == cache).cloned().collect();
-        for key in gone {
-            for record in table.stores.remove(&key).into_iter().flatten().flat_map(|(_, line)| line) {
-                table.bytes -= record.cost;
-                table.superseded.remove(&record.number);
-                table.newest.remove(&record.number);
-            }
+        let keys: Vec<_> = table.stores.keys().filter(|key| key.cache == cache).cloned().collect();
+        let gone: Vec<Lines> = keys.iter().filter_map(|key| table.stores.remove(key)).collect();
+        for record in gone.iter().flat_map(HashMap::values).flatten() {
+            table.bytes -= record.cost;
+            table.superseded.remove(&record.number);
+            table.newest.remove(&record.number);
         }
+        // Bodies are let go without the lock.
+        drop(table);
     }
 }
 
@@ -261,7 +262,7 @@ impl Table {
     fn push(&mut self, key: &Arc<StoreKey>, name: &Name, change: ResourceChange) {
         self.numbers += 1;
         let number = self.numbers;
-        let cost = cost(&change);
+        let cost = cost(name, &change);
         let line = self.stores.entry(Arc::clone(key)).or_default().entry(name.clone()).or_default();
         if let Some((number, place)) = line.last().and_then(|last| self.newest.remove_entry(&last.number)) {
             self.superseded.insert(number, place);
@@ -295,9 +296,11 @@ impl Table {
     }
 }
 
-/// Bytes that a record of a change takes.
-fn cost(change: &ResourceChange) -> u64 {
-    RECORD + change.before.as_ref().map_or(0, |before| RESOURCE + before.delta_entry().len() as u64)
+/// Bytes that a record of a change takes. It may be the last that holds the name and the version.
+fn cost(name: &Name, change: &ResourceChange) -> u64 {
+    let version = change.after.as_ref().map_or(0, |after| after.version.len());
+    let texts = (name.as_str().len() + version) as u64;
+    RECORD + texts + change.before.as_ref().map_or(0, |before| RESOURCE + before.delta_entry().len() as u64)
 }
 
 #[cfg(test)]

@@ -222,7 +222,7 @@ proptest! {
             let newest = of.changes(CDS, &text).last().cloned();
             if let Some(newest) = &newest {
                 let version = newest.after.as_ref().map(|after| after.version.parse().unwrap());
-                last.insert(name, (version, cost(newest)));
+                last.insert(name, (version, cost(&text.as_str().into(), newest)));
             }
             let all: u64 = last.values().map(|(_, cost)| cost).sum();
             prop_assert!(of.history.bytes() <= of.history.limit);
