@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use deltafan::cache::Protocol;
 use deltafan::proto;
+use deltafan::subscription::NextStep;
 use deltafan_test_support::fixture::{Client, Fixture, show, url};
 
 use crate::ads::{NAMES, knowing_x, move_from_x_to_y};
@@ -85,4 +86,37 @@ fn r_ads_03_a_client_that_brings_an_unknown_version_is_sent_the_state_in_force()
     }
     let mut client = comes_back(&fixture, Protocol::Sotw, &before);
     assert_eq!(client.acked_with(&fixture, NAMES)[0], "cds keep:201");
+}
+
+/// The time for which it was away is no delay of what it is told.
+#[test]
+fn a_client_that_comes_back_has_waited_for_no_change() {
+    for protocol in [Protocol::Sotw, Protocol::Delta] {
+        let mut fixture = knowing_x();
+        let before = fixture.sotw_of("cds", &[]).poll(&fixture).unwrap().version;
+        move_from_x_to_y(&mut fixture);
+        let mut client = comes_back(&fixture, protocol, &before);
+        let NextStep::Say(clusters) = client.next(&fixture) else { panic!("the clusters") };
+        assert_eq!(clusters.changed_at, None, "{protocol:?}");
+    }
+}
+
+/// Envoy takes no two listeners of one address.
+#[test]
+fn listeners_that_went_while_a_client_was_away_are_gone_at_once() {
+    let mut fixture = Fixture::knowing(&["lds"]);
+    fixture.origin("lds a:1");
+    let before = fixture.sotw_of("lds", &[]).poll(&fixture).unwrap().version;
+    fixture.origin("lds b:1");
+    fixture.origin("lds -a");
+    fixture.named("rds r:x");
+    let mut client = fixture.sotw();
+    let request = proto::DiscoveryRequest {
+        type_url: url("lds").as_str().to_owned(),
+        version_info: before,
+        ..proto::DiscoveryRequest::default()
+    };
+    client.on_sotw_request(&fixture, request).unwrap();
+    client.ask(&fixture, "rds", &["r"]);
+    assert_eq!(client.acked_with(&fixture, NAMES), ["lds b:1", "rds r:x"]);
 }

@@ -34,7 +34,7 @@ pub struct TypeCache {
     pub(super) parameter_view: ParameterView,
     pub(super) index: u32,
     pub(super) snapshot: ArcSwap<Snapshot>,
-    /// Of a full-state type; others have none.
+    /// Of clusters; other types have none.
     pub(super) earlier_states: EarlierStates,
     pub(super) cohort_index: Mutex<CohortIndex>,
     pub(super) answering: Arc<Answering>,

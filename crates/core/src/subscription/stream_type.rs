@@ -289,8 +289,11 @@ impl StreamType {
                 self.must_answer = false;
                 return Ok(Pending::Nothing);
             }
-            let is_whole_set = self.subscription().wildcard && self.subscription().names().is_empty();
-            if is_whole_set && let Some(position) = self.membership.of().position_of(&digest) {
+            // An Envoy rejects listeners, old and new, that have one address.
+            let subscription = self.subscription();
+            let all_clusters =
+                self.kind == Kind::Cluster && subscription.wildcard && subscription.names().is_empty();
+            if all_clusters && let Some(position) = self.membership.of().position_of(&digest) {
                 // So what it holds is known, and what goes is not deleted before its routes have left it (R-ADS-03).
                 self.position = position;
                 return self.look(rules, moment);

@@ -350,7 +350,8 @@ impl Session {
         }
         let type_url = state.membership.of().type_url().clone();
         // Only a client that was there when it happened has waited for it.
-        let live = !state.position.is_start() && !state.position.is_in_parts() && update.owed().is_empty();
+        let is_whole = !state.position.is_in_parts() && update.owed().is_empty();
+        let live = !state.position.is_start() && !state.may_hold && is_whole;
         let answered = state.take_answering();
         let frame = state.say(update, class, &mut self.own_nonces);
         state.owe_errors(&answered, update);
