@@ -96,7 +96,7 @@ impl Position {
 
     /// Whether everything up to `generation` has been told, removals too, whatever part of an answer was sent since.
     pub fn has_told_all(&self, generation: Generation) -> bool {
-        !self.is_start() && generation <= self.floor() && generation <= self.removed
+        self.has_told_additions(generation) && generation <= self.removed
     }
 
     /// Whether every addition and change up to `generation` has been told, whatever part of an answer was sent since. Removals may lag

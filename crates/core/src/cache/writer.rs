@@ -378,7 +378,7 @@ impl Writer {
                 forgotten.remove(op.name());
             }
         }
-        let before = of.snapshot.load_full();
+        let before = of.snapshot.load();
         let mut draft = Draft::new(&before, &of.type_url, &mut self.clock).remembering(remembers);
         draft.apply(change);
         draft.identify(&self.identifier);

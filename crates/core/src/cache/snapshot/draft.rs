@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::super::Generation;
 use super::super::change::{Change, Op, Resend};
 use super::super::entry::{Entry, Ghost, Named, Seen};
+use super::super::lease::Lease;
 use super::super::origin_error::OriginError;
 use super::super::view::View;
 use super::{Snapshot, Touch};
@@ -129,24 +130,11 @@ impl<'a> Draft<'a> {
         let mut repush = false;
         match op {
             Op::Set { view, resource, resend, lease } => {
-                let is_held = held_in(entry, view).is_some_and(|held| held.same_content(&resource));
-                let (resource, is_resent) = self.incoming(entry, view, resource, resend);
-                resent = is_resent;
-                entry.failed = None;
-                match view {
-                    View::Wildcard => entry.wild = Some(resource),
-                    View::Named => entry.set_named(Some(resource)),
-                }
-                entry.lend(view, lease, !is_held, resent);
+                resent = self.take(entry, view, resource, resend, lease);
             }
             Op::Alias { resource, resend, .. } => {
-                let is_held = held_in(entry, View::Named).is_some_and(|held| held.same_content(&resource));
-                let (resource, is_resent) = self.incoming(entry, View::Named, resource, resend);
-                resent = is_resent;
-                entry.failed = None;
-                entry.set_named(Some(resource));
-                // A resource held under an alias is told without its time. Who was told of one hears that it has ended.
-                entry.lend(View::Named, None, !is_held, resent);
+                // Under an alias a resource is told without its time. That one which was told has ended is news.
+                resent = self.take(entry, View::Named, resource, resend, None);
             }
             Op::Drop { .. } => {
                 let held = entry.named_resource().filter(|held| held.form() == Form::Whole);
@@ -189,24 +177,34 @@ impl<'a> Draft<'a> {
         (resent, repush)
     }
 
-    /// Copy to keep of a resource that came, and whether the clients are to be sent it again.
-    fn incoming(
+    /// Takes in a resource that came. Returns whether the clients are to be sent it again.
+    fn take(
         &self,
-        entry: &Entry,
+        entry: &mut Entry,
         view: View,
         resource: Arc<Resource>,
         resend: Resend,
-    ) -> (Arc<Resource>, bool) {
-        match held_in(entry, view) {
-            Some(held) if held.same_content(&resource) => {
+        lease: Option<Lease>,
+    ) -> bool {
+        let held = held_in(entry, view).filter(|held| held.same_content(&resource));
+        let is_new = held.is_none();
+        let (resource, resent) = match held {
+            Some(held) => {
                 // A resend that answers no question of ours is meant for the clients (R-Relay-21). What a member's own
                 // name brings is the second copy and no resend.
                 let resent =
                     resend == Resend::Unsolicited && (view == View::Wildcard || entry.wild.is_none());
                 (if held.form() == Form::Dropped { resource } else { Arc::clone(held) }, resent)
             }
-            _ => (self.other_copy(entry, view, resource), false),
+            None => (self.other_copy(entry, view, resource), false),
+        };
+        entry.failed = None;
+        match view {
+            View::Wildcard => entry.wild = Some(resource),
+            View::Named => entry.set_named(Some(resource)),
         }
+        entry.lend(view, lease, is_new, resent);
+        resent
     }
 
     /// A name came into the collection that covers it, or left it.
