@@ -1,13 +1,13 @@
-//! Last changes of one resource, and who of the clients has them, as JSON.
+//! Last changes of one resource, and the number of clients that have each, as JSON.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use super::json_diff::{DiffReport, Side, State, diff};
 use super::query::{HistoryOf, HistoryQuery, QueryError, clip};
-use super::recent_changes::{Chosen, RecentPage, event, recent, time};
+use super::recent_changes::{ChangeFacts, Chosen, RecentPage, recent};
 use super::registry::Fleet;
 use crate::cache::{Generation, ParameterView, ResourceChange, Track};
 use crate::descriptors::Descriptors;
@@ -60,15 +60,9 @@ struct HistoryReport {
 
 #[derive(Debug, Serialize)]
 struct ChangeReport {
-    time: String,
-    seconds_ago: f64,
-    event: &'static str,
-    /// `None` of a removal, as bytes and digest.
-    version: Option<String>,
-    generation: u64,
-    /// Bytes of its `Any`.
-    bytes: Option<usize>,
-    /// Hash of name, version and body; `None` of a Secret.
+    #[serde(flatten)]
+    change: ChangeFacts,
+    /// Hash of name, version and body; `None` of a removal, and of a Secret.
     digest: Option<String>,
     /// Clients that have acknowledged this change or a later one.
     accepted: usize,
@@ -322,16 +316,10 @@ impl Line {
 
     fn report(&self, type_url: &TypeUrl, diff: DiffReport, now: Instant) -> HistoryReport {
         let changes = self.changes.iter().zip(&self.tallies).rev().map(|(change, tally)| {
-            let ago = now.saturating_duration_since(change.at);
             let after = change.after.as_ref();
             let [accepted, rejected, unanswered] = *tally;
             ChangeReport {
-                time: time(SystemTime::now() - ago),
-                seconds_ago: ago.as_millis() as f64 / 1_000.0,
-                event: event(change),
-                version: after.map(|after| after.version.to_string()),
-                generation: change.generation.get(),
-                bytes: after.map(|after| after.bytes),
+                change: ChangeFacts::of(change, now),
                 digest: after.filter(|_| !type_url.is_secret()).map(|after| format!("{:032x}", after.digest)),
                 accepted,
                 rejected,

@@ -21,8 +21,6 @@ pub(super) struct RecentPage {
 
 #[derive(Debug, Serialize)]
 struct RecentChange {
-    time: String,
-    seconds_ago: f64,
     #[serde(rename = "type")]
     kind: &'static str,
     type_url: String,
@@ -31,11 +29,37 @@ struct RecentChange {
     group: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     parameters: Option<String>,
+    #[serde(flatten)]
+    change: ChangeFacts,
+}
+
+/// Facts about a change that each page shows.
+#[derive(Debug, Serialize)]
+pub(super) struct ChangeFacts {
+    /// Time in UTC, as in `2026-03-01T14:02:11Z`.
+    time: String,
+    seconds_ago: f64,
     event: &'static str,
     /// `None` of a removal, as bytes.
     version: Option<String>,
     generation: u64,
+    /// Bytes of its `Any`.
     bytes: Option<usize>,
+}
+
+impl ChangeFacts {
+    pub(super) fn of(change: &ResourceChange, now: Instant) -> Self {
+        let ago = now.saturating_duration_since(change.at);
+        let after = change.after.as_ref();
+        Self {
+            time: time(SystemTime::now() - ago),
+            seconds_ago: ago.as_millis() as f64 / 1_000.0,
+            event: event(change),
+            version: after.map(|after| after.version.to_string()),
+            generation: change.generation.get(),
+            bytes: after.map(|after| after.bytes),
+        }
+    }
 }
 
 /// Newest changes in these groups, of all types or of one.
@@ -48,28 +72,19 @@ pub(super) fn recent(groups: &Chosen, only: Option<&TypeUrl>, max: usize, now: I
     // All groups share one.
     let history = groups.iter().find_map(|(_, group)| group.cache().history());
     let found = history.map(|history| history.newest(max, is_one)).unwrap_or_default();
-    let report = |of: PlacedChange| {
-        let ago = now.saturating_duration_since(of.change.at);
-        let after = of.change.after.as_ref();
-        RecentChange {
-            time: time(SystemTime::now() - ago),
-            seconds_ago: ago.as_millis() as f64 / 1_000.0,
-            kind: of.type_url.kind().short(),
-            type_url: of.type_url.as_str().to_owned(),
-            name: of.name.to_string(),
-            group: keys.get(&of.cache).and_then(|key| (*key).clone()),
-            parameters: (!of.parameters.is_empty()).then(|| of.parameters.to_string()),
-            event: event(&of.change),
-            version: after.map(|after| after.version.to_string()),
-            generation: of.change.generation.get(),
-            bytes: after.map(|after| after.bytes),
-        }
+    let report = |of: PlacedChange| RecentChange {
+        kind: of.type_url.kind().short(),
+        type_url: of.type_url.as_str().to_owned(),
+        name: of.name.to_string(),
+        group: keys.get(&of.cache).and_then(|key| (*key).clone()),
+        parameters: (!of.parameters.is_empty()).then(|| of.parameters.to_string()),
+        change: ChangeFacts::of(&of.change, now),
     };
     RecentPage { changes: found.into_iter().map(report).collect() }
 }
 
 /// Word for a change.
-pub(super) const fn event(change: &ResourceChange) -> &'static str {
+const fn event(change: &ResourceChange) -> &'static str {
     match (&change.after, change.is_first) {
         (None, _) => "removed",
         (Some(_), true) => "added",
@@ -77,8 +92,7 @@ pub(super) const fn event(change: &ResourceChange) -> &'static str {
     }
 }
 
-/// Time in UTC, as in `2026-03-01T14:02:11Z`.
-pub(super) fn time(at: SystemTime) -> String {
+fn time(at: SystemTime) -> String {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
     prost_types::Timestamp { seconds, nanos: 0 }.to_string()
