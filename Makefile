@@ -37,6 +37,8 @@ help: ## Say what there is to run.
 quickstart: ## Build, run the relay on an example, show what it answers, stop.
 	@tools/quickstart
 
+# Most tests wait for processes and clocks, not for a core; those that measure take turns by themselves.
+test: export RUST_TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 test: ## Run all tests, those with real Envoy, gRPC and go-control-plane included.
 	tests/interop/setup
 	cargo test --locked
