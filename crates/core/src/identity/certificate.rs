@@ -162,7 +162,7 @@ mod tests {
         let der = made(&["spiffe://example.org/ns/a/sa/b"], &["a.example", "*.b.example"], &of);
         let read = Certificate::from_der(&der).unwrap();
         assert_eq!(read.spiffe_id.as_deref(), Some("spiffe://example.org/ns/a/sa/b"));
-        assert_eq!(read.dns_names, ["a.example".into(), "*.b.example".into()]);
+        assert_eq!(read.dns_names, ["a.example", "*.b.example"].map(Box::from));
         assert_eq!(&*read.subject, r#"CN=\#1 \"envoy\"\ ,O=Example\, Inc."#);
     }
 

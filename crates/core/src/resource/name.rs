@@ -2,13 +2,15 @@
 
 use std::borrow::Borrow;
 use std::fmt;
-use std::sync::Arc;
+
+use arcstr::ArcStr;
 
 use super::normal_form;
 
-/// The name of a resource, cheap to clone. The cache shares one allocation among all its subscribers.
+/// The name of a resource, cheap to clone. A pointer wide, for there are many: the cache shares one allocation
+/// among all its subscribers.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name(Arc<str>);
+pub struct Name(ArcStr);
 
 /// Anything by name, for tables that grow as clients ask. It keeps what names hash to: a table that has to look at tens of
 /// thousands of names again when it grows makes all others wait.
@@ -34,12 +36,12 @@ impl Name {
     /// A name that a peer said, in its normal form (R-XT-01). What the relay subscribes to, holds and compares are names
     /// that went through here once.
     pub fn normal(text: &str) -> Self {
-        Self(Arc::from(&*normal_form(text)))
+        Self(ArcStr::from(&*normal_form(text)))
     }
 
     /// Whether two names share one allocation; a cheap first test of equality.
     pub fn same_allocation(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        ArcStr::ptr_eq(&self.0, &other.0)
     }
 
     /// Whether it is of the form `xdstp://…`, or claims to be.
@@ -55,13 +57,13 @@ impl Name {
 
 impl From<&str> for Name {
     fn from(text: &str) -> Self {
-        Self(Arc::from(text))
+        Self(ArcStr::from(text))
     }
 }
 
 impl From<String> for Name {
     fn from(text: String) -> Self {
-        Self(Arc::from(text))
+        Self(ArcStr::from(text))
     }
 }
 
@@ -73,7 +75,7 @@ impl Borrow<str> for Name {
 
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
+        fmt::Debug::fmt(self.as_str(), f)
     }
 }
 
