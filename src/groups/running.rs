@@ -324,8 +324,10 @@ pub fn spawn_essential(
     stop: CancellationToken,
     failed: CancellationToken,
 ) {
+    // Not by the other task, which would have room for all of this one.
+    let task = tokio::spawn(task);
     tokio::spawn(async move {
-        let ended = tokio::spawn(task).await;
+        let ended = task.await;
         if !stop.is_cancelled() {
             tracing::error!(?ended, "the upstream task exited unexpectedly");
             failed.cancel();

@@ -109,7 +109,8 @@ impl Origin {
         }
         let origin = Self::Server { state: client.state(), counters: Arc::clone(client.counters()) };
         let tuner = client.tuner();
-        spawn_essential(client.run(stop.clone()), stop, failed);
+        let stopped = stop.clone();
+        spawn_essential(async move { client.run(stopped).await }, stop, failed);
         Ok(Started { origin, tuner, shared: Some((servers, settings)) })
     }
 

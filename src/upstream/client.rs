@@ -149,7 +149,9 @@ impl Client {
     }
 
     /// Connects, and reconnects whenever the connection is lost, until `shutdown`.
-    pub async fn run(mut self, shutdown: CancellationToken) {
+    ///
+    /// By reference: a future has room for what it is given as well as for what it makes of that, and each group has one.
+    pub async fn run(&mut self, shutdown: CancellationToken) {
         shutdown.run_until_cancelled(self.run_on()).await;
     }
 

@@ -216,10 +216,11 @@ impl Relay {
             same_versions,
             ..Settings::default()
         };
-        let client = Client::on(Mux::new(writer, settings), Arc::new(servers));
+        let mut client = Client::on(Mux::new(writer, settings), Arc::new(servers));
         let (counters, state, stop) =
             (Arc::clone(client.counters()), client.state(), CancellationToken::new());
-        tokio::spawn(client.run(stop.clone()));
+        let stopped = stop.clone();
+        tokio::spawn(async move { client.run(stopped).await });
         let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
         let of = cache.of(&Kind::Cluster.into()).unwrap();
         let joined = of.join(Subscription::new(true, []), profile, &Arc::new(WakeHandle::default()));

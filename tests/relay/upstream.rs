@@ -49,10 +49,11 @@ impl Relay {
         let node = Node { id: "relay".to_owned(), ..Node::default() };
         let (linger, settle) = (Duration::from_millis(200), Duration::from_millis(10));
         let settings = Settings { node, linger, settle, ..Settings::default() };
-        let client = Client::new(Mux::new(writer, settings), options);
+        let mut client = Client::new(Mux::new(writer, settings), options);
         let (counters, state, stop) =
             (Arc::clone(client.counters()), client.state(), CancellationToken::new());
-        let task = tokio::spawn(client.run(stop.clone()));
+        let stopped = stop.clone();
+        let task = tokio::spawn(async move { client.run(stopped).await });
         Self { cache, counters, state, stop, task }
     }
 

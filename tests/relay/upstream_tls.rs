@@ -302,9 +302,10 @@ impl Relay {
             ..Options::new(endpoint)
         };
         let (cache, writer) = Cache::new(Limits::default());
-        let client = Client::new(Mux::new(writer, Settings::default()), options);
+        let mut client = Client::new(Mux::new(writer, Settings::default()), options);
         let (state, stop) = (client.state(), CancellationToken::new());
-        tokio::spawn(client.run(stop.clone()));
+        let stopped = stop.clone();
+        tokio::spawn(async move { client.run(stopped).await });
         Self { cache, state, stop }
     }
 

@@ -46,7 +46,8 @@ pub(super) struct TopicSet {
     started: [bool; 2],
     /// Whether the origin was asked for the plain wildcard on a stream, be it for clients that are gone.
     has_wildcard: [bool; 2],
-    pub(super) topics: BTreeMap<Parameters, Topic>,
+    /// Boxed: most types have one, and a map has room for eleven.
+    pub(super) topics: BTreeMap<Parameters, Box<Topic>>,
     /// Whether the origin is asked for plain names whatever the parameters: it does not read locators (R-Up-18).
     plain: bool,
     /// As far as is known.
@@ -97,7 +98,7 @@ impl TopicSet {
     /// Topic for these parameters; a new one if there is none.
     pub(super) fn topic(&mut self, parameters: &Parameters) -> &mut Topic {
         let (open, habits) = (self.open, self.habits);
-        let new = || Topic::new(parameters.clone(), open, habits);
+        let new = || Box::new(Topic::new(parameters.clone(), open, habits));
         self.topics.entry(parameters.clone()).or_insert_with(new)
     }
 
@@ -120,17 +121,17 @@ impl TopicSet {
 
     /// Whether everything came from the present server.
     pub(super) fn has_one_server(&self) -> bool {
-        self.topics.values().all(Topic::has_one_server)
+        self.topics.values().all(|topic| topic.has_one_server())
     }
 
     /// Whether there is nothing to remember of it.
     pub(super) fn is_idle(&self) -> bool {
-        self.started == [false; 2] && self.topics.values().all(Topic::is_idle)
+        self.started == [false; 2] && self.topics.values().all(|topic| topic.is_idle())
     }
 
     /// Whether nobody wants anything of the type, or did lately.
     pub(super) fn wants_nothing(&self) -> bool {
-        self.topics.values().all(Topic::wants_nothing)
+        self.topics.values().all(|topic| topic.wants_nothing())
     }
 
     /// Drops topics of parameters that nobody has any more; returns whether there were any.
@@ -201,7 +202,8 @@ impl TopicSet {
         let is_here = self.homes[View::Wildcard as usize] == Some(stream) && self.open[stream as usize];
         // By plain names all have the same wildcard.
         let is_shared = self.plain && self.topics.values().any(|topic| topic.wildcard.is_live());
-        let since = self.topics.values().filter(|_| is_here && !is_shared).filter_map(since).min();
+        let since =
+            self.topics.values().filter(|_| is_here && !is_shared).filter_map(|topic| since(topic)).min();
         since.map(|since| since + SHED_LINGERS * settings.linger)
     }
 
@@ -239,7 +241,7 @@ impl TopicSet {
 
     /// A connection stands.
     pub(super) fn connected(&mut self) {
-        self.topics.values_mut().for_each(Topic::connected);
+        self.topics.values_mut().for_each(|topic| topic.connected());
     }
 
     /// A stream was opened, on which nothing is asked for yet; on the primary the layout starts anew.
@@ -297,7 +299,7 @@ impl TopicSet {
     pub(super) fn add_wildcard(&mut self, parameters: &Parameters, is_silent: bool, cache: &Cache) -> Change {
         let (open, habits, home) = (self.open, self.habits, self.homes[View::Wildcard as usize]);
         let removed = self.topics.remove(parameters);
-        let mut topic = removed.unwrap_or_else(|| Topic::new(parameters.clone(), open, habits));
+        let mut topic = removed.unwrap_or_else(|| Box::new(Topic::new(parameters.clone(), open, habits)));
         let mut change = Change::default();
         let plainly = self.topics.get(&Parameters::NONE).filter(|_| is_silent);
         if self.plain {

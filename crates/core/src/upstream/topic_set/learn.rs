@@ -106,13 +106,15 @@ impl TopicSet {
             for heard in reading.resources.iter().filter(|heard| heard.covered && heard.is_understood()) {
                 for (view, held) in topic.questions(snapshot, &heard.name) {
                     // Which it may have of a faulty origin all the same, and then sees one of both.
-                    let is_replaced = |(other, topic): (&Parameters, &Topic)| {
+                    let is_replaced = |other: &Parameters, topic: &Topic| {
                         heard.matches(other)
                             && held.matches(other)
                             && asks(topic, &heard.name)
                             && !placed.view.is_some_and(|view| topic.weighs(view, held))
                     };
-                    if !heard.is_variant_of(held) && self.topics.iter().any(is_replaced) {
+                    if !heard.is_variant_of(held)
+                        && self.topics.iter().any(|(other, topic)| is_replaced(other, topic))
+                    {
                         disproved.push((parameters.clone(), view, held.name().clone()));
                     }
                 }

@@ -38,7 +38,7 @@ impl TopicSet {
             .topics
             .iter()
             .filter(move |(other, topic)| *other != parameters && topic.may_lend(name) && is_one(topic));
-        let held = move |(other, topic): (&Parameters, &Topic)| {
+        let held = move |other: &Parameters, topic: &Topic| {
             let snapshot = self.snapshot(cache, other);
             let (view, text) = (View::Named, name.as_str());
             // A denied resource is for no client that comes now (R-Err-06).
@@ -51,7 +51,9 @@ impl TopicSet {
                 server: topic.server_of(view, name),
             })
         };
-        others.filter_map(held).filter(|loan| loan.resource.matches(parameters))
+        others
+            .filter_map(move |(other, topic)| held(other, topic))
+            .filter(|loan| loan.resource.matches(parameters))
     }
 
     /// Which of these names, that are borrowed, no topic for which `is_one` holds has as they are seen.
@@ -73,7 +75,7 @@ impl TopicSet {
 
     /// Whether anything is borrowed.
     pub(in crate::upstream) fn has_loans(&self) -> bool {
-        self.topics.values().any(Topic::has_loans)
+        self.topics.values().any(|topic| topic.has_loans())
     }
 
     /// Asks for those of these names that were borrowed and are no longer there to be borrowed.
