@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 mod alias;
 mod leases;
+mod rare;
 
 use super::Generation;
 use super::alias::Alias;
 use super::lease::Leases;
 use super::origin_error::{ErrorRecord, OriginError};
 use crate::resource::{Constraints, Form, Name, Resource};
+pub(super) use rare::Ghost;
+use rare::Rare;
 
 /// Answer of the origin for a name that was asked for by name (R-Relay-04).
 #[derive(Clone, Debug, Default)]
@@ -33,9 +36,6 @@ pub enum Named {
     /// It is, or was, a name beside its own by which the origin knows a resource (R-Relay-20).
     Alias(Box<Alias>),
 }
-
-/// Variants of a name, by their constraints.
-pub(super) type Past = Option<Arc<Vec<Option<Constraints>>>>;
 
 /// View that one subscriber has of a name.
 #[derive(Clone, Copy, Debug)]
@@ -90,27 +90,16 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Last body of what is gone.
-#[derive(Clone, Debug)]
-pub(super) struct Ghost {
-    pub(super) resource: Arc<Resource>,
-    /// When its subscribers last had something to learn of it, before it went.
-    pub(super) changed: Generation,
-}
-
 /// One name with both ways in which it can be held (R-Relay-03): as a member of the origin's wildcard set, and by its name.
 /// Subscribers of the wildcard see only the first; clients that asked by name see the member if it is one, else what was said
 /// of the name.
+///
+/// Each node group has one for each of its resources, be they the same as those of others: it is kept small.
 #[derive(Clone, Debug)]
 pub struct Entry {
     name: Name,
     pub(super) wild: Option<Arc<Resource>>,
     pub(super) named: Named,
-    /// The last body of what is gone, for the union of old and new that make-before-break sends (R-ADS-03).
-    pub(super) ghost: Option<Box<Ghost>>,
-    /// Which variants its subscribers may hold beside the one that they see (R-DP-06), oldest first. Where there never
-    /// was more than one without constraints, nothing.
-    pub(super) past: Past,
     /// When the wildcard's subscribers last had something to learn of it.
     pub(super) wild_changed: Generation,
     /// Generation of its first known membership. A client whose position is older cannot hold it. Gaps in membership are
@@ -118,12 +107,7 @@ pub struct Entry {
     pub(super) wild_since: Generation,
     /// When clients that asked by name last had something to learn of it.
     pub(super) named_changed: Generation,
-    /// When aggregated subscribers were last to be sent it again, unchanged (R-ADS-05).
-    pub(super) repushed: Generation,
-    /// For how long it is to be kept, where the origin said so (R-TTL-01).
-    pub(super) leases: Option<Box<Leases>>,
-    /// The last error of the name, since which the resource has not come (R-Err-01). Few have any.
-    pub(super) failed: Option<Box<ErrorRecord>>,
+    rare: Option<Box<Rare>>,
 }
 
 impl Entry {
@@ -132,14 +116,10 @@ impl Entry {
             name,
             wild: None,
             named: Named::Unknown,
-            ghost: None,
-            past: None,
             wild_changed: Generation::ZERO,
             wild_since: Generation::ZERO,
             named_changed: Generation::ZERO,
-            repushed: Generation::ZERO,
-            leases: None,
-            failed: None,
+            rare: None,
         }
     }
 
@@ -178,14 +158,14 @@ impl Entry {
                 alias.now().map_or(Seen::Absent, |alias| self.unless_denied(alias))
             }
             (None, Named::Absent | Named::Collection { members: 0, .. }) => Seen::Absent,
-            (None, Named::Unknown) if self.failed.is_some() => Seen::Failed,
+            (None, Named::Unknown) if self.failed().is_some() => Seen::Failed,
             (None, Named::Unknown | Named::Gone) => Seen::Unknown,
             (None, Named::Collection { .. }) => Seen::Collection,
         }
     }
 
     fn unless_denied<'a>(&self, resource: &'a Arc<Resource>) -> Seen<'a> {
-        match (Seen::of(resource), &self.failed) {
+        match (Seen::of(resource), self.failed()) {
             (Seen::Present(resource), Some(failed)) if failed.is_denial() => Seen::Denied(resource),
             (seen, _) => seen,
         }
@@ -194,14 +174,14 @@ impl Entry {
     /// The error for clients that asked by name, or for its collection. A "does not exist" is withheld where they see the
     /// resource, be it as a member of the wildcard set; of a name that is unknown to them no error is told.
     pub(super) fn failed_as(&self, seen: Seen<'_>) -> Option<&ErrorRecord> {
-        let failed = self.failed.as_deref()?;
+        let failed = self.failed()?;
         let is_hidden = failed.failure.is_not_found() && seen.present().is_some();
         (!is_hidden && !matches!(seen, Seen::Unknown)).then_some(failed)
     }
 
     /// The last error of the name.
     pub fn failure(&self) -> Option<&OriginError> {
-        self.failed.as_deref().map(|failed| &*failed.failure)
+        self.failed().map(|failed| &*failed.failure)
     }
 
     /// Takes in an error (R-Err-02). One that is equal to the last is no news.
@@ -216,7 +196,7 @@ impl Entry {
             }
         }
         if self.failure() != Some(&failure) {
-            self.failed = Some(Box::new(ErrorRecord::new(failure, self.failed.as_deref())));
+            self.set_failed(Some(ErrorRecord::new(failure, self.failed())));
         }
     }
 
@@ -228,7 +208,7 @@ impl Entry {
             Named::Unknown | Named::Present(_) | Named::Collection { .. } => false,
         };
         if !(is_gone && self.failure().is_some_and(OriginError::is_not_found)) {
-            self.failed = None;
+            self.set_failed(None);
         }
     }
 
@@ -241,7 +221,7 @@ impl Entry {
                 _ => Seen::Absent,
             },
             Named::Absent | Named::Gone => Seen::Absent,
-            Named::Unknown if self.failed.is_some() => Seen::Failed,
+            Named::Unknown if self.failed().is_some() => Seen::Failed,
             Named::Unknown | Named::Collection { .. } => Seen::Unknown,
         }
     }
@@ -249,7 +229,7 @@ impl Entry {
     /// All variants that its subscribers may hold, and some that they may not.
     pub(super) fn variants(&self) -> impl Iterator<Item = Option<Constraints>> {
         let held = [self.as_member().present(), self.as_listed().present()].into_iter().flatten();
-        let past = self.past.iter().flat_map(|past| past.iter()).cloned();
+        let past = self.past().into_iter().flat_map(|past| past.iter()).cloned();
         past.chain(held.map(|resource| resource.constraints().cloned()))
     }
 
@@ -261,35 +241,89 @@ impl Entry {
             |entry: &Self| entry.by_name().present().map(|resource| resource.constraints().cloned());
         let (was, is) = (identity(old), identity(self));
         let constrained = |identity: &Option<Option<Constraints>>| matches!(identity, Some(Some(_)));
-        if was == is || (self.past.is_none() && !constrained(&was) && !constrained(&is)) {
+        if was == is || (!self.has_past() && !constrained(&was) && !constrained(&is)) {
             return;
         }
         let mut past: Vec<Option<Constraints>> =
-            self.past.iter().flat_map(|past| past.iter()).cloned().collect();
+            self.past().into_iter().flat_map(|past| past.iter()).cloned().collect();
         past.retain(|other| Some(other) != was.as_ref() && Some(other) != is.as_ref());
-        if was.is_none() && self.past.is_none() && old.position() != Generation::ZERO {
+        if was.is_none() && !self.has_past() && old.position() != Generation::ZERO {
             // The resource that was there before it went had no constraints, or this would remember them.
             past.push(None);
         }
         past.extend(was);
         let surplus = past.len().saturating_sub(REMEMBERED);
-        self.past = Some(Arc::new(past.split_off(surplus)));
+        self.edit_rare(|rare| rare.past = Some(Arc::new(past.split_off(surplus))));
     }
 
     /// Its place in the order of changes: no audience's stamp is later.
     pub(super) fn position(&self) -> Generation {
-        let failed = self.failed.as_ref().map_or(Generation::ZERO, |failed| failed.at);
-        self.wild_changed.max(self.named_changed).max(self.repushed).max(failed)
+        let failed = self.failed().map_or(Generation::ZERO, |failed| failed.at);
+        self.wild_changed.max(self.named_changed).max(self.repushed()).max(failed)
     }
 
     /// Whether nothing is left of it but the memory that it went.
-    pub(super) const fn is_tombstone(&self) -> bool {
-        let is_unknown = matches!(self.named, Named::Unknown) && self.failed.is_none();
+    pub(super) fn is_tombstone(&self) -> bool {
+        let is_unknown = matches!(self.named, Named::Unknown) && self.failed().is_none();
         self.wild.is_none() && (is_unknown || matches!(self.named, Named::Gone))
+    }
+
+    /// Changes what few entries have.
+    fn edit_rare<T>(&mut self, edit: impl FnOnce(&mut Rare) -> T) -> T {
+        let mut rare = self.rare.take().map_or_else(Rare::default, |rare| *rare);
+        let result = edit(&mut rare);
+        self.rare = (!rare.is_nothing()).then(|| Box::new(rare));
+        result
     }
 
     /// The last body of what is gone.
     pub(super) fn ghost(&self) -> Option<&Ghost> {
-        self.ghost.as_deref()
+        self.rare.as_ref()?.ghost.as_deref()
+    }
+
+    pub(super) fn set_ghost(&mut self, ghost: Option<Ghost>) {
+        self.edit_rare(|rare| rare.ghost = ghost.map(Box::new));
+    }
+
+    /// Which variants its subscribers may hold beside the one that they see, oldest first.
+    fn past(&self) -> Option<&Arc<Vec<Option<Constraints>>>> {
+        self.rare.as_ref()?.past.as_ref()
+    }
+
+    /// Whether its subscribers may hold other variants than the one that they see.
+    pub(super) fn has_past(&self) -> bool {
+        self.past().is_some()
+    }
+
+    /// When aggregated subscribers were last to be sent it again, unchanged.
+    pub(super) fn repushed(&self) -> Generation {
+        self.rare.as_ref().map_or(Generation::ZERO, |rare| rare.repushed)
+    }
+
+    pub(super) fn set_repushed(&mut self, at: Generation) {
+        self.edit_rare(|rare| rare.repushed = at);
+    }
+
+    /// For how long it is to be kept, where the origin said so.
+    pub(super) fn leases(&self) -> Option<&Leases> {
+        self.rare.as_ref()?.leases.as_deref()
+    }
+
+    /// The last error of the name, since which the resource has not come.
+    pub(super) fn failed(&self) -> Option<&ErrorRecord> {
+        self.rare.as_ref()?.failed.as_deref()
+    }
+
+    pub(super) fn set_failed(&mut self, failed: Option<ErrorRecord>) {
+        self.edit_rare(|rare| rare.failed = failed.map(Box::new));
+    }
+
+    /// Notes when clients that asked by name had to learn of the error.
+    pub(super) fn stamp_failed(&mut self, at: Generation) {
+        self.edit_rare(|rare| {
+            if let Some(failed) = &mut rare.failed {
+                failed.stamp(at);
+            }
+        });
     }
 }

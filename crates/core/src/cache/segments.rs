@@ -145,6 +145,7 @@ impl Segments {
         }
         if segment.entries.len() > SPLIT {
             let upper = segment.entries.split_off(SPLIT / 2);
+            segment.entries.shrink_to_fit();
             self.list.insert(at + 1, Arc::new(Segment { entries: upper, ..Segment::default() }));
         }
     }

@@ -12,6 +12,7 @@ mod draft;
 mod errors;
 mod forgotten;
 mod since;
+mod timeline;
 
 use super::Generation;
 use super::change::{Completeness, Op, Resend};
@@ -25,6 +26,7 @@ use super::view::View;
 use crate::resource::{Collection, Constraints, Form, Name, Resource};
 pub(super) use draft::Draft;
 use forgotten::Forgotten;
+use timeline::Timeline;
 
 /// Everything that the cache knows of one type at one moment. Readers hold one for as long as they like; the
 /// writer publishes a new one with a pointer swap.
@@ -35,7 +37,7 @@ pub struct Snapshot {
     pub(super) at: Option<Instant>,
     pub(super) table: Segments,
     /// Every entry once, at the place where it last changed for anybody. "What has changed since" is a range.
-    pub(super) log: OrdMap<Generation, Arc<Entry>>,
+    pub(super) log: Timeline,
     /// Entries of which the latest to be told is that their time was renewed, at the place of that.
     pub(super) renewals: OrdMap<Generation, Arc<Entry>>,
     /// Names that have no entry any more, for readers of changes.
@@ -67,7 +69,7 @@ impl Default for Snapshot {
             generation: Generation::ZERO,
             at: None,
             table: Segments::default(),
-            log: OrdMap::new(),
+            log: Timeline::default(),
             renewals: OrdMap::new(),
             forgotten: Forgotten::default(),
             leased: 0,
@@ -124,8 +126,8 @@ impl Snapshot {
 
     /// Names that aggregated clients are to be sent again since then (R-ADS-05).
     pub fn repushed_after(&self, since: Generation) -> impl Iterator<Item = &Name> {
-        let later = self.log.range((Bound::Excluded(since), Bound::Unbounded)).map(|(_, entry)| entry);
-        later.filter(move |entry| entry.repushed > since).map(|entry| entry.name())
+        let later = self.log.range((Bound::Excluded(since), Bound::Unbounded));
+        later.filter(move |entry| entry.repushed() > since).map(|entry| entry.name())
     }
 
     /// All variants of a name that a client may hold that was told of it by locator, and some that it may not.
@@ -230,7 +232,7 @@ impl Snapshot {
         let is_resource = |entry: &Arc<Entry>| {
             [entry.as_member(), entry.as_listed()].iter().any(|seen| seen.present().is_some())
         };
-        self.log.values().rev().take(LOOKED_AT).any(is_resource)
+        self.log.newest().take(LOOKED_AT).any(is_resource)
     }
 
     /// Whether anything is held that somebody asked for, or may be.
@@ -322,7 +324,7 @@ impl Snapshot {
                 ops
             }
         };
-        ops.extend(entry.failed.as_ref().map(|failed| Op::Fail {
+        ops.extend(entry.failed().map(|failed| Op::Fail {
             name: name.clone(),
             failure: Arc::clone(&failed.failure),
             listed: false,
@@ -373,7 +375,7 @@ impl Snapshot {
             let position = self.get(name.as_str())?.position();
             (from < position && position <= to).then_some(name)
         });
-        let entries = range.into_iter().flat_map(|range| self.log.range(range)).map(|(_, entry)| entry);
+        let entries = range.into_iter().flat_map(|range| self.log.range(range));
         let entries = entries.take(if is_named { usize::MAX } else { LOOKED_AT });
         named.chain(entries.filter(|entry| subscription.look_at(entry).is_some()).map(|entry| entry.name()))
     }

@@ -274,7 +274,7 @@ impl Subscription {
                 ..Look::by_name(entry, aggregated)
             })
         } else if self.wildcard {
-            let repushed = if aggregated { entry.repushed } else { Generation::ZERO };
+            let repushed = if aggregated { entry.repushed() } else { Generation::ZERO };
             let seen = entry.as_member();
             // An entry that is no member cannot be sent again: its name is not even to be known (R-Relay-03).
             let changed = seen.present().map_or(entry.wild_changed, |_| entry.wild_changed.max(repushed));
@@ -286,7 +286,7 @@ impl Subscription {
 
     /// The lease of what a client with this subscription [sees](Self::look) of an entry.
     pub(super) fn history(&self, entry: &Entry) -> Option<LeaseHistory> {
-        let leases = entry.leases.as_deref()?;
+        let leases = entry.leases()?;
         let name: &Name = entry.name();
         if self.contains(name.as_str()) {
             leases.of(entry.view_by_name()?).copied()
@@ -323,7 +323,7 @@ pub(super) struct Look<'a> {
 impl<'a> Look<'a> {
     /// View of a client that asks by this very name.
     pub(super) fn by_name(entry: &'a Entry, aggregated: bool) -> Self {
-        let repushed = if aggregated { entry.repushed } else { Generation::ZERO };
+        let repushed = if aggregated { entry.repushed() } else { Generation::ZERO };
         let changed = entry.named_changed.max(repushed);
         let seen = entry.by_name();
         Self { seen, changed, since: Generation::ZERO, failed: entry.failed_as(seen) }

@@ -57,8 +57,7 @@ impl Diff<'_> {
                     Bound::Excluded(self.position.removed),
                     Bound::Included(self.position.added.max(self.position.removed)),
                 ));
-                let told =
-                    told.map(|(_, entry)| entry).filter(|entry| self.place(entry) <= self.position.added);
+                let told = told.filter(|entry| self.place(entry) <= self.position.added);
                 self.news_by_place().chain(told).try_for_each(&mut look)
             }
             Order::Name => {
@@ -95,15 +94,15 @@ impl Diff<'_> {
     /// Entries whose places are after what was added, in that order.
     fn news_by_place(&self) -> impl Iterator<Item = &Arc<Entry>> {
         let since = || (Bound::Excluded(self.position.added), Bound::Unbounded);
-        let mut changes = self.snapshot.log.range(since()).peekable();
+        let mut changes = self.snapshot.log.range(since()).map(|entry| (entry.position(), entry)).peekable();
         let renewals = self.is_timed.then(|| self.snapshot.renewals.range(since()));
-        let mut renewals = renewals.into_iter().flatten().peekable();
+        let mut renewals = renewals.into_iter().flatten().map(|(at, entry)| (*at, entry)).peekable();
         let both = std::iter::from_fn(move || match (changes.peek(), renewals.peek()) {
             (Some((change, _)), Some((renewal, _))) if renewal < change => renewals.next(),
             (Some(_), _) => changes.next(),
             (None, _) => renewals.next(),
         });
         // An entry that was renewed since it changed is in both.
-        both.filter(|(at, entry)| **at == self.place(entry)).map(|(_, entry)| entry)
+        both.filter(|(at, entry)| *at == self.place(entry)).map(|(_, entry)| entry)
     }
 }

@@ -239,7 +239,8 @@ impl Diff<'_> {
     /// Whether an entry is told to a client that holds it: behind a cluster (R-ADS-05), or for its time (R-TTL-09).
     fn is_told_anyway(&self, entry: &Entry) -> bool {
         let lease = self.subscription.history(entry).and_then(|history| history.lease());
-        (self.profile.aggregated && entry.repushed != Generation::ZERO) || (self.is_timed && lease.is_some())
+        (self.profile.aggregated && entry.repushed() != Generation::ZERO)
+            || (self.is_timed && lease.is_some())
     }
 
     /// Tells which of the names that were asked for at first do not exist. Those that do not fit are owed.

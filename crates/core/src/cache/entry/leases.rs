@@ -1,7 +1,7 @@
 //! The leases of an entry in both of its views.
 
 use super::super::Generation;
-use super::super::lease::{Lease, LeaseHistory, LeaseRecord, LeaseRenewal};
+use super::super::lease::{Lease, LeaseHistory, LeaseRecord, LeaseRenewal, Leases};
 use super::super::view::View;
 use super::{Entry, Named};
 
@@ -9,47 +9,51 @@ impl Entry {
     /// The origin spoke of what is held: with a body that is new, or with what was held before, which it may mean for
     /// the clients, or only of its time (R-TTL-01, R-TTL-02).
     pub(in crate::cache) fn lend(&mut self, view: View, lease: Option<Lease>, is_new: bool, resent: bool) {
-        if lease.is_none() && self.leases.is_none() {
+        if lease.is_none() && self.leases().is_none() {
             return;
         }
         let body_at = self.wild_changed.max(self.named_changed);
-        let slot = self.leases.get_or_insert_default().slot(view);
         let current = LeaseRecord { lease, at: Generation::ZERO };
-        if is_new {
-            *slot = lease.map(|_| LeaseHistory { current, before: None });
-        } else if resent {
-            // That there was a time is remembered: a client that was away may have been told of it.
-            *slot = (lease.is_some() || slot.is_some()).then_some(LeaseHistory { current, before: None });
-        } else {
-            let before = slot.map_or(LeaseRecord { lease: None, at: body_at }, |history| history.current);
-            if lease.is_some() || before.lease.is_some() {
-                *slot = Some(LeaseHistory { current, before: Some(before) });
+        self.edit_leases(|leases| {
+            let slot = leases.slot(view);
+            if is_new {
+                *slot = lease.map(|_| LeaseHistory { current, before: None });
+            } else if resent {
+                // That there was a time is remembered: a client that was away may have been told of it.
+                *slot = (lease.is_some() || slot.is_some()).then_some(LeaseHistory { current, before: None });
+            } else {
+                let before = slot.map_or(LeaseRecord { lease: None, at: body_at }, |history| history.current);
+                if lease.is_some() || before.lease.is_some() {
+                    *slot = Some(LeaseHistory { current, before: Some(before) });
+                }
             }
-        }
-        self.drop_no_leases();
+        });
     }
 
     /// The lease in one view.
     pub(in crate::cache) fn lease(&self, view: View) -> Option<Lease> {
-        self.leases.as_ref()?.of(view)?.lease()
+        self.leases()?.of(view)?.lease()
     }
 
     /// It is not held in this view any more.
     pub(in crate::cache) fn end_lease(&mut self, view: View) {
-        if let Some(leases) = &mut self.leases {
-            *leases.slot(view) = None;
-            self.drop_no_leases();
+        if self.leases().is_some() {
+            self.edit_leases(|leases| *leases.slot(view) = None);
         }
     }
 
-    fn drop_no_leases(&mut self) {
-        self.leases.take_if(|leases| leases.all().next().is_none());
+    fn edit_leases(&mut self, edit: impl FnOnce(&mut Leases)) {
+        self.edit_rare(|rare| {
+            let mut leases = rare.leases.take().unwrap_or_default();
+            edit(&mut leases);
+            rare.leases = Some(leases).filter(|leases| leases.all().next().is_some());
+        });
     }
 
     /// Clients with another lease than before, apart from the body: the origin said so, or what is seen by name is now the
     /// relay's other copy.
     pub(in crate::cache) fn renewed_since(&mut self, old: &Self) -> LeaseRenewal {
-        if self.leases.is_none() && old.leases.is_none() {
+        if self.leases().is_none() && old.leases().is_none() {
             return LeaseRenewal::default();
         }
         let (was, is) = (old.view_by_name(), self.view_by_name());
@@ -59,11 +63,14 @@ impl Entry {
             && was != is
         {
             // Nothing that was told of the one copy is sure of the other.
-            let slot = self.leases.get_or_insert_default().slot(is);
-            let lease = slot.and_then(|history| history.lease());
-            *slot = Some(LeaseHistory { current: LeaseRecord { lease, at: Generation::ZERO }, before: None });
+            self.edit_leases(|leases| {
+                let slot = leases.slot(is);
+                let lease = slot.and_then(|history| history.lease());
+                let current = LeaseRecord { lease, at: Generation::ZERO };
+                *slot = Some(LeaseHistory { current, before: None });
+            });
         }
-        let Some(leases) = &self.leases else { return LeaseRenewal::default() };
+        let Some(leases) = self.leases() else { return LeaseRenewal::default() };
         let is_new = |view| leases.is_new(view);
         LeaseRenewal {
             members: stays && is_new(View::Wildcard),
@@ -74,17 +81,21 @@ impl Entry {
 
     /// Stamps the terms of its leases that are new with this generation.
     pub(in crate::cache) fn stamp_leases(&mut self, stamp: Generation) {
-        let Some(leases) = &mut self.leases else { return };
-        for history in leases.wild.iter_mut().chain(&mut leases.named) {
-            if history.current.at == Generation::ZERO {
-                history.current.at = stamp;
-            }
+        if self.leases().is_none() {
+            return;
         }
+        self.edit_leases(|leases| {
+            for history in leases.wild.iter_mut().chain(&mut leases.named) {
+                if history.current.at == Generation::ZERO {
+                    history.current.at = stamp;
+                }
+            }
+        });
     }
 
     /// When its lease was last renewed, if that is the latest that is to be told of it.
     pub(in crate::cache) fn renewal(&self) -> Option<Generation> {
-        let newest = self.leases.as_ref()?.newest();
+        let newest = self.leases()?.newest();
         (newest > self.position()).then_some(newest)
     }
 
@@ -93,8 +104,8 @@ impl Entry {
         self.renewal().unwrap_or_else(|| self.position())
     }
 
-    pub(in crate::cache) const fn is_leased(&self) -> bool {
-        self.leases.is_some()
+    pub(in crate::cache) fn is_leased(&self) -> bool {
+        self.leases().is_some()
     }
 
     /// Through which view a client that asked by name sees it.

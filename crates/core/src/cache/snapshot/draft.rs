@@ -3,6 +3,7 @@
 //! Owns the effect of each change on the entries, and which clients have something to learn of it. Nobody sees it before it is
 //! published.
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -152,7 +153,7 @@ impl<'a> Draft<'a> {
                 entry.set_named(None);
             }
             Op::Forget { view: View::Named, .. } => {
-                entry.failed = None;
+                entry.set_failed(None);
                 entry.named = Named::Unknown;
             }
             Op::Remove { view: View::Wildcard, .. } | Op::Forget { view: View::Wildcard, .. } => {
@@ -168,7 +169,7 @@ impl<'a> Draft<'a> {
             Op::Complete { .. } => {
                 let members = self.snapshot.members_of(entry.name()).count();
                 let members = u32::try_from(members).unwrap_or(u32::MAX);
-                entry.failed = None;
+                entry.set_failed(None);
                 entry.named = Named::Collection { members, buried: Generation::ZERO };
             }
             Op::Fail { failure, listed, .. } => entry.fail(failure, listed),
@@ -198,7 +199,7 @@ impl<'a> Draft<'a> {
             }
             None => (self.other_copy(entry, view, resource), false),
         };
-        entry.failed = None;
+        entry.set_failed(None);
         match view {
             View::Wildcard => entry.wild = Some(resource),
             View::Named => entry.set_named(Some(resource)),
@@ -217,7 +218,7 @@ impl<'a> Draft<'a> {
         if let Named::Collection { members, .. } = &mut new.named {
             *members = if came { members.saturating_add(1) } else { members.saturating_sub(1) };
             if came {
-                new.failed = None;
+                new.set_failed(None);
             }
             self.replace(Some(old), new, false, false);
         }
@@ -237,7 +238,7 @@ impl<'a> Draft<'a> {
     }
 
     fn replace(&mut self, old: Option<Arc<Entry>>, mut new: Entry, resent: bool, repush: bool) {
-        let mut failed = new.failed.as_ref().is_some_and(|failed| failed.at == Generation::ZERO);
+        let mut failed = new.failed().is_some_and(|failed| failed.at == Generation::ZERO);
         let (members, named, body, quiet, renewed) = {
             let blank = Entry::new(new.name().clone());
             let old = old.as_deref().unwrap_or(&blank);
@@ -245,7 +246,7 @@ impl<'a> Draft<'a> {
             // Behind a member of the wildcard set a collection may have its own.
             let listed = || new.name().is_xdstp() && differ(old.as_listed(), new.as_listed());
             // The resource ends an error, be it unchanged (R-Err-01). That it does not exist is said as a removal too.
-            let recovered = old.failed.is_some() && new.failed.is_none();
+            let recovered = old.failed().is_some() && new.failed().is_none();
             let body = differ(old.by_name(), new.by_name());
             let is_missing =
                 matches!(new.by_name(), Seen::Absent) && new.failure().is_some_and(OriginError::is_not_found);
@@ -256,16 +257,15 @@ impl<'a> Draft<'a> {
             // Its body went, or came back for clients that asked for it meanwhile: no news to the others (R-XT-09).
             let is_dropped = |entry: &Entry| matches!(entry.by_name(), Seen::Dropped(_));
             let quiet = !named && is_dropped(old) != is_dropped(&new);
-            let ghost =
-                |gone: &Arc<Resource>, changed| Some(Box::new(Ghost { resource: Arc::clone(gone), changed }));
+            let ghost = |gone: &Arc<Resource>, changed| Some(Ghost { resource: Arc::clone(gone), changed });
             if !self.type_url.kind().full_state() || new.wild.is_some() {
-                new.ghost = None;
+                new.set_ghost(None);
             } else if let Some(gone) = &old.wild {
-                new.ghost = ghost(gone, old.wild_changed);
+                new.set_ghost(ghost(gone, old.wild_changed));
             } else if let (Seen::Present(gone), Seen::Absent) = (old.by_name(), new.by_name()) {
-                new.ghost = ghost(gone, old.named_changed);
+                new.set_ghost(ghost(gone, old.named_changed));
             } else if let (Seen::Present(gone), Named::Gone) = (old.by_name(), &new.named) {
-                new.ghost = ghost(gone, old.named_changed);
+                new.set_ghost(ghost(gone, old.named_changed));
             }
             if let Some(resource) = &old.wild {
                 self.snapshot.members -= 1;
@@ -299,10 +299,10 @@ impl<'a> Draft<'a> {
                 self.snapshot.aliases_buried = self.snapshot.aliases_buried.max(buried);
             }
             if repush {
-                new.repushed = stamp;
+                new.set_repushed(stamp);
             }
-            if failed && let Some(failed) = &mut new.failed {
-                failed.stamp(stamp);
+            if failed {
+                new.stamp_failed(stamp);
             }
             // Only for members: each session knows whether its client was sent any other cluster.
             if body && members {
@@ -326,14 +326,14 @@ impl<'a> Draft<'a> {
             self.snapshot.aliases.extend(is);
         }
         if let Some(old) = old {
-            self.snapshot.log.remove(&old.position());
+            self.snapshot.log.remove(old.position());
             self.snapshot.tombstones -= usize::from(old.is_tombstone());
             self.snapshot.leased -= usize::from(old.is_leased());
             old.renewal().inspect(|place| _ = self.snapshot.renewals.remove(place));
         }
         // A store that is filled from others forgets what its clients still ask for and may hold (R-DP-13).
         let untold =
-            matches!(new.named, Named::Unknown) && new.wild_changed == Generation::ZERO && new.past.is_none();
+            matches!(new.named, Named::Unknown) && new.wild_changed == Generation::ZERO && !new.has_past();
         if new.position() == Generation::ZERO || (new.is_tombstone() && untold) {
             // No client was ever told of it, or none that could still ask about it.
             self.snapshot.table.remove(new.name().as_str());
@@ -342,7 +342,7 @@ impl<'a> Draft<'a> {
         }
         self.snapshot.tombstones += usize::from(new.is_tombstone());
         let new = Arc::new(new);
-        self.snapshot.log.insert(new.position(), Arc::clone(&new));
+        self.snapshot.log.insert(Arc::clone(&new));
         self.snapshot.leased += usize::from(new.is_leased());
         if let Some(place) = new.renewal() {
             self.snapshot.renewals.insert(place, Arc::clone(&new));
@@ -355,7 +355,7 @@ impl<'a> Draft<'a> {
     /// it can be told of it, however large it is.
     fn bury(&mut self, keep: usize) {
         let surplus = self.snapshot.tombstones - keep;
-        let before = self.snapshot.log.range(..=self.from).map(|(_, entry)| entry);
+        let before = self.snapshot.log.range((Bound::Unbounded, Bound::Included(self.from)));
         let oldest: Vec<_> = before.filter(|entry| entry.is_tombstone()).take(surplus).cloned().collect();
         for entry in oldest {
             // Forgetting a name moves its place, but is nothing that the wildcard's clients had to be told.
@@ -363,7 +363,7 @@ impl<'a> Draft<'a> {
             if matches!(entry.named, Named::Gone) {
                 self.bury_member(&entry);
             }
-            self.snapshot.log.remove(&entry.position());
+            self.snapshot.log.remove(entry.position());
             self.snapshot.table.remove(entry.name().as_str());
             self.snapshot.forgotten.note(entry.position(), entry.name(), self.remembers);
             self.snapshot.tombstones -= 1;

@@ -25,7 +25,7 @@ impl Snapshot {
             return None;
         }
         let entry = self.get(name)?;
-        matches!(entry.by_name(), Seen::Denied(_)).then_some(entry.failed.as_deref()?.denied)
+        matches!(entry.by_name(), Seen::Denied(_)).then_some(entry.failed()?.denied)
     }
 
     /// The names in a subscription whose bodies are kept from newcomers, and since when.

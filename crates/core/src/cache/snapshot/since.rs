@@ -16,8 +16,8 @@ impl Snapshot {
     pub fn changed_since(&self, since: Generation) -> Option<BTreeSet<Name>> {
         let forgotten = self.forgotten.after(since)?;
         let later = || (Bound::Excluded(since), Bound::Unbounded);
-        let entries = self.log.range(later()).chain(self.renewals.range(later()));
-        let names = entries.map(|(_, entry)| entry.name().clone());
+        let renewed = self.renewals.range(later()).map(|(_, entry)| entry);
+        let names = self.log.range(later()).chain(renewed).map(|entry| entry.name().clone());
         Some(names.chain(forgotten.cloned()).collect())
     }
 }
