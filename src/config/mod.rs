@@ -186,7 +186,7 @@ section! {
         /// type. One address or identity has half of them at most, one connection a quarter.
         #[key(Count<1, 1_000_000>, default = 4096, effect = AtOnce, note = "but sets in use stay")]
         pub max_parameter_sets: usize,
-        /// Budget of the last changes of resources, for `deltafan history`: about 300 bytes for each resource, and the bodies that
+        /// Budget of the last changes of resources, for `deltafan history`: about 300 bytes for each change, and the bodies that
         /// were replaced. Of one resource 16 changes are kept at most. 0 turns it off.
         #[key(Size<0, TIB>, default = 64 << 20, effect = Restart)]
         pub history_bytes: u64,

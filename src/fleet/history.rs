@@ -170,7 +170,13 @@ fn lines(groups: &Chosen, of: &HistoryOf) -> Result<Vec<Line>, HistoryError> {
     let mut lines = Vec::new();
     for (key, group) in groups {
         let Some(history) = group.cache().history() else { continue };
-        for (parameters, changes) in history.of(group.cache().number(), &of.type_url, of.name.as_str()) {
+        let mut found = history.of(group.cache().number(), &of.type_url, of.name.as_str());
+        for (parameters, present) in group.cache().present(&of.type_url, of.name.as_str()) {
+            if found.iter().all(|(other, _)| *other != parameters) {
+                found.push((parameters, vec![present]));
+            }
+        }
+        for (parameters, changes) in found {
             let tallies = vec![[0; 3]; changes.len()];
             let (key, group) = (key.clone(), Arc::clone(group));
             lines.push(Line { key, group, parameters, changes, clients: 0, tallies });
@@ -179,7 +185,7 @@ fn lines(groups: &Chosen, of: &HistoryOf) -> Result<Vec<Line>, HistoryError> {
     if lines.is_empty() {
         let (kind, name) = (of.type_url.kind().short(), clip(of.name.as_str()));
         return Err(HistoryError::Missing(format!(
-            "no history of {kind} `{name}`: it was not here since the relay started, or its changes had to make room \
+            "no history of {kind} `{name}`: it is not here, and has not changed since the relay started, or its changes had to make room \
              (cache.history_bytes); GET /resources?type={kind} lists what is here"
         )));
     }

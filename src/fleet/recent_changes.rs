@@ -36,9 +36,9 @@ struct RecentChange {
 /// Facts about a change that each page shows.
 #[derive(Debug, Serialize)]
 pub(super) struct ChangeFacts {
-    /// Time in UTC, as in `2026-03-01T14:02:11Z`.
-    time: String,
-    seconds_ago: f64,
+    /// Time in UTC, as in `2026-03-01T14:02:11Z`; `None` of what was there before the first change that is remembered.
+    time: Option<String>,
+    seconds_ago: Option<f64>,
     event: &'static str,
     /// `None` of a removal, as bytes.
     version: Option<String>,
@@ -49,11 +49,11 @@ pub(super) struct ChangeFacts {
 
 impl ChangeFacts {
     pub(super) fn of(change: &ResourceChange, now: Instant) -> Self {
-        let ago = now.saturating_duration_since(change.at);
+        let ago = change.at.map(|at| now.saturating_duration_since(at));
         let after = change.after.as_ref();
         Self {
-            time: time(SystemTime::now() - ago),
-            seconds_ago: ago.as_millis() as f64 / 1_000.0,
+            time: ago.map(|ago| time(SystemTime::now() - ago)),
+            seconds_ago: ago.map(|ago| ago.as_millis() as f64 / 1_000.0),
             event: event(change),
             version: after.map(|after| after.version.to_string()),
             generation: change.generation.get(),
@@ -86,6 +86,7 @@ pub(super) fn recent(groups: &Chosen, only: Option<&TypeUrl>, max: usize, now: I
 /// Word for a change.
 const fn event(change: &ResourceChange) -> &'static str {
     match (&change.after, change.is_first) {
+        _ if change.at.is_none() => "present",
         (None, _) => "removed",
         (Some(_), true) => "added",
         (Some(_), false) => "changed",

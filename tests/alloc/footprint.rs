@@ -130,7 +130,8 @@ fn node_groups_that_hold_equal_resources_share_their_bytes() {
     }
     println!("{held:?} bytes for the relay's own cache, the first group and the second");
     assert!(held[1] > RESOURCES * BYTES, "{held:?}");
-    assert!(held[2] < RESOURCES * 300, "{held:?}");
+    // An entry, its place in two tables, and what a cache takes by itself.
+    assert!(held[2] < RESOURCES * 130, "{held:?}");
 }
 
 /// The bound of the history is one of bytes: it counts what it takes, or more.
@@ -147,7 +148,8 @@ fn the_history_takes_no_more_than_it_counts() {
         let counted = cache.history().map_or(0, |history| history.bytes());
         (change.bytes_allocated - change.bytes_deallocated, counted as usize)
     };
-    for changes in [1, 4, 40] {
+    assert_eq!(grow(64 << 20, 1).1, 0, "what is first heard is no change");
+    for changes in [2, 4, 40] {
         let ((without, _), (with, counted)) = (grow(0, changes), grow(64 << 20, changes));
         let each = with.saturating_sub(without) / RESOURCES;
         println!("{each} bytes for {changes} changes of a resource, {} counted", counted / RESOURCES);

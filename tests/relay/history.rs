@@ -72,16 +72,16 @@ async fn changes_have_their_clients_and_a_diff() {
     }
     let told = sotw.response().await;
     sotw.ack(&told, &names).await;
-    wait_for_changes(&relay, "type=cds&name=web", &[json!(["added", "16", 3, 0, 0])], 3);
+    wait_for_changes(&relay, "type=cds&name=web", &[json!(["present", "16", 3, 0, 0])], 3);
 
     upstream.send(&clusters("2", &[cluster("web", "17", 2), cluster(STEERING, "17", 2)]));
     let (of_good, of_bad, of_sotw) = (good.response().await, bad.response().await, sotw.response().await);
-    let unanswered = [json!(["changed", "17", 0, 0, 3]), json!(["added", "16", 3, 0, 0])];
+    let unanswered = [json!(["changed", "17", 0, 0, 3]), json!(["present", "16", 3, 0, 0])];
     wait_for_changes(&relay, "type=cds&name=web", &unanswered, 3);
     good.ack(&of_good).await;
     bad.nack(&of_bad).await;
     sotw.ack(&of_sotw, &names).await;
-    let answered = [json!(["changed", "17", 2, 1, 0]), json!(["added", "16", 3, 0, 0])];
+    let answered = [json!(["changed", "17", 2, 1, 0]), json!(["present", "16", 3, 0, 0])];
     let page = wait_for_changes(&relay, "type=cds&name=web", &answered, 3);
     let newest = &page["histories"][0]["changes"][0];
     assert!(
@@ -116,7 +116,7 @@ async fn changes_have_their_clients_and_a_diff() {
     let removed = [
         json!(["removed", null, 3, 0, 0]),
         json!(["changed", "17", 3, 0, 0]),
-        json!(["added", "16", 3, 0, 0]),
+        json!(["present", "16", 3, 0, 0]),
     ];
     let page = wait_for_changes(&relay, "type=cds&name=web", &removed, 3);
     let text = page["histories"][0]["diff"]["text"].as_str().unwrap();
@@ -132,7 +132,7 @@ async fn changes_have_their_clients_and_a_diff() {
     let recent: Vec<Json> = recent.as_array().unwrap().iter().map(names).collect();
     assert_eq!(recent, [json!(["web", "added", "18"]), json!(["web", "removed", null])]);
     let table = ask(&relay, &["history"]).await.stdout;
-    assert!(table.starts_with("AGE  TIME ") && table.lines().count() == 7, "{table}");
+    assert!(table.starts_with("AGE  TIME ") && table.lines().count() == 5, "{table}");
     assert!(table.contains("a\\u{1b}[2J  changed  17 "), "{table}");
     assert_eq!(ask(&relay, &["history", "cds", "--limit", "1"]).await.stdout.lines().count(), 2);
     assert_eq!(diff["note"], "the content is the same; only the version changed", "{diff}");
@@ -197,7 +197,7 @@ async fn secrets_and_unknown_types_are_shown_without_content() {
         }
         upstream.expect_request().await;
         let query = format!("type={query}&name=key");
-        let expected = [json!(["changed", "2", 1, 0, 0]), json!(["added", "1", 1, 0, 0])];
+        let expected = [json!(["changed", "2", 1, 0, 0]), json!(["present", "1", 1, 0, 0])];
         let page = wait_for_changes(&relay, &query, &expected, 1);
         let history = &page["histories"][0];
         assert!(history["diff"]["note"].as_str().unwrap().contains(note), "{page}");
@@ -222,7 +222,7 @@ async fn each_group_has_a_history_of_its_own() {
         upstream.send(&clusters(fleet, &[cluster("web", fleet, 1)]));
         let told = member.response().await;
         member.ack(&told).await;
-        let expected = [json!(["added", fleet, 1, 0, 0])];
+        let expected = [json!(["present", fleet, 1, 0, 0])];
         let query = format!("type=cds&name=web&group=fleet:{fleet}");
         let page = wait_for_changes(&relay, &query, &expected, 1);
         assert_eq!(page["histories"][0]["group"], format!("fleet:{fleet}"));
@@ -256,23 +256,23 @@ async fn a_change_that_is_held_back_is_in_the_history() {
     other.subscribe("other", CDS, &["*"]).await;
     let told = other.response().await;
     other.ack(&told).await;
-    wait_for_changes(&relay, "type=cds&name=web", &[json!(["added", "16", 2, 0, 0])], 2);
+    wait_for_changes(&relay, "type=cds&name=web", &[json!(["present", "16", 2, 0, 0])], 2);
     upstream.send(&clusters("2", &[cluster("web", "17", 2)]));
     let told = canary.response().await;
     canary.nack(&told).await;
-    let held = [json!(["changed", "17", 0, 1, 0]), json!(["added", "16", 1, 1, 0])];
+    let held = [json!(["changed", "17", 0, 1, 0]), json!(["present", "16", 1, 1, 0])];
     wait_for_changes(&relay, "type=cds&name=web", &held, 2);
     relay.wait_for("the hold", || relay.admin_get("/rollout").1.contains("\"phase\":\"held\""));
     // The canary is given the last good version back.
     let told = canary.response().await;
     canary.ack(&told).await;
-    let taken_back = [json!(["changed", "17", 0, 0, 0]), json!(["added", "16", 2, 0, 0])];
+    let taken_back = [json!(["changed", "17", 0, 0, 0]), json!(["present", "16", 2, 0, 0])];
     wait_for_changes(&relay, "type=cds&name=web", &taken_back, 2);
     assert_eq!(relay.admin_post("/rollout/release").0, 200);
     for client in [&mut canary, &mut other] {
         let told = client.response().await;
         client.ack(&told).await;
     }
-    let released = [json!(["changed", "17", 2, 0, 0]), json!(["added", "16", 2, 0, 0])];
+    let released = [json!(["changed", "17", 2, 0, 0]), json!(["present", "16", 2, 0, 0])];
     wait_for_changes(&relay, "type=cds&name=web", &released, 2);
 }

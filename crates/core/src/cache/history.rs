@@ -4,7 +4,8 @@
 //! nothing of who reads it.
 //!
 //! A record holds the body that its change replaced, which the cache has let go; the body after it is in the next record, or in the
-//! cache. So a resource that never changed costs a record without a body, and no body is copied.
+//! cache. So no body is copied. A resource that has not changed since it was first heard of has no record: node groups fill their
+//! caches while changes of others are remembered.
 //!
 //! Invariants:
 //! - The bytes of all records stay within the limit. Changes that were followed by another one of their resource go first, the oldest
@@ -38,8 +39,8 @@ const BODY_SHARE: u64 = 16;
 pub struct ResourceChange {
     /// Generation of the change in the cache of its node group.
     pub generation: Generation,
-    /// When the cache took it over.
-    pub at: Instant,
+    /// When the cache took it over; `None` of a state that was there before the first change that is remembered.
+    pub at: Option<Instant>,
     /// State after it; `None` if the resource was removed.
     pub after: Option<ResourceFacts>,
     /// Whether the resource was not there before, as far as is known.
@@ -76,6 +77,21 @@ pub struct ResourceFacts {
     pub digest: u128,
 }
 
+impl ResourceChange {
+    /// State that an entry has, if it has one, with no change that led to it.
+    pub(super) fn present(entry: &Entry) -> Option<Self> {
+        let after = ResourceFacts::of(entry.by_name().existing()?);
+        Some(Self {
+            generation: entry.changed(),
+            at: None,
+            after: Some(after),
+            is_first: false,
+            is_member: entry.is_member(),
+            before: None,
+        })
+    }
+}
+
 impl ResourceFacts {
     fn of(resource: &Resource) -> Self {
         let (bytes, digest) = (resource.body().len(), resource.digest());
@@ -91,6 +107,8 @@ pub(super) struct Changed<'a> {
     pub(super) type_url: &'a TypeUrl,
     pub(super) parameters: &'a Parameters,
     pub(super) touched: &'a [Touch],
+    /// Whether the wildcard set was known before.
+    pub(super) was_known: bool,
     /// Names that the relay let go: it does not know whether they are there any more.
     pub(super) forgotten: &'a HashSet<Name>,
     /// Generation of the store after all of them.
@@ -147,7 +165,8 @@ impl History {
         self.table.lock().bytes
     }
 
-    /// Changes of a resource of a cache, the oldest first, for each set of parameters with which clients asked for it.
+    /// Changes of a resource of a cache, the oldest first, for each set of parameters with which clients asked for it and it
+    /// changed.
     pub fn of(&self, cache: u64, type_url: &TypeUrl, name: &str) -> Vec<(Parameters, Vec<ResourceChange>)> {
         let first = StoreKey { cache, type_url: type_url.clone(), parameters: Parameters::NONE };
         let table = self.table.lock();
@@ -174,6 +193,8 @@ impl History {
         let found = found.filter_map(|(number, (key, name))| {
             let line = table.stores.get(key)?.get(name)?;
             let record = line.iter().rev().find(|record| record.number == *number)?;
+            // A state that has not been seen to come is no change.
+            record.change.at?;
             Some(PlacedChange {
                 cache: key.cache,
                 type_url: key.type_url.clone(),
@@ -195,7 +216,10 @@ impl History {
         for touch in changed.touched {
             let last = table.stores.get_mut(&key).and_then(|lines| lines.get_mut(&touch.name)?.last_mut());
             let last = last.map(|record| &mut record.change);
+            let is_new = last.is_none();
             if let Some(change) = self.change(&changed, touch, last, now) {
+                let present = touch.was.as_deref().filter(|_| is_new).and_then(ResourceChange::present);
+                present.into_iter().for_each(|present| table.push(&key, &touch.name, present));
                 table.push(&key, &touch.name, change);
                 while table.bytes > self.limit && table.drop_oldest() {}
             }
@@ -221,6 +245,10 @@ impl History {
             last.into_iter().for_each(|last| last.is_member = is_member);
             return None;
         }
+        let came_later = changed.was_known && is_member;
+        if was.is_none() && last.is_none() && is.is_some() && !came_later {
+            return None;
+        }
         if is.is_none() {
             let is_absent = touch.is.as_ref().is_some_and(|entry| matches!(entry.by_name(), Seen::Absent));
             // The control plane may say that it is gone after the relay let it go and asked again.
@@ -235,7 +263,7 @@ impl History {
         };
         Some(ResourceChange {
             generation: touch.is.as_deref().map_or(changed.generation, Entry::changed),
-            at: now,
+            at: Some(now),
             after: is.as_deref().map(ResourceFacts::of),
             is_first: was.is_none() && last_facts.is_none(),
             is_member,

@@ -223,6 +223,16 @@ impl Cache {
         self.history.as_ref()
     }
 
+    /// States of a resource that is held, for each set of parameters with which clients asked for it, as its [history](Self::history)
+    /// has a state that it has not seen come.
+    pub fn present(&self, type_url: &TypeUrl, name: &str) -> Vec<(Parameters, ResourceChange)> {
+        let present = |of: &Arc<TypeCache>| {
+            let parameters = of.parameter_view.as_uniform()?;
+            Some((parameters.clone(), ResourceChange::present(of.snapshot().get(name)?)?))
+        };
+        self.stores.read().all().filter(|of| of.type_url == *type_url).filter_map(present).collect()
+    }
+
     /// All stores: of each type that was ever asked for, and of each set of parameters that is in use.
     pub fn types(&self) -> Vec<Arc<TypeCache>> {
         self.stores.read().all().cloned().collect()

@@ -403,8 +403,9 @@ impl Writer {
         cohort_index::wake(&cohorts);
         if let Some((history, parameters)) = noted {
             let (cache, type_url) = (self.cache.number(), &of.type_url);
-            let (touched, forgotten) = (&*touched, &forgotten);
-            history.note(Changed { cache, type_url, parameters, touched, forgotten, generation }, now);
+            let (touched, was_known, forgotten) = (&*touched, before.wildcard_known(), &forgotten);
+            let changed = Changed { cache, type_url, parameters, touched, was_known, forgotten, generation };
+            history.note(changed, now);
         }
         endpoints
     }

@@ -3,7 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::super::fixture::resource;
-use super::super::{Budget, Cache, Change, Limits, Op, Resend, View, Writer};
+use super::super::{Budget, Cache, Change, Completeness, Limits, Op, Resend, View, Writer};
 use super::*;
 use crate::resource::Kind;
 
@@ -31,6 +31,12 @@ impl Fixture {
         self.seconds += 1;
         let now = self.start + Duration::from_secs(self.seconds);
         self.writer.apply(&kind.into(), Change { ops, ..Change::default() }, now).expect("a known type");
+    }
+
+    /// The wildcard set is known from here on.
+    fn know(&mut self, kind: Kind) {
+        let change = Change { wildcard_known: Some(Completeness::Complete), ..Change::default() };
+        self.writer.apply(&kind.into(), change, self.start).expect("a known type");
     }
 
     fn set(&mut self, kind: Kind, view: View, name: &str, version: &str, body: &[u8]) {
@@ -69,15 +75,38 @@ fn a_change_has_its_time_and_the_body_that_it_replaced() {
     of.set(CDS, View::Wildcard, "a", "2", b"twelve");
     assert_eq!(of.versions(CDS, "a"), [pair("", "1"), pair("1", "2")]);
     let changes = of.changes(CDS, "a");
-    assert_eq!(changes.iter().map(|change| change.is_first).collect::<Vec<_>>(), [true, false]);
-    assert!(changes.iter().all(|change| change.is_member));
-    assert_eq!(changes[1].at, of.start + Duration::from_secs(4));
+    assert!(changes.iter().all(|change| change.is_member && !change.is_first));
+    let at = of.start + Duration::from_secs(4);
+    assert_eq!(changes.iter().map(|change| change.at).collect::<Vec<_>>(), [None, Some(at)]);
     assert!(changes[0].generation < changes[1].generation);
     let held = of.writer.cache().of(&CDS.into()).unwrap().snapshot();
     let held = held.get("a").and_then(|entry| entry.as_member().present()).unwrap();
     assert_eq!(changes[1].after.as_ref(), Some(&ResourceFacts::of(held)));
     assert_eq!(Arc::strong_count(changes[1].before.as_ref().unwrap()), 2, "the record's and this one");
-    assert!(of.changes(CDS, "c").is_empty());
+    assert!(of.changes(CDS, "b").is_empty(), "it has not changed");
+}
+
+#[test]
+fn what_is_heard_first_is_no_change_and_what_comes_into_a_known_set_is() {
+    let mut of = Fixture::of_bytes(1 << 20);
+    of.set(CDS, View::Wildcard, "a", "1", b"one");
+    of.set(CDS, View::Named, "b", "1", b"one");
+    assert_eq!(of.history.bytes(), 0);
+    of.know(CDS);
+    of.set(CDS, View::Wildcard, "c", "1", b"one");
+    of.set(CDS, View::Named, "d", "1", b"one");
+    assert_eq!((of.versions(CDS, "c"), of.changes(CDS, "c")[0].is_first), (vec![pair("", "1")], true));
+    let newest = of.history.newest(9, |_, _| true);
+    assert_eq!(newest.iter().map(|of| of.name.as_str()).collect::<Vec<_>>(), ["c"]);
+    of.set(CDS, View::Wildcard, "a", "2", b"two");
+    assert_eq!(of.history.newest(9, |_, _| true).len(), 2, "what was there before is no change");
+    let present = |name| of.writer.cache().present(&CDS.into(), name).pop().map(|(_, present)| present);
+    let held = present("b").expect("it is held");
+    assert_eq!(
+        (held.at, held.is_member, held.after.map(|after| after.version.to_string())),
+        (None, false, Some("1".to_owned()))
+    );
+    assert!(present("nobody").is_none());
 }
 
 #[test]
@@ -115,14 +144,15 @@ fn a_removal_and_a_return_are_changes_and_a_pause_of_the_subscription_is_none() 
 fn members_of_the_wildcard_set_may_be_asked_for_by_name_too() {
     let mut of = Fixture::of_bytes(1 << 20);
     of.set(CDS, View::Named, "a", "1", b"one");
-    assert!(!of.changes(CDS, "a")[0].is_member);
-    of.set(CDS, View::Wildcard, "a", "1", b"one");
-    assert_eq!(of.versions(CDS, "a"), [pair("", "1")]);
-    assert!(of.changes(CDS, "a")[0].is_member);
+    of.set(CDS, View::Named, "a", "2", b"two");
+    assert!(!of.changes(CDS, "a")[1].is_member);
+    of.set(CDS, View::Wildcard, "a", "2", b"two");
+    assert_eq!(of.versions(CDS, "a"), [pair("", "1"), pair("1", "2")]);
+    assert!(of.changes(CDS, "a")[1].is_member);
     of.apply(CDS, vec![Op::Remove { view: View::Wildcard, name: "a".into() }]);
-    assert_eq!(of.versions(CDS, "a").len(), 1, "it is there by its name");
+    assert_eq!(of.versions(CDS, "a").len(), 2, "it is there by its name");
     of.apply(CDS, vec![Op::Remove { view: View::Named, name: "a".into() }]);
-    assert_eq!(of.versions(CDS, "a")[1..], [pair("1", "")]);
+    assert_eq!(of.versions(CDS, "a")[2..], [pair("2", "")]);
 }
 
 #[test]
@@ -167,6 +197,7 @@ fn a_resource_that_changes_all_the_time_leaves_others_their_changes() {
 #[test]
 fn newest_changes_of_all_resources_come_first() {
     let mut of = Fixture::of_bytes(1 << 20);
+    [CDS, Kind::Listener].into_iter().for_each(|kind| of.know(kind));
     of.set(CDS, View::Wildcard, "a", "1", b"");
     of.set(CDS, View::Wildcard, "b", "1", b"");
     of.set(Kind::Listener, View::Wildcard, "l", "1", b"");
