@@ -7,5 +7,6 @@
 mod bodies;
 mod corpus;
 mod dependencies;
+mod deploy;
 mod docs;
 mod matrix;

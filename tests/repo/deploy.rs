@@ -1,0 +1,263 @@
+//! Holds dashboard, alerts and chart against the relay: metrics and labels that they use, runbooks, tests of rules, keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use regex::Regex;
+use serde_json::Value;
+
+const ALERTS: &str = "deploy/prometheus/alerts.yaml";
+const DASHBOARD: &str = "deploy/grafana/deltafan.json";
+const RUNBOOK: &str = "docs/alerts.md";
+
+/// Labels that come with scraping.
+const SCRAPED: [&str; 4] = ["namespace", "job", "instance", "pod"];
+
+/// Parts of each section of the runbook.
+const PARTS: [&str; 4] = ["**Meaning.**", "**First look.**", "**Do.**", "**Never.**"];
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn pattern(text: &str) -> Regex {
+    Regex::new(text).unwrap()
+}
+
+/// Text up to the bracket that closes the one before it.
+fn in_brackets(text: &str) -> &str {
+    let mut depth = 1;
+    let end = text.find(|c| {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        depth == 0
+    });
+    &text[..end.unwrap()]
+}
+
+/// A metric that the relay has.
+#[derive(Debug, Default)]
+struct Metric {
+    labels: BTreeSet<String>,
+    is_histogram: bool,
+}
+
+/// Metrics of the relay with their labels, and the texts in its code, among which are the values of labels.
+struct Relay {
+    metrics: BTreeMap<String, Metric>,
+    texts: String,
+}
+
+impl Relay {
+    fn read() -> Self {
+        let mut texts = String::new();
+        for folder in ["src", "crates/core/src"] {
+            add_sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut texts);
+        }
+        let names: BTreeMap<String, String> = pattern(r#"const ([A-Z_]+): &str = "(deltafan_[a-z_]+)";"#)
+            .captures_iter(&texts)
+            .map(|found| (found[1].to_owned(), found[2].to_owned()))
+            .collect();
+        let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
+        let label = pattern(r#""([a-z_]+)"\s*=>"#);
+        for found in pattern(r"\b(counter|gauge|histogram)!\(\s*([A-Z_]+)").captures_iter(&texts) {
+            let Some(name) = names.get(&found[2]) else { continue };
+            let metric = metrics.entry(name.clone()).or_default();
+            metric.is_histogram |= &found[1] == "histogram";
+            let rest = in_brackets(&texts[found.get(2).unwrap().start()..]);
+            metric.labels.extend(label.captures_iter(rest).map(|found| found[1].to_owned()));
+        }
+        assert!(metrics.len() > 40, "{metrics:?}");
+        Self { metrics, texts }
+    }
+
+    /// The metric that a series is of.
+    fn metric(&self, series: &str) -> Option<&Metric> {
+        self.metrics.get(series).filter(|metric| !metric.is_histogram).or_else(|| {
+            let name = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| series.strip_suffix(suffix))?;
+            self.metrics.get(name).filter(|metric| metric.is_histogram)
+        })
+    }
+
+    /// Faults of an expression, and of texts beside it that name labels as `$labels.NAME` or `{{NAME}}`.
+    fn faults(&self, expression: &str, texts: &str) -> Vec<String> {
+        let mut faults = Vec::new();
+        let mut known: BTreeSet<&str> = SCRAPED.into();
+        known.insert("le");
+        let matcher = pattern(r#"([a-zA-Z_]+)\s*(=~|!~|!=|=)\s*"([^"]*)""#);
+        for series in pattern(r"deltafan_[a-z_]+").find_iter(expression) {
+            let Some(metric) = self.metric(series.as_str()) else {
+                faults.push(format!("no metric {}", series.as_str()));
+                continue;
+            };
+            known.extend(metric.labels.iter().map(String::as_str));
+            let matchers =
+                expression[series.end()..].strip_prefix('{').and_then(|rest| rest.split('}').next());
+            for found in matcher.captures_iter(matchers.unwrap_or_default()) {
+                let (label, values) = (&found[1], &found[3]);
+                if SCRAPED.contains(&label) {
+                    continue;
+                }
+                if !metric.labels.contains(label) && label != "le" {
+                    faults.push(format!("{} has no label {label}", series.as_str()));
+                }
+                let plain = |value: &&str| value.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+                for value in values.split('|').filter(plain) {
+                    if !self.texts.contains(&format!("\"{value}\"")) {
+                        faults.push(format!("{label} is never {value}"));
+                    }
+                }
+            }
+        }
+        let lists = pattern(r"\b(?:by|without|on|ignoring)\s*\(([^)]*)\)");
+        let grouped: Vec<String> = lists
+            .captures_iter(expression)
+            .flat_map(|found| found[1].split(',').map(|label| label.trim().to_owned()).collect::<Vec<_>>())
+            .collect();
+        let shown = pattern(r"\$labels\.(\w+)|\{\{(\w+)\}\}");
+        let shown = shown.captures_iter(texts).map(|found| found.get(1).or(found.get(2)).unwrap().as_str());
+        for label in grouped.iter().map(String::as_str).chain(shown) {
+            if !known.contains(label) {
+                faults.push(format!("no metric here has a label {label}"));
+            }
+        }
+        faults
+    }
+}
+
+/// Adds the sources below a folder to a text.
+fn add_sources(folder: &Path, into: &mut String) {
+    for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            add_sources(&path, into);
+        } else {
+            into.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+/// Expressions of a dashboard, each with the object that it is in.
+fn add_expressions<'a>(value: &'a Value, into: &mut Vec<(&'a str, &'a Value)>) {
+    if let Some(expression) = value["expr"].as_str().or(value["definition"].as_str()) {
+        into.push((expression, value));
+    }
+    match value {
+        Value::Array(values) => values.iter().for_each(|value| add_expressions(value, into)),
+        Value::Object(values) => values.values().for_each(|value| add_expressions(value, into)),
+        _ => (),
+    }
+}
+
+/// The rules of the alerts.
+fn alerts() -> Vec<Value> {
+    let file: Value = serde_saphyr::from_str(&read(ALERTS)).unwrap();
+    let groups = file["groups"].as_array().unwrap().iter();
+    let rules: Vec<Value> = groups.flat_map(|group| group["rules"].as_array().unwrap().clone()).collect();
+    assert!(rules.len() > 10);
+    rules
+}
+
+#[test]
+fn the_dashboard_uses_metrics_and_labels_of_the_relay() {
+    let (relay, dashboard) = (Relay::read(), serde_json::from_str(&read(DASHBOARD)).unwrap());
+    let mut expressions = Vec::new();
+    add_expressions(&dashboard, &mut expressions);
+    assert!(expressions.len() > 40, "{expressions:?}");
+    for (expression, object) in expressions {
+        let faults = relay.faults(expression, object["legendFormat"].as_str().unwrap_or_default());
+        // Of the metrics of containers the labels are not ours.
+        if !expression.contains("container_") {
+            assert!(faults.is_empty(), "{DASHBOARD}: {expression}: {faults:?}");
+        }
+    }
+}
+
+#[test]
+fn alerts_use_metrics_and_labels_of_the_relay() {
+    let relay = Relay::read();
+    for alert in alerts() {
+        let faults = relay.faults(alert["expr"].as_str().unwrap(), &alert["annotations"].to_string());
+        assert!(faults.is_empty(), "{ALERTS}: {}: {faults:?}", alert["alert"]);
+    }
+    for series in pattern(r"deltafan_[a-z_]+").find_iter(&read("deploy/prometheus/alerts_test.yaml")) {
+        assert!(relay.metric(series.as_str()).is_some(), "alerts_test.yaml: no metric {}", series.as_str());
+    }
+}
+
+#[test]
+fn wrong_names_in_expressions_are_found() {
+    let relay = Relay::read();
+    let right = r#"sum by (type, le) (rate(deltafan_propagation_seconds_bucket{type="cds", job="a"}[5m]))"#;
+    assert_eq!(relay.faults(right, "{{type}} $labels.job"), Vec::<String>::new());
+    for (wrong, texts, fault) in [
+        ("deltafan_client > 0", "", "no metric deltafan_client"),
+        ("deltafan_propagation_seconds > 0", "", "no metric deltafan_propagation_seconds"),
+        ("deltafan_connections_count > 0", "", "no metric deltafan_connections_count"),
+        (r#"deltafan_clients{kind="cds"}"#, "", "deltafan_clients has no label kind"),
+        (r#"deltafan_clients{state=~"synced|resynced"}"#, "", "state is never resynced"),
+        ("sum by (kind) (deltafan_clients)", "", "no metric here has a label kind"),
+        ("sum(deltafan_clients)", "{{reason}}", "no metric here has a label reason"),
+        ("deltafan_clients > 0", "of {{ $labels.reason }}", "no metric here has a label reason"),
+    ] {
+        assert_eq!(relay.faults(wrong, texts), [fault], "{wrong}");
+    }
+}
+
+#[test]
+fn each_alert_has_a_runbook_and_a_test() {
+    let (runbook, tests) = (read(RUNBOOK), read("deploy/prometheus/alerts_test.yaml"));
+    let section = |name: &str| {
+        let begins = format!("\n### {name}\n");
+        let rest = &runbook[runbook.find(&begins)? + begins.len()..];
+        Some(rest.split("\n#").next().unwrap_or_default())
+    };
+    let mut names = BTreeSet::new();
+    for alert in alerts() {
+        let name = alert["alert"].as_str().unwrap();
+        let link = format!("{RUNBOOK}#{}", name.to_lowercase());
+        assert_eq!(alert["annotations"]["runbook_url"], link, "runbook_url of {name}");
+        let section = section(name).unwrap_or_else(|| panic!("{RUNBOOK} has no section {name}"));
+        for part in PARTS {
+            assert!(section.contains(part), "{RUNBOOK}, {name}: no {part}");
+        }
+        let fires = format!(r#"labels: '{{alertname="{name}"}}'"#);
+        assert!(tests.contains(&format!("- name: {name}\n")), "alerts_test.yaml has no test {name}");
+        assert!(tests.contains(&fires), "no test in alerts_test.yaml has {name} fire");
+        names.insert(name.to_owned());
+    }
+    let sections: BTreeSet<_> =
+        runbook.lines().filter_map(|line| line.strip_prefix("### ")).map(str::to_owned).collect();
+    assert_eq!(sections, names, "sections of {RUNBOOK}, and alerts");
+}
+
+#[test]
+fn the_chart_knows_the_keys_of_the_relay() {
+    let operations = read("docs/operations.md");
+    let table = operations.split("| Key | A change takes effect |").nth(1).unwrap();
+    let row = pattern(r"(?m)^\| `([a-z_.]+)` \| (.*) \|$");
+    let rows: Vec<(&str, &str)> = table
+        .split("\n\n")
+        .next()
+        .map(|table| row.captures_iter(table).map(|found| found.extract().1).map(|[key, when]| (key, when)))
+        .unwrap()
+        .collect();
+    assert!(rows.len() > 40, "{rows:?}");
+
+    let reloaded = rows.iter().filter(|(_, when)| !when.contains("at the next start")).map(|(key, _)| *key);
+    let listed = read("deploy/helm/deltafan/files/reloaded-keys.txt");
+    assert!(
+        listed.lines().eq(reloaded),
+        "reloaded-keys.txt, and the keys that take effect without a restart"
+    );
+
+    let schema: Value = serde_json::from_str(&read("deploy/helm/deltafan/values.schema.json")).unwrap();
+    let known: BTreeSet<&str> = schema["properties"]["config"]["properties"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    let sections = rows.iter().map(|(key, _)| key.split('.').next().unwrap()).collect();
+    assert_eq!(known, sections, "sections of `config` in values.schema.json, and of the relay");
+}
