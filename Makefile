@@ -29,7 +29,7 @@ UNPACK = mkdir -p fuzz/found/$$target; \
 # Options of tar with which equal files give equal archives.
 SAME_BYTES := --format=ustar --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=644
 
-.PHONY: help quickstart test lint doc fuzz-check msrv attacks bench bench-short swap soak fuzz corpus deny ci proto descriptors
+.PHONY: help quickstart test lint doc fuzz-check msrv attacks bench bench-short swap soak fuzz corpus deny deploy-check ci proto descriptors
 
 help: ## Say what there is to run.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -117,6 +117,10 @@ corpus: ## Keep what `fuzz` found, minimised, in fuzz/corpus/TARGET.tar: make co
 deny: ## Check licences, advisories, sources and versions of what the relay is built of (deny.toml).
 	@command -v cargo-deny >/dev/null || { echo "make deny: cargo install cargo-deny --locked" >&2; exit 1; }
 	cargo deny --locked check
+
+# Not part of CI: the tools, Helm and promtool among them, take minutes to build.
+deploy-check: ## Check chart, dashboard and alerts (deploy/): make deploy-check VALUES=my-values.yaml.
+	@deploy/tools/check $(VALUES)
 
 ci: ## What CI runs.
 	.ci/run

@@ -1,4 +1,6 @@
 //! Holds dashboard, alerts and chart against the relay: metrics and labels that they use, runbooks, tests of rules, keys.
+//!
+//! `make deploy-check` has the checks that need Helm and Prometheus.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
