@@ -118,7 +118,8 @@ impl Relay {
             .flat_map(|found| found[1].split(',').map(|label| label.trim().to_owned()).collect::<Vec<_>>())
             .collect();
         let shown = pattern(r"\$labels\.(\w+)|\{\{(\w+)\}\}");
-        let shown = shown.captures_iter(texts).map(|found| found.get(1).or(found.get(2)).unwrap().as_str());
+        let shown =
+            shown.captures_iter(texts).map(|found| found.get(1).or_else(|| found.get(2)).unwrap().as_str());
         for label in grouped.iter().map(String::as_str).chain(shown) {
             if !known.contains(label) {
                 faults.push(format!("no metric here has a label {label}"));
@@ -141,7 +142,7 @@ fn add_sources(folder: &Path, into: &mut String) {
 
 /// Expressions of a dashboard, each with the object that it is in.
 fn add_expressions<'a>(value: &'a Value, into: &mut Vec<(&'a str, &'a Value)>) {
-    if let Some(expression) = value["expr"].as_str().or(value["definition"].as_str()) {
+    if let Some(expression) = value["expr"].as_str().or_else(|| value["definition"].as_str()) {
         into.push((expression, value));
     }
     match value {
