@@ -29,13 +29,17 @@ UNPACK = mkdir -p fuzz/found/$$target; \
 # Options of tar with which equal files give equal archives.
 SAME_BYTES := --format=ustar --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=644
 
-.PHONY: help quickstart test lint doc fuzz-check msrv attacks bench bench-short swap soak fuzz corpus deny deploy-check ci proto descriptors
+.PHONY: help quickstart examples test lint doc fuzz-check msrv attacks bench bench-short swap soak fuzz corpus deny deploy-check ci proto descriptors
 
 help: ## Say what there is to run.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
 
 quickstart: ## Build, run the relay on an example, show what it answers, stop.
 	@tools/quickstart
+
+examples: ## Run the examples with real Envoy, gRPC and go-control-plane: make examples EXAMPLE=rest.
+	tests/interop/setup
+	tools/examples $(EXAMPLE)
 
 # Most tests wait for processes and clocks, not for a core; those that measure take turns by themselves.
 test: export RUST_TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))

@@ -5,8 +5,10 @@
 #[allow(unreachable_pub, reason = "the fuzz targets use it as a library")]
 #[path = "../../fuzz/bodies/mod.rs"]
 mod bodies;
+mod book;
 mod corpus;
 mod dependencies;
 mod deploy;
 mod docs;
+mod examples;
 mod matrix;
