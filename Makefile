@@ -8,6 +8,10 @@ GO := $(patsubst %/go.mod,%,$(wildcard tests/*/*/go.mod benches/*/go.mod))
 DESCRIPTORS := --manifest-path proto/descriptors/Cargo.toml
 FUZZ := --manifest-path fuzz/Cargo.toml
 
+# Of `book`.
+MDBOOK := 0.5.4
+MDBOOK_MERMAID := 0.17.1
+
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
 
 # Of the sessions in `soak`; the test takes a million.
@@ -29,7 +33,7 @@ UNPACK = mkdir -p fuzz/found/$$target; \
 # Options of tar with which equal files give equal archives.
 SAME_BYTES := --format=ustar --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=644
 
-.PHONY: help quickstart examples test lint doc fuzz-check msrv attacks bench bench-short swap soak fuzz corpus deny deploy-check ci proto descriptors
+.PHONY: help quickstart book examples test lint doc fuzz-check msrv attacks bench bench-short swap soak fuzz corpus deny deploy-check ci proto descriptors
 
 help: ## Say what there is to run.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -40,6 +44,21 @@ quickstart: ## Build, run the relay on an example, show what it answers, stop.
 examples: ## Run the examples with real Envoy, gRPC and go-control-plane: make examples EXAMPLE=rest.
 	tests/interop/setup
 	tools/examples $(EXAMPLE)
+
+# Both are fetched and compiled once, into the target folder. Pictures are drawn by a script that comes with the second: no
+# network is needed to read the book.
+book: export PATH := $(CURDIR)/target/book/tools/bin:$(PATH)
+book: ## Build the documents as a book: target/book/html/index.html.
+	nice cargo install --quiet --locked --root target/book/tools --no-default-features --features search mdbook@$(MDBOOK)
+	nice cargo install --quiet --locked --root target/book/tools mdbook-mermaid@$(MDBOOK_MERMAID)
+	rm -rf target/book/src target/book/html
+	mkdir -p target/book/src
+	git ls-files -z -- '*.md' LICENSE config deploy examples tests/interop | xargs -0 cp --parents --target-directory target/book/src
+	mv target/book/src/docs/SUMMARY.md target/book/src/SUMMARY.md
+	sed -i 's#](#](docs/#; s#](docs/\.\./#](#' target/book/src/SUMMARY.md
+	cp book.toml target/book
+	mdbook-mermaid install target/book
+	mdbook build target/book
 
 # Most tests wait for processes and clocks, not for a core; those that measure take turns by themselves.
 test: export RUST_TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))

@@ -1,10 +1,12 @@
-//! Links of the documents, and the versions that docs/versions.md says
+//! Links of the documents, the table of contents of the book (docs/SUMMARY.md), and the versions that docs/versions.md says
 //! are tested.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use super::docs::{documents, in_repository, read};
+
+const SUMMARY: &str = "docs/SUMMARY.md";
 
 /// Lines of a document that are no code.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
@@ -49,6 +51,11 @@ fn target(document: &str, link: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// Pages of the book, in their order.
+fn pages() -> Vec<String> {
+    links(&read(SUMMARY)).into_iter().map(|link| target(SUMMARY, link)).collect()
+}
+
 #[test]
 fn links_within_the_repository_lead_somewhere() {
     for document in documents() {
@@ -74,6 +81,27 @@ fn an_anchor_is_made_of_a_heading_as_readers_see_it() {
     );
     assert_eq!(links("see [a](b.md#c) and [d](e)\n"), ["b.md#c", "e"]);
     assert_eq!(target("docs/a.md", "../config/b.yaml"), "config/b.yaml");
+}
+
+#[test]
+fn the_book_has_every_document_once() {
+    let pages = pages();
+    let known: BTreeSet<&String> = pages.iter().collect();
+    assert_eq!(known.len(), pages.len(), "{SUMMARY} has a page twice");
+    for document in documents().iter().filter(|document| *document != SUMMARY) {
+        assert!(known.contains(document), "{SUMMARY} has no {document}");
+    }
+    // A page that the book lacks would be a dead link in it.
+    for page in &pages {
+        let text = read(page);
+        for link in links(&text).into_iter().filter(|link| !link.starts_with("http")) {
+            let file = link.split('#').next().unwrap_or_default();
+            if Path::new(file).extension().is_some_and(|extension| extension == "md") {
+                let path = target(page, file);
+                assert!(known.contains(&path), "{page} links to {path}, which {SUMMARY} lacks");
+            }
+        }
+    }
 }
 
 /// Version that stands behind a text in a file.
