@@ -79,7 +79,14 @@ impl Status {
         let Some(disk) = &self.disk else { return };
         let (status, now) = (disk.status(), Instant::now());
         let age = self.origin.state().map(|state| state.silent_for(now)).unwrap_or_default();
+        let (loaded, loaded_bytes, load) = status
+            .loaded
+            .as_ref()
+            .map_or_else(Default::default, |loaded| (loaded.resources, loaded.bytes, loaded.took));
         telemetry::report_snapshot(SnapshotFigures {
+            loaded,
+            loaded_bytes,
+            load,
             writes: status.writes,
             failures: status.failures,
             bytes: status.bytes,

@@ -16,7 +16,6 @@ use super::file::{self, FileError};
 use super::keys::GroupId;
 use super::store::{Store, StoredGroup};
 use crate::snapshot_content::{Clock, Content, Selection};
-use crate::telemetry;
 use crate::upstream::{Client, Restored, ServerId};
 
 /// Settings of the snapshot.
@@ -210,7 +209,6 @@ impl Disk {
         let Restored { resources, bytes, ended } = restored;
         let (took, at) = (self.started.elapsed(), Instant::now());
         self.status.lock().loaded = Some(LoadedFigures { resources, bytes, took, at, age });
-        telemetry::snapshot_loaded(resources, bytes, took);
         let age = age.map(|age| age.as_secs());
         tracing::info!(resources, bytes, ended, ?took, age_seconds = age, "loaded the snapshot");
     }

@@ -6,7 +6,8 @@ use std::time::Instant;
 use metrics::{Counter, counter};
 use parking_lot::Mutex;
 
-use super::{LogThrottle, REFUSED};
+use super::LogThrottle;
+use super::catalog::REFUSED;
 use crate::limit::Limit;
 
 /// Metric and log throttle of one limit.
@@ -24,11 +25,6 @@ fn refusals(limit: Limit) -> &'static Refusals {
         throttle: Mutex::default(),
     };
     &ALL.get_or_init(|| Limit::ALL.map(make))[limit as usize]
-}
-
-/// Makes the counters of all limits.
-pub(super) fn make() {
-    refusals(Limit::ALL[0]);
 }
 
 /// Counts refusals or disconnects for a limit.

@@ -2,16 +2,19 @@
 //!
 //! A leaf: it knows the terms of the field and nothing of its callers. Labels have bounded cardinality: type,
 //! transport, result, reason; never a string that a peer chose. The names are a contract with dashboards;
-//! docs/operations.md lists them.
+//! docs/metrics.md lists them.
 
 #![expect(clippy::disallowed_macros, reason = "this is the one place where metrics are declared")]
 
 mod at_zero;
+mod catalog;
 mod limits;
 mod lines;
 mod log_budget;
 mod log_level;
+mod metric;
 mod polls;
+mod reference;
 mod rollout;
 mod snapshot;
 mod streams;
@@ -21,71 +24,25 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
-pub use at_zero::STATUS_CODES;
+use catalog::{
+    ACCEPT_FAILURES, BUILD, CLIENTS, COHORTS, CONFIG_RELOADS, CONFIG_RESTART, CONFIG_SUCCESS_AT,
+    CONFIG_SUCCESSFUL, CONNECTIONS, DELAYS, DENIED, DIRECTORY_FAILURES, ENCODES, GENERATION, GROUP_CLIENTS,
+    GROUP_STALE, GROUPS, JSON_WRITTEN, MEMORY, OVERDUE, PROPAGATION, RESOURCES, TLS_EXPIRY, TLS_HANDSHAKES,
+    TLS_RELOAD_FAILURES, TLS_RELOADS, UPSTREAM, UPSTREAM_APPLY, UPSTREAM_CONNECTED, UPSTREAM_CONNECTIONS,
+    UPSTREAM_LAST_ANSWER, UPSTREAM_PROTOCOL, UPSTREAM_SERVER, UPSTREAM_STALE, UPSTREAM_UNANSWERED,
+};
+pub use catalog::{STATUS_CODES, all as all_metrics};
 pub use deltafan_core::LogThrottle;
 pub use limits::{refused, refused_at};
 pub use lines::Lines;
 pub use log_budget::LogBudget;
 pub use log_level::LogLevel;
+pub use metric::{Label, Metric, MetricKind, Needs, Values};
 pub use polls::{PollGauge, PollOutcome};
+pub use reference::reference;
 pub use rollout::{RolloutFigures, report_rollouts};
-pub use snapshot::{SnapshotFigures, report_snapshot, snapshot_loaded};
+pub use snapshot::{SnapshotFigures, report_snapshot};
 pub use streams::{RequestResult, StreamGauge};
-
-const CONNECTIONS: &str = "deltafan_connections";
-const STREAMS: &str = "deltafan_streams";
-const CLIENTS: &str = "deltafan_clients";
-const STREAMS_ENDED: &str = "deltafan_streams_ended_total";
-const ACCEPT_FAILURES: &str = "deltafan_accept_failures_total";
-const DENIED: &str = "deltafan_denied_total";
-const REFUSED: &str = "deltafan_refused_total";
-const MEMORY: &str = "deltafan_memory_bytes";
-const RESPONSES: &str = "deltafan_responses_total";
-const RESPONSE_BYTES: &str = "deltafan_response_bytes_total";
-const ENCODES: &str = "deltafan_encodes_total";
-const REQUESTS: &str = "deltafan_requests_total";
-const PROPAGATION: &str = "deltafan_propagation_seconds";
-const POLLS: &str = "deltafan_polls_total";
-const HELD_POLLS: &str = "deltafan_held_polls";
-const DELAYS: &str = "deltafan_delays_total";
-const OVERDUE: &str = "deltafan_overdue_acks_total";
-const JSON_WRITTEN: &str = "deltafan_json_written_total";
-const RESOURCES: &str = "deltafan_resources";
-const COHORTS: &str = "deltafan_cohorts";
-const GENERATION: &str = "deltafan_generation";
-const UPSTREAM_CONNECTIONS: &str = "deltafan_upstream_connections";
-const GROUPS: &str = "deltafan_groups";
-const GROUP_CLIENTS: &str = "deltafan_group_clients";
-const GROUP_STALE: &str = "deltafan_group_stale_seconds";
-const UPSTREAM_CONNECTED: &str = "deltafan_upstream_connected";
-const UPSTREAM_SERVER: &str = "deltafan_upstream_active_server";
-const UPSTREAM_PROTOCOL: &str = "deltafan_upstream_protocol";
-const UPSTREAM_STALE: &str = "deltafan_upstream_stale_seconds";
-const UPSTREAM_LAST_ANSWER: &str = "deltafan_upstream_last_answer_age_seconds";
-const UPSTREAM_UNANSWERED: &str = "deltafan_upstream_unanswered_subscriptions";
-const UPSTREAM: &str = "deltafan_upstream_events_total";
-const UPSTREAM_APPLY: &str = "deltafan_upstream_apply_seconds";
-const DIRECTORY_FAILURES: &str = "deltafan_directory_failing_files";
-const TLS_RELOADS: &str = "deltafan_tls_reloads_total";
-const TLS_RELOAD_FAILURES: &str = "deltafan_tls_reload_failures_total";
-const TLS_EXPIRY: &str = "deltafan_tls_certificate_expiry_seconds";
-const TLS_HANDSHAKES: &str = "deltafan_tls_handshakes_total";
-const ROLLOUTS: &str = "deltafan_rollouts_total";
-const ROLLOUT_CANARIES: &str = "deltafan_rollout_canaries";
-const ROLLOUT_CHANGES: &str = "deltafan_rollout_changes";
-const SNAPSHOT_LOADED: &str = "deltafan_snapshot_loaded_resources";
-const SNAPSHOT_LOADED_BYTES: &str = "deltafan_snapshot_loaded_bytes";
-const SNAPSHOT_LOAD: &str = "deltafan_snapshot_load_seconds";
-const SNAPSHOT_WRITES: &str = "deltafan_snapshot_writes_total";
-const SNAPSHOT_FAILURES: &str = "deltafan_snapshot_failures_total";
-const SNAPSHOT_BYTES: &str = "deltafan_snapshot_bytes";
-const SNAPSHOT_WRITE_AGE: &str = "deltafan_snapshot_last_write_age_seconds";
-const CACHE_AGE: &str = "deltafan_cache_age_seconds";
-const CONFIG_RELOADS: &str = "deltafan_config_reloads_total";
-const CONFIG_SUCCESSFUL: &str = "deltafan_config_last_reload_successful";
-const CONFIG_SUCCESS_AT: &str = "deltafan_config_last_reload_success_timestamp_seconds";
-const CONFIG_RESTART: &str = "deltafan_config_restart_pending";
-const BUILD: &str = "deltafan_build_info";
 
 /// Installs the recorder; once per process.
 ///
@@ -113,97 +70,14 @@ pub fn install() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildE
 }
 
 fn describe() {
-    describe_gauge!(CONNECTIONS, "open downstream connections");
-    describe_gauge!(STREAMS, "open downstream streams");
-    describe_gauge!(CLIENTS, "streams and held polls, by type and by what they accepted of it");
-    describe_counter!(STREAMS_ENDED, "downstream streams that ended, by gRPC status code");
-    describe_counter!(ACCEPT_FAILURES, "connections that could not be accepted");
-    describe_counter!(
-        DENIED,
-        "denials, by the rule: peer, node_id, cluster, type, secret and parameters end the stream, name and wildcard are answered without"
-    );
-    describe_counter!(REFUSED, "connections, streams and requests refused or closed for a limit, by its key");
-    describe_gauge!(MEMORY, Unit::Bytes, "memory of the process, resident and in use, and its watermarks");
-    describe_counter!(RESPONSES, "responses written to clients");
-    describe_counter!(RESPONSE_BYTES, Unit::Bytes, "bytes of those responses");
-    describe_counter!(ENCODES, "responses encoded: beside the responses written, encode-once at work");
-    describe_counter!(REQUESTS, "requests of clients, by kind: subscribe, ack, nack, stale");
-    describe_histogram!(
-        PROPAGATION,
-        Unit::Seconds,
-        "time from the arrival of a change until a client's transport took it"
-    );
-    describe_counter!(DELAYS, "waits of a second for what the control plane leaves unanswered, by its type");
-    describe_counter!(
-        OVERDUE,
-        "responses sent without the ACK that they depend on: requests may fail at the client"
-    );
-    describe_counter!(POLLS, "REST-JSON polls that ended, by outcome");
-    describe_gauge!(HELD_POLLS, "REST-JSON polls that are held because there is nothing new");
-    describe_counter!(JSON_WRITTEN, "resources written as JSON, and answers put together from them");
-    describe_gauge!(RESOURCES, "resources in the origin's wildcard set");
-    describe_gauge!(COHORTS, "cohorts: groups of clients that are sent the same bytes");
-    describe_gauge!(GENERATION, "newest generation of a type");
-    describe_gauge!(
-        UPSTREAM_CONNECTED,
-        "1 while the connection to the control plane stands, answered or not, or the directory is read"
-    );
-    describe_gauge!(
-        UPSTREAM_CONNECTIONS,
-        "connections to the control plane, over which node groups are spread"
-    );
-    describe_gauge!(GROUPS, "node groups that clients have made, by the rule");
-    describe_gauge!(GROUP_CLIENTS, "streams, Fetches and polls in node groups, by the rule");
-    describe_gauge!(
-        GROUP_STALE,
-        Unit::Seconds,
-        "longest time for which the resources of a node group may be out of date, by the rule"
-    );
-    describe_gauge!(
-        UPSTREAM_SERVER,
-        "number in upstream.servers of the control plane in use; 0 is the first"
-    );
-    describe_gauge!(
-        UPSTREAM_PROTOCOL,
-        "1 for the protocol of the streams to the control plane, delta or sotw; 0 for the other, and while it is away"
-    );
-    describe_gauge!(
-        UPSTREAM_STALE,
-        Unit::Seconds,
-        "time for which resources may be out of date: the control plane is away, or does not answer"
-    );
-    describe_gauge!(
-        UPSTREAM_LAST_ANSWER,
-        Unit::Seconds,
-        "time since a response of the control plane was last accepted, or since the start"
-    );
-    describe_gauge!(UPSTREAM_UNANSWERED, "subscriptions that the control plane has not answered");
-    describe_counter!(UPSTREAM, "events on the connection to the control plane, by kind");
-    describe_histogram!(
-        UPSTREAM_APPLY,
-        Unit::Seconds,
-        "time from a response of the control plane until it is in the cache and clients are woken"
-    );
-    describe_gauge!(DIRECTORY_FAILURES, "files of the directory source that are not in force as they are");
-    describe_counter!(TLS_RELOADS, "changed sets of certificate files that were put in force");
-    describe_counter!(TLS_RELOAD_FAILURES, "changed sets of certificate files that could not be used");
-    describe_gauge!(
-        TLS_EXPIRY,
-        Unit::Seconds,
-        "expiry of the certificates in force, in seconds since 1970: the earliest of several"
-    );
-    describe_counter!(TLS_HANDSHAKES, "downstream TLS handshakes, by result");
-    rollout::describe();
-    snapshot::describe();
-    describe_counter!(CONFIG_RELOADS, "reloads of the configuration, by result");
-    describe_gauge!(CONFIG_SUCCESSFUL, "1 if the configuration could be used when it was last read");
-    describe_gauge!(
-        CONFIG_SUCCESS_AT,
-        Unit::Seconds,
-        "time of the last reading of a usable configuration, in seconds since 1970"
-    );
-    describe_gauge!(CONFIG_RESTART, "1 while the configuration has changes that need a restart");
-    describe_gauge!(BUILD, "always 1; the labels name the build");
+    for Metric { name, kind, unit, meaning, .. } in catalog::all() {
+        let unit = unit.unwrap_or(Unit::Count);
+        match kind {
+            MetricKind::Counter => describe_counter!(*name, unit, *meaning),
+            MetricKind::Gauge => describe_gauge!(*name, unit, *meaning),
+            MetricKind::Histogram => describe_histogram!(*name, unit, *meaning),
+        }
+    }
 }
 
 /// Gauge of one open connection.
@@ -363,12 +237,15 @@ pub fn tls_reload_failed(of: &str) {
     counter!(TLS_RELOAD_FAILURES, "of" => of.to_owned()).increment(1);
 }
 
+/// Makes the counters of reloads of a set of certificate files, before the first reload, so that an alert on their rate sees that.
+pub fn tls_watched(of: &str) {
+    counter!(TLS_RELOADS, "of" => of.to_owned()).increment(0);
+    counter!(TLS_RELOAD_FAILURES, "of" => of.to_owned()).increment(0);
+}
+
 /// Reports the expiry of a certificate in force, in seconds since 1970. `which` names the file as the
 /// configuration does.
 pub fn report_tls_expiry(of: &str, which: &'static str, expires: i64) {
-    // Both counters exist before the first event, so that an alert on their rate sees it.
-    counter!(TLS_RELOADS, "of" => of.to_owned()).increment(0);
-    counter!(TLS_RELOAD_FAILURES, "of" => of.to_owned()).increment(0);
     gauge!(TLS_EXPIRY, "of" => of.to_owned(), "which" => which).set(expires as f64);
 }
 
@@ -383,11 +260,8 @@ pub enum ReloadResult {
     Refused,
 }
 
-/// Reports the first reading of the configuration. The counters of reloads exist from then on.
+/// Reports the first reading of the configuration.
 pub fn config_loaded() {
-    for result in ["applied", "unchanged", "refused"] {
-        counter!(CONFIG_RELOADS, "result" => result).absolute(0);
-    }
     config_is_good(false);
 }
 

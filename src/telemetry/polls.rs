@@ -7,10 +7,10 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use parking_lot::Mutex;
 
-use super::{HELD_POLLS, POLLS, PROPAGATION, RESPONSE_BYTES, RESPONSES};
+use super::catalog::{HELD_POLLS, POLLS, PROPAGATION, RESPONSE_BYTES, RESPONSES};
 
 /// Transport of polls, as a label.
-pub(super) const REST: &str = "rest";
+const REST: &str = "rest";
 
 /// End of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub enum PollOutcome {
 }
 
 impl PollOutcome {
-    pub(super) const LABELS: [&'static str; 8] = [
+    const LABELS: [&'static str; 8] = [
         "answered",
         "not_modified",
         "unknown",

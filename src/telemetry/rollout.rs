@@ -4,16 +4,10 @@
 
 use std::sync::atomic::Ordering;
 
-use metrics::{counter, describe_counter, describe_gauge, gauge};
+use metrics::{counter, gauge};
 
-use super::{ROLLOUT_CANARIES, ROLLOUT_CHANGES, ROLLOUTS};
+use super::catalog::{ROLLOUT_CANARIES, ROLLOUT_CHANGES, ROLLOUTS};
 use crate::cache::RolloutCounts;
-
-pub(super) fn describe() {
-    describe_counter!(ROLLOUTS, "trials of guarded changes, by result");
-    describe_gauge!(ROLLOUT_CANARIES, "streams that are sent guarded changes before the others");
-    describe_gauge!(ROLLOUT_CHANGES, "changed names that not all clients have been sent, by state");
-}
 
 /// Figures of guarded rollouts when the metrics are read.
 #[derive(Clone, Copy, Debug, Default)]

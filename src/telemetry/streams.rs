@@ -7,7 +7,7 @@ use std::time::Duration;
 use metrics::{Counter, Histogram, counter, gauge, histogram};
 use parking_lot::Mutex;
 
-use super::{PROPAGATION, REQUESTS, RESPONSE_BYTES, RESPONSES, STREAMS, STREAMS_ENDED};
+use super::catalog::{PROPAGATION, REQUESTS, RESPONSE_BYTES, RESPONSES, STREAMS, STREAMS_ENDED};
 
 /// Metrics of one open stream.
 ///
@@ -68,7 +68,7 @@ pub enum RequestResult {
 }
 
 impl RequestResult {
-    pub(super) const LABELS: [&'static str; 4] = ["subscribe", "ack", "nack", "stale"];
+    const LABELS: [&'static str; 4] = ["subscribe", "ack", "nack", "stale"];
 }
 
 /// Counters of one type and transport.

@@ -304,6 +304,7 @@ fn warn_of_exposed_keys(of: &str, files: &Files) {
 
 /// Tells operators what is in force.
 fn announce(of: &str, facts: &[Fact], warning: Option<&str>, what: &str) {
+    telemetry::tls_watched(of);
     if let Some(warning) = warning {
         tracing::warn!(of, "{warning}");
     }

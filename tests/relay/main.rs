@@ -17,6 +17,7 @@ mod group_streams;
 mod groups;
 mod history;
 mod limits;
+mod metrics;
 mod operators;
 mod orders;
 mod parameters;

@@ -1,0 +1,553 @@
+//! All metrics: names, labels, meanings and alerts.
+//!
+//! Everything else follows from this list: help texts, the counters that are there from the start, and docs/metrics.md.
+
+use super::metric::Needs::{Directory, Groups, Rollout, Servers, Snapshot, Tls};
+use super::metric::{Label, Metric, Values};
+use crate::limit::Limit;
+
+pub(super) const CONNECTIONS: &str = "deltafan_connections";
+pub(super) const STREAMS: &str = "deltafan_streams";
+pub(super) const CLIENTS: &str = "deltafan_clients";
+pub(super) const STREAMS_ENDED: &str = "deltafan_streams_ended_total";
+pub(super) const ACCEPT_FAILURES: &str = "deltafan_accept_failures_total";
+pub(super) const DENIED: &str = "deltafan_denied_total";
+pub(super) const REFUSED: &str = "deltafan_refused_total";
+pub(super) const MEMORY: &str = "deltafan_memory_bytes";
+pub(super) const RESPONSES: &str = "deltafan_responses_total";
+pub(super) const RESPONSE_BYTES: &str = "deltafan_response_bytes_total";
+pub(super) const ENCODES: &str = "deltafan_encodes_total";
+pub(super) const REQUESTS: &str = "deltafan_requests_total";
+pub(super) const PROPAGATION: &str = "deltafan_propagation_seconds";
+pub(super) const POLLS: &str = "deltafan_polls_total";
+pub(super) const HELD_POLLS: &str = "deltafan_held_polls";
+pub(super) const DELAYS: &str = "deltafan_delays_total";
+pub(super) const OVERDUE: &str = "deltafan_overdue_acks_total";
+pub(super) const JSON_WRITTEN: &str = "deltafan_json_written_total";
+pub(super) const RESOURCES: &str = "deltafan_resources";
+pub(super) const COHORTS: &str = "deltafan_cohorts";
+pub(super) const GENERATION: &str = "deltafan_generation";
+pub(super) const UPSTREAM_CONNECTIONS: &str = "deltafan_upstream_connections";
+pub(super) const GROUPS: &str = "deltafan_groups";
+pub(super) const GROUP_CLIENTS: &str = "deltafan_group_clients";
+pub(super) const GROUP_STALE: &str = "deltafan_group_stale_seconds";
+pub(super) const UPSTREAM_CONNECTED: &str = "deltafan_upstream_connected";
+pub(super) const UPSTREAM_SERVER: &str = "deltafan_upstream_active_server";
+pub(super) const UPSTREAM_PROTOCOL: &str = "deltafan_upstream_protocol";
+pub(super) const UPSTREAM_STALE: &str = "deltafan_upstream_stale_seconds";
+pub(super) const UPSTREAM_LAST_ANSWER: &str = "deltafan_upstream_last_answer_age_seconds";
+pub(super) const UPSTREAM_UNANSWERED: &str = "deltafan_upstream_unanswered_subscriptions";
+pub(super) const UPSTREAM: &str = "deltafan_upstream_events_total";
+pub(super) const UPSTREAM_APPLY: &str = "deltafan_upstream_apply_seconds";
+pub(super) const DIRECTORY_FAILURES: &str = "deltafan_directory_failing_files";
+pub(super) const TLS_RELOADS: &str = "deltafan_tls_reloads_total";
+pub(super) const TLS_RELOAD_FAILURES: &str = "deltafan_tls_reload_failures_total";
+pub(super) const TLS_EXPIRY: &str = "deltafan_tls_certificate_expiry_seconds";
+pub(super) const TLS_HANDSHAKES: &str = "deltafan_tls_handshakes_total";
+pub(super) const ROLLOUTS: &str = "deltafan_rollouts_total";
+pub(super) const ROLLOUT_CANARIES: &str = "deltafan_rollout_canaries";
+pub(super) const ROLLOUT_CHANGES: &str = "deltafan_rollout_changes";
+pub(super) const SNAPSHOT_LOADED: &str = "deltafan_snapshot_loaded_resources";
+pub(super) const SNAPSHOT_LOADED_BYTES: &str = "deltafan_snapshot_loaded_bytes";
+pub(super) const SNAPSHOT_LOAD: &str = "deltafan_snapshot_load_seconds";
+pub(super) const SNAPSHOT_WRITES: &str = "deltafan_snapshot_writes_total";
+pub(super) const SNAPSHOT_FAILURES: &str = "deltafan_snapshot_failures_total";
+pub(super) const SNAPSHOT_BYTES: &str = "deltafan_snapshot_bytes";
+pub(super) const SNAPSHOT_WRITE_AGE: &str = "deltafan_snapshot_last_write_age_seconds";
+pub(super) const CACHE_AGE: &str = "deltafan_cache_age_seconds";
+pub(super) const CONFIG_RELOADS: &str = "deltafan_config_reloads_total";
+pub(super) const CONFIG_SUCCESSFUL: &str = "deltafan_config_last_reload_successful";
+pub(super) const CONFIG_SUCCESS_AT: &str = "deltafan_config_last_reload_success_timestamp_seconds";
+pub(super) const CONFIG_RESTART: &str = "deltafan_config_restart_pending";
+pub(super) const BUILD: &str = "deltafan_build_info";
+
+/// gRPC status codes with which streams end.
+pub const STATUS_CODES: [&str; 10] = [
+    "ok",
+    "cancelled",
+    "invalid_argument",
+    "deadline_exceeded",
+    "permission_denied",
+    "failed_precondition",
+    "resource_exhausted",
+    "unimplemented",
+    "unavailable",
+    "other",
+];
+
+/// Labels of all limits.
+const REASONS: [&str; Limit::ALL.len()] = {
+    let mut labels = [""; Limit::ALL.len()];
+    let mut at = 0;
+    while at < labels.len() {
+        labels[at] = Limit::ALL[at].label();
+        at += 1;
+    }
+    labels
+};
+
+const fn one_of(name: &'static str, values: &'static [(&'static str, &'static str)]) -> Label {
+    Label { name, values: Values::OneOf(values) }
+}
+
+const TYPE: Label = one_of(
+    "type",
+    &[
+        ("cds", "clusters"),
+        ("eds", "endpoints"),
+        ("leds", "endpoints of a locality"),
+        ("lds", "listeners"),
+        ("srds", "scoped routes"),
+        ("rds", "routes"),
+        ("vhds", "virtual hosts"),
+        ("sds", "Secrets"),
+        ("ecds", "extensions"),
+        ("rtds", "runtime layers"),
+        ("other", "all types without rules of their own"),
+    ],
+);
+
+const TRANSPORT: Label = one_of(
+    "transport",
+    &[("delta", "gRPC, delta"), ("sotw", "gRPC, state of the world"), ("rest", "REST-JSON polls")],
+);
+
+const STREAM_TRANSPORT: Label = one_of("transport", &[("delta", ""), ("sotw", "")]);
+
+const GROUP: Label = Label { name: "group", values: Values::Free("name of a rule of `groups.rules`") };
+
+const FILES: Label =
+    Label { name: "of", values: Values::Free("key that names the files, as `downstream.listeners[0].tls`") };
+
+/// Labels of several metrics.
+pub(super) const SHARED_LABELS: &[Label] = &[TYPE, TRANSPORT, GROUP, FILES];
+
+/// Metrics that belong together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Section {
+    /// Heading.
+    pub title: &'static str,
+    /// Its metrics.
+    pub metrics: &'static [Metric],
+}
+
+/// All metrics.
+pub fn all() -> impl Iterator<Item = &'static Metric> {
+    SECTIONS.iter().flat_map(|section| section.metrics)
+}
+
+/// All metrics, by their subject.
+pub(super) static SECTIONS: [Section; 9] = [
+    Section { title: "Clients", metrics: CLIENT_METRICS },
+    Section { title: "Delivery", metrics: DELIVERY_METRICS },
+    Section { title: "REST-JSON", metrics: POLL_METRICS },
+    Section { title: "Cache", metrics: CACHE_METRICS },
+    Section { title: "Control plane", metrics: UPSTREAM_METRICS },
+    Section { title: "Node groups", metrics: GROUP_METRICS },
+    Section { title: "Guarded rollouts and snapshot", metrics: KEPT_METRICS },
+    Section { title: "TLS", metrics: TLS_METRICS },
+    Section { title: "Process and configuration", metrics: PROCESS_METRICS },
+];
+
+const CLIENT_METRICS: &[Metric] = &[
+    Metric::gauge(CONNECTIONS, "open downstream connections").from_start(),
+    Metric::gauge(STREAMS, "open downstream streams").by(&[STREAM_TRANSPORT]).from_start(),
+    Metric::gauge(CLIENTS, "streams and held polls, by the state of each of their types")
+        .by(&[
+            TYPE,
+            one_of(
+                "state",
+                &[
+                    ("rejected", "it rejected something, and has accepted nothing in its place since"),
+                    ("waiting", "it was told nothing yet"),
+                    ("unacked", "it has not answered the newest response"),
+                    ("behind", "something newer is there that it was not sent"),
+                    ("synced", "it has accepted everything that there is for it"),
+                ],
+            ),
+        ])
+        .from_start()
+        .noting("[Who runs what](operations.md#who-runs-what) finds them")
+        .alert("sum(deltafan_clients{state=\"rejected\"}) > 0")
+        .when("and on `behind` and `unacked` that last"),
+    Metric::counter(STREAMS_ENDED, "downstream streams that ended, by gRPC status code")
+        .by(&[
+            STREAM_TRANSPORT,
+            Label { name: "code", values: Values::Listed(&STATUS_CODES, "gRPC status codes") },
+        ])
+        .noting("One that its client reset may be missing"),
+    Metric::counter(ACCEPT_FAILURES, "connections that could not be accepted")
+        .noting("Most often out of descriptors")
+        .alert("increase(deltafan_accept_failures_total[5m]) > 0"),
+    Metric::counter(DENIED, "denials by the rules of authorization and groups")
+        .by(&[one_of(
+            "what",
+            &[
+                ("peer", "the peer may not connect; ends the stream"),
+                ("node_id", "ends the stream"),
+                ("cluster", "ends the stream"),
+                ("type", "ends the stream"),
+                ("secret", "a Secret for a client that has proven nothing; ends the stream"),
+                ("parameters", "dynamic parameters; ends the stream"),
+                ("group", "no rule of `groups` matches; ends the stream"),
+                ("name", "answered without it"),
+                ("wildcard", "answered without it"),
+            ],
+        )])
+        .noting("See [security.md](security.md#identity-and-authorization)"),
+    Metric::counter(REFUSED, "connections, streams and requests refused or closed for a limit")
+        .by(&[Label {
+            name: "reason",
+            values: Values::Listed(&REASONS, "limits by their keys, see [limits](limits.md)"),
+        }])
+        .alert("increase(deltafan_refused_total{reason!=\"idle_timeout\"}[5m]) > 0"),
+];
+
+const DELIVERY_METRICS: &[Metric] = &[
+    Metric::counter(REQUESTS, "requests of clients")
+        .by(&[
+            TYPE,
+            STREAM_TRANSPORT,
+            one_of(
+                "result",
+                &[
+                    ("subscribe", "a subscription, and no answer to a response"),
+                    ("ack", "the newest response was accepted"),
+                    ("nack", "a response was rejected"),
+                    ("stale", "an answer to an older response"),
+                ],
+            ),
+        ])
+        .alert("increase(deltafan_requests_total{result=\"nack\"}[5m]) > 0"),
+    Metric::counter(RESPONSES, "responses that a transport took").by(&[TYPE, TRANSPORT]),
+    Metric::counter(RESPONSE_BYTES, "bytes of those responses, with their gRPC prefix").by(&[TYPE, TRANSPORT]).in_bytes(),
+    Metric::counter(ENCODES, "responses encoded")
+        .noting("Beside the responses written, encode-once at work"),
+    Metric::histogram(PROPAGATION, "time from the arrival of a change until a client's transport took it")
+        .by(&[TYPE, TRANSPORT])
+        .noting("Only of clients that were waiting for the change, not of those that joined later"),
+    Metric::counter(DELAYS, "waits of LDS, SRDS, RDS and VHDS of a stream for more than 1 s for what the control plane leaves unanswered")
+        .by(&[one_of(
+            "type",
+            &[("cds", "for clusters"), ("eds", "for endpoints"), ("leds", "for endpoints of a locality")],
+        )])
+        .noting("They wait for at most `downstream.ack_timeout`. At level `debug` the log names the client and the resource"),
+    Metric::counter(OVERDUE, "responses sent without the ACK that they depend on: requests may fail at the client")
+        .by(&[one_of(
+            "awaited",
+            &[("clusters", "sent were routes"), ("routes", "sent were removals of clusters or endpoints")],
+        )])
+        .noting("The ACK did not come in time, or was a NACK: see [swaps](operations.md#swaps). A cluster without endpoints is the usual cause"),
+];
+
+const POLL_METRICS: &[Metric] = &[
+    Metric::counter(POLLS, "REST-JSON polls that ended")
+        .by(&[
+            TYPE,
+            one_of(
+                "outcome",
+                &[
+                    ("answered", "200"),
+                    ("not_modified", "304"),
+                    ("unknown", "503: the resources asked for were not known by the end of the hold"),
+                    ("refused", "4xx: the request was at fault"),
+                    ("too_many", "429: the peer has too many polls"),
+                    ("unknown_type", "500: a type without a descriptor"),
+                    ("unwritable", "500: a resource that is broken or has no form in JSON"),
+                    ("abandoned", "the client hung up"),
+                ],
+            ),
+        ])
+        .alert("increase(deltafan_polls_total{outcome=~\"unknown_type|unwritable\"}[5m]) > 0"),
+    Metric::gauge(HELD_POLLS, "REST-JSON polls that are held because there is nothing new")
+        .by(&[TYPE])
+        .from_start(),
+    Metric::counter(JSON_WRITTEN, "resources written as JSON, and answers put together from them")
+        .by(&[one_of("what", &[("resource", ""), ("answer", "")])])
+        .noting("Beside the polls answered, encode-once at work"),
+];
+
+const CACHE_METRICS: &[Metric] = &[
+    Metric::gauge(RESOURCES, "resources in the wildcard set of the control plane")
+        .by(&[TYPE])
+        .noting("With dynamic parameters counted once for each view that has them, with node groups once for each group. A type that nobody asked for has none of these gauges"),
+    Metric::gauge(COHORTS, "cohorts: groups of clients that are sent the same bytes").by(&[TYPE]),
+    Metric::gauge(GENERATION, "newest generation of a type").by(&[TYPE]).noting("Grows with each change"),
+];
+
+const UPSTREAM_METRICS: &[Metric] = &[
+    Metric::gauge(UPSTREAM_CONNECTED, "1 while the connection to the control plane stands, answered or not, or the directory is read")
+        .alert("deltafan_upstream_connected == 0")
+        .when("for longer than an outage that you accept"),
+    Metric::gauge(UPSTREAM_STALE, "time for which what is served may be out of date: the control plane is away, or does not answer")
+        .in_seconds()
+        .noting("Since the connection was lost, and after that until the control plane answers on the next one; 0 where nothing is asked of it")
+        .alert("deltafan_upstream_stale_seconds > 60")
+        .when("or an outage that you accept"),
+    Metric::gauge(UPSTREAM_LAST_ANSWER, "time since a response of the control plane was last accepted, or since the start")
+        .in_seconds()
+        .noting("A control plane with nothing to say lets it grow"),
+    Metric::gauge(UPSTREAM_UNANSWERED, "names and wildcards that the control plane has not answered on this connection")
+        .noting("Looked at once a second"),
+    Metric::gauge(UPSTREAM_SERVER, "number in `upstream.servers` of the control plane in use; 0 is the first")
+        .noting("See [several control planes](operations.md#several-control-planes)"),
+    Metric::gauge(UPSTREAM_PROTOCOL, "1 for the protocol of the streams to the control plane, 0 for the other, and while it is away")
+        .by(&[one_of("protocol", &[("delta", ""), ("sotw", "")])]),
+    Metric::gauge(UPSTREAM_CONNECTIONS, "connections to the control plane, over which node groups are spread")
+        .with(Servers)
+        .noting("More than one only where it limits the streams of a connection"),
+    Metric::counter(UPSTREAM, "events on the connection to the control plane").by(&[one_of("event", EVENTS)]).with(Servers),
+    Metric::histogram(UPSTREAM_APPLY, "time from a response of the control plane until it is in the cache and clients are woken")
+        .noting("The next response waits as long")
+        .from_start(),
+    Metric::gauge(DIRECTORY_FAILURES, "files of the directory source that are not in force as they are")
+        .with(Directory)
+        .alert("deltafan_directory_failing_files > 0"),
+];
+
+/// Events upstream.
+const EVENTS: &[(&str, &str)] = &[
+    ("connect", "a connection stood"),
+    ("reconnect", "a connection stood again"),
+    ("connect_failure", "a connection could not be made"),
+    ("stream_failure", "a stream ended before any response, or with a fault of the protocol"),
+    ("request", "a request was sent, ACKs included"),
+    ("response", "a response was read"),
+    ("nack_sent", "a response was refused for its envelope, see [protocol.md](protocol.md#upstream)"),
+    (
+        "hold_reported",
+        "a NACK told the control plane of [changes that are held](operations.md#changes-on-trial), with `rollout.report: nack`",
+    ),
+    ("unrequested_response", "dropped, because its type was not subscribed to"),
+    (
+        "unrequested_resource",
+        "dropped, because nothing was subscribed to that covers it; errors of the wildcard too",
+    ),
+    ("resource_error", "an error of a single resource; the log names the first of them every 30 s"),
+    ("expired_resource", "a resource was removed because its TTL ended without a heartbeat"),
+    (
+        "refused_resource",
+        "a resource whose dynamic parameter constraints are not understood; the resource held by that name stays",
+    ),
+    (
+        "ambiguous_variant",
+        "more than one variant of a name is for the same clients: a fault of the control plane",
+    ),
+    (
+        "locators_ignored",
+        "the control plane left locators unanswered, and is asked by plain names on this connection",
+    ),
+    ("unsolicited_resend", "a resource sent again at the version held, which is passed on to clients"),
+    (
+        "renewal",
+        "a stream was opened anew on a connection that stood, see [protocol.md](protocol.md#upstream); a few in a row after a reconnect are ordinary",
+    ),
+    (
+        "crowded_out",
+        "a name was unsubscribed before its linger time, because more than `upstream.max_lingering_names` waited: clients ask for ever new names",
+    ),
+    (
+        "prefetch",
+        "endpoints of a new cluster were asked for before a client asked for them (`upstream.prefetch_endpoints`)",
+    ),
+    ("failover", "the next control plane is used, because one did not answer"),
+    ("failback", "a more preferred control plane is used again"),
+    ("probe", "a stream was opened to find out whether a more preferred control plane answers"),
+    ("operation", "a resource or a removal handed to the cache"),
+];
+
+const GROUP_METRICS: &[Metric] = &[
+    Metric::gauge(GROUPS, "node groups that clients have made, by the rule").by(&[GROUP]).with(Groups),
+    Metric::gauge(GROUP_CLIENTS, "streams, Fetches and polls in node groups, by the rule")
+        .by(&[GROUP])
+        .with(Groups),
+    Metric::gauge(
+        GROUP_STALE,
+        "longest time for which what is served in a node group may be out of date, by the rule",
+    )
+    .by(&[GROUP])
+    .in_seconds()
+    .with(Groups)
+    .noting("The relay's own group has `deltafan_upstream_stale_seconds`"),
+];
+
+const KEPT_METRICS: &[Metric] = &[
+    Metric::counter(ROLLOUTS, "trials of guarded changes that ended")
+        .by(&[one_of(
+            "result",
+            &[
+                ("spread", "all clients are sent the changes"),
+                ("held", "canaries rejected them"),
+                ("released", "an operator had held changes sent to all"),
+                ("discarded", "an operator discarded held changes"),
+                ("unanswered", "no canary answered, so the trial began anew"),
+            ],
+        )])
+        .with(Rollout)
+        .alert("increase(deltafan_rollouts_total{result=\"unanswered\"}[10m]) > 3")
+        .when("canaries hang, or a change kills them"),
+    Metric::gauge(ROLLOUT_CANARIES, "streams that are sent guarded changes before the others").with(Rollout),
+    Metric::gauge(ROLLOUT_CHANGES, "changed names that not all clients have been sent")
+        .by(&[one_of(
+            "state",
+            &[
+                ("trying", "canaries have them"),
+                ("waiting", "for the next trial"),
+                ("held", "canaries rejected them"),
+                ("discarded", "by an operator"),
+            ],
+        )])
+        .with(Rollout)
+        .alert("deltafan_rollout_changes{state=\"held\"} > 0"),
+    Metric::gauge(
+        SNAPSHOT_LOADED,
+        "resources of the relay's own group that were loaded from the snapshot at the start",
+    )
+    .with(Snapshot),
+    Metric::gauge(SNAPSHOT_LOADED_BYTES, "bytes of those resources").in_bytes().with(Snapshot),
+    Metric::gauge(SNAPSHOT_LOAD, "time that it took to open and load the snapshot")
+        .in_seconds()
+        .with(Snapshot),
+    Metric::counter(SNAPSHOT_WRITES, "transactions that were written to the snapshot").with(Snapshot),
+    Metric::counter(SNAPSHOT_FAILURES, "attempts to open, read or write the snapshot that failed")
+        .with(Snapshot)
+        .alert("increase(deltafan_snapshot_failures_total[10m]) > 0"),
+    Metric::gauge(SNAPSHOT_BYTES, "size of the snapshot on disk").in_bytes().with(Snapshot),
+    Metric::gauge(SNAPSHOT_WRITE_AGE, "time since the snapshot was last written, or since the start")
+        .in_seconds()
+        .with(Snapshot)
+        .noting("Nothing is written while nothing changes"),
+    Metric::gauge(
+        CACHE_AGE,
+        "time since the control plane last answered, in this process or in the one before it",
+    )
+    .in_seconds()
+    .with(Snapshot),
+];
+
+const TLS_METRICS: &[Metric] = &[
+    Metric::counter(TLS_HANDSHAKES, "downstream TLS handshakes that ended").by(&[one_of(
+        "result",
+        &[
+            ("ok", "the client is let in"),
+            ("no_certificate", "the client shows no certificate"),
+            ("unknown_ca", "the certificate of the client is of another authority"),
+            ("expired", "the certificate of the client has expired, or is not valid yet"),
+            ("revoked", "the certificate of the client is revoked"),
+            ("bad_certificate", "another fault in the certificate of the client"),
+            ("incompatible", "no version, cipher or protocol in common"),
+            ("refused_by_peer", "the client did not accept the relay's certificate, or ended the handshake with another alert"),
+            ("not_tls", "the client speaks cleartext"),
+            ("to_cleartext", "the client speaks TLS, and the listener has no `tls`"),
+            ("timeout", "not done within `downstream.handshake_timeout`"),
+            ("closed", "the client hung up"),
+            (
+                "waited",
+                "it had no turn within 3 s: more clients connect than the relay can shake hands with, and this one is to come again",
+            ),
+            ("left", "the client closed the connection before its turn"),
+            ("draining", "the relay ended it"),
+            ("protocol", "anything else that is against the rules of TLS"),
+        ],
+    )]),
+    Metric::counter(TLS_RELOADS, "changed sets of certificate files that were put in force").by(&[FILES]).with(Tls),
+    Metric::counter(TLS_RELOAD_FAILURES, "changed sets of certificate files that could not be used")
+        .by(&[FILES])
+        .with(Tls)
+        .noting("The set in force stays in force")
+        .alert("increase(deltafan_tls_reload_failures_total[5m]) > 0"),
+    Metric::gauge(TLS_EXPIRY, "expiry of the first of the certificates in force, in seconds since 1970")
+        .by(&[
+            FILES,
+            one_of(
+                "which",
+                &[
+                    ("cert", "certificates of the relay"),
+                    ("client_ca", "authorities of clients"),
+                    ("crl", "next update of a revocation list"),
+                ],
+            ),
+        ])
+        .in_seconds()
+        .with(Tls)
+        .alert("deltafan_tls_certificate_expiry_seconds - time() < 7 * 86400"),
+];
+
+const PROCESS_METRICS: &[Metric] = &[
+    Metric::gauge(BUILD, "always 1; the labels name the build").by(&[
+        Label { name: "version", values: Values::Free("version of the relay") },
+        Label { name: "commit", values: Values::Free("commit that it was built of") },
+    ]),
+    Metric::gauge(MEMORY, "memory of the process, and its watermarks")
+        .by(&[one_of(
+            "what",
+            &[
+                ("resident", "pages of the process"),
+                ("in_use", "less those parts that its allocator keeps free, which the watermarks are about"),
+                ("refuse_above", "watermark above which newcomers are refused; 0 for none"),
+                ("close_above", "watermark above which connections are closed; 0 for none"),
+            ],
+        )])
+        .in_bytes(),
+    Metric::counter(CONFIG_RELOADS, "reloads of the configuration").by(&[one_of(
+        "result",
+        &[
+            ("applied", "changes are in force, or will be after a restart"),
+            ("unchanged", "nothing changed"),
+            ("refused", "the file cannot be used; the running configuration stays"),
+        ],
+    )]),
+    Metric::gauge(CONFIG_SUCCESSFUL, "1 if the configuration could be used when it was last read")
+        .alert("deltafan_config_last_reload_successful == 0"),
+    Metric::gauge(
+        CONFIG_SUCCESS_AT,
+        "time of the last reading of a usable configuration, in seconds since 1970",
+    )
+    .in_seconds(),
+    Metric::gauge(CONFIG_RESTART, "1 while the configuration has changes that need a restart")
+        .alert("deltafan_config_restart_pending == 1")
+        .when("for longer than a rollout"),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use deltafan_core::resource::Kind;
+    use deltafan_core::subscription::ClientState;
+    use deltafan_core::upstream::Counters;
+
+    use super::super::MetricKind;
+
+    fn values(metric: &str, label: &str) -> BTreeSet<&'static str> {
+        let metric = all().find(|of| of.name == metric).expect(metric);
+        let label = metric.labels.iter().find(|of| of.name == label).expect(label);
+        label.values.all().expect(metric.name).into_iter().collect()
+    }
+
+    #[test]
+    fn labels_have_the_values_that_the_relay_counts() {
+        let kinds = Kind::KNOWN.into_iter().chain([Kind::Other]);
+        assert_eq!(values(RESPONSES, "type"), kinds.map(Kind::short).collect());
+        let states = ClientState::ALL.map(ClientState::label);
+        assert_eq!(values(CLIENTS, "state"), states.into());
+        let events = Counters::default().all().map(|(event, _)| event);
+        assert_eq!(values(UPSTREAM, "event"), events.into());
+    }
+
+    #[test]
+    fn names_are_as_prometheus_has_them() {
+        let mut names = BTreeSet::new();
+        for metric in all() {
+            let name = metric.name;
+            assert!(names.insert(name), "{name} is there twice");
+            assert_eq!(name.ends_with("_total"), metric.kind == MetricKind::Counter, "{name}");
+            let unit = metric.unit.map(|unit| unit.as_str());
+            for suffix in ["seconds", "bytes"] {
+                let stem = name.trim_end_matches("_total");
+                assert_eq!(stem.ends_with(suffix), unit == Some(suffix), "{name}: {unit:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! `/metrics` of the binary, against the list that docs/metrics.md follows from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use deltafan::proto::DeltaDiscoveryResponse;
+use deltafan::resource::{Kind, TypeUrl};
+use deltafan::telemetry::{Metric, MetricKind, Needs, all_metrics};
+use deltafan_test_support::certificates::{Authority, put};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
+use deltafan_test_support::origin::{Origin, resource, response};
+use deltafan_test_support::process::{Process, clusters};
+
+/// Labels of a sample with their values.
+type Labels = BTreeMap<String, String>;
+
+/// One page of metrics.
+#[derive(Debug, Default)]
+struct Page {
+    kinds: BTreeMap<String, String>,
+    helps: BTreeMap<String, String>,
+    /// Samples by the name of their metric, without the suffix of a histogram.
+    samples: BTreeMap<String, Vec<(Labels, f64)>>,
+}
+
+impl Page {
+    fn read(relay: &Process) -> Self {
+        let (status, text) = relay.admin_get("/metrics");
+        assert_eq!(status, 200, "{text}");
+        let mut page = Self::default();
+        for line in text.lines() {
+            if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+                page.kinds.insert(name.to_owned(), kind.to_owned());
+            } else if let Some((name, help)) =
+                line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' '))
+            {
+                page.helps.insert(name.to_owned(), help.to_owned());
+            } else if let Some((sample, value)) = line.rsplit_once(' ') {
+                let (name, labels) = sample.split_once('{').unwrap_or((sample, "}"));
+                let labels = labels.strip_suffix('}').unwrap().split("\",").filter(|pair| !pair.is_empty());
+                let labels = labels
+                    .map(|pair| pair.split_once("=\"").unwrap())
+                    .map(|(label, value)| (label.to_owned(), value.trim_end_matches('"').to_owned()));
+                let stem = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
+                let is_histogram =
+                    |stem: &&str| page.kinds.get(*stem).is_some_and(|kind| kind == "histogram");
+                let name = stem.filter(is_histogram).unwrap_or(name).to_owned();
+                page.samples.entry(name).or_default().push((labels.collect(), value.parse().unwrap()));
+            }
+        }
+        page
+    }
+
+    /// Holds every sample against the description of its metric.
+    fn assert_described(&self) {
+        for (name, samples) in &self.samples {
+            let metric = all_metrics().find(|metric| metric.name == name);
+            let metric = metric.unwrap_or_else(|| panic!("{name} is served and not described"));
+            assert_eq!(self.kinds[name], metric.kind.label(), "{name}");
+            assert_eq!(self.helps[name], metric.meaning, "{name}");
+            for (labels, _) in samples {
+                let is_bucket = metric.kind == MetricKind::Histogram;
+                let known: BTreeSet<&str> = metric.labels.iter().map(|label| label.name).collect();
+                let has: BTreeSet<&str> = labels
+                    .keys()
+                    .map(String::as_str)
+                    .filter(|label| !(is_bucket && *label == "le"))
+                    .collect();
+                assert_eq!(has, known, "{name}");
+                for label in metric.labels {
+                    let (value, values) = (&*labels[label.name], label.values.all());
+                    let is_known = values.is_none_or(|values| values.contains(&value));
+                    assert!(is_known, "{name} has {} `{value}`", label.name);
+                }
+            }
+        }
+    }
+
+    /// Asserts that a metric is there with each value of its labels, if they are not free, and that it is 0 if it counts.
+    fn assert_complete(&self, metric: &Metric, is_new: bool) {
+        let name = metric.name;
+        let samples = self.samples.get(name).unwrap_or_else(|| panic!("{name} is described and not served"));
+        for combination in metric.combinations().into_iter().flatten() {
+            let wanted: Labels =
+                combination.into_iter().map(|(label, value)| (label.to_owned(), value.to_owned())).collect();
+            assert!(samples.iter().any(|(labels, _)| *labels == wanted), "{name} lacks {wanted:?}");
+        }
+        if is_new && metric.kind == MetricKind::Counter {
+            let counted = samples.iter().filter(|(_, value)| *value != 0.0);
+            assert_eq!(counted.count(), 0, "{name}: {samples:?}");
+        }
+    }
+}
+
+/// Counters that count without any client: what the relay does by itself, and the process.
+const BUSY: [&str; 3] =
+    ["deltafan_upstream_events_total", "deltafan_snapshot_writes_total", "process_cpu_seconds_total"];
+
+/// Reads the first page, on which everything but histograms and gauges by type has to be whole.
+fn first_page(relay: &Process, configured: &[Needs]) {
+    let page = Page::read(relay);
+    page.assert_described();
+    let is_configured =
+        |metric: &&Metric| metric.needs == Needs::Nothing || configured.contains(&metric.needs);
+    for metric in all_metrics().filter(is_configured) {
+        if metric.kind == MetricKind::Counter || metric.from_start {
+            page.assert_complete(metric, !BUSY.contains(&metric.name));
+        }
+    }
+    for metric in all_metrics().filter(|metric| !is_configured(metric)) {
+        assert!(!page.samples.contains_key(metric.name), "{} is served and not configured", metric.name);
+    }
+}
+
+/// Reads the page after a change has reached a client: everything that is described is there.
+fn last_page(relay: &Process, configured: &[Needs]) {
+    let page = Page::read(relay);
+    page.assert_described();
+    for metric in all_metrics() {
+        let is_configured = metric.needs == Needs::Nothing || configured.contains(&metric.needs);
+        assert_eq!(page.samples.contains_key(metric.name), is_configured, "{}", metric.name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_and_tls_have_their_metrics_and_no_others() {
+    let files = tempfile::tempdir().unwrap();
+    let server = Authority::new("servers").server();
+    let cert = put(files.path(), "cert.pem", &server.cert_pem);
+    let key = put(files.path(), "key.pem", &server.key_pem);
+    let tls = format!("tls: {{cert_file: {cert:?}, key_file: {key:?}}}");
+    let listeners = format!("[{{address: \"OWN:0\"}}, {{address: \"127.0.0.1:0\", {tls}}}]");
+    let relay = Process::listening(&listeners, &[("clusters.yaml", &clusters(["a"]))], "");
+    let configured = [Needs::Directory, Needs::Tls];
+    first_page(&relay, &configured);
+
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    let told = client.response().await;
+    client.ack(&told).await;
+    // The ACK is read before the change comes.
+    relay.wait_for("the ACK", || {
+        relay.metric("deltafan_requests_total{type=\"cds\",transport=\"delta\",result=\"ack\"}") == 1.0
+    });
+    relay.write("clusters.yaml", &clusters(["a", "b"]));
+    client.response().await;
+    relay.wait_for("the change", || relay.metric("deltafan_propagation_seconds_count") == 1.0);
+    last_page(&relay, &configured);
+}
+
+const EVERYTHING: &str = "snapshot: {path: ./snapshot}
+rollout: {types: [rds]}
+groups:
+  rules:
+    - {name: fleet, match: {node.id: \"fleet-.*\"}, node: {id: fleet}}
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_plane_and_all_that_is_off_by_default_have_their_metrics() {
+    let mut origin = Origin::start().await;
+    let uri = origin.uri();
+    // Its files of TLS are those of the system: no certificate has an expiry that could be reported.
+    let second = "}, {uri: \"https://127.0.0.1:1\"";
+    let start = move || Process::behind_keys(&uri, second, "", EVERYTHING);
+    let relay = tokio::task::spawn_blocking(start).await.unwrap();
+    let mut upstream = origin.accept().await;
+    let configured = [Needs::Servers, Needs::Groups, Needs::Rollout, Needs::Snapshot];
+    let page = Page::read(&relay);
+    page.assert_described();
+    for metric in all_metrics().filter(|metric| configured.contains(&metric.needs)) {
+        page.assert_complete(metric, !BUSY.contains(&metric.name));
+    }
+    let of = "upstream.servers[1].tls";
+    for reloads in ["deltafan_tls_reloads_total", "deltafan_tls_reload_failures_total"] {
+        let is_one = |(labels, value): &(Labels, f64)| labels["of"] == of && *value == 0.0;
+        assert!(page.samples[reloads].iter().any(is_one), "{reloads}: {:?}", page.samples[reloads]);
+    }
+
+    let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    let cds: TypeUrl = Kind::Cluster.into();
+    let resources = vec![resource(&cds, "a", "1", b"")];
+    upstream.send(&DeltaDiscoveryResponse { resources, ..response(&cds, "1") });
+    upstream.expect_ack("1").await;
+    relay.wait_for("the cluster", || relay.metric("deltafan_resources{type=\"cds\"}") == 1.0);
+    Page::read(&relay).assert_described();
+}
