@@ -182,8 +182,8 @@ where
             };
             match self.handle(message, now) {
                 Some(Ok(RequestOutcome::Ack(acked))) => {
-                    self.gauge.heard(acked.kind.short(), RequestResult::Ack);
-                    self.registration.acked_at(acked.at, now);
+                    let took = self.registration.acked_at(acked.at, now);
+                    self.gauge.heard(acked.kind.short(), RequestResult::Ack, took);
                     continue;
                 }
                 Some(Ok(RequestOutcome::RequestKind(heard))) => {
@@ -241,10 +241,10 @@ where
                 (type_url, RequestResult::Stale)
             }
         };
-        self.gauge.heard(type_url.kind().short(), result);
+        let mut took = None;
         // An answer is to what was sent before the subscription changed.
         match heard {
-            RequestKind::Ack { .. } => self.registration.acked(type_url, now),
+            RequestKind::Ack { .. } => took = self.registration.acked(type_url, now),
             RequestKind::Nack { error, .. } => {
                 self.registration.rejected(&self.session, type_url, error, false, now)
             }
@@ -254,6 +254,7 @@ where
             RequestKind::Late { error: None, .. } => self.registration.acked_late(type_url, now),
             RequestKind::Subscribed { .. } | RequestKind::Stale { .. } => {}
         }
+        self.gauge.heard(type_url.kind().short(), result, took);
         self.registration.heard(&self.session, self.seat.seat().key());
     }
 

@@ -29,5 +29,5 @@ pub use history::{HistoryError, history};
 pub use query::QueryError;
 pub use record::PollRequest;
 pub use registry::{Fleet, Registration};
-pub use report::{client, clients, figures, nacks};
+pub use report::{ClientFigures, client, clients, figures, nacks};
 pub use resources::resources;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -192,18 +192,15 @@ impl Registration {
         state.follow(session);
     }
 
-    /// Notes that the newest response of the type at this place of the session was accepted.
-    pub fn acked_at(&self, at: usize, now: Instant) {
-        if let Some(progress) = self.record.state().types.get_mut(at) {
-            progress.acked(now);
-        }
+    /// Notes that the newest response of the type at this place of the session was accepted. Returns how long the client took for
+    /// that.
+    pub fn acked_at(&self, at: usize, now: Instant) -> Option<Duration> {
+        self.record.state().types.get_mut(at)?.acked(now)
     }
 
-    /// Notes that the newest response of a type was accepted.
-    pub fn acked(&self, type_url: &TypeUrl, now: Instant) {
-        if let Some(progress) = self.record.state().find(type_url) {
-            progress.acked(now);
-        }
+    /// Notes that the newest response of a type was accepted, as [`acked_at`](Self::acked_at).
+    pub fn acked(&self, type_url: &TypeUrl, now: Instant) -> Option<Duration> {
+        self.record.state().find(type_url)?.acked(now)
     }
 
     /// Notes that the response of a type before the newest one was accepted.

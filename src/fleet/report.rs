@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -196,16 +196,35 @@ fn node(client: Option<&crate::subscription::Client>) -> NodeReport {
     }
 }
 
-/// Number of clients of each kind of type that are in each state, 0 included.
-pub fn figures(fleet: &Fleet) -> BTreeMap<(Kind, ClientState), usize> {
+/// Clients of one kind of type.
+#[derive(Clone, Debug, Default)]
+pub struct ClientFigures {
+    /// Number of clients in each state, in the order of [`ClientState::ALL`].
+    pub states: [usize; ClientState::ALL.len()],
+    /// Most generations by which a client is behind.
+    pub lag: u64,
+    /// Longest time since a response was sent that a client has not answered.
+    pub unanswered: Duration,
+}
+
+/// Figures of the clients of each kind of type, 0 included.
+pub fn figures(fleet: &Fleet, now: Instant) -> BTreeMap<Kind, ClientFigures> {
     let kinds = Kind::KNOWN.into_iter().chain([Kind::Other]);
-    let zeros = kinds.flat_map(|kind| ClientState::ALL.map(|state| ((kind, state), 0)));
-    let mut figures: BTreeMap<_, _> = zeros.collect();
+    let mut figures: BTreeMap<_, ClientFigures> =
+        kinds.map(|kind| (kind, ClientFigures::default())).collect();
     for record in fleet.after(0) {
         let state = record.state();
-        let types = state.types.iter().map(|progress| (progress.type_url().kind(), progress.state()));
-        let poll = state.poll.iter().map(|poll| (poll.type_url.kind(), poll.state()));
-        types.chain(poll).for_each(|of| *figures.entry(of).or_default() += 1);
+        for progress in &state.types {
+            let of = figures.entry(progress.type_url().kind()).or_default();
+            of.states[progress.state() as usize] += 1;
+            of.lag = of.lag.max(progress.lag());
+            let since = progress.unanswered_since();
+            let unanswered = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+            of.unanswered = of.unanswered.max(unanswered);
+        }
+        if let Some(poll) = &state.poll {
+            figures.entry(poll.type_url.kind()).or_default().states[poll.state() as usize] += 1;
+        }
     }
     figures
 }

@@ -50,7 +50,7 @@ use crate::groups::{Group, Groups, Starter, UpstreamView};
 use crate::grpc::UPSTREAM_SERVICE;
 use crate::identity::Peer;
 use crate::snapshot::WriterThread;
-use crate::telemetry::LogLevel;
+use crate::telemetry::{self, LogLevel};
 use crate::tls::reload::Reloader;
 use crate::upstream::{NodeBudget, Readiness, Tuner};
 
@@ -141,6 +141,7 @@ impl Relay {
         let (ready, is_ready) = watch::channel(Err("starting".to_owned()));
         tokio::spawn(publish_readiness(origin.clone(), readiness, ready, health, draining.clone()));
 
+        telemetry::report_connection_limit(config.downstream.limits.max_connections);
         let overload =
             OverloadManager::new(config.downstream.memory.refuse_above, config.downstream.memory.close_above);
         let server =

@@ -11,6 +11,7 @@ use super::{orders, rollouts, server_info};
 use crate::admin::{Page, Report};
 use crate::cache::Track;
 use crate::fleet::{self, ClientStatusError, HistoryError, QueryError};
+use crate::subscription::ClientState;
 use crate::telemetry::{self, TypeFigures};
 
 /// Answer to a query.
@@ -99,12 +100,16 @@ impl Report for Status {
         let mut kinds: BTreeMap<_, TypeFigures> = BTreeMap::new();
         let groups = self.groups.all();
         for of in groups.iter().flat_map(|group| group.cache().types()) {
-            // The tracks of a type that is guarded hold what the origin's store does.
             let snapshot = of.snapshot();
             // Types without rules of their own share a label.
             let figures = kinds.entry(of.type_url().kind()).or_default();
+            // The tracks of a type that is guarded hold what the origin's store does.
             if of.parameter_view().track() == Track::Origin {
                 figures.members += snapshot.member_count();
+            }
+            // Views of mixed parameters and of restricted clients hold what these do.
+            if of.parameter_view().as_uniform().is_some() {
+                figures.held = figures.held.plus(snapshot.held_in_all());
             }
             figures.cohorts += of.cohorts();
             figures.generation = figures.generation.max(snapshot.generation().get());
@@ -115,9 +120,15 @@ impl Report for Status {
         let json = self.responses.writer();
         telemetry::report_json(json.resources_written(), json.responses_written());
         self.origin.report(&self.groups.events());
-        for ((kind, state), clients) in fleet::figures(&self.fleet) {
-            telemetry::report_clients(kind.short(), state.label(), clients);
+        for (kind, figures) in fleet::figures(&self.fleet, Instant::now()) {
+            for (state, clients) in ClientState::ALL.into_iter().zip(figures.states) {
+                telemetry::report_clients(kind.short(), state.label(), clients);
+            }
+            telemetry::report_laggards(kind.short(), figures.lag, figures.unanswered);
         }
+        let history = groups.first().and_then(|own| own.cache().history());
+        telemetry::report_history(history.map_or(0, |history| history.bytes()));
+        telemetry::report_process();
         self.report_groups();
         self.report_snapshot();
         rollouts::report_metrics(&self.groups, Instant::now());

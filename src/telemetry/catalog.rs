@@ -7,6 +7,21 @@ use super::metric::{Label, Metric, Values};
 use crate::limit::Limit;
 
 pub(super) const CONNECTIONS: &str = "deltafan_connections";
+pub(super) const CONNECTION_LIMIT: &str = "deltafan_max_connections";
+pub(super) const MAX_LAG: &str = "deltafan_client_max_lag_generations";
+pub(super) const MAX_UNANSWERED: &str = "deltafan_client_max_unanswered_seconds";
+pub(super) const ACKS: &str = "deltafan_ack_seconds";
+pub(super) const CACHED_RESOURCES: &str = "deltafan_cached_resources";
+pub(super) const CACHED_BYTES: &str = "deltafan_cached_bytes";
+pub(super) const FINGERPRINT: &str = "deltafan_state_fingerprint";
+pub(super) const HISTORY_BYTES: &str = "deltafan_history_bytes";
+pub(super) const PROCESS_CPU: &str = "process_cpu_seconds_total";
+pub(super) const PROCESS_RESIDENT: &str = "process_resident_memory_bytes";
+pub(super) const PROCESS_VIRTUAL: &str = "process_virtual_memory_bytes";
+pub(super) const PROCESS_FDS: &str = "process_open_fds";
+pub(super) const PROCESS_MAX_FDS: &str = "process_max_fds";
+pub(super) const PROCESS_START: &str = "process_start_time_seconds";
+pub(super) const PROCESS_THREADS: &str = "process_threads";
 pub(super) const STREAMS: &str = "deltafan_streams";
 pub(super) const CLIENTS: &str = "deltafan_clients";
 pub(super) const STREAMS_ENDED: &str = "deltafan_streams_ended_total";
@@ -151,6 +166,9 @@ pub(super) static SECTIONS: [Section; 9] = [
 
 const CLIENT_METRICS: &[Metric] = &[
     Metric::gauge(CONNECTIONS, "open downstream connections").from_start(),
+    Metric::gauge(CONNECTION_LIMIT, "connections above which more are refused")
+        .noting("`downstream.max_connections`")
+        .alert("deltafan_connections > 0.9 * deltafan_max_connections"),
     Metric::gauge(STREAMS, "open downstream streams").by(&[STREAM_TRANSPORT]).from_start(),
     Metric::gauge(CLIENTS, "streams and held polls, by the state of each of their types")
         .by(&[
@@ -170,6 +188,17 @@ const CLIENT_METRICS: &[Metric] = &[
         .noting("[Who runs what](operations.md#who-runs-what) finds them")
         .alert("sum(deltafan_clients{state=\"rejected\"}) > 0")
         .when("and on `behind` and `unacked` that last"),
+    Metric::gauge(MAX_LAG, "most generations by which a client is behind the newest change that concerns it")
+        .by(&[TYPE])
+        .noting("`deltafan clients --state behind` names them"),
+    Metric::gauge(
+        MAX_UNANSWERED,
+        "longest time since a response was sent that a client has neither acknowledged nor rejected",
+    )
+    .by(&[TYPE])
+    .in_seconds()
+    .noting("`deltafan clients --state unacked` names them")
+    .alert("deltafan_client_max_unanswered_seconds > 30"),
     Metric::counter(STREAMS_ENDED, "downstream streams that ended, by gRPC status code")
         .by(&[
             STREAM_TRANSPORT,
@@ -226,6 +255,9 @@ const DELIVERY_METRICS: &[Metric] = &[
     Metric::histogram(PROPAGATION, "time from the arrival of a change until a client's transport took it")
         .by(&[TYPE, TRANSPORT])
         .noting("Only of clients that were waiting for the change, not of those that joined later"),
+    Metric::histogram(ACKS, "time from a response until the client acknowledged it")
+        .by(&[TYPE, STREAM_TRANSPORT])
+        .noting("A client may hold back the ACK of clusters until their endpoints came"),
     Metric::counter(DELAYS, "waits of LDS, SRDS, RDS and VHDS of a stream for more than 1 s for what the control plane leaves unanswered")
         .by(&[one_of(
             "type",
@@ -271,6 +303,19 @@ const CACHE_METRICS: &[Metric] = &[
     Metric::gauge(RESOURCES, "resources in the wildcard set of the control plane")
         .by(&[TYPE])
         .noting("With dynamic parameters counted once for each view that has them, with node groups once for each group. A type that nobody asked for has none of these gauges"),
+    Metric::gauge(CACHED_RESOURCES, "resources that are held, members of the wildcard set or asked for by name")
+        .by(&[TYPE])
+        .noting("Counted once for each set of dynamic parameters and each node group"),
+    Metric::gauge(CACHED_BYTES, "bytes of these, as they are sent by delta")
+        .by(&[TYPE])
+        .in_bytes()
+        .noting("Views and groups that hold equal resources share their memory"),
+    Metric::gauge(FINGERPRINT, "fingerprint of the names, versions and bodies that are held; 0 for none")
+        .by(&[TYPE])
+        .noting("A number without order. Equal at two relays that hold equal resources: compare replicas whose clients ask for the same")
+        .alert("count(count_values(\"fingerprint\", deltafan_state_fingerprint{type=\"cds\"})) > 1")
+        .when("for longer than a change takes"),
+    Metric::gauge(HISTORY_BYTES, "bytes that the history of resources takes").in_bytes().noting("`cache.history_bytes` bounds them"),
     Metric::gauge(COHORTS, "cohorts: groups of clients that are sent the same bytes").by(&[TYPE]),
     Metric::gauge(GENERATION, "newest generation of a type").by(&[TYPE]).noting("Grows with each change"),
 ];
@@ -489,6 +534,13 @@ const PROCESS_METRICS: &[Metric] = &[
             ],
         )])
         .in_bytes(),
+    Metric::counter(PROCESS_CPU, "CPU time of the process in whole seconds").in_seconds(),
+    Metric::gauge(PROCESS_RESIDENT, "resident memory of the process, as the system counts it").in_bytes(),
+    Metric::gauge(PROCESS_VIRTUAL, "virtual memory of the process").in_bytes(),
+    Metric::gauge(PROCESS_FDS, "open file descriptors").alert("process_open_fds > 0.9 * process_max_fds"),
+    Metric::gauge(PROCESS_MAX_FDS, "file descriptors that the process may have"),
+    Metric::gauge(PROCESS_START, "start of the process, in seconds since 1970").in_seconds(),
+    Metric::gauge(PROCESS_THREADS, "threads of the process"),
     Metric::counter(CONFIG_RELOADS, "reloads of the configuration").by(&[one_of(
         "result",
         &[

@@ -14,6 +14,7 @@ mod log_budget;
 mod log_level;
 mod metric;
 mod polls;
+mod process;
 mod reference;
 mod rollout;
 mod snapshot;
@@ -21,15 +22,18 @@ mod streams;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use deltafan_core::cache::Held;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use catalog::{
-    ACCEPT_FAILURES, BUILD, CLIENTS, COHORTS, CONFIG_RELOADS, CONFIG_RESTART, CONFIG_SUCCESS_AT,
-    CONFIG_SUCCESSFUL, CONNECTIONS, DELAYS, DENIED, DIRECTORY_FAILURES, ENCODES, GENERATION, GROUP_CLIENTS,
-    GROUP_STALE, GROUPS, JSON_WRITTEN, MEMORY, OVERDUE, PROPAGATION, RESOURCES, TLS_EXPIRY, TLS_HANDSHAKES,
-    TLS_RELOAD_FAILURES, TLS_RELOADS, UPSTREAM, UPSTREAM_APPLY, UPSTREAM_CONNECTED, UPSTREAM_CONNECTIONS,
-    UPSTREAM_LAST_ANSWER, UPSTREAM_PROTOCOL, UPSTREAM_SERVER, UPSTREAM_STALE, UPSTREAM_UNANSWERED,
+    ACCEPT_FAILURES, ACKS, BUILD, CACHED_BYTES, CACHED_RESOURCES, CLIENTS, COHORTS, CONFIG_RELOADS,
+    CONFIG_RESTART, CONFIG_SUCCESS_AT, CONFIG_SUCCESSFUL, CONNECTION_LIMIT, CONNECTIONS, DELAYS, DENIED,
+    DIRECTORY_FAILURES, ENCODES, FINGERPRINT, GENERATION, GROUP_CLIENTS, GROUP_STALE, GROUPS, HISTORY_BYTES,
+    JSON_WRITTEN, MAX_LAG, MAX_UNANSWERED, MEMORY, OVERDUE, PROPAGATION, RESOURCES, TLS_EXPIRY,
+    TLS_HANDSHAKES, TLS_RELOAD_FAILURES, TLS_RELOADS, UPSTREAM, UPSTREAM_APPLY, UPSTREAM_CONNECTED,
+    UPSTREAM_CONNECTIONS, UPSTREAM_LAST_ANSWER, UPSTREAM_PROTOCOL, UPSTREAM_SERVER, UPSTREAM_STALE,
+    UPSTREAM_UNANSWERED,
 };
 pub use catalog::{STATUS_CODES, all as all_metrics};
 pub use deltafan_core::LogThrottle;
@@ -39,6 +43,7 @@ pub use log_budget::LogBudget;
 pub use log_level::LogLevel;
 pub use metric::{Label, Metric, MetricKind, Needs, Values};
 pub use polls::{PollGauge, PollOutcome};
+pub use process::report_process;
 pub use reference::reference;
 pub use rollout::{RolloutFigures, report_rollouts};
 pub use snapshot::{SnapshotFigures, report_snapshot};
@@ -61,6 +66,7 @@ pub fn install() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildE
     ];
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full(PROPAGATION.to_owned()), &BUCKETS)?
+        .set_buckets_for_metric(Matcher::Full(ACKS.to_owned()), &BUCKETS)?
         .set_buckets_for_metric(Matcher::Full(UPSTREAM_APPLY.to_owned()), &APPLY_BUCKETS)?
         .install_recorder()?;
     describe();
@@ -110,6 +116,11 @@ pub fn report_watermarks(refuse_above: u64, close_above: u64) {
     gauge!(MEMORY, "what" => "close_above").set(close_above as f64);
 }
 
+/// Reports the number of connections above which more are refused.
+pub fn report_connection_limit(limit: usize) {
+    gauge!(CONNECTION_LIMIT).set(limit as f64);
+}
+
 /// Counts a connection that could not be accepted.
 pub fn accept_failed() {
     counter!(ACCEPT_FAILURES).increment(1);
@@ -147,6 +158,8 @@ pub struct TypeFigures {
     pub cohorts: usize,
     /// Newest generation.
     pub generation: u64,
+    /// Everything that is held.
+    pub held: Held,
 }
 
 /// Reports the figures of a type, or of several types that share a label.
@@ -154,6 +167,19 @@ pub fn report_type(kind: &'static str, figures: TypeFigures) {
     gauge!(RESOURCES, "type" => kind).set(figures.members as f64);
     gauge!(COHORTS, "type" => kind).set(figures.cohorts as f64);
     gauge!(GENERATION, "type" => kind).set(figures.generation as f64);
+    gauge!(CACHED_RESOURCES, "type" => kind).set(figures.held.resources as f64);
+    gauge!(CACHED_BYTES, "type" => kind).set(figures.held.bytes as f64);
+    gauge!(FINGERPRINT, "type" => kind).set(fingerprint(figures.held.digest));
+}
+
+/// Digest as a number that a gauge holds exactly: its first 48 bits.
+const fn fingerprint(digest: u128) -> f64 {
+    (digest >> 80) as f64
+}
+
+/// Reports the bytes that the history of resources takes.
+pub fn report_history(bytes: u64) {
+    gauge!(HISTORY_BYTES).set(bytes as f64);
 }
 
 /// Reports the frames encoded since the start.
@@ -202,6 +228,13 @@ pub fn report_upstream_connections(connections: usize) {
 /// Reports the clients of a type that are in this state.
 pub fn report_clients(kind: &'static str, state: &'static str, clients: usize) {
     gauge!(CLIENTS, "type" => kind, "state" => state).set(clients as f64);
+}
+
+/// Reports the clients of a type that are furthest behind: by how many generations, and for how long one has left a response
+/// unanswered.
+pub fn report_laggards(kind: &'static str, lag: u64, unanswered: Duration) {
+    gauge!(MAX_LAG, "type" => kind).set(lag as f64);
+    gauge!(MAX_UNANSWERED, "type" => kind).set(unanswered.as_secs_f64());
 }
 
 /// Reports the node groups of a rule, which the operator named.

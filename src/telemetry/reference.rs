@@ -15,7 +15,7 @@ const HEAD: &str = "\
 - Counters are there with 0 from the start, with each value of their labels, so that `increase()` sees the first event. Those with a
   label from the configuration are there for each of its values.
 - Histograms with labels come with the first measurement.
-- What is not configured is not there: the meaning ends with the key that it needs.
+- A metric of something that is not configured is not there: its meaning ends with the key that it needs.
 - Alerts are PromQL. A gauge that may jump for a moment wants a `for:` of some minutes.
 
 ";
@@ -80,7 +80,7 @@ fn write_row(page: &mut String, metric: &Metric) {
         }
         _ => format!("`{}`", label.name),
     });
-    let labels = labels.collect::<Vec<_>>().join(", ");
+    let labels = labels.collect::<Vec<_>>().join("; ");
     let unit = metric.unit.map_or("", |unit| unit.as_str());
     let mut meaning = metric.meaning.to_owned();
     if !metric.note.is_empty() {

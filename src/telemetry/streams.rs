@@ -7,7 +7,7 @@ use std::time::Duration;
 use metrics::{Counter, Histogram, counter, gauge, histogram};
 use parking_lot::Mutex;
 
-use super::catalog::{PROPAGATION, REQUESTS, RESPONSE_BYTES, RESPONSES, STREAMS, STREAMS_ENDED};
+use super::catalog::{ACKS, PROPAGATION, REQUESTS, RESPONSE_BYTES, RESPONSES, STREAMS, STREAMS_ENDED};
 
 /// Metrics of one open stream.
 ///
@@ -35,9 +35,13 @@ impl StreamGauge {
         }
     }
 
-    /// Counts a request.
-    pub fn heard(&mut self, kind: &'static str, result: RequestResult) {
-        self.of_type(kind).requests[result as usize].increment(1);
+    /// Counts a request; `took` is the time between a response and its ACK.
+    pub fn heard(&mut self, kind: &'static str, result: RequestResult, took: Option<Duration>) {
+        let counters = self.of_type(kind);
+        counters.requests[result as usize].increment(1);
+        if let Some(took) = took {
+            counters.acks.record(took);
+        }
     }
 
     /// Counts the end of the stream with the gRPC status of this name.
@@ -77,6 +81,7 @@ struct TypeCounters {
     responses: Counter,
     response_bytes: Counter,
     propagation: Histogram,
+    acks: Histogram,
     requests: [Counter; 4],
 }
 
@@ -91,6 +96,7 @@ impl TypeCounters {
                 responses: counter!(RESPONSES, "type" => kind, "transport" => transport),
                 response_bytes: counter!(RESPONSE_BYTES, "type" => kind, "transport" => transport),
                 propagation: histogram!(PROPAGATION, "type" => kind, "transport" => transport),
+                acks: histogram!(ACKS, "type" => kind, "transport" => transport),
                 requests: RequestResult::LABELS.map(requests),
             })
         };

@@ -1,12 +1,10 @@
 //! The admin address: its methods, and who may reach it.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bytes::Bytes;
-use deltafan::resource::Kind;
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
 use deltafan_test_support::process::{Process, http1, program, relay};
 use http::Method;
@@ -98,43 +96,5 @@ fn an_admin_address_that_others_reach_is_told_of() {
             is_told,
             "{address}: {before:?}"
         );
-    }
-}
-
-/// Prometheus does not see the first event of a counter that appears with it.
-#[test]
-fn counters_of_all_that_may_happen_are_there_from_the_start() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let docs = std::fs::read_to_string(root.join("docs/operations.md")).unwrap();
-    let relay = Process::unready_behind("http://127.0.0.1:1", "connect_timeout: 1s");
-    let documented = docs.lines().filter_map(|line| {
-        let (name, rest) = line.strip_prefix("| `deltafan_")?.split_once("` | ")?;
-        rest.starts_with("counter").then_some(name)
-    });
-    // Those of what is not configured, and of files of which there are none.
-    let configured = ["rollouts_total", "snapshot_", "tls_reload", "directory_"];
-    let documented: Vec<_> =
-        documented.filter(|name| !configured.iter().any(|other| name.starts_with(other))).collect();
-    assert!(documented.len() >= 12, "{documented:?}");
-    // Some are made while it starts.
-    let has_all = || {
-        let (_, metrics) = relay.admin_get("/metrics");
-        documented
-            .iter()
-            .all(|name| ["{", " "].iter().any(|end| metrics.contains(&format!("\ndeltafan_{name}{end}"))))
-    };
-    relay.wait_for("all documented counters", has_all);
-    let (_, metrics) = relay.admin_get("/metrics");
-    let (_, results) = docs.split_once("Results of `deltafan_tls_handshakes_total`:").unwrap();
-    let rows = results.lines().skip(4).take_while(|line| line.starts_with('|'));
-    let results = rows.flat_map(|row| row.split('|').nth(1).unwrap().split(", "));
-    for result in results.map(|result| result.trim().trim_matches('`')) {
-        let series = format!("deltafan_tls_handshakes_total{{result=\"{result}\"}} 0");
-        assert!(metrics.contains(&series), "{series}");
-    }
-    assert!(metrics.contains("deltafan_refused_total{reason=\"max_connections\"} 0"));
-    for kind in Kind::KNOWN.into_iter().chain([Kind::Other]) {
-        let series = format!("deltafan_responses_total{{type=\"{}\",transport=\"delta\"}} 0", kind.short());
-        assert!(metrics.contains(&series), "{series}");
     }
 }

@@ -8,7 +8,7 @@ use deltafan::telemetry::{Metric, MetricKind, Needs, all_metrics};
 use deltafan_test_support::certificates::{Authority, put};
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
 use deltafan_test_support::origin::{Origin, resource, response};
-use deltafan_test_support::process::{Process, clusters};
+use deltafan_test_support::process::{Process, clusters, relay_and_origin};
 
 /// Labels of a sample with their values.
 type Labels = BTreeMap<String, String>;
@@ -184,4 +184,69 @@ async fn a_control_plane_and_all_that_is_off_by_default_have_their_metrics() {
     upstream.expect_ack("1").await;
     relay.wait_for("the cluster", || relay.metric("deltafan_resources{type=\"cds\"}") == 1.0);
     Page::read(&relay).assert_described();
+}
+
+fn value(relay: &Process, sample: &str) -> f64 {
+    relay.metric(&format!("deltafan_{sample}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_are_late_show_in_gauges() {
+    let relay = Process::start(&[("clusters.yaml", &clusters(["a"]))], "  ack_timeout: 10m\n");
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    let told = client.response().await;
+    relay.wait_for("a response without an ACK", || {
+        value(&relay, "client_max_unanswered_seconds{type=\"cds\"}") > 0.1
+    });
+    assert_eq!(value(&relay, "client_max_lag_generations{type=\"cds\"}"), 0.0);
+    relay.write("clusters.yaml", &clusters(["a", "b"]));
+    relay.wait_for("a client that is behind", || {
+        value(&relay, "client_max_lag_generations{type=\"cds\"}") == 1.0
+    });
+    assert_eq!(value(&relay, "ack_seconds_count"), 0.0);
+    client.ack(&told).await;
+    let told = client.response().await;
+    client.ack(&told).await;
+    relay.wait_for("both ACKs", || {
+        value(&relay, "ack_seconds_count{type=\"cds\",transport=\"delta\"}") == 2.0
+    });
+    assert!(value(&relay, "ack_seconds_sum{type=\"cds\",transport=\"delta\"}") > 0.1);
+    for gauge in ["client_max_unanswered_seconds", "client_max_lag_generations"] {
+        assert_eq!(value(&relay, &format!("{gauge}{{type=\"cds\"}}")), 0.0, "{gauge}");
+    }
+}
+
+#[test]
+fn two_relays_with_equal_resources_have_equal_fingerprints() {
+    let start = |names: &[&str]| Process::start(&[("clusters.yaml", &clusters(names))], "");
+    let (one, other) = (start(&["a", "b"]), start(&["b", "a"]));
+    let fingerprint = |relay: &Process| value(relay, "state_fingerprint{type=\"cds\"}");
+    let is = fingerprint(&one);
+    assert!(is > 0.0 && is.fract() == 0.0 && is < 2f64.powi(48), "{is}");
+    assert_eq!(is, fingerprint(&other));
+    assert_eq!(value(&one, "cached_resources{type=\"cds\"}"), 2.0);
+    assert!(value(&one, "cached_bytes{type=\"cds\"}") > 100.0);
+    other.write("clusters.yaml", &clusters(["a", "c"]));
+    other.wait_for("another state", || fingerprint(&other) != is);
+    other.write("clusters.yaml", &clusters(["a"]));
+    other.wait_for("a removal", || value(&other, "cached_resources{type=\"cds\"}") == 1.0);
+    one.write("clusters.yaml", &clusters(["a"]));
+    one.wait_for("the same state", || fingerprint(&one) == fingerprint(&other));
+}
+
+/// Resources that are asked for by name alone are no members of the wildcard set, and are held all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn resources_that_are_held_by_name_count() {
+    let (relay, _origin, mut upstream) = relay_and_origin("").await;
+    let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["a"]).await;
+    upstream.expect_request().await;
+    let cds: TypeUrl = Kind::Cluster.into();
+    let resources = vec![resource(&cds, "a", "1", b"")];
+    upstream.send(&DeltaDiscoveryResponse { resources, ..response(&cds, "1") });
+    upstream.expect_ack("1").await;
+    relay.wait_for("the cluster", || value(&relay, "cached_resources{type=\"cds\"}") == 1.0);
+    assert_eq!(value(&relay, "resources{type=\"cds\"}"), 0.0);
+    assert!(value(&relay, "state_fingerprint{type=\"cds\"}") > 0.0);
 }

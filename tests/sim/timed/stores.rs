@@ -8,6 +8,7 @@ use deltafan::resource::Kind;
 
 use super::truth::{TYPES, at_of};
 use super::world::World;
+use crate::common::check_totals;
 use deltafan_test_support::wire::{body, type_url};
 
 impl World {
@@ -20,6 +21,7 @@ impl World {
         for of in types.into_iter().filter(|of| of.type_url().kind() != Kind::Other) {
             let (at, snapshot) = (at_of(of.type_url().as_str()), of.snapshot());
             if self.looked.insert((relay, at), snapshot.generation()) != Some(snapshot.generation()) {
+                check_totals(&snapshot);
                 self.check_members(relay, at, &snapshot);
                 self.check_gone(relay, at, &snapshot, |name| of.wants(name));
             }

@@ -10,6 +10,7 @@ use deltafan::resource::{Name, Parameters};
 
 use super::origin::{NAMES, Origin, TYPES, at_of, is_member};
 use super::rule::ClientParameters;
+use crate::common::check_totals;
 use deltafan_test_support::wire::body;
 
 /// Longest time for which a word of the origin may be true no more.
@@ -66,6 +67,7 @@ impl Stores {
                 self.looks.insert(of.index(), last);
                 continue;
             }
+            check_totals(&snapshot);
             check_members(&of, &snapshot);
             let shown = VIEWS.map(|view| NAMES.map(|name| shown(&snapshot, view, name)));
             for (view, name) in

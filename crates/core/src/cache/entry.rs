@@ -133,6 +133,14 @@ impl Entry {
         self.wild.is_some()
     }
 
+    /// Resource that is held under its own name, as a member of the wildcard set or by the name.
+    pub(super) const fn held(&self) -> Option<&Arc<Resource>> {
+        match (&self.wild, &self.named) {
+            (Some(resource), _) | (None, Named::Present(resource)) => Some(resource),
+            (None, _) => None,
+        }
+    }
+
     /// Generation of its last change for anybody.
     pub fn changed(&self) -> Generation {
         self.position()

@@ -81,7 +81,7 @@ pub use rollout::{
     CanarySeat, HeldChange, Order, Phase, Rollout, RolloutCounts, RolloutSettings, RolloutStatus,
 };
 pub use set_state::{SetContents, SetState, SetVersion};
-pub use snapshot::Snapshot;
+pub use snapshot::{Held, Snapshot};
 pub use stores::{Claim, StoreLimitError};
 pub use subscription::Subscription;
 pub use type_store::{Membership, TypeCache};

@@ -11,6 +11,7 @@ mod aliases;
 mod draft;
 mod errors;
 mod forgotten;
+mod held;
 mod since;
 mod timeline;
 
@@ -27,6 +28,7 @@ use crate::resource::{Collection, Constraints, Form, Name, Resource};
 pub(super) use draft::Draft;
 use forgotten::Forgotten;
 use timeline::Timeline;
+pub use held::Held;
 
 /// Everything that the cache knows of one type at one moment. Readers hold one for as long as they like; the
 /// writer publishes a new one with a pointer swap.
@@ -55,6 +57,7 @@ pub struct Snapshot {
     /// Sum of the digests of the wildcard's members.
     pub(super) wildcard_digest: u128,
     pub(super) members: usize,
+    held: Held,
     /// Names whose bodies are kept from newcomers.
     pub(super) denials: usize,
     pub(super) system_version: Arc<str>,
@@ -79,6 +82,7 @@ impl Default for Snapshot {
             completeness: Completeness::Unknown,
             wildcard_digest: 0,
             members: 0,
+            held: Held::default(),
             denials: 0,
             system_version: Arc::from(""),
             control_plane: Arc::from(""),
@@ -208,6 +212,11 @@ impl Snapshot {
     /// How many members the wildcard set has.
     pub const fn member_count(&self) -> usize {
         self.members
+    }
+
+    /// Everything that is held, members of the wildcard set or not.
+    pub const fn held_in_all(&self) -> Held {
+        self.held
     }
 
     /// How much of the wildcard set is known (R-Relay-05).

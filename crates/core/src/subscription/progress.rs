@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::stream_type::StreamType;
 use crate::cache::{Cohort, Generation, Membership, Position, Snapshot, Subscription, TypeCache};
@@ -221,14 +221,17 @@ impl TypeProgress {
         self.sent = Some(Delivery { version, generation: self.position.told(), at: now });
     }
 
-    /// Notes that the newest response was accepted.
-    pub fn acked(&mut self, now: Instant) {
+    /// Notes that the newest response was accepted. Returns how long the client took for that.
+    pub fn acked(&mut self, now: Instant) -> Option<Duration> {
+        let sent = self.sent.as_ref().filter(|_| self.acked_at.is_none());
+        let took = sent.map(|sent| now.saturating_duration_since(sent.at));
         self.unconfirmed = None;
         self.acked_at = Some(now);
         if self.is_full_state() {
             // It has accepted everything that it may hold.
             self.rejections = None;
         }
+        took
     }
 
     /// Notes that the newest response was rejected.
@@ -310,6 +313,13 @@ impl TypeProgress {
     /// Position before the oldest response that is not answered.
     fn unanswered(&self) -> Option<&Position> {
         self.unconfirmed.as_ref()?.from.as_ref()
+    }
+
+    /// Time at which the response was sent that the client has not answered: the older of two.
+    pub fn unanswered_since(&self) -> Option<Instant> {
+        self.unanswered()?;
+        let overtaken = self.unconfirmed.as_ref().and_then(|unconfirmed| unconfirmed.overtaken.as_ref());
+        overtaken.map(|overtaken| overtaken.delivery.at).or_else(|| self.sent.as_ref().map(|sent| sent.at))
     }
 
     /// Newest NACK, be it overcome.

@@ -70,7 +70,7 @@ impl World {
 
     /// Has the client sent what there is.
     fn send(&mut self) -> Outgoing {
-        self.now += std::time::Duration::from_millis(1);
+        self.now += Duration::from_millis(1);
         let NextStep::Say(outgoing) = self.session.next(self.now, Upstream::Answering) else {
             panic!("something to say")
         };
@@ -81,14 +81,15 @@ impl World {
     }
 
     fn ack(&mut self, outgoing: &Outgoing) {
-        self.now += std::time::Duration::from_millis(1);
+        self.now += Duration::from_millis(1);
         self.request(|request| request.response_nonce = outgoing.frame.nonce.to_string());
-        self.progress.as_mut().unwrap().acked(self.now);
+        let took = self.progress.as_mut().unwrap().acked(self.now);
+        assert!(took.is_some_and(|took| took >= Duration::from_millis(1)), "{took:?}");
     }
 
     /// Answers a response that another has overtaken.
     fn answer_late(&mut self, outgoing: &Outgoing, error: Option<Status>) {
-        self.now += std::time::Duration::from_millis(1);
+        self.now += Duration::from_millis(1);
         let type_url = TypeUrl::from(Kind::Cluster);
         let request = DeltaDiscoveryRequest {
             type_url: type_url.as_str().to_owned(),
@@ -106,7 +107,7 @@ impl World {
     }
 
     fn nack(&mut self, outgoing: &Outgoing) {
-        self.now += std::time::Duration::from_millis(1);
+        self.now += Duration::from_millis(1);
         let error = Status { code: 13, message: "no".to_owned() };
         self.request(|request| {
             request.response_nonce = outgoing.frame.nonce.to_string();
@@ -137,10 +138,12 @@ fn a_client_is_synced_once_it_has_accepted_what_there_is() {
     assert_eq!(world.states(["a", "b"]), ["not sent"; 2]);
     let sent = world.send();
     assert_eq!(world.progress().state(), ClientState::Unacked);
+    assert_eq!(world.progress().unanswered_since(), Some(world.now));
     assert_eq!(world.states(["a", "b"]), ["stale"; 2]);
     assert_eq!(world.progress().newest_acked(), None);
     world.ack(&sent);
     assert_eq!((world.progress().state(), world.progress().lag()), (ClientState::Synced, 0));
+    assert_eq!(world.progress().unanswered_since(), None);
     assert_eq!(world.states(["a", "b"]), ["synced"; 2]);
     let acked = world.progress().newest_acked().unwrap();
     assert_eq!((&*acked.version, acked.at), ("17", world.now));

@@ -1,0 +1,46 @@
+//! Totals over everything that a store holds, kept as it changes.
+
+use super::Entry;
+
+/// Number and size of resources, and what tells two states apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Resources.
+    pub resources: usize,
+    /// Bytes of their encodings.
+    pub bytes: usize,
+    /// Sum of their [digests](crate::resource::Resource::digest), whatever their order: equal for two stores that hold equal resources.
+    pub digest: u128,
+}
+
+impl Held {
+    /// Resource of one entry. One that is held in both views counts once.
+    fn of(entry: &Entry) -> Self {
+        entry.held().map_or_else(Self::default, |resource| Self {
+            resources: 1,
+            bytes: resource.delta_entry().len(),
+            digest: resource.digest(),
+        })
+    }
+
+    pub(super) fn put(&mut self, entry: &Entry) {
+        *self = self.plus(Self::of(entry));
+    }
+
+    pub(super) fn take(&mut self, entry: &Entry) {
+        let Self { resources, bytes, digest } = Self::of(entry);
+        self.resources -= resources;
+        self.bytes -= bytes;
+        self.digest = self.digest.wrapping_sub(digest);
+    }
+
+    /// Totals of two stores.
+    #[must_use]
+    pub const fn plus(self, more: Self) -> Self {
+        Self {
+            resources: self.resources + more.resources,
+            bytes: self.bytes + more.bytes,
+            digest: self.digest.wrapping_add(more.digest),
+        }
+    }
+}
