@@ -21,6 +21,7 @@ mod metrics;
 mod operators;
 mod orders;
 mod parameters;
+mod refresh;
 mod rejections;
 mod reload;
 mod rest;

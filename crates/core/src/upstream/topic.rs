@@ -8,6 +8,7 @@ mod completeness;
 mod coverage;
 mod habits;
 mod hear;
+mod refresh;
 mod renewal;
 mod request;
 mod retries;
