@@ -256,7 +256,7 @@ async fn answer(request: &Parts, report: Arc<impl Report>, turns: &Turns) -> Res
 }
 
 const NO_PAGE: &str = "no such page; there are /ready, /healthz, /metrics, /server_info, /upstreams, /clients, /clients/ID, /nacks, /resources, \
-                       /history and /rollout\n";
+                       /history, /config_dump and /rollout\n";
 
 /// Follows an order of an operator, if a request is one. A page of another site that an operator looks at gives none.
 fn order(request: &Parts, report: &impl Report) -> Option<Response<Full<Bytes>>> {

@@ -11,6 +11,7 @@
 //! - No lock is held while another client's is taken.
 
 mod client_status;
+mod config_dump;
 mod glob;
 mod history;
 mod json_diff;
@@ -25,6 +26,7 @@ mod report;
 mod resources;
 
 pub use client_status::{ClientStatusError, client_status};
+pub use config_dump::{DumpError, config_dump};
 pub use history::{HistoryError, history};
 pub use query::QueryError;
 pub use record::PollRequest;

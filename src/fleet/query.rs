@@ -80,6 +80,34 @@ impl Query {
     }
 }
 
+/// Resources of a dump.
+#[derive(Debug)]
+pub(super) struct DumpQuery {
+    pub(super) type_url: Option<TypeUrl>,
+    pub(super) name: Option<Glob>,
+    /// A node group; that of the relay's own node if it is left out or empty.
+    pub(super) group: Option<String>,
+}
+
+impl DumpQuery {
+    /// Reads a query.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] as of [`Query::parse`].
+    pub(super) fn parse(text: &str) -> Result<Self, QueryError> {
+        let mut query = Self { type_url: None, name: None, group: None };
+        for (key, value) in pairs(text, &["type", "name", "group"])? {
+            match &*key {
+                "type" => query.type_url = Some(type_of(&value)?),
+                "name" => query.name = Some(Glob::new(&value)),
+                _ => query.group = Some(value.into_owned()),
+            }
+        }
+        Ok(query)
+    }
+}
+
 /// Changes of one resource, or the newest ones of all.
 #[derive(Debug)]
 pub(super) struct HistoryQuery {

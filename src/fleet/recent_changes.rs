@@ -93,6 +93,14 @@ const fn event(change: &ResourceChange) -> &'static str {
     }
 }
 
+/// A moment in UTC, to the millisecond.
+pub(super) fn precise_time(at: SystemTime) -> String {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    let nanos = i32::try_from(since.subsec_millis() * 1_000_000).unwrap_or_default();
+    prost_types::Timestamp { seconds, nanos }.to_string()
+}
+
 fn time(at: SystemTime) -> String {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);

@@ -10,9 +10,10 @@ use super::status::{Status, document, no_such_client};
 use super::{orders, rollouts, server_info};
 use crate::admin::{Page, Report};
 use crate::cache::Track;
-use crate::fleet::{self, ClientStatusError, HistoryError, QueryError};
+use crate::fleet::{self, ClientStatusError, DumpError, HistoryError, QueryError};
 use crate::subscription::ClientState;
 use crate::telemetry::{self, TypeFigures};
+use crate::terminal::printable_json;
 
 /// Answer to a query.
 fn page(found: Result<impl Serialize, QueryError>) -> Page {
@@ -52,6 +53,11 @@ impl Report for Status {
             "/rollout" => document(&rollouts::report(&self.groups, now)),
             "/resources" => page(fleet::resources(&self.groups, query)),
             "/nacks" => page(fleet::nacks(fleet, query, now)),
+            "/config_dump" => match fleet::config_dump(&self.groups, &self.descriptors, query, now) {
+                Ok(dump) => Page::Json(printable_json(dump)),
+                Err(wrong @ DumpError::NoGroup(_)) => Page::NotFound(wrong.to_string()),
+                Err(wrong) => Page::BadRequest(wrong.to_string()),
+            },
             "/history" => match fleet::history(fleet, &self.groups, &self.descriptors, query, now) {
                 Err(HistoryError::Missing(reason)) => Page::NotFound(reason),
                 Err(HistoryError::Query(wrong)) => Page::BadRequest(wrong.to_string()),

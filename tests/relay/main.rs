@@ -8,6 +8,7 @@ mod authorization;
 mod check;
 mod client_status;
 mod completions;
+mod config_dump;
 mod downstream;
 mod drain;
 mod end_to_end;

@@ -5,7 +5,9 @@
 
 use foldhash::HashMap;
 use prost::Message as _;
-use prost_reflect::{DynamicMessage, ExtensionDescriptor, FieldDescriptor, ReflectMessage as _, Value};
+use prost_reflect::{
+    DynamicMessage, ExtensionDescriptor, FieldDescriptor, ReflectMessage as _, SerializeOptions, Value,
+};
 
 use super::{ANY, DescriptorError, Descriptors, not_showable, pool, read_any, unpack_any};
 
@@ -20,10 +22,27 @@ impl Descriptors {
     ///
     /// [`DescriptorError`] if the type has no descriptor, or the bytes do not fit it.
     pub fn redacted_json(&self, any: &[u8]) -> Result<serde_json::Value, DescriptorError> {
+        let any = self.redacted(any)?;
+        serde_json::to_value(&any).map_err(|error| not_showable(&any, &error))
+    }
+
+    /// Like [`redacted_json`](Self::redacted_json), with the names that fields have in the API, as Envoy's config dump has them.
+    ///
+    /// # Errors
+    ///
+    /// As of [`redacted_json`](Self::redacted_json).
+    pub fn redacted_dump(&self, any: &[u8]) -> Result<serde_json::Value, DescriptorError> {
+        let any = self.redacted(any)?;
+        let options = SerializeOptions::new().use_proto_field_name(true);
+        let json = any.serialize_with_options(serde_json::value::Serializer, &options);
+        json.map_err(|error| not_showable(&any, &error))
+    }
+
+    fn redacted(&self, any: &[u8]) -> Result<DynamicMessage, DescriptorError> {
         let mut any = read_any(self.pool(), any)?;
         let sensitive = self.pool().get_extension_by_name(SENSITIVE);
         Redaction { sensitive, known: HashMap::default() }.message(&mut any, false)?;
-        serde_json::to_value(&any).map_err(|error| not_showable(&any, &error))
+        Ok(any)
     }
 }
 

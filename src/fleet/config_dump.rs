@@ -1,0 +1,213 @@
+//! Resources with their bodies, in the shape of Envoy's `/config_dump`.
+//!
+//! Owns which message of Envoy's admin API a type goes into. Secrets are shown by name, and values that the API marks as sensitive are
+//! hidden.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use serde_json::{Value as Json, json};
+
+use super::query::{DumpQuery, QueryError, clip};
+use super::recent_changes::precise_time;
+use crate::cache::{Cache, Entry, Track, TypeCache};
+use crate::descriptors::Descriptors;
+use crate::fairness::lower_thread_priority;
+use crate::groups::{Group, Groups};
+use crate::resource::{Kind, Parameters, Resource};
+
+/// Bytes of an answer.
+const LARGEST: usize = 64 << 20;
+
+/// Why there is no dump.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DumpError {
+    /// The query is wrong.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// There is no such node group.
+    #[error("there is no group `{0}`; GET /resources shows the group of each resource")]
+    NoGroup(String),
+    /// The answer would be too large.
+    #[error(
+        "the answer would be larger than 64 MiB; ask for less with `type` and `name`, as in /config_dump?type=cds&name=web-*"
+    )]
+    TooLarge,
+}
+
+/// Message of a type in a dump: its type URL, the field with its resources, and the field of a resource.
+struct Shape {
+    message: &'static str,
+    list: &'static str,
+    body: &'static str,
+}
+
+impl Shape {
+    /// Message of a type; `None` if Envoy has none for it.
+    const fn of(kind: Kind) -> Option<Self> {
+        let (message, list, body) = match kind {
+            Kind::Cluster => ("Clusters", "dynamic_active_clusters", "cluster"),
+            Kind::Endpoint => ("Endpoints", "dynamic_endpoint_configs", "endpoint_config"),
+            Kind::Listener => ("Listeners", "dynamic_listeners", "listener"),
+            Kind::ScopedRoute => ("ScopedRoutes", "dynamic_scoped_route_configs", "scoped_route_configs"),
+            Kind::Route => ("Routes", "dynamic_route_configs", "route_config"),
+            Kind::Secret => ("Secrets", "dynamic_active_secrets", "secret"),
+            Kind::ExtensionConfig => ("Ecds", "ecds_filters", "ecds_filter"),
+            _ => return None,
+        };
+        Some(Self { message, list, body })
+    }
+}
+
+/// A dump while it is written.
+struct Dump<'d> {
+    text: Vec<u8>,
+    descriptors: &'d Descriptors,
+    now: Instant,
+    wall: SystemTime,
+}
+
+/// Resources of a node group that a query is for, as a `ConfigDump` in JSON. Lowers the priority of its thread.
+///
+/// # Errors
+///
+/// [`DumpError`] if the query is wrong, or there is too much.
+pub fn config_dump(
+    groups: &Groups,
+    descriptors: &Descriptors,
+    query: &str,
+    now: Instant,
+) -> Result<String, DumpError> {
+    let query = DumpQuery::parse(query)?;
+    let wanted = query.group.as_deref().unwrap_or_default();
+    let is_it = |key: Option<String>| key.unwrap_or_default() == wanted;
+    let group = groups.named().into_iter().find(|(key, _)| is_it(key.as_ref().map(ToString::to_string)));
+    let Some((_, group)) = group else { return Err(DumpError::NoGroup(clip(wanted))) };
+    lower_thread_priority();
+    let mut dump = Dump { text: b"{\"configs\":[".to_vec(), descriptors, now, wall: SystemTime::now() };
+    for of in stores(&group, &query) {
+        dump.put(group.cache(), &of, &query)?;
+    }
+    dump.text.extend_from_slice(b"]}\n");
+    // serde_json writes UTF-8.
+    Ok(String::from_utf8(dump.text).unwrap_or_default())
+}
+
+/// Stores that clients see and that the control plane filled, in the order of their types.
+fn stores(group: &Group, query: &DumpQuery) -> Vec<Arc<TypeCache>> {
+    let mut stores = group.cache().types();
+    stores.retain(|of| {
+        let view = of.parameter_view();
+        let is_guarded = group.cache().rollout_of(of.type_url()).is_some();
+        let track = if is_guarded { Track::Stable } else { Track::Origin };
+        let is_one = query.type_url.as_ref().is_none_or(|type_url| type_url == of.type_url());
+        is_one && view.track() == track && view.as_whole().is_some()
+    });
+    stores.sort_by_key(|of| (of.type_url().kind(), of.index()));
+    stores
+}
+
+impl Dump<'_> {
+    /// Writes the message of one store, if there is anything to write: of what is not known there is none.
+    fn put(&mut self, cache: &Cache, of: &TypeCache, query: &DumpQuery) -> Result<(), DumpError> {
+        let (kind, snapshot) = (of.type_url().kind(), of.snapshot());
+        let is_one =
+            |entry: &&Entry| query.name.as_ref().is_none_or(|name| name.matches(entry.name().as_str()));
+        let held = |entry: &Entry| entry.as_member().present().or_else(|| entry.by_name().present()).cloned();
+        let mut resources = snapshot.entries().filter(is_one).filter_map(held).peekable();
+        if resources.peek().is_none() {
+            return Ok(());
+        }
+        if !self.text.ends_with(b"[") {
+            self.text.push(b',');
+        }
+        let shape = Shape::of(kind);
+        let (message, list) = shape.as_ref().map_or_else(
+            || ("envoy.service.status.v3.ClientConfig".to_owned(), "generic_xds_configs"),
+            |shape| (format!("envoy.admin.v3.{}ConfigDump", shape.message), shape.list),
+        );
+        let mut head = json!({ "@type": format!("type.googleapis.com/{message}") });
+        // These two have a version for all of their resources.
+        if matches!(kind, Kind::Cluster | Kind::Listener) {
+            head["version_info"] = json!(&**snapshot.system_version());
+        }
+        self.write(&head)?;
+        // The list is the last field.
+        self.text.pop();
+        self.text.extend_from_slice(format!(",\"{list}\":[").as_bytes());
+        let parameters = of.parameter_view().wildcard();
+        for (at, resource) in resources.enumerate() {
+            if at > 0 {
+                self.text.push(b',');
+            }
+            let updated = self.last_updated(cache, of, parameters, &resource);
+            let element = self.element(of, shape.as_ref(), &resource, updated);
+            self.write(&element)?;
+        }
+        self.text.extend_from_slice(b"]}");
+        Ok(())
+    }
+
+    fn write(&mut self, json: &Json) -> Result<(), DumpError> {
+        // Writing a `Value` to memory cannot fail.
+        _ = serde_json::to_writer(&mut self.text, json);
+        if self.text.len() > LARGEST { Err(DumpError::TooLarge) } else { Ok(()) }
+    }
+
+    /// Time at which a resource came as it is, while the history knows.
+    fn last_updated(
+        &self,
+        cache: &Cache,
+        of: &TypeCache,
+        parameters: &Parameters,
+        resource: &Resource,
+    ) -> Option<String> {
+        let lines = cache.history()?.of(cache.number(), of.type_url(), resource.name().as_str());
+        let (_, changes) = lines.into_iter().find(|(its, _)| its == parameters)?;
+        let newest = changes.last()?;
+        newest.after.as_ref().filter(|after| after.digest == resource.digest())?;
+        Some(precise_time(self.wall.checked_sub(self.now.saturating_duration_since(newest.at?))?))
+    }
+
+    /// A resource in the message of its type.
+    fn element(
+        &self,
+        of: &TypeCache,
+        shape: Option<&Shape>,
+        resource: &Resource,
+        updated: Option<String>,
+    ) -> Json {
+        let (kind, name) = (of.type_url().kind(), resource.name().as_str());
+        let mut state = json!({ "version_info": resource.version() });
+        if let Some(updated) = updated {
+            state["last_updated"] = json!(updated);
+        }
+        let body = if of.type_url().is_secret() {
+            Ok(json!({ "@type": of.type_url().as_str(), "name": name }))
+        } else {
+            self.descriptors.redacted_dump(resource.body())
+        };
+        let field = shape.map_or("xds_config", |shape| shape.body);
+        match body {
+            Ok(body) if kind == Kind::ScopedRoute => state[field] = json!([body]),
+            Ok(body) => state[field] = body,
+            Err(error) => {
+                let details = format!("the relay cannot show it: {error}; `rest.descriptor_sets` adds types");
+                state["error_state"] = json!({ "details": details });
+            }
+        }
+        match kind {
+            Kind::Listener => json!({ "name": name, "active_state": state }),
+            Kind::ScopedRoute | Kind::Secret => {
+                state["name"] = json!(name);
+                state
+            }
+            _ if shape.is_none() => {
+                state["name"] = json!(name);
+                state["type_url"] = json!(of.type_url().as_str());
+                state
+            }
+            _ => state,
+        }
+    }
+}
