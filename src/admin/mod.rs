@@ -4,6 +4,7 @@
 //! because it has no authentication.
 
 mod client_status;
+mod host;
 
 use std::convert::Infallible;
 use std::io;
@@ -90,17 +91,19 @@ struct Turns {
 pub struct Admin {
     socket: TcpListener,
     address: SocketAddr,
+    /// Names of the address beside those that no site can have.
+    hosts: Arc<[String]>,
 }
 
 impl Admin {
-    /// Binds an address.
+    /// Binds an address, which people know by these names.
     ///
     /// # Errors
     ///
     /// Error of the system if the address cannot be bound.
-    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
+    pub async fn bind(address: SocketAddr, hosts: &[String]) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
-        Ok(Self { address: socket.local_addr()?, socket })
+        Ok(Self { address: socket.local_addr()?, socket, hosts: hosts.into() })
     }
 
     /// Returns the address, with the port that was chosen for port 0.
@@ -120,9 +123,9 @@ impl Admin {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
-            let (report, turns) = (Arc::clone(&report), Arc::clone(&turns));
+            let (report, turns, hosts) = (Arc::clone(&report), Arc::clone(&turns), Arc::clone(&self.hosts));
             tokio::spawn(async move {
-                if let Err(error) = serve_connection(socket, report, turns).await {
+                if let Err(error) = serve_connection(socket, report, turns, hosts).await {
                     tracing::debug!(%error, "admin connection ends");
                 }
             });
@@ -135,14 +138,18 @@ async fn serve_connection(
     socket: TcpStream,
     report: Arc<impl Report>,
     turns: Arc<Turns>,
+    hosts: Arc<[String]>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     const FIRST_BYTES: Duration = Duration::from_secs(10);
     let is_http2 = tokio::time::timeout(FIRST_BYTES, begins_with_preface(&socket)).await??;
     let service = service_fn(move |request: Request<Incoming>| {
         let (report, turns) = (Arc::clone(&report), Arc::clone(&turns));
+        let checked = host::check(&request, &hosts);
         async move {
             let is_head = request.method() == Method::HEAD;
-            let response = if client_status::is_call(&request) {
+            let response = if let Err(reason) = checked {
+                plain(text(StatusCode::FORBIDDEN, reason))
+            } else if client_status::is_call(&request) {
                 client_status::answer(request, report, turns).await
             } else {
                 let (head, body) = request.into_parts();

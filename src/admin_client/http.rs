@@ -141,8 +141,9 @@ impl AdminClient {
 
     async fn ask(&mut self, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {
         self.connection.ready().await?;
-        let request =
-            Request::get(path).header(header::HOST, format!("{}:{}", self.address.host, self.address.port));
+        let host = format!("{}:{}", self.address.host, self.address.port);
+        // No page of another site asks: the relay need not know the name.
+        let request = Request::get(path).header(header::HOST, host).header("sec-fetch-site", "none");
         let response = self.connection.send_request(request.body(Empty::new())?).await?;
         let status = response.status();
         let body = Limited::new(response.into_body(), LARGEST).collect().await;

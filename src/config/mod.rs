@@ -161,11 +161,16 @@ section! {
 
 section! {
     /// The endpoint for operators.
-    #[derive(Copy, Eq)]
+    #[derive(Eq)]
     pub struct Admin {
         /// IP:PORT; port 0 lets the system choose.
         #[key(Text, default = DEFAULT_ADMIN_ADDRESS)]
         pub address: SocketAddr,
+        /// Host names by which browsers and scripts reach it, beside IP addresses, names without a dot, and those below
+        /// `.internal`, `.local`, `.localhost` and `.svc`: requests to another name are refused, because a page of another site
+        /// may make them. /ready, /healthz and /metrics are answered under any name.
+        #[key(List<Text>, default = Vec::new())]
+        pub hosts: Vec<String>,
     }
 }
 

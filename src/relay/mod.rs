@@ -97,7 +97,7 @@ impl Relay {
         let scheduler = FairScheduler::new(threads);
         let handshakes = Handshakes::new(scheduler.clone(), config.downstream.handshake_timeout);
         let (listeners, addresses) = bind(config, &reloader, &handshakes)?;
-        let admin = Admin::bind(config.admin.address)
+        let admin = Admin::bind(config.admin.address, &config.admin.hosts)
             .await
             .with_context(|| format!("cannot listen on {} (admin.address)", config.admin.address))?;
         if !admin.address().ip().to_canonical().is_loopback() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
-use deltafan_test_support::process::{Process, http1, program, relay};
+use deltafan_test_support::process::{Process, clusters, http1, program, relay};
 use http::Method;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,4 +97,37 @@ fn an_admin_address_that_others_reach_is_told_of() {
             "{address}: {before:?}"
         );
     }
+}
+
+/// Status of a request to a host by this name, with these headers.
+fn ask(relay: &Process, method: &str, path: &str, host: &str, headers: &str) -> (u16, String) {
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {host}\r\n{headers}content-length: 0\r\nconnection: close\r\n\r\n"
+    );
+    http1(relay.admin, &head)
+}
+
+/// DNS rebinding: a browser takes the relay for the site whose name led to it.
+#[test]
+fn a_page_of_another_site_reads_and_orders_nothing() {
+    let relay = Process::start(&[("clusters.yaml", &clusters(["a"]))], "");
+    relay.reconfigure(&relay.config_with(""));
+    let evil = format!("evil.example.com:{}", relay.admin.port());
+    let origin = format!("origin: http://{evil}\r\n");
+    for path in ["/clients", "/config_dump", "/history", "/upstreams", "/server_info", "/"] {
+        let (status, text) = ask(&relay, "GET", path, &evil, "");
+        assert!(status == 403 && text.contains("`admin.hosts`"), "{path}: {status} {text}");
+    }
+    assert_eq!(ask(&relay, "POST", "/log?level=debug", &evil, &origin).0, 403);
+    let csds = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus";
+    assert_eq!(ask(&relay, "POST", csds, &evil, "content-type: application/grpc\r\n").0, 403);
+    for path in ["/ready", "/healthz", "/metrics"] {
+        assert_eq!(ask(&relay, "GET", path, &evil, "").0, 200, "{path}");
+    }
+    for host in ["127.0.0.1", "localhost:15000", "[::1]:15000", "relay", "relay.edge.svc.cluster.local:15000"]
+    {
+        assert_eq!(ask(&relay, "GET", "/clients", host, "").0, 200, "{host}");
+    }
+    // The program itself may use any name.
+    assert_eq!(ask(&relay, "GET", "/clients", &evil, "sec-fetch-site: none\r\n").0, 200);
 }
