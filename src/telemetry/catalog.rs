@@ -165,11 +165,11 @@ pub(super) static SECTIONS: [Section; 9] = [
 ];
 
 const CLIENT_METRICS: &[Metric] = &[
-    Metric::gauge(CONNECTIONS, "open downstream connections").from_start(),
+    Metric::gauge(CONNECTIONS, "open downstream connections").at_zero(),
     Metric::gauge(CONNECTION_LIMIT, "connections above which more are refused")
         .noting("`downstream.max_connections`")
         .alert("deltafan_connections > 0.9 * deltafan_max_connections"),
-    Metric::gauge(STREAMS, "open downstream streams").by(&[STREAM_TRANSPORT]).from_start(),
+    Metric::gauge(STREAMS, "open downstream streams").by(&[STREAM_TRANSPORT]).at_zero(),
     Metric::gauge(CLIENTS, "streams and held polls, by the state of each of their types")
         .by(&[
             TYPE,
@@ -184,7 +184,7 @@ const CLIENT_METRICS: &[Metric] = &[
                 ],
             ),
         ])
-        .from_start()
+        .at_zero()
         .noting("[Who runs what](operations.md#who-runs-what) finds them")
         .alert("sum(deltafan_clients{state=\"rejected\"}) > 0")
         .when("and on `behind` and `unacked` that last"),
@@ -293,7 +293,7 @@ const POLL_METRICS: &[Metric] = &[
         .alert("increase(deltafan_polls_total{outcome=~\"unknown_type|unwritable\"}[5m]) > 0"),
     Metric::gauge(HELD_POLLS, "REST-JSON polls that are held because there is nothing new")
         .by(&[TYPE])
-        .from_start(),
+        .at_zero(),
     Metric::counter(JSON_WRITTEN, "resources written as JSON, and answers put together from them")
         .by(&[one_of("what", &[("resource", ""), ("answer", "")])])
         .noting("Beside the polls answered, encode-once at work"),
@@ -344,7 +344,7 @@ const UPSTREAM_METRICS: &[Metric] = &[
     Metric::counter(UPSTREAM, "events on the connection to the control plane").by(&[one_of("event", EVENTS)]).with(Servers),
     Metric::histogram(UPSTREAM_APPLY, "time from a response of the control plane until it is in the cache and clients are woken")
         .noting("The next response waits as long")
-        .from_start(),
+        .at_zero(),
     Metric::gauge(DIRECTORY_FAILURES, "files of the directory source that are not in force as they are")
         .with(Directory)
         .alert("deltafan_directory_failing_files > 0"),

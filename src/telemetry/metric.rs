@@ -171,7 +171,7 @@ impl Metric {
         Self { needs, ..self }
     }
 
-    pub(super) const fn from_start(self) -> Self {
+    pub(super) const fn at_zero(self) -> Self {
         Self { from_start: true, ..self }
     }
 
