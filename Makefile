@@ -18,7 +18,7 @@ MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
 STEPS ?= 20000000
 # Of its other scenarios, whose steps are longer.
 TIMED_STEPS ?= 500000
-# Of `bench`.
+# Of `bench` and `page-check`.
 ARGS ?=
 # Of `swap`, of each kind.
 ROUNDS ?= 200
@@ -33,7 +33,7 @@ UNPACK = mkdir -p fuzz/found/$$target; \
 # Options of tar with which equal files give equal archives.
 SAME_BYTES := --format=ustar --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=644
 
-.PHONY: help quickstart book examples test lint doc fuzz-check msrv attacks bench bench-short swap soak fuzz corpus deny deploy-check ci proto descriptors
+.PHONY: help quickstart page-check book examples test lint doc fuzz-check msrv attacks bench bench-short swap soak fuzz corpus deny deploy-check ci proto descriptors
 
 help: ## Say what there is to run.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -65,6 +65,10 @@ test: export RUST_TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 test: ## Run all tests, those with real Envoy, gRPC and go-control-plane included.
 	tests/interop/setup
 	cargo test --locked
+
+page-check: ## Check the page of the admin address in Chromium, with 10,000 clients (tests/page/run has the options).
+	cargo build --locked
+	tests/page/run $(ARGS)
 
 lint: ## Check formatting, lints of Rust and Go, and the form of comments and documents.
 	cargo fmt --all --check

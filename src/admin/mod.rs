@@ -1,10 +1,11 @@
-//! Admin address: readiness, liveness, metrics, and the state of the control planes and of the clients.
+//! Admin address: the page for people, readiness, liveness, metrics, and the state of the control planes and of the clients.
 //!
 //! Owns its HTTP, and gRPC for CSDS. The answers come from a [`Report`]; only a POST changes anything. Loopback by default,
 //! because it has no authentication.
 
 mod client_status;
 mod host;
+mod page;
 
 use std::convert::Infallible;
 use std::io;
@@ -234,6 +235,9 @@ async fn answer(request: &Parts, report: Arc<impl Report>, turns: &Turns) -> Res
     if request.method != Method::GET && request.method != Method::HEAD {
         return not_allowed("GET, HEAD");
     }
+    if let Some(file) = page::answer(request) {
+        return file;
+    }
     match request.uri.path() {
         "/healthz" => text(StatusCode::OK, "ok\n"),
         "/ready" => match report.ready() {
@@ -262,7 +266,7 @@ async fn answer(request: &Parts, report: Arc<impl Report>, turns: &Turns) -> Res
     }
 }
 
-const NO_PAGE: &str = "no such page; there are /ready, /healthz, /metrics, /server_info, /upstreams, /clients, /clients/ID, /nacks, /resources, \
+const NO_PAGE: &str = "no such page; there are /, /ready, /healthz, /metrics, /server_info, /upstreams, /clients, /clients/ID, /nacks, /resources, \
                        /history, /config_dump and /rollout\n";
 
 /// Follows an order of an operator, if a request is one. A page of another site that an operator looks at gives none.
@@ -321,5 +325,7 @@ fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     response
         .headers_mut()
         .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    // Names and texts of peers are in it: no browser may take it for a page.
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }

@@ -21,6 +21,7 @@ mod limits;
 mod metrics;
 mod operators;
 mod orders;
+mod page;
 mod parameters;
 mod refresh;
 mod rejections;

@@ -106,7 +106,8 @@ pub(crate) fn documents() -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec();
-    documents.extend(entries("docs").into_iter().map(|(name, _)| format!("docs/{name}")));
+    let pages = entries("docs").into_iter().filter(|(_, is_folder)| !is_folder);
+    documents.extend(pages.map(|(name, _)| format!("docs/{name}")));
     documents.push("examples/README.md".to_owned());
     let examples = entries("examples").into_iter().filter(|(_, is_folder)| *is_folder);
     documents.extend(examples.map(|(name, _)| format!("examples/{name}/README.md")));

@@ -27,8 +27,8 @@ use super::view::View;
 use crate::resource::{Collection, Constraints, Form, Name, Resource};
 pub(super) use draft::Draft;
 use forgotten::Forgotten;
-use timeline::Timeline;
 pub use held::Held;
+use timeline::Timeline;
 
 /// Everything that the cache knows of one type at one moment. Readers hold one for as long as they like; the
 /// writer publishes a new one with a pointer swap.

@@ -1,0 +1,143 @@
+//! The page for people at `/`: files that the program holds, with headers that confine what they may do in a browser.
+//!
+//! Reads nothing of the relay: the page asks the admin address as any script does. Resource names, node IDs and texts of
+//! rejections come from peers that may be hostile, so the policy forbids inline scripts, strings that become HTML, and requests to
+//! any other host.
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http_body_util::Full;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// `trusted-types 'none'` has browsers refuse strings where HTML or code is expected, as `innerHTML`.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+                      trusted-types 'none'";
+
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+const PICTURE: &str = "image/svg+xml";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// Path of a file, its type and its content. All but the first are below `/page/`: the page names them by relative paths, so that
+/// it works behind a proxy that adds a prefix.
+type File = (&'static str, &'static str, &'static str);
+
+const FILES: [File; 20] = [
+    ("/", HTML, include_str!("web/index.html")),
+    ("/page/page.css", STYLE, include_str!("web/page.css")),
+    ("/page/icon.svg", PICTURE, include_str!("web/icon.svg")),
+    ("/page/clients.js", SCRIPT, include_str!("web/clients.js")),
+    ("/page/dom.js", SCRIPT, include_str!("web/dom.js")),
+    ("/page/format.js", SCRIPT, include_str!("web/format.js")),
+    ("/page/health.js", SCRIPT, include_str!("web/health.js")),
+    ("/page/history.js", SCRIPT, include_str!("web/history.js")),
+    ("/page/main.js", SCRIPT, include_str!("web/main.js")),
+    ("/page/metrics.js", SCRIPT, include_str!("web/metrics.js")),
+    ("/page/nacks.js", SCRIPT, include_str!("web/nacks.js")),
+    ("/page/overview.js", SCRIPT, include_str!("web/overview.js")),
+    ("/page/parts.js", SCRIPT, include_str!("web/parts.js")),
+    ("/page/plot.js", SCRIPT, include_str!("web/plot.js")),
+    ("/page/relay.js", SCRIPT, include_str!("web/relay.js")),
+    ("/page/resources.js", SCRIPT, include_str!("web/resources.js")),
+    ("/page/samples.js", SCRIPT, include_str!("web/samples.js")),
+    ("/page/uplot/uPlot.iife.min.js", SCRIPT, include_str!("web/uplot/uPlot.iife.min.js")),
+    ("/page/uplot/uPlot.min.css", STYLE, include_str!("web/uplot/uPlot.min.css")),
+    ("/page/uplot/LICENSE", TEXT, include_str!("web/uplot/LICENSE")),
+];
+
+/// Answer to a request for a file of the page; `None` if it is for something else.
+pub(super) fn answer(request: &Parts) -> Option<Response<Full<Bytes>>> {
+    if request.method != Method::GET && request.method != Method::HEAD {
+        return None;
+    }
+    let (_, kind, content) = FILES.iter().find(|(path, ..)| *path == request.uri.path())?;
+    let tag = format!("\"{:016x}\"", xxh3_64(content.as_bytes()));
+    let is_known = holds(&request.headers, &tag);
+    let body = if is_known { Bytes::new() } else { Bytes::from_static(content.as_bytes()) };
+    let mut response = Response::new(Full::new(body));
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    let headers = response.headers_mut();
+    let mut set = |name, value| headers.insert(name, HeaderValue::from_static(value));
+    set(header::CONTENT_TYPE, kind);
+    set(header::CONTENT_SECURITY_POLICY, POLICY);
+    set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    set(header::REFERRER_POLICY, "no-referrer");
+    // A page of the relay before an upgrade would misread the answers of the one after it: browsers ask each time.
+    set(header::CACHE_CONTROL, "no-cache");
+    if let Ok(tag) = HeaderValue::try_from(tag) {
+        headers.insert(header::ETAG, tag);
+    }
+    Some(response)
+}
+
+/// Whether a browser holds the content with this tag.
+fn holds(headers: &HeaderMap, tag: &str) -> bool {
+    let told = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let mut tags = told.flat_map(|value| value.split(',')).map(str::trim);
+    tags.any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use http::Request;
+
+    use super::*;
+
+    fn ask(path: &str, tags: Option<&str>) -> Option<Response<Full<Bytes>>> {
+        let mut request = Request::get(path);
+        if let Some(tags) = tags {
+            request = request.header(header::IF_NONE_MATCH, tags);
+        }
+        answer(&request.body(()).unwrap().into_parts().0)
+    }
+
+    #[test]
+    fn all_files_of_the_folder_are_served() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/admin/page/web");
+        let names = |folder: &Path| -> Vec<String> {
+            let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+            let files = entries.filter(|entry| entry.path().is_file());
+            files.map(|entry| entry.file_name().into_string().unwrap()).collect()
+        };
+        let own = names(&folder).into_iter().map(|name| format!("/page/{name}"));
+        let library = names(&folder.join("uplot")).into_iter().map(|name| format!("/page/uplot/{name}"));
+        let mut there: BTreeSet<String> = own.chain(library).collect();
+        assert!(there.remove("/page/index.html") && there.remove("/page/uplot/README.md"));
+        there.insert("/".to_owned());
+        let served: BTreeSet<String> = FILES.iter().map(|(path, ..)| (*path).to_owned()).collect();
+        assert_eq!(served, there);
+    }
+
+    #[test]
+    fn a_file_that_a_browser_holds_is_not_sent_again() {
+        let first = ask("/page/main.js", None).unwrap();
+        let tag = first.headers()[header::ETAG].to_str().unwrap().to_owned();
+        for (tags, status) in [
+            (tag.clone(), 304),
+            (format!("\"other\", W/{tag}"), 304),
+            ("*".to_owned(), 304),
+            ("\"other\"".to_owned(), 200),
+        ] {
+            assert_eq!(ask("/page/main.js", Some(&tags)).unwrap().status(), status, "{tags}");
+        }
+        assert_eq!(ask("/page/dom.js", Some(&tag)).unwrap().status(), 200);
+    }
+
+    #[test]
+    fn other_paths_are_not_those_of_the_page() {
+        for path in
+            ["/page", "/page/", "/page/../mod.rs", "/page/mod.rs", "/clients", "/page/uplot/README.md"]
+        {
+            assert!(ask(path, None).is_none(), "{path}");
+        }
+    }
+}

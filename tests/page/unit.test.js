@@ -1,0 +1,130 @@
+// Parts of the page that need no browser.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { age, argument, bytes, command, count, delay, link, number, route, version } from './out/web/format.js';
+import { clientsByType, findings } from './out/web/health.js';
+import { lastAt } from './out/web/history.js';
+import { between, fingerprint, histogram, merge, parse, quantile, sum, total } from './out/web/metrics.js';
+import { Samples } from './out/web/samples.js';
+
+test('numbers are written for people', () => {
+  assert.deepEqual([0, 999, 1_000, 10_000, 1_234_567.5, NaN].map(number), ['0', '999', '1,000', '10,000', '1,234,567.5', 'unknown']);
+  assert.deepEqual([count(1, 'client'), count(2, 'client'), count(0, 'delivery', 'deliveries')], ['1 client', '2 clients', '0 deliveries']);
+  assert.deepEqual([0, 0.9, 61, 3_600, 7_265, 180_000, null].map(age), ['0 s', '0 s', '1 min 1 s', '1 h', '2 h 1 min', '2 d 2 h', 'unknown']);
+  assert.deepEqual([0.00012, 0.0042, 0.25, 2.5, 15].map(delay), ['120 µs', '4.2 ms', '250 ms', '2.5 s', '15 s']);
+  assert.deepEqual([68, 1_536, 3 << 20].map(bytes), ['68 B', '1.5 KiB', '3 MiB']);
+  assert.equal(version({ version: '', generation: 7 }), '#7');
+});
+
+test('an address leads back to its view and parameters', () => {
+  for (const name of ['backend', 'a&b=c#d?e', '<img src=x>', 'ä/%41 *', '']) {
+    const { path, parameters } = route(link('history', { type: 'cds', name }));
+    assert.equal(path, 'history');
+    assert.deepEqual({ ...parameters }, name === '' ? { type: 'cds' } : { type: 'cds', name });
+  }
+  assert.deepEqual(route('#/'), { path: '', parameters: Object.create(null) });
+  assert.deepEqual(route(''), { path: '', parameters: Object.create(null) });
+  assert.equal(route('#/clients?__proto__=a').parameters.constructor, undefined);
+});
+
+test('a command that is pasted runs nothing else', () => {
+  assert.equal(command(['clients'], [['--type', 'cds'], ['--node', 'edge-*'], ['--state', undefined]]), "deltafan clients --type cds --node 'edge-*'");
+  for (const name of ['a; rm -rf /', "a'b", '$(id)', '`id`', 'a\nb', '--admin=http://evil', '-o', 'a b', 'ä', '', 'a\u202eb']) {
+    assert.equal(argument(name), null, name);
+    assert.equal(command(['history', 'cds', name]), null, name);
+  }
+});
+
+test('the last time that it was 14:02 is today or yesterday', () => {
+  const now = Date.UTC(2026, 2, 1, 14, 5);
+  assert.equal(lastAt('14:02', now), Date.UTC(2026, 2, 1, 14, 2));
+  assert.equal(lastAt('14:06', now), Date.UTC(2026, 1, 28, 14, 6));
+  assert.deepEqual([lastAt('24:00', now), lastAt('x', now)], [null, null]);
+});
+
+const TEXT = `# HELP a b
+deltafan_propagation_seconds_bucket{type="cds",transport="delta",le="0.001"} 4
+deltafan_propagation_seconds_bucket{type="cds",transport="delta",le="0.01"} 10
+deltafan_propagation_seconds_bucket{type="cds",transport="delta",le="+Inf"} 10
+deltafan_propagation_seconds_bucket{type="eds",transport="delta",le="0.001"} 0
+deltafan_propagation_seconds_bucket{type="eds",transport="delta",le="0.01"} 0
+deltafan_propagation_seconds_bucket{type="eds",transport="delta",le="+Inf"} 2
+deltafan_clients{type="cds",state="synced"} 3
+deltafan_clients{type="cds",state="rejected"} 1
+deltafan_clients{type="eds",state="synced"} 0
+deltafan_group_stale_seconds{group="a \\"b\\\\"} 0
+`;
+
+test('metrics are read, and quantiles estimated as Prometheus does', () => {
+  const metrics = parse(TEXT);
+  assert.equal(metrics.get('deltafan_group_stale_seconds')[0].labels.group, 'a "b\\');
+  assert.equal(sum(metrics, 'deltafan_clients', { type: 'cds' }), 4);
+  assert.equal(sum(metrics, 'missing'), null);
+  const all = histogram(metrics, 'deltafan_propagation_seconds');
+  assert.deepEqual(all, { bounds: [0.001, 0.01, Infinity], counts: [4, 6, 2] });
+  assert.equal(total(all), 12);
+  assert.ok(Math.abs(quantile(0.5, all) - (0.001 + 0.009 * (2 / 6))) < 1e-9);
+  assert.equal(quantile(0.99, all), 0.01, 'beyond the last bound it is that bound');
+  assert.equal(quantile(0.5, { bounds: [], counts: [] }), null);
+  assert.equal(quantile(0.5, between(all, all)), null, 'nothing happened');
+  const less = { bounds: all.bounds, counts: [3, 6, 2] };
+  assert.deepEqual(between(less, all).counts, [1, 0, 0]);
+  assert.equal(between(all, less), null, 'the relay began anew');
+  assert.deepEqual(merge([all, { bounds: [], counts: [] }, less]).counts, [7, 12, 4]);
+  const later = parse(TEXT.replace('state="rejected"} 1', 'state="rejected"} 2'));
+  assert.notEqual(fingerprint(metrics), fingerprint(later));
+  const reordered = parse(TEXT.trim().split('\n').reverse().join('\n'));
+  assert.equal(fingerprint(metrics), fingerprint(reordered), 'the relay gives metrics in any order');
+});
+
+const WELL = {
+  notReady: null,
+  upstreams: { servers: [{ uri: 'http://cp/', active: true, connected: true, last_error: null }], stale_seconds: 0, snapshot: null },
+  metrics: parse('deltafan_build_info 1\ndeltafan_refused_total{reason="idle_timeout"} 7\n'),
+};
+
+test('all is well where nothing is at fault', () => {
+  assert.deepEqual(findings(WELL, 0), []);
+});
+
+test('faults are told with the way to them', () => {
+  const found = findings({ ...WELL, metrics: parse(TEXT), notReady: 'draining' }, 0);
+  assert.deepEqual(found.map(({ level, text, href }) => [level, text, href]), [
+    ['fault', 'Not ready for clients: draining', null],
+    ['fault', '1 of 4 clients reject cds', '#/clients?type=cds&state=rejected'],
+  ]);
+  assert.deepEqual([...clientsByType(parse(TEXT)).keys()], ['cds']);
+  const away = structuredClone({ ...WELL, metrics: null });
+  away.metrics = WELL.metrics;
+  Object.assign(away.upstreams.servers[0], { connected: false, last_error: 'connection refused' });
+  away.upstreams.stale_seconds = 130;
+  assert.deepEqual(findings(away, 0).map(({ text }) => text), [
+    'Control plane http://cp/ is not connected: connection refused; resources may be out of date for 2 min 10 s',
+  ]);
+  const expiry = parse('deltafan_tls_certificate_expiry_seconds{of="x",which="cert"} 1000\n');
+  assert.deepEqual(findings({ ...WELL, metrics: expiry }, 2_000).map(({ text }) => text), ['Certificate: cert of x has expired 16 min 40 s ago']);
+});
+
+test('a plot has gaps where nothing is known', () => {
+  const state = (count) => parse(TEXT.replace('le="0.01"} 10', `le="0.01"} ${count}`).replace('delta",le="+Inf"} 10', `delta",le="+Inf"} ${count}`));
+  const samples = new Samples();
+  samples.note(state(10), 1_000, false);
+  assert.deepEqual(samples.columns()[1], [null], 'the first poll is only a beginning');
+  samples.note(state(30), 1_002, true);
+  samples.gap(1_003);
+  samples.gap(1_004);
+  samples.note(state(50), 1_010, false);
+  samples.note(state(50), 1_012, true);
+  const [times, medians, , rates] = samples.columns();
+  assert.deepEqual(times, [1_000, 1_002, 1_003, 1_010, 1_012]);
+  assert.deepEqual(medians.map((of) => of !== null), [false, true, false, false, false]);
+  assert.deepEqual(rates, [null, 10, null, null, 0]);
+  const minute = samples.summary(960, 1_020);
+  assert.deepEqual([minute.deliveries, minute.known], [20, 4]);
+  samples.note(state(20), 1_014, true);
+  assert.equal(samples.columns()[1].at(-1), null, 'the relay restarted');
+  samples.note(state(21), 1_700, true);
+  assert.equal(samples.points.length, 1, 'ten minutes are kept');
+});
