@@ -48,8 +48,8 @@ async function close(page) {
 
 const text = (page, of = 'main') => page.locator(of).innerText();
 
-async function picture(page, name, options = {}) {
-  if (PICTURES) await page.screenshot({ path: path.resolve(PICTURES, `${name}.png`), ...options });
+async function picture(page, name) {
+  if (PICTURES) await page.screenshot({ path: path.resolve(PICTURES, `${name}.png`) });
 }
 
 /** Waits for a text in an element. */
@@ -65,6 +65,7 @@ const VIEWS = [
 test('a fleet that is well is shown as such', async () => {
   const page = await open();
   await see(page, '.verdict', 'All is well');
+  assert.deepEqual(await scene.relay.faults(), [], 'the command says so too');
   const shown = await text(page);
   assert.match(shown, /Clients\s+10,000 streams and held polls/);
   assert.match(shown, /connected delta http:\/\/127\.0\.0\.1:\d+/);
@@ -102,6 +103,7 @@ test('a change that some reject is seen without a reload', async () => {
   await see(page, '.figures', /p99[0-9.]+ (µs|ms|s)/);
   await see(page, '#changes ~ table', '18');
   assert.match(await page.title(), /^\(1\) Overview/);
+  assert.deepEqual(await scene.relay.faults(), ['rejections'], 'the command says so too');
   const shown = await text(page);
   assert.match(shown, /synced\s+9,996/);
   assert.match(shown, /didn't find a registered implementation/);
@@ -394,7 +396,9 @@ test('a control plane that is away is the first thing that one sees', async () =
   await scene.controlPlane.stop();
   await see(page, '.verdict', /Control plane http:\/\/127\.0\.0\.1:\d+\/? is not connected.*may be out of date for/);
   await see(page, 'section[aria-labelledby=source]', 'not connected');
-  await picture(page, 'page-control-plane-away', { fullPage: false });
+  assert.deepEqual(await scene.relay.faults(), ['control plane', 'rejections'], 'the command says so too');
+  await see(page, '.verdict', '2 faults');
+  await picture(page, 'page-control-plane-away');
   await scene.controlPlane.listen(scene.port);
   await see(page, '.link-connected', 'connected');
   assert.doesNotMatch(await text(page, 'section[aria-labelledby=source]'), /error/, 'an error that is over');
@@ -409,7 +413,7 @@ test('pictures', { skip: !PICTURES && 'PICTURES names no folder' }, async () => 
   await picture(page, 'page-overview');
   await page.emulateMedia({ colorScheme: 'dark' });
   await sleep(3_000);
-  await picture(page, 'page-overview-dark', { fullPage: true });
+  await picture(page, 'page-overview-dark');
   await page.emulateMedia({ colorScheme: 'light' });
   stop();
   await close(page);

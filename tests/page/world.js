@@ -79,6 +79,14 @@ export class RelayProcess {
     return (await fetch(`${this.uri}${of}`)).json();
   }
 
+  /** Checks of `deltafan status` that are at fault. */
+  async faults() {
+    const child = spawn(PROGRAM, ['status', '-o', 'json', '--admin', this.uri], { stdio: ['ignore', 'pipe', 'inherit'] });
+    let told = '';
+    for await (const chunk of child.stdout) told += chunk;
+    return JSON.parse(told).checks.filter(({ state }) => state === 'FAULT').map(({ check }) => check);
+  }
+
   async kill() {
     const ended = once(this.#child, 'exit');
     this.#child.kill('SIGKILL');

@@ -114,11 +114,12 @@ function propagation(history, now) {
     h('p', { id: 'readout', 'data-keep': true, 'aria-hidden': 'true' }),
     h('div', { id: 'plot', 'data-keep': true, role: 'img', 'aria-label': 'Plot of propagation; the figures are in the table below' }),
     h('p', { class: 'quiet' },
-      'From the arrival of a change at the relay until the transport of a client took it. This page works the figures out of the relay’s ',
-      'histogram while it is open: they begin when you opened it, have gaps where it was hidden or paused, and are estimates within a bucket. ',
-      'Prometheus has what came before.'),
+      'From the arrival of a change at the relay until the transport of a client took it, since you opened this page.'),
     h('details', { 'data-key': 'figures' },
       h('summary', null, 'Figures by minute'),
+      h('p', { class: 'quiet' },
+        'The page works them out of the relay’s histogram while it is open and in front: there are gaps where it was hidden or paused, and ',
+        'quantiles are estimates within a bucket. Prometheus has what came before.'),
       rows.length === 0 ? nothing('None yet.') : table('Propagation by minute', columns, rows)));
 }
 

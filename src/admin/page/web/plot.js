@@ -5,7 +5,7 @@
 import { clock, delay, number } from './format.js';
 import { KEPT } from './samples.js';
 
-const HEIGHT = 220;
+const HEIGHT = 190;
 /** Least range of time, in seconds. */
 const LEAST_RANGE = 120;
 /** Bounds of the relay's histogram: values beyond them are drawn at the edge. */
