@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::view::{UpstreamView, seen};
-use crate::cache::{self, Budget, Cache, RolloutSettings, View};
+use crate::cache::{self, Budget, Cache, RolloutSettings};
 use crate::limit::Limit;
 use crate::node_group::{GroupKey, GroupNode};
 use crate::pool::Tenant;
@@ -19,8 +19,8 @@ use crate::proto::Node;
 use crate::snapshot::{Disk, GroupId, LiveGroup, node_digest};
 use crate::subscription::{Code, SessionError, Upstream};
 use crate::upstream::{
-    Client, Counters, Mux, NodeBudget, NodeBudgetError, Refresh, Refresher, Representative, Servers,
-    Settings, Tuner, Tuning, UpstreamState,
+    Client, Counters, Mux, NodeBudget, NodeBudgetError, Representative, Servers, Settings, Tuner, Tuning,
+    UpstreamState,
 };
 
 /// Counters of upstream events with their names, as metrics have them.
@@ -40,7 +40,6 @@ struct Source {
     state: watch::Receiver<UpstreamState>,
     counters: Arc<Counters>,
     tuner: Tuner,
-    refresher: Refresher,
     representative: Option<Arc<Representative>>,
     stop: CancellationToken,
     /// Tasks that have not begun.
@@ -178,28 +177,6 @@ impl Group {
         }
     }
 
-    /// Handle to have resources asked for anew; `None` for the own group.
-    pub const fn refresher(&self) -> Option<&Refresher> {
-        match &self.source {
-            Some(source) => Some(&source.refresher),
-            None => None,
-        }
-    }
-
-    /// Whether the control plane is asked for any of this: a client asks for it, or it is held.
-    pub fn asks_for(&self, what: &Refresh) -> bool {
-        let types = self.cache.types();
-        let mut types = types.iter().filter(|of| *of.type_url() == what.type_url);
-        match &what.name {
-            None => types.any(|of| of.wants_wildcard() || of.snapshot().holds_anything()),
-            Some(name) => types.any(|of| {
-                let snapshot = of.snapshot();
-                let is_held = |view| snapshot.held(view, name.as_str()).is_some();
-                of.wants(name.as_str()) || is_held(View::Named) || is_held(View::Wildcard)
-            }),
-        }
-    }
-
     pub(super) fn events(&self) -> Option<Events> {
         self.source.as_ref().map(|source| source.counters.all())
     }
@@ -313,7 +290,6 @@ impl Starter {
             state: client.state(),
             counters: Arc::clone(client.counters()),
             tuner: client.tuner(),
-            refresher: client.refresher(),
             representative,
             stop: self.stop.child_token(),
             waiting: Mutex::new(Some((client, self.failed.clone()))),

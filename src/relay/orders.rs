@@ -12,8 +12,6 @@ use super::rollouts;
 use super::status::{Status, document, no_such_client};
 use crate::admin::Page;
 use crate::cache::Order;
-use crate::resource::{Name, TypeUrl};
-use crate::upstream::Refresh;
 
 /// An order, by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +21,7 @@ enum Kind<'p> {
     /// With the number of the client.
     Disconnect(&'p str),
     Log,
-    Refresh,
 }
-
-/// Values of the parameters of an order, by their names.
-type Values<'q> = Vec<(&'static str, Cow<'q, str>)>;
 
 impl<'p> Kind<'p> {
     fn of(path: &'p str) -> Option<Self> {
@@ -36,18 +30,16 @@ impl<'p> Kind<'p> {
             "/rollout/discard" => Self::Rollout(Order::Discard),
             "/drain" => Self::Drain,
             "/log" => Self::Log,
-            "/refresh" => Self::Refresh,
             _ => Self::Disconnect(path.strip_prefix("/clients/")?.strip_suffix("/disconnect")?),
         })
     }
 
-    /// Parameters that it may have.
-    const fn parameters(self) -> &'static [&'static str] {
+    /// The parameter that it may have.
+    const fn parameter(self) -> Option<&'static str> {
         match self {
-            Self::Rollout(_) => &["group"],
-            Self::Log => &["level"],
-            Self::Refresh => &["type", "name"],
-            Self::Drain | Self::Disconnect(_) => &[],
+            Self::Rollout(_) => Some("group"),
+            Self::Log => Some("level"),
+            Self::Drain | Self::Disconnect(_) => None,
         }
     }
 }
@@ -60,40 +52,31 @@ pub(super) fn is_order(path: &str) -> bool {
 /// Follows an order; `None` if the path is that of none.
 pub(super) fn follow(status: &Status, path: &str, query: &str) -> Option<Page> {
     let order = Kind::of(path)?;
-    let values = match values(order, query) {
-        Ok(values) => values,
+    let value = match parameter(order, query) {
+        Ok(value) => value,
         Err(wrong) => return Some(Page::BadRequest(wrong)),
     };
-    let value = |known: &str| values.iter().find(|(key, _)| *key == known).map(|(_, value)| &**value);
     Some(match order {
-        Kind::Rollout(order) => decide(status, order, value("group")),
+        Kind::Rollout(order) => decide(status, order, value.as_deref()),
         Kind::Drain => drain(status),
         Kind::Disconnect(id) => disconnect(status, id),
-        Kind::Log => log(status, value("level")),
-        Kind::Refresh => refresh(status, value("type"), value("name")),
+        Kind::Log => log(status, value.as_deref()),
     })
 }
 
-/// Values of the parameters that an order may have, each of which is there once at most.
-fn values<'q>(order: Kind<'_>, query: &'q str) -> Result<Values<'q>, String> {
-    let allowed = order.parameters();
-    let mut values = Values::new();
-    for pair in query.split('&').filter(|_| !query.is_empty()) {
-        let known = pair.split_once('=').and_then(|(key, value)| {
-            let key = allowed.iter().copied().find(|known| *known == key)?;
-            values.iter().all(|(before, _)| *before != key).then_some((key, value))
-        });
-        let Some((key, value)) = known else {
-            return Err(match allowed {
-                [] => "this order has no parameters".to_owned(),
-                [one] => format!("the one parameter is `{one}`"),
-                several => format!("the parameters are {}, each once", several.join(", ")),
-            });
-        };
-        let value = percent_decode_str(value).decode_utf8().map_err(|_| format!("`{key}` is no UTF-8"))?;
-        values.push((key, value));
+/// Value of the one parameter that an order may have.
+fn parameter<'q>(order: Kind<'_>, query: &'q str) -> Result<Option<Cow<'q, str>>, String> {
+    if query.is_empty() {
+        return Ok(None);
     }
-    Ok(values)
+    match (order.parameter(), query.split_once('=')) {
+        (Some(known), Some((key, value))) if key == known && !value.contains('&') => {
+            let value = percent_decode_str(value).decode_utf8();
+            value.map(Some).map_err(|_| format!("`{known}` is no UTF-8"))
+        }
+        (Some(known), _) => Err(format!("the one parameter is `{known}`")),
+        (None, _) => Err("this order has no parameters".to_owned()),
+    }
 }
 
 fn decide(status: &Status, order: Order, group: Option<&str>) -> Page {
@@ -150,40 +133,4 @@ fn log(status: &Status, level: Option<&str>) -> Page {
         }
         Err(wrong) => Page::BadRequest(wrong),
     }
-}
-
-/// Has the control plane asked anew for one name of a type, or for all that is asked for of it, by each node group that asks for it.
-fn refresh(status: &Status, kind: Option<&str>, name: Option<&str>) -> Page {
-    let Some(kind) = kind else {
-        return Page::BadRequest("`type` is missing: /refresh?type=cds&name=backend".to_owned());
-    };
-    let type_url = match TypeUrl::from_user(kind) {
-        Ok(type_url) => type_url,
-        Err(unknown) => return Page::BadRequest(unknown.to_string()),
-    };
-    let Some(own) = status.origin.refresher() else {
-        return Page::BadRequest(
-            "a directory is read when it changes: only a control plane can be asked anew".to_owned(),
-        );
-    };
-    let name = name.filter(|name| *name != Name::WILDCARD).map(Name::normal);
-    let what = Refresh { type_url, name };
-    let asks = status.groups.named().into_iter().filter(|(_, group)| group.asks_for(&what));
-    let mut asked = Vec::new();
-    for (key, group) in asks {
-        if group.refresher().unwrap_or(own).try_send(what.clone()).is_err() {
-            return Page::Failed("earlier orders of this kind wait; try again in a second".to_owned());
-        }
-        asked.push(key.map(|key| key.to_string()));
-    }
-    let kind = what.type_url.kind().short();
-    if asked.is_empty() {
-        return Page::NotFound(format!(
-            "the control plane is not asked for this; GET /resources?type={kind} lists what it is asked for"
-        ));
-    }
-    let name = what.name.as_ref().map(Name::as_str);
-    tracing::info!(kind, name, groups = ?asked, "asking the control plane anew, as an operator ordered");
-    let is_connected = status.origin.state().is_some_and(|state| state.connected);
-    document(&json!({ "type": kind, "name": name, "groups": asked, "connected": is_connected }))
 }

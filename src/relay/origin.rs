@@ -18,14 +18,14 @@ use crate::subscription::Upstream;
 use crate::telemetry::{self, UpstreamFigures};
 use crate::tls::reload::Reloader;
 use crate::upstream::{
-    Backoff, Client, Counters, DirectorySource, DirectoryState, Mux, Options, Readiness, Refresher, Servers,
-    Settings, Transport, Tuner, UpstreamState, Verdict,
+    Backoff, Client, Counters, DirectorySource, DirectoryState, Mux, Options, Readiness, Servers, Settings,
+    Transport, Tuner, UpstreamState, Verdict,
 };
 
 /// Source of resources, and its state.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
-    Server { state: watch::Receiver<UpstreamState>, counters: Arc<Counters>, refresher: Refresher },
+    Server { state: watch::Receiver<UpstreamState>, counters: Arc<Counters> },
     Directory { state: watch::Receiver<DirectoryState> },
 }
 
@@ -107,11 +107,7 @@ impl Origin {
         if let Some(saved) = saved {
             saved.restore(&mut client);
         }
-        let origin = Self::Server {
-            state: client.state(),
-            counters: Arc::clone(client.counters()),
-            refresher: client.refresher(),
-        };
+        let origin = Self::Server { state: client.state(), counters: Arc::clone(client.counters()) };
         let tuner = client.tuner();
         let stopped = stop.clone();
         spawn_essential(async move { client.run(stopped).await }, stop, failed);
@@ -122,14 +118,6 @@ impl Origin {
     pub(super) fn state(&self) -> Option<UpstreamState> {
         match self {
             Self::Server { state, .. } => Some(state.borrow().clone()),
-            Self::Directory { .. } => None,
-        }
-    }
-
-    /// Handle to have resources asked for anew; `None` for a directory.
-    pub(super) const fn refresher(&self) -> Option<&Refresher> {
-        match self {
-            Self::Server { refresher, .. } => Some(refresher),
             Self::Directory { .. } => None,
         }
     }
@@ -188,7 +176,7 @@ impl Origin {
     /// Reports the source, with the events of other groups added to its own.
     pub(super) fn report(&self, others: &Events) {
         match self {
-            Self::Server { state, counters, .. } => {
+            Self::Server { state, counters } => {
                 let now = Instant::now();
                 let figures = {
                     let state = state.borrow();

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -25,10 +25,10 @@ use super::link::{Connected, Link, Options, UnreachableError};
 use super::probe::Probes;
 use super::relay_watch::Standing;
 use super::servers::Servers;
-use super::wait::{Order, next_interest, next_order, now, sleep_until};
+use super::wait::{next_interest, next_tuning, now, sleep_until};
 use super::{
-    Backoff, Counters, Failover, Mux, ProtocolError, Refresh, Refresher, Representative, Restored,
-    ServerChange, ServerId, Sight, StreamId, Tuner, Tuning, UpstreamState,
+    Backoff, Counters, Failover, Mux, ProtocolError, Representative, Restored, ServerChange, ServerId, Sight,
+    StreamId, Tuner, Tuning, UpstreamState,
 };
 use crate::cache::{Protocol, Wanted};
 use crate::proto::Node;
@@ -36,9 +36,6 @@ use crate::snapshot_content::{Clock, Content};
 use crate::telemetry;
 use conversation::{Conversation, Event};
 use ended::Ended;
-
-/// Orders to ask anew that may wait. A client takes one at each turn, of which it has thousands in a second.
-const REFRESHES: usize = 64;
 
 /// Subscriptions of one node group at a control plane, which is one of several.
 #[derive(Debug)]
@@ -59,8 +56,6 @@ pub struct Client {
     state: watch::Sender<UpstreamState>,
     tuner: Tuner,
     tuning: watch::Receiver<Option<Tuning>>,
-    refresher: Refresher,
-    refreshes: mpsc::Receiver<Refresh>,
     /// Whether a complaint was logged, or left unsaid, since the last answer.
     has_complained: bool,
     silence: SilenceLog,
@@ -81,7 +76,6 @@ impl Client {
         let link = Arc::clone(servers.link(0));
         let state = watch::Sender::new(UpstreamState::new(now()));
         let (tuner, tuning) = watch::channel(None);
-        let (refresher, refreshes) = mpsc::channel(REFRESHES);
         let (silence, looked_at, more_interest) = Default::default();
         Self {
             backoff: link.options().backoff,
@@ -96,8 +90,6 @@ impl Client {
             state,
             tuner,
             tuning,
-            refresher,
-            refreshes,
             has_complained: false,
             silence,
             looked_at,
@@ -120,11 +112,6 @@ impl Client {
     /// Returns a handle to change settings while it runs.
     pub fn tuner(&self) -> Tuner {
         self.tuner.clone()
-    }
-
-    /// Returns a handle to have resources asked for anew while it runs.
-    pub fn refresher(&self) -> Refresher {
-        self.refresher.clone()
     }
 
     /// Returns the counters of events.
@@ -208,7 +195,7 @@ impl Client {
             tokio::select! {
                 output = &mut future => return Some(output),
                 (server, answers) = self.probes.next() => self.failover.probed(server, answers, now()),
-                order = next_order(&mut self.tuning, &mut self.refreshes) => self.follow(&order),
+                tuning = next_tuning(&mut self.tuning) => self.mux.tune(tuning),
                 interest = next_interest(&cache, self.more_interest) => {
                     self.take(interest).await;
                 }
@@ -234,9 +221,8 @@ impl Client {
                 break Ended::Left(change);
             }
             let interest = next_interest(&cache, self.more_interest);
-            let order = next_order(&mut self.tuning, &mut self.refreshes);
             let probed = (&mut self.probes, self.failover.deadline());
-            let event = talk.next(&mut self.mux, interest, order, probed).await;
+            let event = talk.next(&mut self.mux, interest, next_tuning(&mut self.tuning), probed).await;
             let excused = std::mem::take(&mut talk.excused);
             talk.transfers += excused;
             self.failover.excuse(excused, now());
@@ -265,7 +251,7 @@ impl Client {
                 }
                 Event::Room(stream) => self.ask(stream, &talk),
                 Event::Interest(interest) => self.take(interest).await,
-                Event::Order(order) => self.follow(&order),
+                Event::Tuning(tuning) => self.mux.tune(tuning),
                 Event::Watched(word) => {
                     match word {
                         Some(is_answered) => self.origin_says(is_answered),
@@ -415,14 +401,6 @@ impl Client {
         talk.speak(Protocol::Sotw);
         self.mux.opened(StreamId::Primary, now());
         self.state.send_modify(|state| state.protocol = Some(Protocol::Sotw));
-    }
-
-    /// Follows an order.
-    fn follow(&mut self, order: &Order) {
-        match order {
-            Order::Tune(tuning) => self.mux.tune(*tuning),
-            Order::Refresh(what) => self.mux.refresh(what),
-        }
     }
 
     /// Takes the interest of clients. If there is more, it waits for the next request upstream, so that the

@@ -27,8 +27,5 @@ pub use link::{Link, Options};
 pub use servers::Servers;
 pub(crate) use wait::sleep_until;
 
-/// Sender of [`Refresh`]es to the running client of a control plane, which takes one after the other.
-pub type Refresher = tokio::sync::mpsc::Sender<Refresh>;
-
 /// Sender of a [`Tuning`] to the running source; of several the newest counts.
 pub type Tuner = tokio::sync::watch::Sender<Option<Tuning>>;

@@ -4,9 +4,9 @@ use std::future::{pending, poll_fn};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
-use super::{Refresh, Tuning};
+use super::Tuning;
 use crate::cache::{Cache, Wanted};
 
 /// Returns the current time. Tests may pause tokio's clock.
@@ -75,23 +75,6 @@ pub(crate) async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => pending().await,
-    }
-}
-
-/// Order to a client that runs.
-pub(super) enum Order {
-    Tune(Tuning),
-    Refresh(Refresh),
-}
-
-/// Waits for an order. Cancel-safe: it is taken only by returning it.
-pub(super) async fn next_order(
-    tuning: &mut watch::Receiver<Option<Tuning>>,
-    refreshes: &mut mpsc::Receiver<Refresh>,
-) -> Order {
-    tokio::select! {
-        tuning = next_tuning(tuning) => Order::Tune(tuning),
-        Some(refresh) = refreshes.recv() => Order::Refresh(refresh),
     }
 }
 

@@ -23,7 +23,6 @@ mod operators;
 mod orders;
 mod page;
 mod parameters;
-mod refresh;
 mod rejections;
 mod reload;
 mod rest;

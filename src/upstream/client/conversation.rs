@@ -13,8 +13,8 @@ use tonic::Status;
 use super::super::connection::{OpenStream, Server};
 use super::super::probe::{Probes, Word};
 use super::super::relay_watch::{RelayWatch, Standing};
-use super::super::wait::{Clock, Order, now, sleep_until};
-use super::super::{Backoff, Mux, StreamId};
+use super::super::wait::{Clock, now, sleep_until};
+use super::super::{Backoff, Mux, StreamId, Tuning};
 use super::secondary::Secondary;
 use crate::cache::{Protocol, Wanted};
 use crate::fairness::MESSAGES_IN_A_ROW;
@@ -35,7 +35,7 @@ pub(super) enum Event {
     /// A stream takes a request.
     Room(StreamId),
     Interest(Vec<Wanted>),
-    Order(Order),
+    Tuning(Tuning),
     /// Word of the relay at the other end. `None`: it does not say.
     Watched(Option<bool>),
     /// Word of a probe of another server.
@@ -133,13 +133,13 @@ impl Conversation {
         self.kept = Some((stream, response));
     }
 
-    /// Waits for the next event, until `choose_at` at most; `interest`, `order` and words of `probes` are three of them. Tells `mux`
+    /// Waits for the next event, until `choose_at` at most; `interest`, `tuning` and words of `probes` are three of them. Tells `mux`
     /// which time was no silence: it may judge that in any event.
     pub(super) async fn next(
         &mut self,
         mux: &mut Mux,
         interest: impl Future<Output = Vec<Wanted>>,
-        order: impl Future<Output = Order>,
+        tuning: impl Future<Output = Tuning>,
         (probes, choose_at): (&mut Probes, Option<Instant>),
     ) -> Event {
         let waits_for_word = self.kept.is_some() && self.watch.standing(now()) == Standing::Unsaid;
@@ -170,7 +170,7 @@ impl Conversation {
                     Event::Room(StreamId::Secondary)
                 }
                 interest = interest => Event::Interest(interest),
-                order = order => Event::Order(order),
+                tuning = tuning => Event::Tuning(tuning),
                 word = watch.next() => Event::Watched(word),
                 word = probes.next() => Event::Probed(word),
                 () = clock.wait(deadline) => Event::Deadline,

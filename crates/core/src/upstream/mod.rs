@@ -50,7 +50,7 @@ pub use backoff::Backoff;
 pub use complaints::Complaints;
 pub use directory_mirror::{DirectoryMirror, DirectoryResource};
 pub use failover::{Change as ServerChange, Failover, FailoverTimes, Sight};
-pub use mux::{Mux, Refresh, Restored};
+pub use mux::{Mux, Restored};
 pub use probe::{Question, came_from};
 pub use readiness::{Readiness, Verdict};
 pub use representative::{NodeBudget, NodeBudgetError, Representative};

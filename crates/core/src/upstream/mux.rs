@@ -12,7 +12,6 @@ mod locators;
 mod prefetch;
 mod protocol;
 mod questions;
-mod refresh;
 mod refusals;
 mod reports;
 mod restore;
@@ -38,7 +37,6 @@ use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, TypeUrl};
 use ack::Ack;
 use incoming::Increments;
-pub use refresh::Refresh;
 pub use restore::Restored;
 use stream::{RenewalPace, Stream};
 

@@ -12,7 +12,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use foldhash::{HashMap, HashSet};
+use foldhash::HashMap;
 use xxhash_rust::xxh3;
 
 use crate::cache::{Op, View};
@@ -49,14 +49,9 @@ impl fmt::Display for ServerId {
     }
 }
 
-/// Which versions say nothing to the present server.
+/// Resources that came from another server than the present one, with that server. All others came from the present one.
 #[derive(Debug, Default)]
-pub(super) struct Provenance {
-    /// Resources that came from another server, with that server. All others came from the present one.
-    foreign: HashMap<(View, Name), ServerId>,
-    /// Resources that are to be sent anew, as an operator ordered, until they are or a stream has ended without them.
-    anew: HashSet<(View, Name)>,
-}
+pub(super) struct Provenance(HashMap<(View, Name), ServerId>);
 
 impl Provenance {
     /// Another server takes the place of `from`, with all that is held at this moment.
@@ -66,60 +61,41 @@ impl Provenance {
         to: &ServerId,
         held: impl Iterator<Item = (View, Name)>,
     ) {
-        let before = std::mem::take(&mut self.foreign);
+        let before = std::mem::take(&mut self.0);
         let with_server = held.map(|key| {
             let server = before.get(&key).unwrap_or(from).clone();
             (key, server)
         });
-        self.foreign = with_server.filter(|(_, server)| server != to).collect();
+        self.0 = with_server.filter(|(_, server)| server != to).collect();
     }
 
     /// Whether everything came from the present server.
     pub(super) fn is_empty(&self) -> bool {
-        self.foreign.is_empty()
+        self.0.is_empty()
     }
 
     /// Whether a resource came from another server than the present one.
     pub(super) fn is_foreign(&self, view: View, name: &Name) -> bool {
-        !self.foreign.is_empty() && self.foreign.contains_key(&(view, name.clone()))
-    }
-
-    /// A resource is to be sent anew.
-    pub(super) fn ask_anew(&mut self, view: View, name: Name) {
-        self.anew.insert((view, name));
-    }
-
-    /// A resource was asked for anew, and has not come.
-    pub(super) fn asked_anew(&mut self, view: View, name: &Name) {
-        if !self.anew.is_empty() {
-            self.anew.remove(&(view, name.clone()));
-        }
-    }
-
-    /// Whether the version of a resource says that an equal one has the same content.
-    pub(super) fn is_telling(&self, view: View, name: &Name) -> bool {
-        let is_anew = !self.anew.is_empty() && self.anew.contains(&(view, name.clone()));
-        !is_anew && !self.is_foreign(view, name)
+        !self.0.is_empty() && self.0.contains_key(&(view, name.clone()))
     }
 
     /// Whether the version of a resource may be told to the present server, as far as the resource itself goes: versions go by names
     /// alone (R-DP-14).
     pub(super) fn may_claim(&self, view: View, held: &Resource) -> bool {
-        held.origin_version().is_some() && held.constraints().is_none() && self.is_telling(view, held.name())
+        held.origin_version().is_some() && held.constraints().is_none() && !self.is_foreign(view, held.name())
     }
 
     /// Server of a foreign resource.
     pub(super) fn of(&self, view: View, name: &Name) -> Option<ServerId> {
-        if self.foreign.is_empty() { None } else { self.foreign.get(&(view, name.clone())).cloned() }
+        if self.0.is_empty() { None } else { self.0.get(&(view, name.clone())).cloned() }
     }
 
     /// A resource is held that others hold, who had it from this server if it is foreign.
     pub(super) fn share(&mut self, view: View, name: &Name, server: Option<ServerId>) {
-        self.asked_anew(view, name);
         match server {
-            Some(server) => drop(self.foreign.insert((view, name.clone()), server)),
-            None if self.foreign.is_empty() => {}
-            None => drop(self.foreign.remove(&(view, name.clone()))),
+            Some(server) => drop(self.0.insert((view, name.clone()), server)),
+            None if self.0.is_empty() => {}
+            None => drop(self.0.remove(&(view, name.clone()))),
         }
     }
 
@@ -132,7 +108,7 @@ impl Provenance {
     /// Takes notice of changes by the present server.
     pub(super) fn note(&mut self, ops: &[Op]) {
         for op in ops {
-            if self.foreign.is_empty() && self.anew.is_empty() {
+            if self.0.is_empty() {
                 return;
             }
             match op {

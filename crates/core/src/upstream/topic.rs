@@ -8,7 +8,6 @@ mod completeness;
 mod coverage;
 mod habits;
 mod hear;
-mod refresh;
 mod renewal;
 mod request;
 mod retries;

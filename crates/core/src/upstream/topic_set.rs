@@ -239,13 +239,6 @@ impl TopicSet {
         }
     }
 
-    /// Has what is held of a name, or of all, asked for anew.
-    pub(super) fn refresh(&mut self, name: Option<&Name>, cache: &Cache) {
-        for (parameters, topic) in &mut self.topics {
-            topic.refresh(name, self.homes, &snapshot(cache, &self.type_url, parameters));
-        }
-    }
-
     /// A connection stands.
     pub(super) fn connected(&mut self) {
         self.topics.values_mut().for_each(|topic| topic.connected());

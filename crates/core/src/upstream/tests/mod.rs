@@ -6,7 +6,6 @@ mod linger;
 mod locators;
 mod prefetch;
 mod questions;
-mod refresh;
 mod reports;
 mod requests;
 mod responses;

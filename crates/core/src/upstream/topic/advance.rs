@@ -268,7 +268,6 @@ impl Topic {
         let Some(view) = placed.view else { return };
         let may_renew = doubt != Doubt::Silence || self.silent_streams.may_renew(view);
         for name in names {
-            self.provenance.asked_anew(view, &name);
             if self.doubts.insert(view, name, doubt) && may_renew {
                 self.renewals[placed.stream as usize].insert(Renewal::Doubt);
             }

@@ -155,8 +155,8 @@ impl Topic {
         let held = snapshot.held(view, first.as_str()).filter(|held| *held.name().as_str() == *heard.name);
         let name = own.as_ref().map(|(_, name)| name).or_else(|| held.map(|held| held.name()));
         let name = name.cloned().unwrap_or_else(|| Name::from(&*heard.name));
-        // The version of another server says nothing here, nor one that an operator does not believe.
-        let own_held = held.filter(|held| self.provenance.is_telling(view, held.name()));
+        // The version of another server says nothing here.
+        let own_held = held.filter(|held| !self.provenance.is_foreign(view, held.name()));
         let same = own_held.is_some_and(|held| {
             held.origin_version() == Some(heard.envelope.version) && heard.is_variant_of(held)
         });
