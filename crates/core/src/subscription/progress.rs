@@ -149,6 +149,8 @@ pub struct TypeProgress {
 struct Unconfirmed {
     /// Position before the oldest response that is not answered; `None` if the newest was rejected.
     from: Option<Position>,
+    /// When that response was sent.
+    since: Instant,
     /// Newest response that was accepted, with the time of the ACK.
     acked: Option<Delivery>,
     /// The response before the newest one, if it is not answered. Few clients are that slow.
@@ -206,7 +208,7 @@ impl TypeProgress {
     pub fn sent(&mut self, view: TypeView<'_>, version: Option<Arc<str>>, now: Instant) {
         // Moved, not copied: all clients share the count of a version.
         let (sent, acked_at) = (self.sent.take(), self.acked_at.take());
-        let none = || Box::new(Unconfirmed { from: None, acked: None, overtaken: None });
+        let none = || Box::new(Unconfirmed { from: None, since: now, acked: None, overtaken: None });
         let unconfirmed = self.unconfirmed.get_or_insert_with(none);
         match (sent, acked_at) {
             (Some(sent), Some(at)) => unconfirmed.acked = Some(Delivery { at, ..sent }),
@@ -215,7 +217,10 @@ impl TypeProgress {
             }
             _ => {}
         }
-        unconfirmed.from.get_or_insert_with(|| self.position.clone());
+        unconfirmed.from.get_or_insert_with(|| {
+            unconfirmed.since = now;
+            self.position.clone()
+        });
         self.refresh(view);
         let version = version.unwrap_or_else(|| Arc::from(""));
         self.sent = Some(Delivery { version, generation: self.position.told(), at: now });
@@ -263,6 +268,7 @@ impl TypeProgress {
         let mut overtaken = *unconfirmed.overtaken.take()?;
         overtaken.delivery.at = now;
         let from = unconfirmed.from.replace(overtaken.to.clone())?;
+        unconfirmed.since = self.sent.as_ref().map_or(now, |sent| sent.at);
         Some((from, overtaken))
     }
 
@@ -315,11 +321,10 @@ impl TypeProgress {
         self.unconfirmed.as_ref()?.from.as_ref()
     }
 
-    /// Time at which the response was sent that the client has not answered: the older of two.
+    /// Time at which the oldest response was sent that the client has not answered.
     pub fn unanswered_since(&self) -> Option<Instant> {
         self.unanswered()?;
-        let overtaken = self.unconfirmed.as_ref().and_then(|unconfirmed| unconfirmed.overtaken.as_ref());
-        overtaken.map(|overtaken| overtaken.delivery.at).or_else(|| self.sent.as_ref().map(|sent| sent.at))
+        self.unconfirmed.as_ref().map(|unconfirmed| unconfirmed.since)
     }
 
     /// Newest NACK, be it overcome.

@@ -131,6 +131,25 @@ impl World {
 }
 
 #[test]
+fn time_without_an_answer_counts_from_the_oldest_response() {
+    let mut world = World::new();
+    world.set(&["a"], "17");
+    let mut sent = world.send();
+    let since = world.now;
+    for version in ["18", "19", "20"] {
+        assert_eq!(world.progress().unanswered_since(), Some(since));
+        world.now += Duration::from_secs(60);
+        world.set(&["a"], version);
+        sent = world.send();
+    }
+    world.ack(&sent);
+    assert_eq!(world.progress().unanswered_since(), None);
+    world.set(&["a"], "21");
+    world.send();
+    assert_eq!(world.progress().unanswered_since(), Some(world.now));
+}
+
+#[test]
 fn a_client_is_synced_once_it_has_accepted_what_there_is() {
     let mut world = World::new();
     assert_eq!(world.progress().state(), ClientState::Waiting);
