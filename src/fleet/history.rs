@@ -182,6 +182,8 @@ fn lines(groups: &Chosen, of: &HistoryOf) -> Result<Vec<Line>, HistoryError> {
             lines.push(Line { key, group, parameters, changes, clients: 0, tallies });
         }
     }
+    // Those that have changed are shown first: there may be more groups than a page has.
+    lines.sort_by_key(|line| line.changes.iter().all(|change| change.at.is_none()));
     if lines.is_empty() {
         let (kind, name) = (of.type_url.kind().short(), clip(of.name.as_str()));
         return Err(HistoryError::Missing(format!(

@@ -245,7 +245,8 @@ impl History {
             last.into_iter().for_each(|last| last.is_member = is_member);
             return None;
         }
-        let came_later = changed.was_known && is_member;
+        let was_absent = touch.was.as_ref().is_some_and(|entry| matches!(entry.by_name(), Seen::Absent));
+        let came_later = was_absent || (changed.was_known && is_member);
         if was.is_none() && last.is_none() && is.is_some() && !came_later {
             return None;
         }

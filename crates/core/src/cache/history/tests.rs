@@ -107,6 +107,10 @@ fn what_is_heard_first_is_no_change_and_what_comes_into_a_known_set_is() {
         (None, false, Some("1".to_owned()))
     );
     assert!(present("nobody").is_none());
+    // It comes after the origin has said that it does not exist.
+    of.apply(CDS, vec![Op::Remove { view: View::Named, name: "e".into() }]);
+    of.set(CDS, View::Named, "e", "1", b"one");
+    assert!(of.changes(CDS, "e")[0].is_first);
 }
 
 #[test]
