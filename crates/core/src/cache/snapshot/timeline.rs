@@ -30,7 +30,14 @@ impl Timeline {
         if at == self.chunks.len() {
             self.entries += 1;
             match self.chunks.last_mut().filter(|last| last.len() < FULL) {
-                Some(last) => Arc::make_mut(last).push(entry),
+                Some(last) => {
+                    let chunk = Arc::make_mut(last);
+                    if chunk.len() == chunk.capacity() {
+                        // Never more than it may hold: the usual growth of a copy would leave half of its room empty.
+                        chunk.reserve_exact(chunk.len().clamp(1, FULL - chunk.len()));
+                    }
+                    chunk.push(entry);
+                }
                 None => self.chunks.push(Arc::new(vec![entry])),
             }
             return;
@@ -168,5 +175,11 @@ mod tests {
         let mut timeline = Timeline::default();
         (1..=1_000).for_each(|position| timeline.insert(entry(position, 0)));
         assert_eq!(timeline.chunks.len(), 1_000_usize.div_ceil(FULL));
+        let mut timeline = Timeline::default();
+        for position in 1..=1_000 {
+            let _published = timeline.clone();
+            timeline.insert(entry(position, 0));
+        }
+        assert!(timeline.chunks.iter().all(|chunk| chunk.capacity() <= FULL));
     }
 }
