@@ -117,6 +117,16 @@ fn a_dump_can_be_of_some_resources() {
     }
 }
 
+#[test]
+fn a_large_body_is_not_shown() {
+    let large = "x".repeat(1 << 20);
+    let cluster = format!("resources: [{{\"@type\": {CDS}, name: large, alt_stat_name: {large}}}]\n");
+    let relay = Process::start(&[("large.yaml", &cluster)], "");
+    let dump = dump(&relay, "");
+    let cluster = &of(&dump, ".ClustersConfigDump")["dynamic_active_clusters"][0];
+    assert!(cluster["error_state"]["details"].as_str().unwrap().contains("are not shown"), "{cluster}");
+}
+
 /// Values that Envoy's API marks as sensitive.
 #[test]
 fn a_dump_hides_sensitive_values() {
