@@ -178,7 +178,8 @@ impl Client {
     /// Waits for a connection. `None`: another server is used from here on.
     async fn connect(&mut self) -> Option<Result<Connected, UnreachableError>> {
         let link = Arc::clone(&self.link);
-        self.meanwhile(link.connect()).await
+        // On the heap while it goes on: each group would have room for it, more than once, for as long as it lives.
+        self.meanwhile(Box::pin(link.connect())).await
     }
 
     /// Waits for a future while interest and deadlines are served, and no server is connected. `None`: another server is used from
