@@ -81,8 +81,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if hasKey $downstream "listeners" -}}
 {{- fail "config.downstream.listeners: the chart writes it, from `port` and `tls`" -}}
 {{- end -}}
-{{- if hasKey $config "admin" -}}
-{{- fail "config.admin: the chart writes it, from `adminPort`" -}}
+{{- $admin := get $config "admin" | default dict -}}
+{{- if omit $admin "hosts" -}}
+{{- fail "config.admin: only `hosts` may be set; the chart writes the address, from `adminPort`" -}}
 {{- end -}}
 {{- $snapshot := get $config "snapshot" | default dict -}}
 {{- if hasKey $snapshot "path" -}}
@@ -110,7 +111,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set $downstream "drain" "30s" -}}
 {{- end -}}
 {{- $_ := set $config "downstream" $downstream -}}
-{{- $_ := set $config "admin" (dict "address" (printf "0.0.0.0:%d" (int .Values.adminPort))) -}}
+{{- $_ := set $admin "address" (printf "0.0.0.0:%d" (int .Values.adminPort)) -}}
+{{- $_ := set $config "admin" $admin -}}
 {{- /* Control planes. */ -}}
 {{- $servers := list -}}
 {{- range $server := $upstream.servers -}}
