@@ -79,18 +79,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- $downstream := get $config "downstream" | default dict -}}
 {{- if hasKey $downstream "listeners" -}}
-{{- fail "config.downstream.listeners: the chart writes it, from `port` and `tls`" -}}
+{{- fail "config.downstream.listeners: the chart writes it, from `bindAddress`, `port` and `tls`" -}}
 {{- end -}}
 {{- $admin := get $config "admin" | default dict -}}
 {{- if omit $admin "hosts" -}}
-{{- fail "config.admin: only `hosts` may be set; the chart writes the address, from `adminPort`" -}}
+{{- fail "config.admin: only `hosts` may be set; the chart writes the address, from `bindAddress` and `adminPort`" -}}
 {{- end -}}
 {{- $snapshot := get $config "snapshot" | default dict -}}
 {{- if hasKey $snapshot "path" -}}
 {{- fail "config.snapshot.path: the chart writes it; `snapshot.volume` says where the snapshot is kept" -}}
 {{- end -}}
 {{- /* Listener. */ -}}
-{{- $listener := dict "address" (printf "0.0.0.0:%d" (int .Values.port)) -}}
+{{- $listener := dict "address" (printf "%s:%d" .Values.bindAddress (int .Values.port)) -}}
 {{- $tls := .Values.tls -}}
 {{- if $tls.enabled -}}
 {{- if not (include "deltafan.tlsSecret" .) -}}
@@ -111,7 +111,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set $downstream "drain" "30s" -}}
 {{- end -}}
 {{- $_ := set $config "downstream" $downstream -}}
-{{- $_ := set $admin "address" (printf "0.0.0.0:%d" (int .Values.adminPort)) -}}
+{{- $_ := set $admin "address" (printf "%s:%d" .Values.bindAddress (int .Values.adminPort)) -}}
 {{- $_ := set $config "admin" $admin -}}
 {{- /* Control planes. */ -}}
 {{- $servers := list -}}
