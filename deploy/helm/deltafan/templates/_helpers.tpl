@@ -59,6 +59,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end }}
 
+{{- /* Secret or ConfigMap with the authorities of clients, as words: "Secret mesh-ca". Empty: there is none. */ -}}
+{{- define "deltafan.clientCA" -}}
+{{- with .Values.tls.clientCA -}}
+{{- if and .secretName .configMapName -}}
+{{- fail "tls.clientCA: set `secretName` or `configMapName`, not both" -}}
+{{- end -}}
+{{- if .secretName -}}
+Secret {{ .secretName }}
+{{- else if .configMapName -}}
+ConfigMap {{ .configMapName }}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{- /* Seconds of a duration of the relay, rounded up: "1.5m" is 90. */ -}}
 {{- define "deltafan.seconds" -}}
 {{- $text := toString . -}}
@@ -97,7 +111,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- fail "tls.enabled: set tls.secretName, or tls.certManager.enabled" -}}
 {{- end -}}
 {{- $files := dict "cert_file" "/etc/deltafan-tls/server/tls.crt" "key_file" "/etc/deltafan-tls/server/tls.key" -}}
-{{- if $tls.clientCA.secretName -}}
+{{- if include "deltafan.clientCA" . -}}
 {{- $_ := set $files "client_ca_file" (printf "/etc/deltafan-tls/clients/%s" $tls.clientCA.key) -}}
 {{- if $tls.clientCA.crlKey -}}
 {{- $_ := set $files "crl_file" (printf "/etc/deltafan-tls/clients/%s" $tls.clientCA.crlKey) -}}
@@ -137,7 +151,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $sibling := dict "uri" (printf "%s://%s.%s.svc:%d" $scheme (include "deltafan.siblings" .) .Release.Namespace (int .Values.port)) -}}
 {{- if $tls.enabled -}}
 {{- $files := dict "ca_file" "/etc/deltafan-tls/server/ca.crt" -}}
-{{- if $tls.clientCA.secretName -}}
+{{- if include "deltafan.clientCA" . -}}
 {{- $_ := set $files "cert_file" "/etc/deltafan-tls/server/tls.crt" -}}
 {{- $_ := set $files "key_file" "/etc/deltafan-tls/server/tls.key" -}}
 {{- end -}}
