@@ -277,20 +277,19 @@ impl Entry {
     }
 
     /// Changes what few entries have.
-    fn edit_rare<T>(&mut self, edit: impl FnOnce(&mut Rare) -> T) -> T {
+    fn edit_rare(&mut self, edit: impl FnOnce(&mut Rare)) {
         let mut rare = self.rare.take().map_or_else(Rare::default, |rare| *rare);
-        let result = edit(&mut rare);
+        edit(&mut rare);
         self.rare = (!rare.is_nothing()).then(|| Box::new(rare));
-        result
     }
 
     /// The last body of what is gone.
     pub(super) fn ghost(&self) -> Option<&Ghost> {
-        self.rare.as_ref()?.ghost.as_deref()
+        self.rare.as_ref()?.ghost.as_ref()
     }
 
     pub(super) fn set_ghost(&mut self, ghost: Option<Ghost>) {
-        self.edit_rare(|rare| rare.ghost = ghost.map(Box::new));
+        self.edit_rare(|rare| rare.ghost = ghost);
     }
 
     /// Which variants its subscribers may hold beside the one that they see, oldest first.

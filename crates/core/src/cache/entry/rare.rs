@@ -15,17 +15,14 @@ pub(in crate::cache) struct Ghost {
     pub(in crate::cache) changed: Generation,
 }
 
-/// Variants of a name, by their constraints.
-pub(in crate::cache) type Past = Option<Arc<Vec<Option<Constraints>>>>;
-
 /// State that few names have: an entry that has nothing of it has no room for it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rare {
     /// The last body of what is gone, for the union of old and new that make-before-break sends (R-ADS-03).
-    pub(super) ghost: Option<Box<Ghost>>,
-    /// Which variants its subscribers may hold beside the one that they see (R-DP-06), oldest first. Where there never
+    pub(super) ghost: Option<Ghost>,
+    /// Which variants, by their constraints, its subscribers may hold beside the one that they see (R-DP-06), oldest first. Where there never
     /// was more than one without constraints, nothing.
-    pub(super) past: Past,
+    pub(super) past: Option<Arc<Vec<Option<Constraints>>>>,
     /// When aggregated subscribers were last to be sent it again, unchanged (R-ADS-05).
     pub(super) repushed: Generation,
     /// For how long it is to be kept, where the origin said so (R-TTL-01).
