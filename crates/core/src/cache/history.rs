@@ -245,15 +245,16 @@ impl History {
             last.into_iter().for_each(|last| last.is_member = is_member);
             return None;
         }
-        let was_absent = touch.was.as_ref().is_some_and(|entry| matches!(entry.by_name(), Seen::Absent));
-        let came_later = was_absent || (changed.was_known && is_member);
+        let is_absent = |entry: &Option<Arc<Entry>>| {
+            entry.as_ref().is_some_and(|entry| matches!(entry.by_name(), Seen::Absent))
+        };
+        let came_later = is_absent(&touch.was) || (changed.was_known && is_member);
         if was.is_none() && last.is_none() && is.is_some() && !came_later {
             return None;
         }
         if is.is_none() {
-            let is_absent = touch.is.as_ref().is_some_and(|entry| matches!(entry.by_name(), Seen::Absent));
             // The control plane may say that it is gone after the relay let it go and asked again.
-            let is_removed = was.is_some() || (is_absent && last_facts.is_some());
+            let is_removed = was.is_some() || (is_absent(&touch.is) && last_facts.is_some());
             if !is_removed || changed.forgotten.contains(&touch.name) {
                 return None;
             }
