@@ -115,7 +115,7 @@ impl Dump<'_> {
         let (kind, snapshot) = (of.type_url().kind(), of.snapshot());
         let is_one =
             |entry: &&Entry| query.name.as_ref().is_none_or(|name| name.matches(entry.name().as_str()));
-        let held = |entry: &Entry| entry.as_member().present().or_else(|| entry.by_name().present()).cloned();
+        let held = |entry: &Entry| entry.by_name().present().cloned();
         let mut resources = snapshot.entries().filter(is_one).filter_map(held).peekable();
         if resources.peek().is_none() {
             return Ok(());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use prost_types::Timestamp;
 use serde::Serialize;
 
 use crate::cache::{PlacedChange, ResourceChange};
@@ -95,14 +96,10 @@ const fn event(change: &ResourceChange) -> &'static str {
 
 /// A moment in UTC, to the millisecond.
 pub(super) fn precise_time(at: SystemTime) -> String {
-    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-    let nanos = i32::try_from(since.subsec_millis() * 1_000_000).unwrap_or_default();
-    prost_types::Timestamp { seconds, nanos }.to_string()
+    let Timestamp { seconds, nanos } = at.into();
+    Timestamp { seconds, nanos: nanos - nanos % 1_000_000 }.to_string()
 }
 
 fn time(at: SystemTime) -> String {
-    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-    prost_types::Timestamp { seconds, nanos: 0 }.to_string()
+    Timestamp { nanos: 0, ..at.into() }.to_string()
 }
