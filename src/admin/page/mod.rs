@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -48,11 +48,8 @@ const FILES: [File; 20] = [
     ("/page/uplot/LICENSE", TEXT, include_str!("web/uplot/LICENSE")),
 ];
 
-/// Answer to a request for a file of the page; `None` if it is for something else.
+/// Answer to a GET or HEAD for a file of the page; `None` if it is for something else.
 pub(super) fn answer(request: &Parts) -> Option<Response<Full<Bytes>>> {
-    if request.method != Method::GET && request.method != Method::HEAD {
-        return None;
-    }
     let (_, kind, content) = FILES.iter().find(|(path, ..)| *path == request.uri.path())?;
     let tag = format!("\"{:016x}\"", xxh3_64(content.as_bytes()));
     let is_known = holds(&request.headers, &tag);
