@@ -2,12 +2,13 @@
 //!
 //! `make deploy-check` has the checks that need Helm and Prometheus.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
+use std::collections::BTreeSet;
 
+use deltafan::telemetry::{Metric, MetricKind, all_metrics};
 use regex::Regex;
 use serde_json::Value;
+
+use crate::docs::read;
 
 const ALERTS: &str = "deploy/prometheus/alerts.yaml";
 const DASHBOARD: &str = "deploy/grafana/deltafan.json";
@@ -19,125 +20,66 @@ const SCRAPED: [&str; 4] = ["namespace", "job", "instance", "pod"];
 /// Parts of each section of the runbook.
 const PARTS: [&str; 4] = ["**Meaning.**", "**First look.**", "**Do.**", "**Never.**"];
 
-fn read(path: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
 fn pattern(text: &str) -> Regex {
     Regex::new(text).unwrap()
 }
 
-/// Text up to the bracket that closes the one before it.
-fn in_brackets(text: &str) -> &str {
-    let mut depth = 1;
-    let end = text.find(|c| {
-        depth += i32::from(c == '(') - i32::from(c == ')');
-        depth == 0
-    });
-    &text[..end.unwrap()]
+/// The metric that a series is of.
+fn metric(series: &str) -> Option<&'static Metric> {
+    let named = |name: &str| all_metrics().find(|metric| metric.name == name);
+    let is_histogram = |metric: &&Metric| metric.kind == MetricKind::Histogram;
+    named(series).filter(|metric| !is_histogram(metric)).or_else(|| {
+        let name = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| series.strip_suffix(suffix))?;
+        named(name).filter(is_histogram)
+    })
 }
 
-/// A metric that the relay has.
-#[derive(Debug, Default)]
-struct Metric {
-    labels: BTreeSet<String>,
-    is_histogram: bool,
-}
-
-/// Metrics of the relay with their labels, and the texts in its code, among which are the values of labels.
-struct Relay {
-    metrics: BTreeMap<String, Metric>,
-    texts: String,
-}
-
-impl Relay {
-    fn read() -> Self {
-        let mut texts = String::new();
-        for folder in ["src", "crates/core/src"] {
-            add_sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut texts);
-        }
-        let names: BTreeMap<String, String> = pattern(r#"const ([A-Z_]+): &str = "(deltafan_[a-z_]+)";"#)
-            .captures_iter(&texts)
-            .map(|found| (found[1].to_owned(), found[2].to_owned()))
-            .collect();
-        let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
-        let label = pattern(r#""([a-z_]+)"\s*=>"#);
-        for found in pattern(r"\b(counter|gauge|histogram)!\(\s*([A-Z_]+)").captures_iter(&texts) {
-            let Some(name) = names.get(&found[2]) else { continue };
-            let metric = metrics.entry(name.clone()).or_default();
-            metric.is_histogram |= &found[1] == "histogram";
-            let rest = in_brackets(&texts[found.get(2).unwrap().start()..]);
-            metric.labels.extend(label.captures_iter(rest).map(|found| found[1].to_owned()));
-        }
-        assert!(metrics.len() > 40, "{metrics:?}");
-        Self { metrics, texts }
-    }
-
-    /// The metric that a series is of.
-    fn metric(&self, series: &str) -> Option<&Metric> {
-        self.metrics.get(series).filter(|metric| !metric.is_histogram).or_else(|| {
-            let name = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| series.strip_suffix(suffix))?;
-            self.metrics.get(name).filter(|metric| metric.is_histogram)
-        })
-    }
-
-    /// Faults of an expression, and of texts beside it that name labels as `$labels.NAME` or `{{NAME}}`.
-    fn faults(&self, expression: &str, texts: &str) -> Vec<String> {
-        let mut faults = Vec::new();
-        let mut known: BTreeSet<&str> = SCRAPED.into();
-        known.insert("le");
-        let matcher = pattern(r#"([a-zA-Z_]+)\s*(=~|!~|!=|=)\s*"([^"]*)""#);
-        for series in pattern(r"deltafan_[a-z_]+").find_iter(expression) {
-            let Some(metric) = self.metric(series.as_str()) else {
-                faults.push(format!("no metric {}", series.as_str()));
+/// Faults of an expression, and of texts beside it that name labels as `$labels.NAME` or `{{NAME}}`.
+fn faults(expression: &str, texts: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut known: BTreeSet<&str> = SCRAPED.into();
+    known.insert("le");
+    let matcher = pattern(r#"([a-zA-Z_]+)\s*(=~|!~|!=|=)\s*"([^"]*)""#);
+    for series in pattern(r"deltafan_[a-z_]+").find_iter(expression) {
+        let Some(metric) = metric(series.as_str()) else {
+            faults.push(format!("no metric {}", series.as_str()));
+            continue;
+        };
+        known.extend(metric.labels.iter().map(|label| label.name));
+        let matchers = expression[series.end()..].strip_prefix('{').and_then(|rest| rest.split('}').next());
+        for found in matcher.captures_iter(matchers.unwrap_or_default()) {
+            let (label, values) = (&found[1], &found[3]);
+            if SCRAPED.contains(&label) {
                 continue;
-            };
-            known.extend(metric.labels.iter().map(String::as_str));
-            let matchers =
-                expression[series.end()..].strip_prefix('{').and_then(|rest| rest.split('}').next());
-            for found in matcher.captures_iter(matchers.unwrap_or_default()) {
-                let (label, values) = (&found[1], &found[3]);
-                if SCRAPED.contains(&label) {
-                    continue;
-                }
-                if !metric.labels.contains(label) && label != "le" {
-                    faults.push(format!("{} has no label {label}", series.as_str()));
-                }
-                let plain = |value: &&str| value.chars().all(|c| c.is_ascii_lowercase() || c == '_');
-                for value in values.split('|').filter(plain) {
-                    if !self.texts.contains(&format!("\"{value}\"")) {
-                        faults.push(format!("{label} is never {value}"));
-                    }
+            }
+            let of = metric.labels.iter().find(|of| of.name == label);
+            if of.is_none() && label != "le" {
+                faults.push(format!("{} has no label {label}", series.as_str()));
+            }
+            // Free ones are words of the configuration.
+            let all = of.and_then(|of| of.values.all());
+            let plain = |value: &&str| value.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+            for value in values.split('|').filter(plain) {
+                if all.as_ref().is_some_and(|all| !all.contains(&value)) {
+                    faults.push(format!("{label} is never {value}"));
                 }
             }
         }
-        let lists = pattern(r"\b(?:by|without|on|ignoring)\s*\(([^)]*)\)");
-        let grouped: Vec<String> = lists
-            .captures_iter(expression)
-            .flat_map(|found| found[1].split(',').map(|label| label.trim().to_owned()).collect::<Vec<_>>())
-            .collect();
-        let shown = pattern(r"\$labels\.(\w+)|\{\{(\w+)\}\}");
-        let shown =
-            shown.captures_iter(texts).map(|found| found.get(1).or_else(|| found.get(2)).unwrap().as_str());
-        for label in grouped.iter().map(String::as_str).chain(shown) {
-            if !known.contains(label) {
-                faults.push(format!("no metric here has a label {label}"));
-            }
-        }
-        faults
     }
-}
-
-/// Adds the sources below a folder to a text.
-fn add_sources(folder: &Path, into: &mut String) {
-    for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-        if path.is_dir() {
-            add_sources(&path, into);
-        } else {
-            into.push_str(&fs::read_to_string(path).unwrap());
+    let lists = pattern(r"\b(?:by|without|on|ignoring)\s*\(([^)]*)\)");
+    let grouped: Vec<String> = lists
+        .captures_iter(expression)
+        .flat_map(|found| found[1].split(',').map(|label| label.trim().to_owned()).collect::<Vec<_>>())
+        .collect();
+    let shown = pattern(r"\$labels\.(\w+)|\{\{(\w+)\}\}");
+    let shown =
+        shown.captures_iter(texts).map(|found| found.get(1).or_else(|| found.get(2)).unwrap().as_str());
+    for label in grouped.iter().map(String::as_str).chain(shown) {
+        if !known.contains(label) {
+            faults.push(format!("no metric here has a label {label}"));
         }
     }
+    faults
 }
 
 /// Expressions of a dashboard, each with the object that it is in.
@@ -163,12 +105,12 @@ fn alerts() -> Vec<Value> {
 
 #[test]
 fn the_dashboard_uses_metrics_and_labels_of_the_relay() {
-    let (relay, dashboard) = (Relay::read(), serde_json::from_str(&read(DASHBOARD)).unwrap());
+    let dashboard = serde_json::from_str(&read(DASHBOARD)).unwrap();
     let mut expressions = Vec::new();
     add_expressions(&dashboard, &mut expressions);
     assert!(expressions.len() > 40, "{expressions:?}");
     for (expression, object) in expressions {
-        let faults = relay.faults(expression, object["legendFormat"].as_str().unwrap_or_default());
+        let faults = faults(expression, object["legendFormat"].as_str().unwrap_or_default());
         // Of the metrics of containers the labels are not ours.
         if !expression.contains("container_") {
             assert!(faults.is_empty(), "{DASHBOARD}: {expression}: {faults:?}");
@@ -178,21 +120,19 @@ fn the_dashboard_uses_metrics_and_labels_of_the_relay() {
 
 #[test]
 fn alerts_use_metrics_and_labels_of_the_relay() {
-    let relay = Relay::read();
     for alert in alerts() {
-        let faults = relay.faults(alert["expr"].as_str().unwrap(), &alert["annotations"].to_string());
+        let faults = faults(alert["expr"].as_str().unwrap(), &alert["annotations"].to_string());
         assert!(faults.is_empty(), "{ALERTS}: {}: {faults:?}", alert["alert"]);
     }
     for series in pattern(r"deltafan_[a-z_]+").find_iter(&read("deploy/prometheus/alerts_test.yaml")) {
-        assert!(relay.metric(series.as_str()).is_some(), "alerts_test.yaml: no metric {}", series.as_str());
+        assert!(metric(series.as_str()).is_some(), "alerts_test.yaml: no metric {}", series.as_str());
     }
 }
 
 #[test]
 fn wrong_names_in_expressions_are_found() {
-    let relay = Relay::read();
     let right = r#"sum by (type, le) (rate(deltafan_propagation_seconds_bucket{type="cds", job="a"}[5m]))"#;
-    assert_eq!(relay.faults(right, "{{type}} $labels.job"), Vec::<String>::new());
+    assert_eq!(faults(right, "{{type}} $labels.job"), Vec::<String>::new());
     for (wrong, texts, fault) in [
         ("deltafan_client > 0", "", "no metric deltafan_client"),
         ("deltafan_propagation_seconds > 0", "", "no metric deltafan_propagation_seconds"),
@@ -203,7 +143,7 @@ fn wrong_names_in_expressions_are_found() {
         ("sum(deltafan_clients)", "{{reason}}", "no metric here has a label reason"),
         ("deltafan_clients > 0", "of {{ $labels.reason }}", "no metric here has a label reason"),
     ] {
-        assert_eq!(relay.faults(wrong, texts), [fault], "{wrong}");
+        assert_eq!(faults(wrong, texts), [fault], "{wrong}");
     }
 }
 
