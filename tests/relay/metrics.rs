@@ -7,7 +7,7 @@ use deltafan::resource::{Kind, TypeUrl};
 use deltafan::telemetry::{Metric, MetricKind, Needs, all_metrics};
 use deltafan_test_support::certificates::{Authority, put};
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
-use deltafan_test_support::origin::{Origin, resource, response};
+use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
 use deltafan_test_support::process::{Process, clusters, relay_and_origin};
 
 /// Labels of a sample with their values.
@@ -177,13 +177,18 @@ async fn a_control_plane_and_all_that_is_off_by_default_have_their_metrics() {
 
     let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
     client.subscribe("client", CDS, &["*"]).await;
+    send_cluster(&mut upstream).await;
+    relay.wait_for("the cluster", || relay.metric("deltafan_resources{type=\"cds\"}") == 1.0);
+    Page::read(&relay).assert_described();
+}
+
+/// Answers the first request with a cluster, which the relay accepts.
+async fn send_cluster(upstream: &mut OriginStream) {
     upstream.expect_request().await;
     let cds: TypeUrl = Kind::Cluster.into();
     let resources = vec![resource(&cds, "a", "1", b"")];
     upstream.send(&DeltaDiscoveryResponse { resources, ..response(&cds, "1") });
     upstream.expect_ack("1").await;
-    relay.wait_for("the cluster", || relay.metric("deltafan_resources{type=\"cds\"}") == 1.0);
-    Page::read(&relay).assert_described();
 }
 
 fn value(relay: &Process, sample: &str) -> f64 {
@@ -241,11 +246,7 @@ async fn resources_that_are_held_by_name_count() {
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
     let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
     client.subscribe("client", CDS, &["a"]).await;
-    upstream.expect_request().await;
-    let cds: TypeUrl = Kind::Cluster.into();
-    let resources = vec![resource(&cds, "a", "1", b"")];
-    upstream.send(&DeltaDiscoveryResponse { resources, ..response(&cds, "1") });
-    upstream.expect_ack("1").await;
+    send_cluster(&mut upstream).await;
     relay.wait_for("the cluster", || value(&relay, "cached_resources{type=\"cds\"}") == 1.0);
     assert_eq!(value(&relay, "resources{type=\"cds\"}"), 0.0);
     assert!(value(&relay, "state_fingerprint{type=\"cds\"}") > 0.0);
