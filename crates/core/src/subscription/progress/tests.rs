@@ -144,7 +144,13 @@ fn time_without_an_answer_counts_from_the_oldest_response() {
     }
     world.ack(&sent);
     assert_eq!(world.progress().unanswered_since(), None);
+    // A rejection is an answer too.
     world.set(&["a"], "21");
+    let sent = world.send();
+    assert_eq!(world.progress().unanswered_since(), Some(world.now));
+    world.nack(&sent);
+    assert_eq!(world.progress().unanswered_since(), None);
+    world.set(&["a"], "22");
     world.send();
     assert_eq!(world.progress().unanswered_since(), Some(world.now));
 }
