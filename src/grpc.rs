@@ -4,7 +4,7 @@
 use bytes::{Buf, BufMut as _, Bytes};
 use prost::Message;
 use tonic::Status;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 /// Header of a relay's gRPC streams. In responses it has the relay's version: a relay behind it learns by this that its origin answers
 /// for each name, perhaps late. In requests it has the relay's identity: a relay that is asked by itself refuses (R-Relay-24), and knows
@@ -69,6 +69,9 @@ impl<T: Message> Encoder for RawCodec<T> {
     }
 }
 
+/// Bytes of messages that are written together.
+const WRITE_SIZE: usize = 32 << 10;
+
 /// Codec that takes encoded messages, of whatever type, and hands on received ones as bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct BytesCodec;
@@ -96,6 +99,11 @@ impl Encoder for BytesCodec {
         dst.reserve(item.len());
         dst.put(item);
         Ok(())
+    }
+
+    /// Allocates for what is sent. By default a call keeps 8 KiB for as long as it lasts, and each node group has one.
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(0, WRITE_SIZE)
     }
 }
 
