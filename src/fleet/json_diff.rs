@@ -13,7 +13,7 @@ use crate::descriptors::Descriptors;
 use crate::resource::{Resource, TypeUrl};
 
 /// Bytes of the largest body that is compared.
-const LARGEST: usize = 4 << 20;
+const LARGEST: usize = 1 << 20;
 /// Bytes of a diff beyond which it is cut.
 const LONGEST: usize = 1 << 20;
 
@@ -101,7 +101,7 @@ fn json(descriptors: &Descriptors, (version, state): &Side, deadline: Instant) -
         State::Held(resource) => resource,
     };
     if resource.body().len() > LARGEST {
-        return Err(format!("{version} is larger than 4 MiB; compare bytes and digests"));
+        return Err(format!("{version} is larger than 1 MiB; compare bytes and digests"));
     }
     if Instant::now() >= deadline {
         return Err("there was no time left; ask for one group with `group`".to_owned());
@@ -168,7 +168,7 @@ mod tests {
         for (type_url, from, to, time, note) in [
             ("sds", state("1"), state("2"), PATIENCE, "the content of a Secret is not shown"),
             ("rds", lost(), state("2"), PATIENCE, "does not hold the content of 0"),
-            ("rds", state("1"), large(), PATIENCE, "3 is larger than 4 MiB"),
+            ("rds", state("1"), large(), PATIENCE, "3 is larger than 1 MiB"),
             ("rds", state("1"), malformed(), none, "there was no time left"),
             ("rds", same, other, PATIENCE, "the content is the same"),
             ("rds", reordered, ordered, PATIENCE, "what is shown is equal"),
