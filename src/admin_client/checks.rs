@@ -297,15 +297,24 @@ fn limits(facts: &Facts) -> Check {
     }
 }
 
-/// Certificates in force, where there are any.
+/// Certificates in force, where there are any, and files that could not take their place.
 fn certificates(facts: &Facts) -> Option<Check> {
     let left = |sample: &Sample| sample.value - facts.now;
     let all = || facts.metrics.all("deltafan_tls_certificate_expiry_seconds");
     let first = all().min_by(|a, b| left(a).total_cmp(&left(b)))?;
     let (left, of) = (left(first), format!("{} of {}", first.label("which"), first.label("of")));
-    let figures = json!({"first_expires_in_seconds": left});
+    let refused =
+        facts.metrics.all("deltafan_tls_last_reload_successful").filter(|sample| sample.value == 0.0);
+    let refused: Vec<&str> = refused.map(|sample| sample.label("of")).collect();
+    let figures = json!({"first_expires_in_seconds": left, "refused_files": refused});
     let (state, finding) = if left <= 0.0 {
         (State::Fault, format!("{of} has expired {} ago", age(-left)))
+    } else if !refused.is_empty() {
+        let of = refused.join(", ");
+        (
+            State::Fault,
+            format!("the files of {of} cannot be used, and those before are in force; the log says why"),
+        )
     } else if left < EXPIRES_SOON {
         (State::Note, format!("{of} expires in {}", age(left)))
     } else {
@@ -400,6 +409,11 @@ mod tests {
         };
         assert_eq!(expiry(999_940.0), of(State::Fault, "certificates: crl of a has expired 60s ago"));
         assert_eq!(expiry(1_000_060.0), of(State::Note, "certificates: crl of a expires in 60s"));
+        let refused = "deltafan_tls_certificate_expiry_seconds{of=\"a\",which=\"cert\"} 9000000\n\
+                       deltafan_tls_last_reload_successful{of=\"a\"} 0\ndeltafan_tls_last_reload_successful{of=\"b\"} 1";
+        let finding =
+            "certificates: the files of a cannot be used, and those before are in force; the log says why";
+        assert_eq!(metrics(refused), of(State::Fault, finding));
         let mut draining = facts("");
         draining.ready = Err("not ready: draining".to_owned());
         assert_eq!(only(&draining), of(State::Fault, "ready: not ready: draining"));

@@ -57,6 +57,7 @@ pub(super) const UPSTREAM_APPLY: &str = "deltafan_upstream_apply_seconds";
 pub(super) const DIRECTORY_FAILURES: &str = "deltafan_directory_failing_files";
 pub(super) const TLS_RELOADS: &str = "deltafan_tls_reloads_total";
 pub(super) const TLS_RELOAD_FAILURES: &str = "deltafan_tls_reload_failures_total";
+pub(super) const TLS_SUCCESSFUL: &str = "deltafan_tls_last_reload_successful";
 pub(super) const TLS_EXPIRY: &str = "deltafan_tls_certificate_expiry_seconds";
 pub(super) const TLS_HANDSHAKES: &str = "deltafan_tls_handshakes_total";
 pub(super) const ROLLOUTS: &str = "deltafan_rollouts_total";
@@ -499,8 +500,11 @@ const TLS_METRICS: &[Metric] = &[
     Metric::counter(TLS_RELOAD_FAILURES, "changed sets of certificate files that could not be used")
         .by(&[FILES])
         .with(Tls)
-        .noting("The set in force stays in force")
-        .alert("increase(deltafan_tls_reload_failures_total[5m]) > 0"),
+        .noting("The set in force stays in force"),
+    Metric::gauge(TLS_SUCCESSFUL, "1 if the certificate files could be used when they were last read; 0 while an older set is in force")
+        .by(&[FILES])
+        .with(Tls)
+        .alert("deltafan_tls_last_reload_successful == 0"),
     Metric::gauge(TLS_EXPIRY, "expiry of the first of the certificates in force, in seconds since 1970")
         .by(&[
             FILES,

@@ -31,9 +31,9 @@ use catalog::{
     CONFIG_RESTART, CONFIG_SUCCESS_AT, CONFIG_SUCCESSFUL, CONNECTION_LIMIT, CONNECTIONS, DELAYS, DENIED,
     DIRECTORY_FAILURES, ENCODES, FINGERPRINT, GENERATION, GROUP_CLIENTS, GROUP_STALE, GROUPS, HISTORY_BYTES,
     JSON_WRITTEN, MAX_LAG, MAX_UNANSWERED, MEMORY, OVERDUE, PROPAGATION, RESOURCES, TLS_EXPIRY,
-    TLS_HANDSHAKES, TLS_RELOAD_FAILURES, TLS_RELOADS, UPSTREAM, UPSTREAM_APPLY, UPSTREAM_CONNECTED,
-    UPSTREAM_CONNECTIONS, UPSTREAM_LAST_ANSWER, UPSTREAM_PROTOCOL, UPSTREAM_SERVER, UPSTREAM_STALE,
-    UPSTREAM_UNANSWERED,
+    TLS_HANDSHAKES, TLS_RELOAD_FAILURES, TLS_RELOADS, TLS_SUCCESSFUL, UPSTREAM, UPSTREAM_APPLY,
+    UPSTREAM_CONNECTED, UPSTREAM_CONNECTIONS, UPSTREAM_LAST_ANSWER, UPSTREAM_PROTOCOL, UPSTREAM_SERVER,
+    UPSTREAM_STALE, UPSTREAM_UNANSWERED,
 };
 pub use catalog::{STATUS_CODES, all as all_metrics};
 pub use deltafan_core::LogThrottle;
@@ -263,17 +263,26 @@ pub fn tls_handshake(result: &'static str) {
 /// names it.
 pub fn tls_reloaded(of: &str) {
     counter!(TLS_RELOADS, "of" => of.to_owned()).increment(1);
+    gauge!(TLS_SUCCESSFUL, "of" => of.to_owned()).set(1.0);
 }
 
 /// Counts a changed set of certificate files that could not be used.
 pub fn tls_reload_failed(of: &str) {
     counter!(TLS_RELOAD_FAILURES, "of" => of.to_owned()).increment(1);
+    gauge!(TLS_SUCCESSFUL, "of" => of.to_owned()).set(0.0);
 }
 
-/// Makes the counters of reloads of a set of certificate files, before the first reload, so that an alert on their rate sees that.
-pub fn tls_watched(of: &str) {
+/// Reports the first reading of a set of certificate files. Counters of its reloads exist from then on, so that an alert on their
+/// rate sees the first one.
+pub fn tls_loaded(of: &str) {
     counter!(TLS_RELOADS, "of" => of.to_owned()).increment(0);
     counter!(TLS_RELOAD_FAILURES, "of" => of.to_owned()).increment(0);
+    gauge!(TLS_SUCCESSFUL, "of" => of.to_owned()).set(1.0);
+}
+
+/// Reports that a set of certificate files is no longer used: no newer one waits to replace it.
+pub fn tls_dropped(of: &str) {
+    gauge!(TLS_SUCCESSFUL, "of" => of.to_owned()).set(1.0);
 }
 
 /// Reports the expiry of a certificate in force, in seconds since 1970. `which` names the file as the

@@ -170,6 +170,7 @@ impl Reloader {
         let files = Files::read(&paths)?;
         let Loaded { value, facts, warning } = load(&files)?;
         warn_of_exposed_keys(of, &files);
+        telemetry::tls_loaded(of);
         announce(of, &facts, warning.as_deref(), "certificates are in force");
         let current = Arc::new(Followed { value: ArcSwap::from_pointee(value), replaced: Notify::new() });
         let set = FileSet {
@@ -249,7 +250,10 @@ where
     L: Fn(&Files) -> Result<Loaded<T>, LoadError> + Send,
 {
     fn look(&mut self) -> bool {
-        let Some(current) = self.current.upgrade() else { return false };
+        let Some(current) = self.current.upgrade() else {
+            telemetry::tls_dropped(&self.of);
+            return false;
+        };
         let read = Files::read(&self.paths);
         let seen = match &read {
             Ok(files) => Ok(files.digest()),
@@ -304,7 +308,6 @@ fn warn_of_exposed_keys(of: &str, files: &Files) {
 
 /// Tells operators what is in force.
 fn announce(of: &str, facts: &[Fact], warning: Option<&str>, what: &str) {
-    telemetry::tls_watched(of);
     if let Some(warning) = warning {
         tracing::warn!(of, "{warning}");
     }

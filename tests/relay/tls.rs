@@ -390,6 +390,8 @@ async fn a_bad_new_set_keeps_the_old_one_and_is_counted_once() {
     // The key of another certificate.
     put(fixture.home.path(), "key.pem", &fixture.authority.server().key_pem);
     fixture.wait_for("failure", || failures() == 1.0).await;
+    let is_good = || fixture.relay.metric("deltafan_tls_last_reload_successful") == 1.0;
+    assert!(!is_good());
     assert!(fixture.lets_in(Some(&client)).await, "the old set is in force");
     let said = fixture
         .relay
@@ -405,6 +407,7 @@ async fn a_bad_new_set_keeps_the_old_one_and_is_counted_once() {
     put(fixture.home.path(), "revoked.pem", &fixture.clients.revoke(&[&client]));
     fixture.wait_for("success", || fixture.relay.metric("deltafan_tls_reloads_total") >= 1.0).await;
     eventually("revocation", async || !fixture.lets_in(Some(&client)).await).await;
+    assert!(is_good());
 
     // A list of somebody else revokes nothing. It may be meant so, and is not passed over in silence.
     put(fixture.home.path(), "revoked.pem", &fixture.authority.revoke(&[]));

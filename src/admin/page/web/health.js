@@ -93,6 +93,10 @@ function certificates(metrics, now, tell) {
   const first = [...all].sort((a, b) => a.value - b.value)[0];
   if (first === undefined) return;
   const [left, of] = [first.value - now, `${first.labels.which} of ${first.labels.of}`];
+  const refused = samples(metrics, 'deltafan_tls_last_reload_successful').filter((one) => one.value === 0);
+  for (const { labels } of refused) {
+    tell('fault', `Certificate: the files of ${labels.of} cannot be used, and those before are in force; see the log`);
+  }
   if (left <= 0) tell('fault', `Certificate: ${of} has expired ${age(-left)} ago`);
   else if (left < EXPIRES_SOON) tell('note', `Certificate: ${of} expires in ${age(left)}`);
 }
