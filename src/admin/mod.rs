@@ -273,14 +273,19 @@ const NO_PAGE: &str = "no such page; there are /, /ready, /healthz, /metrics, /s
 fn order(request: &Parts, report: &impl Report) -> Option<Response<Full<Bytes>>> {
     let path = request.uri.path();
     if report.is_order(path) && is_of_other_site(request) {
-        let reason = "an order of a page of another site (`origin`) is not followed\n";
+        let reason = "an order of a page of another site (`origin`, `sec-fetch-site`) is not followed\n";
         return Some(text(StatusCode::FORBIDDEN, reason));
     }
     report.order(path, request.uri.query().unwrap_or_default()).map(page)
 }
 
-/// Whether a browser sends a request for a page of another site.
+/// Whether a browser sends a request for a page of another site. Not every browser sends `origin` with a form, nor each
+/// `sec-fetch-site`.
 fn is_of_other_site(request: &Parts) -> bool {
+    let site = request.headers.get("sec-fetch-site");
+    if site.is_some_and(|site| site != "same-origin" && site != "none") {
+        return true;
+    }
     let Some(origin) = request.headers.get(header::ORIGIN) else { return false };
     let own = request.headers.get(header::HOST).map(HeaderValue::as_bytes);
     let own = own.or_else(|| request.uri.authority().map(|authority| authority.as_str().as_bytes()));

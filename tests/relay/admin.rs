@@ -124,6 +124,12 @@ fn a_page_of_another_site_reads_and_orders_nothing() {
     for path in ["/ready", "/healthz", "/metrics"] {
         assert_eq!(ask(&relay, "GET", path, &evil, "").0, 200, "{path}");
     }
+    // A form of a page, from a browser that sends no `origin` with it.
+    for site in ["cross-site", "same-site"] {
+        let site = format!("sec-fetch-site: {site}\r\n");
+        assert_eq!(ask(&relay, "POST", "/log?level=debug", "127.0.0.1", &site).0, 403);
+    }
+    assert_eq!(ask(&relay, "POST", "/log?level=info", "127.0.0.1", "sec-fetch-site: same-origin\r\n").0, 200);
     for host in ["127.0.0.1", "localhost:15000", "[::1]:15000", "relay", "relay.edge.svc.cluster.local:15000"]
     {
         assert_eq!(ask(&relay, "GET", "/clients", host, "").0, 200, "{host}");
