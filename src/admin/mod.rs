@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -22,12 +22,14 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::body::Body;
 
+use crate::telemetry::LogThrottle;
 use crate::terminal::printable_json;
 
 /// Source of the answers.
@@ -87,13 +89,22 @@ struct Turns {
     scrapes: Semaphore,
 }
 
+/// State that all connections share.
+#[derive(Debug)]
+struct Shared {
+    turns: Arc<Turns>,
+    /// Names of the address beside those that no site can have.
+    hosts: Box<[String]>,
+    /// Complaint about clients that take the address for that of an xDS listener.
+    misdirected: Mutex<LogThrottle>,
+}
+
 /// Bound admin address.
 #[derive(Debug)]
 pub struct Admin {
     socket: TcpListener,
     address: SocketAddr,
-    /// Names of the address beside those that no site can have.
-    hosts: Arc<[String]>,
+    shared: Arc<Shared>,
 }
 
 impl Admin {
@@ -104,7 +115,9 @@ impl Admin {
     /// Error of the system if the address cannot be bound.
     pub async fn bind(address: SocketAddr, hosts: &[String]) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
-        Ok(Self { address: socket.local_addr()?, socket, hosts: hosts.into() })
+        let turns = Arc::new(Turns { looks: Semaphore::new(1), scrapes: Semaphore::new(1) });
+        let shared = Shared { turns, hosts: hosts.into(), misdirected: Mutex::default() };
+        Ok(Self { address: socket.local_addr()?, socket, shared: Arc::new(shared) })
     }
 
     /// Returns the address, with the port that was chosen for port 0.
@@ -114,19 +127,18 @@ impl Admin {
 
     /// Answers requests until `stop`.
     pub async fn serve(self, report: Arc<impl Report>, stop: CancellationToken) {
-        let turns = Arc::new(Turns { looks: Semaphore::new(1), scrapes: Semaphore::new(1) });
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => return,
                 accepted = self.socket.accept() => accepted,
             };
-            let Ok((socket, _)) = accepted else {
+            let Ok((socket, peer)) = accepted else {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
-            let (report, turns, hosts) = (Arc::clone(&report), Arc::clone(&turns), Arc::clone(&self.hosts));
+            let (report, shared) = (Arc::clone(&report), Arc::clone(&self.shared));
             tokio::spawn(async move {
-                if let Err(error) = serve_connection(socket, report, turns, hosts).await {
+                if let Err(error) = serve_connection(socket, peer, report, shared).await {
                     tracing::debug!(%error, "admin connection ends");
                 }
             });
@@ -137,21 +149,23 @@ impl Admin {
 /// Serves HTTP/1, or HTTP/2 to clients that begin with its preface.
 async fn serve_connection(
     socket: TcpStream,
+    peer: SocketAddr,
     report: Arc<impl Report>,
-    turns: Arc<Turns>,
-    hosts: Arc<[String]>,
+    shared: Arc<Shared>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     const FIRST_BYTES: Duration = Duration::from_secs(10);
     let is_http2 = tokio::time::timeout(FIRST_BYTES, begins_with_preface(&socket)).await??;
     let service = service_fn(move |request: Request<Incoming>| {
-        let (report, turns) = (Arc::clone(&report), Arc::clone(&turns));
-        let checked = host::check(&request, &hosts);
+        let (report, shared) = (Arc::clone(&report), Arc::clone(&shared));
+        let checked = host::check(&request, &shared.hosts);
         async move {
             let is_head = request.method() == Method::HEAD;
             let response = if let Err(reason) = checked {
                 plain(text(StatusCode::FORBIDDEN, reason))
             } else if client_status::is_call(&request) {
-                client_status::answer(request, report, turns).await
+                client_status::answer(request, report, Arc::clone(&shared.turns)).await
+            } else if is_grpc(&request) {
+                shared.refuse_call(request.uri().path(), peer)
             } else {
                 let (head, body) = request.into_parts();
                 plain(match pass_over(body).await {
@@ -159,7 +173,7 @@ async fn serve_connection(
                     Ok(()) if head.method == Method::POST => {
                         order(&head, &*report).unwrap_or_else(|| not_allowed("GET, HEAD"))
                     }
-                    Ok(()) => answer(&head, report, &turns).await,
+                    Ok(()) => answer(&head, report, &shared.turns).await,
                 })
             };
             Ok::<_, Infallible>(if is_head { without_body(response) } else { response })
@@ -176,6 +190,26 @@ async fn serve_connection(
         http1.serve_connection(io, service).await?;
     }
     Ok(())
+}
+
+impl Shared {
+    /// Answers a gRPC call of another service, without waiting for the end of its requests. Most often an xDS client was given the
+    /// wrong port.
+    fn refuse_call(&self, path: &str, peer: SocketAddr) -> Response<Body> {
+        if let Some(unsaid) = self.misdirected.lock().say(Instant::now()) {
+            let call: String = path.chars().take(100).collect();
+            tracing::warn!(%peer, call, unsaid, "a gRPC client calls the admin address; xDS is served at `downstream.listeners`");
+        }
+        Status::unimplemented(
+            "this is the admin address of the relay, which serves CSDS; xDS is served at the addresses of `downstream.listeners`",
+        )
+        .into_http()
+    }
+}
+
+fn is_grpc(request: &Request<Incoming>) -> bool {
+    let content = request.headers().get(header::CONTENT_TYPE);
+    content.is_some_and(|content| content.as_bytes().starts_with(b"application/grpc"))
 }
 
 /// Whether a client speaks HTTP/2 with prior knowledge.

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
@@ -136,4 +136,18 @@ fn a_page_of_another_site_reads_and_orders_nothing() {
     }
     // The program itself may use any name.
     assert_eq!(ask(&relay, "GET", "/clients", &evil, "sec-fetch-site: none\r\n").0, 200);
+}
+
+#[test]
+fn an_xds_client_at_the_admin_address_is_told_so_at_once() {
+    let relay = Process::start(&[("clusters.yaml", &clusters(["a"]))], "");
+    let begun = Instant::now();
+    let get = Command::new(program())
+        .args(["get", "cds", "--server", &format!("http://{}", relay.admin)])
+        .output()
+        .unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(5), "no wait for the end of the requests");
+    let said = String::from_utf8(get.stderr).unwrap();
+    assert!(!get.status.success() && said.contains("`downstream.listeners`"), "{said}");
+    relay.wait_for_message("a gRPC client calls the admin address; xDS is served at `downstream.listeners`");
 }
