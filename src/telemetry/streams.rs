@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use metrics::{Counter, Histogram, counter, gauge, histogram};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use super::catalog::{ACKS, PROPAGATION, REQUESTS, RESPONSE_BYTES, RESPONSES, STREAMS, STREAMS_ENDED};
 
@@ -15,14 +16,14 @@ use super::catalog::{ACKS, PROPAGATION, REQUESTS, RESPONSE_BYTES, RESPONSES, STR
 #[derive(Debug)]
 pub struct StreamGauge {
     transport: &'static str,
-    of_types: Vec<(&'static str, Arc<TypeCounters>)>,
+    of_types: SmallVec<[(&'static str, Arc<TypeCounters>); 1]>,
 }
 
 impl StreamGauge {
     /// Counts a new stream of this transport until the drop.
     pub fn open(transport: &'static str) -> Self {
         gauge!(STREAMS, "transport" => transport).increment(1.0);
-        Self { transport, of_types: Vec::new() }
+        Self { transport, of_types: SmallVec::new() }
     }
 
     /// Counts a response that the transport took; `waited` is the time since its newest change arrived.
