@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    FileResource,
+    FileResource, ResourceKey,
     document::{DISCOVERY_RESPONSE, DecodeError, Document, Format, WRAPPER},
     readable,
     wire::{MalformedError, fields, put_bytes},
@@ -29,6 +29,8 @@ struct Parts<'a> {
     any: &'a [u8],
     type_url: &'a str,
     name: &'a str,
+    /// Constraints of a variant, as they came; empty without.
+    constraints: &'a [u8],
     /// The wrapper's other fields, as they came.
     rest: Vec<u8>,
     /// Whether `rest` holds the name (in a `ResourceName`), so that field 3 must stay unset.
@@ -59,8 +61,8 @@ pub(super) fn decode(format: Format, bytes: &[u8]) -> Result<Vec<FileResource>, 
         }
     };
     let mut seen = HashSet::new();
-    if let Some(twice) = resources.iter().find(|r| !seen.insert((r.type_url.as_str(), r.name.as_str()))) {
-        return Err(DecodeError::Duplicate { type_url: twice.type_url.clone(), name: twice.name.clone() });
+    if let Some(twice) = resources.iter().find(|resource| !seen.insert(&resource.key)) {
+        return Err(DecodeError::Duplicate(twice.key.clone()));
     }
     Ok(resources)
 }
@@ -125,7 +127,8 @@ fn decode_resource(bytes: &[u8], expected: Option<&str>) -> Result<FileResource,
         WRAPPER => split_wrapper(any.value)?,
         type_name if kind_of(type_name).is_named_by_first_field() => {
             let name = first_string(any.value, type_name)?;
-            Parts { any: bytes, type_url: any.type_url, name, rest: Vec::new(), named_by_rest: false }
+            let (constraints, rest) = Default::default();
+            Parts { any: bytes, type_url: any.type_url, name, constraints, rest, named_by_rest: false }
         }
         _ => return Err(DecodeError::NeedsWrapper(any.type_url.to_owned())),
     };
@@ -163,7 +166,8 @@ fn split_any(bytes: &[u8]) -> Result<Any<'_>, DecodeError> {
 }
 
 fn split_wrapper(bytes: &[u8]) -> Result<Parts<'_>, DecodeError> {
-    let (mut own_name, mut long_name, mut rest) = ("", "", Vec::new());
+    const RESOURCE_NAME: &str = "envoy.service.discovery.v3.ResourceName";
+    let (mut own_name, mut long_name, mut constraints, mut rest) = ("", "", &[][..], Vec::new());
     let mut inner = Vec::new();
     for field in fields(bytes) {
         let field = field.map_err(|MalformedError| damaged(WRAPPER))?;
@@ -173,7 +177,8 @@ fn split_wrapper(bytes: &[u8]) -> Result<Parts<'_>, DecodeError> {
             (3, Some(bytes)) => own_name = utf8(bytes, WRAPPER)?,
             (1..=3, None) => return Err(damaged(WRAPPER)),
             (8, Some(bytes)) => {
-                long_name = first_string(bytes, "envoy.service.discovery.v3.ResourceName")?;
+                long_name = first_string(bytes, RESOURCE_NAME)?;
+                constraints = last_bytes(bytes, 2, RESOURCE_NAME)?;
                 rest.extend_from_slice(field.raw);
             }
             _ => rest.extend_from_slice(field.raw),
@@ -186,7 +191,19 @@ fn split_wrapper(bytes: &[u8]) -> Result<Parts<'_>, DecodeError> {
     if message_name(type_url)? == WRAPPER {
         return Err(DecodeError::BadWrapper(name.to_owned()));
     }
-    Ok(Parts { any, type_url, name, rest, named_by_rest })
+    Ok(Parts { any, type_url, name, constraints, rest, named_by_rest })
+}
+
+/// Content of a message field, as it was written last; empty without.
+fn last_bytes<'a>(bytes: &'a [u8], number: u32, type_name: &str) -> Result<&'a [u8], DecodeError> {
+    let mut last = &[][..];
+    for field in fields(bytes) {
+        let field = field.map_err(|MalformedError| damaged(type_name))?;
+        if field.number == number {
+            last = field.bytes.ok_or_else(|| damaged(type_name))?;
+        }
+    }
+    Ok(last)
 }
 
 /// Field 1 of a message, after looking at all of it: a file that was cut short is told by its end.
@@ -224,11 +241,11 @@ impl Parts<'_> {
             put_bytes(&mut wrapper, 3, self.name.as_bytes());
         }
         wrapper.extend_from_slice(&self.rest);
-        FileResource {
+        let key = ResourceKey {
             type_url: self.type_url.to_owned(),
             name: self.name.to_owned(),
-            version,
-            wrapper: wrapper.into(),
-        }
+            constraints: self.constraints.to_owned(),
+        };
+        FileResource { key, version, wrapper: wrapper.into() }
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
+use super::ResourceKey;
 use crate::descriptors::DescriptorError;
 
 pub(super) const DISCOVERY_RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
@@ -48,8 +49,8 @@ pub(super) enum DecodeError {
     NeedsWrapper(String),
     #[error("the {WRAPPER} {0:?} must hold exactly one `resource`, and not a {WRAPPER} again")]
     BadWrapper(String),
-    #[error("{type_url} {name:?} is there twice")]
-    Duplicate { type_url: String, name: String },
+    #[error("{} {:?} is there twice{}", .0.type_url, .0.name, if .0.constraints.is_empty() { "" } else { " with the same constraints" })]
+    Duplicate(ResourceKey),
     #[error("resources[{index}]: {source}")]
     In { index: usize, source: Box<Self> },
 }

@@ -20,7 +20,7 @@ use std::{
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{FileFailure, FileResource, Scan, decode::decode, document::Format};
+use super::{FileFailure, FileResource, ResourceKey, Scan, decode::decode, document::Format};
 
 pub(super) const MAX_FILE_BYTES: u64 = 64 << 20;
 
@@ -103,19 +103,19 @@ impl Files {
     pub(super) fn merge(&self) -> Scan {
         let mut scan = Scan::default();
         scan.failures.extend(self.directory_failure.clone());
-        let mut owners: HashMap<(&str, &str), &OsStr> = HashMap::new();
+        let mut owners: HashMap<&ResourceKey, &OsStr> = HashMap::new();
         for (file, state) in &self.files {
             let mut messages: Vec<String> =
                 state.failure().map(|message| state.keeping(message)).into_iter().collect();
             let mut duplicates = 0;
             for resource in &state.resources {
-                let (type_url, name) = (resource.type_url.as_str(), resource.name.as_str());
-                let owner = *owners.entry((type_url, name)).or_insert(file);
+                let owner = *owners.entry(&resource.key).or_insert(file);
                 if owner == file {
-                    scan.resources.insert((type_url.to_owned(), name.to_owned()), resource.clone());
+                    scan.resources.insert(resource.key.clone(), resource.clone());
                     continue;
                 }
                 duplicates += 1;
+                let ResourceKey { type_url, name, .. } = &resource.key;
                 if duplicates <= NAMED_DUPLICATES {
                     messages.push(format!(
                         "{type_url} {name:?} is also in {}, which sorts first and counts: remove one of the two",

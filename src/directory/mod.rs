@@ -25,11 +25,19 @@ use bytes::Bytes;
 
 pub use watch::Directory;
 
+/// Identity of a resource in a directory.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceKey {
+    pub type_url: String,
+    pub name: String,
+    /// The encoding of the `DynamicParameterConstraints` of a variant; empty without.
+    pub constraints: Vec<u8>,
+}
+
 /// One resource of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileResource {
-    pub type_url: String,
-    pub name: String,
+    pub key: ResourceKey,
     /// A hash of the resource's content; also the version inside `wrapper`.
     pub version: String,
     /// The encoding of an `envoy.service.discovery.v3.Resource`.
@@ -47,8 +55,8 @@ pub struct FileFailure {
 /// The whole effective state of a directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scan {
-    /// By type URL and name.
-    pub resources: BTreeMap<(String, String), FileResource>,
+    /// In the order of type URLs and names.
+    pub resources: BTreeMap<ResourceKey, FileResource>,
     /// In the order of file names.
     pub failures: Vec<FileFailure>,
 }

@@ -75,9 +75,9 @@ impl DirectorySource {
         for failure in scan.failures.iter().filter(|failure| !known.contains(failure)) {
             tracing::warn!(file = failure.file, "{}", failure.message);
         }
-        let resources = scan.resources.iter().map(|((type_url, name), file)| DirectoryResource {
-            type_url,
-            name,
+        let resources = scan.resources.values().map(|file| DirectoryResource {
+            type_url: &file.key.type_url,
+            name: &file.key.name,
             wrapper: &file.wrapper,
         });
         self.mirror.on_reading(resources, now());

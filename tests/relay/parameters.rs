@@ -227,3 +227,22 @@ async fn r_dp_17_several_sets_of_parameters_pass_through_tiers_by_node_groups() 
     assert_eq!((versions(&told), told.removed_resources), (vec!["web:10".to_owned()], vec![]));
     clients[0].0.silence().await;
 }
+
+#[test]
+fn a_directory_has_several_variants_of_a_name() {
+    let file = include_str!("../../examples/dynamic-parameters/resources/cds.yaml");
+    let relay = Process::start(&[("cds.yaml", file)], "");
+    let timeout = |env: &str| {
+        let get = Command::new(program())
+            .args(["get", "cds", "payments", "-o", "json", "--server", &relay.uri(), "--param"])
+            .arg(format!("env={env}"))
+            .output()
+            .unwrap();
+        let told: serde_json::Value = serde_json::from_slice(&get.stdout).unwrap();
+        told.pointer("/resources/0/resource/connectTimeout").cloned().unwrap_or_else(|| panic!("{told}"))
+    };
+    assert_eq!((timeout("prod"), timeout("canary")), ("1s".into(), "2s".into()));
+    relay.write("cds.yaml", &file.replace("connect_timeout: 2s", "connect_timeout: 3s"));
+    relay.wait_for("the changed variant", || timeout("canary") == "3s");
+    assert_eq!(timeout("prod"), "1s");
+}

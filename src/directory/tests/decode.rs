@@ -34,7 +34,7 @@ fn write(format: Format, document: &Value) -> Vec<u8> {
 }
 
 fn names(resources: &[FileResource]) -> Vec<&str> {
-    resources.iter().map(|resource| resource.name.as_str()).collect()
+    resources.iter().map(|resource| resource.key.name.as_str()).collect()
 }
 
 fn error(format: Format, bytes: impl AsRef<[u8]>) -> String {
@@ -94,7 +94,7 @@ fn the_wrapper_carries_name_version_and_the_any_as_it_came() {
     put_bytes(&mut bytes, 4, CLUSTER.as_bytes());
 
     let resource = decode(Format::Binary, &bytes).unwrap().remove(0);
-    assert_eq!((resource.type_url.as_str(), resource.name.as_str()), (CLUSTER, "a"));
+    assert_eq!((resource.key.type_url.as_str(), resource.key.name.as_str()), (CLUSTER, "a"));
     assert_eq!(field(&resource.wrapper, 2), any);
     assert_eq!(field(&resource.wrapper, 3), b"a");
     assert_eq!(field(&resource.wrapper, 1), resource.version.as_bytes());
@@ -133,8 +133,8 @@ fn a_wrapped_resource_is_named_by_its_wrapper_and_keeps_the_rest_of_it() {
     for format in FORMATS {
         let resource =
             decode(format, &write(format, &response(std::slice::from_ref(&wrapped)))).unwrap().remove(0);
-        assert_eq!(resource.type_url, "type.googleapis.com/google.protobuf.StringValue");
-        assert_eq!(resource.name, "routes/default");
+        assert_eq!(resource.key.type_url, "type.googleapis.com/google.protobuf.StringValue");
+        assert_eq!(resource.key.name, "routes/default");
         let mut expected = wrapped.clone();
         expected["version"] = resource.version.into();
         assert_eq!(shown(&resource.wrapper), expected, "{format:?}");
@@ -158,7 +158,7 @@ fn a_wrapper_keeps_fields_nobody_knows_and_may_name_by_resource_name() {
     put_bytes(&mut wrapper, 1, WRAPPER.as_bytes());
     put_bytes(&mut wrapper, 2, &value);
     let resource = decode(Format::Binary, &wrapper).unwrap().remove(0);
-    assert_eq!(resource.name, "a");
+    assert_eq!(resource.key.name, "a");
     assert_eq!(field(&resource.wrapper, 77), b"from the future");
     assert_eq!(field(&resource.wrapper, 8), field(&value, 8));
     assert!(field(&resource.wrapper, 3).is_empty(), "one way to name it, as it came");
@@ -306,6 +306,15 @@ fn errors_name_the_place_and_the_cause() {
         assert!(error(format, write(format, &response(&[unnamed]))).contains("has no name"), "{format:?}");
         let twice = response(&[cluster("a"), cluster("a")]);
         assert!(error(format, write(format, &twice)).contains("\"a\" is there twice"), "{format:?}");
+        let variant = |env: &str| {
+            let constraints = json!({"constraint": {"key": "env", "value": env}});
+            let name = json!({"name": "a", "dynamicParameterConstraints": constraints});
+            json!({"@type": WRAPPER, "resourceName": name, "resource": cluster("a")})
+        };
+        let variants = response(&[variant("prod"), variant("test"), cluster("a")]);
+        assert_eq!(names(&decode(format, &write(format, &variants)).unwrap()), ["a", "a", "a"]);
+        let twice = error(format, write(format, &response(&[variant("prod"), variant("prod")])));
+        assert!(twice.contains("\"a\" is there twice with the same constraints"), "{twice}");
         assert!(matches!(decode(format, b""), Err(DecodeError::Empty)));
         assert!(matches!(decode(format, b" \n"), Err(DecodeError::Empty)));
     }
@@ -383,7 +392,7 @@ proptest! {
                 bytes.truncate(at);
             }
             if let Ok(resources) = decode(format, &bytes) {
-                prop_assert!(resources.iter().all(|resource| !resource.name.is_empty()));
+                prop_assert!(resources.iter().all(|resource| !resource.key.name.is_empty()));
             }
         }
     }

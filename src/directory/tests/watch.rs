@@ -53,7 +53,7 @@ impl Fixture {
         let found = timeout(DEADLINE, async {
             loop {
                 let scan = directory.next().await;
-                let names_now: Vec<_> = scan.resources.keys().map(|(_, name)| name.as_str()).collect();
+                let names_now: Vec<_> = scan.resources.keys().map(|key| key.name.as_str()).collect();
                 let failed_now: Vec<_> = scan.failures.iter().map(|failure| failure.file.as_str()).collect();
                 if names_now == names && failed_now == failed {
                     return scan;
@@ -71,7 +71,7 @@ fn write(path: &Path, names: &[&str]) {
 }
 
 fn version(scan: &Scan, name: &str) -> String {
-    scan.resources[&(CLUSTER.to_owned(), name.to_owned())].version.clone()
+    scan.resources.values().find(|resource| resource.key.name == name).unwrap().version.clone()
 }
 
 #[tokio::test]
@@ -301,6 +301,6 @@ async fn the_examples_of_the_quick_start_are_good() {
     let mut directory = Directory::open(examples).unwrap();
     let scan = timeout(DEADLINE, directory.next()).await.unwrap();
     assert_eq!(scan.failures, []);
-    let names: Vec<_> = scan.resources.keys().map(|(_, name)| name.as_str()).collect();
+    let names: Vec<_> = scan.resources.keys().map(|key| key.name.as_str()).collect();
     assert_eq!(names, ["backend", "website", "backend", "ingress", "ingress"]);
 }

@@ -6,6 +6,9 @@
 //! Everything in the directory is a member of the wildcard set of its type, and the directory is complete: a type that no
 //! file mentions is known to be empty, and a name that no file holds is known not to exist. Before the first reading
 //! nothing is known (R-Relay-04).
+//!
+//! Of a name there may be variants for different clients. Where several are for the same clients, the one whose constraints have the
+//! lowest canonical encoding counts, as with a control plane (R-DP-04).
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +39,11 @@ struct Held {
     resource: Arc<Resource>,
 }
 
+/// Variants of a name, in the order in which they count. There is at least one.
+type Variants = Vec<Held>;
+
+type AllHeld = BTreeMap<TypeUrl, BTreeMap<Name, Variants>>;
+
 /// Requested names, by the parameters of the clients.
 type Asked = BTreeMap<Parameters, BTreeSet<Name>>;
 
@@ -44,7 +52,7 @@ type Asked = BTreeMap<Parameters, BTreeSet<Name>>;
 #[derive(Debug)]
 pub struct DirectoryMirror {
     writer: Writer,
-    held: BTreeMap<TypeUrl, BTreeMap<Name, Held>>,
+    held: AllHeld,
     asked: BTreeMap<TypeUrl, Asked>,
     read: bool,
 }
@@ -106,7 +114,7 @@ impl DirectoryMirror {
                 return snapshot.members().cloned().collect();
             }
             let held = self.held.get(type_url).into_iter().flat_map(BTreeMap::values);
-            held.map(|held| Arc::clone(&held.resource)).filter(|r| r.matches(parameters)).collect()
+            held.filter_map(|variants| variant_for(parameters, variants)).cloned().collect()
         });
         if is_untold {
             change.ops.extend(members.iter().map(|held| Op::held(View::Wildcard, Arc::clone(held), None)));
@@ -130,9 +138,7 @@ impl DirectoryMirror {
                 } else {
                     // Not only as a member of the wildcard set: clients with a restricted view, or with other
                     // parameters, see the name alone.
-                    let own =
-                        self.held.get(type_url).and_then(|held| held.get(&name)).map(|held| &held.resource);
-                    change.ops.push(match own.filter(|held| held.matches(parameters)) {
+                    change.ops.push(match held_for(&self.held, type_url, parameters, &name) {
                         Some(held) => Op::held(view, Arc::clone(held), None),
                         None => Op::Remove { view, name },
                     });
@@ -163,17 +169,22 @@ impl DirectoryMirror {
         asked.cloned().chain([Parameters::NONE]).collect()
     }
 
+    fn warn_of_rivals(&self, type_url: &TypeUrl, parameters: &Parameters, name: &Name) {
+        let variants = self.held.get(type_url).and_then(|held| held.get(name)).into_iter().flatten();
+        let matching = variants.filter(|held| held.resource.matches(parameters)).count();
+        if matching > 1 {
+            tracing::warn!(
+                %type_url, %name, %parameters, variants = matching,
+                "several variants of a resource of the directory are for the same clients, who see one of them; make their constraints exclude each other"
+            );
+        }
+    }
+
     /// Operations that tell clients with these parameters of a changed name.
-    fn told(
-        &self,
-        type_url: &TypeUrl,
-        parameters: &Parameters,
-        name: &Name,
-        now_held: Option<&Arc<Resource>>,
-    ) -> Vec<Op> {
+    fn told(&self, type_url: &TypeUrl, parameters: &Parameters, name: &Name) -> Vec<Op> {
         let asked = self.asked.get(type_url).and_then(|asked| asked.get(parameters));
         let is_asked = asked.is_some_and(|asked| asked.contains(name) || is_listed(asked, name));
-        match now_held.filter(|resource| resource.matches(parameters)) {
+        match held_for(&self.held, type_url, parameters, name) {
             Some(resource) => {
                 let views = std::iter::once(View::Wildcard).chain(is_asked.then_some(View::Named));
                 views.map(|view| Op::held(view, Arc::clone(resource), None)).collect()
@@ -198,36 +209,33 @@ impl DirectoryMirror {
         now: Instant,
     ) {
         let mut changes = self.first_reading();
-        let mut gone = self.held.clone();
-        let mut found = BTreeSet::new();
-        let mut differs = Vec::new();
+        let mut found: BTreeMap<(TypeUrl, Name), (&str, Vec<&Bytes>)> = BTreeMap::new();
         for DirectoryResource { type_url, name, wrapper } in resources {
-            let (type_url, name) = (TypeUrl::from(type_url), Name::normal(name));
-            if !found.insert((type_url.clone(), name.clone())) {
-                continue;
-            }
-            let held = self.held.get(&type_url).and_then(|held| held.get(&name));
-            gone.entry(type_url.clone()).or_default().remove(&name);
-            if held.is_some_and(|held| held.wrapper == *wrapper) {
-                continue;
-            }
-            if let Some(resource) = read(&type_url, &name, wrapper) {
-                let held = Held { wrapper: wrapper.clone(), resource: Arc::clone(&resource) };
-                self.held.entry(type_url.clone()).or_default().insert(name.clone(), held);
-                differs.push((type_url, name, Some(resource)));
+            let key = (TypeUrl::from(type_url), Name::normal(name));
+            let (spelling, variants) = found.entry(key).or_insert((name, Vec::new()));
+            if *spelling == name {
+                variants.push(wrapper);
             }
         }
-        for (type_url, names) in gone {
-            for name in names.into_keys() {
-                if let Some(held) = self.held.get_mut(&type_url) {
-                    held.remove(&name);
-                }
-                differs.push((type_url.clone(), name, None));
+        let is_gone =
+            |type_url: &TypeUrl, name: &Name| !found.contains_key(&(type_url.clone(), name.clone()));
+        let mut differs = Vec::new();
+        for (type_url, held) in &mut self.held {
+            let gone = held.extract_if(.., |name, _| is_gone(type_url, name));
+            differs.extend(gone.map(|(name, _)| (type_url.clone(), name)));
+        }
+        for ((type_url, name), (_, wrappers)) in found {
+            let of_type = self.held.entry(type_url.clone()).or_default();
+            let held = of_type.get(&name).map_or(&[][..], Vec::as_slice);
+            if let Some(variants) = read_variants(&type_url, &name, &wrappers, held) {
+                of_type.insert(name.clone(), variants);
+                differs.push((type_url, name));
             }
         }
-        for (type_url, name, resource) in &differs {
+        for (type_url, name) in &differs {
             for parameters in self.audiences(type_url) {
-                let ops = self.told(type_url, &parameters, name, resource.as_ref());
+                self.warn_of_rivals(type_url, &parameters, name);
+                let ops = self.told(type_url, &parameters, name);
                 changes.entry((type_url.clone(), parameters)).or_default().ops.extend(ops);
             }
         }
@@ -270,6 +278,36 @@ impl DirectoryMirror {
 /// Whether a name belongs to a requested collection.
 fn is_listed(asked: &BTreeSet<Name>, name: &Name) -> bool {
     Collection::covering(name.as_str()).is_some_and(|covering| asked.contains(covering.as_str()))
+}
+
+/// Resource that clients with these parameters see by a name.
+fn held_for<'a>(
+    held: &'a AllHeld,
+    type_url: &TypeUrl,
+    parameters: &Parameters,
+    name: &Name,
+) -> Option<&'a Arc<Resource>> {
+    variant_for(parameters, held.get(type_url)?.get(name)?)
+}
+
+/// Variant that clients with these parameters see.
+fn variant_for<'a>(parameters: &Parameters, variants: &'a Variants) -> Option<&'a Arc<Resource>> {
+    variants.iter().map(|held| &held.resource).find(|resource| resource.matches(parameters))
+}
+
+/// Variants of a name by these wrappers; `None` if they are those that are held, or one cannot be read: the held ones stay.
+fn read_variants(type_url: &TypeUrl, name: &Name, wrappers: &[&Bytes], held: &[Held]) -> Option<Variants> {
+    let known = |wrapper: &Bytes| held.iter().find(|held| held.wrapper == *wrapper);
+    if held.len() == wrappers.len() && wrappers.iter().all(|wrapper| known(wrapper).is_some()) {
+        return None;
+    }
+    let read = |wrapper: &&Bytes| match known(wrapper) {
+        Some(held) => Some(held.clone()),
+        None => Some(Held { wrapper: (*wrapper).clone(), resource: read(type_url, name, wrapper)? }),
+    };
+    let mut variants: Variants = wrappers.iter().map(read).collect::<Option<_>>()?;
+    variants.sort_by(|a, b| a.resource.constraints().cmp(&b.resource.constraints()));
+    Some(variants)
 }
 
 fn read(type_url: &TypeUrl, name: &Name, wrapper: &Bytes) -> Option<Arc<Resource>> {
@@ -512,6 +550,85 @@ mod tests {
         assert!(fixture.snapshot(CDS).wildcard_known(), "it is in a file");
         let _client = fixture.client(Kind::Secret, true, &[]);
         assert!(fixture.snapshot(Kind::Secret).wildcard_known());
+    }
+
+    /// A cluster for clients with this `env`; for all where there is none.
+    fn variant(version: &str, env: Option<&str>) -> Bytes {
+        let mut any = bytes::BytesMut::new();
+        wire::put_field(&mut any, 1, TypeUrl::from(CDS).as_str().as_bytes());
+        let mut wrapper = bytes::BytesMut::new();
+        wire::put_field(&mut wrapper, 1, version.as_bytes());
+        wire::put_field(&mut wrapper, 2, &any);
+        let mut single = bytes::BytesMut::new();
+        wire::put_field(&mut single, 1, b"env");
+        wire::put_field(&mut single, 2, env.unwrap_or_default().as_bytes());
+        let mut constraints = bytes::BytesMut::new();
+        wire::put_field(&mut constraints, 1, &single);
+        let mut name = bytes::BytesMut::new();
+        wire::put_field(&mut name, 1, b"c");
+        if env.is_some() {
+            wire::put_field(&mut name, 2, &constraints);
+        }
+        wire::put_field(&mut wrapper, 8, &name);
+        wrapper.freeze()
+    }
+
+    fn scan_variants(fixture: &mut Fixture, wrappers: &[Bytes]) {
+        let type_url = TypeUrl::from(CDS);
+        let of_name = |wrapper| DirectoryResource { type_url: type_url.as_str(), name: "c", wrapper };
+        fixture.mirror.on_reading(wrappers.iter().map(of_name), fixture.now);
+    }
+
+    #[test]
+    fn each_client_sees_the_variant_that_is_for_it() {
+        let mut fixture = Fixture::new();
+        let cache = Arc::clone(fixture.mirror.cache());
+        let of = |env: &str| {
+            let scope = ClientScope { given: [("env", env)].into_iter().collect(), ..ClientScope::default() };
+            cache.seen(&CDS.into(), &ParameterView::new(&scope, true, &BTreeMap::new())).expect("few")
+        };
+        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let subscriptions = [Subscription::new(true, []), Subscription::new(false, ["c".into()])];
+        let (prod, test) = (of("prod"), of("test"));
+        let seen = || {
+            let version = |of: &crate::cache::TypeCache, subscription| {
+                let snapshot = of.snapshot();
+                snapshot.seen_by(subscription, "c").map(|held| held.version().to_owned())
+            };
+            let [prod, test] = [&prod, &test].map(|of| {
+                let [member, named] = subscriptions.each_ref().map(|subscription| version(of, subscription));
+                assert_eq!(member, named);
+                member.unwrap_or_default()
+            });
+            (prod, test)
+        };
+        let [p1, p2, t1, t2] = [("p1", "prod"), ("p2", "prod"), ("t1", "test"), ("t2", "test")]
+            .map(|(version, env)| variant(version, Some(env)));
+        let everybodys = variant("e", None);
+        scan_variants(&mut fixture, &[p1.clone(), t1]);
+        let _clients: Vec<_> = [&prod, &test]
+            .into_iter()
+            .flat_map(|of| subscriptions.each_ref().map(|subscription| (of, subscription)))
+            .map(|(of, subscription)| {
+                of.join(subscription.clone(), profile, &Arc::new(WakeHandle::default()))
+            })
+            .collect();
+        fixture.look();
+        assert_eq!(seen(), ("p1".into(), "t1".into()));
+        // A variant of others changes: no generation passes here.
+        let before = prod.snapshot().generation();
+        scan_variants(&mut fixture, &[p1, t2.clone()]);
+        assert_eq!((seen(), prod.snapshot().generation()), (("p1".into(), "t2".into()), before));
+        // One goes, and the other stays.
+        scan_variants(&mut fixture, &[t2]);
+        assert_eq!(seen(), (String::new(), "t2".into()));
+        // Two are for the same clients: which of them counts does not depend on their order.
+        scan_variants(&mut fixture, &[p2.clone(), everybodys.clone()]);
+        assert_eq!(seen(), ("e".into(), "e".into()));
+        scan_variants(&mut fixture, &[everybodys, p2]);
+        assert_eq!(seen(), ("e".into(), "e".into()));
+        scan_variants(&mut fixture, &[]);
+        assert_eq!(seen(), (String::new(), String::new()));
     }
 
     #[test]
