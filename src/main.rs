@@ -2,25 +2,21 @@
 
 mod cli;
 
-use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Parser as _;
 use cli::{AdminArgs, Cli, Command, GetArgs, LogFormat, SnapshotCommand, VERSION};
 use deltafan::admin_client::{self, AdminClient, Filters, Listing};
-use deltafan::client::{self, Format, Query};
+use deltafan::client;
 use deltafan::config::{Config, DefaultAccess};
-use deltafan::preview;
-use deltafan::proto::Node;
 use deltafan::relay::Relay;
 use deltafan::reload::{self, ConfigLoadError, WatchedConfig};
-use deltafan::resource::Name;
 use deltafan::snapshot;
 use deltafan::telemetry::{self, Lines, LogLevel};
 use deltafan::terminal::printable;
+use deltafan::{node_file, preview};
 use tikv_jemallocator::Jemalloc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -71,37 +67,11 @@ fn main() -> ExitCode {
             let asked = Asked::History(args.filters());
             return ask_admin(args.admin, asked);
         }
-        Command::Get(args) => {
-            let GetArgs {
-                type_url,
-                names,
-                server,
-                tls,
-                output,
-                node_id,
-                node_cluster,
-                parameters,
-                subscribe,
-                timeout,
-            } = *args;
-            let node = Node { id: node_id, cluster: node_cluster, ..Node::default() };
-            let Ok(timeout) = Duration::try_from_secs_f64(timeout) else {
-                eprintln!("deltafan: --timeout must be a number of seconds, 0 or more");
-                return ExitCode::FAILURE;
-            };
-            let mut names: BTreeSet<String> = names.into_iter().collect();
-            // With everything asked for, no name adds anything.
-            if names.contains(Name::WILDCARD) {
-                names.clear();
-            }
-            let parameters = parameters.into_iter().collect();
-            let tls = tls.into_config();
-            match get(Query { server, tls, type_url, names, parameters, node, subscribe, timeout }, output) {
-                Ok(true) => return ExitCode::SUCCESS,
-                Ok(false) => return ExitCode::FAILURE,
-                Err(error) => Err(error),
-            }
-        }
+        Command::Get(args) => match get(*args) {
+            Ok(true) => return ExitCode::SUCCESS,
+            Ok(false) => return ExitCode::FAILURE,
+            Err(error) => Err(error),
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -147,7 +117,7 @@ fn start_log(format: Option<LogFormat>, level: &str) -> LogLevel {
 fn check(config: &Config, node: Option<&Path>) -> anyhow::Result<()> {
     match node {
         None => print(config.to_string()),
-        Some(path) => print(&preview::of_node(config, &preview::read_node(path)?)?),
+        Some(path) => print(&preview::of_node(config, &node_file::read(path)?)?),
     }
 }
 
@@ -267,8 +237,10 @@ impl Stop {
     }
 }
 
-fn get(query: Query, output: Format) -> anyhow::Result<bool> {
-    let answer = small_runtime()?.block_on(client::get(query))?;
+/// Whether all that was asked for exists.
+fn get(args: GetArgs) -> anyhow::Result<bool> {
+    let output = args.output;
+    let answer = small_runtime()?.block_on(client::get(args.into_query()?))?;
     print(&client::show(&answer, output)?)?;
     if let Some(reason) = &answer.reason {
         eprintln!("deltafan: {}", printable(reason));

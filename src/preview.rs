@@ -1,58 +1,18 @@
 //! `deltafan check --node`: the node group and the dynamic parameters of a node, and why.
 //!
-//! Owns the reading of the file that the node is in, and the words. Groups and parameters are worked out by the code that
-//! serves clients.
+//! Owns the words. Groups and parameters are worked out by the code that serves clients.
 
-use std::fs::File;
-use std::io::Read as _;
-use std::path::Path;
-
-use anyhow::{Context as _, bail};
 use prost::Message as _;
 
 use crate::config::{Config, DynamicParameter, Pattern};
 use crate::directory;
 use crate::node_field::{Missing, NodeField};
+use crate::node_file::NodeFile;
 use crate::node_group::{GroupNode, Placement, Rule, RuleOutcome};
 use crate::proto::Node;
 use crate::relay;
 use crate::subscription::Outcome;
 use crate::terminal::printable;
-
-/// A bootstrap with everything in it is far smaller.
-const MAX_BYTES: u64 = 16 << 20;
-
-/// A node as it is in a file.
-#[derive(Debug)]
-pub struct NodeFile {
-    /// The part of it that this program reads.
-    node: Node,
-    /// All of it.
-    encoded: Vec<u8>,
-}
-
-/// The node in a file. An error names the file.
-///
-/// # Errors
-///
-/// File that cannot be read, is larger than 16 MiB, or holds no node.
-pub fn read_node(path: &Path) -> anyhow::Result<NodeFile> {
-    let read = || {
-        let mut bytes = Vec::new();
-        let file = File::open(path).context("cannot be read")?;
-        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).context("cannot be read")?;
-        if bytes.len() as u64 > MAX_BYTES {
-            bail!("is larger than {MAX_BYTES} bytes");
-        }
-        let encoded = directory::read_node(path, &bytes)?;
-        let node = Node::decode(&encoded[..]).context("is a node that no request could carry")?;
-        Ok(NodeFile { node, encoded })
-    };
-    read().map_err(|error: anyhow::Error| {
-        let problem = printable(&format!("{}: {error:#}", path.display()));
-        anyhow::Error::msg(problem)
-    })
-}
 
 /// Group of the node, the node that the control plane sees, and per rule why it matches or not; then its parameters.
 ///

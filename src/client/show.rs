@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use super::Answer;
+use super::get::Answer;
 use crate::descriptors;
 use crate::table::Table;
 use crate::terminal::printable_json;

@@ -74,18 +74,18 @@ pub enum DirectoryError {
     NoThread { path: PathBuf, source: std::io::Error },
 }
 
-/// Why a file holds no node.
+/// Text that does not hold the message that is looked for.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub struct NodeFileError(#[from] document::DecodeError);
+pub struct MessageError(#[from] document::DecodeError);
 
 /// The encoding of the `envoy.config.core.v3.Node` in a file: by itself, or the `node` of a whole bootstrap. JSON where
 /// the file's name ends so, YAML elsewhere.
 ///
 /// # Errors
 ///
-/// [`NodeFileError`] if the bytes are neither JSON nor YAML, or hold no node.
-pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, NodeFileError> {
+/// [`MessageError`] if the bytes are neither JSON nor YAML, or hold no node.
+pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, MessageError> {
     let format = document::Format::of(file).unwrap_or(document::Format::Yaml);
     Ok(readable::node(format, bytes)?)
 }
@@ -94,9 +94,18 @@ pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, NodeFileError> {
 ///
 /// # Errors
 ///
-/// [`NodeFileError`] if the bytes are no such message.
-pub fn node_json(encoded: &[u8]) -> Result<serde_json::Value, NodeFileError> {
+/// [`MessageError`] if the bytes are no such message.
+pub fn node_json(encoded: &[u8]) -> Result<serde_json::Value, MessageError> {
     Ok(readable::node_json(encoded)?)
+}
+
+/// A DiscoveryResponse in proto3 JSON in its binary form; equal texts give equal bytes. Fields without a descriptor are left out.
+///
+/// # Errors
+///
+/// [`MessageError`] if the bytes are no such JSON, or hold a type without a descriptor.
+pub fn read_response(json: &[u8]) -> Result<Vec<u8>, MessageError> {
+    Ok(readable::response(json)?)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //!
 //! Invariants: depth is bounded before anything recursive runs · equal texts give equal bytes (`canonical`).
 
-use prost_reflect::DynamicMessage;
+use prost_reflect::{DeserializeOptions, DynamicMessage};
 use serde_json::Value;
 
 use super::{
@@ -55,6 +55,18 @@ pub(super) fn node_json(encoded: &[u8]) -> Result<Value, DecodeError> {
         serde_json::to_value(&node).map_err(|error| error.to_string())
     };
     show().map_err(|reason: String| DecodeError::Syntax(format!("not a valid {NODE}: {reason}")))
+}
+
+/// See [`super::read_response`].
+pub(super) fn response(bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let value = json_value(bytes)?;
+    let options = DeserializeOptions::new().deny_unknown_fields(false);
+    let response = DynamicMessage::deserialize_with_options(message(DISCOVERY_RESPONSE)?, &value, &options);
+    let response = response.map_err(|error| match unknown_type(&value) {
+        Some(unknown) => unknown.into(),
+        None => DecodeError::Syntax(format!("not a DiscoveryResponse: {error}")),
+    })?;
+    Ok(canonical::encode(&response)?)
 }
 
 fn json_value(bytes: &[u8]) -> Result<Value, DecodeError> {

@@ -57,10 +57,18 @@ impl Route {
     }
 }
 
+/// Beginning of the paths of REST-JSON.
+const POLLED: &str = "/v3/discovery:";
+
 /// Finds the type that is polled at a path.
 pub(super) fn polled_type(path: &str) -> Option<Kind> {
-    let what = path.strip_prefix("/v3/discovery:")?;
+    let what = path.strip_prefix(POLLED)?;
     POLLS.into_iter().find(|row| row.0 == what).map(|(_, kind)| kind)
+}
+
+/// Path at which a type is polled; `None` for types that REST-JSON does not have.
+pub fn poll_path(kind: Kind) -> Option<String> {
+    POLLS.into_iter().find(|row| row.1 == kind).map(|(what, _)| format!("{POLLED}{what}"))
 }
 
 #[cfg(test)]
@@ -133,6 +141,7 @@ mod tests {
             let kind = polled_type(&path).unwrap_or_else(|| panic!("{path} is not served"));
             let fetched = SERVICES.into_iter().find(|row| method == format!("Fetch{}", row.2)).unwrap();
             assert_eq!(Some(kind), fetched.3, "{path}");
+            assert_eq!(poll_path(kind), Some(path));
         }
     }
 

@@ -30,6 +30,7 @@ use crate::config::{self, CertificateFiles, ServerIdentity};
 
 /// Name of HTTP/2 in a handshake.
 const H2: &[u8] = b"h2";
+const HTTP1: &[u8] = b"http/1.1";
 
 /// A client's side, made of one state of its files.
 #[derive(Debug)]
@@ -170,6 +171,21 @@ impl ClientTls {
             Some(H2) => Ok(stream),
             _ => Err(self.diagnosis.no_http2()),
         }
+    }
+
+    /// Makes a connection a TLS connection for HTTP/1.1, as [`Self::connect`] does for HTTP/2.
+    ///
+    /// # Errors
+    ///
+    /// Cause and remedy, for operators.
+    pub async fn connect_http1<S>(&self, socket: S) -> Result<TlsStream<S>, String>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut config = (*self.config).clone();
+        config.alpn_protocols = vec![HTTP1.to_vec()];
+        let connected = TlsConnector::from(Arc::new(config)).connect(self.name.clone(), socket).await;
+        connected.map_err(|error| self.diagnosis.of(&error))
     }
 
     /// Explains errors on a connection whose server has not been heard yet: it may have refused us only now.

@@ -7,6 +7,7 @@
 //! are not base64.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _, stream};
@@ -29,6 +30,15 @@ use crate::grpc::{BytesCodec, Prefix};
 const GRPC: &str = "application/grpc";
 const GRPC_STATUS: &str = "grpc-status";
 const GRPC_MESSAGE: &str = "grpc-message";
+
+/// Answer in HTTP that is none of gRPC: the source of the status that stands for it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the answer is none of gRPC: HTTP status {status}, content-type `{content_type}`", status = .status.as_u16())]
+pub(crate) struct NotGrpcError {
+    status: StatusCode,
+    /// Escaped.
+    content_type: String,
+}
 
 /// Bytes behind a message that are copied, so that they do not keep its allocation.
 const SHORT: usize = 1 << 10;
@@ -75,12 +85,10 @@ fn check(head: &response::Parts) -> Result<bool, Status> {
     // `application/grpc+proto`, but not `application/grpc-web`, in which messages are framed in another way.
     let is_grpc = matches!(format, Some(None | Some(b'+' | b';')));
     if head.status != StatusCode::OK || !is_grpc {
-        let message = format!(
-            "the answer is none of gRPC: HTTP status {}, content-type `{}`",
-            head.status.as_u16(),
-            content.escape_ascii()
-        );
-        return Err(Status::new(code_of(head.status), message));
+        let error = NotGrpcError { status: head.status, content_type: content.escape_ascii().to_string() };
+        let mut status = Status::new(code_of(head.status), error.to_string());
+        status.set_source(Arc::new(error));
+        return Err(status);
     }
     Ok(false)
 }

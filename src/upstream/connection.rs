@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{Stream, TryFutureExt as _, stream};
-use http::{HeaderName, HeaderValue};
+use futures_util::{Stream, StreamExt as _, TryFutureExt as _, stream};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::mpsc;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
@@ -97,31 +97,52 @@ pub(super) struct Server {
 }
 
 /// Open stream. Requests, encoded, are taken from the sender when the transport has room for them.
-pub(super) struct OpenStream {
-    pub(super) outgoing: mpsc::Sender<Bytes>,
-    pub(super) incoming: Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>,
+pub(crate) struct OpenStream {
+    pub(crate) outgoing: mpsc::Sender<Bytes>,
+    pub(crate) incoming: Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>,
     is_relay: Arc<AtomicBool>,
 }
 
 impl OpenStream {
-    /// Opens a stream on a connection without waiting for the server: many send their headers only with the
+    /// Opens a stream of a relay on a connection without waiting for the server: many send their headers only with the
     /// first response, which follows the first request.
     pub(super) fn on(server: &Server, protocol: Protocol) -> Self {
+        let Server { channel, max_message, transfers, identity } = server.clone();
+        // A `node.id` with control characters is no header: such a relay is not recognized.
+        let name = HeaderValue::from_bytes(identity.as_str().as_bytes()).ok();
+        let headers = name.into_iter().map(|name| (HeaderName::from_static(RELAY_HEADER), name)).collect();
+        Self::begin(channel, protocol, headers, Vec::new(), max_message, &transfers)
+    }
+
+    /// Opens a stream of a client that is no relay, and has these requests sent first.
+    pub(crate) fn of_client(
+        channel: Channel,
+        protocol: Protocol,
+        first: Vec<Bytes>,
+        max_message: usize,
+    ) -> Self {
+        Self::begin(channel, protocol, HeaderMap::new(), first, max_message, &Transfers::default())
+    }
+
+    fn begin(
+        channel: Channel,
+        protocol: Protocol,
+        headers: HeaderMap,
+        first: Vec<Bytes>,
+        max_message: usize,
+        transfers: &Transfers,
+    ) -> Self {
         let (outgoing, mut requests) = mpsc::channel(WAITING);
         let requests = stream::poll_fn(move |context| requests.poll_recv(context));
+        let requests = stream::iter(first).chain(requests);
         let is_relay = Arc::<AtomicBool>::default();
         let noted = Arc::clone(&is_relay);
-        let Server { channel, max_message, transfers, identity } = server.clone();
+        let transfer = transfers.of_stream();
         let call = async move {
             let path = match protocol {
                 Protocol::Delta => DELTA_ADS,
                 Protocol::Sotw => SOTW_ADS,
             };
-            // A `node.id` with control characters is no header: such a relay is not recognized.
-            let name = HeaderValue::from_bytes(identity.as_str().as_bytes()).ok();
-            let headers =
-                name.into_iter().map(|name| (HeaderName::from_static(RELAY_HEADER), name)).collect();
-            let transfer = transfers.of_stream();
             let (headers, messages) = call(channel, path, headers, requests, max_message, transfer).await?;
             noted.store(headers.contains_key(RELAY_HEADER), Ordering::Relaxed);
             Ok(messages)

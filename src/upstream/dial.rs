@@ -188,7 +188,6 @@ impl Facts {
 impl Target {
     /// Error for a server that closed the connection at once.
     fn closed(&self) -> String {
-        const CLOSED: &str = "the server closed the connection before it said anything";
         match self {
             Self::Tls(tls) => tls.diagnosis().closed(),
             Self::Cleartext => format!("{CLOSED}: it may expect TLS (https://)"),
@@ -296,6 +295,12 @@ impl Drop for FirstFrameProbe {
     }
 }
 
+/// Error for a server that closed the connection at once, in cleartext.
+pub(crate) const CLOSED: &str = "the server closed the connection before it said anything";
+
+/// Error for a server that answers in something else.
+pub(crate) const NOT_HTTP2: &str = "the server does not speak HTTP/2";
+
 /// Error for a server whose first bytes are not SETTINGS.
 fn not_http2(head: &[u8]) -> String {
     /// Alert or handshake of any version since 3.0.
@@ -303,7 +308,7 @@ fn not_http2(head: &[u8]) -> String {
     if TLS.iter().any(|record| head.starts_with(record)) {
         "the server answers in TLS; write https://".to_owned()
     } else {
-        "the server does not speak HTTP/2".to_owned()
+        NOT_HTTP2.to_owned()
     }
 }
 

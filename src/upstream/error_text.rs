@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use tonic::Status;
 
 /// Formats a status as `UNAVAILABLE: message`, with its causes.
-pub(super) fn status_text(status: &Status) -> String {
+pub(crate) fn status_text(status: &Status) -> String {
     let mut code = String::new();
     for (at, letter) in format!("{:?}", status.code()).char_indices() {
         if letter.is_uppercase() && at > 0 {

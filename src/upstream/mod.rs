@@ -18,11 +18,15 @@ mod servers;
 mod transfer;
 mod wait;
 
+pub(crate) use call::NotGrpcError;
 pub use client::Client;
+pub(crate) use connection::OpenStream;
 pub use connection::{Transport, UriError};
 pub use deltafan_core::upstream::*;
+pub(crate) use dial::{CLOSED, NOT_HTTP2};
 pub use dial::{Target, dial};
 pub use directory::{DirectorySource, DirectoryState};
+pub(crate) use error_text::status_text;
 pub use link::{Link, Options};
 pub use servers::Servers;
 pub(crate) use wait::sleep_until;

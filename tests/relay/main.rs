@@ -14,6 +14,7 @@ mod drain;
 mod end_to_end;
 mod failover;
 mod fleet;
+mod get;
 mod group_streams;
 mod groups;
 mod history;

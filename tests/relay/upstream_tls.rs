@@ -501,6 +501,11 @@ fn people_ask_over_tls_too() {
     let plain = runtime.block_on(Front::start(relay.listener, &Shown::new(&leaf)));
     let (found, told) = get(&plain.uri("localhost"), &trust);
     assert!(found && told.contains("web"), "{told}");
+    let of_http1 = Shown { alpn: &["http/1.1"], ..Shown::new(&leaf) };
+    let of_http1 = runtime.block_on(Front::start(relay.listener, &of_http1));
+    let polling = [&trust[..], &["--transport", "rest"]].concat();
+    let (found, told) = get(&of_http1.uri("localhost"), &polling);
+    assert!(found && told.contains("web"), "{told}");
     let by_name = [&trust[..], &["--server-name", "cp.example"]].concat();
     let (found, told) = get(&plain.uri("127.0.0.1"), &by_name);
     assert!(found && told.contains("web"), "{told}");

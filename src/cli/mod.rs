@@ -2,6 +2,8 @@
 //!
 //! Owns what can be typed and how it is read. Runs nothing.
 
+mod xds;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,11 +11,11 @@ use clap::builder::PossibleValuesParser;
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use deltafan::admin_client::{self, AdminAddress, Filters};
-use deltafan::client::Format;
-use deltafan::config::{CertificateFiles, ClientTls, ServerIdentity};
 use deltafan::resource::TypeUrl;
 use deltafan::snapshot;
 use deltafan::subscription::ClientState;
+
+pub(crate) use xds::GetArgs;
 
 pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("DELTAFAN_COMMIT"), ")");
 
@@ -60,15 +62,16 @@ pub(crate) enum Command {
         #[arg(long)]
         no_files: bool,
     },
-    /// Ask an xDS server for resources over delta ADS and show its answer
+    /// Ask an xDS server for resources and show its answer
     ///
     /// A relay answers from what it holds for its clients, and asks its control plane for nothing because of it; with
-    /// --subscribe it serves this command as a client.
+    /// --subscribe, and always with --transport rest, it serves this command as a client.
     /// Exits with 1 when a name that was asked for does not exist or was not answered.
     ///
     /// Examples:
     ///   deltafan get cds --server http://127.0.0.1:15010
     ///   deltafan get eds web --server http://127.0.0.1:15010 -o yaml
+    ///   deltafan get cds --transport sotw --server http://control-plane:18000
     ///   deltafan get lds --server https://relay:15010 --ca-file ca.pem --cert-file me.pem --key-file me.key
     #[command(verbatim_doc_comment)]
     Get(Box<GetArgs>),
@@ -145,40 +148,6 @@ pub(crate) enum SnapshotCommand {
         /// The folder of `snapshot.path`, or the file in it.
         path: PathBuf,
     },
-}
-
-/// Resources to ask for, and the server to ask.
-#[derive(Debug, clap::Args)]
-pub(crate) struct GetArgs {
-    /// cds, eds, leds, lds, srds, rds, vhds, sds, ecds, rtds, or a type URL.
-    #[arg(value_name = "TYPE", value_parser = TypeUrl::from_user)]
-    pub(crate) type_url: TypeUrl,
-    /// Names to ask for; without any, or with `*`, everything that the server lists.
-    #[arg(value_name = "NAME")]
-    pub(crate) names: Vec<String>,
-    /// The server's address: http://HOST:PORT, https://HOST:PORT or unix:PATH.
-    #[arg(long, value_name = "URI", default_value = "http://127.0.0.1:15010")]
-    pub(crate) server: String,
-    #[command(flatten)]
-    pub(crate) tls: TlsArgs,
-    /// How to show the answer.
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Format,
-    /// `node.id` to ask with.
-    #[arg(long, value_name = "ID", default_value = "deltafan-get")]
-    pub(crate) node_id: String,
-    /// `node.cluster` to ask with.
-    #[arg(long, value_name = "NAME", default_value = "")]
-    pub(crate) node_cluster: String,
-    /// A dynamic parameter to ask with, as `KEY=VALUE`; may be given more than once.
-    #[arg(long = "param", value_name = "KEY=VALUE", value_parser = parameter)]
-    pub(crate) parameters: Vec<(String, String)>,
-    /// Have a relay ask its control plane for what it does not hold, as it would for a client.
-    #[arg(long)]
-    pub(crate) subscribe: bool,
-    /// Seconds to wait for the whole answer.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, allow_negative_numbers = true)]
-    pub(crate) timeout: f64,
 }
 
 /// The admin address of a relay, and how to show what it answers.
@@ -316,35 +285,6 @@ impl PageArgs {
     }
 }
 
-/// How an `https://` server is verified, and what is shown to it.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "TLS, with https:// only")]
-pub(crate) struct TlsArgs {
-    /// The authorities (PEM) that the server's certificate must lead to; by default those of the system.
-    #[arg(long, value_name = "FILE")]
-    ca_file: Option<PathBuf>,
-    /// The certificate (PEM) to show when the server asks for one, and those that lead to its authority.
-    #[arg(long, value_name = "FILE", requires = "key_file")]
-    cert_file: Option<PathBuf>,
-    /// The private key (PEM) of that certificate.
-    #[arg(long, value_name = "FILE", requires = "cert_file")]
-    key_file: Option<PathBuf>,
-    /// Identity that the server's certificate must be for, if not the host of the URI: a name, an address or a SPIFFE ID.
-    #[arg(long, value_name = "NAME")]
-    server_name: Option<ServerIdentity>,
-}
-
-impl TlsArgs {
-    /// `None` where none was given.
-    pub(crate) fn into_config(self) -> Option<ClientTls> {
-        let Self { ca_file, cert_file, key_file, server_name } = self;
-        let own =
-            cert_file.zip(key_file).map(|(cert_file, key_file)| CertificateFiles { cert_file, key_file });
-        let tls = ClientTls { ca_file, own, crl_file: None, server_name };
-        (tls != ClientTls::default()).then_some(tls)
-    }
-}
-
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum LogFormat {
     Text,
@@ -356,14 +296,6 @@ pub(crate) fn completions(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "deltafan", &mut script);
     script
-}
-
-/// A dynamic parameter of the command line.
-fn parameter(text: &str) -> Result<(String, String), &'static str> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("a parameter is written KEY=VALUE"),
-    }
 }
 
 /// A time of the command line, in seconds.

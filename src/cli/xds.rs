@@ -1,0 +1,125 @@
+//! Arguments of the commands that are xDS clients.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use deltafan::client::{Asker, Format, Query, Server, Subscription, Transport};
+use deltafan::config::{CertificateFiles, ClientTls, ServerIdentity};
+use deltafan::resource::TypeUrl;
+
+/// Resources to ask for, and the server to ask.
+#[derive(Debug, clap::Args)]
+pub(crate) struct GetArgs {
+    /// cds, eds, leds, lds, srds, rds, vhds, sds, ecds, rtds, or a type URL.
+    #[arg(value_name = "TYPE", value_parser = TypeUrl::from_user)]
+    type_url: TypeUrl,
+    /// Names to ask for; without any, or with `*`, everything that the server lists.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// How to ask.
+    #[arg(long, value_enum, default_value_t)]
+    transport: Transport,
+    #[command(flatten)]
+    asker: AskerArgs,
+    /// Have a relay ask its control plane for what it does not hold, as it would for a client.
+    #[arg(long)]
+    subscribe: bool,
+    /// Seconds to wait for the whole answer.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = super::seconds, allow_negative_numbers = true)]
+    timeout: Duration,
+    /// How to show the answer.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Format,
+}
+
+impl GetArgs {
+    /// Reads the files that the arguments name.
+    pub(crate) fn into_query(self) -> anyhow::Result<Query> {
+        let Self { type_url, names, server, transport, asker, subscribe, timeout, output: _ } = self;
+        let (asker, parameters) = asker.read("deltafan-get")?;
+        Ok(Query {
+            server: server.read(timeout)?,
+            transport,
+            asker: if subscribe { asker } else { asker.observing() },
+            asked: Subscription::new(type_url, names, parameters.into_iter().collect()),
+            timeout,
+        })
+    }
+}
+
+/// An xDS server.
+#[derive(Debug, clap::Args)]
+struct ServerArgs {
+    /// The server's address: http://HOST:PORT, https://HOST:PORT or unix:PATH.
+    #[arg(long, value_name = "URI", default_value = "http://127.0.0.1:15010")]
+    server: String,
+    #[command(flatten)]
+    tls: TlsArgs,
+}
+
+impl ServerArgs {
+    fn read(self, connect_timeout: Duration) -> anyhow::Result<Server> {
+        Server::new(self.server, self.tls.into_config(), connect_timeout)
+    }
+}
+
+/// As whom to ask.
+#[derive(Debug, clap::Args)]
+struct AskerArgs {
+    /// `node.id` to ask with.
+    #[arg(long, value_name = "ID")]
+    node_id: Option<String>,
+    /// `node.cluster` to ask with.
+    #[arg(long, value_name = "NAME")]
+    node_cluster: Option<String>,
+    /// A dynamic parameter to ask with, as `KEY=VALUE`; may be given more than once.
+    #[arg(long = "param", value_name = "KEY=VALUE", value_parser = parameter)]
+    parameters: Vec<(String, String)>,
+}
+
+impl AskerArgs {
+    /// Node and dynamic parameters.
+    fn read(self, default_id: &str) -> anyhow::Result<(Asker, Vec<(String, String)>)> {
+        let Self { node_id, node_cluster, parameters } = self;
+        Ok((Asker::new(None, default_id, node_id, node_cluster), parameters))
+    }
+}
+
+/// How an `https://` server is verified, and what is shown to it.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "TLS, with https:// only")]
+pub(crate) struct TlsArgs {
+    /// The authorities (PEM) that the server's certificate must lead to; by default those of the system.
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// The certificate (PEM) to show when the server asks for one, and those that lead to its authority.
+    #[arg(long, value_name = "FILE", requires = "key_file")]
+    cert_file: Option<PathBuf>,
+    /// The private key (PEM) of that certificate.
+    #[arg(long, value_name = "FILE", requires = "cert_file")]
+    key_file: Option<PathBuf>,
+    /// Identity that the server's certificate must be for, if not the host of the URI: a name, an address or a SPIFFE ID.
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<ServerIdentity>,
+}
+
+impl TlsArgs {
+    /// `None` where none was given.
+    pub(crate) fn into_config(self) -> Option<ClientTls> {
+        let Self { ca_file, cert_file, key_file, server_name } = self;
+        let own =
+            cert_file.zip(key_file).map(|(cert_file, key_file)| CertificateFiles { cert_file, key_file });
+        let tls = ClientTls { ca_file, own, crl_file: None, server_name };
+        (tls != ClientTls::default()).then_some(tls)
+    }
+}
+
+/// A dynamic parameter of the command line.
+fn parameter(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("a parameter is written KEY=VALUE"),
+    }
+}

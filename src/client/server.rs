@@ -1,0 +1,80 @@
+//! Servers and how they are reached.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+use tonic::transport::{Channel, Endpoint};
+
+use super::ended::Ended;
+use crate::config::ClientTls;
+use crate::tls::client::ClientFiles;
+use crate::upstream::{Target, Transport, dial};
+
+/// An xDS server.
+#[derive(Clone, Debug)]
+pub struct Server {
+    endpoint: Endpoint,
+    target: Target,
+    /// Its address as it was written.
+    uri: String,
+}
+
+impl Server {
+    /// A server at an `http://` or `https://` address, or at `unix:` and the path of a socket. Reads the files of TLS; connecting
+    /// may take so long.
+    ///
+    /// # Errors
+    ///
+    /// Address that is none, options of TLS for a server without TLS, or a file that cannot be used.
+    pub fn new(uri: String, tls: Option<ClientTls>, connect_timeout: Duration) -> anyhow::Result<Self> {
+        let transport = Transport { connect_timeout, ..Transport::default() };
+        let secure = uri.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:"));
+        if tls.is_some() && !secure {
+            bail!(
+                "{uri} is not spoken to over TLS, as the options for certificates ask; use https://HOST:PORT"
+            );
+        }
+        if let Some(path) = uri.strip_prefix("unix:") {
+            let (endpoint, target) = (transport.endpoint("http://localhost")?, Target::Unix(path.into()));
+            return Ok(Self { endpoint, target, uri });
+        }
+        let endpoint = transport.endpoint(&uri)?;
+        let target = if secure {
+            Target::Tls(Arc::new(ClientFiles::new(tls.unwrap_or_default(), endpoint.uri())?.read()?))
+        } else {
+            Target::Cleartext
+        };
+        Ok(Self { endpoint, target, uri })
+    }
+
+    /// Connects for gRPC.
+    ///
+    /// # Errors
+    ///
+    /// Stage that failed, its cause and the remedy.
+    pub(super) async fn connect(&self) -> Result<Channel, Ended> {
+        dial(self.endpoint.clone(), self.target.clone()).await.map_err(|why| self.no_connection(&why))
+    }
+
+    pub(super) fn no_connection(&self, why: &str) -> Ended {
+        Ended::NoConnection(format!("could not connect to {}: {why}", self.uri))
+    }
+
+    pub(super) const fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Address as a URI; not the real one for the path of a socket.
+    pub(super) fn address(&self) -> &http::Uri {
+        self.endpoint.uri()
+    }
+
+    pub(super) fn connect_timeout(&self) -> Duration {
+        self.endpoint.get_connect_timeout().unwrap_or(Duration::MAX)
+    }
+
+    pub(super) fn uri(&self) -> &str {
+        &self.uri
+    }
+}

@@ -1,0 +1,243 @@
+//! `deltafan get` over each transport, by the real binary.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use deltafan::proto::DiscoveryResponse;
+use deltafan::resource::{Kind, TypeUrl};
+use deltafan_test_support::origin::{Origin, state};
+use deltafan_test_support::process::{Process, clusters};
+use http_body_util::Full;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::Value as Json;
+use tokio::net::TcpListener;
+
+use super::admin_commands::{Ran, run};
+
+const TRANSPORTS: [&str; 3] = ["delta", "sotw", "rest"];
+
+const ENDPOINTS: &str = "resources:
+- \"@type\": type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment
+  cluster_name: a
+";
+
+/// Runs `deltafan get` at a server.
+async fn get(server: &str, transport: &str, args: &[&str]) -> Ran {
+    let fixed = ["get", "--server", server, "--transport", transport, "--timeout", "5"];
+    run(&[&fixed, args].concat()).await
+}
+
+/// Server that gives every request this answer, over HTTP/1.1 or over HTTP/2.
+async fn server(is_http2: bool, status: u16, content_type: &'static str, body: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let socket = TokioIo::new(listener.accept().await.unwrap().0);
+            let service = hyper::service::service_fn(move |_| async move {
+                let answer = http::Response::builder().status(status).header("content-type", content_type);
+                Ok::<_, Infallible>(answer.body(Full::new(Bytes::from(body))).unwrap())
+            });
+            if is_http2 {
+                let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                tokio::spawn(server.serve_connection(socket, service));
+            } else {
+                tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(socket, service));
+            }
+        }
+    });
+    address
+}
+
+fn cds() -> TypeUrl {
+    Kind::Cluster.into()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_transport_shows_one_answer() {
+    let files = [("clusters.yaml", &*clusters(["a", "b"])), ("endpoints.yaml", ENDPOINTS)];
+    let relay = Process::start(&files, "");
+    for args in [&["cds"][..], &["cds", "b"], &["eds", "a"]] {
+        let mut answers = Vec::new();
+        for transport in TRANSPORTS {
+            let json = get(&relay.uri(), transport, &[args, &["-o", "json"]].concat()).await;
+            assert_eq!((json.code, json.stderr.as_str()), (Some(0), ""), "{transport}: {}", json.stdout);
+            let yaml = get(&relay.uri(), transport, &[args, &["-o", "yaml"]].concat()).await;
+            assert!(yaml.stdout.contains("\nresources:\n- name: "), "{transport}: {}", yaml.stdout);
+            let mut json: Json = serde_json::from_str(&json.stdout).unwrap();
+            for resource in json["resources"].as_array_mut().unwrap() {
+                // In state of the world a response has a version, and its resources have none.
+                assert!(resource["version"].take().as_str().is_some_and(|version| !version.is_empty()));
+            }
+            answers.push(json);
+        }
+        assert!(answers.iter().all(|answer| *answer == answers[0]), "{args:?}: {answers:?}");
+        assert_eq!(answers[0]["resources"].as_array().unwrap().len(), if args.len() == 1 { 2 } else { 1 });
+    }
+    let sizes = async |transport| {
+        let table = get(&relay.uri(), transport, &["cds"]).await.stdout;
+        let rows = table.lines().skip(1).map(|line| line.split_whitespace().map(str::to_owned).collect());
+        let rows: Vec<Vec<String>> = rows.collect();
+        rows.iter().map(|row| (row[0].clone(), row[2].clone())).collect::<Vec<_>>()
+    };
+    let delta = sizes("delta").await;
+    assert_eq!(delta.len(), 2, "{delta:?}");
+    assert_eq!(sizes("sotw").await, delta);
+    assert_eq!(sizes("rest").await, delta);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_is_absent_only_where_the_transport_says_so() {
+    let files = [("clusters.yaml", &*clusters(["a", "b"])), ("endpoints.yaml", ENDPOINTS)];
+    let relay = Process::start(&files, "");
+    for transport in TRANSPORTS {
+        let ran = get(&relay.uri(), transport, &["cds", "a", "none"]).await;
+        assert_eq!(ran.code, Some(1));
+        assert!(
+            ran.stdout.lines().any(|line| line.starts_with("none ") && line.ends_with("does not exist")),
+            "{transport}: {}",
+            ran.stdout
+        );
+        let ran = get(&relay.uri(), transport, &["eds", "a", "none"]).await;
+        assert_eq!(ran.code, Some(1));
+        // A response of endpoints by state of the world need not hold all that were asked for.
+        let end = if transport == "delta" { "does not exist" } else { "no answer" };
+        assert!(
+            ran.stdout.lines().any(|line| line.starts_with("none ") && line.ends_with(end)),
+            "{transport}: {}",
+            ran.stdout
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_the_transport_is_told_with_the_one_to_try() {
+    let origin = Origin::start().await;
+    let ran = get(&origin.uri(), "sotw", &["cds"]).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
+    assert!(
+        ran.stderr.contains("Unimplemented") && ran.stderr.contains("use --transport delta or rest"),
+        "{}",
+        ran.stderr
+    );
+    origin.implement(false, true);
+    let ran = get(&origin.uri(), "delta", &["cds"]).await;
+    assert!(
+        ran.stderr.contains("Unimplemented") && ran.stderr.contains("use --transport sotw or rest"),
+        "{}",
+        ran.stderr
+    );
+    let ran = get(&origin.uri(), "rest", &["cds"]).await;
+    assert!(ran.stderr.contains("use --transport delta or sotw"), "{}", ran.stderr);
+    let ran = get(&origin.uri(), "rest", &["vhds"]).await;
+    assert!(ran.stderr.contains("REST-JSON has no path") && ran.stderr.contains("--transport delta"));
+
+    let other = server(false, 404, "text/plain", "no such page\n").await;
+    let other = format!("http://{other}");
+    let ran = get(&other, "rest", &["cds"]).await;
+    assert!(
+        ran.stderr.contains("404 Not Found: no such page; it serves no REST-JSON here"),
+        "{}",
+        ran.stderr
+    );
+    for transport in ["delta", "sotw"] {
+        let ran = get(&other, transport, &["cds"]).await;
+        assert!(
+            ran.stderr.ends_with("(https://); for a server of REST-JSON use --transport rest\n"),
+            "{}",
+            ran.stderr
+        );
+    }
+    let page = format!("http://{}", server(false, 200, "text/html", "<html>").await);
+    let ran = get(&page, "rest", &["cds"]).await;
+    assert!(ran.stderr.contains("the answer is no DiscoveryResponse in JSON: not JSON: "), "{}", ran.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_of_http2_that_speaks_no_grpc_is_named() {
+    let address = server(true, 200, "text/html", "<html>hello</html>").await;
+    for transport in ["delta", "sotw"] {
+        let ran = get(&format!("http://{address}"), transport, &["cds"]).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
+        assert_eq!(
+            ran.stderr,
+            "deltafan: the answer is none of gRPC: HTTP status 200, content-type `text/html`; check that --server has the port of \
+             xDS, and not one of an admin page or of a gateway without a route for it; for a server of REST-JSON use --transport \
+             rest\n"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn polls_go_on_until_the_control_plane_has_answered() {
+    let mut origin = Origin::start().await;
+    let uri = origin.uri();
+    let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, "")).await.unwrap();
+    let ran = get(&relay.uri(), "rest", &["cds"]).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
+    assert!(
+        ran.stderr.contains("has not answered within 5s: the control plane has not answered"),
+        "{}",
+        ran.stderr
+    );
+    let ran = get(&relay.uri(), "rest", &["eds", "e"]).await;
+    assert!(ran.stdout.lines().any(|line| line.starts_with("e ") && line.ends_with("no answer")));
+    assert!(ran.stderr.contains("the control plane has not answered"), "{}", ran.stderr);
+    let mut upstream = origin.accept().await;
+    assert_eq!(upstream.expect_request().await.type_url, cds().as_str(), "a poll is asked on, by a client");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn state_of_the_world_is_asked_as_servers_know_it() {
+    let mut origin = Origin::start().await;
+    origin.implement(false, true);
+    let uri = origin.uri();
+    let ask = tokio::spawn(async move { get(&uri, "sotw", &["cds", "-o", "json"]).await });
+    let mut stream = origin.accept_sotw().await;
+    let request = stream.expect_request().await;
+    assert!(request.resource_names.is_empty(), "the legacy wildcard: {request:?}");
+    assert_eq!(request.node.unwrap().id, "deltafan-get");
+    stream.send(&state(&cds(), "7", &[("a", "")]));
+    let shown: Json = serde_json::from_str(&ask.await.unwrap().stdout).unwrap();
+    assert_eq!(shown["resources"][0]["version"], "7");
+
+    let uri = origin.uri();
+    let ask = tokio::spawn(async move { get(&uri, "sotw", &["eds", "x", "y"]).await });
+    let mut stream = origin.accept_sotw().await;
+    let request = stream.expect_request().await;
+    assert_eq!(request.resource_names, ["x", "y"]);
+    let eds: TypeUrl = Kind::Endpoint.into();
+    stream.send(&state(&eds, "1", &[("y", "")]));
+    let ack = stream.expect_request().await;
+    assert_eq!(
+        (ack.resource_names, ack.version_info),
+        (vec!["x".to_owned(), "y".to_owned()], "1".to_owned())
+    );
+    stream.send(&DiscoveryResponse { nonce: "2".to_owned(), ..state(&eds, "2", &[("x", "")]) });
+    let ran = ask.await.unwrap();
+    assert_eq!(ran.code, Some(0), "{}", ran.stdout);
+
+    let uri = origin.uri();
+    let ask = tokio::spawn(async move { get(&uri, "sotw", &["eds"]).await });
+    let mut stream = origin.accept_sotw().await;
+    assert_eq!(stream.expect_request().await.resource_names, ["*"], "no legacy wildcard");
+    stream.send(&state(&cds(), "1", &[]));
+    let ran = ask.await.unwrap();
+    assert!(
+        ran.stderr
+            .contains("a response of `type.googleapis.com/envoy.config.cluster.v3.Cluster`; asked for was")
+    );
+}
+
+/// The form that other servers may give to an answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_of_another_server_of_rest_json_is_read() {
+    let answer = r#"{"version_info": "3", "new_field": 1, "resources": [{"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+        "name": "a", "connect_timeout": "1s", "newer_field": true}]}"#;
+    let other = format!("http://{}", server(false, 200, "application/json", answer).await);
+    let ran = get(&other, "rest", &["cds", "-o", "json"]).await;
+    let shown: Json = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stderr));
+    assert_eq!(shown["resources"][0]["version"], "3");
+    assert_eq!(shown["resources"][0]["resource"]["connectTimeout"], "1s");
+}
