@@ -72,6 +72,7 @@ pub(crate) enum Command {
     ///   deltafan get cds --server http://127.0.0.1:15010
     ///   deltafan get eds web --server http://127.0.0.1:15010 -o yaml
     ///   deltafan get cds --transport sotw --server http://control-plane:18000
+    ///   deltafan get lds --node envoy.yaml --server http://control-plane:18000
     ///   deltafan get lds --server https://relay:15010 --ca-file ca.pem --cert-file me.pem --key-file me.key
     #[command(verbatim_doc_comment)]
     Get(Box<GetArgs>),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use deltafan::client::{Asker, Format, Query, Server, Subscription, Transport};
 use deltafan::config::{CertificateFiles, ClientTls, ServerIdentity};
+use deltafan::node_file;
 use deltafan::resource::TypeUrl;
 
 /// Resources to ask for, and the server to ask.
@@ -68,10 +69,14 @@ impl ServerArgs {
 /// As whom to ask.
 #[derive(Debug, clap::Args)]
 struct AskerArgs {
-    /// `node.id` to ask with.
+    /// Ask as the node in this file: a Node of xDS, or the bootstrap of an Envoy or of gRPC, as JSON or YAML. All of the node is
+    /// sent, so a server answers as it would answer that client.
+    #[arg(long, value_name = "FILE")]
+    node: Option<PathBuf>,
+    /// `node.id` to ask with, instead of the one in the file.
     #[arg(long, value_name = "ID")]
     node_id: Option<String>,
-    /// `node.cluster` to ask with.
+    /// `node.cluster` to ask with, instead of the one in the file.
     #[arg(long, value_name = "NAME")]
     node_cluster: Option<String>,
     /// A dynamic parameter to ask with, as `KEY=VALUE`; may be given more than once.
@@ -82,8 +87,9 @@ struct AskerArgs {
 impl AskerArgs {
     /// Node and dynamic parameters.
     fn read(self, default_id: &str) -> anyhow::Result<(Asker, Vec<(String, String)>)> {
-        let Self { node_id, node_cluster, parameters } = self;
-        Ok((Asker::new(None, default_id, node_id, node_cluster), parameters))
+        let Self { node, node_id, node_cluster, parameters } = self;
+        let node = node.map(|path| node_file::read(&path)).transpose()?;
+        Ok((Asker::new(node, default_id, node_id, node_cluster), parameters))
     }
 }
 

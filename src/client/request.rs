@@ -1,6 +1,6 @@
 //! Requests of each transport, encoded.
 //!
-//! Invariant: the node of a file goes out as it is there, with fields that this program does not know. What the command line
+//! Invariant: the node of a file goes out as it is there, with fields that a relay does not read. What the command line
 //! adds is appended: of a field that is there twice a protobuf reader takes the last, and of a list both parts.
 
 use std::collections::{BTreeSet, HashMap};

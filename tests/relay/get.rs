@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use deltafan::proto::DiscoveryResponse;
 use deltafan::resource::{Kind, TypeUrl};
+use deltafan_test_support::client::CDS;
 use deltafan_test_support::origin::{Origin, state};
 use deltafan_test_support::process::{Process, clusters};
 use http_body_util::Full;
@@ -240,4 +241,77 @@ async fn an_answer_of_another_server_of_rest_json_is_read() {
     let shown: Json = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stderr));
     assert_eq!(shown["resources"][0]["version"], "3");
     assert_eq!(shown["resources"][0]["resource"]["connectTimeout"], "1s");
+}
+
+/// A bootstrap with parts of the node that deltafan has no use for.
+const BOOTSTRAP: &str = "node:
+  id: envoy-1
+  cluster: edge
+  metadata: {env: prod}
+  locality: {zone: z1}
+  extensions: [{name: e, category: c}]
+  client_features: [own]
+static_resources: {}
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_node_of_a_bootstrap_is_sent_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("envoy.yaml");
+    std::fs::write(&file, BOOTSTRAP).unwrap();
+    let file = file.to_str().unwrap().to_owned();
+    let mut origin = Origin::start().await;
+    let mut node_of = async |args: &[&str]| {
+        let (uri, fixed) = (origin.uri(), ["cds", "--timeout", "1", "--node", &file]);
+        let args: Vec<String> = fixed.iter().chain(args).map(|arg| (*arg).to_owned()).collect();
+        tokio::spawn(async move {
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            run(&[&["get", "--server", &uri], &args[..]].concat()).await
+        });
+        origin.accept().await.expect_request().await.node.unwrap()
+    };
+    let node = node_of(&[]).await;
+    assert_eq!((&*node.id, &*node.cluster), ("envoy-1", "edge"));
+    assert_eq!(node.client_features, ["own", "deltafan.observer"]);
+    assert_eq!(node.locality.unwrap().zone, "z1");
+    assert!(!node.metadata.is_empty());
+    let node = node_of(&["--node-id", "other", "--subscribe"]).await;
+    assert_eq!((&*node.id, &*node.cluster), ("other", "edge"));
+    assert_eq!(node.client_features, ["own"]);
+    assert_eq!(node_of(&["--node-cluster", "core"]).await.cluster, "core");
+
+    let ran = run(&["get", "cds", "--node", folder.path().join("none").to_str().unwrap()]).await;
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("none: cannot be read: "), "{}", ran.stderr);
+}
+
+/// Parameters of the relay's rules follow from the file, over each transport; those of the command line come first.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_sees_the_resources_of_an_envoy() {
+    let rules = "dynamic_parameters: [{key: env, from: node.metadata.env}]\n";
+    let variant = |name: &str, env: &str| {
+        format!(
+            "- \"@type\": type.googleapis.com/envoy.service.discovery.v3.Resource
+  resource_name:
+    name: {name}
+    dynamic_parameter_constraints: {{constraint: {{key: env, value: {env}}}}}
+  resource: {{\"@type\": {CDS}, name: {name}, connect_timeout: 1s}}
+"
+        )
+    };
+    let file = format!("resources:\n{}{}", variant("for-prod", "prod"), variant("for-dev", "dev"));
+    let relay = Process::start(&[("clusters.yaml", &file)], rules);
+    let envoy = relay.home().join("envoy.yaml");
+    std::fs::write(&envoy, BOOTSTRAP).unwrap();
+    for transport in TRANSPORTS {
+        let names = async |args: &[&str]| {
+            let ran = get(&relay.uri(), transport, &[&["cds"], args].concat()).await;
+            let rows = ran.stdout.lines().skip(1).map(|row| row.split(' ').next().unwrap().to_owned());
+            (rows.collect::<Vec<_>>(), ran.stderr)
+        };
+        let node = ["--node", envoy.to_str().unwrap()];
+        assert_eq!(names(&node).await.0, ["for-prod"], "{transport}");
+        let dev = names(&[&node[..], &["--param", "env=dev"]].concat()).await;
+        assert_eq!(dev.0, ["for-dev"], "{transport}: {}", dev.1);
+    }
 }
