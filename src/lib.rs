@@ -21,6 +21,7 @@ pub mod telemetry;
 pub mod terminal;
 pub mod tls;
 pub mod upstream;
+mod utc;
 
 pub use deltafan_core::{
     RelayIdentity, cache, descriptors, group_table, identity, json, limit, node_field, node_group, pool,

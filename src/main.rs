@@ -5,11 +5,12 @@ mod cli;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
 
 use clap::Parser as _;
-use cli::{AdminArgs, Cli, Command, GetArgs, LogFormat, SnapshotCommand, VERSION};
+use cli::{AdminArgs, Cli, Command, GetArgs, LogFormat, SnapshotCommand, VERSION, WatchArgs};
 use deltafan::admin_client::{self, AdminClient, Filters, Listing};
-use deltafan::client;
+use deltafan::client::{self, News};
 use deltafan::config::{Config, DefaultAccess};
 use deltafan::relay::Relay;
 use deltafan::reload::{self, ConfigLoadError, WatchedConfig};
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
             Ok(false) => return ExitCode::FAILURE,
             Err(error) => Err(error),
         },
+        Command::Watch(args) => watch(*args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -121,12 +123,8 @@ fn check(config: &Config, node: Option<&Path>) -> anyhow::Result<()> {
     }
 }
 
-/// A reader that has seen enough (`| head`) is no fault.
 fn print(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
-    match std::io::stdout().write_all(text.as_ref()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        result => Ok(result?),
-    }
+    std::io::stdout().write_all(text.as_ref()).map_err(anyhow::Error::from).or_else(unless_unread)
 }
 
 /// Every client takes a descriptor, and shells start programs with few: takes as many as the machine allows.
@@ -246,6 +244,45 @@ fn get(args: GetArgs) -> anyhow::Result<bool> {
         eprintln!("deltafan: {}", printable(reason));
     }
     Ok(answer.absent.is_empty() && answer.unanswered.is_empty())
+}
+
+/// Prints changes until it is told to stop, or nobody reads them.
+fn watch(args: WatchArgs) -> anyhow::Result<()> {
+    let (output, time, of) = (args.output, args.time.unwrap_or(Duration::MAX), args.into_watch()?);
+    let write = |text: &str| Ok(std::io::stdout().write_all(text.as_bytes())?);
+    let tell = |news| {
+        match news {
+            News::Change(change) => {
+                let now = SystemTime::now();
+                return write(&client::show_change(&change, &of.asked.type_url, now, output)?);
+            }
+            News::Waiting(None) => eprintln!("deltafan: connected; the server has not answered yet"),
+            News::Waiting(Some(words)) => eprintln!("deltafan: no answer yet: {}", printable(&words)),
+            News::Lost(why, wait) => {
+                eprintln!("deltafan: {}; connecting again in {:.1} s", printable(&why), wait.as_secs_f64());
+            }
+            News::Back => eprintln!("deltafan: connected again"),
+        }
+        Ok(())
+    };
+    let ended = small_runtime()?.block_on(async {
+        let mut signals = Signals::new()?;
+        write(&client::watch_header(output))?;
+        tokio::select! {
+            ended = client::watch(&of, tell) => ended.map(|never| match never {}),
+            () = signals.stop.asked() => Ok(()),
+            () = tokio::time::sleep(time) => Ok(()),
+        }
+    });
+    ended.or_else(unless_unread)
+}
+
+/// A reader that has seen enough (`| head`) is no fault.
+fn unless_unread(error: anyhow::Error) -> anyhow::Result<()> {
+    match error.downcast_ref::<std::io::Error>() {
+        Some(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(error),
+    }
 }
 
 /// Question to the admin address of a relay.

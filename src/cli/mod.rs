@@ -15,7 +15,7 @@ use deltafan::resource::TypeUrl;
 use deltafan::snapshot;
 use deltafan::subscription::ClientState;
 
-pub(crate) use xds::GetArgs;
+pub(crate) use xds::{GetArgs, WatchArgs};
 
 pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("DELTAFAN_COMMIT"), ")");
 
@@ -76,6 +76,18 @@ pub(crate) enum Command {
     ///   deltafan get lds --server https://relay:15010 --ca-file ca.pem --cert-file me.pem --key-file me.key
     #[command(verbatim_doc_comment)]
     Get(Box<GetArgs>),
+    /// Watch resources of an xDS server: a line for each change, as long as it runs
+    ///
+    /// Begins with the resources that exist, as `added`. When the connection is lost, stderr has the cause, and the command connects
+    /// again; what changed meanwhile is told then. State of the world and REST-JSON tell of removals of CDS, LDS and SRDS only.
+    /// A relay is asked as by `deltafan get`.
+    /// Ends with 0 on Ctrl-C, SIGTERM, or after --for, and with 1 when the server cannot be asked in the first place.
+    ///
+    /// Examples:
+    ///   deltafan watch cds --server http://127.0.0.1:15010
+    ///   deltafan watch eds web --for 30s -o json
+    #[command(verbatim_doc_comment)]
+    Watch(Box<WatchArgs>),
     /// Say whether all is well with a relay, and what is not
     ///
     /// Exits with 0 if nothing is at fault, with 3 if something is, and with 1 if the relay could not be asked. What is worth

@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use deltafan::client::{Asker, Format, Query, Server, Subscription, Transport};
-use deltafan::config::{CertificateFiles, ClientTls, ServerIdentity};
+use deltafan::client::{Asker, Format, Query, Server, Subscription, Transport, Watch};
+use deltafan::config::{self, CertificateFiles, ClientTls, ServerIdentity};
 use deltafan::node_file;
 use deltafan::resource::TypeUrl;
+
+/// Longest time of one attempt to connect, of commands that try again.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Resources to ask for, and the server to ask.
 #[derive(Debug, clap::Args)]
@@ -46,6 +49,47 @@ impl GetArgs {
             asker: if subscribe { asker } else { asker.observing() },
             asked: Subscription::new(type_url, names, parameters.into_iter().collect()),
             timeout,
+        })
+    }
+}
+
+/// Resources to watch, and the server that has them.
+#[derive(Debug, clap::Args)]
+pub(crate) struct WatchArgs {
+    /// cds, eds, leds, lds, srds, rds, vhds, sds, ecds, rtds, or a type URL.
+    #[arg(value_name = "TYPE", value_parser = TypeUrl::from_user)]
+    type_url: TypeUrl,
+    /// Names to watch; without any, or with `*`, everything that the server lists.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// How to ask.
+    #[arg(long, value_enum, default_value_t)]
+    transport: Transport,
+    #[command(flatten)]
+    asker: AskerArgs,
+    /// Have a relay ask its control plane for what it does not hold, as it would for a client.
+    #[arg(long)]
+    subscribe: bool,
+    /// End after this time, such as `30s` or `5m`.
+    #[arg(long = "for", value_name = "TIME", value_parser = config::duration)]
+    pub(crate) time: Option<Duration>,
+    /// How to show a change: as a line, or as a document, in JSON one to a line.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Format,
+}
+
+impl WatchArgs {
+    /// Reads the files that the arguments name.
+    pub(crate) fn into_watch(self) -> anyhow::Result<Watch> {
+        let Self { type_url, names, server, transport, asker, subscribe, time: _, output: _ } = self;
+        let (asker, parameters) = asker.read("deltafan-watch")?;
+        Ok(Watch {
+            server: server.read(CONNECT_TIMEOUT)?,
+            transport,
+            asker: if subscribe { asker } else { asker.observing() },
+            asked: Subscription::new(type_url, names, parameters.into_iter().collect()),
         })
     }
 }

@@ -54,12 +54,4 @@ impl Conversation {
         };
         update?.expect_type(&asked.type_url).map_err(Ended::Faulty)
     }
-
-    /// Words with which the server has said that it has nothing to tell yet.
-    pub(super) fn waits(&self) -> Option<&str> {
-        match self {
-            Self::Stream(_) => None,
-            Self::Polls(polls) => polls.waits.as_deref(),
-        }
-    }
 }

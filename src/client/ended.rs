@@ -29,6 +29,9 @@ pub(super) enum Ended {
     /// Answer to a poll, with its words.
     #[error("the server answered {0}: {1}")]
     Http(StatusCode, String),
+    /// Words of a server that has no answer to a poll yet. It may be polled again.
+    #[error("{0}")]
+    NotYet(String),
     /// Answer that cannot be read.
     #[error("{0:#}")]
     Faulty(anyhow::Error),

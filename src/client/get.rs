@@ -57,10 +57,10 @@ pub async fn get(query: Query) -> anyhow::Result<Answer> {
     match tokio::time::timeout(timeout, answer.take_all(&mut conversation, transport, &asked)).await {
         Ok(result) => result.map_err(|ended| ended.explain(transport))?,
         Err(_) if asked.names.is_empty() => {
-            let why = conversation.waits().map(|words| format!(": {words}")).unwrap_or_default();
+            let why = answer.reason.map(|words| format!(": {words}")).unwrap_or_default();
             bail!("{} has not answered within {timeout:?}{why}", server.uri())
         }
-        Err(_) => answer.reason = conversation.waits().map(str::to_owned),
+        Err(_) => {}
     }
     Ok(answer)
 }
@@ -82,6 +82,10 @@ impl Answer {
             };
             let update = match next {
                 Ok(update) => update,
+                Err(Ended::NotYet(words)) => {
+                    self.reason = Some(words);
+                    continue;
+                }
                 // A relay has said all that it holds.
                 Err(ended) if ended.is_unavailable() && !asked.names.is_empty() => {
                     self.reason = Some(ended.to_string());
@@ -90,6 +94,7 @@ impl Answer {
                 Err(ended) => return Err(ended),
             };
             first = false;
+            self.reason = None;
             let is_full = update.is_full;
             self.take(update, asked);
             // A poll has one answer, and so has everything of a type with full states.

@@ -1,4 +1,4 @@
-//! An xDS client for people: `deltafan get`.
+//! An xDS client for people: `deltafan get` and `watch`.
 //!
 //! Owns requests to any xDS server, over each of the protocol's transports, and the showing of its answers. It shares the
 //! parsers of resources with the relay, how servers are connected to, how a stream is opened, and the feature by which a relay
@@ -7,6 +7,7 @@
 mod conversation;
 mod ended;
 mod get;
+mod held;
 mod request;
 mod response;
 mod rest;
@@ -14,10 +15,13 @@ mod server;
 mod show;
 mod stream;
 mod transport;
+mod watch;
 
 pub use get::{Answer, Query, get};
+pub use held::{Change, Event};
 pub use request::{Asker, Subscription};
 pub use response::Found;
 pub use server::Server;
-pub use show::{Format, show};
+pub use show::{Format, show, show_change, watch_header};
 pub use transport::Transport;
+pub use watch::{News, Watch, watch};

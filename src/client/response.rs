@@ -24,6 +24,8 @@ pub(super) struct Update {
     pub(super) removed: Vec<String>,
     /// Whether names that it lacks do not exist.
     pub(super) is_full: bool,
+    /// Whether its resources have versions of their own.
+    pub(super) is_delta: bool,
     pub(super) version: String,
     pub(super) nonce: String,
     pub(super) type_url: TypeUrl,
@@ -50,7 +52,7 @@ impl Update {
         let variants = response.removed_resource_names.into_iter().map(|removed| removed.name);
         let removed = response.removed_resources.into_iter().chain(variants).collect();
         let (version, nonce) = (response.system_version_info, response.nonce);
-        Ok(Self { found, removed, is_full: false, version, nonce, type_url })
+        Ok(Self { found, removed, is_full: false, is_delta: true, version, nonce, type_url })
     }
 
     /// Reads a response of state of the world, or of REST-JSON in its binary form. One that does not say its type is of the
@@ -79,7 +81,7 @@ impl Update {
         }
         let is_full = type_url.kind().full_state();
         let (version, nonce) = (response.version_info, response.nonce);
-        Ok(Self { found, removed: Vec::new(), is_full, version, nonce, type_url })
+        Ok(Self { found, removed: Vec::new(), is_full, is_delta: false, version, nonce, type_url })
     }
 
     /// Fails on a response of another type than the one that was asked for.

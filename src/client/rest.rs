@@ -11,6 +11,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::Instant;
 
 use super::ended::Ended;
 use super::request::{Asker, Subscription};
@@ -36,8 +37,8 @@ pub(super) struct Polls {
     /// Version of the last answer.
     version: String,
     connection: Option<SendRequest<Full<Bytes>>>,
-    /// Words of the last answer, if the server had nothing to tell yet.
-    pub(super) waits: Option<String>,
+    /// Time before which no poll is sent.
+    not_before: Instant,
 }
 
 /// Bytes to and from a server.
@@ -54,17 +55,27 @@ impl Polls {
             let type_url = &asked.type_url;
             Ended::NoConnection(format!("REST-JSON has no path for {type_url}; use --transport delta"))
         })?;
-        Ok(Self { server, path, asker, asked, version: String::new(), connection: None, waits: None })
+        Ok(Self {
+            server,
+            path,
+            asker,
+            asked,
+            version: String::new(),
+            connection: None,
+            not_before: Instant::now(),
+        })
     }
 
     /// Polls until there is an answer with another version than the last one. May be dropped while it waits.
     ///
     /// # Errors
     ///
-    /// Server that refuses the request or cannot be reached.
+    /// Server that refuses the request or cannot be reached; [`Ended::NotYet`] for one that has no answer yet, after which the polls
+    /// may go on.
     pub(super) async fn next(&mut self) -> Result<Update, Ended> {
         loop {
-            let begun = tokio::time::Instant::now();
+            tokio::time::sleep_until(self.not_before).await;
+            let begun = Instant::now();
             let (status, body) = self.poll().await?;
             match status {
                 StatusCode::OK => {
@@ -73,18 +84,20 @@ impl Polls {
                         .context("the answer is no DiscoveryResponse in JSON")
                         .and_then(|message| Update::of_sotw(message.into(), Some(&self.asked.type_url)))
                         .map_err(Ended::Faulty)?;
-                    self.waits = None;
                     // A server without versions tells nothing by them.
                     if update.version.is_empty() || update.version != self.version {
                         self.version = update.version.clone();
                         return Ok(update);
                     }
                 }
-                StatusCode::NOT_MODIFIED => self.waits = None,
-                StatusCode::SERVICE_UNAVAILABLE => self.waits = Some(words(&body)),
+                StatusCode::NOT_MODIFIED => {}
+                StatusCode::SERVICE_UNAVAILABLE => {
+                    self.not_before = begun + PAUSE;
+                    return Err(Ended::NotYet(words(&body)));
+                }
                 status => return Err(Ended::Http(status, words(&body))),
             }
-            tokio::time::sleep_until(begun + PAUSE).await;
+            self.not_before = begun + PAUSE;
         }
     }
 

@@ -68,6 +68,7 @@ pub use reference::{reference, reload_table};
 pub use rollout::{HoldReport, Percent, Rollout};
 pub use snapshot::Snapshot;
 pub use system_limits::{ConnectionLimits, Memory};
+pub use units::duration;
 pub use upstream::{Backoff, Failover, Keepalive, Server, ServerProtocol, ServerUri, Source, Upstream};
 pub use upstream_tls::{CertificateFiles, ClientTls, ServerIdentity};
 

@@ -35,6 +35,15 @@ pub(super) fn parse_duration(text: &str) -> Result<u64, String> {
     Ok(whole_millis.saturating_add(fraction_millis))
 }
 
+/// Reads a duration in the notation of the configuration, for the command line.
+///
+/// # Errors
+///
+/// Text that is none, with the notation.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map(Duration::from_millis)
+}
+
 /// `0.DIGITS` of `scale`, if that is a whole number.
 fn fraction_of(digits: &str, scale: u64) -> Option<u64> {
     if digits.is_empty() {

@@ -9,12 +9,12 @@ use std::time::{Instant, SystemTime};
 use serde_json::{Value as Json, json};
 
 use super::query::{DumpQuery, QueryError, clip};
-use super::recent_changes::precise_time;
 use crate::cache::{Cache, Entry, Track, TypeCache};
 use crate::descriptors::Descriptors;
 use crate::fairness::lower_thread_priority;
 use crate::groups::{Group, Groups};
 use crate::resource::{Kind, Parameters, Resource};
+use crate::utc;
 
 /// Bytes of an answer.
 const LARGEST: usize = 64 << 20;
@@ -168,7 +168,7 @@ impl Dump<'_> {
         let (_, changes) = lines.into_iter().find(|(its, _)| its == parameters)?;
         let newest = changes.last()?;
         newest.after.as_ref().filter(|after| after.digest == resource.digest())?;
-        Some(precise_time(self.wall.checked_sub(self.now.saturating_duration_since(newest.at?))?))
+        Some(utc::milliseconds(self.wall.checked_sub(self.now.saturating_duration_since(newest.at?))?))
     }
 
     /// A resource in the message of its type.

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use prost_types::Timestamp;
 use serde::Serialize;
 
 use crate::cache::{PlacedChange, ResourceChange};
 use crate::groups::Group;
 use crate::resource::TypeUrl;
+use crate::utc;
 
 /// Groups, by their keys.
 pub(super) type Chosen = Vec<(Option<String>, Arc<Group>)>;
@@ -53,7 +53,7 @@ impl ChangeFacts {
         let ago = change.at.map(|at| now.saturating_duration_since(at));
         let after = change.after.as_ref();
         Self {
-            time: ago.map(|ago| time(SystemTime::now() - ago)),
+            time: ago.map(|ago| utc::seconds(SystemTime::now() - ago)),
             seconds_ago: ago.map(|ago| ago.as_millis() as f64 / 1_000.0),
             event: event(change),
             version: after.map(|after| after.version.to_string()),
@@ -92,14 +92,4 @@ const fn event(change: &ResourceChange) -> &'static str {
         (Some(_), true) => "added",
         (Some(_), false) => "changed",
     }
-}
-
-/// A moment in UTC, to the millisecond.
-pub(super) fn precise_time(at: SystemTime) -> String {
-    let Timestamp { seconds, nanos } = at.into();
-    Timestamp { seconds, nanos: nanos - nanos % 1_000_000 }.to_string()
-}
-
-fn time(at: SystemTime) -> String {
-    Timestamp { nanos: 0, ..at.into() }.to_string()
 }

@@ -36,3 +36,4 @@ mod troubleshooting;
 mod upstream;
 mod upstream_tls;
 mod warm_restart;
+mod watch;

@@ -15,7 +15,7 @@ use crate::cache::Role;
 const FILLED: Duration = Duration::from_millis(500);
 
 const NOT_HELD: &str = "the relay holds no answer to all of this: no client of it asks for it, or the control plane has not \
-    answered yet; subscribe as a client to have the control plane asked (deltafan get --subscribe)";
+    answered yet; subscribe as a client to have the control plane asked (--subscribe)";
 
 impl Session {
     /// Next step of an observer that was told everything, in place of waiting.

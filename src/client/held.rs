@@ -1,0 +1,179 @@
+//! Resources that a watcher has seen, and the changes that follow from a response.
+//!
+//! Invariant: a removal needs evidence. It is the server's word, or a response that holds everything; a new stream that leaves a
+//! resource out is none.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::request::Subscription;
+use super::response::{Found, Update};
+
+/// Kind of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The resource was not known before.
+    Added,
+    /// Its content, or a version of its own, is another one.
+    Changed,
+    /// It existed, and does not any more.
+    Removed,
+    /// The name was asked for, and does not exist.
+    Absent,
+}
+
+impl Event {
+    /// Word for it.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Changed => "changed",
+            Self::Removed => "removed",
+            Self::Absent => "absent",
+        }
+    }
+}
+
+/// Change of one resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Its kind.
+    pub event: Event,
+    /// Name of the resource.
+    pub name: String,
+    /// Its version; the last one that it had where it does not exist any more.
+    pub version: String,
+    /// The resource, if it exists.
+    pub found: Option<Found>,
+}
+
+/// State of a watcher.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held {
+    /// Version and hash of the content.
+    resources: BTreeMap<String, (String, u128)>,
+    absent: BTreeSet<String>,
+}
+
+impl Held {
+    /// Takes a response in.
+    pub(super) fn apply(&mut self, update: Update, asked: &Subscription) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let gone = if update.is_full { self.left_out(&update, asked) } else { Vec::new() };
+        for (name, found) in update.found {
+            let hash = xxh3_128(&found.body);
+            self.absent.remove(&name);
+            let before = self.resources.insert(name.clone(), (found.version.clone(), hash));
+            let event = match before {
+                None => Event::Added,
+                // In state of the world all have the version of the response, whatever changed.
+                Some((version, content))
+                    if content != hash || (update.is_delta && version != found.version) =>
+                {
+                    Event::Changed
+                }
+                Some(_) => continue,
+            };
+            changes.push(Change { event, name, version: found.version.clone(), found: Some(found) });
+        }
+        for name in update.removed.into_iter().chain(gone) {
+            if let Some((version, _)) = self.resources.remove(&name) {
+                changes.push(Change { event: Event::Removed, name: name.clone(), version, found: None });
+            } else if asked.names.contains(&name) && !self.absent.contains(&name) {
+                let version = String::new();
+                changes.push(Change { event: Event::Absent, name: name.clone(), version, found: None });
+            }
+            if asked.names.contains(&name) {
+                self.absent.insert(name);
+            }
+        }
+        changes
+    }
+
+    /// Names that a full response says do not exist.
+    fn left_out(&self, update: &Update, asked: &Subscription) -> Vec<String> {
+        let there: BTreeSet<&str> = update.found.iter().map(|(name, _)| name.as_str()).collect();
+        let known = self.resources.keys().chain(&asked.names).map(String::as_str);
+        let gone: BTreeSet<&str> = known.filter(|name| !there.contains(name)).collect();
+        gone.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Versions for a new stream; a server that looks at them sends the difference only.
+    pub(super) fn versions(&self) -> HashMap<String, String> {
+        self.resources.iter().map(|(name, (version, _))| (name.clone(), version.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::{Kind, Parameters, TypeUrl};
+
+    fn asked(kind: Kind, names: &[&str]) -> Subscription {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        Subscription::new(kind.into(), names, Parameters::NONE)
+    }
+
+    fn update(kind: Kind, is_delta: bool, found: &[(&str, &str, &str)], removed: &[&str]) -> Update {
+        let found = found.iter().map(|(name, version, body)| {
+            let body = body.as_bytes().to_vec().into();
+            ((*name).to_owned(), Found { version: (*version).to_owned(), body })
+        });
+        Update {
+            found: found.collect(),
+            removed: removed.iter().map(|name| (*name).to_owned()).collect(),
+            is_full: !is_delta && kind.full_state(),
+            is_delta,
+            version: String::new(),
+            nonce: String::new(),
+            type_url: TypeUrl::from(kind),
+        }
+    }
+
+    fn words(changes: &[Change]) -> Vec<String> {
+        changes.iter().map(|change| format!("{} {}", change.event.label(), change.name)).collect()
+    }
+
+    #[test]
+    fn a_delta_stream_says_what_is_gone_and_a_new_one_that_is_silent_does_not() {
+        let (mut held, of) = (Held::default(), asked(Kind::Cluster, &[]));
+        let mut take =
+            |found: &[_], removed: &[_]| words(&held.apply(update(Kind::Cluster, true, found, removed), &of));
+        assert_eq!(take(&[("a", "1", "x"), ("b", "1", "x")], &["c"]), ["added a", "added b"]);
+        assert_eq!(take(&[("a", "1", "x"), ("b", "2", "x")], &[]), ["changed b"]);
+        assert_eq!(take(&[("a", "1", "y")], &[]), ["changed a"], "the content of a version changed");
+        // A stream that was opened anew, of a server that sends everything again.
+        assert!(take(&[("a", "1", "y")], &[]).is_empty());
+        assert_eq!(take(&[], &["b"]), ["removed b"]);
+        assert!(take(&[], &["b"]).is_empty());
+        assert_eq!(take(&[("b", "2", "x")], &[]), ["added b"]);
+    }
+
+    #[test]
+    fn a_full_response_says_what_is_gone_and_another_one_does_not() {
+        let (mut held, of) = (Held::default(), asked(Kind::Cluster, &["a", "b", "none"]));
+        let mut take = |found: &[_]| words(&held.apply(update(Kind::Cluster, false, found, &[]), &of));
+        assert_eq!(take(&[("a", "1", "x"), ("b", "1", "x")]), ["added a", "added b", "absent none"]);
+        assert!(take(&[("a", "2", "x"), ("b", "2", "x")]).is_empty(), "the version is that of the response");
+        assert_eq!(take(&[("a", "3", "z")]), ["changed a", "removed b"]);
+        assert_eq!(take(&[("none", "4", "x")]), ["added none", "removed a"]);
+        let (mut held, of) = (Held::default(), asked(Kind::Endpoint, &["a", "b"]));
+        let mut take = |found: &[_]| words(&held.apply(update(Kind::Endpoint, false, found, &[]), &of));
+        assert_eq!(take(&[("a", "1", "x")]), ["added a"]);
+        assert_eq!(take(&[("b", "2", "x")]), ["added b"], "`a` is as it was");
+    }
+
+    #[test]
+    fn a_name_that_does_not_exist_is_told_once() {
+        let (mut held, of) = (Held::default(), asked(Kind::Endpoint, &["a"]));
+        let mut take = |found: &[_], removed: &[_]| {
+            words(&held.apply(update(Kind::Endpoint, true, found, removed), &of))
+        };
+        assert_eq!(take(&[], &["a"]), ["absent a"]);
+        assert!(take(&[], &["a"]).is_empty());
+        assert_eq!(take(&[("a", "1", "x")], &[]), ["added a"]);
+        assert_eq!(take(&[], &["a"]), ["removed a"]);
+        assert!(take(&[], &["a"]).is_empty());
+    }
+}
