@@ -4,7 +4,7 @@
 
 use prost::Message as _;
 
-use crate::config::{Config, DynamicParameter, Pattern};
+use crate::config::{Config, DynamicParameter, Pattern, Source};
 use crate::directory;
 use crate::node_field::{Missing, NodeField};
 use crate::node_file::NodeFile;
@@ -23,16 +23,19 @@ pub fn of_node(config: &Config, file: &NodeFile) -> anyhow::Result<String> {
     Ok(groups(config, file)? + &parameters(config, &file.node))
 }
 
-/// Empty where the configuration has no rules of groups.
+/// Empty for a directory, which no control plane is behind.
 fn groups(config: &Config, file: &NodeFile) -> anyhow::Result<String> {
     let rules = relay::group_rules(config);
-    if rules.is_trivial() {
+    if rules.is_trivial() && matches!(config.upstream.source, Source::Directory(_)) {
         return Ok(String::new());
     }
+    let own = if rules.is_trivial() {
+        "group own  # the configuration has no `groups`"
+    } else {
+        "group own  # no rule matches"
+    };
     let (group, seen) = match rules.place(&file.node, None) {
-        Ok(Placement::Own) => {
-            ("group own  # no rule matches".to_owned(), Some(("", relay::own_node(config).encode_to_vec())))
-        }
+        Ok(Placement::Own) => (own.to_owned(), Some(("", relay::own_node(config).encode_to_vec()))),
         Ok(Placement::Group(place)) => {
             let key =
                 if place.key.text().is_empty() { String::new() } else { format!(" {:?}", place.key.text()) };

@@ -258,6 +258,9 @@ fn recent_changes(page: &Json) -> String {
             or_dash(&change["bytes"]),
         ]);
     }
+    if table.is_empty() {
+        return "no changes remembered; the relay keeps those since its start, within `cache.history_bytes`\n".to_owned();
+    }
     table.without_empty_columns().show()
 }
 
@@ -335,6 +338,12 @@ mod tests {
             assert!(!show(&Report::Client(page.clone()), Format::Table).unwrap().is_empty());
             assert!(!show(&Report::History(page), Format::Table).unwrap().is_empty());
         }
+    }
+
+    #[test]
+    fn a_history_without_changes_is_told_in_words() {
+        let shown = show(&Report::History(json!({"changes": []})), Format::Table).unwrap();
+        assert!(shown.starts_with("no changes remembered") && !shown.contains("AGE"), "{shown}");
     }
 
     /// The server at the address may be no relay.

@@ -69,7 +69,12 @@ pub fn show_change(
         return Ok(row([&time, change.event.label(), kind, &change.name, version, &bytes]));
     }
     let mut document = json!({
-        "time": time, "event": change.event.label(), "type": type_url.as_str(), "name": change.name, "version": change.version,
+        "time": time,
+        "event": change.event.label(),
+        "type": type_url.kind().short(),
+        "type_url": type_url.as_str(),
+        "name": change.name,
+        "version": change.version,
     });
     if let Some(found) = &change.found {
         document["bytes"] = json!(found.body.len());

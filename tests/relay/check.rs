@@ -16,6 +16,9 @@ dynamic_parameters:
 - {key: version, from: node.metadata.build.version}
 "#;
 
+/// Beginning of the output where no groups are configured.
+const OWN: &str = "group own  # the configuration has no `groups`\nthe control plane sees this node:\n{\n";
+
 struct Files(TempDir);
 
 impl Files {
@@ -43,6 +46,15 @@ impl Files {
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.success() && stderr.is_empty(), "{stderr}");
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Output behind the node that the control plane sees, which without groups is the relay's own.
+    fn given_behind_own(&self, node: &Path) -> String {
+        let shown = self.given(node);
+        let parts = shown.strip_prefix(OWN).and_then(|rest| rest.split_once("\n}\n"));
+        let (own, rest) = parts.unwrap_or_else(|| panic!("{shown}"));
+        assert!(own.contains("\n  \"userAgentName\": \"deltafan\""), "{shown}");
+        rest.to_owned()
     }
 
     /// The complaint about a bad one, without the path that it begins with.
@@ -82,7 +94,7 @@ version = "1.5"  # node.metadata.build.version
     for (name, text) in
         [("node.json", json), ("node.yaml", yaml), ("node", yaml), ("node.yml", json), ("b.yaml", &bootstrap)]
     {
-        assert_eq!(files.given(&files.write(name, text)), expected, "{name}");
+        assert_eq!(files.given_behind_own(&files.write(name, text)), expected, "{name}");
     }
     let node = files.write("other.yaml", "metadata: {env: prod, build: {version: [1]}}\ncluster: \"\"");
     let expected = r#"env = "prod"  # the default: node.metadata.env does not match (prod|canary)-.*
@@ -90,7 +102,7 @@ cluster is absent  # the node has no node.cluster
 zone is absent  # the node has no node.locality.zone
 version is absent  # node.metadata.build.version is neither text, nor a number, nor true or false
 "#;
-    assert_eq!(files.given(&node), expected);
+    assert_eq!(files.given_behind_own(&node), expected);
     let long = files
         .write("long.yaml", &format!("cluster: {}\nmetadata: {{env: {}}}", "c".repeat(40), "e".repeat(41)));
     let shown = files.given(&long);
@@ -225,8 +237,25 @@ fn a_relay_of_a_directory_does_not_start_with_groups() {
 #[test]
 fn without_rules_nothing_is_given() {
     let files = Files::with("dynamic_parameters: []\n");
-    let shown = files.given(&in_config("envoy-delta-ads.yaml"));
+    let shown = files.given_behind_own(&in_config("envoy-delta-ads.yaml"));
     assert_eq!(shown, "no parameters: the configuration has no `dynamic_parameters`\n");
+}
+
+#[test]
+fn without_groups_the_control_plane_sees_the_node_of_the_relay() {
+    let files = Files(tempfile::tempdir().unwrap());
+    let node = files.write("node.yaml", "{id: envoy-1, cluster: front}");
+    files.write("relay.yaml", &format!("{UPSTREAM}node: {{id: relay-1, cluster: edge}}\n"));
+    let shown = files.given(&node);
+    assert!(shown.starts_with(OWN), "{shown}");
+    assert!(
+        shown.contains("\n  \"cluster\": \"edge\"") && shown.contains("\n  \"id\": \"relay-1\""),
+        "{shown}"
+    );
+    assert!(!shown.contains("envoy-1"), "{shown}");
+    // A directory sees nobody.
+    files.write("relay.yaml", "upstream: {directory: .}\n");
+    assert_eq!(files.given(&node), "no parameters: the configuration has no `dynamic_parameters`\n");
 }
 
 #[test]
@@ -280,7 +309,10 @@ fn hostile_nodes_neither_crash_it_nor_steer_a_terminal() {
     let unknown = files.write("unknown.json", r#"{"\u001b[2J\n": 1}"#);
     assert!(!files.refused(&unknown).contains('\u{1b}'));
     let files = Files::with("dynamic_parameters: [{key: \"\\e[2J\\n\", from: \"node.metadata.\\e\"}]\n");
-    assert_eq!(files.given(&node), "\\u{1b}[2J\\n is absent  # the node has no node.metadata.\\u{1b}\n");
+    assert_eq!(
+        files.given_behind_own(&node),
+        "\\u{1b}[2J\\n is absent  # the node has no node.metadata.\\u{1b}\n"
+    );
 }
 
 #[test]

@@ -160,6 +160,9 @@ async fn what_there_is_no_history_of_is_told_with_the_remedy() {
         assert!(found == status && text.contains(reason), "{query}: {found} {text}");
     }
     assert_eq!(relay.admin_get("/history?type=cds&name=a&group=").0, 200, "the relay's own group");
+    let words =
+        "no changes remembered; the relay keeps those since its start, within `cache.history_bytes`\n";
+    assert_eq!(found(&relay, &["history"]).await, words);
     let ran = ask(&relay, &["history", "cds", "nobody"]).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
     assert!(ran.stderr.starts_with("deltafan: no history of cds `nobody`"), "{}", ran.stderr);

@@ -112,7 +112,7 @@ async fn a_change_is_a_document_in_json_and_yaml() {
         documents.push(serde_json::from_str(&watch.line().await).unwrap());
     }
     documents.sort_by_key(|document| document["name"].as_str().unwrap().to_owned());
-    assert_eq!((&documents[0]["event"], &documents[0]["type"]), (&"added".into(), &CDS.into()));
+    assert_eq!((&documents[0]["event"], &documents[0]["type_url"]), (&"added".into(), &CDS.into()));
     assert_eq!(documents[0]["resource"]["connectTimeout"], "1s");
     assert_eq!(documents[1]["event"], "absent");
     relay.write("clusters.yaml", &clusters(["none"]));
