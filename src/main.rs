@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use clap::Parser as _;
-use cli::{AdminArgs, Cli, Command, GetArgs, LogFormat, SnapshotCommand, VERSION, WatchArgs};
+use cli::{AdminArgs, Cli, Command, GetArgs, LoadArgs, LogFormat, SnapshotCommand, VERSION, WatchArgs};
 use deltafan::admin_client::{self, AdminClient, Filters, Listing};
 use deltafan::client::{self, News};
 use deltafan::config::{Config, DefaultAccess};
@@ -17,7 +17,7 @@ use deltafan::reload::{self, ConfigLoadError, WatchedConfig};
 use deltafan::snapshot;
 use deltafan::telemetry::{self, Lines, LogLevel};
 use deltafan::terminal::printable;
-use deltafan::{node_file, preview};
+use deltafan::{load, node_file, preview};
 use tikv_jemallocator::Jemalloc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -74,6 +74,11 @@ fn main() -> ExitCode {
             Err(error) => Err(error),
         },
         Command::Watch(args) => watch(*args),
+        Command::Load(args) => match load(*args) {
+            Ok(true) => return ExitCode::SUCCESS,
+            Ok(false) => return ExitCode::FAILURE,
+            Err(error) => Err(error),
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -275,6 +280,30 @@ fn watch(args: WatchArgs) -> anyhow::Result<()> {
         }
     });
     ended.or_else(unless_unread)
+}
+
+/// Loads a server and reports. Whether each client had an answer.
+fn load(args: LoadArgs) -> anyhow::Result<bool> {
+    /// Descriptors that this process needs beside its connections.
+    const OTHER_DESCRIPTORS: u64 = 64;
+    raise_descriptor_limit();
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let (clients, output) = (args.clients, args.output);
+    if let Some(limit) = limit.filter(|limit| *limit < clients as u64 + OTHER_DESCRIPTORS) {
+        anyhow::bail!(
+            "{clients} clients need more open files than the {limit} that are allowed; raise `ulimit -n`"
+        );
+    }
+    let of = args.into_load()?;
+    let runtime = runtime()?;
+    let report = runtime.block_on(async {
+        let mut signals = Signals::new()?;
+        load::load(of, signals.stop.asked()).await
+    });
+    runtime.shutdown_background();
+    let report = report?;
+    print(report.show(output)?)?;
+    Ok(report.is_whole())
 }
 
 /// A reader that has seen enough (`| head`) is no fault.

@@ -15,7 +15,7 @@ use deltafan::resource::TypeUrl;
 use deltafan::snapshot;
 use deltafan::subscription::ClientState;
 
-pub(crate) use xds::{GetArgs, WatchArgs};
+pub(crate) use xds::{GetArgs, LoadArgs, WatchArgs};
 
 pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("DELTAFAN_COMMIT"), ")");
 
@@ -88,6 +88,26 @@ pub(crate) enum Command {
     ///   deltafan watch eds web --for 30s -o json
     #[command(verbatim_doc_comment)]
     Watch(Box<WatchArgs>),
+    /// Load an xDS server with many clients, and measure how fast it answers and how evenly changes reach them
+    ///
+    /// Each client has a connection of its own with one ADS stream, ACKs everything, and connects again when its stream ends. A relay
+    /// takes them for clients: it subscribes to what they ask for.
+    ///
+    ///   connect       from the start of an attempt to the server's first frame: name, TCP, TLS, HTTP/2
+    ///   first answer  from that start to the first response
+    ///   spread        of a change: from the first of these clients that has it to each other one
+    ///   last client   the spread at the last client, of changes that all clients have
+    ///
+    /// A spread is not the time from the control plane: how long the first client has waited cannot be seen from here, with
+    /// no server. A change is a new version of a resource over delta, and of a response in state of the world. It is measured once all
+    /// clients have an answer; something else has to make changes. This process takes part in each time: see the CPUs that it used.
+    /// Exits with 1 when a client had no answer.
+    ///
+    /// Examples:
+    ///   deltafan load cds --server http://127.0.0.1:15010 --clients 1000 --rate 200 --duration 30s
+    ///   deltafan load cds lds eds={web,api} --server https://relay:15010 --ca-file ca.pem -o json
+    #[command(verbatim_doc_comment)]
+    Load(Box<LoadArgs>),
     /// Say whether all is well with a relay, and what is not
     ///
     /// Exits with 0 if nothing is at fault, with 3 if something is, and with 1 if the relay could not be asked. What is worth

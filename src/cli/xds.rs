@@ -1,12 +1,17 @@
 //! Arguments of the commands that are xDS clients.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
+use deltafan::cache::Protocol;
 use deltafan::client::{Asker, Format, Query, Server, Subscription, Transport, Watch};
 use deltafan::config::{self, CertificateFiles, ClientTls, ServerIdentity};
+use deltafan::load::{self, Load};
 use deltafan::node_file;
-use deltafan::resource::TypeUrl;
+use deltafan::resource::{Name, TypeUrl, UnknownKindError};
 
 /// Longest time of one attempt to connect, of commands that try again.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -92,6 +97,67 @@ impl WatchArgs {
             asked: Subscription::new(type_url, names, parameters.into_iter().collect()),
         })
     }
+}
+
+/// Clients, and the server that they load.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LoadArgs {
+    /// Types that each client asks for, all resources of a type, or the ones that are named; `eds={a,b}` is two of a type in most
+    /// shells.
+    #[arg(value_name = "TYPE[=NAME]", value_parser = resource, default_value = "cds")]
+    resources: Vec<(TypeUrl, String)>,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Protocol of the clients.
+    #[arg(long, default_value = "delta", value_parser = PossibleValuesParser::new(["delta", "sotw"]))]
+    transport: String,
+    #[command(flatten)]
+    asker: AskerArgs,
+    /// Number of clients. `node.id` of each ends with its number.
+    #[arg(long, value_name = "NUMBER", default_value = "100", value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000))]
+    pub(crate) clients: usize,
+    /// Clients that connect in a second.
+    #[arg(long, value_name = "NUMBER", default_value = "100")]
+    rate: NonZeroU32,
+    /// Time to measure changes for, once all clients have an answer, such as `30s` or `5m`.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = config::duration)]
+    duration: Duration,
+    /// Seconds to wait for the first answers, once the last client has begun to connect.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = super::seconds, allow_negative_numbers = true)]
+    timeout: Duration,
+    /// How to show the results.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: load::Format,
+}
+
+impl LoadArgs {
+    /// Reads the files that the arguments name.
+    pub(crate) fn into_load(self) -> anyhow::Result<Load> {
+        let Self { resources, server, transport, asker, clients, rate, duration, timeout, output: _ } = self;
+        let (asker, parameters) = asker.read("deltafan-load")?;
+        let mut by_type = BTreeMap::<TypeUrl, Vec<String>>::new();
+        for (type_url, name) in resources {
+            by_type.entry(type_url).or_default().push(name);
+        }
+        let subscription =
+            |(type_url, names)| Subscription::new(type_url, names, parameters.iter().cloned().collect());
+        Ok(Load {
+            server: server.read(CONNECT_TIMEOUT)?,
+            protocol: if transport == "sotw" { Protocol::Sotw } else { Protocol::Delta },
+            asker,
+            asked: by_type.into_iter().map(subscription).collect(),
+            clients,
+            rate,
+            patience: timeout,
+            duration,
+        })
+    }
+}
+
+/// Type of the command line, and a name of it or `*`.
+fn resource(text: &str) -> Result<(TypeUrl, String), UnknownKindError> {
+    let (kind, name) = text.split_once('=').unwrap_or((text, Name::WILDCARD));
+    Ok((TypeUrl::from_user(kind)?, name.to_owned()))
 }
 
 /// An xDS server.

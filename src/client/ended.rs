@@ -10,7 +10,7 @@ use crate::upstream::{CLOSED, NOT_HTTP2, NotGrpcError, status_text};
 
 /// End of a conversation with a server.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Ended {
+pub(crate) enum Ended {
     /// No connection, with the cause.
     #[error("{0}")]
     NoConnection(String),
@@ -50,12 +50,12 @@ impl From<Status> for Ended {
 
 impl Ended {
     /// Whether a relay, or another server, says that it has no answer yet.
-    pub(super) fn is_unavailable(&self) -> bool {
+    pub(crate) fn is_unavailable(&self) -> bool {
         matches!(self, Self::Refused(status) if status.code() == Code::Unavailable)
     }
 
     /// The error, and what to try with this transport.
-    pub(super) fn explain(self, transport: Transport) -> anyhow::Error {
+    pub(crate) fn explain(self, transport: Transport) -> anyhow::Error {
         let text = self.to_string();
         match self.remedy(transport) {
             Some(remedy) => anyhow::anyhow!("{text}; {remedy}"),

@@ -17,11 +17,14 @@ mod stream;
 mod transport;
 mod watch;
 
+pub(crate) use ended::Ended;
 pub use get::{Answer, Query, get};
 pub use held::{Change, Event};
 pub use request::{Asker, Subscription};
 pub use response::Found;
+pub(crate) use response::Update;
 pub use server::Server;
 pub use show::{Format, show, show_change, watch_header};
+pub(crate) use stream::AdsStream;
 pub use transport::Transport;
 pub use watch::{News, Watch, watch};

@@ -23,6 +23,7 @@ const NODE_OF_SOTW: u8 = 2;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asker {
     node: Vec<u8>,
+    id: String,
 }
 
 impl Asker {
@@ -34,11 +35,18 @@ impl Asker {
         id: Option<String>,
         cluster: Option<String>,
     ) -> Self {
-        let id = id.or_else(|| file.is_none().then(|| default_id.to_owned()));
-        let node = file.map(|file| file.encoded).unwrap_or_default();
-        let given =
-            Node { id: id.unwrap_or_default(), cluster: cluster.unwrap_or_default(), ..Node::default() };
-        Self { node }.with(&given)
+        let (node, own_id) = match file {
+            Some(file) => (file.encoded, file.node.id),
+            None => (Vec::new(), default_id.to_owned()),
+        };
+        let id = id.unwrap_or(own_id);
+        let given = Node { id: id.clone(), cluster: cluster.unwrap_or_default(), ..Node::default() };
+        Self { node, id }.with(&given)
+    }
+
+    /// One of many nodes that are equal but for their IDs: `ID-NUMBER`.
+    pub(crate) fn numbered(&self, number: usize) -> Self {
+        self.clone().with(&Node { id: format!("{}-{number}", self.id), ..Node::default() })
     }
 
     /// Marks the node as one that only looks on, for relays (see [`OBSERVER`]).

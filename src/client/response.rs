@@ -18,17 +18,17 @@ pub struct Found {
 
 /// A response.
 #[derive(Clone, Debug)]
-pub(super) struct Update {
-    pub(super) found: Vec<(String, Found)>,
+pub(crate) struct Update {
+    pub(crate) found: Vec<(String, Found)>,
     /// Names that the server says do not exist.
-    pub(super) removed: Vec<String>,
+    pub(crate) removed: Vec<String>,
     /// Whether names that it lacks do not exist.
-    pub(super) is_full: bool,
+    pub(crate) is_full: bool,
     /// Whether its resources have versions of their own.
-    pub(super) is_delta: bool,
-    pub(super) version: String,
-    pub(super) nonce: String,
-    pub(super) type_url: TypeUrl,
+    pub(crate) is_delta: bool,
+    pub(crate) version: String,
+    pub(crate) nonce: String,
+    pub(crate) type_url: TypeUrl,
 }
 
 impl Update {
@@ -37,7 +37,7 @@ impl Update {
     /// # Errors
     ///
     /// Fault of the server.
-    pub(super) fn of_delta(message: Bytes) -> anyhow::Result<Self> {
+    pub(crate) fn of_delta(message: Bytes) -> anyhow::Result<Self> {
         let response =
             DeltaDiscoveryResponse::decode(message).context("the server sent no DeltaDiscoveryResponse")?;
         let type_url = TypeUrl::from(response.type_url.as_str());
@@ -61,7 +61,7 @@ impl Update {
     /// # Errors
     ///
     /// Fault of the server.
-    pub(super) fn of_sotw(message: Bytes, implied: Option<&TypeUrl>) -> anyhow::Result<Self> {
+    pub(crate) fn of_sotw(message: Bytes, implied: Option<&TypeUrl>) -> anyhow::Result<Self> {
         let response = DiscoveryResponse::decode(message).context("the server sent no DiscoveryResponse")?;
         let type_url = match implied {
             Some(implied) if response.type_url.is_empty() => implied.clone(),
@@ -85,7 +85,7 @@ impl Update {
     }
 
     /// Fails on a response of another type than the one that was asked for.
-    pub(super) fn expect_type(self, asked: &TypeUrl) -> anyhow::Result<Self> {
+    pub(crate) fn expect_type(self, asked: &TypeUrl) -> anyhow::Result<Self> {
         if self.type_url != *asked {
             bail!("the server sent a response of `{}`; asked for was `{asked}`", self.type_url);
         }
@@ -93,7 +93,7 @@ impl Update {
     }
 
     /// ACK of a delta response.
-    pub(super) fn delta_ack(&self) -> Bytes {
+    pub(crate) fn delta_ack(&self) -> Bytes {
         let ack = DeltaDiscoveryRequest {
             type_url: self.type_url.as_str().to_owned(),
             response_nonce: self.nonce.clone(),

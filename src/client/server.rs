@@ -53,7 +53,7 @@ impl Server {
     /// # Errors
     ///
     /// Stage that failed, its cause and the remedy.
-    pub(super) async fn connect(&self) -> Result<Channel, Ended> {
+    pub(crate) async fn connect(&self) -> Result<Channel, Ended> {
         dial(self.endpoint.clone(), self.target.clone()).await.map_err(|why| self.no_connection(&why))
     }
 
@@ -74,7 +74,7 @@ impl Server {
         self.endpoint.get_connect_timeout().unwrap_or(Duration::MAX)
     }
 
-    pub(super) fn uri(&self) -> &str {
+    pub(crate) fn uri(&self) -> &str {
         &self.uri
     }
 }

@@ -16,7 +16,7 @@ use crate::upstream::OpenStream;
 const MAX_MESSAGE: usize = 256 << 20;
 
 /// Open stream, with the subscriptions on it.
-pub(super) struct AdsStream {
+pub(crate) struct AdsStream {
     open: OpenStream,
     protocol: Protocol,
     subscriptions: Vec<Subscription>,
@@ -27,7 +27,7 @@ pub(super) struct AdsStream {
 impl AdsStream {
     /// Opens a stream. `held` has versions of resources that the client holds, of all types; state of the world has no place for
     /// them.
-    pub(super) fn open(
+    pub(crate) fn open(
         channel: tonic::transport::Channel,
         protocol: Protocol,
         asker: &Asker,
@@ -51,6 +51,16 @@ impl AdsStream {
     ///
     /// End of the stream.
     pub(super) async fn next(&mut self) -> Result<Update, Ended> {
+        let message = self.message().await?;
+        self.take(message)
+    }
+
+    /// The next response, which is to be given to [`Self::take`]. May be dropped while it waits.
+    ///
+    /// # Errors
+    ///
+    /// End of the stream.
+    pub(crate) async fn message(&mut self) -> Result<Bytes, Ended> {
         if self.waiting.is_some() {
             // Fails when the stream has ended, which the read below tells with its cause.
             if let Ok(room) = self.open.outgoing.reserve().await
@@ -59,7 +69,15 @@ impl AdsStream {
                 room.send(ack);
             }
         }
-        let message = self.open.incoming.next().await.ok_or(Ended::InOrder)??;
+        Ok(self.open.incoming.next().await.ok_or(Ended::InOrder)??)
+    }
+
+    /// Reads a response, and ACKs it.
+    ///
+    /// # Errors
+    ///
+    /// Fault of the server.
+    pub(crate) fn take(&mut self, message: Bytes) -> Result<Update, Ended> {
         let read = match self.protocol {
             Protocol::Delta => Update::of_delta(message),
             Protocol::Sotw => Update::of_sotw(message, None),

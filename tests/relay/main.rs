@@ -19,6 +19,7 @@ mod group_streams;
 mod groups;
 mod history;
 mod limits;
+mod load;
 mod metrics;
 mod operators;
 mod orders;

@@ -1,0 +1,141 @@
+//! `deltafan load`, by the real binary.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use deltafan::proto::DeltaDiscoveryResponse;
+use deltafan::resource::{Kind, TypeUrl};
+use deltafan_test_support::client::PATIENCE;
+use deltafan_test_support::origin::{Origin, resource, response};
+use deltafan_test_support::process::{Process, clusters, program};
+use serde_json::Value as Json;
+use tokio::process::{Child, Command};
+
+use super::admin_commands::run;
+
+fn start(server: &str, args: &[&str]) -> Child {
+    let mut command = Command::new(program());
+    command.arg("load").args(args).args(["--server", server, "-o", "json"]).kill_on_drop(true);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Exit status and report of a load that ends, which says nothing on stderr.
+async fn report(load: Child) -> (Option<i32>, Json) {
+    let output = tokio::time::timeout(PATIENCE, load.wait_with_output()).await.expect("its end").unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "no bar where there is no terminal");
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
+}
+
+fn streams(relay: &Process, transport: &str) -> f64 {
+    relay.metric(&format!("deltafan_streams{{transport=\"{transport}\""))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_is_measured_at_every_client() {
+    for (transport, resources) in [("delta", 30), ("sotw", 1)] {
+        let names =
+            |first: &str| clusters([first.to_owned()].into_iter().chain((0..9).map(|at| format!("c{at}"))));
+        let relay = Process::start(&[("clusters.yaml", &names("a"))], "");
+        let fixed =
+            ["cds", "--transport", transport, "--clients", "20", "--rate", "200", "--duration", "60s"];
+        let load = start(&relay.uri(), &fixed);
+        relay.wait_for("the clients", || streams(&relay, transport) == 20.0);
+        assert!(relay.admin_get("/clients?node=deltafan-load-19").1.contains("deltafan-load-19"));
+        // The measuring begins half a second after the last response.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        relay.write("clusters.yaml", &names("b"));
+        let changed = names("b").replace("1s", "2s");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        relay.write("clusters.yaml", &changed);
+        let acks =
+            format!("deltafan_requests_total{{type=\"cds\",transport=\"{transport}\",result=\"ack\"}}");
+        relay.wait_for("the ACKs of three responses", || relay.metric(&acks) == 60.0);
+        let pid = load.id().unwrap().to_string();
+        assert!(Command::new("kill").args(["-s", "INT", &pid]).status().await.unwrap().success());
+        let (code, report) = report(load).await;
+        assert_eq!(code, Some(0), "{report}");
+        assert_eq!((&report["answered"], &report["clients"]), (&20.into(), &20.into()));
+        assert_eq!((&report["connect"]["count"], &report["first_answer"]["count"]), (&20.into(), &20.into()));
+        // Over delta: a new resource, then all ten.
+        let changes = if resources == 1 { 2 } else { 11 };
+        assert_eq!(report["changes"], changes, "{transport}: {report}");
+        assert_eq!(report["changes_at_all_clients"], changes, "{report}");
+        assert_eq!(report["spread"]["count"], changes * 19, "{report}");
+        assert_eq!(report["last_client"]["count"], changes, "{report}");
+        let (median, most) = (&report["spread"]["p50_ms"], &report["spread"]["max_ms"]);
+        assert!(median.as_f64().unwrap() > 0.0 && most.as_f64() >= median.as_f64(), "{report}");
+        assert_eq!((&report["failed_attempts"], &report["lost_streams"]), (&0.into(), &0.into()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_stream_is_counted_and_opened_again() {
+    let cds: TypeUrl = Kind::Cluster.into();
+    let eds: TypeUrl = Kind::Endpoint.into();
+    let mut origin = Origin::start().await;
+    let args = ["cds", "eds=x", "eds=y", "--clients", "1", "--node-id", "fleet", "--duration", "30s"];
+    let load = start(&origin.uri(), &args);
+    let mut stream = origin.accept().await;
+    let (first, second) = (stream.expect_request().await, stream.expect_request().await);
+    assert_eq!(
+        (first.type_url.as_str(), &first.resource_names_subscribe[..]),
+        (cds.as_str(), &["*".to_owned()][..])
+    );
+    assert_eq!(first.node.unwrap().id, "fleet-0");
+    assert_eq!(second.type_url, eds.as_str());
+    assert_eq!(second.resource_names_subscribe, ["x", "y"]);
+    assert!(second.node.is_none());
+    let first =
+        DeltaDiscoveryResponse { resources: vec![resource(&cds, "a", "1", b"")], ..response(&cds, "1") };
+    stream.send(&first);
+    stream.expect_ack("1").await;
+    stream.fail(tonic::Status::unavailable("going away"));
+    let mut stream = origin.accept().await;
+    assert_eq!(stream.expect_request().await.node.unwrap().id, "fleet-0");
+    stream.expect_request().await;
+    stream.send(&first);
+    stream.expect_ack("1").await;
+    let pid = load.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-s", "TERM", &pid]).status().await.unwrap().success());
+    let (code, report) = report(load).await;
+    assert_eq!(
+        (code, &report["answered"], &report["lost_streams"]),
+        (Some(0), &1.into(), &1.into()),
+        "{report}"
+    );
+    assert_eq!(report["first_answer"]["count"], 2);
+    assert_eq!(report["causes"]["the server answered Unavailable: going away"], 1, "{report}");
+    assert_eq!(report["spread"]["count"], 0, "one client alone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_cannot_be_loaded_is_told_at_once() {
+    let begun = Instant::now();
+    let ran = run(&["load", "--server", "http://127.0.0.1:1", "--clients", "3"]).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
+    assert!(ran.stderr.contains("could not connect to http://127.0.0.1:1: "), "{}", ran.stderr);
+    let origin = Origin::start().await;
+    let ran = run(&["load", "--transport", "sotw", "--server", &origin.uri(), "--clients", "2"]).await;
+    assert!(ran.stderr.contains("use --transport delta"), "{}", ran.stderr);
+    assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
+    let ran = run(&["load", "--server", &origin.uri(), "--clients", "2", "--timeout", "1"]).await;
+    assert!(ran.stderr.ends_with(" has answered no client\n"), "{}", ran.stderr);
+    for wrong in [["--clients", "0"], ["--rate", "0"], ["--transport", "rest"], ["--duration", "5"]] {
+        assert_eq!(run(&[&["load"], &wrong[..]].concat()).await.code, Some(2), "{wrong:?}");
+    }
+    assert_eq!(run(&["load", "cows"]).await.code, Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_results_are_a_table_for_people() {
+    let relay = Process::start(&[("clusters.yaml", &clusters(["a"]))], "");
+    let fixed = ["load", "--server", &relay.uri(), "--clients", "5", "--duration", "100ms"];
+    let ran = run(&fixed).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    assert!(lines[0].starts_with("TIME ") && lines[2].starts_with("first answer  5 "), "{}", ran.stdout);
+    assert!(lines[3].starts_with("spread ") && lines[3].ends_with(" -"), "{}", ran.stdout);
+    assert_eq!(lines[6], "clients: 5 of 5 answered; failed attempts: 0; lost streams: 0");
+    let yaml = run(&[&fixed[..], &["-o", "yaml"]].concat()).await.stdout;
+    assert!(yaml.lines().any(|line| line == "answered: 5"), "{yaml}");
+}
