@@ -333,8 +333,10 @@ pub(crate) fn completions(shell: Shell) -> Vec<u8> {
 
 /// A time of the command line, in seconds.
 fn seconds(text: &str) -> Result<Duration, &'static str> {
+    // A day: the clock has no moment that is too far away.
+    const LONGEST: Duration = Duration::from_hours(24);
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.ok_or("it must be a number of seconds, 0 or more")
+    seconds.filter(|time| *time <= LONGEST).ok_or("it must be a number of seconds from 0 to 86400")
 }
 
 #[cfg(test)]

@@ -50,7 +50,9 @@ pub async fn load(of: Load, stop: impl Future<Output = ()>) -> anyhow::Result<Re
 }
 
 async fn run(of: &Arc<Load>, fleet: &mut JoinSet<()>, measures: &Arc<Mutex<Measures>>) {
-    let mut pace = tokio::time::interval(Duration::from_secs(1) / of.rate.get());
+    // An interval of no length is a panic.
+    let mut pace =
+        tokio::time::interval((Duration::from_secs(1) / of.rate.get()).max(Duration::from_micros(1)));
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let progress = Progress::new();
     progress.connecting(of.clients);

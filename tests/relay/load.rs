@@ -111,7 +111,8 @@ async fn a_lost_stream_is_counted_and_opened_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_cannot_be_loaded_is_told_at_once() {
     let begun = Instant::now();
-    let ran = run(&["load", "--server", "http://127.0.0.1:1", "--clients", "3"]).await;
+    let ran =
+        run(&["load", "--server", "http://127.0.0.1:1", "--clients", "3", "--rate", "4000000000"]).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
     assert!(ran.stderr.contains("could not connect to http://127.0.0.1:1: "), "{}", ran.stderr);
     let origin = Origin::start().await;
@@ -120,7 +121,13 @@ async fn a_server_that_cannot_be_loaded_is_told_at_once() {
     assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
     let ran = run(&["load", "--server", &origin.uri(), "--clients", "2", "--timeout", "1"]).await;
     assert!(ran.stderr.ends_with(" has answered no client\n"), "{}", ran.stderr);
-    for wrong in [["--clients", "0"], ["--rate", "0"], ["--transport", "rest"], ["--duration", "5"]] {
+    for wrong in [
+        ["--clients", "0"],
+        ["--rate", "0"],
+        ["--transport", "rest"],
+        ["--duration", "5"],
+        ["--timeout", "1e19"],
+    ] {
         assert_eq!(run(&[&["load"], &wrong[..]].concat()).await.code, Some(2), "{wrong:?}");
     }
     assert_eq!(run(&["load", "cows"]).await.code, Some(2));
