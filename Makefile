@@ -33,7 +33,7 @@ UNPACK = mkdir -p fuzz/found/$$target; \
 # Options of tar with which equal files give equal archives.
 SAME_BYTES := --format=ustar --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=644
 
-.PHONY: help quickstart page-check book examples test lint doc fuzz-check msrv attacks bench bench-short swap soak fuzz corpus deny deploy-check ci proto descriptors
+.PHONY: help quickstart page-check book examples test lint doc fuzz-check msrv attacks bench bench-short swap soak fuzz corpus deny deploy-check dist ci proto descriptors
 
 help: ## Say what there is to run.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -148,6 +148,9 @@ deny: ## Check licences, advisories, sources and versions of what the relay is b
 # Not part of CI: the tools, Helm and promtool among them, take minutes to build.
 deploy-check: ## Check chart, dashboard and alerts (deploy/): make deploy-check VALUES=my-values.yaml.
 	@deploy/tools/check $(VALUES)
+
+dist: ## Build static binaries, archives and Debian packages, with checksums and licences: target/dist.
+	@tools/dist
 
 ci: ## What CI runs.
 	.ci/run

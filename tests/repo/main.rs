@@ -9,6 +9,7 @@ mod book;
 mod corpus;
 mod dependencies;
 mod deploy;
+mod dist;
 mod docs;
 mod examples;
 mod matrix;
