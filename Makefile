@@ -33,7 +33,7 @@ UNPACK = mkdir -p fuzz/found/$$target; \
 # Options of tar with which equal files give equal archives.
 SAME_BYTES := --format=ustar --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=644
 
-.PHONY: help quickstart page-check book examples test lint doc fuzz-check msrv attacks bench bench-short swap soak fuzz corpus deny deploy-check dist ci proto descriptors
+.PHONY: help quickstart page-check book examples test lint doc fuzz-check msrv attacks bench bench-short swap soak fuzz corpus deny deploy-check dist release ci proto descriptors
 
 help: ## Say what there is to run.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -151,6 +151,11 @@ deploy-check: ## Check chart, dashboard and alerts (deploy/): make deploy-check 
 
 dist: ## Build static binaries, archives and Debian packages, with checksums and licences: target/dist.
 	@tools/dist
+
+# Of `release`: the command that has to succeed first.
+CHECKS ?= .ci/run
+release: ## Check, build and sign a release, without publishing it: make release KEY=$HOME/.ssh/id_ed25519.
+	@tools/release '$(KEY)' '$(CHECKS)'
 
 ci: ## What CI runs.
 	.ci/run
