@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::measures::{Key, Measures};
+use super::measures::{Key, Measures, NameKey};
 use super::settings::Load;
 use crate::cache::Protocol;
 use crate::client::{AdsStream, Asker, Ended, Found, Update};
@@ -16,6 +16,13 @@ use crate::upstream::Backoff;
 
 /// Waits between two connections are up to the first at first, and up to the second at last.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+
+#[derive(Clone, Copy)]
+struct HeldVersion {
+    key: Key,
+    /// Number of the change that brought it.
+    change: u64,
+}
 
 /// A client.
 pub(super) struct Member {
@@ -26,15 +33,15 @@ pub(super) struct Member {
     answered: Option<Instant>,
     /// Whether there was a response on any stream.
     was_answered: bool,
-    /// In state of the world, the version of the last response of each type.
-    versions: HashMap<TypeUrl, Key>,
+    /// Version that the client has on this stream of each name; of each type, in state of the world.
+    held: HashMap<NameKey, HeldVersion, foldhash::fast::RandomState>,
 }
 
 impl Member {
     pub(super) fn new(of: &Arc<Load>, number: usize, measures: Arc<Mutex<Measures>>) -> Self {
         let asker = of.asker.numbered(number);
-        let versions = HashMap::new();
-        Self { of: Arc::clone(of), asker, measures, answered: None, was_answered: false, versions }
+        let held = HashMap::default();
+        Self { of: Arc::clone(of), asker, measures, answered: None, was_answered: false, held }
     }
 
     /// Lives until it is dropped.
@@ -59,6 +66,7 @@ impl Member {
 
     async fn connect(&mut self) -> Result<std::convert::Infallible, Ended> {
         let begun = Instant::now();
+        self.held.clear();
         let channel = self.of.server.connect().await?;
         self.measures.lock().connected(begun.elapsed());
         let subscriptions = self.of.asked.clone();
@@ -70,33 +78,38 @@ impl Member {
             let now = Instant::now();
             let bytes = message.len();
             let update = stream.take(message)?;
-            let keys = self.keys(&update);
+            let versions = self.versions(&update);
             let mut measures = self.measures.lock();
             let since = *self.answered.get_or_insert_with(|| {
                 let is_first = !std::mem::replace(&mut self.was_answered, true);
                 measures.answered_after(now.saturating_duration_since(begun), is_first);
                 now
             });
-            measures.response(&keys, bytes, since, now);
+            measures.response(bytes, now);
+            for (name, key) in versions {
+                let held = self.held.get(&name).copied();
+                if held.is_none_or(|held| held.key != key) {
+                    let change = measures.version(name, key, held.map(|held| held.change), since, now);
+                    self.held.insert(name, HeldVersion { key, change });
+                }
+            }
         }
     }
 
-    /// Versions in a response that the client has not had yet.
-    fn keys(&mut self, update: &Update) -> Vec<Key> {
-        let type_url = &update.type_url;
+    /// Versions in a response, each with what it is the version of.
+    fn versions(&self, update: &Update) -> Vec<(NameKey, Key)> {
+        let hash = |name: &str, version: &str, body: &[u8]| {
+            (key(&update.type_url, name, "", &[]), key(&update.type_url, name, version, body))
+        };
         match self.of.protocol {
             Protocol::Delta => {
-                let key = |(name, Found { version, body }): &(String, Found)| {
+                let of = |(name, Found { version, body, .. }): &(String, Found)| {
                     // Without a version the content is one.
-                    key(type_url, name, version, if version.is_empty() { body } else { &[] })
+                    hash(name, version, if version.is_empty() { body } else { &[] })
                 };
-                update.found.iter().map(key).collect()
+                update.found.iter().map(of).collect()
             }
-            Protocol::Sotw => {
-                let key = key(type_url, "", &update.version, &[]);
-                let before = self.versions.insert(type_url.clone(), key);
-                if before == Some(key) { Vec::new() } else { vec![key] }
-            }
+            Protocol::Sotw => vec![hash("", &update.version, &[])],
         }
     }
 }

@@ -1,19 +1,24 @@
 //! Measures of a load. Time is an argument.
 //!
-//! A change is a version that no client had when the measuring began: of a resource over delta, of a response in state of the world, whose
-//! resources have none of their own. Its spread at a client is the time since the first client of all had it. A client that
-//! connected later than that is sent the version as a part of its first state, which is no spread.
+//! A change is another version than the one before: of a resource over delta, of a response in state of the world, whose resources have
+//! none of their own. A version that comes back is another change. The spread of a change at a client is the time since the first
+//! client of all had it. A client that connected later than that is sent the version as a part of its first state, which is no
+//! spread.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-/// Versions that are told apart. What comes beyond is not measured.
-const MAX_VERSIONS: usize = 1 << 20;
+/// Names that are told apart. The changes of others are not measured.
+const MAX_NAMES: usize = 1 << 20;
+/// Changes of a name that clients may still receive.
+const RECENT: usize = 16;
 /// Causes of lost streams that are told apart.
 const MAX_CAUSES: usize = 16;
 
+/// Hash of a type and a name.
+pub(super) type NameKey = u64;
 /// Hash of a type, a name and a version.
 pub(super) type Key = u64;
 
@@ -51,6 +56,9 @@ impl Times {
 /// Version on its way through the clients.
 #[derive(Clone, Copy, Debug)]
 struct Version {
+    key: Key,
+    /// Number of the change among those of its name.
+    number: u64,
     first: Instant,
     last: Instant,
     clients: usize,
@@ -65,12 +73,12 @@ pub(super) struct Measures {
     pub(super) first_answer: Times,
     /// Spread of changes, for each client but the first of each change.
     pub(super) spread: Times,
-    versions: HashMap<Key, Version, foldhash::fast::RandomState>,
-    /// Whether a version was left out.
+    names: HashMap<NameKey, VecDeque<Version>, foldhash::fast::RandomState>,
+    /// Spread at the last client, of changes that are no longer recent.
+    whole: Times,
+    /// Whether a name was left out.
     pub(super) is_full: bool,
     measured_since: Option<Instant>,
-    /// Time that was measured so far.
-    measured_until: Instant,
     last_response: Instant,
     pub(super) responses: u64,
     pub(super) bytes: u64,
@@ -89,10 +97,10 @@ impl Measures {
             connect: Times::new(),
             first_answer: Times::new(),
             spread: Times::new(),
-            versions: HashMap::default(),
+            names: HashMap::default(),
+            whole: Times::new(),
             is_full: false,
             measured_since: None,
-            measured_until: now,
             last_response: now,
             responses: 0,
             bytes: 0,
@@ -121,32 +129,53 @@ impl Measures {
         self.answered += usize::from(is_first);
     }
 
-    /// Notes a response at a client that has had its first response at `since`.
-    pub(super) fn response(&mut self, keys: &[Key], bytes: usize, since: Instant, now: Instant) {
+    /// Notes a response.
+    pub(super) fn response(&mut self, bytes: usize, now: Instant) {
         self.responses += 1;
         self.bytes += bytes as u64;
         self.last_response = self.last_response.max(now);
-        self.measured_until = self.measured_until.max(now);
-        for key in keys {
-            self.version(*key, since, now);
-        }
     }
 
-    fn version(&mut self, key: Key, since: Instant, now: Instant) {
-        let is_measured = |first: Instant| self.measured_since.is_some_and(|begun| begun <= first);
-        if let Some(version) = self.versions.get_mut(&key) {
+    /// Notes a version at a client that has had its first response at `since`. `after` is the change of this name that the client has
+    /// had last; without one, the version is a part of its first state. Returns the number of the change.
+    pub(super) fn version(
+        &mut self,
+        name: NameKey,
+        key: Key,
+        after: Option<u64>,
+        since: Instant,
+        now: Instant,
+    ) -> u64 {
+        if !self.names.contains_key(&name) && self.names.len() == MAX_NAMES {
+            self.is_full = true;
+            return 0;
+        }
+        let (measured_since, answered) = (self.measured_since, self.answered);
+        let is_measured = |first: Instant| measured_since.is_some_and(|begun| begun <= first);
+        let recent = self.names.entry(name).or_default();
+        let is_later = |version: &Version| after.is_none_or(|after| version.number > after);
+        // The newest: a server may have passed over earlier ones at this client.
+        let known = recent.iter_mut().rev().find(|version| version.key == key && is_later(version));
+        if let Some(version) = known {
             if is_measured(version.first) && since <= version.first {
                 // Clients note what they read in any order.
                 self.spread.record(now.saturating_duration_since(version.first));
                 version.last = version.last.max(now);
                 version.clients += 1;
             }
-        } else if self.versions.len() < MAX_VERSIONS {
-            self.changes += usize::from(is_measured(now));
-            self.versions.insert(key, Version { first: now, last: now, clients: 1 });
-        } else {
-            self.is_full = true;
+            return version.number;
         }
+        self.changes += usize::from(is_measured(now));
+        let number = recent.back().map_or(1, |last| last.number + 1);
+        recent.push_back(Version { key, number, first: now, last: now, clients: 1 });
+        if recent.len() > RECENT
+            && let Some(old) = recent.pop_front()
+            && is_measured(old.first)
+            && old.clients >= answered
+        {
+            self.whole.record(old.last.saturating_duration_since(old.first));
+        }
+        number
     }
 
     /// Notes the end of an attempt, or of a stream that had a response.
@@ -191,10 +220,10 @@ impl Measures {
 
     /// Spread at the last client of each change that all clients have.
     pub(super) fn whole(&self) -> Times {
-        let mut whole = Times::new();
+        let mut whole = self.whole.clone();
         let begun = self.measured_since;
         let of_changes =
-            self.versions.values().filter(|version| begun.is_some_and(|begun| begun <= version.first));
+            self.names.values().flatten().filter(|version| begun.is_some_and(|begun| begun <= version.first));
         for version in of_changes.filter(|version| version.clients >= self.answered) {
             whole.record(version.last.saturating_duration_since(version.first));
         }
@@ -217,20 +246,43 @@ mod tests {
         let mut measures = Measures::new(zero);
         for client in 0..3 {
             measures.answered_after(Duration::from_millis(client), true);
-            measures.response(&[1, 2], 10, at(0), at(client));
+            measures.response(10, at(client));
+            assert_eq!(measures.version(7, 1, None, at(client), at(client)), 1);
         }
         assert_eq!((measures.changes(), measures.spread.count()), (0, 0), "first states");
         measures.begin(at(100));
-        measures.response(&[1], 10, at(0), at(150));
-        assert_eq!(measures.changes(), 0, "a version from before");
-        measures.response(&[3], 10, at(0), at(200));
-        measures.response(&[3], 10, at(0), at(210));
+        assert_eq!(measures.version(7, 2, Some(1), at(0), at(200)), 2);
+        assert_eq!(measures.version(7, 2, Some(1), at(0), at(210)), 2);
         assert_eq!(measures.whole().count(), 0, "one client lacks it");
-        measures.response(&[3], 10, at(0), at(250));
+        assert_eq!(measures.version(7, 2, Some(1), at(0), at(250)), 2);
         assert_eq!((measures.changes(), measures.spread.count()), (1, 2));
         assert_eq!((millis(&measures.spread, 0.5), millis(&measures.spread, 1.0)), (10, 50));
         assert_eq!(millis(&measures.whole(), 1.0), 50);
-        assert_eq!((measures.responses, measures.bytes), (7, 70));
+        assert_eq!((measures.responses, measures.bytes), (3, 30));
+    }
+
+    #[test]
+    fn a_version_that_comes_back_is_another_change() {
+        let zero = Instant::now();
+        let at = |millis| zero + Duration::from_millis(millis);
+        let mut measures = Measures::new(zero);
+        let mut held = [None; 2];
+        for (client, held) in held.iter_mut().enumerate() {
+            measures.answered_after(Duration::ZERO, true);
+            *held = Some(measures.version(7, 1, None, at(0), at(client as u64)));
+        }
+        measures.begin(at(100));
+        for change in 0..40 {
+            let (begun, key) = (1000 * (change + 1), if change % 2 == 0 { 2 } else { 1 });
+            for (client, held) in held.iter_mut().enumerate() {
+                // One of them misses every other pair, which leads back to what it has.
+                if client == 0 || change % 4 < 2 {
+                    *held = Some(measures.version(7, key, *held, at(0), at(begun + 5 * client as u64)));
+                }
+            }
+        }
+        assert_eq!((measures.changes(), measures.spread.count()), (40, 20));
+        assert_eq!((millis(&measures.spread, 1.0), measures.whole().count()), (5, 20));
     }
 
     #[test]
@@ -239,11 +291,11 @@ mod tests {
         let at = |millis| zero + Duration::from_millis(millis);
         let mut measures = Measures::new(zero);
         measures.begin(at(10));
-        measures.response(&[1], 0, at(0), at(20));
-        measures.response(&[1], 0, at(500), at(510));
+        let held = measures.version(7, 1, None, at(0), at(20));
+        assert_eq!(measures.version(7, 1, None, at(500), at(510)), held);
         assert_eq!(measures.spread.count(), 0);
-        measures.response(&[2], 0, at(0), at(600));
-        measures.response(&[2], 0, at(500), at(601));
+        measures.version(7, 2, Some(held), at(0), at(600));
+        measures.version(7, 2, Some(held), at(500), at(601));
         assert_eq!((measures.spread.count(), measures.changes()), (1, 2));
     }
 
