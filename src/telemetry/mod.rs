@@ -280,11 +280,6 @@ pub fn tls_loaded(of: &str) {
     gauge!(TLS_SUCCESSFUL, "of" => of.to_owned()).set(1.0);
 }
 
-/// Reports that a set of certificate files is no longer used: no newer one waits to replace it.
-pub fn tls_dropped(of: &str) {
-    gauge!(TLS_SUCCESSFUL, "of" => of.to_owned()).set(1.0);
-}
-
 /// Reports the expiry of a certificate in force, in seconds since 1970. `which` names the file as the
 /// configuration does.
 pub fn report_tls_expiry(of: &str, which: &'static str, expires: i64) {

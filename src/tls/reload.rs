@@ -250,10 +250,7 @@ where
     L: Fn(&Files) -> Result<Loaded<T>, LoadError> + Send,
 {
     fn look(&mut self) -> bool {
-        let Some(current) = self.current.upgrade() else {
-            telemetry::tls_dropped(&self.of);
-            return false;
-        };
+        let Some(current) = self.current.upgrade() else { return false };
         let read = Files::read(&self.paths);
         let seen = match &read {
             Ok(files) => Ok(files.digest()),
