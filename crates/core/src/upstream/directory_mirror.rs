@@ -8,7 +8,7 @@
 //! nothing is known (R-Relay-04).
 //!
 //! Of a name there may be variants for different clients. Where several are for the same clients, the one whose constraints have the
-//! lowest canonical encoding counts, as with a control plane (R-DP-04).
+//! lowest canonical encoding counts.
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -169,12 +169,21 @@ impl DirectoryMirror {
         asked.cloned().chain([Parameters::NONE]).collect()
     }
 
-    fn warn_of_rivals(&self, type_url: &TypeUrl, parameters: &Parameters, name: &Name) {
-        let variants = self.held.get(type_url).and_then(|held| held.get(name)).into_iter().flatten();
-        let matching = variants.filter(|held| held.resource.matches(parameters)).count();
-        if matching > 1 {
+    /// Warns of names with several variants for the same clients: in one line, however many there are.
+    fn warn_of_rivals(&self, changed: &[(TypeUrl, Name)]) {
+        let has_rivals = |(type_url, name): &&(TypeUrl, Name)| {
+            let variants =
+                self.held.get(type_url).and_then(|held| held.get(name)).map_or(&[][..], Vec::as_slice);
+            let matching = |parameters: &Parameters| {
+                variants.iter().filter(|held| held.resource.matches(parameters)).count()
+            };
+            variants.len() > 1 && self.audiences(type_url).iter().any(|parameters| matching(parameters) > 1)
+        };
+        let mut rivals = changed.iter().filter(has_rivals);
+        if let Some((type_url, name)) = rivals.next() {
+            let others = rivals.count();
             tracing::warn!(
-                %type_url, %name, %parameters, variants = matching,
+                %type_url, %name, others,
                 "several variants of a resource of the directory are for the same clients, who see one of them; make their constraints exclude each other"
             );
         }
@@ -232,9 +241,9 @@ impl DirectoryMirror {
                 differs.push((type_url, name));
             }
         }
+        self.warn_of_rivals(&differs);
         for (type_url, name) in &differs {
             for parameters in self.audiences(type_url) {
-                self.warn_of_rivals(type_url, &parameters, name);
                 let ops = self.told(type_url, &parameters, name);
                 changes.entry((type_url.clone(), parameters)).or_default().ops.extend(ops);
             }
@@ -295,7 +304,7 @@ fn variant_for<'a>(parameters: &Parameters, variants: &'a Variants) -> Option<&'
     variants.iter().map(|held| &held.resource).find(|resource| resource.matches(parameters))
 }
 
-/// Variants of a name by these wrappers; `None` if they are those that are held, or one cannot be read: the held ones stay.
+/// Variants of a name by these wrappers; `None` if they are those that are held, or one cannot be read where some are held: these stay.
 fn read_variants(type_url: &TypeUrl, name: &Name, wrappers: &[&Bytes], held: &[Held]) -> Option<Variants> {
     let known = |wrapper: &Bytes| held.iter().find(|held| held.wrapper == *wrapper);
     if held.len() == wrappers.len() && wrappers.iter().all(|wrapper| known(wrapper).is_some()) {
@@ -305,7 +314,14 @@ fn read_variants(type_url: &TypeUrl, name: &Name, wrappers: &[&Bytes], held: &[H
         Some(held) => Some(held.clone()),
         None => Some(Held { wrapper: (*wrapper).clone(), resource: read(type_url, name, wrapper)? }),
     };
-    let mut variants: Variants = wrappers.iter().map(read).collect::<Option<_>>()?;
+    let read: Vec<Option<Held>> = wrappers.iter().map(read).collect();
+    if !held.is_empty() && read.iter().any(Option::is_none) {
+        return None;
+    }
+    let mut variants: Variants = read.into_iter().flatten().collect();
+    if variants.is_empty() {
+        return None;
+    }
     variants.sort_by(|a, b| a.resource.constraints().cmp(&b.resource.constraints()));
     Some(variants)
 }
