@@ -95,10 +95,10 @@ impl Answer {
             };
             first = false;
             self.reason = None;
-            let is_full = update.is_full;
+            let is_whole = update.is_full && asked.names.is_empty();
             self.take(update, asked);
             // A poll has one answer, and so has everything of a type with full states.
-            if transport == Transport::Rest || is_full {
+            if transport == Transport::Rest || is_whole {
                 break;
             }
         }
@@ -111,15 +111,18 @@ impl Answer {
             self.absent.remove(&name);
             self.found.insert(name, found);
         }
-        for name in update.removed {
+        for removed in update.removed {
+            let held = self.found.get(&removed.name);
+            // A variant that is not held says nothing of the others.
+            if !removed.is(held.and_then(|held| held.constraints.as_ref())) {
+                continue;
+            }
+            let name = removed.name;
             self.unanswered.remove(&name);
             self.found.remove(&name);
             if asked.names.contains(&name) {
                 self.absent.insert(name);
             }
-        }
-        if update.is_full {
-            self.absent.append(&mut self.unanswered);
         }
     }
 }

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::request::Subscription;
-use super::response::{Found, Update};
+use super::response::{Found, Gone, Update};
+use crate::resource::Constraints;
 
 /// Kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +49,18 @@ pub struct Change {
     pub found: Option<Found>,
 }
 
+#[derive(Clone, Debug)]
+struct HeldResource {
+    version: String,
+    /// Hash of the content.
+    content: u128,
+    constraints: Option<Constraints>,
+}
+
 /// State of a watcher.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
-    /// Version and hash of the content.
-    resources: BTreeMap<String, (String, u128)>,
+    resources: BTreeMap<String, HeldResource>,
     absent: BTreeSet<String>,
 }
 
@@ -60,16 +68,17 @@ impl Held {
     /// Takes a response in.
     pub(super) fn apply(&mut self, update: Update, asked: &Subscription) -> Vec<Change> {
         let mut changes = Vec::new();
-        let gone = if update.is_full { self.left_out(&update, asked) } else { Vec::new() };
+        let is_full = update.is_full && asked.names.is_empty();
+        let gone = if is_full { self.left_out(&update) } else { Vec::new() };
         for (name, found) in update.found {
-            let hash = xxh3_128(&found.body);
             self.absent.remove(&name);
-            let before = self.resources.insert(name.clone(), (found.version.clone(), hash));
-            let event = match before {
+            let (version, content) = (found.version.clone(), xxh3_128(&found.body));
+            let held = HeldResource { version, content, constraints: found.constraints.clone() };
+            let event = match self.resources.insert(name.clone(), held) {
                 None => Event::Added,
                 // In state of the world all have the version of the response, whatever changed.
-                Some((version, content))
-                    if content != hash || (update.is_delta && version != found.version) =>
+                Some(before)
+                    if before.content != content || (update.is_delta && before.version != found.version) =>
                 {
                     Event::Changed
                 }
@@ -77,8 +86,14 @@ impl Held {
             };
             changes.push(Change { event, name, version: found.version.clone(), found: Some(found) });
         }
-        for name in update.removed.into_iter().chain(gone) {
-            if let Some((version, _)) = self.resources.remove(&name) {
+        for removed in update.removed.into_iter().chain(gone) {
+            let held = self.resources.get(&removed.name);
+            // A variant may have taken the place of the one that goes; and one that was never here says nothing of the others.
+            if !removed.is(held.and_then(|held| held.constraints.as_ref())) {
+                continue;
+            }
+            let name = removed.name;
+            if let Some(HeldResource { version, .. }) = self.resources.remove(&name) {
                 changes.push(Change { event: Event::Removed, name: name.clone(), version, found: None });
             } else if asked.names.contains(&name) && !self.absent.contains(&name) {
                 let version = String::new();
@@ -91,22 +106,23 @@ impl Held {
         changes
     }
 
-    /// Names that a full response says do not exist.
-    fn left_out(&self, update: &Update, asked: &Subscription) -> Vec<String> {
+    /// Resources that a full response says do not exist.
+    fn left_out(&self, update: &Update) -> Vec<Gone> {
         let there: BTreeSet<&str> = update.found.iter().map(|(name, _)| name.as_str()).collect();
-        let known = self.resources.keys().chain(&asked.names).map(String::as_str);
-        let gone: BTreeSet<&str> = known.filter(|name| !there.contains(name)).collect();
-        gone.into_iter().map(str::to_owned).collect()
+        let gone = self.resources.iter().filter(|(name, _)| !there.contains(name.as_str()));
+        gone.map(|(name, held)| Gone { name: name.clone(), constraints: held.constraints.clone() }).collect()
     }
 
     /// Versions for a new stream; a server that looks at them sends the difference only.
     pub(super) fn versions(&self) -> HashMap<String, String> {
-        self.resources.iter().map(|(name, (version, _))| (name.clone(), version.clone())).collect()
+        self.resources.iter().map(|(name, held)| (name.clone(), held.version.clone())).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
     use crate::resource::{Kind, Parameters, TypeUrl};
 
@@ -118,11 +134,14 @@ mod tests {
     fn update(kind: Kind, is_delta: bool, found: &[(&str, &str, &str)], removed: &[&str]) -> Update {
         let found = found.iter().map(|(name, version, body)| {
             let body = body.as_bytes().to_vec().into();
-            ((*name).to_owned(), Found { version: (*version).to_owned(), body })
+            ((*name).to_owned(), Found { version: (*version).to_owned(), body, constraints: None })
         });
         Update {
             found: found.collect(),
-            removed: removed.iter().map(|name| (*name).to_owned()).collect(),
+            removed: removed
+                .iter()
+                .map(|name| Gone { name: (*name).to_owned(), constraints: None })
+                .collect(),
             is_full: !is_delta && kind.full_state(),
             is_delta,
             version: String::new(),
@@ -152,16 +171,48 @@ mod tests {
 
     #[test]
     fn a_full_response_says_what_is_gone_and_another_one_does_not() {
-        let (mut held, of) = (Held::default(), asked(Kind::Cluster, &["a", "b", "none"]));
+        let (mut held, of) = (Held::default(), asked(Kind::Cluster, &[]));
         let mut take = |found: &[_]| words(&held.apply(update(Kind::Cluster, false, found, &[]), &of));
-        assert_eq!(take(&[("a", "1", "x"), ("b", "1", "x")]), ["added a", "added b", "absent none"]);
+        assert_eq!(take(&[("a", "1", "x"), ("b", "1", "x")]), ["added a", "added b"]);
         assert!(take(&[("a", "2", "x"), ("b", "2", "x")]).is_empty(), "the version is that of the response");
         assert_eq!(take(&[("a", "3", "z")]), ["changed a", "removed b"]);
-        assert_eq!(take(&[("none", "4", "x")]), ["added none", "removed a"]);
+        assert_eq!(take(&[("c", "4", "x")]), ["added c", "removed a"]);
+        // A relay that has not heard of a name yet leaves it out.
+        let (mut held, of) = (Held::default(), asked(Kind::Cluster, &["a", "b"]));
+        let mut take = |found: &[_]| words(&held.apply(update(Kind::Cluster, false, found, &[]), &of));
+        assert_eq!(take(&[("a", "1", "x")]), ["added a"]);
+        assert_eq!(take(&[("b", "2", "x")]), ["added b"]);
         let (mut held, of) = (Held::default(), asked(Kind::Endpoint, &["a", "b"]));
         let mut take = |found: &[_]| words(&held.apply(update(Kind::Endpoint, false, found, &[]), &of));
         assert_eq!(take(&[("a", "1", "x")]), ["added a"]);
         assert_eq!(take(&[("b", "2", "x")]), ["added b"], "`a` is as it was");
+    }
+
+    #[test]
+    fn a_variant_that_goes_leaves_the_one_in_its_place() {
+        let constrained = |value: &str| {
+            let single = [&[10, 1, b'k', 18, 1], value.as_bytes()].concat();
+            Constraints::parse(&[&[10, 6], &single[..]].concat()).unwrap()
+        };
+        let gone = |value: &str| Gone { name: "a".to_owned(), constraints: constrained(value) };
+        let (mut held, of) = (Held::default(), asked(Kind::Cluster, &["a"]));
+        let mut take = |found: Option<(&str, Option<&str>)>, removed: Option<Gone>| {
+            let mut news = update(Kind::Cluster, true, &[], &[]);
+            news.found.extend(found.map(|(version, value)| {
+                let constraints = value.and_then(constrained);
+                ("a".to_owned(), Found { version: version.to_owned(), body: Bytes::new(), constraints })
+            }));
+            news.removed.extend(removed);
+            words(&held.apply(news, &of))
+        };
+        assert!(take(None, Some(gone("x"))).is_empty(), "another variant may be there");
+        assert_eq!(take(Some(("1", Some("x"))), None), ["added a"]);
+        assert_eq!(take(Some(("2", None)), Some(gone("x"))), ["changed a"]);
+        assert_eq!(
+            take(Some(("3", Some("y"))), Some(Gone { name: "a".to_owned(), constraints: None })),
+            ["changed a"]
+        );
+        assert_eq!(take(None, Some(gone("y"))), ["removed a"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryResponse};
-use crate::resource::{Envelope, SotwElement, TypeUrl};
+use crate::resource::{Constraints, Envelope, SotwElement, TypeUrl};
 
 /// A resource that the server has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,15 +14,31 @@ pub struct Found {
     pub version: String,
     /// The encoded `google.protobuf.Any`.
     pub body: Bytes,
+    /// Constraints of a variant, which are a part of its identity (R-DP-06).
+    pub constraints: Option<Constraints>,
+}
+
+/// Resource that the server says does not exist: that of a name, or one variant of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Gone {
+    pub(crate) name: String,
+    pub(crate) constraints: Option<Constraints>,
+}
+
+impl Gone {
+    /// Whether it is what a client holds by that name.
+    pub(crate) fn is(&self, held: Option<&Constraints>) -> bool {
+        self.constraints.as_ref() == held
+    }
 }
 
 /// A response.
 #[derive(Clone, Debug)]
 pub(crate) struct Update {
     pub(crate) found: Vec<(String, Found)>,
-    /// Names that the server says do not exist.
-    pub(crate) removed: Vec<String>,
-    /// Whether names that it lacks do not exist.
+    pub(crate) removed: Vec<Gone>,
+    /// Whether what it lacks of everything does not exist. Of names that were asked for it says nothing: a server may not have heard of
+    /// them yet, as a relay, or have them under another spelling or as members of a collection.
     pub(crate) is_full: bool,
     /// Whether its resources have versions of their own.
     pub(crate) is_delta: bool,
@@ -47,10 +63,16 @@ impl Update {
                 Envelope::parse(resource, &type_url).context("the server sent a faulty resource")?;
             let Some(body) = envelope.body else { continue };
             let (version, body) = (envelope.version.to_owned(), resource.slice_ref(body));
-            found.push((envelope.name.to_owned(), Found { version, body }));
+            let constraints = envelope.constraints.clone().ok().flatten();
+            found.push((envelope.name.to_owned(), Found { version, body, constraints }));
         }
-        let variants = response.removed_resource_names.into_iter().map(|removed| removed.name);
-        let removed = response.removed_resources.into_iter().chain(variants).collect();
+        let plain = response.removed_resources.into_iter().map(|name| Gone { name, constraints: None });
+        let variants = response.removed_resource_names.into_iter().filter_map(|removed| {
+            // Constraints that are none are of no resource that was taken.
+            let constraints = Constraints::parse(&removed.dynamic_parameter_constraints).ok()?;
+            Some(Gone { name: removed.name, constraints })
+        });
+        let removed = plain.chain(variants).collect();
         let (version, nonce) = (response.system_version_info, response.nonce);
         Ok(Self { found, removed, is_full: false, is_delta: true, version, nonce, type_url })
     }
@@ -77,7 +99,8 @@ impl Update {
             };
             let Some(body) = body else { continue };
             let version = if own.is_empty() { &response.version_info } else { own }.to_owned();
-            found.push((element.name().to_owned(), Found { version, body: resource.slice_ref(body) }));
+            let found_one = Found { version, body: resource.slice_ref(body), constraints: None };
+            found.push((element.name().to_owned(), found_one));
         }
         let is_full = type_url.kind().full_state();
         let (version, nonce) = (response.version_info, response.nonce);

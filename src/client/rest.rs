@@ -25,6 +25,8 @@ use crate::upstream::Target;
 const LARGEST: usize = 256 << 20;
 /// Words of a refusal that are kept.
 const WORDS: usize = 400;
+/// Time for an answer. A relay holds a poll for `rest.hold`.
+const LONGEST_POLL: Duration = Duration::from_secs(60);
 /// Time to the next poll where the server has not held one.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -76,7 +78,9 @@ impl Polls {
         loop {
             tokio::time::sleep_until(self.not_before).await;
             let begun = Instant::now();
-            let (status, body) = self.poll().await?;
+            let late =
+                |_| Ended::Faulty(anyhow!("the server has not answered a poll within {LONGEST_POLL:?}"));
+            let (status, body) = tokio::time::timeout(LONGEST_POLL, self.poll()).await.map_err(late)??;
             match status {
                 StatusCode::OK => {
                     let update = directory::read_response(&body).map_err(anyhow::Error::from);

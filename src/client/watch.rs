@@ -15,8 +15,8 @@ use crate::upstream::Backoff;
 
 /// Waits between two connections are up to the first at first, and up to the second at last.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
-/// A conversation that lasted for so long was sound: the next wait is short again.
-const SOUND: Duration = Duration::from_secs(10);
+/// A conversation that lasted for so long was sound: the next wait is short again. Longer than an attempt to connect may take.
+const SOUND: Duration = Duration::from_secs(30);
 /// Silence after which people are told that they wait.
 const SILENCE: Duration = Duration::from_secs(5);
 

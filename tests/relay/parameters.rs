@@ -245,4 +245,13 @@ fn a_directory_has_several_variants_of_a_name() {
     relay.write("cds.yaml", &file.replace("connect_timeout: 2s", "connect_timeout: 3s"));
     relay.wait_for("the changed variant", || timeout("canary") == "3s");
     assert_eq!(timeout("prod"), "1s");
+    // Another variant takes the place of one: the removal of that is none of the name.
+    relay.write(
+        "cds.yaml",
+        &file
+            .replace("value: canary", "value: test")
+            .replace("{key: env, value: prod}", "{key: env, exists: {}}"),
+    );
+    relay.wait_for("the wider variant", || timeout("canary") == "1s");
+    assert_eq!(timeout("prod"), "1s");
 }
