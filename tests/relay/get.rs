@@ -140,7 +140,9 @@ async fn a_server_without_the_transport_is_told_with_the_one_to_try() {
     for transport in ["delta", "sotw"] {
         let ran = get(&other, transport, &["cds"]).await;
         assert!(
-            ran.stderr.ends_with("(https://); for a server of REST-JSON use --transport rest\n"),
+            // Between the two may stand that the connection was reset: the server closes it before it has read all.
+            ran.stderr.contains("(https://)")
+                && ran.stderr.ends_with("; for a server of REST-JSON use --transport rest\n"),
             "{}",
             ran.stderr
         );
