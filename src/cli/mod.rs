@@ -79,8 +79,8 @@ pub(crate) enum Command {
     /// Watch resources of an xDS server: a line for each change, as long as it runs
     ///
     /// Begins with the resources that exist, as `added`. When the connection is lost, stderr has the cause, and the command connects
-    /// again; what changed meanwhile is told then. State of the world and REST-JSON tell of removals of CDS, LDS and SRDS only.
-    /// A relay is asked as by `deltafan get`.
+    /// again; what changed meanwhile is told then. State of the world and REST-JSON tell of removals only where all of CDS, LDS or SRDS
+    /// is watched. A relay is asked as by `deltafan get`.
     /// Ends with 0 on Ctrl-C, SIGTERM, or after --for, and with 1 when the server cannot be asked in the first place.
     ///
     /// Examples:

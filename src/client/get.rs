@@ -95,7 +95,7 @@ impl Answer {
             };
             first = false;
             self.reason = None;
-            let is_whole = update.is_full && asked.names.is_empty();
+            let is_whole = update.is_whole(asked);
             self.take(update, asked);
             // A poll has one answer, and so has everything of a type with full states.
             if transport == Transport::Rest || is_whole {

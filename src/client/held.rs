@@ -68,8 +68,7 @@ impl Held {
     /// Takes a response in.
     pub(super) fn apply(&mut self, update: Update, asked: &Subscription) -> Vec<Change> {
         let mut changes = Vec::new();
-        let is_full = update.is_full && asked.names.is_empty();
-        let gone = if is_full { self.left_out(&update) } else { Vec::new() };
+        let gone = if update.is_whole(asked) { self.left_out(&update) } else { Vec::new() };
         for (name, found) in update.found {
             self.absent.remove(&name);
             let (version, content) = (found.version.clone(), xxh3_128(&found.body));

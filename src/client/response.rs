@@ -4,6 +4,7 @@ use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use prost::Message as _;
 
+use super::request::Subscription;
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryResponse};
 use crate::resource::{Constraints, Envelope, SotwElement, TypeUrl};
 
@@ -37,8 +38,7 @@ impl Gone {
 pub(crate) struct Update {
     pub(crate) found: Vec<(String, Found)>,
     pub(crate) removed: Vec<Gone>,
-    /// Whether what it lacks of everything does not exist. Of names that were asked for it says nothing: a server may not have heard of
-    /// them yet, as a relay, or have them under another spelling or as members of a collection.
+    /// Whether it has all resources of the type that there are for this client.
     pub(crate) is_full: bool,
     /// Whether its resources have versions of their own.
     pub(crate) is_delta: bool,
@@ -105,6 +105,12 @@ impl Update {
         let is_full = type_url.kind().full_state();
         let (version, nonce) = (response.version_info, response.nonce);
         Ok(Self { found, removed: Vec::new(), is_full, is_delta: false, version, nonce, type_url })
+    }
+
+    /// Whether what it lacks does not exist. Of names that were asked for it says nothing: a server may not have heard of them yet, as
+    /// a relay, or have them under another spelling or as members of a collection.
+    pub(crate) fn is_whole(&self, asked: &Subscription) -> bool {
+        self.is_full && asked.names.is_empty()
     }
 
     /// Fails on a response of another type than the one that was asked for.
