@@ -28,7 +28,7 @@ mod resources;
 pub use client_status::{ClientStatusError, client_status};
 pub use config_dump::{DumpError, config_dump};
 pub use history::{HistoryError, history};
-pub use query::QueryError;
+pub use query::{QueryError, RefreshQuery};
 pub use record::PollRequest;
 pub use registry::{Fleet, Registration};
 pub use report::{ClientFigures, client, clients, figures, nacks};

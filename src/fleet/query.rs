@@ -158,6 +158,42 @@ impl HistoryQuery {
     }
 }
 
+/// A resource that is to be had from the control plane anew.
+#[derive(Debug)]
+pub struct RefreshQuery {
+    /// Its type.
+    pub type_url: TypeUrl,
+    /// Its name.
+    pub name: Name,
+    /// One node group; empty for that of the relay's own node. Without it all groups are meant.
+    pub group: Option<String>,
+}
+
+impl RefreshQuery {
+    /// Reads a query.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] if the query is too long or has no UTF-8, if a key is unknown or there twice, and without `type` and `name`.
+    pub fn parse(text: &str) -> Result<Self, QueryError> {
+        let missing =
+            |key: &str| QueryError(format!("`{key}` is missing: /refresh?type=eds&name=backend for example"));
+        let (mut type_url, mut name, mut group) = (None, None, None);
+        for (key, value) in pairs(text, &["type", "name", "group"])? {
+            match &*key {
+                "type" => type_url = Some(type_of(&value)?),
+                "name" => name = Some(Name::normal(&value)),
+                _ => group = Some(value.into_owned()),
+            }
+        }
+        Ok(Self {
+            type_url: type_url.ok_or_else(|| missing("type"))?,
+            name: name.ok_or_else(|| missing("name"))?,
+            group,
+        })
+    }
+}
+
 /// A key with its value.
 type Pair<'t> = (Cow<'t, str>, Cow<'t, str>);
 

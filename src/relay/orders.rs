@@ -8,10 +8,12 @@ use std::sync::Arc;
 use percent_encoding::percent_decode_str;
 use serde_json::json;
 
+use super::origin::Origin;
 use super::rollouts;
 use super::status::{Status, document, no_such_client};
 use crate::admin::Page;
-use crate::cache::Order;
+use crate::cache::{Order, RefreshError};
+use crate::fleet::RefreshQuery;
 
 /// An order, by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,7 @@ enum Kind<'p> {
     /// With the number of the client.
     Disconnect(&'p str),
     Log,
+    Refresh,
 }
 
 impl<'p> Kind<'p> {
@@ -30,17 +33,9 @@ impl<'p> Kind<'p> {
             "/rollout/discard" => Self::Rollout(Order::Discard),
             "/drain" => Self::Drain,
             "/log" => Self::Log,
+            "/refresh" => Self::Refresh,
             _ => Self::Disconnect(path.strip_prefix("/clients/")?.strip_suffix("/disconnect")?),
         })
-    }
-
-    /// The parameter that it may have.
-    const fn parameter(self) -> Option<&'static str> {
-        match self {
-            Self::Rollout(_) => Some("group"),
-            Self::Log => Some("level"),
-            Self::Drain | Self::Disconnect(_) => None,
-        }
     }
 }
 
@@ -51,25 +46,32 @@ pub(super) fn is_order(path: &str) -> bool {
 
 /// Follows an order; `None` if the path is that of none.
 pub(super) fn follow(status: &Status, path: &str, query: &str) -> Option<Page> {
-    let order = Kind::of(path)?;
-    let value = match parameter(order, query) {
-        Ok(value) => value,
-        Err(wrong) => return Some(Page::BadRequest(wrong)),
-    };
-    Some(match order {
-        Kind::Rollout(order) => decide(status, order, value.as_deref()),
-        Kind::Drain => drain(status),
-        Kind::Disconnect(id) => disconnect(status, id),
-        Kind::Log => log(status, value.as_deref()),
+    Some(match Kind::of(path)? {
+        Kind::Rollout(order) => with(query, Some("group"), |group| decide(status, order, group)),
+        Kind::Drain => with(query, None, |_| drain(status)),
+        Kind::Disconnect(id) => with(query, None, |_| disconnect(status, id)),
+        Kind::Log => with(query, Some("level"), |level| log(status, level)),
+        Kind::Refresh => match RefreshQuery::parse(query) {
+            Ok(wanted) => refresh(status, &wanted),
+            Err(wrong) => Page::BadRequest(wrong.to_string()),
+        },
     })
 }
 
-/// Value of the one parameter that an order may have.
-fn parameter<'q>(order: Kind<'_>, query: &'q str) -> Result<Option<Cow<'q, str>>, String> {
+/// Follows an order that may have this one parameter, with its value.
+fn with(query: &str, parameter: Option<&str>, follow: impl FnOnce(Option<&str>) -> Page) -> Page {
+    match value_of(parameter, query) {
+        Ok(value) => follow(value.as_deref()),
+        Err(wrong) => Page::BadRequest(wrong),
+    }
+}
+
+/// Value of the one parameter that a query may have.
+fn value_of<'q>(parameter: Option<&str>, query: &'q str) -> Result<Option<Cow<'q, str>>, String> {
     if query.is_empty() {
         return Ok(None);
     }
-    match (order.parameter(), query.split_once('=')) {
+    match (parameter, query.split_once('=')) {
         (Some(known), Some((key, value))) if key == known && !value.contains('&') => {
             let value = percent_decode_str(value).decode_utf8();
             value.map(Some).map_err(|_| format!("`{known}` is no UTF-8"))
@@ -133,4 +135,36 @@ fn log(status: &Status, level: Option<&str>) -> Page {
         }
         Err(wrong) => Page::BadRequest(wrong),
     }
+}
+
+/// Has a resource asked for anew, in all groups or in one. What is held is served until the control plane answers.
+fn refresh(status: &Status, wanted: &RefreshQuery) -> Page {
+    if matches!(status.origin, Origin::Directory { .. }) {
+        let why = "resources come from a directory, which is read again whenever a file in it changes";
+        return Page::BadRequest(why.to_owned());
+    }
+    let RefreshQuery { type_url, name, group: only } = wanted;
+    let (mut groups, mut is_busy) = (Vec::new(), false);
+    for (group, running) in status.groups.named() {
+        let group = group.map(|group| group.to_string());
+        if only.as_ref().is_some_and(|only| group.as_deref().unwrap_or_default() != only) {
+            continue;
+        }
+        match running.cache().refresh(type_url, name) {
+            Ok(()) => groups.push(group),
+            Err(RefreshError::Busy) => is_busy = true,
+            Err(RefreshError::Unwanted) => {}
+        }
+    }
+    if groups.is_empty() {
+        return match is_busy {
+            true => Page::Failed(RefreshError::Busy.to_string()),
+            false => Page::NotFound(
+                "no client asks for this resource; GET /resources lists those that are held".to_owned(),
+            ),
+        };
+    }
+    let kind = type_url.kind().short();
+    tracing::info!(kind, %name, ?groups, "asking the control plane for a resource anew, as an operator ordered");
+    document(&json!({ "type": kind, "type_url": type_url.as_str(), "name": name.as_str(), "groups": groups }))
 }

@@ -22,7 +22,7 @@ fn interest(fixture: &Fixture) -> Vec<Interest> {
 
 fn wanted(names: &[(&str, bool)]) -> Vec<Interest> {
     let names = names.iter().map(|(name, is_wanted)| (Name::from(*name), *is_wanted)).collect();
-    vec![Interest { wildcard: false, names, proof: false }]
+    vec![Interest { wildcard: false, names, proof: false, refreshed: Vec::new() }]
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn names_of_clients_are_told_upstream_though_an_observer_looks_on() {
     assert_eq!(interest(&fixture), wanted(&[("e", false)]), "the last one is the last");
     observer.change(&fixture, "eds", "f -e");
     client.change(&fixture, "eds", "*");
-    let all = Interest { wildcard: true, names: Vec::new(), proof: false };
+    let all = Interest { wildcard: true, names: Vec::new(), proof: false, refreshed: Vec::new() };
     assert_eq!(interest(&fixture), [all]);
     assert_eq!(interest(&fixture), []);
     drop(client);
@@ -108,7 +108,8 @@ fn an_observer_that_may_not_see_all_sees_its_part() {
         let mut observer = observer(&fixture, Protocol::Delta);
         observer.change(&fixture, "cds", names);
         for wanted in fixture.cache.take_interest() {
-            let as_it_was = Interest { wildcard: true, names: Vec::new(), proof: false };
+            let as_it_was =
+                Interest { wildcard: true, names: Vec::new(), proof: false, refreshed: Vec::new() };
             assert_eq!(wanted.interest, as_it_was);
             fixture.writer.fill(&wanted, fixture.now).unwrap();
         }

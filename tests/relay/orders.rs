@@ -1,6 +1,8 @@
 //! Orders of operators, posted to the admin address, and the facts about the process.
 
+use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
+use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
 use deltafan_test_support::process::{Process, http1, relay};
 use serde_json::{Value as Json, json};
 use tonic::Code;
@@ -140,7 +142,14 @@ fn only_a_post_is_an_order_and_not_one_of_another_site() {
         let head = format!("host: {}\r\nconnection: close\r\ncontent-length: 0\r\n{head}", relay.admin);
         http1(relay.admin, &format!("{method} {path} HTTP/1.1\r\n{head}\r\n"))
     };
-    for path in ["/drain", "/log?level=debug", "/clients/1/disconnect", "/rollout/release"] {
+    let paths = [
+        "/drain",
+        "/log?level=debug",
+        "/clients/1/disconnect",
+        "/rollout/release",
+        "/refresh?type=cds&name=a",
+    ];
+    for path in paths {
         for method in ["GET", "HEAD", "PUT", "DELETE"] {
             assert_eq!(request(method, path, "").0, 405, "{method} {path}");
         }
@@ -154,4 +163,57 @@ fn only_a_post_is_an_order_and_not_one_of_another_site() {
     assert_eq!(server_info(&relay)["state"], "LIVE");
     let own = format!("origin: http://{}\r\n", relay.admin);
     assert_eq!(request("POST", "/log?level=warn", &own).0, 200);
+}
+
+/// The control plane sends one cluster, always in the same version.
+fn send_cluster(upstream: &OriginStream, nonce: &str, body: &[u8]) {
+    let cds: TypeUrl = Kind::Cluster.into();
+    let mut response = response(&cds, nonce);
+    response.resources = vec![resource(&cds, "c 1", "1", body)];
+    upstream.send(&response);
+}
+
+/// A control plane that changed a body and not its version has nothing to say of it by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resource_can_be_asked_for_anew() {
+    let mut origin = Origin::start().await;
+    let uri = origin.uri();
+    let relay = tokio::task::spawn_blocking(move || Process::unready_behind(&uri, "")).await.unwrap();
+    let mut upstream = origin.accept().await;
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("envoy", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    send_cluster(&upstream, "1", b"\x0a\x01a");
+    let told = client.response().await;
+    client.ack(&told).await;
+    upstream.expect_ack("1").await;
+
+    let answer = json_of(relay.admin_post("/refresh?type=cds&name=c%201"));
+    assert_eq!((&answer["type"], &answer["name"]), (&json!("cds"), &json!("c 1")));
+    assert_eq!(answer["groups"], json!([null]), "the one group has no name");
+    let mut upstream = origin.accept().await;
+    let request = upstream.expect_request().await;
+    assert!(request.initial_resource_versions.is_empty(), "{request:?}");
+    send_cluster(&upstream, "1", b"\x0a\x01b");
+    let told = client.response().await;
+    assert!(told.resources[0].ends_with(b"\x0a\x01b"), "{told:?}");
+    client.ack(&told).await;
+
+    for unwanted in ["type=cds&name=c2", "type=eds&name=c%201", "type=cds&name=c%201&group=g"] {
+        let (status, why) = relay.admin_post(&format!("/refresh?{unwanted}"));
+        assert!(
+            status == 404 && why.contains("no client asks for this resource"),
+            "{unwanted}: {status} {why}"
+        );
+    }
+    for wrong in ["", "type=cds", "name=c%201", "type=x&name=c1", "type=cds&name=c1&names=c2"] {
+        assert_eq!(relay.admin_post(&format!("/refresh?{wrong}")).0, 400, "{wrong}");
+    }
+}
+
+#[test]
+fn a_directory_is_not_asked_anew() {
+    let relay = relay("");
+    let (status, why) = relay.admin_post("/refresh?type=cds&name=c1");
+    assert!(status == 400 && why.contains("directory"), "{status} {why}");
 }

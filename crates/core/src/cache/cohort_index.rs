@@ -4,7 +4,7 @@
 //! change costs here grows with the number of distinct subscriptions it touches. The union of the index is the
 //! subscription upstream; names whose answer to "does anybody want this?" changed are kept until the upstream asks.
 
-use std::collections::hash_map;
+use std::collections::{BTreeSet, hash_map};
 use std::sync::Arc;
 
 use foldhash::HashMap;
@@ -22,6 +22,9 @@ use super::snapshot::{Snapshot, Touch};
 use super::subscription::Subscription;
 use crate::fairness::{NAMES_ALTERED_IN_PLACE, NAMES_PER_SLICE, UPSTREAM_NAME_BYTES};
 use crate::resource::Name;
+
+/// Names of a store that operators have asked for anew, until the upstream takes them: it does so at once, unless it is stuck.
+const MAX_REFRESHES: usize = 100;
 
 #[derive(Debug, Default)]
 pub(super) struct CohortIndex {
@@ -42,6 +45,8 @@ pub(super) struct CohortIndex {
     /// Names that observers ask for, to be filled in.
     looked: Queue,
     wildcard_looked: bool,
+    /// Names that an operator has asked for anew.
+    refreshed: BTreeSet<Name>,
     next_id: u64,
 }
 
@@ -249,6 +254,7 @@ impl CohortIndex {
             || !self.dirty.is_empty()
             || !self.dirty_many.is_empty()
             || !self.looked.is_empty()
+            || !self.refreshed.is_empty()
     }
 
     /// Whether any client asks for this name.
@@ -267,6 +273,15 @@ impl CohortIndex {
         let before = self.dirty.len();
         wanted.for_each(|name| self.dirty.push(name));
         self.dirty.len() > before
+    }
+
+    /// Notes that a name is to be had anew, as an operator ordered. Returns whether there was room for it.
+    pub(super) fn refresh(&mut self, name: &Name) -> bool {
+        let has_room = self.refreshed.len() < MAX_REFRESHES || self.refreshed.contains(name);
+        if has_room {
+            self.refreshed.insert(name.clone());
+        }
+        has_room
     }
 
     /// Whether any client asks for the wildcard.
@@ -319,7 +334,8 @@ impl CohortIndex {
             (name, is_wanted)
         };
         let names = names.into_iter().map(with_wanted).collect();
-        Some((Interest { wildcard: self.wants_wildcard(), names, proof }, looked))
+        let refreshed = std::mem::take(&mut self.refreshed).into_iter().collect();
+        Some((Interest { wildcard: self.wants_wildcard(), names, proof, refreshed }, looked))
     }
 
     /// Notes a change with every cohort of whose names it changes one, before it is published.
@@ -384,6 +400,8 @@ pub struct Interest {
     pub names: Vec<(Name, bool)>,
     /// Whether a client waits for evidence that what the origin has not sent does not exist.
     pub proof: bool,
+    /// Names that an operator wants from the origin anew.
+    pub refreshed: Vec<Name>,
 }
 
 /// Wakes everyone that a change concerns. Apart from marking, so that no lock is held.

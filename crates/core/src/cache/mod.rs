@@ -87,14 +87,14 @@ pub use subscription::Subscription;
 pub use type_store::{Membership, TypeCache};
 pub use update::{OwedItems, Update};
 pub use view::View;
-pub use wanted::Wanted;
+pub use wanted::{RefreshError, Wanted};
 pub use writer::Writer;
 
 use cohort_index::CohortIndex;
 use earlier_states::EarlierStates;
 use stores::{Bounds, Stores};
 
-use crate::resource::{Parameters, TypeUrl};
+use crate::resource::{Name, Parameters, TypeUrl};
 
 /// The store of one node group, as its readers see it.
 #[derive(Debug)]
@@ -275,6 +275,22 @@ impl Cache {
         let has =
             |of: &Arc<TypeCache>| of.proof_asked.load(Ordering::Acquire) || of.cohort_index.lock().is_dirty();
         self.types().iter().any(has)
+    }
+
+    /// Has the upstream ask for a name anew, as an operator ordered: on a new stream, without the version that is held. What is held
+    /// is served until the answer comes.
+    ///
+    /// # Errors
+    ///
+    /// [`RefreshError`] if that would do nothing for any client.
+    pub fn refresh(&self, type_url: &TypeUrl, name: &Name) -> Result<(), RefreshError> {
+        let stores = self.types().into_iter().filter(|of| of.type_url == *type_url);
+        let either = |one: Result<(), RefreshError>, other| match (one, other) {
+            (Ok(()), _) | (_, Ok(())) => Ok(()),
+            (Err(RefreshError::Busy), _) | (_, Err(RefreshError::Busy)) => Err(RefreshError::Busy),
+            (Err(RefreshError::Unwanted), Err(RefreshError::Unwanted)) => Err(RefreshError::Unwanted),
+        };
+        stores.map(|of| of.refresh(name)).fold(Err(RefreshError::Unwanted), either)
     }
 
     /// Adds the demand of the type's other stores: a name that nobody wants in one may be wanted in another.

@@ -25,7 +25,8 @@ use super::snapshot::Snapshot;
 use super::subscription::Subscription;
 use super::update::{OwedItems, Update};
 use super::view::View;
-use crate::resource::{Name, Resource, TypeUrl};
+use super::wanted::RefreshError;
+use crate::resource::{Collection, Name, Resource, TypeUrl};
 
 /// The store of one type, as it is seen through one set of parameters.
 #[derive(Debug)]
@@ -169,6 +170,22 @@ impl TypeCache {
         if self.cohort_index.lock().ask_again(names) {
             self.interest.wake();
         }
+    }
+
+    /// Has the upstream ask for a name anew, as [`Cache::refresh`](super::Cache::refresh) says.
+    pub(super) fn refresh(&self, name: &Name) -> Result<(), RefreshError> {
+        let covering = Collection::covering(name.as_str());
+        let is_named = || self.wants(name.as_str()) || covering.is_some_and(|of| self.wants(of.as_str()));
+        let is_member =
+            || self.wants_wildcard() && self.snapshot().held(View::Wildcard, name.as_str()).is_some();
+        if !is_named() && !is_member() {
+            return Err(RefreshError::Unwanted);
+        }
+        if !self.cohort_index.lock().refresh(name) {
+            return Err(RefreshError::Busy);
+        }
+        self.interest.wake();
+        Ok(())
     }
 
     /// A client waits for evidence that what the origin has not sent does not exist.

@@ -8,6 +8,7 @@ mod completeness;
 mod coverage;
 mod habits;
 mod hear;
+mod refresh;
 mod renewal;
 mod request;
 mod retries;
@@ -82,6 +83,8 @@ pub(super) struct Topic {
     pub(super) silent_streams: SilentStreams,
     /// Identities among the orphaned and borrowed that the origin has said are gone.
     pub(super) disproved: Disproved,
+    /// Resources that are to come anew, whatever their version, on the stream that is opened next.
+    refreshed: HashSet<(View, Name)>,
     /// Whether a client waits for evidence, of each view, that what the origin has not sent does not exist.
     pub(super) needs_proof: [bool; 2],
     /// This is new.
@@ -120,6 +123,7 @@ impl Topic {
             doubts: Doubts::default(),
             silent_streams: SilentStreams::default(),
             disproved: Disproved::default(),
+            refreshed: HashSet::default(),
             needs_proof: [false; 2],
             looks_again: false,
             unproven: None,

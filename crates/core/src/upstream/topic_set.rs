@@ -287,6 +287,13 @@ impl TopicSet {
         None
     }
 
+    /// Has a name asked for anew. All who ask for it are concerned: what is held of it for one may be lent to another.
+    pub(super) fn refresh(&mut self, name: &Name, cache: &Cache) {
+        for (parameters, topic) in &mut self.topics {
+            topic.refresh(name, self.homes, &snapshot(cache, &self.type_url, parameters));
+        }
+    }
+
     /// A name is no longer asked for plainly. The answer there may be all that the origin said to topics that ask for it by
     /// locator: their question is asked once more, to see whether it reads it (R-Up-18).
     pub(super) fn ask_again_by_locator(&mut self, name: &Name) {

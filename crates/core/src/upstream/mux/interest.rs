@@ -76,6 +76,7 @@ impl Mux {
         if interest.proof {
             topic_set.topic(parameters).ask_for_proof();
         }
+        interest.refreshed.iter().for_each(|name| topic_set.refresh(name, self.writer.cache()));
         topic_set.arrange();
         self.apply(type_url, vec![(parameters.clone(), change)], now);
         if interest.proof {

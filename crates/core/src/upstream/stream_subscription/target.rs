@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use foldhash::HashSet;
+
 use super::super::doubts::Doubt;
 use super::super::server::Provenance;
 use super::super::{Reconcile, Settings};
@@ -38,6 +40,8 @@ pub(in crate::upstream) struct Target<'a> {
     pub(in crate::upstream) is_shared: &'a dyn Fn(View, &Resource) -> bool,
     /// Whether the origin was asked for this name on this stream, for others.
     pub(in crate::upstream) is_asked_for: &'a dyn Fn(&str) -> bool,
+    /// Resources that are to come anew, whatever their version.
+    pub(in crate::upstream) refreshed: &'a HashSet<(View, Name)>,
     /// Resources that came from other servers than this one.
     pub(in crate::upstream) provenance: &'a Provenance,
     pub(in crate::upstream) snapshot: &'a Snapshot,
@@ -85,8 +89,11 @@ impl Target<'_> {
     /// The version of what is held that can be told to the origin: versions go by names alone (R-DP-14), and belong to the server
     /// that gave them (R-Up-04).
     pub(super) fn claim<'r>(&self, view: View, held: &'r Resource) -> Option<&'r str> {
-        held.origin_version()
-            .filter(|_| self.provenance.may_claim(view, held) && (self.is_shared)(view, held))
+        let is_refreshed =
+            || !self.refreshed.is_empty() && self.refreshed.contains(&(view, held.name().clone()));
+        held.origin_version().filter(|_| {
+            self.provenance.may_claim(view, held) && (self.is_shared)(view, held) && !is_refreshed()
+        })
     }
 
     /// Whether each of these came from another server: no version of it can be told, and this server may not have it.

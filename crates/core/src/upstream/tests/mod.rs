@@ -6,6 +6,7 @@ mod linger;
 mod locators;
 mod prefetch;
 mod questions;
+mod refresh;
 mod reports;
 mod requests;
 mod responses;

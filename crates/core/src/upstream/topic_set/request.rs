@@ -66,6 +66,7 @@ impl TopicSet {
             };
             let wildcard_waits = plain && !fresh && self.has_wildcard[stream as usize];
             let provenance = topic.lend_provenance();
+            let mut refreshed = topic.take_refreshed();
             let claimed = whole.as_ref().map_or(&unclaimed, |whole| &whole.initial_resource_versions);
             let target = Target {
                 claimed,
@@ -83,12 +84,18 @@ impl TopicSet {
                 is_shared: &is_shared,
                 is_asked_for: &is_asked_for,
                 provenance: &provenance,
+                refreshed: &refreshed,
                 snapshot,
                 settings,
                 now,
             };
             let (request, again) = topic.changes(stream, &target);
             topic.take_back(provenance);
+            if fresh && request.is_some() {
+                // Versions go into the first request only.
+                refreshed.retain(|(view, _)| Some(*view) != placed.view);
+            }
+            topic.put_back_refreshed(refreshed);
             more |= again;
             bytes += request.as_ref().map_or(0, DeltaDiscoveryRequest::encoded_len);
             match (&mut whole, request) {

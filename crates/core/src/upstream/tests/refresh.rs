@@ -1,0 +1,124 @@
+//! Orders to ask for a resource anew.
+
+use super::*;
+use crate::cache::RefreshError;
+
+const CDS: Kind = Kind::Cluster;
+const EDS: Kind = Kind::Endpoint;
+
+impl Fixture {
+    /// An operator orders it, and the stream is opened anew.
+    fn refresh(&mut self, kind: Kind, name: &str) {
+        self.cache.refresh(&kind.into(), &name.into()).expect("a client asks for it");
+        self.look();
+        let before = self.renewed.len();
+        self.pass(2_000);
+        assert_eq!(self.renewed.len(), before + 1, "one stream");
+    }
+}
+
+/// Names of which a request tells the versions.
+fn claimed(request: &DeltaDiscoveryRequest) -> BTreeSet<String> {
+    request.initial_resource_versions.keys().cloned().collect()
+}
+
+/// Clients that ask for two names, which are there.
+fn named() -> Fixture {
+    let mut fixture = Fixture::connected();
+    fixture.client("one", EDS, &["a", "b"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "v1").set("b", "v1"));
+    fixture.pass(500);
+    fixture
+}
+
+/// A client that asks for everything, which is two clusters.
+fn wildcard() -> Fixture {
+    let mut fixture = Fixture::connected();
+    fixture.client("one", CDS, &["*"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("a", "v1").set("b", "v1"));
+    fixture.pass(500);
+    fixture
+}
+
+#[test]
+fn only_its_version_is_kept_back_and_only_once() {
+    for (mut fixture, kind) in [(named(), EDS), (wildcard(), CDS)] {
+        fixture.refresh(kind, "b");
+        assert_eq!(claimed(&fixture.request(Primary)), set(&["a"]), "{kind:?}");
+        assert_eq!(fixture.seen(kind, "b"), "v1", "served meanwhile");
+        fixture.hear(Primary, &Answer::of(kind, "1").set("b", "v1"));
+        fixture.pass(60_000);
+        assert_eq!(fixture.renewed.len(), 1, "{kind:?}: it was answered");
+        fixture.close();
+        fixture.open(Primary);
+        // Of all versions the smallest is always kept back.
+        assert_eq!(claimed(&fixture.request(Primary)), set(&["b"]), "{kind:?}");
+    }
+}
+
+/// What the order is for: a body that changed, and its version did not.
+#[test]
+fn another_body_of_the_same_version_is_taken_in() {
+    for (mut fixture, kind) in [(named(), EDS), (wildcard(), CDS)] {
+        fixture.refresh(kind, "a");
+        fixture.requests(Primary);
+        fixture.hear(Primary, &Answer::of(kind, "1").set_body("a", "v1", "other"));
+        let snapshot = fixture.snapshot(kind);
+        let held = snapshot.by_name("a");
+        assert!(matches!(held, Seen::Present(held) if held.body().ends_with(b"other")), "{kind:?}: {held:?}");
+    }
+}
+
+/// On the next stream its version is told, so that the origin can say that it is gone.
+#[test]
+fn a_resource_that_the_origin_leaves_out_is_asked_about_by_version() {
+    for (mut fixture, kind) in [(named(), EDS), (wildcard(), CDS)] {
+        fixture.refresh(kind, "a");
+        fixture.requests(Primary);
+        // An origin that reads versions has nothing else to say.
+        fixture.pass(120_000);
+        assert_eq!(fixture.seen(kind, "a"), "v1", "{kind:?}: silence is no answer");
+        let told = fixture.requests(Primary).iter().any(|request| claimed(request).contains("a"));
+        assert!(told, "{kind:?}");
+        fixture.hear(Primary, &Answer::of(kind, "2").remove("a"));
+        assert_ne!(fixture.seen(kind, "a"), "v1", "{kind:?}");
+    }
+}
+
+#[test]
+fn an_order_while_the_origin_is_away_waits_for_it() {
+    let mut fixture = named();
+    fixture.close();
+    fixture.cache.refresh(&EDS.into(), &"a".into()).unwrap();
+    fixture.look();
+    fixture.pass(60_000);
+    fixture.open(Primary);
+    assert_eq!(claimed(&fixture.request(Primary)), set(&["b"]));
+}
+
+#[test]
+fn nothing_is_asked_for_that_no_client_asks_for() {
+    let mut fixture = named();
+    let refused = fixture.cache.refresh(&EDS.into(), &"c".into());
+    assert_eq!(refused, Err(RefreshError::Unwanted));
+    assert_eq!(fixture.cache.refresh(&CDS.into(), &"a".into()), Err(RefreshError::Unwanted));
+    fixture.leave("one");
+    assert_eq!(fixture.cache.refresh(&EDS.into(), &"a".into()), Err(RefreshError::Unwanted), "it lingers");
+    assert!(!fixture.cache.has_interest());
+}
+
+#[test]
+fn orders_that_nobody_takes_are_few() {
+    let mut fixture = Fixture::connected();
+    fixture.client("one", CDS, &["*"]);
+    fixture.requests(Primary);
+    let names: Vec<String> = (0..1_000).map(|number| format!("c{number}")).collect();
+    fixture.hear(Primary, &names.iter().fold(Answer::of(CDS, "1"), |answer, name| answer.set(name, "v1")));
+    let order = |name: &String| fixture.cache.refresh(&CDS.into(), &name.as_str().into());
+    let refused = names.iter().filter(|name| order(name) == Err(RefreshError::Busy)).count();
+    assert_eq!(refused, 900);
+    fixture.look();
+    assert_eq!(fixture.cache.refresh(&CDS.into(), &"c999".into()), Ok(()));
+}

@@ -1,0 +1,44 @@
+//! Resources that an operator wants from the origin anew.
+//!
+//! What is held may be wrong though its version is current: the origin lost a change, or changed a body and not its version. The
+//! stream is opened anew, and the version is kept back there, so that an origin that has the resource sends it. What it leaves out is
+//! judged as ever: the next stream says its version, and the origin may say that it is gone. Until then it stays as it is, for
+//! clients too.
+
+use foldhash::HashSet;
+
+use super::super::StreamId;
+use super::{Renewal, Topic, VIEWS};
+use crate::cache::{Snapshot, View};
+use crate::resource::Name;
+
+impl Topic {
+    /// Has a name asked for anew, on the streams that carry the views.
+    pub(in crate::upstream) fn refresh(
+        &mut self,
+        name: &Name,
+        homes: [Option<StreamId>; 2],
+        snapshot: &Snapshot,
+    ) {
+        for view in VIEWS {
+            let held = snapshot.held(view, name.as_str());
+            let is_asked_for = match view {
+                View::Wildcard => self.wildcard.is_live() && held.is_some(),
+                View::Named => self.asks_for(name) || self.is_listed(name),
+            };
+            if let Some(stream) = homes[view as usize].filter(|_| is_asked_for) {
+                self.refreshed.extend(held.map(|held| (view, held.name().clone())));
+                self.renewals[stream as usize].insert(Renewal::Doubt);
+            }
+        }
+    }
+
+    /// Lends out what is to come anew, until it is [put back](Self::put_back_refreshed).
+    pub(in crate::upstream) fn take_refreshed(&mut self) -> HashSet<(View, Name)> {
+        std::mem::take(&mut self.refreshed)
+    }
+
+    pub(in crate::upstream) fn put_back_refreshed(&mut self, refreshed: HashSet<(View, Name)>) {
+        self.refreshed = refreshed;
+    }
+}
