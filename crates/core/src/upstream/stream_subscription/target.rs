@@ -92,8 +92,18 @@ impl Target<'_> {
         let is_refreshed =
             || !self.refreshed.is_empty() && self.refreshed.contains(&(view, held.name().clone()));
         held.origin_version().filter(|_| {
-            self.provenance.may_claim(view, held) && (self.is_shared)(view, held) && !is_refreshed()
+            self.provenance.may_claim(view, held)
+                && (self.is_shared)(view, held)
+                && !is_refreshed()
+                && !self.ends_soon(view, held)
         })
+    }
+
+    /// Whether the TTL of a resource may end before the origin, which takes it for held, says anything of it. It would have to be
+    /// asked for once more then, on a further stream.
+    fn ends_soon(&self, view: View, held: &Resource) -> bool {
+        let lease = self.snapshot.lease(view, held.name().as_str());
+        lease.is_some_and(|lease| lease.until() <= self.now + self.settings.answer_timeout)
     }
 
     /// Whether each of these came from another server: no version of it can be told, and this server may not have it.

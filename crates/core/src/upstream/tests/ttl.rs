@@ -286,7 +286,7 @@ fn r_ttl_09_a_set_that_lacks_resources_that_the_origin_takes_for_delivered_is_no
     let mut fixture = Fixture::connected();
     fixture.client("w", CDS, &["*"]);
     fixture.requests(Primary);
-    fixture.hear(Primary, &Answer::of(CDS, "1").set("c2", "v1").ttl("c1", "v1", 8, true));
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("c2", "v1").ttl("c1", "v1", 12, true));
     fixture.pass(6_000);
     fixture.ask_for_proof(CDS);
     fixture.pass(1_000);
@@ -307,7 +307,10 @@ fn r_ttl_09_a_set_that_lacks_resources_that_the_origin_takes_for_delivered_is_no
 /// A member that was claimed came to its end before the answer: that the origin sends nothing else says that it is a member.
 #[test]
 fn r_ttl_09_a_resource_that_ended_after_it_was_claimed_is_no_proof_that_there_is_no_more() {
-    let mut fixture = Fixture::connected();
+    // What ends within the time for an answer is not claimed.
+    let settings = Settings { answer_timeout: Duration::from_millis(400), ..Settings::default() };
+    let mut fixture = Fixture::with(settings);
+    fixture.open(Primary);
     fixture.client("w", CDS, &["*"]);
     fixture.requests(Primary);
     fixture.hear(
@@ -355,4 +358,27 @@ fn r_relay_04_a_set_of_which_all_came_to_its_end_is_not_known_to_be_empty() {
     fixture.hear(Primary, &Answer::of(CDS, "2"));
     fixture.pass(1_000);
     assert_eq!(fixture.snapshot(CDS).completeness(), Presumed, "now it is");
+}
+
+/// Claimed by its version it would end before a heartbeat comes, and be asked for on a further stream.
+#[test]
+fn r_ttl_09_what_ends_soon_is_asked_for_in_full() {
+    let mut fixture = fixture();
+    fixture.client("w", CDS, &["*"]);
+    fixture.pass(10);
+    fixture.requests(Primary);
+    for (kind, names) in [(CDS, ["a", "c1", "c2"]), (EDS, ["a", "e1", "e2"])] {
+        let answer = Answer::of(kind, "1").set(names[0], "v1");
+        fixture.hear(Primary, &answer.ttl(names[1], "v1", 5, true).ttl(names[2], "v1", 60, true));
+    }
+    fixture.pass(2_500);
+    fixture.close();
+    fixture.open(Primary);
+    let requests = fixture.requests(Primary);
+    let claimed: BTreeSet<_> = requests.iter().flat_map(|one| one.initial_resource_versions.keys()).collect();
+    assert!(
+        claimed.iter().any(|name| *name == "c2") && claimed.iter().any(|name| *name == "e2"),
+        "{claimed:?}"
+    );
+    assert!(!claimed.iter().any(|name| matches!(&***name, "c1" | "e1")), "{claimed:?}");
 }
