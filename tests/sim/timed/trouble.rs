@@ -14,8 +14,9 @@ use super::judge::Seen;
 use super::net::{Consumer, Server};
 use super::plan::{Versions, millis};
 use super::sotw::SotwHabits;
-use super::truth::{Body, NONE, is_full_state};
+use super::truth::{Body, NONE, TYPES, is_full_state};
 use super::world::{Event, Site, World};
+use deltafan_test_support::wire::type_url;
 
 impl World {
     /// The origin has a new state of a name, or none any more.
@@ -149,6 +150,19 @@ impl World {
             self.causes += 1;
             let out = self.clients[client].ask(at, asked, self.now, &mut self.net.next);
             self.send_client(client, out);
+        }
+    }
+
+    /// An operator has a relay ask for a resource anew. The choice takes nothing from the random numbers: histories that are kept
+    /// by their seed stay as they are.
+    fn refresh(&self, relay: usize) {
+        let number = self.causes as usize;
+        let at = number % TYPES.len();
+        let names = self.plan.all_names(at);
+        let name = &names[number / TYPES.len() % names.len()];
+        for part in self.parts(relay) {
+            let ordered = self.relays[part].cache.refresh(&type_url(TYPES[at]), &name.as_str().into());
+            self.say(|_| format!("an operator has relay {part} ask for {name} anew: {ordered:?}"));
         }
     }
 
@@ -367,6 +381,7 @@ impl World {
                 let time = self.outage();
                 self.cut(link, time);
             }
+            97..100 => self.refresh(relay),
             _ => {}
         }
         let gap = match self.rng.random_range(0..20) {
