@@ -8,7 +8,9 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use clap::Parser as _;
-use cli::{AdminArgs, Cli, Command, GetArgs, LoadArgs, LogFormat, SnapshotCommand, VERSION, WatchArgs};
+use cli::{
+    AdminArgs, Cli, Command, ConfigArgs, GetArgs, LoadArgs, LogFormat, SnapshotCommand, VERSION, WatchArgs,
+};
 use deltafan::admin_client::{self, AdminClient, Filters, Listing};
 use deltafan::client::{self, News};
 use deltafan::config::{Config, DefaultAccess};
@@ -38,8 +40,11 @@ fn main() -> ExitCode {
         },
         Command::Check { config, node, no_files } => {
             let load = if no_files { reload::load_without_files } else { reload::load };
-            match load(&config) {
-                Ok(config) => check(&config, node.as_deref()),
+            match load(&config.config, config.unknown_keys()) {
+                Ok((config, ignored)) => {
+                    ignored.to_string().lines().for_each(|line| eprintln!("ignored: {line}"));
+                    check(&config, node.as_deref())
+                }
                 Err(error) => return bad_config(error),
             }
         }
@@ -152,13 +157,13 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
         .build()
 }
 
-fn serve(path: &Path, log_format: Option<LogFormat>, log_level: &str) -> anyhow::Result<ExitCode> {
+fn serve(file: &ConfigArgs, log_format: Option<LogFormat>, log_level: &str) -> anyhow::Result<ExitCode> {
     let runtime = runtime()?;
     let code = runtime.block_on(async {
         // Before anything that takes time: a signal that finds nobody ends the process as it is or, where it is the first
         // of its container, is lost.
         let mut signals = Signals::new()?;
-        let (watched, config) = match WatchedConfig::open(path) {
+        let (watched, config) = match WatchedConfig::open(&file.config, file.unknown_keys()) {
             Ok(opened) => opened,
             Err(error) => return Ok(bad_config(error)),
         };

@@ -14,7 +14,7 @@ use tokio::signal::unix::Signal;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use crate::config::{self, Changes, Config, ConfigError};
+use crate::config::{self, Changes, Config, ConfigError, IgnoredKeys, UnknownKeys};
 use crate::file_watch::{Debounce, FileWatcher, WatchedPaths};
 use crate::relay::{self, Relay};
 use crate::telemetry::{self, ReloadResult};
@@ -53,8 +53,8 @@ impl ConfigLoadError {
 /// # Errors
 ///
 /// [`ConfigLoadError`] with every problem of the configuration, or the first file of it that cannot be used.
-pub fn load(path: &Path) -> Result<Config, ConfigLoadError> {
-    parse(&Config::read(path)?, path)
+pub fn load(path: &Path, unknown_keys: UnknownKeys) -> Result<(Config, IgnoredKeys), ConfigLoadError> {
+    parse(&Config::read(path)?, path, unknown_keys)
 }
 
 /// Reads a configuration, and checks all that can be checked without the files that it names.
@@ -62,23 +62,33 @@ pub fn load(path: &Path) -> Result<Config, ConfigLoadError> {
 /// # Errors
 ///
 /// [`ConfigLoadError`] with every problem of the configuration.
-pub fn load_without_files(path: &Path) -> Result<Config, ConfigLoadError> {
-    let config = Config::parse_file(&Config::read(path)?, path)?;
+pub fn load_without_files(
+    path: &Path,
+    unknown_keys: UnknownKeys,
+) -> Result<(Config, IgnoredKeys), ConfigLoadError> {
+    let (config, ignored) = Config::parse_file(&Config::read(path)?, path, unknown_keys)?;
     relay::check_tls_without_files(&config).map_err(|error| ConfigLoadError::of(path, &error))?;
-    Ok(config)
+    Ok((config, ignored))
 }
 
-fn parse(text: &str, path: &Path) -> Result<Config, ConfigLoadError> {
-    let config = Config::parse_file(text, path)?;
+fn parse(
+    text: &str,
+    path: &Path,
+    unknown_keys: UnknownKeys,
+) -> Result<(Config, IgnoredKeys), ConfigLoadError> {
+    let (config, ignored) = Config::parse_file(text, path, unknown_keys)?;
     relay::load_descriptors(&config.rest).map_err(|error| ConfigLoadError::of(path, &error.into()))?;
     relay::check_tls(&config).map_err(|error| ConfigLoadError::of(path, &error))?;
-    Ok(config)
+    Ok((config, ignored))
 }
 
 /// Configuration file of a running relay.
 #[derive(Debug)]
 pub struct WatchedConfig {
     path: PathBuf,
+    unknown_keys: UnknownKeys,
+    /// Those of the content at the start.
+    ignored: IgnoredKeys,
     /// Content when it was last read, or why that failed.
     seen: Result<String, ConfigLoadError>,
     /// Why that content could not be used. Files that it names may be fixed while it stays the same.
@@ -95,6 +105,7 @@ enum Outcome {
     Refused(ConfigLoadError),
     Good {
         config: Box<Config>,
+        ignored: IgnoredKeys,
         /// Changes since the last accepted configuration.
         changes: Changes,
         /// Keys whose values take effect with the next start.
@@ -108,16 +119,18 @@ impl WatchedConfig {
     /// # Errors
     ///
     /// As of [`load`].
-    pub fn open(path: &Path) -> Result<(Self, Config), ConfigLoadError> {
+    pub fn open(path: &Path, unknown_keys: UnknownKeys) -> Result<(Self, Config), ConfigLoadError> {
         let text = Config::read(path)?;
-        let config = parse(&text, path)?;
+        let (config, ignored) = parse(&text, path, unknown_keys)?;
         let (started, current) = (config.clone(), config.clone());
-        Ok((Self { path: path.to_owned(), seen: Ok(text), refused: None, started, current }, config))
+        let (path, seen, refused) = (path.to_owned(), Ok(text), None);
+        Ok((Self { path, unknown_keys, ignored, seen, refused, started, current }, config))
     }
 
     /// Reads the file again on each SIGHUP and whenever its content changes; never returns.
     pub async fn follow(self, relay: &Relay, hangups: &mut Signal) -> Infallible {
         telemetry::config_loaded();
+        warn_of(&self.ignored);
         if let Ok(text) = &self.seen {
             relay.note_config(&self.path, text);
         }
@@ -175,19 +188,25 @@ impl WatchedConfig {
             return None;
         }
         self.seen = read;
-        let parsed = self.seen.clone().and_then(|text| parse(&text, &self.path));
+        let parsed = self.seen.clone().and_then(|text| parse(&text, &self.path, self.unknown_keys));
         let before = std::mem::replace(&mut self.refused, parsed.as_ref().err().cloned());
         Some(match parsed {
             // It was logged already.
             Err(error) if !is_new && before.as_ref() == Some(&error) => return None,
             Err(error) => Outcome::Refused(error),
-            Ok(config) => {
+            Ok((config, ignored)) => {
                 let changes = config::diff(&self.current, &config);
                 let pending = config::diff(&self.started, &config).restart;
                 self.current = config.clone();
-                Outcome::Good { config: Box::new(config), changes, pending }
+                Outcome::Good { config: Box::new(config), ignored, changes, pending }
             }
         })
+    }
+}
+
+fn warn_of(ignored: &IgnoredKeys) {
+    for line in ignored.to_string().lines() {
+        tracing::warn!("ignored (--allow-unknown-keys): {line}");
     }
 }
 
@@ -201,7 +220,8 @@ fn take(outcome: Outcome, relay: &Relay) {
             }
             tracing::warn!("new configuration rejected; keeping the running one");
         }
-        Outcome::Good { config, changes, pending } => {
+        Outcome::Good { config, ignored, changes, pending } => {
+            warn_of(&ignored);
             let result = match changes.is_nothing() {
                 true => ReloadResult::Unchanged,
                 false => ReloadResult::Applied,

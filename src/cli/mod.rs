@@ -11,6 +11,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use deltafan::admin_client::{self, AdminAddress, Filters};
+use deltafan::config::UnknownKeys;
 use deltafan::resource::TypeUrl;
 use deltafan::snapshot;
 use deltafan::subscription::ClientState;
@@ -36,9 +37,8 @@ pub(crate) enum Command {
     /// restart is named in the log, and a file that is wrong changes nothing. A drain closes clients one after the other
     /// within `downstream.drain`; a second signal ends it at once. Either way it exits with 0.
     Serve {
-        /// The configuration; config/reference.yaml has every key.
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
+        #[command(flatten)]
+        config: ConfigArgs,
         /// How to write the log to stderr; by default for people on a terminal and JSON elsewhere.
         #[arg(long, value_enum)]
         log_format: Option<LogFormat>,
@@ -50,9 +50,8 @@ pub(crate) enum Command {
     ///
     /// Exits with 78 and a line `FILE:LINE: what is wrong` for each fault.
     Check {
-        /// The configuration.
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
+        #[command(flatten)]
+        config: ConfigArgs,
         /// Instead of printing it, show the node group and the dynamic parameters of the node in this file: a Node of xDS,
         /// or the bootstrap of an Envoy or of gRPC, as JSON or YAML.
         #[arg(long, value_name = "FILE")]
@@ -164,6 +163,24 @@ pub(crate) enum Command {
         /// The shell.
         shell: Shell,
     },
+}
+
+/// The configuration file.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConfigArgs {
+    /// The configuration; config/reference.yaml has every key.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Warn of keys that this version does not know, and ignore them, instead of refusing the file: for a rollback under a
+    /// newer file. Unknown keys about TLS, authorization, node groups and dynamic parameters are refused all the same.
+    #[arg(long)]
+    allow_unknown_keys: bool,
+}
+
+impl ConfigArgs {
+    pub(crate) const fn unknown_keys(&self) -> UnknownKeys {
+        if self.allow_unknown_keys { UnknownKeys::Ignore } else { UnknownKeys::Refuse }
+    }
 }
 
 #[derive(Debug, Subcommand)]

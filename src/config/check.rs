@@ -71,12 +71,15 @@ impl Check<'_> {
         if let Some(key) = schema::children(keys).into_iter().find(|key| key.name == entry.key) {
             return self.tree(&mut entry.value, &path, key.shape);
         }
-        let advice = match self.nearest(section, keys, &entry.key) {
+        let nearest = self.nearest(section, keys, &entry.key);
+        let may_be_ignored =
+            is_key_like(&entry.key) && !is_security(&path) && !nearest.as_deref().is_some_and(is_security);
+        let advice = match nearest {
             Some(known) => format!("did you mean `{known}`?"),
             None => format!("known are {}", names(keys).join(", ")),
         };
-        self.report
-            .at(entry.line, &format!("unknown key {} {}; {advice}", quoted(&entry.key), place(section)));
+        let message = format!("unknown key {} {}; {advice}", quoted(&entry.key), place(section));
+        self.report.unknown_key(entry.line, may_be_ignored, &message);
         entry.value.value = Value::Refused;
     }
 
@@ -95,6 +98,17 @@ impl Check<'_> {
         let elsewhere = self.all.iter().filter(|(_, key)| key.name == name);
         elsewhere.map(|(path, _)| path).min_by_key(|path| !path.starts_with(section)).cloned()
     }
+}
+
+/// Whether some version could have a key of this name. A merge key (`<<`) is none.
+fn is_key_like(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}
+
+/// Whether a key, or a section that it is in, decides who is trusted with what.
+fn is_security(path: &str) -> bool {
+    const SECTIONS: [&str; 4] = ["tls", "authorization", "groups", "dynamic_parameters"];
+    path.split('.').any(|part| SECTIONS.contains(&part.trim_end_matches("[]")))
 }
 
 /// The names that a section may hold.

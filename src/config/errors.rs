@@ -22,6 +22,27 @@ pub struct ConfigError {
     untold: usize,
 }
 
+/// Treatment of keys that this version does not know: those of a newer one, or slips.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnknownKeys {
+    /// The file is refused.
+    #[default]
+    Refuse,
+    /// They are told and ignored, but for those about TLS, authorization, node groups and dynamic parameters, and slips of such a
+    /// key: a rule without one of its keys would be another rule.
+    Ignore,
+}
+
+/// Unknown keys of a file that were ignored. Prints one `FILE:LINE: ...` per line; nothing if there are none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IgnoredKeys(Option<ConfigError>);
+
+impl fmt::Display for IgnoredKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |keys| keys.fmt(f))
+    }
+}
+
 /// One fault of a file, with the values that would be allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -69,12 +90,29 @@ impl Problem {
 /// Collects problems while a file is read. Shared by reference: readers of different sections hold it at once.
 #[derive(Debug, Default)]
 pub(super) struct Report {
+    unknown_keys: UnknownKeys,
     problems: RefCell<Vec<Problem>>,
+    /// Unknown keys that are ignored.
+    ignored: RefCell<Vec<Problem>>,
     /// Paths of the keys that problems are about.
     wrong: RefCell<HashSet<String>>,
 }
 
 impl Report {
+    pub(super) fn new(unknown_keys: UnknownKeys) -> Self {
+        Self { unknown_keys, ..Self::default() }
+    }
+
+    /// Reports an unknown key, which is a problem unless such keys are ignored, and this one `may_be_ignored`.
+    pub(super) fn unknown_key(&self, line: usize, may_be_ignored: bool, message: &str) {
+        match self.unknown_keys {
+            UnknownKeys::Ignore if may_be_ignored => {
+                self.ignored.borrow_mut().push(Problem::new(Some(line), message));
+            }
+            UnknownKeys::Ignore | UnknownKeys::Refuse => self.at(line, message),
+        }
+    }
+
     pub(super) fn at(&self, line: usize, message: &str) {
         self.problems.borrow_mut().push(Problem::new(Some(line), message));
     }
@@ -90,17 +128,28 @@ impl Report {
         self.wrong.borrow().contains(path)
     }
 
-    /// `None` if nothing was reported.
-    pub(super) fn into_errors(self, origin: &str) -> Option<ConfigError> {
-        let mut problems = self.problems.into_inner();
-        if problems.is_empty() {
-            return None;
+    /// The keys that were ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if any problem was reported.
+    pub(super) fn finish(self, origin: &str) -> Result<IgnoredKeys, ConfigError> {
+        match listed(self.problems.into_inner(), origin) {
+            Some(errors) => Err(errors),
+            None => Ok(IgnoredKeys(listed(self.ignored.into_inner(), origin))),
         }
-        problems.sort_by_key(|problem| problem.line);
-        let untold = problems.len().saturating_sub(MAX_PROBLEMS);
-        problems.truncate(MAX_PROBLEMS);
-        Some(ConfigError { origin: origin.to_owned(), problems, untold })
     }
+}
+
+/// Problems in the order of the file, as far as they are told; `None` if there are none.
+fn listed(mut problems: Vec<Problem>, origin: &str) -> Option<ConfigError> {
+    if problems.is_empty() {
+        return None;
+    }
+    problems.sort_by_key(|problem| problem.line);
+    let untold = problems.len().saturating_sub(MAX_PROBLEMS);
+    problems.truncate(MAX_PROBLEMS);
+    Some(ConfigError { origin: origin.to_owned(), problems, untold })
 }
 
 /// A piece of the file for a message: in backticks, not too long.

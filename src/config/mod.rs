@@ -59,7 +59,7 @@ pub use authorization::{Authorization, AuthorizationRule, DefaultAccess, name_pa
 pub use changes::{Changes, diff};
 pub use downstream::{Downstream, ListenAddress, Listener, MakeBeforeBreak};
 pub use dynamic_parameters::{DynamicParameter, Pattern};
-pub use errors::{ConfigError, Problem};
+pub use errors::{ConfigError, IgnoredKeys, Problem, UnknownKeys};
 pub use groups::{GroupRule, Groups};
 pub use listener_tls::{ClientAuthorities, ListenerTls};
 pub use node::{Locality, Node};
@@ -206,7 +206,7 @@ impl Config {
     ///
     /// [`ConfigError`] with every problem of the file, by line; also if it cannot be read.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        Self::parse_file(&Self::read(path)?, path)
+        Self::parse_file(&Self::read(path)?, path, UnknownKeys::Refuse).map(|(config, _)| config)
     }
 
     /// The text of a file of at most 1 MiB.
@@ -223,8 +223,12 @@ impl Config {
     /// # Errors
     ///
     /// [`ConfigError`] with every problem of the text, by line.
-    pub fn parse_file(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        Self::parse_from(text, &path.display().to_string(), path.parent())
+    pub fn parse_file(
+        text: &str,
+        path: &Path,
+        unknown_keys: UnknownKeys,
+    ) -> Result<(Self, IgnoredKeys), ConfigError> {
+        Self::parse_from(text, &path.display().to_string(), path.parent(), unknown_keys)
     }
 
     /// Reads a text. `origin` names it in messages; if it is a path, relative paths in the text start from its folder.
@@ -233,12 +237,18 @@ impl Config {
     ///
     /// [`ConfigError`] with every problem of the text, by line.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ConfigError> {
-        Self::parse_from(text, origin, Path::new(origin).parent())
+        Self::parse_from(text, origin, Path::new(origin).parent(), UnknownKeys::Refuse)
+            .map(|(config, _)| config)
     }
 
     /// Relative paths in the text start from `base`; absent or empty is the working directory.
-    fn parse_from(text: &str, origin: &str, base: Option<&Path>) -> Result<Self, ConfigError> {
-        let report = Report::default();
+    fn parse_from(
+        text: &str,
+        origin: &str,
+        base: Option<&Path>,
+        unknown_keys: UnknownKeys,
+    ) -> Result<(Self, IgnoredKeys), ConfigError> {
+        let report = Report::new(unknown_keys);
         let config = yaml::read(text, &report).and_then(|mut root| {
             check::document(&mut root, Self::KEYS, &report);
             if matches!(root.value, Value::Refused) {
@@ -251,14 +261,11 @@ impl Config {
             snapshot::check(&root);
             config
         });
-        match (report.into_errors(origin), config) {
-            (None, Some(config)) => Ok(config),
-            (Some(errors), _) => Err(errors),
-            (None, None) => {
-                debug_assert!(false, "a reader gave up without a word");
-                Err(ConfigError::single(origin, Problem::new(None, "cannot be read")))
-            }
-        }
+        let ignored = report.finish(origin)?;
+        config.map(|config| (config, ignored)).ok_or_else(|| {
+            debug_assert!(false, "a reader gave up without a word");
+            ConfigError::single(origin, Problem::new(None, "cannot be read"))
+        })
     }
 }
 

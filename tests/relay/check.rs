@@ -357,3 +357,20 @@ fn a_configuration_is_checked_without_its_files() {
     let (code, _, told) = check(&["--no-files"]);
     assert!(code == Some(78) && told.contains("relay.yaml:2: unknown key"), "{told}");
 }
+
+#[test]
+fn unknown_keys_are_refused_unless_they_are_allowed() {
+    let files = Files::with("audit: {path: x}\n");
+    let config = files.0.path().join("relay.yaml");
+    let check = |more: &[&str]| {
+        Command::new(program()).arg("check").arg("--config").arg(&config).args(more).output().unwrap()
+    };
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let refused = check(&[]);
+    assert_eq!(refused.status.code(), Some(78), "{refused:?}");
+    let allowed = check(&["--allow-unknown-keys"]);
+    assert!(allowed.status.success(), "{allowed:?}");
+    let warning = format!("ignored: {}:2: unknown key `audit` at the top level", config.display());
+    assert!(text(allowed.stderr).starts_with(&warning));
+    assert!(!text(allowed.stdout).contains("audit"), "it is not in effect");
+}

@@ -1,7 +1,9 @@
 //! The exact text of every kind of problem.
 
+use std::path::Path;
+
 use super::{UPSTREAM, refused, refused_part};
-use crate::config::Config;
+use crate::config::{Config, UnknownKeys};
 
 #[test]
 fn unknown_keys_name_the_nearest_known_one() {
@@ -523,4 +525,35 @@ upstream:
         format!("f:10: `upstream.backoff.initial`: `1` has no unit; {forms}"),
     ];
     assert_eq!(refused(text), expected.join("\n"));
+}
+
+/// For a rollback under the file of a newer version.
+#[test]
+fn unknown_keys_may_be_ignored_but_not_those_that_decide_who_may_do_what() {
+    let parse = |text: &str| {
+        let parsed = Config::parse_file(&format!("{UPSTREAM}{text}"), Path::new("f"), UnknownKeys::Ignore);
+        parsed.map(|(config, ignored)| (config, ignored.to_string())).map_err(|error| error.to_string())
+    };
+    let plain = Config::parse(&format!("{UPSTREAM}cache: {{tombstones: 7}}\n"), "f").unwrap();
+    let (config, ignored) = parse("audit: {path: x}\ncache: {tombstones: 7, compression: zstd}\n").unwrap();
+    assert_eq!(config, plain);
+    let lines: Vec<&str> = ignored.lines().collect();
+    assert!(lines[0].starts_with("f:2: unknown key `audit` at the top level; known are"), "{ignored}");
+    assert!(lines[1].starts_with("f:3: unknown key `compression` in `cache`; known are"), "{ignored}");
+    assert_eq!(lines.len(), 2);
+    assert_eq!(parse("").unwrap().1, "");
+    for text in [
+        "authorization: {audit: true}\n",
+        "authorisation: {default: deny}\n",
+        "authorization: {rules: [{allow: [cds], when: night}]}\n",
+        "downstream: {listeners: [{address: \"0.0.0.0:1\", tls: {cert_file: a, key_file: b, require_ems: true}}]}\n",
+        "downstream: {tls: {cert_file: a}}\n",
+        "groups: {rules: [{name: a, unless: {node.id: b}, match: {node.id: c}}]}\n",
+        "dynamic_parameters: [{key: a, from: node.id, unless: b}]\n",
+        "cache: {<<: {tombstones: 1}}\n",
+        // Another fault stays one.
+        "audit: {}\ncache: {tombstones: many}\n",
+    ] {
+        parse(text).expect_err(text);
+    }
 }

@@ -198,7 +198,7 @@ fn one_declaration_is_all_that_a_key_needs() {
         let mut tree = yaml::read(text, &report).unwrap();
         check::document(&mut tree, Sample::KEYS, &report);
         let sample = Sample::read(&Mapping::root(&tree, &report, Path::new("")));
-        (sample, report.into_errors("f").map(|errors| errors.to_string()).unwrap_or_default())
+        (sample, report.finish("f").err().map(|errors| errors.to_string()).unwrap_or_default())
     };
     let (sample, errors) = read("{text: a, inner: {}}");
     let sample = sample.unwrap();
