@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
 use rustls::ClientConfig;
 
 use super::h2::{self, Ended, Reader};
@@ -196,14 +199,31 @@ impl<'a> Clients<'a> {
         })
     }
 
-    /// Brings the clients up, so many at a time, and waits until each has its first state.
+    /// Brings the clients up, and waits until each has its first state.
     fn join(&mut self) -> io::Result<Joined> {
         let begun = Instant::now();
-        let mut progress = (begun, self.heard.sums.bytes);
-        let count = self.load.connections();
-        while self.connections.len() < count || self.waiting > 0 {
-            if self.connections.len() < count && self.waiting < self.load.at_once {
-                self.connect()?;
+        let mut order: Vec<usize> = (0..self.load.connections()).collect();
+        self.connections.resize_with(order.len(), || None);
+        self.come(&order)?;
+        if self.load.returns {
+            order.shuffle(&mut StdRng::seed_from_u64(1));
+            self.come(&order)?;
+        }
+        let nanos = begun.elapsed().as_nanos() as u64;
+        self.heard.times.clear();
+        Ok(Joined { nanos, tally: self.tally() })
+    }
+
+    /// Connects clients, or has them come back, in this order and so many at a time.
+    fn come(&mut self, order: &[usize]) -> io::Result<()> {
+        let mut progress = (Instant::now(), self.heard.sums.bytes);
+        let mut order = order.iter().peekable();
+        while order.peek().is_some() || self.waiting > 0 {
+            if self.waiting < self.load.at_once
+                && let Some(at) = order.next()
+            {
+                self.connections[*at] = None;
+                self.connect(*at)?;
                 self.turn(Duration::ZERO)?;
                 continue;
             }
@@ -215,13 +235,10 @@ impl<'a> Clients<'a> {
                 return Err(io::Error::other(format!("{waiting} connections do not get their first state")));
             }
         }
-        let nanos = begun.elapsed().as_nanos() as u64;
-        self.heard.times.clear();
-        Ok(Joined { nanos, tally: self.tally() })
+        Ok(())
     }
 
-    fn connect(&mut self) -> io::Result<()> {
-        let at = self.connections.len();
+    fn connect(&mut self, at: usize) -> io::Result<()> {
         let domain = socket2::Domain::for_address(self.target);
         let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
         if self.load.is_silent(at) {
@@ -236,7 +253,7 @@ impl<'a> Clients<'a> {
         self.poll.registry().register(&mut socket, Token(at), Interest::READABLE | Interest::WRITABLE)?;
         let mut connection = Connection::new(socket, self.tls.as_ref(), (self.load, at), &self.pool)?;
         flush(&mut connection, &mut self.heard)?;
-        self.connections.push(Some(connection));
+        self.connections[at] = Some(connection);
         self.waiting += 1;
         Ok(())
     }

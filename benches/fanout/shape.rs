@@ -66,6 +66,8 @@ pub(crate) struct Load {
     pub(crate) held: bool,
     /// Clients go once they have their first state.
     pub(crate) leaves: bool,
+    /// Each client has gone and come back once before anything is measured, in random order.
+    pub(crate) returns: bool,
     /// Connections that wait for their first state at a time.
     pub(crate) at_once: usize,
     /// Clients speak TLS, with the certificates in this folder.
@@ -99,6 +101,7 @@ impl Load {
             first: resources,
             held: false,
             leaves: false,
+            returns: false,
             at_once: 1000,
             certificates: None,
             yields: false,

@@ -12,9 +12,10 @@ const CLIENTS: usize = 10_000;
 const GROUPS: usize = 200;
 const RESOURCES: usize = 1000;
 
-/// A change that the control plane makes for every group, and memory where all groups hold the same.
-pub(super) fn groups(bench: &Bench, name: &str) -> io::Result<()> {
-    let alone = Load { groups: 1, ..Load::delta(CLIENTS, RESOURCES) };
+/// A change that the control plane makes for every group, and memory where all groups hold the same. `returns` is that of the
+/// [`Load`].
+pub(super) fn groups(bench: &Bench, name: &str, returns: bool) -> io::Result<()> {
+    let alone = Load { groups: 1, returns, ..Load::delta(CLIENTS, RESOURCES) };
     let apart = Load { groups: GROUPS, ..alone.clone() };
     let mut one = RelaySubject::start(bench.cores, &alone)?;
     let mut many = RelaySubject::start(bench.cores, &apart)?;
