@@ -13,6 +13,7 @@ pub mod groups;
 pub mod grpc;
 pub mod load;
 pub mod node_file;
+pub mod output;
 pub mod preview;
 pub mod relay;
 pub mod reload;

@@ -245,26 +245,26 @@ impl Stop {
     }
 }
 
-/// Whether all that was asked for exists.
+/// Prints the answer. Returns whether everything that was asked for exists.
 fn get(args: GetArgs) -> anyhow::Result<bool> {
-    let output = args.output;
-    let answer = small_runtime()?.block_on(client::get(args.into_query()?))?;
+    let (output, timeout) = (args.output, args.timeout);
+    let answer = small_runtime()?.block_on(client::get(args.into_query()?, timeout))?;
     print(&client::show(&answer, output)?)?;
     if let Some(reason) = &answer.reason {
         eprintln!("deltafan: {}", printable(reason));
     }
-    Ok(answer.absent.is_empty() && answer.unanswered.is_empty())
+    Ok(answer.is_whole())
 }
 
-/// Prints changes until it is told to stop, or nobody reads them.
+/// Prints changes until a signal, the end of the time, or a closed stdout.
 fn watch(args: WatchArgs) -> anyhow::Result<()> {
-    let (output, time, of) = (args.output, args.time.unwrap_or(Duration::MAX), args.into_watch()?);
+    let (output, time, query) = (args.output, args.time.unwrap_or(Duration::MAX), args.into_query()?);
     let write = |text: &str| Ok(std::io::stdout().write_all(text.as_bytes())?);
     let tell = |news| {
         match news {
             News::Change(change) => {
                 let now = SystemTime::now();
-                return write(&client::show_change(&change, &of.asked.type_url, now, output)?);
+                return write(&client::show_change(&change, &query.asked.type_url, now, output)?);
             }
             News::Waiting(None) => eprintln!("deltafan: connected; the server has not answered yet"),
             News::Waiting(Some(words)) => eprintln!("deltafan: no answer yet: {}", printable(&words)),
@@ -279,7 +279,7 @@ fn watch(args: WatchArgs) -> anyhow::Result<()> {
         let mut signals = Signals::new()?;
         write(&client::watch_header(output))?;
         tokio::select! {
-            ended = client::watch(&of, tell) => ended.map(|never| match never {}),
+            ended = client::watch(&query, tell) => ended.map(|never| match never {}),
             () = signals.stop.asked() => Ok(()),
             () = tokio::time::sleep(time) => Ok(()),
         }
@@ -287,7 +287,7 @@ fn watch(args: WatchArgs) -> anyhow::Result<()> {
     ended.or_else(unless_unread)
 }
 
-/// Loads a server and reports. Whether each client had an answer.
+/// Loads a server and prints the report. Returns whether each client had an answer.
 fn load(args: LoadArgs) -> anyhow::Result<bool> {
     /// Descriptors that this process needs beside its connections.
     const OTHER_DESCRIPTORS: u64 = 64;

@@ -1,11 +1,20 @@
 //! Text of peers where operators read it: on terminals, which control characters steer.
 //!
-//! Owns which characters are escaped. Beside control characters these are the ones that reorder a line.
+//! Owns which characters are escaped. Beside control characters these are the ones that reorder or end a line, and some that nobody
+//! sees.
 
-/// Whether a terminal shows a character as it is, in its place.
+/// Whether a terminal shows a character as it is, in its place, and a reader of YAML takes it as it is.
 fn is_plain(c: char) -> bool {
-    !c.is_control()
-        && !matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    let reorders =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let ends_a_line = matches!(c, '\u{2028}' | '\u{2029}');
+    let is_unseen = matches!(c, '\u{feff}' | '\u{fffe}' | '\u{ffff}');
+    !(c.is_control() || reorders || ends_a_line || is_unseen)
+}
+
+/// Whether a terminal shows a text as it is, with its lines and tabs.
+pub(crate) fn is_printable(text: &str) -> bool {
+    text.chars().all(|c| matches!(c, '\n' | '\t') || is_plain(c))
 }
 
 /// Escapes what a terminal would not show as it is.

@@ -13,5 +13,5 @@ mod status;
 
 pub use http::{AdminAddress, AdminClient};
 pub use listing::{Filters, Listing, Report, client, history, list};
-pub use show::{Format, show};
+pub use show::show;
 pub use status::{Status, status};

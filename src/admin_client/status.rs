@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use super::checks::{Check, State, checks};
 use super::facts::Facts;
 use super::http::AdminClient;
-use super::show::Format;
+use crate::output::Format;
 use crate::table::Table;
 use crate::terminal::printable;
 
@@ -45,7 +45,7 @@ impl Status {
     ///
     /// Status that has no form in YAML.
     pub fn show(&self, format: Format) -> anyhow::Result<String> {
-        format.write(&self.document(), || self.table())
+        format.write(|| Ok(self.document()), || self.table())
     }
 
     fn document(&self) -> Json {

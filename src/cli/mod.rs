@@ -10,8 +10,9 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use deltafan::admin_client::{self, AdminAddress, Filters};
+use deltafan::admin_client::{AdminAddress, Filters};
 use deltafan::config::UnknownKeys;
+use deltafan::output::Format;
 use deltafan::resource::TypeUrl;
 use deltafan::snapshot;
 use deltafan::subscription::ClientState;
@@ -63,9 +64,9 @@ pub(crate) enum Command {
     },
     /// Ask an xDS server for resources and show its answer
     ///
-    /// A relay answers from what it holds for its clients, and asks its control plane for nothing because of it; with
+    /// A relay answers with what it holds for its clients, and does not ask its control plane for this command. With
     /// --subscribe, and always with --transport rest, it serves this command as a client.
-    /// Exits with 1 when a name that was asked for does not exist or was not answered.
+    /// Exits with 1 if a name does not exist, a collection has no members, or the answer is not complete.
     ///
     /// Examples:
     ///   deltafan get cds --server http://127.0.0.1:15010
@@ -75,12 +76,12 @@ pub(crate) enum Command {
     ///   deltafan get lds --server https://relay:15010 --ca-file ca.pem --cert-file me.pem --key-file me.key
     #[command(verbatim_doc_comment)]
     Get(Box<GetArgs>),
-    /// Watch resources of an xDS server: a line for each change, as long as it runs
+    /// Watch resources of an xDS server: a line for each change
     ///
     /// Begins with the resources that exist, as `added`. When the connection is lost, stderr has the cause, and the command connects
-    /// again; what changed meanwhile is told then. State of the world and REST-JSON tell of removals only where all of CDS, LDS or SRDS
-    /// is watched. A relay is asked as by `deltafan get`.
-    /// Ends with 0 on Ctrl-C, SIGTERM, or after --for, and with 1 when the server cannot be asked in the first place.
+    /// again and prints what changed meanwhile. State of the world and REST-JSON show removals only if you watch all of CDS, LDS or
+    /// SRDS. A relay answers as it does to `deltafan get`.
+    /// Ends on Ctrl-C, SIGTERM or after --for. Exits with 0 if the server has answered by then, and with 1 if it never has.
     ///
     /// Examples:
     ///   deltafan watch cds --server http://127.0.0.1:15010
@@ -89,18 +90,18 @@ pub(crate) enum Command {
     Watch(Box<WatchArgs>),
     /// Load an xDS server with many clients, and measure how fast it answers and how evenly changes reach them
     ///
-    /// Each client has a connection of its own with one ADS stream, ACKs everything, and connects again when its stream ends. A relay
-    /// takes them for clients: it subscribes to what they ask for.
+    /// Each client has its own connection with one ADS stream, ACKs everything, and connects again when its stream ends. A relay
+    /// subscribes to what they ask for, as for any client.
     ///
     ///   connect       from the start of an attempt to the server's first frame: name, TCP, TLS, HTTP/2
     ///   first answer  from that start to the first response
-    ///   spread        of a change: from the first of these clients that has it to each other one
+    ///   spread        of a change: from the first client that has it to each of the others
     ///   last client   the spread at the last client, of changes that all clients have
     ///
-    /// A spread is not the time from the control plane: how long the first client has waited cannot be seen from here, with
-    /// no server. A change is a new version of a resource over delta, and of a response in state of the world. It is measured once all
-    /// clients have an answer; something else has to make changes. This process takes part in each time: see the CPUs that it used.
-    /// Exits with 1 when a client had no answer.
+    /// A spread is not the time from the control plane: no client can tell how long the first one has waited. A change is a new version
+    /// or the removal of a resource over delta, and a new version of a response in state of the world. Changes are measured once all
+    /// clients have an answer; make them while the command runs. All times include that of this process: see the CPUs that it used.
+    /// Exits with 1 if a client had no answer.
     ///
     /// Examples:
     ///   deltafan load cds --server http://127.0.0.1:15010 --clients 1000 --rate 200 --duration 30s
@@ -209,9 +210,9 @@ pub(crate) struct AdminArgs {
     /// Seconds to wait for each answer.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) timeout: Duration,
-    /// How to show it.
+    /// Form of the answer; JSON and YAML are the document of the admin address.
     #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: admin_client::Format,
+    pub(crate) output: Format,
 }
 
 /// Part of a list.

@@ -7,27 +7,28 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use deltafan::cache::Protocol;
-use deltafan::client::{Asker, Format, Query, Server, Subscription, Transport, Watch};
+use deltafan::client::{Asker, Query, Server, Subscription, Transport};
 use deltafan::config::{self, CertificateFiles, ClientTls, ServerIdentity};
-use deltafan::load::{self, Load};
+use deltafan::load::Load;
 use deltafan::node_file;
+use deltafan::output::Format;
 use deltafan::resource::{Name, TypeUrl, UnknownKindError};
 
-/// Longest time of one attempt to connect, of commands that try again.
+/// Longest attempt to connect, of commands that try again.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Resources to ask for, and the server to ask.
+/// Resources, the server that has them, and the node that asks.
 #[derive(Debug, clap::Args)]
-pub(crate) struct GetArgs {
+struct QueryArgs {
     /// cds, eds, leds, lds, srds, rds, vhds, sds, ecds, rtds, or a type URL.
     #[arg(value_name = "TYPE", value_parser = TypeUrl::from_user)]
     type_url: TypeUrl,
-    /// Names to ask for; without any, or with `*`, everything that the server lists.
+    /// Names of resources, or of collections (`xdstp://…/*`); by default, or with `*`, everything that the server lists.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     #[command(flatten)]
     server: ServerArgs,
-    /// How to ask.
+    /// Transport to ask over.
     #[arg(long, value_enum, default_value_t)]
     transport: Transport,
     #[command(flatten)]
@@ -35,10 +36,31 @@ pub(crate) struct GetArgs {
     /// Have a relay ask its control plane for what it does not hold, as it would for a client.
     #[arg(long)]
     subscribe: bool,
+}
+
+impl QueryArgs {
+    /// Reads the files that the arguments name.
+    fn read(self, default_id: &str, connect_timeout: Duration) -> anyhow::Result<Query> {
+        let Self { type_url, names, server, transport, asker, subscribe } = self;
+        let (asker, parameters) = asker.read(default_id)?;
+        Ok(Query {
+            server: server.read(connect_timeout)?,
+            transport,
+            asker: if subscribe { asker } else { asker.observing() },
+            asked: Subscription::new(type_url, names, parameters.into_iter().collect()),
+        })
+    }
+}
+
+/// Resources to get.
+#[derive(Debug, clap::Args)]
+pub(crate) struct GetArgs {
+    #[command(flatten)]
+    query: QueryArgs,
     /// Seconds to wait for the whole answer.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = super::seconds, allow_negative_numbers = true)]
-    timeout: Duration,
-    /// How to show the answer.
+    pub(crate) timeout: Duration,
+    /// Form of the answer.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
 }
@@ -46,64 +68,35 @@ pub(crate) struct GetArgs {
 impl GetArgs {
     /// Reads the files that the arguments name.
     pub(crate) fn into_query(self) -> anyhow::Result<Query> {
-        let Self { type_url, names, server, transport, asker, subscribe, timeout, output: _ } = self;
-        let (asker, parameters) = asker.read("deltafan-get")?;
-        Ok(Query {
-            server: server.read(timeout)?,
-            transport,
-            asker: if subscribe { asker } else { asker.observing() },
-            asked: Subscription::new(type_url, names, parameters.into_iter().collect()),
-            timeout,
-        })
+        self.query.read("deltafan-get", self.timeout)
     }
 }
 
-/// Resources to watch, and the server that has them.
+/// Resources to watch.
 #[derive(Debug, clap::Args)]
 pub(crate) struct WatchArgs {
-    /// cds, eds, leds, lds, srds, rds, vhds, sds, ecds, rtds, or a type URL.
-    #[arg(value_name = "TYPE", value_parser = TypeUrl::from_user)]
-    type_url: TypeUrl,
-    /// Names to watch; without any, or with `*`, everything that the server lists.
-    #[arg(value_name = "NAME")]
-    names: Vec<String>,
     #[command(flatten)]
-    server: ServerArgs,
-    /// How to ask.
-    #[arg(long, value_enum, default_value_t)]
-    transport: Transport,
-    #[command(flatten)]
-    asker: AskerArgs,
-    /// Have a relay ask its control plane for what it does not hold, as it would for a client.
-    #[arg(long)]
-    subscribe: bool,
-    /// End after this time, such as `30s` or `5m`.
+    query: QueryArgs,
+    /// Stop after this time, such as `30s` or `5m`.
     #[arg(long = "for", value_name = "TIME", value_parser = config::duration)]
     pub(crate) time: Option<Duration>,
-    /// How to show a change: as a line, or as a document, in JSON one to a line.
+    /// Form of a change: a line of a table, or a document; in JSON a line too.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
 }
 
 impl WatchArgs {
     /// Reads the files that the arguments name.
-    pub(crate) fn into_watch(self) -> anyhow::Result<Watch> {
-        let Self { type_url, names, server, transport, asker, subscribe, time: _, output: _ } = self;
-        let (asker, parameters) = asker.read("deltafan-watch")?;
-        Ok(Watch {
-            server: server.read(CONNECT_TIMEOUT)?,
-            transport,
-            asker: if subscribe { asker } else { asker.observing() },
-            asked: Subscription::new(type_url, names, parameters.into_iter().collect()),
-        })
+    pub(crate) fn into_query(self) -> anyhow::Result<Query> {
+        self.query.read("deltafan-watch", CONNECT_TIMEOUT)
     }
 }
 
-/// Clients, and the server that they load.
+/// Clients of a load, and their server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LoadArgs {
-    /// Types that each client asks for, all resources of a type, or the ones that are named; `eds={a,b}` is two of a type in most
-    /// shells.
+    /// Types that each client subscribes to: all resources of a type, or those that are named. In most shells `eds={a,b}` is two
+    /// names.
     #[arg(value_name = "TYPE[=NAME]", value_parser = resource, default_value = "cds")]
     resources: Vec<(TypeUrl, String)>,
     #[command(flatten)]
@@ -116,18 +109,18 @@ pub(crate) struct LoadArgs {
     /// Number of clients. `node.id` of each ends with its number.
     #[arg(long, value_name = "NUMBER", default_value = "100", value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000))]
     pub(crate) clients: usize,
-    /// Clients that connect in a second.
+    /// Clients that connect per second.
     #[arg(long, value_name = "NUMBER", default_value = "100")]
     rate: NonZeroU32,
-    /// Time to measure changes for, once all clients have an answer, such as `30s` or `5m`.
+    /// How long to measure changes once all clients have an answer, such as `30s` or `5m`.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = config::duration)]
     duration: Duration,
-    /// Seconds to wait for the first answers, once the last client has begun to connect.
+    /// Seconds to wait for first answers after the last client has begun to connect.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = super::seconds, allow_negative_numbers = true)]
     timeout: Duration,
-    /// How to show the results.
+    /// Form of the results; times are in milliseconds in JSON and YAML.
     #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: load::Format,
+    pub(crate) output: Format,
 }
 
 impl LoadArgs {
@@ -176,26 +169,26 @@ impl ServerArgs {
     }
 }
 
-/// As whom to ask.
+/// Node that asks.
 #[derive(Debug, clap::Args)]
 struct AskerArgs {
-    /// Ask as the node in this file: a Node of xDS, or the bootstrap of an Envoy or of gRPC, as JSON or YAML. All of the node is
-    /// sent, so a server answers as it would answer that client.
+    /// Ask as the node in this file: a Node of xDS, or the bootstrap of an Envoy or of gRPC, as JSON or YAML. The whole node is
+    /// sent, so the server answers as it would that client.
     #[arg(long, value_name = "FILE")]
     node: Option<PathBuf>,
-    /// `node.id` to ask with, instead of the one in the file.
+    /// `node.id` to send, in place of that in the file.
     #[arg(long, value_name = "ID")]
     node_id: Option<String>,
-    /// `node.cluster` to ask with, instead of the one in the file.
+    /// `node.cluster` to send, in place of that in the file.
     #[arg(long, value_name = "NAME")]
     node_cluster: Option<String>,
-    /// A dynamic parameter to ask with, as `KEY=VALUE`; may be given more than once.
+    /// Dynamic parameter to send, as `KEY=VALUE`; may be repeated.
     #[arg(long = "param", value_name = "KEY=VALUE", value_parser = parameter)]
     parameters: Vec<(String, String)>,
 }
 
 impl AskerArgs {
-    /// Node and dynamic parameters.
+    /// Returns the node and the dynamic parameters.
     fn read(self, default_id: &str) -> anyhow::Result<(Asker, Vec<(String, String)>)> {
         let Self { node, node_id, node_cluster, parameters } = self;
         let node = node.map(|path| node_file::read(&path)).transpose()?;
@@ -203,26 +196,26 @@ impl AskerArgs {
     }
 }
 
-/// How an `https://` server is verified, and what is shown to it.
+/// Verification of an `https://` server, and the certificate for it.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "TLS, with https:// only")]
 pub(crate) struct TlsArgs {
-    /// The authorities (PEM) that the server's certificate must lead to; by default those of the system.
+    /// Authorities (PEM) to verify the server's certificate with; by default those of the system.
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// The certificate (PEM) to show when the server asks for one, and those that lead to its authority.
+    /// Certificate chain (PEM) for a server that asks for one.
     #[arg(long, value_name = "FILE", requires = "key_file")]
     cert_file: Option<PathBuf>,
-    /// The private key (PEM) of that certificate.
+    /// Private key (PEM) of that certificate.
     #[arg(long, value_name = "FILE", requires = "cert_file")]
     key_file: Option<PathBuf>,
-    /// Identity that the server's certificate must be for, if not the host of the URI: a name, an address or a SPIFFE ID.
+    /// Identity in the server's certificate, if not the host of the URI: a name, an address or a SPIFFE ID.
     #[arg(long, value_name = "NAME")]
     server_name: Option<ServerIdentity>,
 }
 
 impl TlsArgs {
-    /// `None` where none was given.
+    /// Returns `None` without any option.
     pub(crate) fn into_config(self) -> Option<ClientTls> {
         let Self { ca_file, cert_file, key_file, server_name } = self;
         let own =

@@ -1,4 +1,4 @@
-//! Conversation about one subscription, over any transport.
+//! Conversation with a server about one subscription, over any transport.
 
 use std::collections::HashMap;
 
@@ -11,47 +11,63 @@ use super::stream::AdsStream;
 use super::transport::Transport;
 use crate::cache::Protocol;
 
-/// Conversation with a server.
-pub(super) enum Conversation {
+/// Request for resources, and the server that it is for.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// The server.
+    pub server: Server,
+    /// Transport of the request.
+    pub transport: Transport,
+    /// Node that asks.
+    pub asker: Asker,
+    /// The resources.
+    pub asked: Subscription,
+}
+
+/// Conversation on one connection, or on several polls.
+pub(super) struct Conversation {
+    via: Via,
+    asked: Subscription,
+}
+
+enum Via {
     Stream(AdsStream),
     Polls(Box<Polls>),
 }
 
 impl Conversation {
-    /// Connects. `held` has the versions that the client holds; only delta has a place for them.
+    /// Connects. `held` has the versions that the client holds; only delta can send them.
     ///
     /// # Errors
     ///
     /// Server that cannot be reached.
-    pub(super) async fn open(
-        server: &Server,
-        transport: Transport,
-        asker: &Asker,
-        asked: &Subscription,
-        held: &HashMap<String, String>,
-    ) -> Result<Self, Ended> {
+    pub(super) async fn open(query: &Query, held: &HashMap<String, String>) -> Result<Self, Ended> {
+        let Query { server, transport, asker, asked } = query;
         let protocol = match transport {
-            Transport::Delta => Protocol::Delta,
-            Transport::Sotw => Protocol::Sotw,
-            Transport::Rest => {
-                let polls = Polls::new(server.clone(), asker.clone(), asked.clone())?;
-                return Ok(Self::Polls(Box::new(polls)));
-            }
+            Transport::Delta => Some(Protocol::Delta),
+            Transport::Sotw => Some(Protocol::Sotw),
+            Transport::Rest => None,
         };
-        let channel = server.connect().await?;
-        Ok(Self::Stream(AdsStream::open(channel, protocol, asker, vec![asked.clone()], held)))
+        let via = match protocol {
+            Some(protocol) => {
+                let channel = server.connect().await?;
+                Via::Stream(AdsStream::open(channel, protocol, asker, vec![asked.clone()], held))
+            }
+            None => Via::Polls(Box::new(Polls::new(server.clone(), asker.clone(), asked.clone())?)),
+        };
+        Ok(Self { via, asked: asked.clone() })
     }
 
-    /// The next response about what was asked for. May be dropped while it waits.
+    /// Returns the next response. May be dropped while it waits.
     ///
     /// # Errors
     ///
-    /// End of the conversation.
-    pub(super) async fn next(&mut self, asked: &Subscription) -> Result<Update, Ended> {
-        let update = match self {
-            Self::Stream(stream) => stream.next().await,
-            Self::Polls(polls) => polls.next().await,
+    /// End of the conversation, or [`Ended::NotYet`], after which it goes on.
+    pub(super) async fn next(&mut self) -> Result<Update, Ended> {
+        let update = match &mut self.via {
+            Via::Stream(stream) => stream.next().await,
+            Via::Polls(polls) => polls.next().await,
         };
-        update?.expect_type(&asked.type_url).map_err(Ended::Faulty)
+        update?.expect_type(&self.asked.type_url).map_err(Ended::Faulty)
     }
 }

@@ -1,37 +1,20 @@
-//! One request, and the whole answer to it.
+//! One request and the whole answer to it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use anyhow::bail;
 
-use super::conversation::Conversation;
+use super::conversation::{Conversation, Query};
 use super::ended::Ended;
-use super::request::{Asker, Subscription};
+use super::request::Subscription;
 use super::response::{Found, Update};
-use super::server::Server;
 use super::transport::Transport;
 
-/// Nothing more has come for this long: the answer to a wildcard is taken for complete, as streams have no mark for its
-/// end (R-Up-22).
+/// Silence after which the answer to a wildcard counts as complete: streams do not mark its end (R-Up-22).
 const QUIET: Duration = Duration::from_millis(300);
 
-/// Request, and the server that it goes to.
-#[derive(Clone, Debug)]
-pub struct Query {
-    /// The server.
-    pub server: Server,
-    /// How to ask.
-    pub transport: Transport,
-    /// As whom to ask.
-    pub asker: Asker,
-    /// The resources.
-    pub asked: Subscription,
-    /// How long to wait for the whole answer.
-    pub timeout: Duration,
-}
-
-/// Result of a query.
+/// Answer to a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// Resources that exist.
@@ -40,22 +23,23 @@ pub struct Answer {
     pub absent: BTreeSet<String>,
     /// Names that were asked for and were not answered in time.
     pub unanswered: BTreeSet<String>,
-    /// The words with which the server ended the conversation before it had answered all, or put it off.
+    /// Reason why the answer is not complete, in the words of the server if it gave any.
     pub reason: Option<String>,
 }
 
-/// Asks and waits for the whole answer.
+/// Asks, and waits up to `timeout` for the whole answer.
 ///
 /// # Errors
 ///
-/// Server that cannot be reached or speaks no xDS, with the remedy where there is one.
-pub async fn get(query: Query) -> anyhow::Result<Answer> {
-    let Query { server, transport, asker, asked, timeout } = query;
+/// Server that cannot be reached, speaks no xDS or has not answered, with the remedy if there is one.
+pub async fn get(query: Query, timeout: Duration) -> anyhow::Result<Answer> {
+    let Query { server, transport, asked, .. } = &query;
     let mut answer = Answer { unanswered: asked.names.clone(), ..Answer::default() };
-    let opened = Conversation::open(&server, transport, &asker, &asked, &HashMap::new()).await;
-    let mut conversation = opened.map_err(|ended| ended.explain(transport))?;
-    match tokio::time::timeout(timeout, answer.take_all(&mut conversation, transport, &asked)).await {
-        Ok(result) => result.map_err(|ended| ended.explain(transport))?,
+    let opened = Conversation::open(&query, &HashMap::new()).await;
+    let mut conversation = opened.map_err(|ended| ended.explain(*transport))?;
+    let all = answer.take_all(&mut conversation, *transport, asked);
+    match tokio::time::timeout(timeout, all).await {
+        Ok(result) => result.map_err(|ended| ended.explain(*transport))?,
         Err(_) if asked.names.is_empty() => {
             let why = answer.reason.map(|words| format!(": {words}")).unwrap_or_default();
             bail!("{} has not answered within {timeout:?}{why}", server.uri())
@@ -66,18 +50,23 @@ pub async fn get(query: Query) -> anyhow::Result<Answer> {
 }
 
 impl Answer {
+    /// Whether everything that was asked for exists and is here.
+    pub fn is_whole(&self) -> bool {
+        self.absent.is_empty() && self.unanswered.is_empty() && self.reason.is_none()
+    }
+
     async fn take_all(
         &mut self,
         conversation: &mut Conversation,
         transport: Transport,
         asked: &Subscription,
     ) -> Result<(), Ended> {
-        let mut first = true;
-        while first || asked.names.is_empty() || !self.unanswered.is_empty() {
-            let next = if first || !asked.names.is_empty() {
-                conversation.next(asked).await
+        let mut is_first = true;
+        while is_first || !self.unanswered.is_empty() || asked.names.is_empty() {
+            let next = if is_first || !self.unanswered.is_empty() {
+                conversation.next().await
             } else {
-                let Ok(next) = tokio::time::timeout(QUIET, conversation.next(asked)).await else { break };
+                let Ok(next) = tokio::time::timeout(QUIET, conversation.next()).await else { break };
                 next
             };
             let update = match next {
@@ -86,18 +75,18 @@ impl Answer {
                     self.reason = Some(words);
                     continue;
                 }
-                // A relay has said all that it holds.
+                // A relay has sent everything that it holds.
                 Err(ended) if ended.is_unavailable() && !asked.names.is_empty() => {
                     self.reason = Some(ended.to_string());
                     break;
                 }
                 Err(ended) => return Err(ended),
             };
-            first = false;
+            is_first = false;
             self.reason = None;
             let is_whole = update.is_whole(asked);
             self.take(update, asked);
-            // A poll has one answer, and so has everything of a type with full states.
+            // A poll has one answer, and so has all of a type whose responses are full states.
             if transport == Transport::Rest || is_whole {
                 break;
             }

@@ -1,8 +1,8 @@
 //! An xDS client for people: `deltafan get` and `watch`.
 //!
-//! Owns requests to any xDS server, over each of the protocol's transports, and the showing of its answers. It shares the
-//! parsers of resources with the relay, how servers are connected to, how a stream is opened, and the feature by which a relay
-//! knows it, and nothing else.
+//! Owns requests to any xDS server over each transport of the protocol, and the output of its answers. Shares with the relay the
+//! parsers of resources, connecting, the opening of streams, and texts by which a relay recognizes a client or the other way round;
+//! nothing else.
 
 mod conversation;
 mod ended;
@@ -17,14 +17,15 @@ mod stream;
 mod transport;
 mod watch;
 
+pub use conversation::Query;
 pub(crate) use ended::Ended;
-pub use get::{Answer, Query, get};
+pub use get::{Answer, get};
 pub use held::{Change, Event};
 pub use request::{Asker, Subscription};
 pub use response::Found;
 pub(crate) use response::Update;
 pub use server::Server;
-pub use show::{Format, show, show_change, watch_header};
+pub use show::{show, show_change, watch_header};
 pub(crate) use stream::AdsStream;
 pub use transport::Transport;
-pub use watch::{News, Watch, watch};
+pub use watch::{News, watch};

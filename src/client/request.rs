@@ -1,7 +1,7 @@
 //! Requests of each transport, encoded.
 //!
-//! Invariant: the node of a file goes out as it is there, with fields that a relay does not read. What the command line
-//! adds is appended: of a field that is there twice a protobuf reader takes the last, and of a list both parts.
+//! Invariant: the node of a file is sent as it is, with fields that a relay does not read. Fields of the command line are appended:
+//! of two values of a field a protobuf reader takes the last, and of a list both parts.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,7 +19,7 @@ use crate::subscription::OBSERVER;
 const NODE_OF_DELTA: u8 = 1;
 const NODE_OF_SOTW: u8 = 2;
 
-/// Node that a client introduces itself as, encoded.
+/// Node of a client, encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asker {
     node: Vec<u8>,
@@ -27,8 +27,7 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// The node of a file, if there is one; `id` and `cluster` take the place of its own. Without a file and an ID it is
-    /// `default_id`.
+    /// The node in a file, if there is one; `id` and `cluster` replace its own. Without a file and an ID the ID is `default_id`.
     pub fn new(
         file: Option<NodeFile>,
         default_id: &str,
@@ -44,12 +43,12 @@ impl Asker {
         Self { node, id }.with(&given)
     }
 
-    /// One of many nodes that are equal but for their IDs: `ID-NUMBER`.
+    /// One of many nodes that differ in their IDs only: `ID-NUMBER`.
     pub(crate) fn numbered(&self, number: usize) -> Self {
         self.clone().with(&Node { id: format!("{}-{number}", self.id), ..Node::default() })
     }
 
-    /// Marks the node as one that only looks on, for relays (see [`OBSERVER`]).
+    /// Tells relays that the node only observes (see [`OBSERVER`]).
     #[must_use]
     pub fn observing(self) -> Self {
         self.with(&Node { client_features: vec![OBSERVER.to_owned()], ..Node::default() })
@@ -66,17 +65,17 @@ impl Asker {
 pub struct Subscription {
     /// The type.
     pub type_url: TypeUrl,
-    /// The names, or none for all.
+    /// The names; empty for all resources.
     pub names: BTreeSet<String>,
-    /// With which dynamic parameters; with any, names are asked for by locators (TP2).
+    /// Dynamic parameters. With any of them, names are asked for by locators (TP2).
     pub parameters: Parameters,
 }
 
 impl Subscription {
-    /// Resources of these names; all with no name, or with `*` among them.
+    /// Subscribes to these names; to all resources without a name, or with `*` among them.
     pub fn new(type_url: TypeUrl, names: Vec<String>, parameters: Parameters) -> Self {
         let mut names: BTreeSet<String> = names.into_iter().collect();
-        // With everything asked for, no name adds anything.
+        // The wildcard covers every name.
         if names.contains(Name::WILDCARD) {
             names.clear();
         }
@@ -97,7 +96,7 @@ impl Subscription {
         with_node(request.encode_to_vec(), NODE_OF_DELTA, node)
     }
 
-    /// Request of state of the world: the first one, or the ACK of a response by its version and nonce.
+    /// State-of-the-world request: the first one, or the ACK of a response with this version and nonce.
     pub(super) fn sotw(&self, node: Option<&Asker>, version: &str, nonce: &str) -> Bytes {
         let (resource_names, resource_locators) = self.located(self.full_names());
         let request = DiscoveryRequest {
@@ -111,11 +110,11 @@ impl Subscription {
         with_node(request.encode_to_vec(), NODE_OF_SOTW, node)
     }
 
-    /// A poll in JSON that offers a version.
+    /// Poll in JSON, with the version of the last answer.
     ///
     /// # Errors
     ///
-    /// Node that is none of xDS.
+    /// Node that is no Node of xDS.
     pub(super) fn poll(&self, node: &Asker, version: &str) -> anyhow::Result<Json> {
         let mut request = json!({
             "node": directory::node_json(&node.node)?,
@@ -132,8 +131,8 @@ impl Subscription {
         Ok(request)
     }
 
-    /// Names in a request that is a full list. The wildcard has the legacy form where the type has one: not every server
-    /// knows the other (R-SotW-14).
+    /// Names in a request that lists all of them. The wildcard has the legacy form if the type has one: not every server knows the
+    /// other (R-SotW-14).
     fn full_names(&self) -> Vec<String> {
         let is_legacy = self.type_url.kind().has_legacy_wildcard() && self.parameters.is_empty();
         self.names_or(if is_legacy { Vec::new() } else { vec![Name::WILDCARD.to_owned()] })
@@ -143,7 +142,7 @@ impl Subscription {
         if self.names.is_empty() { all } else { self.names.iter().cloned().collect() }
     }
 
-    /// Names as such, or as locators with the parameters.
+    /// Splits into plain names and locators: with parameters, all names are locators.
     fn located(&self, names: Vec<String>) -> (Vec<String>, Vec<ResourceLocator>) {
         if self.parameters.is_empty() {
             return (names, Vec::new());

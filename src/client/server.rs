@@ -1,4 +1,4 @@
-//! Servers and how they are reached.
+//! Address of a server, and connecting to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,17 +16,16 @@ use crate::upstream::{Target, Transport, dial};
 pub struct Server {
     endpoint: Endpoint,
     target: Target,
-    /// Its address as it was written.
+    /// Address as the user wrote it.
     uri: String,
 }
 
 impl Server {
-    /// A server at an `http://` or `https://` address, or at `unix:` and the path of a socket. Reads the files of TLS; connecting
-    /// may take so long.
+    /// Server at `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`. Reads the files of TLS.
     ///
     /// # Errors
     ///
-    /// Address that is none, options of TLS for a server without TLS, or a file that cannot be used.
+    /// Malformed address, options of TLS for a server without TLS, or a file that cannot be used.
     pub fn new(uri: String, tls: Option<ClientTls>, connect_timeout: Duration) -> anyhow::Result<Self> {
         let transport = Transport { connect_timeout, ..Transport::default() };
         let secure = uri.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:"));
@@ -65,7 +64,7 @@ impl Server {
         &self.target
     }
 
-    /// Address as a URI; not the real one for the path of a socket.
+    /// Address as a URI; a placeholder for a Unix socket.
     pub(super) fn address(&self) -> &http::Uri {
         self.endpoint.uri()
     }

@@ -1,4 +1,4 @@
-//! Answers for people and for programs.
+//! Answers and changes for people and for programs.
 
 use std::time::SystemTime;
 
@@ -8,22 +8,11 @@ use serde_json::{Value, json};
 use super::get::Answer;
 use super::held::Change;
 use crate::descriptors;
+use crate::output::{self, Format};
 use crate::resource::{Kind, TypeUrl};
 use crate::table::Table;
 use crate::terminal::{printable, printable_json};
 use crate::utc;
-
-/// How to show an answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
-    /// A line per resource.
-    #[default]
-    Table,
-    /// The resources in canonical proto3 JSON.
-    Json,
-    /// The resources in canonical proto3 JSON, written as YAML.
-    Yaml,
-}
 
 /// Writes an answer out.
 ///
@@ -31,14 +20,10 @@ pub enum Format {
 ///
 /// Resource whose type has no descriptor, or whose body does not fit its type.
 pub fn show(answer: &Answer, format: Format) -> anyhow::Result<String> {
-    match format {
-        Format::Table => Ok(table(answer)),
-        Format::Json => Ok(printable_json(serde_json::to_string_pretty(&tree(answer)?)? + "\n")),
-        Format::Yaml => serde_saphyr::to_string(&tree(answer)?).context("could not write the answer as YAML"),
-    }
+    format.write(|| document(answer), || table(answer))
 }
 
-/// Line above the changes; a table only has one.
+/// Line above the changes of a watch; empty unless they are a table.
 pub fn watch_header(format: Format) -> String {
     match format {
         Format::Table => row(["TIME", "EVENT", "TYPE", "NAME", "VERSION", "BYTES"]),
@@ -46,7 +31,7 @@ pub fn watch_header(format: Format) -> String {
     }
 }
 
-/// Writes a change out, as one line, or as one document.
+/// Writes a change out: as a line, or as a document, which is one line of JSON or follows `---` in YAML.
 ///
 /// # Errors
 ///
@@ -78,22 +63,19 @@ pub fn show_change(
     });
     if let Some(found) = &change.found {
         document["bytes"] = json!(found.body.len());
-        // A type that is unknown here is no reason to stop.
+        // The watch goes on if a type is unknown.
         match descriptors::any_to_json(&found.body) {
             Ok(resource) => document["resource"] = resource,
             Err(error) => document["error"] = json!(format!("the resource cannot be shown: {error}")),
         }
     }
     match format {
-        Format::Yaml => {
-            let document = serde_saphyr::to_string(&document).context("could not write a change as YAML")?;
-            Ok(format!("---\n{document}"))
-        }
+        Format::Yaml => Ok(format!("---\n{}", output::yaml(&document)?)),
         Format::Table | Format::Json => Ok(printable_json(document.to_string() + "\n")),
     }
 }
 
-/// Row of a table whose further rows are not known yet.
+/// Row of a table whose other rows are not known yet, so that its columns have fixed widths.
 fn row(cells: [&str; 6]) -> String {
     const WIDTHS: [usize; 6] = [24, 7, 4, 32, 18, 0];
     let cells = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{:width$}  ", printable(cell)));
@@ -110,7 +92,7 @@ fn table(answer: &Answer) -> String {
     table.show()
 }
 
-fn tree(answer: &Answer) -> anyhow::Result<Value> {
+fn document(answer: &Answer) -> anyhow::Result<Value> {
     let mut resources = Vec::new();
     for (name, found) in &answer.found {
         let resource = descriptors::any_to_json(&found.body)
@@ -118,4 +100,38 @@ fn tree(answer: &Answer) -> anyhow::Result<Value> {
         resources.push(json!({"name": name, "version": found.version, "resource": resource}));
     }
     Ok(json!({"resources": resources, "absent": answer.absent, "unanswered": answer.unanswered}))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::super::held::Event;
+    use super::super::response::Found;
+    use super::*;
+
+    #[test]
+    fn a_table_needs_no_descriptors() {
+        let found = Found { version: "7".to_owned(), body: "xyz".into(), constraints: None };
+        let mut answer = Answer::default();
+        answer.found.insert("a".to_owned(), found);
+        answer.absent.insert("b".to_owned());
+        let rows = ["NAME  VERSION  BYTES", "a     7        3", "b     -        does not exist"];
+        assert_eq!(show(&answer, Format::Table).unwrap().lines().collect::<Vec<_>>(), rows);
+        show(&answer, Format::Json).unwrap_err();
+    }
+
+    #[test]
+    fn nothing_of_a_change_steers_a_terminal() {
+        let name = "a\u{202e}b\u{1b}".to_owned();
+        let change = Change { event: Event::Removed, name, version: "\u{2066}".to_owned(), found: None };
+        for format in [Format::Table, Format::Json, Format::Yaml] {
+            let shown = show_change(&change, &Kind::Cluster.into(), UNIX_EPOCH, format).unwrap();
+            assert!(!shown.contains(['\u{202e}', '\u{1b}', '\u{2066}']), "{shown:?}");
+            if let Some(yaml) = shown.strip_prefix("---\n") {
+                let read: Value = serde_saphyr::from_str(yaml).unwrap();
+                assert_eq!(read["name"], change.name);
+            }
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! ADS stream of a client over gRPC. Every response is ACKed.
+//! ADS stream of a client over gRPC. ACKs every response.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use super::response::Update;
 use crate::cache::Protocol;
 use crate::upstream::OpenStream;
 
-/// Bytes of the largest response that is taken.
+/// Largest response that is read, in bytes.
 const MAX_MESSAGE: usize = 256 << 20;
 
 /// Open stream, with the subscriptions on it.
@@ -20,13 +20,12 @@ pub(crate) struct AdsStream {
     open: OpenStream,
     protocol: Protocol,
     subscriptions: Vec<Subscription>,
-    /// ACK that the transport has had no room for.
+    /// ACK that the transport had no room for.
     waiting: Option<Bytes>,
 }
 
 impl AdsStream {
-    /// Opens a stream. `held` has versions of resources that the client holds, of all types; state of the world has no place for
-    /// them.
+    /// Opens a stream. `held` has the versions of all resources that the client holds; state of the world cannot send them.
     pub(crate) fn open(
         channel: tonic::transport::Channel,
         protocol: Protocol,
@@ -45,7 +44,7 @@ impl AdsStream {
         Self { open, protocol, subscriptions, waiting: None }
     }
 
-    /// The next response. May be dropped while it waits.
+    /// Returns the next response. May be dropped while it waits.
     ///
     /// # Errors
     ///
@@ -55,14 +54,14 @@ impl AdsStream {
         self.take(message)
     }
 
-    /// The next response, which is to be given to [`Self::take`]. May be dropped while it waits.
+    /// Returns the next response, for [`Self::take`]. May be dropped while it waits.
     ///
     /// # Errors
     ///
     /// End of the stream.
     pub(crate) async fn message(&mut self) -> Result<Bytes, Ended> {
         if self.waiting.is_some() {
-            // Fails when the stream has ended, which the read below tells with its cause.
+            // Fails if the stream has ended; the read below has the cause.
             if let Ok(room) = self.open.outgoing.reserve().await
                 && let Some(ack) = self.waiting.take()
             {
@@ -85,7 +84,7 @@ impl AdsStream {
         let update = read.map_err(Ended::Faulty)?;
         let ack = match self.protocol {
             Protocol::Delta => Some(update.delta_ack()),
-            // An ACK repeats the names, so there is none for a type that was not asked for.
+            // An ACK repeats the names, so a type that was not asked for gets none.
             Protocol::Sotw => {
                 let of = self.subscriptions.iter().find(|asked| asked.type_url == update.type_url);
                 of.map(|asked| asked.sotw(None, &update.version, &update.nonce))

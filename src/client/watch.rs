@@ -5,40 +5,24 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::conversation::Conversation;
+use super::conversation::{Conversation, Query};
 use super::ended::Ended;
 use super::held::{Change, Held};
-use super::request::{Asker, Subscription};
-use super::server::Server;
-use super::transport::Transport;
 use crate::upstream::Backoff;
 
-/// Waits between two connections are up to the first at first, and up to the second at last.
+/// Longest wait before the first new connection, and before any of them.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
-/// A conversation that lasted for so long was sound: the next wait is short again. Longer than an attempt to connect may take.
+/// Length of a conversation after which the next wait is short again. Longer than an attempt to connect may take.
 const SOUND: Duration = Duration::from_secs(30);
-/// Silence after which people are told that they wait.
+/// Silence after which the user is told that the server has not answered.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Resources to watch, and the server that has them.
-#[derive(Clone, Debug)]
-pub struct Watch {
-    /// The server.
-    pub server: Server,
-    /// How to ask.
-    pub transport: Transport,
-    /// As whom to ask.
-    pub asker: Asker,
-    /// The resources.
-    pub asked: Subscription,
-}
-
-/// News for the one who watches.
+/// Event of a watch.
 #[derive(Debug)]
 pub enum News {
     /// A resource changed.
     Change(Change),
-    /// No answer has come yet, with words of the server if there are any.
+    /// No answer has come yet. With the words of the server, if there are any.
     Waiting(Option<String>),
     /// The connection ended; the next attempt follows after this time.
     Lost(String, Duration),
@@ -46,44 +30,22 @@ pub enum News {
     Back,
 }
 
-/// Tells each change until `tell` fails. Connects again when a connection is lost.
+/// Reports each change to `tell` until it fails. Connects again when a connection is lost.
 ///
 /// # Errors
 ///
-/// Server that cannot be asked at all: the first conversation ended before an answer. Or an error of `tell`.
+/// Server that cannot be asked: the first conversation ended before an answer. Or an error of `tell`.
 pub async fn watch(
-    of: &Watch,
+    query: &Query,
     mut tell: impl FnMut(News) -> anyhow::Result<()>,
 ) -> anyhow::Result<Infallible> {
-    let (mut state, mut backoff) = (State::default(), Backoff::new(BACKOFF.0, BACKOFF.1));
-    loop {
-        let begun = Instant::now();
-        let ended = match state.converse(of, &mut tell).await {
-            Stop::Ended(ended) => ended,
-            Stop::Told(error) => return Err(error),
-        };
-        if !state.is_answered {
-            return Err(ended.explain(of.transport));
-        }
-        if begun.elapsed() >= SOUND {
-            backoff.reset();
-            state.told = None;
-        }
-        let wait = backoff.next(&mut rand::rng());
-        let why = ended.to_string();
-        // A relay ends a stream that only looks on whenever it lacks a part: that is told once.
-        if state.told.as_ref() != Some(&why) {
-            tell(News::Lost(why.clone(), wait))?;
-            (state.told, state.is_lost) = (Some(why), true);
-        }
-        tokio::time::sleep(wait).await;
-    }
+    Err(State::default().run(query, &mut tell).await)
 }
 
-/// Reason for the end of a conversation.
+/// Cause of the end of a conversation.
 enum Stop {
     Ended(Ended),
-    /// The one who watches takes no more.
+    /// `tell` failed.
     Told(anyhow::Error),
 }
 
@@ -100,42 +62,67 @@ struct State {
     is_answered: bool,
     /// Whether the last news is [`News::Lost`].
     is_lost: bool,
-    /// Words of the last [`News::Lost`].
+    /// Cause in the last [`News::Lost`].
     told: Option<String>,
 }
 
 impl State {
-    async fn converse(&mut self, of: &Watch, tell: &mut impl FnMut(News) -> anyhow::Result<()>) -> Stop {
-        match self.listen(of, tell).await {
-            Err(stop) => stop,
-            Ok(never) => match never {},
+    /// Holds one conversation after the other. Returns the error that ends the watch.
+    async fn run(
+        &mut self,
+        query: &Query,
+        tell: &mut impl FnMut(News) -> anyhow::Result<()>,
+    ) -> anyhow::Error {
+        let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
+        loop {
+            let begun = Instant::now();
+            let ended = match self.converse(query, tell).await {
+                Ok(never) => match never {},
+                Err(Stop::Told(error)) => return error,
+                Err(Stop::Ended(ended)) => ended,
+            };
+            if !self.is_answered {
+                return ended.explain(query.transport);
+            }
+            if begun.elapsed() >= SOUND {
+                backoff.reset();
+                self.told = None;
+            }
+            let wait = backoff.next(&mut rand::rng());
+            let why = ended.to_string();
+            // A relay ends the stream of an observer each time that it lacks a part. The user is told once.
+            if self.told.as_ref() != Some(&why) {
+                if let Err(error) = tell(News::Lost(why.clone(), wait)) {
+                    return error;
+                }
+                (self.told, self.is_lost) = (Some(why), true);
+            }
+            tokio::time::sleep(wait).await;
         }
     }
 
-    async fn listen(
+    async fn converse(
         &mut self,
-        of: &Watch,
+        query: &Query,
         tell: &mut impl FnMut(News) -> anyhow::Result<()>,
     ) -> Result<Infallible, Stop> {
-        let held = self.held.versions();
-        let opened = Conversation::open(&of.server, of.transport, &of.asker, &of.asked, &held);
-        let mut conversation = opened.await?;
-        // Said once for each conversation.
+        let mut conversation = Conversation::open(query, &self.held.versions()).await?;
+        // Told once for each conversation.
         let mut is_waiting = false;
         loop {
-            let next = conversation.next(&of.asked);
+            let next = conversation.next();
             let quiet = tokio::time::sleep(SILENCE);
             tokio::pin!(next, quiet);
-            let news = loop {
+            let next = loop {
                 tokio::select! {
-                    news = &mut next => break news,
+                    next = &mut next => break next,
                     () = &mut quiet, if !is_waiting && !self.is_answered => {
                         is_waiting = true;
                         tell(News::Waiting(None)).map_err(Stop::Told)?;
                     }
                 }
             };
-            let update = match news {
+            let update = match next {
                 Ok(update) => update,
                 Err(Ended::NotYet(words)) => {
                     if !std::mem::replace(&mut is_waiting, true) {
@@ -149,7 +136,7 @@ impl State {
             if std::mem::take(&mut self.is_lost) {
                 tell(News::Back).map_err(Stop::Told)?;
             }
-            for change in self.held.apply(update, &of.asked) {
+            for change in self.held.apply(update, &query.asked) {
                 tell(News::Change(change)).map_err(Stop::Told)?;
             }
         }

@@ -1,8 +1,8 @@
 //! Measures of a load. Time is an argument.
 //!
-//! A change is another version than the one before: of a resource over delta, of a response in state of the world, whose resources have
-//! none of their own. A version that comes back is another change. The spread of a change at a client is the time since the first
-//! client of all had it. A client that connected later than that is sent the version as a part of its first state, which is no
+//! A change is a new version of a resource over delta, and a new version of a response in state of the world, whose
+//! resources have no versions of their own. An earlier version that returns is another change. The spread of a change at a client is
+//! the time since the first client received it. A client that connected after that receives it with its first state, which is no
 //! spread.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-/// Names that are told apart. The changes of others are not measured.
+/// Largest number of names. Changes of further names are not measured.
 const MAX_NAMES: usize = 1 << 20;
-/// Changes of a name that clients may still receive.
+/// Changes of a name that are remembered, because clients may still receive them.
 const RECENT: usize = 16;
-/// Causes of lost streams that are told apart.
+/// Largest number of causes that are counted apart.
 const MAX_CAUSES: usize = 16;
 
 /// Hash of a type and a name.
@@ -22,7 +22,7 @@ pub(super) type NameKey = u64;
 /// Hash of a type, a name and a version.
 pub(super) type Key = u64;
 
-/// Times to the microsecond, with three significant digits.
+/// Histogram of times, with three significant digits.
 #[derive(Clone, Debug)]
 pub(super) struct Times(Histogram<u64>);
 
@@ -30,7 +30,7 @@ impl Times {
     fn new() -> Self {
         /// Microseconds of an hour.
         const LONGEST: u64 = 3_600_000_000;
-        // Fails for bounds in the wrong order, or too many digits.
+        // Fails only if the bounds are in the wrong order, or with too many digits.
         let bounded = Histogram::new_with_bounds(1, LONGEST, 3);
         Self(bounded.unwrap_or_else(|_| unreachable!("the bounds are in order")))
     }
@@ -43,7 +43,7 @@ impl Times {
         self.0.len()
     }
 
-    /// Time that this fraction does not exceed.
+    /// Time that this fraction of them does not exceed.
     pub(super) fn quantile(&self, fraction: f64) -> Duration {
         Duration::from_micros(self.0.value_at_quantile(fraction))
     }
@@ -53,7 +53,7 @@ impl Times {
     }
 }
 
-/// Version on its way through the clients.
+/// Change on its way to the clients.
 #[derive(Clone, Copy, Debug)]
 struct Version {
     key: Key,
@@ -67,16 +67,16 @@ struct Version {
 /// Figures of a load so far.
 #[derive(Debug)]
 pub(super) struct Measures {
-    /// From the start of a client's attempt to the server's first frame.
+    /// From the start of an attempt to the server's first frame.
     pub(super) connect: Times,
-    /// From that start to the client's first response.
+    /// From the start of an attempt to the first response.
     pub(super) first_answer: Times,
-    /// Spread of changes, for each client but the first of each change.
+    /// Spread of each change at each client but the first.
     pub(super) spread: Times,
     names: HashMap<NameKey, VecDeque<Version>, foldhash::fast::RandomState>,
-    /// Spread at the last client, of changes that are no longer recent.
+    /// Spread at the last client, of changes that are no longer remembered.
     whole: Times,
-    /// Whether a name was left out.
+    /// Whether there were too many names.
     pub(super) is_full: bool,
     measured_since: Option<Instant>,
     last_response: Instant,
@@ -113,17 +113,17 @@ impl Measures {
         }
     }
 
-    /// Versions that come from now on are changes.
+    /// Counts versions that first come from now on as changes.
     pub(super) fn begin(&mut self, now: Instant) {
         self.measured_since = Some(now);
     }
 
-    /// Notes a connection after such a time.
+    /// Notes a connection, and how long it took.
     pub(super) fn connected(&mut self, after: Duration) {
         self.connect.record(after);
     }
 
-    /// Notes the first response on a stream; of a client it may be the first one ever.
+    /// Notes the first response on a stream, and how long it took. `is_first`: it is the client's first one on any stream.
     pub(super) fn answered_after(&mut self, after: Duration, is_first: bool) {
         self.first_answer.record(after);
         self.answered += usize::from(is_first);
@@ -136,8 +136,8 @@ impl Measures {
         self.last_response = self.last_response.max(now);
     }
 
-    /// Notes a version at a client that has had its first response at `since`. `after` is the change of this name that the client has
-    /// had last; without one, the version is a part of its first state. Returns the number of the change.
+    /// Notes a version at a client whose first response on this stream came at `since`. `after` is the client's last change of this
+    /// name; without one, the version is a part of its first state. Returns the number of the change.
     pub(super) fn version(
         &mut self,
         name: NameKey,
@@ -154,11 +154,11 @@ impl Measures {
         let is_measured = |first: Instant| measured_since.is_some_and(|begun| begun <= first);
         let recent = self.names.entry(name).or_default();
         let is_later = |version: &Version| after.is_none_or(|after| version.number > after);
-        // The newest: a server may have passed over earlier ones at this client.
+        // The newest one: a server may skip versions for this client.
         let known = recent.iter_mut().rev().find(|version| version.key == key && is_later(version));
         if let Some(version) = known {
             if is_measured(version.first) && since <= version.first {
-                // Clients note what they read in any order.
+                // Clients may take the lock in another order than they read in.
                 self.spread.record(now.saturating_duration_since(version.first));
                 version.last = version.last.max(now);
                 version.clients += 1;
@@ -198,7 +198,7 @@ impl Measures {
         self.answered
     }
 
-    /// Whether so many clients have had a response, or as many attempts failed and none has had one.
+    /// Whether all clients have had a response, or none has and there were at least as many failures as clients.
     pub(super) const fn is_settled(&self, clients: usize) -> bool {
         self.answered >= clients || (self.answered == 0 && self.failed >= clients as u64)
     }
@@ -213,12 +213,12 @@ impl Measures {
         self.last_response
     }
 
-    /// Words about the last attempt without a response.
+    /// Cause of the last attempt without a response, with the remedy.
     pub(super) fn last_failure(&self) -> Option<&str> {
         self.last_failure.as_deref()
     }
 
-    /// Spread at the last client of each change that all clients have.
+    /// Spread at the last client, of each change that all clients have.
     pub(super) fn whole(&self) -> Times {
         let mut whole = self.whole.clone();
         let begun = self.measured_since;

@@ -1,9 +1,9 @@
-//! Load generator: `deltafan load`, thousands of xDS clients against any server.
+//! Load generator: `deltafan load`, thousands of xDS clients for any server.
 //!
-//! Owns the clients, their pace, and the measures. The relay uses nothing of it.
+//! Owns the clients, their pace, and the measures. The relay does not use it.
 //!
-//! Propagation is measured within this process only, so that it needs nothing of the server: from the first client that is sent
-//! a version to each other one. The time from the control plane to that first client is not in it.
+//! Propagation is measured in this process alone, so any server will do: from the first client that receives a version to each of the
+//! others. The time from the control plane to the first client is not part of it.
 
 mod fleet;
 mod measures;
@@ -12,6 +12,6 @@ mod report;
 mod run;
 mod settings;
 
-pub use report::{Format, Report};
+pub use report::Report;
 pub use run::load;
 pub use settings::Load;

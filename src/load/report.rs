@@ -3,33 +3,21 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use procfs::process::Process;
 use serde_json::{Value as Json, json};
 
 use super::measures::{Measures, Times};
 use super::settings::Load;
 use crate::cache::Protocol;
+use crate::output::Format;
 use crate::table::Table;
-use crate::terminal::{printable, printable_json};
+use crate::terminal::printable;
 
-/// How to show the results.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
-    /// For people.
-    #[default]
-    Table,
-    /// One document, with times in milliseconds.
-    Json,
-    /// This document, written as YAML.
-    Yaml,
-}
-
-/// Share of the machine's CPUs above which this process may be what is measured.
+/// Share of the machine's CPUs above which this process may slow down what it measures.
 const BUSY: f64 = 0.5;
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// CPU time that this process had used at a moment.
+/// CPU time of this process up to a moment.
 pub(super) struct Cpu(Option<Duration>);
 
 impl Cpu {
@@ -43,7 +31,7 @@ impl Cpu {
         Self(used())
     }
 
-    /// CPUs that it has used since, on average; `None` where the system does not say.
+    /// Average number of CPUs in use since then; `None` if the system does not tell.
     pub(super) fn since(&self, time: Duration) -> Option<f64> {
         let used = Self::now().0?.checked_sub(self.0?)?;
         Some(used.as_secs_f64() / time.as_secs_f64())
@@ -102,13 +90,7 @@ impl Report {
     ///
     /// Report that has no form in YAML.
     pub fn show(&self, format: Format) -> anyhow::Result<String> {
-        match format {
-            Format::Table => Ok(self.table()),
-            Format::Json => Ok(printable_json(format!("{:#}\n", self.document))),
-            Format::Yaml => {
-                serde_saphyr::to_string(&self.document).context("could not write the report as YAML")
-            }
-        }
+        format.write(|| Ok(&self.document), || self.table())
     }
 
     fn table(&self) -> String {
@@ -138,13 +120,13 @@ impl Report {
             of["changes"], of["changes_at_all_clients"], of["responses"], of["bytes"]
         );
         if of["changes_left_out"] == true {
-            out.push_str("note: more versions came than are told apart; some changes were not measured\n");
+            out.push_str("note: too many names; the changes of some were not measured\n");
         }
         if let (Some(used), Some(cpus)) = (of["cpus_used"].as_f64(), of["cpus"].as_f64()) {
             _ = writeln!(out, "this process used {used} of {cpus} CPUs");
             if used > cpus * BUSY {
                 out.push_str(
-                    "note: the times may be those of this process; use fewer clients, or more machines\n",
+                    "note: this process may have slowed down what it measured; use fewer clients or more machines\n",
                 );
             }
         }
@@ -167,7 +149,7 @@ fn millis(time: Duration) -> f64 {
     time.as_micros() as f64 / 1_000.0
 }
 
-/// With three significant digits, which is what the measures have.
+/// Formats a time with the three significant digits of the measures.
 fn in_millis(time: Duration) -> String {
     let millis = millis(time);
     let digits = if millis < 10.0 {

@@ -1,4 +1,4 @@
-//! Course of a load: all clients connect, come to rest, and then changes are measured.
+//! Phases of a load: all clients connect, their first states arrive, and changes are measured.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,11 +14,11 @@ use super::progress::Progress;
 use super::report::{Cpu, Report};
 use super::settings::Load;
 
-/// Time without a response after which all clients have what there is.
+/// Silence after which the first states of all clients have arrived.
 const QUIET: Duration = Duration::from_millis(500);
-/// Longest wait for that.
+/// Longest wait for that silence.
 const LONGEST_QUIET: Duration = Duration::from_secs(10);
-/// Time between two looks at the measures.
+/// Time between two updates of the progress.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Connects the clients, and measures until the time is over or `stop` is done.
@@ -37,7 +37,7 @@ pub async fn load(of: Load, stop: impl Future<Output = ()>) -> anyhow::Result<Re
         () = stop => {}
     }
     let used = cpu.since(begun.elapsed());
-    // With the clients at rest the figures belong together.
+    // So that the figures fit together.
     fleet.shutdown().await;
     let measures = measures.lock();
     if measures.answered() == 0 {
@@ -50,7 +50,7 @@ pub async fn load(of: Load, stop: impl Future<Output = ()>) -> anyhow::Result<Re
 }
 
 async fn run(of: &Arc<Load>, fleet: &mut JoinSet<()>, measures: &Arc<Mutex<Measures>>) {
-    // An interval of no length is a panic.
+    // An interval of zero panics.
     let mut pace =
         tokio::time::interval((Duration::from_secs(1) / of.rate.get()).max(Duration::from_micros(1)));
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);

@@ -6,24 +6,24 @@ use std::time::Duration;
 use crate::cache::Protocol;
 use crate::client::{Asker, Server, Subscription, Transport};
 
-/// A load, and the server that it is for.
+/// Settings of a load.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// The server.
     pub server: Server,
     /// Protocol of the clients, over gRPC.
     pub protocol: Protocol,
-    /// Node of the clients; each has a number behind its ID.
+    /// Node of the clients; the ID of each ends with its number.
     pub asker: Asker,
     /// Subscriptions of each client.
     pub asked: Vec<Subscription>,
     /// Number of clients.
     pub clients: usize,
-    /// Clients that connect in a second.
+    /// Clients that connect per second.
     pub rate: NonZeroU32,
-    /// Time for the first answers, once the last client has begun to connect.
+    /// Longest wait for first answers after the last client has begun to connect.
     pub patience: Duration,
-    /// Time for which changes are measured after that.
+    /// Time of the measurement of changes.
     pub duration: Duration,
 }
 
