@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use super::asked::Subscription;
 use super::ended::Ended;
-use super::request::{Asker, Subscription};
+use super::request::Asker;
 use super::response::Update;
 use super::rest::Polls;
 use super::server::Server;

@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use anyhow::bail;
 
+use super::asked::Subscription;
 use super::conversation::{Conversation, Query};
 use super::ended::Ended;
-use super::request::Subscription;
 use super::response::{Found, Update};
 use super::transport::Transport;
 
-/// Silence after which the answer to a wildcard counts as complete: streams do not mark its end (R-Up-22).
+/// Silence after which the answer to a wildcard or a collection counts as complete: streams do not mark its end (R-Up-22).
 const QUIET: Duration = Duration::from_millis(300);
 
 /// Answer to a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// Resources that exist.
+    /// Resources that exist, by the names under which they came.
     pub found: BTreeMap<String, Found>,
-    /// Names that were asked for and do not exist.
+    /// Names that were asked for and do not exist, and collections without members.
     pub absent: BTreeSet<String>,
     /// Names that were asked for and were not answered in time.
     pub unanswered: BTreeSet<String>,
@@ -46,6 +46,11 @@ pub async fn get(query: Query, timeout: Duration) -> anyhow::Result<Answer> {
         }
         Err(_) => {}
     }
+    if answer.reason.is_none() && *transport != Transport::Delta && answer.may_be_aliased(asked) {
+        answer.reason = Some(
+            "a resource under another name may be the answer: --transport delta shows aliases".to_owned(),
+        );
+    }
     Ok(answer)
 }
 
@@ -55,6 +60,13 @@ impl Answer {
         self.absent.is_empty() && self.unanswered.is_empty() && self.reason.is_none()
     }
 
+    /// Whether a resource came by a name that nobody asked for, which may be that of an alias without an answer.
+    fn may_be_aliased(&self, asked: &Subscription) -> bool {
+        let is_unasked =
+            |(name, found): (&String, &Found)| asked.answered_by(name, &found.aliases).is_empty();
+        !self.unanswered.is_empty() && self.found.iter().any(is_unasked)
+    }
+
     async fn take_all(
         &mut self,
         conversation: &mut Conversation,
@@ -62,7 +74,7 @@ impl Answer {
         asked: &Subscription,
     ) -> Result<(), Ended> {
         let mut is_first = true;
-        while is_first || !self.unanswered.is_empty() || asked.names.is_empty() {
+        while is_first || !self.unanswered.is_empty() || asked.is_open_ended() {
             let next = if is_first || !self.unanswered.is_empty() {
                 conversation.next().await
             } else {
@@ -95,23 +107,97 @@ impl Answer {
     }
 
     fn take(&mut self, update: Update, asked: &Subscription) {
+        for removed in &update.removed {
+            for member in asked.members_of(&removed.name, self.found.keys()) {
+                self.found.remove(&member);
+            }
+        }
         for (name, found) in update.found {
-            self.unanswered.remove(&name);
-            self.absent.remove(&name);
+            for answered in asked.answered_by(&name, &found.aliases) {
+                self.unanswered.remove(&answered);
+                self.absent.remove(&answered);
+            }
             self.found.insert(name, found);
         }
         for removed in update.removed {
             let held = self.found.get(&removed.name);
-            // A variant that is not held says nothing of the others.
+            // The removal of a variant that is not held says nothing of the others.
             if !removed.is(held.and_then(|held| held.constraints.as_ref())) {
                 continue;
             }
-            let name = removed.name;
-            self.unanswered.remove(&name);
-            self.found.remove(&name);
-            if asked.names.contains(&name) {
-                self.absent.insert(name);
+            let aliases = self.found.remove(&removed.name).map(|held| held.aliases).unwrap_or_default();
+            self.mark_absent(asked.names_of(&removed.name, &aliases));
+        }
+        for alias in update.unresolved {
+            if !self.found.contains_key(&alias) {
+                self.mark_absent(asked.names_of(&alias, &[]));
             }
         }
+    }
+
+    fn mark_absent(&mut self, names: BTreeSet<String>) {
+        for name in names {
+            self.unanswered.remove(&name);
+            self.absent.insert(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::{Kind, Parameters};
+
+    const GLOB: &str = "xdstp://a/t/foo/*?k=v&l=w";
+    const X: &str = "xdstp://a/t/foo/x?k=v&l=w";
+
+    fn asked(names: &[&str]) -> Subscription {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        Subscription::new(Kind::Endpoint.into(), names, Parameters::NONE)
+    }
+
+    /// Found, absent and unanswered names after these responses, each with resources and removals.
+    fn after(of: &Subscription, responses: &[(&[&str], &[&str])]) -> [Vec<String>; 3] {
+        let mut answer = Answer { unanswered: of.names.clone(), ..Answer::default() };
+        for (found, removed) in responses {
+            let found: Vec<_> = found.iter().map(|name| (*name, "1", "")).collect();
+            answer.take(Update::of_test(Kind::Endpoint, true, &found, removed), of);
+        }
+        let found = answer.found.into_keys().collect();
+        [found, answer.absent.into_iter().collect(), answer.unanswered.into_iter().collect()]
+    }
+
+    #[test]
+    fn a_resource_answers_each_spelling_of_its_name() {
+        let spelled = "xdstp://a/t/foo/x?l=w&k=v";
+        let of = asked(&[spelled, "e"]);
+        assert_eq!(after(&of, &[(&[X], &[])]), [vec![X], vec![], vec!["e"]]);
+        assert_eq!(after(&of, &[(&["e"], &[X])]), [vec!["e"], vec![spelled], vec![]]);
+        assert_eq!(after(&of, &[(&["e"], &[X]), (&[X], &[])]), [vec!["e", X], vec![], vec![]]);
+    }
+
+    #[test]
+    fn the_members_of_a_collection_answer_it() {
+        let of = asked(&[GLOB]);
+        assert_eq!(after(&of, &[(&["xdstp://a/t/foo/x"], &[])])[2], [GLOB], "not a member");
+        assert_eq!(after(&of, &[(&[X], &[])]), [vec![X], vec![], vec![]]);
+    }
+
+    #[test]
+    fn an_empty_collection_is_absent_until_it_has_a_member() {
+        let of = asked(&[GLOB]);
+        assert_eq!(after(&of, &[(&[], &[GLOB])]), [vec![], vec![GLOB], vec![]]);
+        assert_eq!(after(&of, &[(&[], &[GLOB]), (&[X], &[])]), [vec![X], vec![], vec![]]);
+        assert_eq!(after(&of, &[(&[X], &[]), (&[], &[GLOB])]), [vec![], vec![GLOB], vec![]]);
+    }
+
+    #[test]
+    fn an_alias_of_nothing_does_not_exist() {
+        let of = asked(&["r/host"]);
+        let mut answer = Answer { unanswered: of.names.clone(), ..Answer::default() };
+        let mut update = Update::of_test(Kind::Endpoint, true, &[], &[]);
+        update.unresolved.push("r/host".to_owned());
+        answer.take(update, &of);
+        assert!(answer.unanswered.is_empty() && answer.absent.contains("r/host") && !answer.is_whole());
     }
 }

@@ -1,13 +1,13 @@
-//! Resources that a watcher has seen, and the changes that follow from a response.
+//! Resources that a watch has seen, and the changes that follow from a response.
 //!
-//! Invariant: a removal needs evidence. It is the server's word, or a response that holds everything; a new stream that leaves a
-//! resource out is none.
+//! Invariant: a removal needs evidence: the server's word, or a response that is known to be complete. A new stream on which a
+//! resource does not come is none.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::request::Subscription;
+use super::asked::Subscription;
 use super::response::{Found, Gone, Update};
 use crate::resource::Constraints;
 
@@ -16,11 +16,11 @@ use crate::resource::Constraints;
 pub enum Event {
     /// The resource was not known before.
     Added,
-    /// Its content, or a version of its own, is another one.
+    /// Its content changed, or its own version.
     Changed,
-    /// It existed, and does not any more.
+    /// It existed, and no longer does.
     Removed,
-    /// The name was asked for, and does not exist.
+    /// The name was asked for and does not exist.
     Absent,
 }
 
@@ -43,7 +43,7 @@ pub struct Change {
     pub event: Event,
     /// Name of the resource.
     pub name: String,
-    /// Its version; the last one that it had where it does not exist any more.
+    /// Its version; of a removed resource the last one.
     pub version: String,
     /// The resource, if it exists.
     pub found: Option<Found>,
@@ -55,27 +55,32 @@ struct HeldResource {
     /// Hash of the content.
     content: u128,
     constraints: Option<Constraints>,
+    aliases: Vec<String>,
 }
 
-/// State of a watcher.
+/// State of a watch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
     resources: BTreeMap<String, HeldResource>,
+    /// Names that were asked for and are known not to exist.
     absent: BTreeSet<String>,
 }
 
 impl Held {
-    /// Takes a response in.
+    /// Applies a response. Returns the changes.
     pub(super) fn apply(&mut self, update: Update, asked: &Subscription) -> Vec<Change> {
         let mut changes = Vec::new();
-        let gone = if update.is_whole(asked) { self.left_out(&update) } else { Vec::new() };
+        let gone = if update.is_whole(asked) { self.left_out(&update) } else { self.emptied(&update, asked) };
         for (name, found) in update.found {
-            self.absent.remove(&name);
+            for answered in asked.answered_by(&name, &found.aliases) {
+                self.absent.remove(&answered);
+            }
             let (version, content) = (found.version.clone(), xxh3_128(&found.body));
-            let held = HeldResource { version, content, constraints: found.constraints.clone() };
+            let (constraints, aliases) = (found.constraints.clone(), found.aliases.clone());
+            let held = HeldResource { version, content, constraints, aliases };
             let event = match self.resources.insert(name.clone(), held) {
                 None => Event::Added,
-                // In state of the world all have the version of the response, whatever changed.
+                // In state of the world every resource has the version of the response, whatever changed.
                 Some(before)
                     if before.content != content || (update.is_delta && before.version != found.version) =>
                 {
@@ -85,34 +90,53 @@ impl Held {
             };
             changes.push(Change { event, name, version: found.version.clone(), found: Some(found) });
         }
-        for removed in update.removed.into_iter().chain(gone) {
+        // An alias that leads to nothing is no removal of a resource of that name.
+        let unresolved = update.unresolved.into_iter().filter(|alias| !self.resources.contains_key(alias));
+        let unresolved: Vec<Gone> = unresolved.map(|name| Gone { name, constraints: None }).collect();
+        for removed in gone.into_iter().chain(update.removed).chain(unresolved) {
             let held = self.resources.get(&removed.name);
-            // A variant may have taken the place of the one that goes; and one that was never here says nothing of the others.
+            // The removed variant may have been replaced by another one; and the removal of a variant that is not held says nothing of
+            // the others.
             if !removed.is(held.and_then(|held| held.constraints.as_ref())) {
                 continue;
             }
             let name = removed.name;
-            if let Some(HeldResource { version, .. }) = self.resources.remove(&name) {
-                changes.push(Change { event: Event::Removed, name: name.clone(), version, found: None });
-            } else if asked.names.contains(&name) && !self.absent.contains(&name) {
-                let version = String::new();
-                changes.push(Change { event: Event::Absent, name: name.clone(), version, found: None });
+            if let Some(HeldResource { version, aliases, .. }) = self.resources.remove(&name) {
+                self.absent.extend(asked.names_of(&name, &aliases));
+                changes.push(Change { event: Event::Removed, name, version, found: None });
+                continue;
             }
-            if asked.names.contains(&name) {
-                self.absent.insert(name);
+            for name in asked.names_of(&name, &[]) {
+                if self.absent.insert(name.clone()) {
+                    changes.push(Change { event: Event::Absent, name, version: String::new(), found: None });
+                }
             }
         }
         changes
     }
 
-    /// Resources that a full response says do not exist.
-    fn left_out(&self, update: &Update) -> Vec<Gone> {
-        let there: BTreeSet<&str> = update.found.iter().map(|(name, _)| name.as_str()).collect();
-        let gone = self.resources.iter().filter(|(name, _)| !there.contains(name.as_str()));
-        gone.map(|(name, held)| Gone { name: name.clone(), constraints: held.constraints.clone() }).collect()
+    /// Members of collections that the server says are empty.
+    fn emptied(&self, update: &Update, asked: &Subscription) -> Vec<Gone> {
+        let members =
+            update.removed.iter().flat_map(|gone| asked.members_of(&gone.name, self.resources.keys()));
+        let is_back = |name: &String| update.found.iter().any(|(found, _)| found == name);
+        members.filter(|name| !is_back(name)).filter_map(|name| self.gone(&name)).collect()
     }
 
-    /// Versions for a new stream; a server that looks at them sends the difference only.
+    /// Removal of a resource, or of the variant that is held.
+    fn gone(&self, name: &str) -> Option<Gone> {
+        let constraints = self.resources.get(name)?.constraints.clone();
+        Some(Gone { name: name.to_owned(), constraints })
+    }
+
+    /// Resources that a complete response leaves out.
+    fn left_out(&self, update: &Update) -> Vec<Gone> {
+        let there: BTreeSet<&str> = update.found.iter().map(|(name, _)| name.as_str()).collect();
+        let names = self.resources.keys().filter(|name| !there.contains(name.as_str()));
+        names.filter_map(|name| self.gone(name)).collect()
+    }
+
+    /// Versions for a new stream: a server that reads them sends the difference only.
     pub(super) fn versions(&self) -> HashMap<String, String> {
         self.resources.iter().map(|(name, held)| (name.clone(), held.version.clone())).collect()
     }
@@ -123,30 +147,11 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::resource::{Kind, Parameters, TypeUrl};
+    use crate::resource::{Kind, Parameters};
 
     fn asked(kind: Kind, names: &[&str]) -> Subscription {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         Subscription::new(kind.into(), names, Parameters::NONE)
-    }
-
-    fn update(kind: Kind, is_delta: bool, found: &[(&str, &str, &str)], removed: &[&str]) -> Update {
-        let found = found.iter().map(|(name, version, body)| {
-            let body = body.as_bytes().to_vec().into();
-            ((*name).to_owned(), Found { version: (*version).to_owned(), body, constraints: None })
-        });
-        Update {
-            found: found.collect(),
-            removed: removed
-                .iter()
-                .map(|name| Gone { name: (*name).to_owned(), constraints: None })
-                .collect(),
-            is_full: !is_delta && kind.full_state(),
-            is_delta,
-            version: String::new(),
-            nonce: String::new(),
-            type_url: TypeUrl::from(kind),
-        }
     }
 
     fn words(changes: &[Change]) -> Vec<String> {
@@ -156,8 +161,9 @@ mod tests {
     #[test]
     fn a_delta_stream_says_what_is_gone_and_a_new_one_that_is_silent_does_not() {
         let (mut held, of) = (Held::default(), asked(Kind::Cluster, &[]));
-        let mut take =
-            |found: &[_], removed: &[_]| words(&held.apply(update(Kind::Cluster, true, found, removed), &of));
+        let mut take = |found: &[_], removed: &[_]| {
+            words(&held.apply(Update::of_test(Kind::Cluster, true, found, removed), &of))
+        };
         assert_eq!(take(&[("a", "1", "x"), ("b", "1", "x")], &["c"]), ["added a", "added b"]);
         assert_eq!(take(&[("a", "1", "x"), ("b", "2", "x")], &[]), ["changed b"]);
         assert_eq!(take(&[("a", "1", "y")], &[]), ["changed a"], "the content of a version changed");
@@ -171,18 +177,21 @@ mod tests {
     #[test]
     fn a_full_response_says_what_is_gone_and_another_one_does_not() {
         let (mut held, of) = (Held::default(), asked(Kind::Cluster, &[]));
-        let mut take = |found: &[_]| words(&held.apply(update(Kind::Cluster, false, found, &[]), &of));
+        let mut take =
+            |found: &[_]| words(&held.apply(Update::of_test(Kind::Cluster, false, found, &[]), &of));
         assert_eq!(take(&[("a", "1", "x"), ("b", "1", "x")]), ["added a", "added b"]);
         assert!(take(&[("a", "2", "x"), ("b", "2", "x")]).is_empty(), "the version is that of the response");
         assert_eq!(take(&[("a", "3", "z")]), ["changed a", "removed b"]);
         assert_eq!(take(&[("c", "4", "x")]), ["added c", "removed a"]);
         // A relay that has not heard of a name yet leaves it out.
         let (mut held, of) = (Held::default(), asked(Kind::Cluster, &["a", "b"]));
-        let mut take = |found: &[_]| words(&held.apply(update(Kind::Cluster, false, found, &[]), &of));
+        let mut take =
+            |found: &[_]| words(&held.apply(Update::of_test(Kind::Cluster, false, found, &[]), &of));
         assert_eq!(take(&[("a", "1", "x")]), ["added a"]);
         assert_eq!(take(&[("b", "2", "x")]), ["added b"]);
         let (mut held, of) = (Held::default(), asked(Kind::Endpoint, &["a", "b"]));
-        let mut take = |found: &[_]| words(&held.apply(update(Kind::Endpoint, false, found, &[]), &of));
+        let mut take =
+            |found: &[_]| words(&held.apply(Update::of_test(Kind::Endpoint, false, found, &[]), &of));
         assert_eq!(take(&[("a", "1", "x")]), ["added a"]);
         assert_eq!(take(&[("b", "2", "x")]), ["added b"], "`a` is as it was");
     }
@@ -196,10 +205,11 @@ mod tests {
         let gone = |value: &str| Gone { name: "a".to_owned(), constraints: constrained(value) };
         let (mut held, of) = (Held::default(), asked(Kind::Cluster, &["a"]));
         let mut take = |found: Option<(&str, Option<&str>)>, removed: Option<Gone>| {
-            let mut news = update(Kind::Cluster, true, &[], &[]);
+            let mut news = Update::of_test(Kind::Cluster, true, &[], &[]);
             news.found.extend(found.map(|(version, value)| {
                 let constraints = value.and_then(constrained);
-                ("a".to_owned(), Found { version: version.to_owned(), body: Bytes::new(), constraints })
+                let (version, aliases) = (version.to_owned(), Vec::new());
+                ("a".to_owned(), Found { version, body: Bytes::new(), constraints, aliases })
             }));
             news.removed.extend(removed);
             words(&held.apply(news, &of))
@@ -218,12 +228,66 @@ mod tests {
     fn a_name_that_does_not_exist_is_told_once() {
         let (mut held, of) = (Held::default(), asked(Kind::Endpoint, &["a"]));
         let mut take = |found: &[_], removed: &[_]| {
-            words(&held.apply(update(Kind::Endpoint, true, found, removed), &of))
+            words(&held.apply(Update::of_test(Kind::Endpoint, true, found, removed), &of))
         };
         assert_eq!(take(&[], &["a"]), ["absent a"]);
         assert!(take(&[], &["a"]).is_empty());
         assert_eq!(take(&[("a", "1", "x")], &[]), ["added a"]);
         assert_eq!(take(&[], &["a"]), ["removed a"]);
         assert!(take(&[], &["a"]).is_empty());
+    }
+
+    const GLOB: &str = "xdstp://a/t/foo/*?k=v&l=w";
+    const X: &str = "xdstp://a/t/foo/x?k=v&l=w";
+
+    #[test]
+    fn a_collection_that_becomes_empty_takes_its_members_along() {
+        let (mut held, of) = (Held::default(), asked(Kind::Endpoint, &[GLOB]));
+        let mut take = |found: &[_], removed: &[_]| {
+            words(&held.apply(Update::of_test(Kind::Endpoint, true, found, removed), &of))
+        };
+        assert_eq!(take(&[], &[GLOB]), [format!("absent {GLOB}")]);
+        assert!(take(&[], &[GLOB]).is_empty());
+        assert_eq!(take(&[(X, "1", "x")], &[]), [format!("added {X}")]);
+        // Some servers name the members too.
+        assert_eq!(
+            take(&[], &["xdstp://a/t/foo/*?l=w&k=v", X]),
+            [format!("removed {X}"), format!("absent {GLOB}")]
+        );
+        assert_eq!(take(&[(X, "1", "x")], &[]), [format!("added {X}")]);
+        assert_eq!(take(&[], &[X]), [format!("removed {X}")]);
+    }
+
+    #[test]
+    fn a_name_does_not_exist_in_any_spelling() {
+        let (mut held, of) = (Held::default(), asked(Kind::Endpoint, &["xdstp://a/t/foo/x?l=w&k=v"]));
+        let mut take = |found: &[_], removed: &[_]| {
+            words(&held.apply(Update::of_test(Kind::Endpoint, true, found, removed), &of))
+        };
+        assert_eq!(take(&[], &[X]), ["absent xdstp://a/t/foo/x?l=w&k=v"]);
+        assert_eq!(take(&[(X, "1", "x")], &[]), [format!("added {X}")]);
+        assert_eq!(take(&[], &[X]), [format!("removed {X}")]);
+    }
+
+    #[test]
+    fn an_alias_of_nothing_does_not_exist_and_removes_nothing() {
+        let (mut held, of) = (Held::default(), asked(Kind::VirtualHost, &["r/host"]));
+        let mut take = |unresolved: &str, found: Option<&str>, removed: &[&str]| {
+            let mut update = Update::of_test(Kind::VirtualHost, true, &[], removed);
+            update.unresolved.extend((!unresolved.is_empty()).then(|| unresolved.to_owned()));
+            update.found.extend(found.map(|name| {
+                let aliases = vec!["r/host".to_owned()];
+                let found = Found { version: "1".to_owned(), body: Bytes::new(), constraints: None, aliases };
+                (name.to_owned(), found)
+            }));
+            words(&held.apply(update, &of))
+        };
+        assert_eq!(take("r/host", None, &[]), ["absent r/host"]);
+        assert!(take("r/host", None, &[]).is_empty());
+        assert_eq!(take("", Some("r/web"), &[]), ["added r/web"]);
+        assert_eq!(take("", None, &["r/web"]), ["removed r/web"]);
+        assert!(take("r/host", None, &[]).is_empty(), "it is known by the removal");
+        assert_eq!(take("", Some("r/host"), &[]), ["added r/host"]);
+        assert!(take("r/host", None, &[]).is_empty());
     }
 }

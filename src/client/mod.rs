@@ -4,6 +4,7 @@
 //! parsers of resources, connecting, the opening of streams, and texts by which a relay recognizes a client or the other way round;
 //! nothing else.
 
+mod asked;
 mod conversation;
 mod ended;
 mod get;
@@ -17,11 +18,12 @@ mod stream;
 mod transport;
 mod watch;
 
+pub use asked::Subscription;
 pub use conversation::Query;
 pub(crate) use ended::Ended;
 pub use get::{Answer, get};
 pub use held::{Change, Event};
-pub use request::{Asker, Subscription};
+pub use request::Asker;
 pub use response::Found;
 pub(crate) use response::Update;
 pub use server::Server;

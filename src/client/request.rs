@@ -3,16 +3,17 @@
 //! Invariant: the node of a file is sent as it is, with fields that a relay does not read. Fields of the command line are appended:
 //! of two values of a field a protobuf reader takes the last, and of a list both parts.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
 use serde_json::{Value as Json, json};
 
+use super::asked::Subscription;
 use crate::directory;
 use crate::node_file::NodeFile;
 use crate::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, ResourceLocator};
-use crate::resource::{Name, Parameters, TypeUrl, wire};
+use crate::resource::{Name, wire};
 use crate::subscription::OBSERVER;
 
 // Numbers of the field `node`.
@@ -60,28 +61,7 @@ impl Asker {
     }
 }
 
-/// Resources of one type that are asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subscription {
-    /// The type.
-    pub type_url: TypeUrl,
-    /// The names; empty for all resources.
-    pub names: BTreeSet<String>,
-    /// Dynamic parameters. With any of them, names are asked for by locators (TP2).
-    pub parameters: Parameters,
-}
-
 impl Subscription {
-    /// Subscribes to these names; to all resources without a name, or with `*` among them.
-    pub fn new(type_url: TypeUrl, names: Vec<String>, parameters: Parameters) -> Self {
-        let mut names: BTreeSet<String> = names.into_iter().collect();
-        // The wildcard covers every name.
-        if names.contains(Name::WILDCARD) {
-            names.clear();
-        }
-        Self { type_url, names, parameters }
-    }
-
     /// First delta request, with the versions that the client holds. Only the first one of a stream needs a node.
     pub(super) fn delta(&self, node: Option<&Asker>, held: HashMap<String, String>) -> Bytes {
         let names = self.names_or(vec![Name::WILDCARD.to_owned()]);

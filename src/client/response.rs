@@ -4,22 +4,24 @@ use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use prost::Message as _;
 
-use super::request::Subscription;
+use super::asked::Subscription;
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryResponse};
 use crate::resource::{Constraints, Envelope, SotwElement, TypeUrl};
 
 /// A resource that the server has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Its version. In state of the world that is the version of the response, unless the resource has one of its own.
+    /// Its version. In state of the world that of the response, unless the resource has its own.
     pub version: String,
     /// The encoded `google.protobuf.Any`.
     pub body: Bytes,
     /// Constraints of a variant, which are a part of its identity (R-DP-06).
     pub constraints: Option<Constraints>,
+    /// Other names of the resource (R-Delta-21).
+    pub aliases: Vec<String>,
 }
 
-/// Resource that the server says does not exist: that of a name, or one variant of it.
+/// Resource that does not exist, on the server's word: that of a name, or one variant of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gone {
     pub(crate) name: String,
@@ -27,7 +29,7 @@ pub(crate) struct Gone {
 }
 
 impl Gone {
-    /// Whether it is what a client holds by that name.
+    /// Whether it is the variant that a client holds under that name.
     pub(crate) fn is(&self, held: Option<&Constraints>) -> bool {
         self.constraints.as_ref() == held
     }
@@ -38,7 +40,9 @@ impl Gone {
 pub(crate) struct Update {
     pub(crate) found: Vec<(String, Found)>,
     pub(crate) removed: Vec<Gone>,
-    /// Whether it has all resources of the type that there are for this client.
+    /// Aliases that lead to no resource (R-Delta-22).
+    pub(crate) unresolved: Vec<String>,
+    /// Whether a full state has all resources of the type.
     pub(crate) is_full: bool,
     /// Whether its resources have versions of their own.
     pub(crate) is_delta: bool,
@@ -57,28 +61,34 @@ impl Update {
         let response =
             DeltaDiscoveryResponse::decode(message).context("the server sent no DeltaDiscoveryResponse")?;
         let type_url = TypeUrl::from(response.type_url.as_str());
-        let mut found = Vec::with_capacity(response.resources.len());
+        let (mut found, mut unresolved) = (Vec::with_capacity(response.resources.len()), Vec::new());
         for resource in &response.resources {
             let envelope =
                 Envelope::parse(resource, &type_url).context("the server sent a faulty resource")?;
-            let Some(body) = envelope.body else { continue };
+            let aliases: Vec<String> = envelope.aliases().map(str::to_owned).collect();
+            let Some(body) = envelope.body else {
+                // Without this alias it is a heartbeat.
+                if aliases.iter().any(|alias| alias == envelope.name) {
+                    unresolved.push(envelope.name.to_owned());
+                }
+                continue;
+            };
             let (version, body) = (envelope.version.to_owned(), resource.slice_ref(body));
             let constraints = envelope.constraints.clone().ok().flatten();
-            found.push((envelope.name.to_owned(), Found { version, body, constraints }));
+            found.push((envelope.name.to_owned(), Found { version, body, constraints, aliases }));
         }
         let plain = response.removed_resources.into_iter().map(|name| Gone { name, constraints: None });
         let variants = response.removed_resource_names.into_iter().filter_map(|removed| {
-            // Constraints that are none are of no resource that was taken.
+            // A resource with such constraints was not taken.
             let constraints = Constraints::parse(&removed.dynamic_parameter_constraints).ok()?;
             Some(Gone { name: removed.name, constraints })
         });
         let removed = plain.chain(variants).collect();
         let (version, nonce) = (response.system_version_info, response.nonce);
-        Ok(Self { found, removed, is_full: false, is_delta: true, version, nonce, type_url })
+        Ok(Self { found, removed, unresolved, is_full: false, is_delta: true, version, nonce, type_url })
     }
 
-    /// Reads a response of state of the world, or of REST-JSON in its binary form. One that does not say its type is of the
-    /// `implied` one.
+    /// Reads a state-of-the-world response, or one of REST-JSON in its binary form. Without a type it is of the `implied` one.
     ///
     /// # Errors
     ///
@@ -93,27 +103,30 @@ impl Update {
         for resource in &response.resources {
             let element =
                 SotwElement::parse(resource, &type_url).context("the server sent a faulty resource")?;
-            let (own, body) = match element.wrapper() {
-                Some(wrapper) => (wrapper.version, wrapper.body),
-                None => ("", Some(&resource[..])),
+            let (own, body, aliases) = match element.wrapper() {
+                Some(wrapper) => {
+                    (wrapper.version, wrapper.body, wrapper.aliases().map(str::to_owned).collect())
+                }
+                None => ("", Some(&resource[..]), Vec::new()),
             };
             let Some(body) = body else { continue };
             let version = if own.is_empty() { &response.version_info } else { own }.to_owned();
-            let found_one = Found { version, body: resource.slice_ref(body), constraints: None };
-            found.push((element.name().to_owned(), found_one));
+            let body = resource.slice_ref(body);
+            found.push((element.name().to_owned(), Found { version, body, constraints: None, aliases }));
         }
         let is_full = type_url.kind().full_state();
         let (version, nonce) = (response.version_info, response.nonce);
-        Ok(Self { found, removed: Vec::new(), is_full, is_delta: false, version, nonce, type_url })
+        let (removed, unresolved) = (Vec::new(), Vec::new());
+        Ok(Self { found, removed, unresolved, is_full, is_delta: false, version, nonce, type_url })
     }
 
-    /// Whether what it lacks does not exist. Of names that were asked for it says nothing: a server may not have heard of them yet, as
-    /// a relay, or have them under another spelling or as members of a collection.
+    /// Whether a resource that it lacks does not exist. With names it proves nothing: a relay may not have heard of them yet, and a
+    /// resource may come under another spelling or as a member of a collection.
     pub(crate) fn is_whole(&self, asked: &Subscription) -> bool {
         self.is_full && asked.names.is_empty()
     }
 
-    /// Fails on a response of another type than the one that was asked for.
+    /// Fails if the response is of another type than was asked for.
     pub(crate) fn expect_type(self, asked: &TypeUrl) -> anyhow::Result<Self> {
         if self.type_url != *asked {
             bail!("the server sent a response of `{}`; asked for was `{asked}`", self.type_url);
@@ -129,5 +142,32 @@ impl Update {
             ..DeltaDiscoveryRequest::default()
         };
         ack.encode_to_vec().into()
+    }
+}
+
+#[cfg(test)]
+impl Update {
+    /// Response with these resources (name, version and body), and with these removals.
+    pub(crate) fn of_test(
+        kind: crate::resource::Kind,
+        is_delta: bool,
+        found: &[(&str, &str, &str)],
+        removed: &[&str],
+    ) -> Self {
+        let found = found.iter().map(|(name, version, body)| {
+            let (version, body) = ((*version).to_owned(), body.as_bytes().to_vec().into());
+            ((*name).to_owned(), Found { version, body, constraints: None, aliases: Vec::new() })
+        });
+        let removed = removed.iter().map(|name| Gone { name: (*name).to_owned(), constraints: None });
+        Self {
+            found: found.collect(),
+            removed: removed.collect(),
+            unresolved: Vec::new(),
+            is_full: !is_delta && kind.full_state(),
+            is_delta,
+            version: String::new(),
+            nonce: String::new(),
+            type_url: kind.into(),
+        }
     }
 }

@@ -13,8 +13,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 
+use super::asked::Subscription;
 use super::ended::Ended;
-use super::request::{Asker, Subscription};
+use super::request::Asker;
 use super::response::Update;
 use super::server::Server;
 use crate::directory;

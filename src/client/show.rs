@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use super::asked::is_collection;
 use super::get::Answer;
 use super::held::Change;
 use crate::descriptors;
@@ -87,7 +88,10 @@ fn table(answer: &Answer) -> String {
     for (name, found) in &answer.found {
         table.row([name, &found.version, &found.body.len().to_string()]);
     }
-    answer.absent.iter().for_each(|name| table.row([name, "-", "does not exist"]));
+    for name in &answer.absent {
+        let end = if is_collection(name) { "no members" } else { "does not exist" };
+        table.row([name.as_str(), "-", end]);
+    }
     answer.unanswered.iter().for_each(|name| table.row([name, "-", "no answer"]));
     table.show()
 }
@@ -112,11 +116,19 @@ mod tests {
 
     #[test]
     fn a_table_needs_no_descriptors() {
-        let found = Found { version: "7".to_owned(), body: "xyz".into(), constraints: None };
+        let found =
+            Found { version: "7".to_owned(), body: "xyz".into(), constraints: None, aliases: Vec::new() };
         let mut answer = Answer::default();
         answer.found.insert("a".to_owned(), found);
-        answer.absent.insert("b".to_owned());
-        let rows = ["NAME  VERSION  BYTES", "a     7        3", "b     -        does not exist"];
+        for name in ["b", "xdstp://a/t/*"] {
+            answer.absent.insert(name.to_owned());
+        }
+        let rows = [
+            "NAME           VERSION  BYTES",
+            "a              7        3",
+            "b              -        does not exist",
+            "xdstp://a/t/*  -        no members",
+        ];
         assert_eq!(show(&answer, Format::Table).unwrap().lines().collect::<Vec<_>>(), rows);
         show(&answer, Format::Json).unwrap_err();
     }

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc::error::TrySendError;
 
+use super::asked::Subscription;
 use super::ended::Ended;
-use super::request::{Asker, Subscription};
+use super::request::Asker;
 use super::response::Update;
 use crate::cache::Protocol;
 use crate::upstream::OpenStream;

@@ -2,12 +2,13 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use deltafan::proto::DiscoveryResponse;
-use deltafan::resource::{Kind, TypeUrl};
+use bytes::{Bytes, BytesMut};
+use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryResponse};
+use deltafan::resource::{Kind, TypeUrl, wire};
 use deltafan_test_support::client::CDS;
-use deltafan_test_support::origin::{Origin, state};
+use deltafan_test_support::origin::{Origin, resource, response, state};
 use deltafan_test_support::process::{Process, clusters};
 use http_body_util::Full;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -311,4 +312,103 @@ async fn an_operator_sees_the_resources_of_an_envoy() {
         let dev = names(&[&node[..], &["--param", "env=dev"]].concat()).await;
         assert_eq!(dev.0, ["for-dev"], "{transport}: {}", dev.1);
     }
+}
+
+const GLOB: &str = "xdstp://a/t/foo/*?k=v&l=w";
+const X: &str = "xdstp://a/t/foo/x?k=v&l=w";
+const Y: &str = "xdstp://a/t/foo/y?k=v&l=w";
+
+/// Names in a table.
+fn names(ran: &Ran) -> Vec<&str> {
+    ran.stdout.lines().skip(1).map(|row| row.split(' ').next().unwrap()).collect()
+}
+
+fn endpoints(nonce: &str, found: &[&str], removed: &[&str]) -> DeltaDiscoveryResponse {
+    let eds: TypeUrl = Kind::Endpoint.into();
+    DeltaDiscoveryResponse {
+        resources: found.iter().map(|name| resource(&eds, name, "1", b"")).collect(),
+        removed_resources: removed.iter().map(|name| (*name).to_owned()).collect(),
+        ..response(&eds, nonce)
+    }
+}
+
+/// The members are the answer; a server says that there are none by the name of the collection (R-XT-04).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collection_is_answered_by_its_members() {
+    let mut origin = Origin::start().await;
+    let begun = Instant::now();
+    for (found, removed, code, rows) in [(&[X, Y][..], &[][..], 0, &[X, Y][..]), (&[], &[GLOB], 1, &[GLOB])] {
+        let uri = origin.uri();
+        let ask = tokio::spawn(async move { get(&uri, "delta", &["eds", GLOB]).await });
+        let mut stream = origin.accept().await;
+        assert_eq!(stream.expect_request().await.resource_names_subscribe, [GLOB]);
+        stream.send(&endpoints("1", found, removed));
+        let ran = ask.await.unwrap();
+        assert_eq!(names(&ran), rows, "{}", ran.stdout);
+        assert_eq!((ran.code, &*ran.stderr), (Some(code), ""), "{}", ran.stdout);
+        assert_eq!(ran.stdout.contains("no members"), code == 1, "{}", ran.stdout);
+    }
+    assert!(
+        begun.elapsed() < Duration::from_secs(4),
+        "it does not wait for the timeout: {:?}",
+        begun.elapsed()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_spelling_is_answered_over_each_transport() {
+    let relay = Process::start(&[("clusters.yaml", &clusters([X, Y]))], "");
+    for transport in TRANSPORTS {
+        for name in ["xdstp://a/t/foo/x?l=w&k=v", GLOB] {
+            let begun = Instant::now();
+            let ran = get(&relay.uri(), transport, &["cds", name]).await;
+            assert_eq!((ran.code, &*ran.stderr), (Some(0), ""), "{transport} {name}: {}", ran.stdout);
+            assert!(!ran.stdout.contains("no answer"), "{transport} {name}: {}", ran.stdout);
+            assert!(begun.elapsed() < Duration::from_secs(4), "{transport} {name}: {:?}", begun.elapsed());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_alias_is_answered_by_its_resource_or_by_nothing() {
+    let vhds: TypeUrl = Kind::VirtualHost.into();
+    let aliased = |name: &str, body: bool| {
+        let mut out = BytesMut::new();
+        if body {
+            out.extend_from_slice(&resource(&vhds, name, "1", b""));
+        } else {
+            wire::put_field(&mut out, 3, name.as_bytes());
+        }
+        wire::put_field(&mut out, 4, b"r/host");
+        DeltaDiscoveryResponse { resources: vec![out.freeze()], ..response(&vhds, "1") }
+    };
+    let mut origin = Origin::start().await;
+    for (answer, code, end) in
+        [(aliased("r/web", true), 0, ""), (aliased("r/host", false), 1, "does not exist")]
+    {
+        let uri = origin.uri();
+        let ask = tokio::spawn(async move { get(&uri, "delta", &["vhds", "r/host"]).await });
+        let mut stream = origin.accept().await;
+        stream.expect_request().await;
+        stream.send(&answer);
+        let ran = ask.await.unwrap();
+        assert_eq!(ran.code, Some(code), "{}", ran.stdout);
+        assert!(ran.stdout.contains(end) && !ran.stdout.contains("no answer"), "{}", ran.stdout);
+    }
+}
+
+/// State of the world has no aliases: it is not known whether this is the resource.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resource_under_another_name_may_be_the_answer() {
+    let eds: TypeUrl = Kind::Endpoint.into();
+    let mut origin = Origin::start().await;
+    origin.implement(false, true);
+    let uri = origin.uri();
+    let ask = tokio::spawn(async move { get(&uri, "sotw", &["eds", "alias"]).await });
+    let mut stream = origin.accept_sotw().await;
+    stream.expect_request().await;
+    stream.send(&state(&eds, "1", &[("own", "")]));
+    let ran = ask.await.unwrap();
+    assert_eq!((ran.code, names(&ran)), (Some(1), vec!["own", "alias"]), "{}", ran.stdout);
+    assert!(ran.stderr.contains("--transport delta shows aliases"), "{}", ran.stderr);
 }
