@@ -1,6 +1,6 @@
 //! Measures of a load. Time is an argument.
 //!
-//! A change is a new version of a resource over delta, and a new version of a response in state of the world, whose
+//! A change is a new version or a removal of a resource over delta, and a new version of a response in state of the world, whose
 //! resources have no versions of their own. An earlier version that returns is another change. The spread of a change at a client is
 //! the time since the first client received it. A client that connected after that receives it with its first state, which is no
 //! spread.
@@ -19,7 +19,7 @@ const MAX_CAUSES: usize = 16;
 
 /// Hash of a type and a name.
 pub(super) type NameKey = u64;
-/// Hash of a type, a name and a version.
+/// Hash of a type, a name, and a version or its removal.
 pub(super) type Key = u64;
 
 /// Histogram of times, with three significant digits.

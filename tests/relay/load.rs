@@ -56,8 +56,8 @@ async fn a_change_is_measured_at_every_client() {
         assert_eq!(code, Some(0), "{report}");
         assert_eq!((&report["answered"], &report["clients"]), (&20.into(), &20.into()));
         assert_eq!((&report["connect"]["count"], &report["first_answer"]["count"]), (&20.into(), &20.into()));
-        // Over delta: a new resource, then all ten.
-        let changes = if resources == 1 { 2 } else { 11 };
+        // Over delta: a new resource and a removal, then all ten.
+        let changes = if resources == 1 { 2 } else { 12 };
         assert_eq!(report["changes"], changes, "{transport}: {report}");
         assert_eq!(report["changes_at_all_clients"], changes, "{report}");
         assert_eq!(report["spread"]["count"], changes * 19, "{report}");
