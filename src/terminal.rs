@@ -1,7 +1,12 @@
-//! Text of peers where operators read it: on terminals, which control characters steer.
+//! Text of peers where operators read it: on terminals, which control characters steer, and in error messages.
 //!
 //! Owns which characters are escaped. Beside control characters these are the ones that reorder or end a line, and some that nobody
 //! sees.
+
+/// Longest line, in characters.
+const LONGEST: usize = 400;
+/// Bytes of a text that are looked at: the title of a page stands at its beginning.
+const LOOKED_AT: usize = 16 << 10;
 
 /// Whether a terminal shows a character as it is, in its place, and a reader of YAML takes it as it is.
 fn is_plain(c: char) -> bool {
@@ -46,6 +51,41 @@ pub(crate) fn push_json(text: &mut String, c: char) {
     if is_plain(c) { text.push(c) } else { text.push_str(&format!("\\u{:04x}", u32::from(c))) }
 }
 
+/// Puts a text on one line. A page of HTML becomes its title.
+pub(crate) fn in_one_line(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&text[..text.len().min(LOOKED_AT)]);
+    let text = text.trim_start_matches('\u{feff}').trim_start();
+    let page = text.starts_with('<').then(|| title(text));
+    let mut line = page.as_deref().unwrap_or(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    if let Some((end, _)) = line.char_indices().nth(LONGEST) {
+        line.truncate(end);
+        line.push('…');
+    }
+    line
+}
+
+/// Names a page by its title, or by its first heading.
+fn title(page: &str) -> String {
+    // Every character keeps its place.
+    let lowercase = page.to_ascii_lowercase();
+    let inside = |tag: &str| {
+        let opens = lowercase.find(tag)?;
+        let begins = opens + lowercase[opens..].find('>')? + 1;
+        let ends = begins + lowercase[begins..].find('<')?;
+        Some(unescaped(page[begins..ends].trim())).filter(|text| !text.is_empty())
+    };
+    match inside("<title").or_else(|| inside("<h1")) {
+        Some(title) => format!("a page with the title `{title}`"),
+        None => "a page without a title".to_owned(),
+    }
+}
+
+fn unescaped(text: &str) -> String {
+    let entities =
+        [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&nbsp;", " "), ("&amp;", "&")];
+    entities.into_iter().fold(text.to_owned(), |text, (entity, character)| text.replace(entity, character))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -67,5 +107,37 @@ mod tests {
             assert!(safe.chars().all(|c| is_plain(c) || c == '\n'), "{safe:?}");
             assert_eq!(serde_json::from_str::<Value>(&safe).unwrap(), document);
         }
+    }
+
+    #[test]
+    fn a_text_becomes_one_line() {
+        assert_eq!(in_one_line(b" no such\r\n\tpage \n"), "no such page");
+        assert_eq!(in_one_line(b""), "");
+        assert_eq!(in_one_line(b"\xff is no UTF-8"), "\u{fffd} is no UTF-8");
+    }
+
+    #[test]
+    fn a_page_becomes_its_title() {
+        let nginx = "\u{feff}<!DOCTYPE html>\n<HTML><head><TITLE lang=\"en\">404\n Not &amp; Found</TITLE>\n<style>b {}</style></head>\n\
+                     <body><center><h1>none</h1></center></body></html>";
+        assert_eq!(in_one_line(nginx.as_bytes()), "a page with the title `404 Not & Found`");
+        assert_eq!(in_one_line(b"<html><title> </title><h1>502</h1></html>"), "a page with the title `502`");
+        for page in ["<html>", "<html><title", "<title>cut", "<?xml version=\"1.0\"?><Error/>"] {
+            assert_eq!(in_one_line(page.as_bytes()), "a page without a title", "{page}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_bounded() {
+        let line = in_one_line("\u{e9} ".repeat(1 << 20).as_bytes());
+        assert_eq!(line.chars().count(), LONGEST + 1);
+        assert!(line.ends_with('…'));
+        let title = format!("<title>{}</title>", "x".repeat(1 << 10));
+        assert!(in_one_line(title.as_bytes()).chars().count() <= LONGEST + 1);
+        // A character may be cut where the look ends.
+        assert!(
+            in_one_line(&b"x".repeat(LOOKED_AT - 1).into_iter().chain("\u{e9}".bytes()).collect::<Vec<_>>())
+                .ends_with('…')
+        );
     }
 }

@@ -15,6 +15,8 @@ use serde_json::Value as Json;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::terminal::in_one_line;
+
 /// Bytes of the largest answer. A page of clients has a few megabytes.
 const LARGEST: usize = 256 << 20;
 /// Beginnings of the answers that the admin address of a relay gives with 404: for another path, for a client, and for a history.
@@ -123,7 +125,7 @@ impl AdminClient {
         if status == StatusCode::OK {
             return Ok(Answer::Found(body));
         }
-        let words = String::from_utf8_lossy(&body).trim_end().to_owned();
+        let words = in_one_line(&body);
         match status {
             StatusCode::SERVICE_UNAVAILABLE => Ok(Answer::Unavailable(words)),
             StatusCode::BAD_REQUEST => bail!("{address} refused the request: {words}"),

@@ -1,11 +1,14 @@
 //! Ends of conversations with a server, in words that say what to try.
 
 use std::error::Error as _;
+use std::fmt;
 
 use http::StatusCode;
 use tonic::{Code, Status};
 
+use super::http1::NOT_HTTP1;
 use super::transport::Transport;
+use crate::terminal::in_one_line;
 use crate::upstream::{CLOSED, NOT_HTTP2, NotGrpcError, status_text};
 
 /// End of a conversation with a server.
@@ -14,34 +17,47 @@ pub(crate) enum Ended {
     /// No connection, with the cause.
     #[error("{0}")]
     NoConnection(String),
-    /// Not an error of the protocol.
+    /// Regular end of a stream.
     #[error("the server ended the stream")]
     InOrder,
     /// Status of a call.
-    #[error("the server answered {:?}: {}", .0.code(), .0.message())]
+    #[error("{}", Answered(&format!("{:?}", .0.code()), &in_one_line(.0.message().as_bytes())))]
     Refused(Status),
     /// Connection that broke, with the cause.
     #[error("the connection was lost: {0}")]
     Lost(String),
-    /// Answer in HTTP that is none of gRPC.
+    /// Answer in HTTP that is not gRPC.
     #[error("{0}")]
     NotGrpc(NotGrpcError),
-    /// Answer to a poll, with its words.
-    #[error("the server answered {0}: {1}")]
+    /// Answer to a poll, with its text on one line.
+    #[error("{}", Answered(&.0.to_string(), .1))]
     Http(StatusCode, String),
-    /// Words of a server that has no answer to a poll yet. It may be polled again.
+    /// Text of a server that has no answer to a poll yet. It may be polled again.
     #[error("{0}")]
     NotYet(String),
+    /// Answer to a poll that is not of REST-JSON.
+    #[error("{}", in_one_line(format!("{:#}", .0).as_bytes()))]
+    NotRest(anyhow::Error),
     /// Answer that cannot be read.
-    #[error("{0:#}")]
+    #[error("{}", in_one_line(format!("{:#}", .0).as_bytes()))]
     Faulty(anyhow::Error),
+}
+
+/// Status of a server, and its text if it sent one.
+struct Answered<'a>(&'a str, &'a str);
+
+impl fmt::Display for Answered<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the server answered {}", self.0)?;
+        if self.1.is_empty() { Ok(()) } else { write!(f, ": {}", self.1) }
+    }
 }
 
 impl From<Status> for Ended {
     fn from(status: Status) -> Self {
         match status.source().and_then(|source| source.downcast_ref::<NotGrpcError>()) {
             Some(error) => Self::NotGrpc(error.clone()),
-            // Servers give no cause: this status was made here.
+            // A status of the server has no cause: this one was made here.
             None if status.source().is_some() => Self::Lost(status_text(&status)),
             None => Self::Refused(status),
         }
@@ -49,12 +65,12 @@ impl From<Status> for Ended {
 }
 
 impl Ended {
-    /// Whether a relay, or another server, says that it has no answer yet.
+    /// Whether a server, such as a relay, says that it has no answer yet.
     pub(crate) fn is_unavailable(&self) -> bool {
         matches!(self, Self::Refused(status) if status.code() == Code::Unavailable)
     }
 
-    /// The error, and what to try with this transport.
+    /// Adds what to try with this transport.
     pub(crate) fn explain(self, transport: Transport) -> anyhow::Error {
         let text = self.to_string();
         match self.remedy(transport) {
@@ -68,24 +84,64 @@ impl Ended {
                                   route for it; for a server of REST-JSON use --transport rest";
         const NO_REST: &str =
             "it serves no REST-JSON here; use --transport delta or sotw, or check the port of --server";
-        match (self, transport) {
-            (Self::NoConnection(why), Transport::Delta | Transport::Sotw)
-                if [NOT_HTTP2, CLOSED].iter().any(|text| why.contains(text)) =>
+        let is_grpc = transport != Transport::Rest;
+        match self {
+            Self::NoConnection(why)
+                if is_grpc && [NOT_HTTP2, CLOSED].iter().any(|text| why.contains(text)) =>
             {
                 Some("for a server of REST-JSON use --transport rest")
             }
-            (Self::NotGrpc(_), _) => Some(OTHER_PORT),
-            (Self::Refused(status), _) if status.code() == Code::Unimplemented => Some(match transport {
+            Self::NoConnection(why)
+                if !is_grpc && [NOT_HTTP1, CLOSED].iter().any(|text| why.contains(text)) =>
+            {
+                Some("for a server of gRPC use --transport delta or sotw")
+            }
+            Self::NotGrpc(_) => Some(OTHER_PORT),
+            Self::Refused(status) if status.code() == Code::Unimplemented => Some(match transport {
                 Transport::Delta => "it may have no delta xDS; use --transport sotw or rest",
                 Transport::Sotw | Transport::Rest => {
                     "it may have no state-of-the-world ADS; use --transport delta or rest"
                 }
             }),
-            (Self::Http(status, _), _) if matches!(status.as_u16(), 404 | 405 | 415 | 426 | 501 | 505) => {
+            // Some servers of TLS answer in cleartext.
+            Self::Http(StatusCode::BAD_REQUEST, words) if words.contains("HTTPS") => Some("write https://"),
+            Self::Http(status, _) if matches!(status.as_u16(), 404 | 405 | 415 | 426 | 501 | 505) => {
                 Some(NO_REST)
             }
-            (Self::Faulty(_), Transport::Rest) => Some(NO_REST),
+            Self::NotRest(_) => Some(NO_REST),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explained(ended: Ended, transport: Transport) -> String {
+        ended.explain(transport).to_string()
+    }
+
+    #[test]
+    fn an_error_is_one_line_with_one_remedy() {
+        let http = |status: u16, text: &str| {
+            let status = StatusCode::from_u16(status).unwrap();
+            explained(Ended::Http(status, in_one_line(text.as_bytes())), Transport::Rest)
+        };
+        assert_eq!(http(401, ""), "the server answered 401 Unauthorized");
+        assert_eq!(
+            http(404, "<html>\n<head><title>404 Not Found</title></head></html>"),
+            "the server answered 404 Not Found: a page with the title `404 Not Found`; it serves no REST-JSON here; use --transport \
+             delta or sotw, or check the port of --server"
+        );
+        let plain = "Client sent an HTTP request to an HTTPS server.\n";
+        assert_eq!(
+            http(400, plain),
+            "the server answered 400 Bad Request: Client sent an HTTP request to an HTTPS server.; write https://"
+        );
+        let status = Status::unavailable(format!("upstream\r\n{}", "long ".repeat(1_000)));
+        let shown = explained(status.into(), Transport::Delta);
+        assert!(shown.starts_with("the server answered Unavailable: upstream long long "), "{shown}");
+        assert!(shown.chars().count() < 500 && shown.ends_with('…'), "{shown}");
     }
 }

@@ -30,9 +30,7 @@ impl Server {
         let transport = Transport { connect_timeout, ..Transport::default() };
         let secure = uri.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:"));
         if tls.is_some() && !secure {
-            bail!(
-                "{uri} is not spoken to over TLS, as the options for certificates ask; use https://HOST:PORT"
-            );
+            bail!("the options for certificates need TLS, and {uri} has none; use https://HOST:PORT");
         }
         if let Some(path) = uri.strip_prefix("unix:") {
             let (endpoint, target) = (transport.endpoint("http://localhost")?, Target::Unix(path.into()));

@@ -22,7 +22,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 pub enum News {
     /// A resource changed.
     Change(Change),
-    /// No answer has come yet. With the words of the server, if there are any.
+    /// The connection stands, and no answer has come yet. With the words of the server, if there are any.
     Waiting(Option<String>),
     /// The connection ended; the next attempt follows after this time.
     Lost(String, Duration),

@@ -185,7 +185,7 @@ impl ClientTls {
         let mut config = (*self.config).clone();
         config.alpn_protocols = vec![HTTP1.to_vec()];
         let connected = TlsConnector::from(Arc::new(config)).connect(self.name.clone(), socket).await;
-        connected.map_err(|error| self.diagnosis.of(&error))
+        connected.map_err(|error| self.diagnosis.of_http1(&error))
     }
 
     /// Explains errors on a connection whose server has not been heard yet: it may have refused us only now.

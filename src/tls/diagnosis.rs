@@ -45,6 +45,17 @@ impl Diagnosis {
         }
     }
 
+    /// As [`Self::of`], for a client of HTTP/1.1.
+    pub fn of_http1(&self, error: &io::Error) -> String {
+        match error.get_ref().and_then(|error| error.downcast_ref()) {
+            Some(Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => {
+                "the server does not offer HTTP/1.1: expected `http/1.1` by ALPN; is this the port of REST-JSON?"
+                    .to_owned()
+            }
+            _ => self.of(error),
+        }
+    }
+
     /// The server hung up without a reason.
     pub fn closed(&self) -> String {
         let hint = match self.own {

@@ -187,7 +187,7 @@ impl Facts {
 
 impl Target {
     /// Error for a server that closed the connection at once.
-    fn closed(&self) -> String {
+    pub(crate) fn closed(&self) -> String {
         match self {
             Self::Tls(tls) => tls.diagnosis().closed(),
             Self::Cleartext => format!("{CLOSED}: it may expect TLS (https://)"),
@@ -301,15 +301,17 @@ pub(crate) const CLOSED: &str = "the server closed the connection before it said
 /// Error for a server that answers in something else.
 pub(crate) const NOT_HTTP2: &str = "the server does not speak HTTP/2";
 
+/// Error for a server that answers in TLS where cleartext was spoken.
+pub(crate) const ANSWERS_IN_TLS: &str = "the server answers in TLS; write https://";
+
+/// Whether the first bytes of a server are those of TLS: an alert or a handshake of any version since 3.0.
+pub(crate) fn is_tls(head: &[u8]) -> bool {
+    [[0x15, 3], [0x16, 3]].iter().any(|record| head.starts_with(record))
+}
+
 /// Error for a server whose first bytes are not SETTINGS.
 fn not_http2(head: &[u8]) -> String {
-    /// Alert or handshake of any version since 3.0.
-    const TLS: [[u8; 2]; 2] = [[0x15, 3], [0x16, 3]];
-    if TLS.iter().any(|record| head.starts_with(record)) {
-        "the server answers in TLS; write https://".to_owned()
-    } else {
-        NOT_HTTP2.to_owned()
-    }
+    if is_tls(head) { ANSWERS_IN_TLS } else { NOT_HTTP2 }.to_owned()
 }
 
 impl AsyncRead for FirstFrameProbe {

@@ -23,7 +23,7 @@ pub use client::Client;
 pub(crate) use connection::OpenStream;
 pub use connection::{Transport, UriError};
 pub use deltafan_core::upstream::*;
-pub(crate) use dial::{CLOSED, NOT_HTTP2};
+pub(crate) use dial::{ANSWERS_IN_TLS, CLOSED, NOT_HTTP2, is_tls};
 pub use dial::{Target, dial};
 pub use directory::{DirectorySource, DirectoryState};
 pub(crate) use error_text::status_text;

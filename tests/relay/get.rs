@@ -148,6 +148,14 @@ async fn a_server_without_the_transport_is_told_with_the_one_to_try() {
             ran.stderr
         );
     }
+    let html = "<html>\n<head><title>404 Not Found</title></head>\n<body><h1>nginx</h1></body></html>";
+    let page = format!("http://{}", server(false, 404, "text/html", html).await);
+    let ran = get(&page, "rest", &["cds"]).await;
+    assert_eq!(
+        ran.stderr,
+        "deltafan: the server answered 404 Not Found: a page with the title `404 Not Found`; it serves no REST-JSON here; use \
+         --transport delta or sotw, or check the port of --server\n"
+    );
     let page = format!("http://{}", server(false, 200, "text/html", "<html>").await);
     let ran = get(&page, "rest", &["cds"]).await;
     assert!(ran.stderr.contains("the answer is no DiscoveryResponse in JSON: not JSON: "), "{}", ran.stderr);

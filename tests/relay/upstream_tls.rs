@@ -513,6 +513,8 @@ fn people_ask_over_tls_too() {
     let mutual = Shown { clients: Some(&pki.clients), ..Shown::new(&leaf) };
     let mutual = runtime.block_on(Front::start(relay.listener, &mutual));
     let (found, told) = get(&mutual.uri("localhost"), &[trust, ["--server-name", "localhost"]].concat());
+    let mutual_http1 = Shown { clients: Some(&pki.clients), alpn: &["http/1.1"], ..Shown::new(&leaf) };
+    let mutual_http1 = runtime.block_on(Front::start(relay.listener, &mutual_http1));
     let asked = "the server asks for a client certificate; set cert_file and key_file";
     let wanted = format!("deltafan: could not connect to {}: {asked}\n", mutual.uri("localhost"));
     assert_eq!((found, told), (false, wanted));
@@ -520,7 +522,7 @@ fn people_ask_over_tls_too() {
     assert!(found && told.contains("web"), "{told}");
 
     for (server, options, why) in [
-        (relay.uri(), &trust[..], "is not spoken to over TLS"),
+        (relay.uri(), &trust[..], "need TLS"),
         (plain.uri("localhost"), &["--ca-file", "/none/ca.pem"], "cannot read /none/ca.pem"),
         (plain.uri("localhost"), &["--cert-file", &cert], "--key-file"),
         (plain.uri("localhost"), &["--server-name", "a b"], "names no server"),
@@ -530,6 +532,18 @@ fn people_ask_over_tls_too() {
     ] {
         let (found, told) = get(&server, options);
         assert!(!found && told.contains(why), "{server} {options:?}: {told}");
+    }
+
+    // Polls go over HTTP/1.1.
+    for (server, options, why) in [
+        (of_http1.uri("localhost").replace("https:", "http:"), &[][..], "answers in TLS; write https://"),
+        (plain.uri("localhost"), &trust, "the server does not offer HTTP/1.1"),
+        (relay.uri().replace("http:", "https:"), &trust, "or not speak TLS"),
+        (mutual_http1.uri("localhost"), &trust, asked),
+    ] {
+        let (found, told) = get(&server, &[options, &["--transport", "rest"]].concat());
+        assert!(!found && told.contains(why), "{server} {options:?}: {told}");
+        assert!(told.lines().count() == 1 && !told.contains("--transport"), "one remedy: {told}");
     }
 }
 
@@ -545,7 +559,7 @@ fn people_ask_over_a_unix_socket_too() {
     let (found, told) = get(&server, &[]);
     assert!(found && told.contains("web"), "{told}");
     let (found, told) = get(&server, &["--server-name", "a"]);
-    assert!(!found && told.contains("is not spoken to over TLS"), "{told}");
+    assert!(!found && told.contains("need TLS"), "{told}");
     let (found, told) = get(&format!("{server}.none"), &[]);
     assert!(!found && told.contains("No such file"), "{told}");
 }

@@ -1,0 +1,157 @@
+//! HTTP/1.1 connection for REST-JSON, with errors that say what the server is instead.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::upstream::{ANSWERS_IN_TLS, Target, is_tls};
+
+/// Error for a server that answers in something else.
+pub(super) const NOT_HTTP1: &str = "the server does not speak HTTP/1.1";
+
+/// Connection to a server, in cleartext or over TLS.
+pub(super) struct Connection {
+    requests: SendRequest<Full<Bytes>>,
+    heard: Arc<Mutex<Heard>>,
+    target: Target,
+}
+
+impl Connection {
+    /// Connects within `limit`, which includes the TLS handshake. A Unix socket has no use for the address.
+    ///
+    /// # Errors
+    ///
+    /// Cause and remedy, for the user.
+    pub(super) async fn open(target: &Target, address: &Uri, limit: Duration) -> Result<Self, String> {
+        let connected = tokio::time::timeout(limit, socket(target, address)).await;
+        let socket = connected.unwrap_or_else(|_| Err(format!("no connection within {limit:?}")))?;
+        let heard = Arc::<Mutex<Heard>>::default();
+        let socket = Listener { socket, heard: Arc::clone(&heard) };
+        let shaken = http1::handshake(TokioIo::new(socket)).await;
+        let (requests, driver) = shaken.map_err(|error| error.to_string())?;
+        // Ends with the connection; each of its errors is also one of a request.
+        tokio::spawn(driver);
+        Ok(Self { requests, heard, target: target.clone() })
+    }
+
+    /// Whether it takes a request. The server may have closed it since the last one.
+    pub(super) fn is_ready(&self) -> bool {
+        self.requests.is_ready()
+    }
+
+    /// Sends a request, and waits for the head of the response.
+    ///
+    /// # Errors
+    ///
+    /// Cause and remedy, for the user.
+    pub(super) async fn ask(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
+        let response = self.requests.send_request(request).await;
+        response.map_err(|error| self.heard.lock().explain(&self.target, &error))
+    }
+}
+
+/// First words of a server.
+#[derive(Debug, Default)]
+struct Heard {
+    /// First bytes, as many as tell TLS.
+    head: Vec<u8>,
+    /// Error of a read before any byte.
+    error: Option<io::Error>,
+}
+
+impl Heard {
+    /// Bytes that are kept.
+    const HEAD: usize = 5;
+
+    /// Explains why no response came.
+    fn explain(&self, target: &Target, error: &hyper::Error) -> String {
+        match (&self.error, target) {
+            (Some(error), Target::Tls(tls)) => tls.diagnosis().of_http1(error),
+            (Some(error), _) => format!("{}: {error}", target.closed()),
+            (None, _) if self.head.is_empty() => target.closed(),
+            (None, Target::Cleartext) if is_tls(&self.head) => ANSWERS_IN_TLS.to_owned(),
+            // The connection broke within a response.
+            (None, _) if self.head.starts_with(b"HTTP/") => error.to_string(),
+            (None, _) => NOT_HTTP1.to_owned(),
+        }
+    }
+}
+
+/// Bytes to and from a server.
+trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
+
+async fn socket(target: &Target, address: &Uri) -> Result<Box<dyn Socket>, String> {
+    if let Target::Unix(path) = target {
+        return Ok(Box::new(UnixStream::connect(path).await.map_err(|error| error.to_string())?));
+    }
+    let host = address.host().unwrap_or_default().trim_matches(['[', ']']);
+    let is_secure = matches!(target, Target::Tls(_));
+    let port = address.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
+    let socket = TcpStream::connect((host, port)).await;
+    let socket = socket.map_err(|error| format!("tcp connect error: {error}"))?;
+    Ok(match target {
+        Target::Tls(tls) => Box::new(tls.connect_http1(socket).await?),
+        Target::Cleartext | Target::Unix(_) => Box::new(socket),
+    })
+}
+
+/// Socket that notes the first words of the server; above TLS, if there is any.
+struct Listener {
+    socket: Box<dyn Socket>,
+    heard: Arc<Mutex<Heard>>,
+}
+
+impl AsyncRead for Listener {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let before = buffer.filled().len();
+        let read = ready!(Pin::new(&mut this.socket).poll_read(cx, buffer));
+        let mut heard = this.heard.lock();
+        match read {
+            Ok(()) => {
+                let room = Heard::HEAD - heard.head.len();
+                heard.head.extend(buffer.filled()[before..].iter().take(room));
+                Poll::Ready(Ok(()))
+            }
+            // The request fails too, with an error that does not have this one's cause.
+            Err(error) if heard.head.is_empty() => {
+                let kind = error.kind();
+                heard.error = Some(error);
+                Poll::Ready(Err(kind.into()))
+            }
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+impl AsyncWrite for Listener {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
