@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::body::Body;
 
+use crate::downstream::POLLED;
 use crate::telemetry::LogThrottle;
 use crate::terminal::printable_json;
 
@@ -88,6 +89,10 @@ struct Turns {
     /// A scrape does not wait for a look.
     scrapes: Semaphore,
 }
+
+/// Beginning of the answer to an xDS client that was given this address.
+pub(crate) const NOT_XDS: &str =
+    "this is the admin address of the relay; xDS is served at the addresses of `downstream.listeners`";
 
 /// State that all connections share.
 #[derive(Debug)]
@@ -170,6 +175,9 @@ async fn serve_connection(
                 let (head, body) = request.into_parts();
                 plain(match pass_over(body).await {
                     Err(refusal) => refusal,
+                    Ok(()) if head.uri.path().starts_with(POLLED) => {
+                        shared.refuse_poll(head.uri.path(), peer)
+                    }
                     Ok(()) if head.method == Method::POST => {
                         order(&head, &*report).unwrap_or_else(|| not_allowed("GET, HEAD"))
                     }
@@ -196,14 +204,22 @@ impl Shared {
     /// Answers a gRPC call of another service, without waiting for the end of its requests. Most often an xDS client was given the
     /// wrong port.
     fn refuse_call(&self, path: &str, peer: SocketAddr) -> Response<Body> {
+        self.complain(path, peer);
+        Status::unimplemented(format!("{NOT_XDS}; CSDS is the only gRPC service here")).into_http()
+    }
+
+    /// Answers a poll of REST-JSON.
+    fn refuse_poll(&self, path: &str, peer: SocketAddr) -> Response<Full<Bytes>> {
+        self.complain(path, peer);
+        text(StatusCode::NOT_FOUND, format!("{NOT_XDS}\n"))
+    }
+
+    /// Logs that an xDS client has the wrong port.
+    fn complain(&self, path: &str, peer: SocketAddr) {
         if let Some(unsaid) = self.misdirected.lock().say(Instant::now()) {
             let call: String = path.chars().take(100).collect();
-            tracing::warn!(%peer, call, unsaid, "a gRPC client calls the admin address; xDS is served at `downstream.listeners`");
+            tracing::warn!(%peer, call, unsaid, "an xDS client calls the admin address; xDS is served at `downstream.listeners`");
         }
-        Status::unimplemented(
-            "this is the admin address of the relay, which serves CSDS; xDS is served at the addresses of `downstream.listeners`",
-        )
-        .into_http()
     }
 }
 

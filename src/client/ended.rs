@@ -8,6 +8,7 @@ use tonic::{Code, Status};
 
 use super::http1::NOT_HTTP1;
 use super::transport::Transport;
+use crate::admin::NOT_XDS;
 use crate::terminal::in_one_line;
 use crate::upstream::{CLOSED, NOT_HTTP2, NotGrpcError, status_text};
 
@@ -86,6 +87,9 @@ impl Ended {
             "it serves no REST-JSON here; use --transport delta or sotw, or check the port of --server";
         let is_grpc = transport != Transport::Rest;
         match self {
+            // Has the remedy in its words.
+            Self::Refused(status) if status.message().starts_with(NOT_XDS) => None,
+            Self::Http(_, words) if words.starts_with(NOT_XDS) => None,
             Self::NoConnection(why)
                 if is_grpc && [NOT_HTTP2, CLOSED].iter().any(|text| why.contains(text)) =>
             {
@@ -143,5 +147,20 @@ mod tests {
         let shown = explained(status.into(), Transport::Delta);
         assert!(shown.starts_with("the server answered Unavailable: upstream long long "), "{shown}");
         assert!(shown.chars().count() < 500 && shown.ends_with('…'), "{shown}");
+    }
+
+    #[test]
+    fn an_admin_address_gives_the_only_remedy() {
+        let words = format!("{NOT_XDS}, and more");
+        let refused = Status::unimplemented(words.clone()).into();
+        assert_eq!(
+            explained(refused, Transport::Delta),
+            format!("the server answered Unimplemented: {words}")
+        );
+        let refused = Ended::Http(StatusCode::NOT_FOUND, words.clone());
+        assert_eq!(
+            explained(refused, Transport::Rest),
+            format!("the server answered 404 Not Found: {words}")
+        );
     }
 }

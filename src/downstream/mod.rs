@@ -78,6 +78,7 @@ pub use policy::Policy;
 pub use poll_state::PollState;
 pub use request_memory::RequestMemory;
 pub use response_cache::ResponseCache;
+pub(crate) use routes::POLLED;
 pub use routes::poll_path;
 pub use scheduler::FairScheduler;
 #[cfg(test)]

@@ -58,7 +58,7 @@ impl Route {
 }
 
 /// Beginning of the paths of REST-JSON.
-const POLLED: &str = "/v3/discovery:";
+pub(crate) const POLLED: &str = "/v3/discovery:";
 
 /// Finds the type that is polled at a path.
 pub(super) fn polled_type(path: &str) -> Option<Kind> {
