@@ -278,11 +278,13 @@ fn watch(args: WatchArgs) -> anyhow::Result<()> {
     let ended = small_runtime()?.block_on(async {
         let mut signals = Signals::new()?;
         write(&client::watch_header(output))?;
-        tokio::select! {
-            ended = client::watch(&query, tell) => ended.map(|never| match never {}),
-            () = signals.stop.asked() => Ok(()),
-            () = tokio::time::sleep(time) => Ok(()),
-        }
+        let stop = async {
+            tokio::select! {
+                () = signals.stop.asked() => {}
+                () = tokio::time::sleep(time) => {}
+            }
+        };
+        client::watch(&query, stop, tell).await
     });
     ended.or_else(unless_unread)
 }

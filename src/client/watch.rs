@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use anyhow::bail;
 use tokio::time::Instant;
 
 use super::conversation::{Conversation, Query};
@@ -30,16 +31,30 @@ pub enum News {
     Back,
 }
 
-/// Reports each change to `tell` until it fails. Connects again when a connection is lost.
+/// Reports each change to `tell`, until `stop` is done. Connects again when a connection is lost.
 ///
 /// # Errors
 ///
-/// Server that cannot be asked: the first conversation ended before an answer. Or an error of `tell`.
+/// Server that has never answered: the first conversation ended without an answer, or `stop` was done before one. Or an error of
+/// `tell`.
 pub async fn watch(
     query: &Query,
+    stop: impl Future<Output = ()>,
     mut tell: impl FnMut(News) -> anyhow::Result<()>,
-) -> anyhow::Result<Infallible> {
-    Err(State::default().run(query, &mut tell).await)
+) -> anyhow::Result<()> {
+    let mut state = State::default();
+    let failed = tokio::select! {
+        error = state.run(query, &mut tell) => Some(error),
+        () = stop => None,
+    };
+    match failed {
+        Some(error) => Err(error),
+        None if state.is_answered => Ok(()),
+        None => {
+            let why = state.words.map(|words| format!(": {words}")).unwrap_or_default();
+            bail!("{} has not answered{why}", query.server.uri())
+        }
+    }
 }
 
 /// Cause of the end of a conversation.
@@ -60,6 +75,8 @@ struct State {
     held: Held,
     /// Whether the server has ever answered.
     is_answered: bool,
+    /// Words of the server that it has no answer yet.
+    words: Option<String>,
     /// Whether the last news is [`News::Lost`].
     is_lost: bool,
     /// Cause in the last [`News::Lost`].
@@ -125,6 +142,7 @@ impl State {
             let update = match next {
                 Ok(update) => update,
                 Err(Ended::NotYet(words)) => {
+                    self.words = Some(words.clone());
                     if !std::mem::replace(&mut is_waiting, true) {
                         tell(News::Waiting(Some(words))).map_err(Stop::Told)?;
                     }

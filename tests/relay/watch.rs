@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::resource::{Kind, TypeUrl};
+use deltafan_test_support::certificates::{Authority, put};
 use deltafan_test_support::client::{CDS, MOMENT, PATIENCE};
 use deltafan_test_support::origin::{Origin, resource, response, state};
 use deltafan_test_support::process::{Process, clusters, program};
@@ -200,8 +201,12 @@ async fn it_ends_when_the_server_cannot_be_asked_or_the_time_is_over() {
     assert_eq!(ran.code, Some(1));
     assert!(ran.stderr.contains("could not connect to http://127.0.0.1:1: "), "{}", ran.stderr);
     let ran = run(&["watch", "cds", "--server", &origin.uri(), "--for", "6s"]).await;
-    assert_eq!(ran.code, Some(0));
-    assert_eq!(ran.stderr, "deltafan: connected; the server has not answered yet\n");
+    assert_eq!(ran.code, Some(1), "no answer ever came");
+    let lines = format!(
+        "deltafan: connected; the server has not answered yet\ndeltafan: {} has not answered\n",
+        origin.uri()
+    );
+    assert_eq!(ran.stderr, lines);
     let ran = run(&["watch", "cds", "--server", &origin.uri(), "--for", "6"]).await;
     assert_eq!(ran.code, Some(2));
     assert!(ran.stderr.contains("has no unit; durations are written `300ms`, `20s`"), "{}", ran.stderr);
@@ -217,12 +222,46 @@ async fn it_ends_when_the_server_cannot_be_asked_or_the_time_is_over() {
         ran.stderr
     );
     let ran = run(&["watch", "cds", "--server", &relay.uri(), "--transport", "rest", "--for", "2s"]).await;
-    assert_eq!(ran.code, Some(0));
-    assert!(
-        ran.stderr.starts_with("deltafan: no answer yet: the control plane has not answered"),
-        "{}",
-        ran.stderr
-    );
+    assert_eq!(ran.code, Some(1));
+    let lines: Vec<&str> = ran.stderr.lines().collect();
+    assert!(lines[0].starts_with("deltafan: no answer yet: the control plane has not answered"), "{lines:?}");
+    let end = format!("deltafan: {} has not answered: the control plane has not answered", relay.uri());
+    assert!(lines[1].starts_with(&end), "{lines:?}");
+}
+
+/// An answer without resources is one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_was_answered_succeeds_without_a_change() {
+    let mut origin = Origin::start().await;
+    let uri = origin.uri();
+    let watch = tokio::spawn(async move { run(&["watch", "cds", "--server", &uri, "--for", "2s"]).await });
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    stream.send(&delta("1", &[], &[]));
+    let ran = watch.await.unwrap();
+    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""), "{}", ran.stdout);
+}
+
+/// The system accepts connections for a server that does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_never_accepts_is_no_success_and_no_connection() {
+    let frozen = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = frozen.local_addr().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let authority = put(folder.path(), "ca.pem", &Authority::new("servers").pem());
+    let (plain, secure) = (format!("http://{address}"), format!("https://{address}"));
+    let secure = ["--server", &secure, "--ca-file", authority.to_str().unwrap()];
+    for (transport, server, is_connected) in [
+        ("delta", &["--server", &*plain][..], false),
+        ("rest", &["--server", &plain], true),
+        ("rest", &secure, false),
+    ] {
+        let args = [&["watch", "cds", "--transport", transport, "--for", "6s"][..], server].concat();
+        let ran = run(&args).await;
+        assert_eq!(ran.code, Some(1), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.ends_with(" has not answered\n"), "{args:?}: {}", ran.stderr);
+        assert_eq!(ran.stderr.contains("connected"), is_connected, "{args:?}: {}", ran.stderr);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
