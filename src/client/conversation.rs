@@ -1,6 +1,7 @@
 //! Conversation with a server about one subscription, over any transport.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::asked::Subscription;
 use super::ended::Ended;
@@ -11,6 +12,7 @@ use super::server::Server;
 use super::stream::AdsStream;
 use super::transport::Transport;
 use crate::cache::Protocol;
+use crate::upstream::Transfers;
 
 /// Request for resources, and the server that it is for.
 #[derive(Clone, Debug)]
@@ -70,5 +72,31 @@ impl Conversation {
             Via::Polls(polls) => polls.next().await,
         };
         update?.expect_type(&self.asked.type_url).map_err(Ended::Faulty)
+    }
+
+    /// Returns the next response, or `None` once nothing has come for this time, not even a part of one.
+    pub(super) async fn next_unless_quiet(&mut self, quiet: Duration) -> Option<Result<Update, Ended>> {
+        let transfers = self.transfers();
+        let next = self.next();
+        tokio::pin!(next);
+        loop {
+            // Two halves: after a pause of this process the first one ends at once, and the second is time to read what has come.
+            for _ in 0..2 {
+                if let Ok(next) = tokio::time::timeout(quiet / 2, &mut next).await {
+                    return Some(next);
+                }
+            }
+            if !transfers.is_under_way() {
+                return None;
+            }
+        }
+    }
+
+    /// Progress of responses.
+    pub(super) fn transfers(&self) -> Transfers {
+        match &self.via {
+            Via::Stream(stream) => stream.transfers(),
+            Via::Polls(polls) => polls.transfers(),
+        }
     }
 }

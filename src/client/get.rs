@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use anyhow::bail;
+use tokio::time::Instant;
 
 use super::asked::Subscription;
 use super::conversation::{Conversation, Query};
@@ -11,8 +12,11 @@ use super::ended::Ended;
 use super::response::{Found, Update};
 use super::transport::Transport;
 
-/// Silence after which the answer to a wildcard or a collection counts as complete: streams do not mark its end (R-Up-22).
-const QUIET: Duration = Duration::from_millis(300);
+/// Shortest and longest silence after which the answer to a wildcard or a collection counts as complete: streams do not mark its end
+/// (R-Up-22). A relay takes 500 ms to say that it does not hold all of it. Between the two it is twice the longest wait for a response:
+/// some servers send the next part after the ACK of the last one. Example: over a link with a round trip of 500 ms the first
+/// response comes after 600 ms, and a silence of 1.2 s ends the answer.
+const QUIET: (Duration, Duration) = (Duration::from_millis(700), Duration::from_secs(3));
 
 /// Answer to a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,11 +44,19 @@ pub async fn get(query: Query, timeout: Duration) -> anyhow::Result<Answer> {
     let all = answer.take_all(&mut conversation, *transport, asked);
     match tokio::time::timeout(timeout, all).await {
         Ok(result) => result.map_err(|ended| ended.explain(*transport))?,
-        Err(_) if asked.names.is_empty() => {
-            let why = answer.reason.map(|words| format!(": {words}")).unwrap_or_default();
-            bail!("{} has not answered within {timeout:?}{why}", server.uri())
+        Err(_) => {
+            if conversation.transfers().is_under_way() {
+                answer.reason = Some(format!(
+                    "a response was still on its way after {timeout:?}; raise --timeout for a slow link"
+                ));
+            } else if answer.unanswered.is_empty() && !answer.found.is_empty() {
+                answer.reason = Some(format!("more resources may follow after {timeout:?}; raise --timeout"));
+            }
+            if asked.names.is_empty() && answer.found.is_empty() {
+                let why = answer.reason.map(|words| format!(": {words}")).unwrap_or_default();
+                bail!("{} has not answered within {timeout:?}{why}", server.uri())
+            }
         }
-        Err(_) => {}
     }
     if answer.reason.is_none() && *transport != Transport::Delta && answer.may_be_aliased(asked) {
         answer.reason = Some(
@@ -73,12 +85,12 @@ impl Answer {
         transport: Transport,
         asked: &Subscription,
     ) -> Result<(), Ended> {
-        let mut is_first = true;
+        let (mut is_first, mut quiet, mut waits_since) = (true, QUIET.0, Instant::now());
         while is_first || !self.unanswered.is_empty() || asked.is_open_ended() {
             let next = if is_first || !self.unanswered.is_empty() {
                 conversation.next().await
             } else {
-                let Ok(next) = tokio::time::timeout(QUIET, conversation.next()).await else { break };
+                let Some(next) = conversation.next_unless_quiet(quiet).await else { break };
                 next
             };
             let update = match next {
@@ -88,7 +100,9 @@ impl Answer {
                     continue;
                 }
                 // A relay has sent everything that it holds.
-                Err(ended) if ended.is_unavailable() && !asked.names.is_empty() => {
+                Err(ended)
+                    if ended.is_unavailable() && !(asked.names.is_empty() && self.found.is_empty()) =>
+                {
                     self.reason = Some(ended.to_string());
                     break;
                 }
@@ -96,6 +110,8 @@ impl Answer {
             };
             is_first = false;
             self.reason = None;
+            quiet = quiet.max(2 * waits_since.elapsed()).min(QUIET.1);
+            waits_since = Instant::now();
             let is_whole = update.is_whole(asked);
             self.take(update, asked);
             // A poll has one answer, and so has all of a type whose responses are full states.

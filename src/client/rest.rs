@@ -1,11 +1,13 @@
 //! REST-JSON long polls of a client, over HTTP/1.1, which every server of them speaks.
 
+use std::fmt;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use bytes::Bytes;
+use anyhow::{Context as _, anyhow};
+use bytes::{Bytes, BytesMut};
 use http::{Request, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body::Body;
+use http_body_util::{BodyExt as _, Full};
 use tokio::time::Instant;
 
 use super::asked::Subscription;
@@ -17,11 +19,12 @@ use super::server::Server;
 use crate::directory;
 use crate::downstream::poll_path;
 use crate::terminal::in_one_line;
+use crate::upstream::Transfers;
 
 /// Largest answer that is read, in bytes.
 const LARGEST: usize = 256 << 20;
-/// Longest poll. A relay holds a poll for `rest.hold`.
-const LONGEST_POLL: Duration = Duration::from_secs(60);
+/// Longest silence of a server within a poll. A relay holds a poll for `rest.hold`.
+const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 /// Time from one poll to the next if the server does not hold them.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -36,6 +39,7 @@ pub(super) struct Polls {
     connection: Option<Connection>,
     /// Time before which no poll is sent.
     not_before: Instant,
+    transfers: Transfers,
 }
 
 impl Polls {
@@ -58,7 +62,13 @@ impl Polls {
             version: String::new(),
             connection: Some(connection),
             not_before: Instant::now(),
+            transfers: Transfers::default(),
         })
+    }
+
+    /// Progress of answers.
+    pub(super) fn transfers(&self) -> Transfers {
+        self.transfers.clone()
     }
 
     /// Polls until an answer has another version than the last one. May be dropped while it waits.
@@ -71,8 +81,7 @@ impl Polls {
         loop {
             tokio::time::sleep_until(self.not_before).await;
             let begun = Instant::now();
-            let late = |_| Ended::Lost(format!("the server has not answered a poll within {LONGEST_POLL:?}"));
-            let (status, body) = tokio::time::timeout(LONGEST_POLL, self.poll()).await.map_err(late)??;
+            let (status, body) = self.poll().await?;
             match status {
                 StatusCode::OK => {
                     let update = directory::read_response(&body).map_err(anyhow::Error::from);
@@ -105,7 +114,7 @@ impl Polls {
         let kept = self.connection.take().filter(Connection::is_ready);
         let answered = match kept {
             // The server may close it at any time between two polls.
-            Some(mut kept) => match kept.ask(request.clone()).await {
+            Some(mut kept) => match unless_silent(kept.ask(request.clone())).await? {
                 Ok(response) => Some((kept, response)),
                 Err(_) => None,
             },
@@ -115,15 +124,14 @@ impl Polls {
             Some(answered) => answered,
             None => {
                 let mut fresh = connect(&self.server).await?;
-                let response = fresh.ask(request).await.map_err(unreached)?;
+                let response = unless_silent(fresh.ask(request)).await?.map_err(unreached)?;
                 (fresh, response)
             }
         };
         let status = response.status();
-        let body = Limited::new(response.into_body(), LARGEST).collect().await;
-        let body = body.map_err(|error| Ended::Lost(format!("within an answer: {error}")))?;
+        let body = read(response.into_body(), &self.transfers).await?;
         self.connection = Some(connection);
-        Ok((status, body.to_bytes()))
+        Ok((status, body))
     }
 
     fn post(&self, body: String) -> anyhow::Result<Request<Full<Bytes>>> {
@@ -139,4 +147,73 @@ impl Polls {
 async fn connect(server: &Server) -> Result<Connection, Ended> {
     let opened = Connection::open(server.target(), server.address(), server.connect_timeout()).await;
     opened.map_err(|why| server.no_connection(&why))
+}
+
+/// Reads the body of an answer, which may take long over a slow link.
+async fn read<B>(mut body: B, transfers: &Transfers) -> Result<Bytes, Ended>
+where
+    B: Body<Data = Bytes, Error: fmt::Display> + Unpin,
+{
+    let mut transfer = transfers.of_stream();
+    let mut whole = BytesMut::new();
+    while let Some(frame) = unless_silent(body.frame()).await? {
+        transfer.read(true, Instant::now().into_std());
+        let frame = frame.map_err(|error| Ended::Lost(format!("within an answer: {error}")))?;
+        if let Ok(data) = frame.into_data() {
+            if whole.len() + data.len() > LARGEST {
+                return Err(Ended::Faulty(anyhow!("the answer has more than {LARGEST} bytes")));
+            }
+            whole.extend_from_slice(&data);
+        }
+    }
+    Ok(whole.freeze())
+}
+
+/// Waits for bytes of a server, but not for ever.
+async fn unless_silent<T>(next: impl Future<Output = T>) -> Result<T, Ended> {
+    let late = |_| Ended::Lost(format!("the server has sent nothing for {LONGEST_SILENCE:?} within a poll"));
+    tokio::time::timeout(LONGEST_SILENCE, next).await.map_err(late)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::{StreamExt as _, stream};
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+
+    use super::*;
+
+    /// Body of three bytes with such a pause before each.
+    async fn paced(pause: Duration) -> Result<Bytes, Ended> {
+        let frames = stream::iter(["a", "b", "c"]).then(move |byte| async move {
+            tokio::time::sleep(pause).await;
+            Ok::<_, Infallible>(Frame::data(Bytes::from(byte)))
+        });
+        read(StreamBody::new(Box::pin(frames)), &Transfers::default()).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_may_take_any_time_while_bytes_come() {
+        let second = Duration::from_secs(1);
+        assert_eq!(paced(LONGEST_SILENCE - second).await.unwrap(), "abc");
+        let error = paced(LONGEST_SILENCE + second).await.unwrap_err().to_string();
+        assert_eq!(error, "the connection was lost: the server has sent nothing for 60s within a poll");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_of_an_answer_is_seen() {
+        let transfers = Transfers::default();
+        let frames = stream::iter(["a", "b"]).then(|byte| async move {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            Ok::<_, Infallible>(Frame::data(Bytes::from(byte)))
+        });
+        let whole = read(StreamBody::new(Box::pin(frames)), &transfers);
+        tokio::pin!(whole);
+        tokio::time::timeout(Duration::from_secs(15), &mut whole).await.unwrap_err();
+        assert!(transfers.is_under_way());
+        assert_eq!(whole.await.unwrap(), "ab");
+        assert!(!transfers.is_under_way());
+    }
 }

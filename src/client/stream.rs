@@ -11,7 +11,7 @@ use super::ended::Ended;
 use super::request::Asker;
 use super::response::Update;
 use crate::cache::Protocol;
-use crate::upstream::OpenStream;
+use crate::upstream::{OpenStream, Transfers};
 
 /// Largest response that is read, in bytes.
 const MAX_MESSAGE: usize = 256 << 20;
@@ -23,6 +23,7 @@ pub(crate) struct AdsStream {
     subscriptions: Vec<Subscription>,
     /// ACK that the transport had no room for.
     waiting: Option<Bytes>,
+    transfers: Transfers,
 }
 
 impl AdsStream {
@@ -41,8 +42,14 @@ impl AdsStream {
                 Protocol::Sotw => subscription.sotw(node, "", ""),
             }
         });
-        let open = OpenStream::of_client(channel, protocol, first.collect(), MAX_MESSAGE);
-        Self { open, protocol, subscriptions, waiting: None }
+        let transfers = Transfers::default();
+        let open = OpenStream::of_client(channel, protocol, first.collect(), MAX_MESSAGE, &transfers);
+        Self { open, protocol, subscriptions, waiting: None, transfers }
+    }
+
+    /// Progress of responses.
+    pub(super) fn transfers(&self) -> Transfers {
+        self.transfers.clone()
     }
 
     /// Returns the next response. May be dropped while it waits.

@@ -124,6 +124,7 @@ impl State {
         tell: &mut impl FnMut(News) -> anyhow::Result<()>,
     ) -> Result<Infallible, Stop> {
         let mut conversation = Conversation::open(query, &self.held.versions()).await?;
+        let transfers = conversation.transfers();
         // Told once for each conversation.
         let mut is_waiting = false;
         loop {
@@ -134,6 +135,11 @@ impl State {
                 tokio::select! {
                     next = &mut next => break next,
                     () = &mut quiet, if !is_waiting && !self.is_answered => {
+                        // A large answer over a slow link.
+                        if transfers.is_under_way() {
+                            quiet.as_mut().reset(Instant::now() + SILENCE);
+                            continue;
+                        }
                         is_waiting = true;
                         tell(News::Waiting(None)).map_err(Stop::Told)?;
                     }

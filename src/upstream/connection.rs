@@ -114,14 +114,16 @@ impl OpenStream {
         Self::begin(channel, protocol, headers, Vec::new(), max_message, &transfers)
     }
 
-    /// Opens a stream of a client that is no relay, and has these requests sent first.
+    /// Opens a stream of a client that is no relay, and has these requests sent first. `transfers` notes when a part of a response
+    /// has come.
     pub(crate) fn of_client(
         channel: Channel,
         protocol: Protocol,
         first: Vec<Bytes>,
         max_message: usize,
+        transfers: &Transfers,
     ) -> Self {
-        Self::begin(channel, protocol, HeaderMap::new(), first, max_message, &Transfers::default())
+        Self::begin(channel, protocol, HeaderMap::new(), first, max_message, transfers)
     }
 
     fn begin(

@@ -29,6 +29,7 @@ pub use directory::{DirectorySource, DirectoryState};
 pub(crate) use error_text::status_text;
 pub use link::{Link, Options};
 pub use servers::Servers;
+pub(crate) use transfer::Transfers;
 pub(crate) use wait::sleep_until;
 
 /// Sender of a [`Tuning`] to the running source; of several the newest counts.

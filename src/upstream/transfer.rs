@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 /// Transfers on one connection.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Transfers(Arc<Mutex<State>>);
+pub(crate) struct Transfers(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -40,8 +40,13 @@ impl State {
 
 impl Transfers {
     /// Messages of one stream.
-    pub(super) fn of_stream(&self) -> Transfer {
+    pub(crate) fn of_stream(&self) -> Transfer {
         Transfer { of: self.clone(), is_under_way: false }
+    }
+
+    /// Whether a part of a message has come and the rest has not.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.0.lock().under_way > 0
     }
 
     /// Time in which messages were on their way, and whether one is, of which bytes came lately.
@@ -54,14 +59,14 @@ impl Transfers {
 
 /// Messages of one stream, of which one at a time is on its way.
 #[derive(Debug)]
-pub(super) struct Transfer {
+pub(crate) struct Transfer {
     of: Transfers,
     is_under_way: bool,
 }
 
 impl Transfer {
     /// Notes that bytes were read, and whether they end within a message.
-    pub(super) fn read(&mut self, is_under_way: bool, now: Instant) {
+    pub(crate) fn read(&mut self, is_under_way: bool, now: Instant) {
         if !is_under_way && !self.is_under_way {
             return;
         }

@@ -10,6 +10,7 @@ use deltafan::resource::{Kind, TypeUrl, wire};
 use deltafan_test_support::client::CDS;
 use deltafan_test_support::origin::{Origin, resource, response, state};
 use deltafan_test_support::process::{Process, clusters};
+use deltafan_test_support::slow_link::SlowLink;
 use http_body_util::Full;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value as Json;
@@ -419,4 +420,51 @@ async fn a_resource_under_another_name_may_be_the_answer() {
     let ran = ask.await.unwrap();
     assert_eq!((ran.code, names(&ran)), (Some(1), vec!["own", "alias"]), "{}", ran.stdout);
     assert!(ran.stderr.contains("--transport delta shows aliases"), "{}", ran.stderr);
+}
+
+/// Some servers send the next part of an answer after the ACK of the last one; a slow link makes that a long silence.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_in_parts_is_whole_over_a_slow_link() {
+    let mut origin = Origin::start().await;
+    let link = SlowLink::to(origin.address(), Duration::from_millis(450)).await;
+    let uri = link.uri();
+    let ask = tokio::spawn(async move { get(&uri, "delta", &["eds"]).await });
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    stream.send(&endpoints("1", &["a"], &[]));
+    stream.expect_ack("1").await;
+    stream.send(&endpoints("2", &["b"], &[]));
+    stream.expect_ack("2").await;
+    let ran = ask.await.unwrap();
+    assert_eq!(names(&ran).len(), 2, "{}", ran.stdout);
+}
+
+/// A response that is on its way is no silence, nor is it lost without a word.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_response_is_waited_for_over_a_slow_link() {
+    let eds: TypeUrl = Kind::Endpoint.into();
+    let sized = |name: &str, bytes: usize| DeltaDiscoveryResponse {
+        resources: vec![resource(&eds, name, "1", &vec![0; bytes])],
+        ..response(&eds, name)
+    };
+    // Over the link they take 0.1 s and 2.7 s.
+    let (small, large) = (sized("small", 30_000), sized("large", 800_000));
+    let mut origin = Origin::start().await;
+    for (timeout, code, rows, responses) in
+        [("20", 0, 2, [&small, &large]), ("1.5", 1, 1, [&small, &large]), ("1.5", 1, 0, [&large, &small])]
+    {
+        let link = SlowLink::to(origin.address(), Duration::from_millis(10)).await;
+        link.narrow(300_000);
+        let uri = link.uri();
+        let ask =
+            tokio::spawn(async move { run(&["get", "eds", "--server", &uri, "--timeout", timeout]).await });
+        let mut stream = origin.accept().await;
+        stream.expect_request().await;
+        responses.iter().for_each(|response| stream.send(response));
+        let ran = ask.await.unwrap();
+        assert_eq!(ran.code, Some(code), "{}", ran.stdout);
+        assert_eq!(names(&ran).len(), rows, "{timeout}: {}", ran.stdout);
+        let is_told = ran.stderr.contains("still on its way") && ran.stderr.contains("raise --timeout");
+        assert_eq!(is_told, code == 1, "{timeout}: {}", ran.stderr);
+    }
 }
