@@ -10,6 +10,7 @@
 mod bodies;
 mod client_status;
 mod comeback;
+mod commands;
 mod cut;
 mod envoy;
 mod failover;
