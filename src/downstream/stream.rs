@@ -167,7 +167,8 @@ where
         let outgoing = written.message();
         self.session.taken(now);
         let waited = outgoing.changed_at.map(|changed| now.saturating_duration_since(changed));
-        self.gauge.said(outgoing.type_url.kind().short(), outgoing.frame.len(), waited);
+        let kind = outgoing.type_url.kind().short();
+        self.gauge.said(kind, outgoing.frame.len(), waited, outgoing.coalesced);
         None
     }
 

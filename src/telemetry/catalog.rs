@@ -34,6 +34,7 @@ pub(super) const RESPONSE_BYTES: &str = "deltafan_response_bytes_total";
 pub(super) const ENCODES: &str = "deltafan_encodes_total";
 pub(super) const REQUESTS: &str = "deltafan_requests_total";
 pub(super) const PROPAGATION: &str = "deltafan_propagation_seconds";
+pub(super) const COALESCED: &str = "deltafan_coalesced_changes_total";
 pub(super) const POLLS: &str = "deltafan_polls_total";
 pub(super) const HELD_POLLS: &str = "deltafan_held_polls";
 pub(super) const DELAYS: &str = "deltafan_delays_total";
@@ -256,6 +257,9 @@ const DELIVERY_METRICS: &[Metric] = &[
     Metric::histogram(PROPAGATION, "time from the arrival of a change until a client's transport took it")
         .by(&[TYPE, TRANSPORT])
         .noting("Only of clients that were waiting for the change, not of those that joined later"),
+    Metric::counter(COALESCED, "changes that a client was sent only together with a later one of the same type, in one update")
+        .by(&[TYPE])
+        .noting("Counted for each stream. Three changes that come while a client owes an ACK, or its transport has no room, count 2; see [coalesced changes](operations.md#coalesced-changes)"),
     Metric::histogram(ACKS, "time from a response until the client acknowledged it")
         .by(&[TYPE, STREAM_TRANSPORT])
         .noting("A client may hold back the ACK of clusters until their endpoints came"),

@@ -8,7 +8,9 @@ use metrics::{Counter, Histogram, counter, gauge, histogram};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use super::catalog::{ACKS, PROPAGATION, REQUESTS, RESPONSE_BYTES, RESPONSES, STREAMS, STREAMS_ENDED};
+use super::catalog::{
+    ACKS, COALESCED, PROPAGATION, REQUESTS, RESPONSE_BYTES, RESPONSES, STREAMS, STREAMS_ENDED,
+};
 
 /// Metrics of one open stream.
 ///
@@ -26,13 +28,17 @@ impl StreamGauge {
         Self { transport, of_types: SmallVec::new() }
     }
 
-    /// Counts a response that the transport took; `waited` is the time since its newest change arrived.
-    pub fn said(&mut self, kind: &'static str, bytes: usize, waited: Option<Duration>) {
+    /// Counts a response that the transport took; `waited` is the time since its newest change arrived, `coalesced` the number of
+    /// changes in it that a later one overtook.
+    pub fn said(&mut self, kind: &'static str, bytes: usize, waited: Option<Duration>, coalesced: u32) {
         let counters = self.of_type(kind);
         counters.responses.increment(1);
         counters.response_bytes.increment(bytes as u64);
         if let Some(waited) = waited {
             counters.propagation.record(waited);
+        }
+        if coalesced > 0 {
+            counters.coalesced.increment(coalesced.into());
         }
     }
 
@@ -82,6 +88,8 @@ struct TypeCounters {
     responses: Counter,
     response_bytes: Counter,
     propagation: Histogram,
+    /// Of all transports.
+    coalesced: Counter,
     acks: Histogram,
     requests: [Counter; 4],
 }
@@ -97,6 +105,7 @@ impl TypeCounters {
                 responses: counter!(RESPONSES, "type" => kind, "transport" => transport),
                 response_bytes: counter!(RESPONSE_BYTES, "type" => kind, "transport" => transport),
                 propagation: histogram!(PROPAGATION, "type" => kind, "transport" => transport),
+                coalesced: counter!(COALESCED, "type" => kind),
                 acks: histogram!(ACKS, "type" => kind, "transport" => transport),
                 requests: RequestResult::LABELS.map(requests),
             })

@@ -5,7 +5,7 @@ use std::time::Duration;
 use deltafan::cache::{Protocol, View};
 use deltafan::proto;
 use deltafan::subscription::{NextStep, RequestKind};
-use deltafan_test_support::fixture::{Fixture, is_acked, show, strings, url};
+use deltafan_test_support::fixture::{Client, Fixture, is_acked, show, strings, url};
 
 #[test]
 fn r_sotw_10_the_digest_of_the_current_set_covers_bodies() {
@@ -171,6 +171,48 @@ fn r_sotw_06_changes_coalesce_behind_one_unacked_response() {
     assert!(client.told(&fixture).is_empty());
     client.ack(&fixture, &first, &[]);
     assert_eq!(client.told(&fixture), ["cds a:3 b:1"]);
+}
+
+/// Changes of the next response that it holds only together with a later one.
+fn coalesced(client: &mut Client, fixture: &Fixture) -> u32 {
+    let NextStep::Say(outgoing) = client.next(fixture) else { panic!("something to say") };
+    client.session.taken(fixture.now);
+    outgoing.coalesced
+}
+
+#[test]
+fn changes_that_a_later_one_overtakes_are_counted() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1 b:1");
+    for mut client in [fixture.sotw(), fixture.delta()] {
+        client.ask_or_change(&fixture, "cds", "*");
+        fixture.origin("cds a:2");
+        let first = client.poll(&fixture).unwrap();
+        client.ack(&fixture, &first, &[]);
+        fixture.origin("cds a:3 b:3");
+        assert_eq!(coalesced(&mut client, &fixture), 0, "the client was told each change by itself");
+        fixture.origin("cds a:4");
+        fixture.origin("cds c:1");
+        fixture.origin("cds -c");
+        fixture.after(fixture.rules.ack_timeout);
+        assert_eq!(coalesced(&mut client, &fixture), 2, "one update for three changes");
+        fixture.origin("cds a:5");
+        fixture.after(fixture.rules.ack_timeout);
+        assert_eq!(coalesced(&mut client, &fixture), 0);
+    }
+}
+
+#[test]
+fn changes_of_other_subscriptions_overtake_nothing() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.named("eds a:1 b:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "eds", "a");
+    client.acked(&fixture);
+    fixture.named("eds b:2");
+    fixture.named("eds a:2");
+    fixture.named("eds b:3");
+    assert_eq!(coalesced(&mut client, &fixture), 0);
 }
 
 #[test]

@@ -205,10 +205,12 @@ async fn clients_that_are_late_show_in_gauges() {
         value(&relay, "client_max_unanswered_seconds{type=\"cds\"}") > 0.1
     });
     assert_eq!(value(&relay, "client_max_lag_generations{type=\"cds\"}"), 0.0);
-    relay.write("clusters.yaml", &clusters(["a", "b"]));
-    relay.wait_for("a client that is behind", || {
-        value(&relay, "client_max_lag_generations{type=\"cds\"}") == 1.0
-    });
+    for (names, lag) in [(&["a", "b"][..], 1.0), (&["a", "b", "c"], 2.0)] {
+        relay.write("clusters.yaml", &clusters(names));
+        relay.wait_for("a client that is behind", || {
+            value(&relay, "client_max_lag_generations{type=\"cds\"}") == lag
+        });
+    }
     assert_eq!(value(&relay, "ack_seconds_count"), 0.0);
     client.ack(&told).await;
     let told = client.response().await;
@@ -216,6 +218,8 @@ async fn clients_that_are_late_show_in_gauges() {
     relay.wait_for("both ACKs", || {
         value(&relay, "ack_seconds_count{type=\"cds\",transport=\"delta\"}") == 2.0
     });
+    assert_eq!(value(&relay, "coalesced_changes_total"), 1.0, "two changes in one response");
+    assert_eq!(value(&relay, "coalesced_changes_total{type=\"cds\"}"), 1.0);
     assert!(value(&relay, "ack_seconds_sum{type=\"cds\",transport=\"delta\"}") > 0.1);
     for gauge in ["client_max_unanswered_seconds", "client_max_lag_generations"] {
         assert_eq!(value(&relay, &format!("{gauge}{{type=\"cds\"}}")), 0.0, "{gauge}");

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use super::Generation;
 use super::change_log::{ChangeLog, Changed};
+use super::mark::Mark;
 use super::profile::{Role, StreamProfile};
 use super::set_state::SetState;
 use super::snapshot::{Snapshot, Touch};
@@ -43,7 +44,8 @@ pub struct Cohort {
     pub(super) subscription: Subscription,
     pub(super) profile: StreamProfile,
     pub(super) role: Role,
-    touched: AtomicU64,
+    /// Newest [`Mark`], as a word.
+    mark: AtomicU64,
     /// The newest of these in which resources changed, and not only how much of the set is known.
     changed: AtomicU64,
     /// Number of `members`, readable without the lock.
@@ -76,7 +78,7 @@ impl Cohort {
             subscription,
             profile,
             role,
-            touched: AtomicU64::new(now.get()),
+            mark: AtomicU64::new(Mark::starting(now).to_word()),
             changed: AtomicU64::new(now.get()),
             size: AtomicUsize::new(0),
             // Most cohorts of names have one member, and stay so.
@@ -89,7 +91,7 @@ impl Cohort {
 
     /// Its first member joins at this generation, and takes no earlier one for said.
     pub(super) fn begin(&self, now: Generation) {
-        self.touched.store(now.get(), Ordering::Release);
+        self.mark.store(Mark::starting(now).to_word(), Ordering::Release);
         self.changed.store(now.get(), Ordering::Release);
         let mut notes = self.notes.lock();
         notes.change_log = ChangeLog::starting(now);
@@ -98,10 +100,12 @@ impl Cohort {
 
     /// Marks it, with `is_change` for a change of its resources; returns whether it was not yet.
     pub(super) fn mark(&self, generation: Generation, is_change: bool) -> bool {
-        if is_change {
-            self.changed.store(generation.get(), Ordering::Release);
-        }
-        self.touched.swap(generation.get(), Ordering::AcqRel) != generation.get()
+        // A change may reach it in several ways, and counts once. The writer alone marks, so nothing comes between.
+        let is_first = is_change && self.changed.swap(generation.get(), Ordering::AcqRel) != generation.get();
+        let before = self.newest_mark();
+        let changes = if is_first { before.changes.next() } else { before.changes };
+        self.mark.swap(Mark { generation, changes }.to_word(), Ordering::AcqRel);
+        before.generation != generation
     }
 
     /// Lists a name that changes. Before that is published, so that a reader of a state finds all that led to it; and before
@@ -131,7 +135,12 @@ impl Cohort {
 
     /// The newest generation that its members have something to learn from.
     pub fn touched(&self) -> Generation {
-        self.touched.load(Ordering::Acquire).into()
+        self.newest_mark().generation
+    }
+
+    /// Newest mark.
+    pub(super) fn newest_mark(&self) -> Mark {
+        Mark::from_word(self.mark.load(Ordering::Acquire))
     }
 
     /// The newest generation in which its resources changed. One that only tells how much of a set is known may be later: it is news

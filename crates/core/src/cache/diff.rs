@@ -209,6 +209,7 @@ impl<'a> Diff<'a> {
         Update {
             to: self.touched,
             seen: self.snapshot.generation,
+            changes: None,
             next: NextPosition::Done,
             at: self.snapshot.at,
             profile: self.profile,

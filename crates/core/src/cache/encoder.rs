@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use super::Generation;
 use super::budget::Budget;
 use super::cohort::Cohort;
 use super::diff::{Diff, Source};
 use super::frame::EncodeCount;
+use super::mark::Mark;
 use super::position::{FellBehindError, Position};
 use super::update::{OwedItems, Update};
 use super::update_cache::{ByteCache, CohortId, UpdateKey};
@@ -68,23 +68,17 @@ impl Encoder {
         position: &Position,
         now: Instant,
     ) -> Result<Arc<Update>, FellBehindError> {
-        let touched = cohort.touched();
+        let mark = cohort.newest_mark();
+        let touched = mark.generation;
         if !cohort.is_shared() {
-            return Ok(Arc::new(self.make(
-                &source,
-                cohort,
-                position,
-                touched,
-                &OwedItems::default(),
-                now,
-            )?));
+            return Ok(Arc::new(self.make(&source, cohort, position, mark, &OwedItems::default(), now)?));
         }
         let id = CohortId { cache: self.cache, cohort: cohort.id };
         if let Some(found) = cohort.update_cache().find(touched, position, id, &self.updates, now) {
             return Ok(found);
         }
         // Made without the lock. If it is made twice meanwhile, the one that was put first is used.
-        let made = Arc::new(self.make(&source, cohort, position, touched, &OwedItems::default(), now)?);
+        let made = Arc::new(self.make(&source, cohort, position, mark, &OwedItems::default(), now)?);
         let key = UpdateKey { cohort: id, touched, position: position.clone() };
         Ok(cohort.update_cache().put(key, made, &self.small, &self.updates, now))
     }
@@ -103,7 +97,7 @@ impl Encoder {
         owed: &OwedItems,
         now: Instant,
     ) -> Result<Update, FellBehindError> {
-        self.make(&source, cohort, position, cohort.touched(), owed, now)
+        self.make(&source, cohort, position, cohort.newest_mark(), owed, now)
     }
 
     fn make<'s>(
@@ -111,13 +105,16 @@ impl Encoder {
         source: &impl Fn() -> Source<'s>,
         cohort: &Cohort,
         position: &Position,
-        touched: Generation,
+        mark: Mark,
         owed: &OwedItems,
         now: Instant,
     ) -> Result<Update, FellBehindError> {
         let response_bytes = self.response_bytes.load(Ordering::Relaxed);
-        // Loaded after `touched` was read: it holds everything that was marked.
-        Ok(Diff::new(source(), cohort, position, touched, response_bytes, now)?.run(owed))
+        // Loaded after the mark was read: it holds everything that was marked.
+        let diff = Diff::new(source(), cohort, position, mark.generation, response_bytes, now)?;
+        let mut update = diff.run(owed);
+        update.changes = (update.to >= mark.generation).then_some(mark.changes);
+        Ok(update)
     }
 }
 

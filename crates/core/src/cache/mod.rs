@@ -34,6 +34,7 @@ mod generation;
 mod history;
 mod interner;
 mod lease;
+mod mark;
 mod name_diff;
 mod nonce;
 mod origin_error;

@@ -17,6 +17,7 @@ use super::diff::Source;
 use super::earlier_states::EarlierStates;
 use super::encoder::Encoder;
 use super::entry::{Entry, Seen};
+use super::mark::ChangeCount;
 use super::parameter_view::ParameterView;
 use super::position::{FellBehindError, Position};
 use super::profile::{Role, StreamProfile, TtlSupport};
@@ -266,6 +267,8 @@ pub struct Membership {
     member_at: usize,
     of: Arc<TypeCache>,
     wake_handle: Arc<WakeHandle>,
+    /// Changes of the cohort up to the update that its client was last moved on by; `None` where that is not known.
+    told: Option<ChangeCount>,
 }
 
 impl Membership {
@@ -292,7 +295,7 @@ impl Membership {
         if dirty {
             of.interest.wake();
         }
-        Self { cohort, cohort_at, member_at, of, wake_handle }
+        Self { cohort, cohort_at, member_at, of, wake_handle, told: None }
     }
 
     /// Moves to the cohort of another subscription in another store of the type.
@@ -331,6 +334,7 @@ impl Membership {
             let snapshot = self.of.snapshot();
             let cohort = cohort_index.alter(self.cohort_at, subscription, &snapshot)?;
             self.member_at = cohort.add(&self.wake_handle);
+            self.told = None;
             // Given back when the lock is.
             (std::mem::replace(&mut self.cohort, cohort), cohort_index.is_dirty())
         };
@@ -339,6 +343,19 @@ impl Membership {
             self.of.interest.wake();
         }
         Ok(())
+    }
+
+    /// Notes that its client is moved on by an update. Returns how many changes of the cohort that passes; 0 where it is not known
+    /// what the client was told before. An answer in parts passes them with its last one.
+    ///
+    /// Example: while a client owes an ACK, its cohort is marked with three changes. The next update passes three: two of them the
+    /// client is told only together with a later one.
+    pub fn pass(&mut self, update: &Update) -> u32 {
+        if update.is_partial() {
+            return 0;
+        }
+        let before = std::mem::replace(&mut self.told, update.changes);
+        before.zip(update.changes).map_or(0, |(before, now)| now.since(before))
     }
 
     /// The cohort.

@@ -15,6 +15,7 @@ mod forms;
 use super::Generation;
 use super::change::Completeness;
 use super::frame::{self, EncodeCount, Fields, Frame, Piece};
+use super::mark::ChangeCount;
 use super::nonce::{Nonce, Suffix};
 use super::position::{Class, NextPosition, Part, Position};
 use super::profile::{Protocol, StreamProfile};
@@ -88,6 +89,8 @@ pub struct Update {
     /// Where it leads.
     pub(super) to: Generation,
     pub(super) seen: Generation,
+    /// Changes of the cohort up to `to`; `None` where `to` is between two marks.
+    pub(super) changes: Option<ChangeCount>,
     pub(super) next: NextPosition,
     /// When the newest generation in it was made.
     pub(super) at: Option<Instant>,

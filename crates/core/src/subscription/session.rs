@@ -74,6 +74,8 @@ pub struct Outgoing {
     pub system_version: Option<Arc<str>>,
     /// When the newest change in it reached the cache; `None` where it tells no change.
     pub changed_at: Option<Instant>,
+    /// Number of changes that its client is told only together with a later one, in this response.
+    pub coalesced: u32,
     /// ACK of the client that it was to wait for, and that has not come in time, or came as a NACK.
     pub overdue: Option<Overdue>,
 }

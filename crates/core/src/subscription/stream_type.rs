@@ -286,6 +286,7 @@ impl StreamType {
             if digest == update.version_info() && !update.tells_times() {
                 // It holds exactly this (R-SotW-10).
                 update.advance(&mut self.position, Class::Both);
+                self.membership.pass(&update);
                 self.must_answer = false;
                 return Ok(Pending::Nothing);
             }
@@ -308,6 +309,7 @@ impl StreamType {
         let was_in_parts = self.position.is_in_parts();
         if !(self.position.is_start() && unknown) {
             update.advance(&mut self.position, Class::Both);
+            self.membership.pass(&update);
         }
         if was_in_parts && !self.is_quiet() {
             // The last part of an answer holds nothing, but what changed since the first is still to be told.

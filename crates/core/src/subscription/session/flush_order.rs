@@ -354,6 +354,7 @@ impl Session {
         let live = !state.position.is_start() && !state.may_hold && is_whole;
         let answered = state.take_answering();
         let frame = state.say(update, class, &mut self.own_nonces);
+        let coalesced = state.membership.pass(update).saturating_sub(1);
         state.owe_errors(&answered, update);
         self.unsaid = Some(at);
         self.responded = true;
@@ -362,7 +363,7 @@ impl Session {
         }
         let system_version = Some(Arc::clone(update.system_version()));
         let changed_at = update.changed_at().filter(|_| live);
-        Outgoing { frame, type_url, system_version, changed_at, overdue }
+        Outgoing { frame, type_url, system_version, changed_at, coalesced, overdue }
     }
 
     /// Owes the client the endpoints of the clusters that it was just told of (R-ADS-05, V1).
