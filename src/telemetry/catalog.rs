@@ -2,6 +2,7 @@
 //!
 //! Everything else follows from this list: help texts, the counters that are there from the start, and docs/metrics.md.
 
+use super::grpc_names;
 use super::metric::Needs::{Directory, Groups, Rollout, Servers, Snapshot, Tls};
 use super::metric::{Label, Metric, Values};
 use crate::limit::Limit;
@@ -137,7 +138,10 @@ const FILES: Label =
     Label { name: "of", values: Values::Free("key that names the files, as `downstream.listeners[0].tls`") };
 
 /// Labels of several metrics.
-pub(super) const SHARED_LABELS: &[Label] = &[TYPE, TRANSPORT, GROUP, FILES];
+pub(super) const SHARED_LABELS: &[Label] = {
+    let [target, server, resource_type] = grpc_names::SHARED_LABELS;
+    &[TYPE, TRANSPORT, GROUP, FILES, target, server, resource_type]
+};
 
 /// Metrics that belong together.
 #[derive(Clone, Copy, Debug)]
@@ -154,12 +158,13 @@ pub fn all() -> impl Iterator<Item = &'static Metric> {
 }
 
 /// All metrics, by their subject.
-pub(super) static SECTIONS: [Section; 9] = [
+pub(super) static SECTIONS: [Section; 10] = [
     Section { title: "Clients", metrics: CLIENT_METRICS },
     Section { title: "Delivery", metrics: DELIVERY_METRICS },
     Section { title: "REST-JSON", metrics: POLL_METRICS },
     Section { title: "Cache", metrics: CACHE_METRICS },
     Section { title: "Control plane", metrics: UPSTREAM_METRICS },
+    Section { title: "Control plane, by gRPC's names", metrics: grpc_names::METRICS },
     Section { title: "Node groups", metrics: GROUP_METRICS },
     Section { title: "Guarded rollouts and snapshot", metrics: KEPT_METRICS },
     Section { title: "TLS", metrics: TLS_METRICS },

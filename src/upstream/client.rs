@@ -213,6 +213,7 @@ impl Client {
         let protocol = options.protocol.unwrap_or(Protocol::Delta);
         let mut talk = Conversation::new(lease.server(options), protocol, options.backoff);
         self.connected(is_new, protocol);
+        let mut watched = self.link.health().open();
         let ended = loop {
             if let Some(stream) = self.mux.renewal_due(now()) {
                 self.renew(stream, &mut talk);
@@ -232,6 +233,7 @@ impl Client {
                     let end = self.on_message(stream, message, &mut talk);
                     if talk.answered {
                         lease.answered();
+                        watched.answered();
                     }
                     match (stream, end) {
                         (_, None) => {}
@@ -282,8 +284,14 @@ impl Client {
             Ended::Failed(_) | Ended::Unfit(_) => {
                 self.counters().stream_failures.add(1);
                 lease.failed();
+                watched.failed();
             }
-            Ended::Left(ServerChange::Next { .. }) => lease.silent(),
+            Ended::Left(change) => {
+                if matches!(change, ServerChange::Next { .. }) {
+                    lease.silent();
+                }
+                watched.left();
+            }
             _ => {}
         }
         ended
@@ -421,6 +429,7 @@ impl Client {
             |counters: &Counters| counters.nacks_sent.get() + counters.unrequested_responses.get();
         let before = of_no_use(self.counters());
         let result = self.mux.on_message(stream, message, begun);
+        self.mux.take_received().into_iter().for_each(|updates| self.link.health().received(updates));
         let done = now();
         telemetry::upstream_applied(done.saturating_duration_since(begun));
         result?;
@@ -476,6 +485,7 @@ impl Client {
     /// Logs a failed attempt to connect, unless another client made it.
     fn unreachable(&mut self, error: UnreachableError) {
         let UnreachableError { reason, retry_in } = error;
+        self.link.health().failed();
         if let Some(wait) = retry_in {
             self.counters().connect_failures.add(1);
             self.log(Ended::Unreachable(reason.clone()), wait);

@@ -28,6 +28,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::connection::Server;
 use super::dial::{DialError, Dialed, Facts, Target, dial_from};
+use super::health::Health;
 use super::transfer::Transfers;
 use super::wait::{now, sleep_until};
 use super::{Backoff, ServerId};
@@ -74,6 +75,7 @@ impl Options {
 pub struct Link {
     options: Options,
     server: ServerId,
+    health: Arc<Health>,
     state: Mutex<State>,
     /// Held by the client that connects.
     dialing: tokio::sync::Mutex<()>,
@@ -254,7 +256,8 @@ impl Link {
         };
         let server = ServerId::from(options.endpoint.uri().to_string().trim_end_matches('/'));
         let (dialing, changed) = Default::default();
-        Self { options, server, state: Mutex::new(state), dialing, changed }
+        let health = Health::new(server.as_str());
+        Self { options, server, health, state: Mutex::new(state), dialing, changed }
     }
 
     pub(super) const fn options(&self) -> &Options {
@@ -263,6 +266,10 @@ impl Link {
 
     pub(super) const fn server(&self) -> &ServerId {
         &self.server
+    }
+
+    pub(super) const fn health(&self) -> &Arc<Health> {
+        &self.health
     }
 
     pub(super) fn uri(&self) -> &Uri {

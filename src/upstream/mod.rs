@@ -11,6 +11,7 @@ mod connection;
 mod dial;
 mod directory;
 mod error_text;
+mod health;
 mod link;
 mod probe;
 mod relay_watch;

@@ -255,3 +255,34 @@ async fn resources_that_are_held_by_name_count() {
     assert_eq!(value(&relay, "resources{type=\"cds\"}"), 0.0);
     assert!(value(&relay, "state_fingerprint{type=\"cds\"}") > 0.0);
 }
+
+/// Names that gRPC's dashboards have for an xDS client (gRFC A78).
+#[tokio::test(flavor = "multi_thread")]
+async fn the_upstream_side_counts_under_the_names_of_grpc() {
+    let (relay, origin, mut upstream) = relay_and_origin("").await;
+    let server = format!("grpc_target=\"#relay\",grpc_xds_server=\"{}\"", origin.uri());
+    let of_server = |name: &str| relay.metric(&format!("grpc_xds_client_{name}{{{server}"));
+    let updates = |validity: &str| {
+        let labels = format!("{server},grpc_xds_resource_type=\"envoy.config.cluster.v3.Cluster\"}}");
+        relay.metric(&format!("grpc_xds_client_resource_updates_{validity}_total{{{labels}"))
+    };
+    relay.wait_for("a stream", || of_server("connected") == 1.0);
+    let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    send_cluster(&mut upstream).await;
+    relay.wait_for("a valid resource", || (updates("valid"), updates("invalid")) == (1.0, 0.0));
+    let held = "grpc_target=\"#relay\",grpc_xds_authority=\"#old\",grpc_xds_cache_state=\"acked\"";
+    assert_eq!(relay.metric(&format!("grpc_xds_client_resources{{{held}")), 1.0);
+
+    let cds: TypeUrl = Kind::Cluster.into();
+    let twice = vec![resource(&cds, "b", "1", b""), resource(&cds, "b", "2", b"")];
+    upstream.send(&DeltaDiscoveryResponse { resources: twice, ..response(&cds, "2") });
+    assert!(upstream.expect_request().await.error_detail.is_some());
+    relay.wait_for("invalid resources", || (updates("valid"), updates("invalid")) == (1.0, 2.0));
+
+    assert_eq!((of_server("connected"), of_server("server_failure_total")), (1.0, 0.0));
+    drop((upstream, origin));
+    relay.wait_for("the failure", || {
+        (of_server("connected"), of_server("server_failure_total")) == (0.0, 1.0)
+    });
+}

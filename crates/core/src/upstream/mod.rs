@@ -61,6 +61,7 @@ pub use upstream_state::UpstreamState;
 
 use crate::RelayIdentity;
 use crate::proto::Node;
+use crate::resource::{Kind, TypeUrl};
 
 /// One of the two streams to the origin. Both are on one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -266,6 +267,23 @@ impl Counters {
             ("failback", self.failbacks.get()),
             ("probe", self.probes.get()),
         ]
+    }
+}
+
+/// Resources in one response of the origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceivedUpdates {
+    /// Their type.
+    pub kind: Kind,
+    /// Those that can be used, changed or not.
+    pub valid: usize,
+    /// Those that cannot: all of a response that is refused.
+    pub invalid: usize,
+}
+
+impl ReceivedUpdates {
+    const fn of(type_url: &TypeUrl, received: usize, invalid: usize) -> Self {
+        Self { kind: type_url.kind(), valid: received.saturating_sub(invalid), invalid }
     }
 }
 

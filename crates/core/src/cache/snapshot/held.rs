@@ -7,6 +7,8 @@ use super::Entry;
 pub struct Held {
     /// Resources.
     pub resources: usize,
+    /// Those of them whose names begin with `xdstp://`.
+    pub xdstp: usize,
     /// Bytes of their encodings.
     pub bytes: usize,
     /// Sum of their [digests](crate::resource::Resource::digest), whatever their order: equal for two stores that hold equal resources.
@@ -18,6 +20,7 @@ impl Held {
     fn of(entry: &Entry) -> Self {
         entry.held().map_or_else(Self::default, |resource| Self {
             resources: 1,
+            xdstp: usize::from(resource.name().is_xdstp()),
             bytes: resource.delta_entry().len(),
             digest: resource.digest(),
         })
@@ -28,8 +31,9 @@ impl Held {
     }
 
     pub(super) fn take(&mut self, entry: &Entry) {
-        let Self { resources, bytes, digest } = Self::of(entry);
+        let Self { resources, xdstp, bytes, digest } = Self::of(entry);
         self.resources -= resources;
+        self.xdstp -= xdstp;
         self.bytes -= bytes;
         self.digest = self.digest.wrapping_sub(digest);
     }
@@ -39,6 +43,7 @@ impl Held {
     pub const fn plus(self, more: Self) -> Self {
         Self {
             resources: self.resources + more.resources,
+            xdstp: self.xdstp + more.xdstp,
             bytes: self.bytes + more.bytes,
             digest: self.digest.wrapping_add(more.digest),
         }
