@@ -22,6 +22,7 @@ mod table;
 pub mod telemetry;
 pub mod terminal;
 pub mod tls;
+pub mod traces;
 pub mod upstream;
 mod utc;
 

@@ -24,6 +24,7 @@ mod registry;
 mod rejection_log;
 mod report;
 mod resources;
+mod spread;
 
 pub use client_status::{ClientStatusError, client_status};
 pub use config_dump::{DumpError, config_dump};
@@ -33,3 +34,4 @@ pub use record::PollRequest;
 pub use registry::{Fleet, Registration};
 pub use report::{ClientFigures, client, clients, figures, nacks};
 pub use resources::resources;
+pub use spread::{FollowedChange, Spread, spread};

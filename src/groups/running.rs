@@ -19,8 +19,8 @@ use crate::proto::Node;
 use crate::snapshot::{Disk, GroupId, LiveGroup, node_digest};
 use crate::subscription::{Code, SessionError, Upstream};
 use crate::upstream::{
-    Client, Counters, Mux, NodeBudget, NodeBudgetError, Representative, Servers, Settings, Tuner, Tuning,
-    UpstreamState,
+    ChangeSink, Client, Counters, Mux, NodeBudget, NodeBudgetError, Representative, Servers, Settings, Tuner,
+    Tuning, UpstreamState,
 };
 
 /// Counters of upstream events with their names, as metrics have them.
@@ -215,6 +215,8 @@ pub struct Starter {
     disk: Option<Arc<Disk>>,
     /// Guard of changes, if they are guarded.
     rollout: Option<RolloutSettings>,
+    /// Where changes are handed to that are followed to the clients.
+    changes: Option<ChangeSink>,
     stop: CancellationToken,
     failed: CancellationToken,
 }
@@ -238,6 +240,7 @@ impl Starter {
             tuned: Mutex::new(tuned),
             disk: None,
             rollout: None,
+            changes: None,
             stop,
             failed,
         }
@@ -253,6 +256,12 @@ impl Starter {
     #[must_use]
     pub fn guarding(self, rollout: Option<RolloutSettings>) -> Self {
         Self { rollout, ..self }
+    }
+
+    /// Has changes in groups handed to this sink.
+    #[must_use]
+    pub fn handing_changes_to(self, changes: Option<ChangeSink>) -> Self {
+        Self { changes, ..self }
     }
 
     /// Makes a group, which does nothing until it [begins](Group::begin).
@@ -282,7 +291,7 @@ impl Starter {
         let settings = Settings { node, ..self.settings.clone() };
         let mut mux = Mux::new(writer, settings);
         mux.tune(tuning);
-        let mut client = Client::on(mux, Arc::clone(&self.servers));
+        let mut client = Client::on(mux, Arc::clone(&self.servers)).handing_changes_to(self.changes.clone());
         if let Some(representative) = &representative {
             client = client.representing(Arc::clone(representative));
         }

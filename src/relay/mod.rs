@@ -52,6 +52,7 @@ use crate::identity::Peer;
 use crate::snapshot::WriterThread;
 use crate::telemetry::{self, LogLevel};
 use crate::tls::reload::Reloader;
+use crate::traces::{TraceThread, Traces};
 use crate::upstream::{NodeBudget, Readiness, Tuner};
 
 #[cfg(test)]
@@ -69,6 +70,8 @@ pub struct Relay {
     status: Arc<Status>,
     /// `None` where nothing is kept on disk.
     saving: Option<WriterThread>,
+    /// `None` where no changes are traced.
+    traces: Option<TraceThread>,
     listening: TaskTracker,
     failed: CancellationToken,
     everything: CancellationToken,
@@ -119,7 +122,10 @@ impl Relay {
         if disk.is_some() {
             writer.remember_forgotten();
         }
-        let Started { origin, tuner, shared } = Origin::start(config, &reloader, writer, saved, stop, fails)?;
+        let traces = traces_of(config);
+        let changes = traces.as_ref().map(|traces| traces.sink().clone());
+        let Started { origin, tuner, shared } =
+            Origin::start(config, &reloader, writer, saved, changes.clone(), (stop, fails))?;
         let view = UpstreamView::default();
         let starter = shared.map(|(servers, settings)| {
             let tuned = (tuning(config), limits);
@@ -127,6 +133,7 @@ impl Relay {
             Starter::new(settings, servers, (budget, nodes), tuned, everything.clone(), failed.clone())
                 .on_disk(disk.clone())
                 .guarding(rollout)
+                .handing_changes_to(changes)
         });
         let own = Group::own(cache, view.clone());
         let groups = start_groups(config, own, starter, &everything);
@@ -160,6 +167,8 @@ impl Relay {
         }
 
         let saving = snapshot::keep(disk.as_ref(), &groups, &origin, config);
+        let traces = traces.map(|traces| traces.follow(Arc::clone(&server.fleet), Arc::clone(&groups)));
+        let traces = traces.transpose().context("cannot start the thread of traces")?;
         let status = Arc::new(Status {
             fleet: Arc::clone(&server.fleet),
             disk,
@@ -197,6 +206,7 @@ impl Relay {
             connections,
             status,
             saving,
+            traces,
             listening,
             failed,
             _stop: everything.clone().drop_guard(),
@@ -283,9 +293,22 @@ impl Relay {
             // Whatever came until the end is kept.
             drop(tokio::task::spawn_blocking(move || saving.finish()).await);
         }
+        if let Some(traces) = self.traces {
+            drop(tokio::task::spawn_blocking(move || traces.finish()).await);
+        }
         self.everything.cancel();
         self.listening.wait().await;
     }
+}
+
+/// Traces of changes, if the environment asks for them.
+fn traces_of(config: &Config) -> Option<Traces> {
+    let traces = Traces::from_environment();
+    if matches!(config.upstream.source, Source::Directory(_)) && traces.is_some() {
+        tracing::warn!("traces are of changes of a control plane: `upstream.directory` has none");
+        return None;
+    }
+    traces
 }
 
 /// Binds the addresses of all listeners. Returns these with the ports that were chosen.

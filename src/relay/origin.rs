@@ -18,8 +18,8 @@ use crate::subscription::Upstream;
 use crate::telemetry::{self, UpstreamFigures};
 use crate::tls::reload::Reloader;
 use crate::upstream::{
-    Backoff, Client, Counters, DirectorySource, DirectoryState, Mux, Options, Readiness, Servers, Settings,
-    Transport, Tuner, UpstreamState, Verdict,
+    Backoff, ChangeSink, Client, Counters, DirectorySource, DirectoryState, Mux, Options, Readiness, Servers,
+    Settings, Transport, Tuner, UpstreamState, Verdict,
 };
 
 /// Source of resources, and its state.
@@ -65,12 +65,12 @@ impl Origin {
         reloader: &Reloader,
         writer: Writer,
         saved: Option<Saved>,
-        stop: CancellationToken,
-        failed: CancellationToken,
+        changes: Option<ChangeSink>,
+        (stop, failed): (CancellationToken, CancellationToken),
     ) -> anyhow::Result<Started> {
         match &config.upstream.source {
             Source::Servers(servers) => {
-                Self::start_client(config, servers, reloader, writer, saved, stop, failed)
+                Self::start_client(config, servers, reloader, (writer, saved), changes, (stop, failed))
             }
             Source::Directory(path) => {
                 let directory = Directory::open(path)
@@ -87,10 +87,9 @@ impl Origin {
         config: &Config,
         servers: &config::NonEmpty<config::Server>,
         reloader: &Reloader,
-        writer: Writer,
-        saved: Option<Saved>,
-        stop: CancellationToken,
-        failed: CancellationToken,
+        (writer, saved): (Writer, Option<Saved>),
+        changes: Option<ChangeSink>,
+        (stop, failed): (CancellationToken, CancellationToken),
     ) -> anyhow::Result<Started> {
         let from = &config.upstream;
         let transport = settings::transport(from);
@@ -103,7 +102,8 @@ impl Origin {
         let first = options.remove(0);
         let servers = Arc::new(Servers::new(first, options, settings::failover(&from.failover)));
         let settings = Settings { first_server: servers.first(), ..settings::upstream(config) };
-        let mut client = Client::on(Mux::new(writer, settings.clone()), Arc::clone(&servers));
+        let mut client =
+            Client::on(Mux::new(writer, settings.clone()), Arc::clone(&servers)).handing_changes_to(changes);
         if let Some(saved) = saved {
             saved.restore(&mut client);
         }

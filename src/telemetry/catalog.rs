@@ -2,9 +2,9 @@
 //!
 //! Everything else follows from this list: help texts, the counters that are there from the start, and docs/metrics.md.
 
-use super::grpc_names;
 use super::metric::Needs::{Directory, Groups, Rollout, Servers, Snapshot, Tls};
 use super::metric::{Label, Metric, Values};
+use super::{grpc_names, traces};
 use crate::limit::Limit;
 
 pub(super) const CONNECTIONS: &str = "deltafan_connections";
@@ -158,7 +158,7 @@ pub fn all() -> impl Iterator<Item = &'static Metric> {
 }
 
 /// All metrics, by their subject.
-pub(super) static SECTIONS: [Section; 10] = [
+pub(super) static SECTIONS: [Section; 11] = [
     Section { title: "Clients", metrics: CLIENT_METRICS },
     Section { title: "Delivery", metrics: DELIVERY_METRICS },
     Section { title: "REST-JSON", metrics: POLL_METRICS },
@@ -168,6 +168,7 @@ pub(super) static SECTIONS: [Section; 10] = [
     Section { title: "Node groups", metrics: GROUP_METRICS },
     Section { title: "Guarded rollouts and snapshot", metrics: KEPT_METRICS },
     Section { title: "TLS", metrics: TLS_METRICS },
+    Section { title: "Traces", metrics: traces::METRICS },
     Section { title: "Process and configuration", metrics: PROCESS_METRICS },
 ];
 

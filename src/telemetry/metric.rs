@@ -66,6 +66,8 @@ pub enum Needs {
     Snapshot,
     /// A `tls` section.
     Tls,
+    /// A collector of OpenTelemetry in the environment.
+    Traces,
 }
 
 impl Needs {
@@ -79,6 +81,7 @@ impl Needs {
             Self::Rollout => "rollout.types",
             Self::Snapshot => "snapshot.path",
             Self::Tls => "tls",
+            Self::Traces => "OTEL_EXPORTER_OTLP_ENDPOINT",
         }
     }
 }

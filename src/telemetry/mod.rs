@@ -20,6 +20,7 @@ mod reference;
 mod rollout;
 mod snapshot;
 mod streams;
+mod traces;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -50,6 +51,7 @@ pub use reference::reference;
 pub use rollout::{RolloutFigures, report_rollouts};
 pub use snapshot::{SnapshotFigures, report_snapshot};
 pub use streams::{RequestResult, StreamGauge};
+pub use traces::{TraceEnd, change_not_followed, spans_exported, trace_ended, traces_begin};
 
 /// Installs the recorder; once per process.
 ///

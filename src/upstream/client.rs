@@ -25,6 +25,7 @@ use super::link::{Connected, Link, Options, UnreachableError};
 use super::probe::Probes;
 use super::relay_watch::Standing;
 use super::servers::Servers;
+use super::stored_change::ChangeSink;
 use super::wait::{next_interest, next_tuning, now, sleep_until};
 use super::{
     Backoff, Counters, Failover, Mux, ProtocolError, Representative, Restored, ServerChange, ServerId, Sight,
@@ -51,6 +52,8 @@ pub struct Client {
     link: Arc<Link>,
     /// Node of one of the group's clients, in the place of one of the relay's.
     representative: Option<Arc<Representative>>,
+    /// Where changes are handed to that are followed to the clients.
+    changes: Option<ChangeSink>,
     /// Wait before the streams are opened again.
     backoff: Backoff,
     state: watch::Sender<UpstreamState>,
@@ -87,6 +90,7 @@ impl Client {
             node: Arc::new(mux.node().clone()),
             mux,
             representative: None,
+            changes: None,
             state,
             tuner,
             tuning,
@@ -101,6 +105,13 @@ impl Client {
     #[must_use]
     pub fn representing(mut self, representative: Arc<Representative>) -> Self {
         self.representative = Some(representative);
+        self
+    }
+
+    /// Hands changes that are in the cache to this sink.
+    #[must_use]
+    pub fn handing_changes_to(mut self, changes: Option<ChangeSink>) -> Self {
+        self.changes = changes;
         self
     }
 
@@ -427,11 +438,16 @@ impl Client {
         let begun = now();
         let of_no_use =
             |counters: &Counters| counters.nacks_sent.get() + counters.unrequested_responses.get();
-        let before = of_no_use(self.counters());
+        let (before, since) = (of_no_use(self.counters()), self.mux.generation());
         let result = self.mux.on_message(stream, message, begun);
         self.mux.take_received().into_iter().for_each(|updates| self.link.health().received(updates));
         let done = now();
         telemetry::upstream_applied(done.saturating_duration_since(begun));
+        if let Some(changes) = &self.changes
+            && self.mux.generation() > since
+        {
+            changes.offer(self.mux.cache(), since, begun, done);
+        }
         result?;
         let is_of_use = of_no_use(self.counters()) == before;
         if is_of_use {

@@ -16,6 +16,7 @@ mod link;
 mod probe;
 mod relay_watch;
 mod servers;
+mod stored_change;
 mod transfer;
 mod wait;
 
@@ -30,6 +31,7 @@ pub use directory::{DirectorySource, DirectoryState};
 pub(crate) use error_text::status_text;
 pub use link::{Link, Options};
 pub use servers::Servers;
+pub use stored_change::{ChangeSink, StoredChange, StoredState};
 pub(crate) use transfer::Transfers;
 pub(crate) use wait::sleep_until;
 

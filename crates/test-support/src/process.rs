@@ -43,6 +43,8 @@ pub struct Process {
     home: TempDir,
     /// The part of the configuration that stays.
     base: String,
+    /// Variables of its environment beside those of the test.
+    environment: Vec<(String, String)>,
     logged: Arc<AtomicUsize>,
 }
 
@@ -87,6 +89,12 @@ impl Process {
         Self::launch(&upstream(origin, server, keys), &[], LISTENERS, further)
     }
 
+    /// Starts it on a control plane with further variables in its environment.
+    pub fn behind_in_environment(origin: &str, environment: Vec<(String, String)>) -> Self {
+        let (home, base) = Self::prepare(&upstream(origin, "", ""), &[], LISTENERS, "");
+        Self::spawn(home, base, environment).when_ready()
+    }
+
     /// Starts it on several control planes with these keys beside them.
     pub fn behind_several(origins: &[String], keys: &str, downstream: &str) -> Self {
         let servers: Vec<String> = origins.iter().map(|uri| format!("{{uri: \"{uri}\"}}")).collect();
@@ -106,12 +114,26 @@ impl Process {
     }
 
     fn launch(upstream: &str, files: &[(&str, &str)], listeners: &str, downstream: &str) -> Self {
-        let process = Self::begin(upstream, files, listeners, downstream);
-        process.wait_for("readiness", || process.admin_get("/ready").0 == 200);
-        process
+        Self::begin(upstream, files, listeners, downstream).when_ready()
+    }
+
+    fn when_ready(self) -> Self {
+        self.wait_for("readiness", || self.admin_get("/ready").0 == 200);
+        self
     }
 
     fn begin(upstream: &str, files: &[(&str, &str)], listeners: &str, downstream: &str) -> Self {
+        let (home, base) = Self::prepare(upstream, files, listeners, downstream);
+        Self::spawn(home, base, Vec::new())
+    }
+
+    /// Writes its files. Returns their folder, and the part of the configuration that stays.
+    fn prepare(
+        upstream: &str,
+        files: &[(&str, &str)],
+        listeners: &str,
+        downstream: &str,
+    ) -> (TempDir, String) {
         let home = tempfile::tempdir().unwrap();
         let resources = home.path().join("resources");
         std::fs::create_dir(&resources).unwrap();
@@ -125,7 +147,7 @@ impl Process {
              downstream:\n  listeners: {listeners}\n"
         );
         std::fs::write(&config, format!("{base}{downstream}")).unwrap();
-        Self::spawn(home, base)
+        (home, base)
     }
 
     /// Kills it without a word, has `between` do something to its folder, and starts it again there. Does not wait until it is
@@ -135,7 +157,7 @@ impl Process {
         self.child.wait().unwrap();
         let home = std::mem::replace(&mut self.home, tempfile::tempdir().unwrap());
         between(home.path());
-        Self::spawn(home, std::mem::take(&mut self.base))
+        Self::spawn(home, std::mem::take(&mut self.base), std::mem::take(&mut self.environment))
     }
 
     /// Ends it in order, and starts it again.
@@ -150,11 +172,12 @@ impl Process {
         self.home.path()
     }
 
-    fn spawn(home: TempDir, base: String) -> Self {
+    fn spawn(home: TempDir, base: String, environment: Vec<(String, String)>) -> Self {
         let config = home.path().join("relay.yaml");
         let mut child = Command::new(program())
             .args(["serve", "--log-format", "json", "--config"])
             .arg(&config)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -190,7 +213,7 @@ impl Process {
             early.push(line);
         };
         let early = RefCell::new(early);
-        Self { child, log: serving, early, listener, last_listener, admin, home, base, logged }
+        Self { child, log: serving, early, listener, last_listener, admin, home, base, environment, logged }
     }
 
     /// The number of the process.

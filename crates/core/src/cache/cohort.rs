@@ -128,6 +128,11 @@ impl Cohort {
         self.profile
     }
 
+    /// Role of its members.
+    pub const fn role(&self) -> Role {
+        self.role
+    }
+
     /// Its number among the cohorts that its store ever had.
     pub const fn id(&self) -> u64 {
         self.id

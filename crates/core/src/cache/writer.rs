@@ -67,6 +67,11 @@ impl Writer {
         &self.cache
     }
 
+    /// The newest generation of its cache.
+    pub const fn generation(&self) -> Generation {
+        self.clock
+    }
+
     /// The origin answered for a type. Nobody is woken: a client that waits for the origin to answer looks
     /// again every `cold_deadline`.
     pub fn heard(&self, type_url: &TypeUrl, now: Instant) {

@@ -36,7 +36,8 @@ pub use permissions::{HiddenCounts, Permissions};
 pub use poll::{Poll, PollPeer, PollVerdict};
 pub use poll_history::PollHistory;
 pub use progress::{
-    Audience, ClientState, Delivery, REJECTION_TEXT, Rejection, ResourceState, TypeProgress, TypeView,
+    Audience, ClientState, Delivery, REJECTION_TEXT, Reached, Rejection, ResourceState, TypeProgress,
+    TypeView,
 };
 pub use session::ack::AckedType;
 pub use session::flush_order::NextStep;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::stream_type::StreamType;
-use crate::cache::{Cohort, Generation, Membership, Position, Snapshot, Subscription, TypeCache};
+use crate::cache::{Cohort, Generation, Membership, Position, Role, Snapshot, Subscription, TypeCache};
 use crate::proto;
 use crate::resource::{Name, TypeUrl};
 
@@ -117,6 +117,19 @@ pub enum ResourceState<'p> {
     Stale,
     /// It was sent, and the client rejected the response.
     Rejected(&'p Rejection),
+}
+
+/// How far a client is with all changes of its store up to one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reached {
+    /// It was not sent all of them.
+    NotSent,
+    /// It was, and has not answered.
+    Sent,
+    /// It accepted them at this moment, or had nothing to learn of them.
+    Accepted(Option<Instant>),
+    /// It rejected a response with one of them at this moment.
+    Rejected(Instant),
 }
 
 /// Names that are due, as of the last refresh.
@@ -423,6 +436,23 @@ impl TypeProgress {
         rejection.map_or(ResourceState::Synced, ResourceState::Rejected)
     }
 
+    /// How far it is with the changes up to this generation. Where it was sent later ones before it answered, the answer to these
+    /// counts.
+    pub fn reached(&self, to: Generation) -> Reached {
+        if !self.position.has_told_all(to) {
+            return Reached::NotSent;
+        }
+        if self.unanswered().is_some_and(|before| !before.has_told_all(to)) {
+            return Reached::Sent;
+        }
+        let is_rejected =
+            |rejection: &&Rejection| rejection.to.has_told_all(to) && !rejection.from.has_told_all(to);
+        match self.rejections().iter().rev().find(is_rejected) {
+            Some(rejection) => Reached::Rejected(rejection.delivery.at),
+            None => Reached::Accepted(self.newest_acked().map(|acked| acked.at)),
+        }
+    }
+
     fn is_full_state(&self) -> bool {
         let profile = self.cohort.upgrade().map(|cohort| cohort.profile());
         profile.is_some_and(|profile| profile.is_full_state(self.type_url.kind()))
@@ -456,6 +486,16 @@ impl Audience {
     /// Its subscription.
     pub fn subscription(&self) -> &Subscription {
         self.cohort.subscription()
+    }
+
+    /// Number of its cohort in the store.
+    pub fn cohort(&self) -> u64 {
+        self.cohort.id()
+    }
+
+    /// Whether it only looks on.
+    pub fn is_observer(&self) -> bool {
+        self.cohort.role() == Role::Observer
     }
 }
 

@@ -31,7 +31,7 @@ use super::response::{self, ProtocolError};
 use super::topic::{Absences, OriginHabits, Renewal};
 use super::topic_set::{Changes, TopicSet};
 use super::{Counters, Locators, ReceivedUpdates, ServerId, Settings, StreamId, Tuning};
-use crate::cache::{Cache, View, Writer};
+use crate::cache::{Cache, Generation, View, Writer};
 use crate::fairness::ACKS_IN_A_ROW;
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, TypeUrl};
@@ -130,6 +130,11 @@ impl Mux {
     /// The cache that it fills.
     pub const fn cache(&self) -> &Arc<Cache> {
         self.writer.cache()
+    }
+
+    /// The newest generation of that cache.
+    pub const fn generation(&self) -> Generation {
+        self.writer.generation()
     }
 
     /// `node.id` of the relay.

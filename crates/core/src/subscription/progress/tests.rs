@@ -341,3 +341,29 @@ fn a_rejected_addition_stays_rejected_when_a_removal_follows_it() {
     world.ack(&removals);
     assert_eq!(states(&world), ("rejected", "synced"));
 }
+
+#[test]
+fn how_far_a_client_is_with_a_change_follows_from_its_answers() {
+    let mut world = World::new();
+    let newest =
+        |world: &World| world.progress().upgrade().map(|audience| audience.of().snapshot().generation());
+    let mut changes = Vec::new();
+    for version in ["17", "18"] {
+        world.set(&["a"], version);
+        changes.extend(newest(&world));
+    }
+    let reached = |world: &World, at: usize| world.progress().reached(changes[at]);
+    assert_eq!([0, 1].map(|at| reached(&world, at)), [Reached::NotSent; 2]);
+    let sent = world.send();
+    assert_eq!([0, 1].map(|at| reached(&world, at)), [Reached::Sent; 2], "one response holds both");
+    world.ack(&sent);
+    assert_eq!([0, 1].map(|at| reached(&world, at)), [Reached::Accepted(Some(world.now)); 2]);
+
+    let accepted = world.now;
+    world.set(&["a"], "19");
+    let rejected = newest(&world).unwrap();
+    let sent = world.send();
+    assert_eq!(world.progress().reached(changes[1]), Reached::Accepted(Some(accepted)));
+    world.nack(&sent);
+    assert_eq!(world.progress().reached(rejected), Reached::Rejected(world.now));
+}

@@ -1,0 +1,87 @@
+//! Metrics of OpenTelemetry traces.
+
+use metrics::counter;
+
+use super::metric::Needs::Traces;
+use super::metric::{Label, Metric, Values};
+
+const TRACES: &str = "deltafan_traces_total";
+const SPANS: &str = "deltafan_trace_spans_total";
+
+pub(super) const METRICS: &[Metric] = &[
+    Metric::counter(TRACES, "changes of the control plane, by what became of their traces")
+        .by(&[Label {
+            name: "result",
+            values: Values::OneOf(&[
+                ("complete", "each client that it concerns has answered"),
+                ("overtaken", "all that it changed had changed again before that"),
+                ("timed_out", "60 s had passed before that"),
+                ("stopped", "the relay ended before that"),
+                ("unsampled", "left out by the sampler (`OTEL_TRACES_SAMPLER`)"),
+                ("dropped", "not followed, because 64 others were"),
+            ]),
+        }])
+        .with(Traces),
+    Metric::counter(SPANS, "spans of traces that were handed to the exporter")
+        .by(&[Label {
+            name: "result",
+            values: Values::OneOf(&[
+                ("exported", "the collector took them"),
+                ("failed", "lost: the collector did not take them"),
+            ]),
+        }])
+        .with(Traces),
+];
+
+/// End of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceEnd {
+    /// Each client has answered.
+    Complete,
+    /// All that it is about has changed again.
+    Overtaken,
+    /// It took too long.
+    TimedOut,
+    /// The relay ends.
+    Stopped,
+    /// The sampler leaves it out.
+    Unsampled,
+}
+
+impl TraceEnd {
+    /// Its name in metrics and spans.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Overtaken => "overtaken",
+            Self::TimedOut => "timed_out",
+            Self::Stopped => "stopped",
+            Self::Unsampled => "unsampled",
+        }
+    }
+}
+
+/// Notes that traces are made: their counters are there from now on.
+pub fn traces_begin() {
+    for metric in METRICS {
+        for labels in metric.combinations().into_iter().flatten() {
+            counter!(metric.name, &labels).absolute(0);
+        }
+    }
+}
+
+/// Counts a trace.
+pub fn trace_ended(end: TraceEnd) {
+    counter!(TRACES, "result" => end.label()).increment(1);
+}
+
+/// Counts a change that is not followed, because too many others are.
+pub fn change_not_followed() {
+    counter!(TRACES, "result" => "dropped").increment(1);
+}
+
+/// Counts spans that the exporter was given.
+pub fn spans_exported(spans: usize, is_taken: bool) {
+    let result = if is_taken { "exported" } else { "failed" };
+    counter!(SPANS, "result" => result).increment(spans as u64);
+}

@@ -1,0 +1,164 @@
+//! Traces that are open, and their spans.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use opentelemetry::trace::{Span as _, SpanBuilder, SpanContext, TraceContextExt as _, Tracer as _};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::trace::{SdkTracer, Span};
+
+use crate::fleet::{Fleet, FollowedChange, Spread, spread};
+use crate::telemetry::{self, TraceEnd};
+use crate::upstream::StoredChange;
+
+/// Longest time that a trace is open.
+const LONGEST: Duration = Duration::from_secs(60);
+/// Characters of a version, and of a type without rules of its own.
+const TEXT: usize = 100;
+
+/// Traces that are open.
+#[derive(Debug)]
+pub(super) struct Follower {
+    tracer: SdkTracer,
+    open: Vec<OpenTrace>,
+}
+
+/// A trace that is open.
+#[derive(Debug)]
+struct OpenTrace {
+    change: FollowedChange,
+    clock: WallClock,
+    root: Span,
+    /// When the last client was sent it, once each of them was.
+    sent: Option<Instant>,
+    spread: Spread,
+}
+
+/// The clock on the wall at a moment. All spans of a trace go by the same one.
+#[derive(Clone, Copy, Debug)]
+struct WallClock(Instant, SystemTime);
+
+impl WallClock {
+    fn now() -> Self {
+        Self(Instant::now(), SystemTime::now())
+    }
+
+    fn at(self, moment: Instant) -> SystemTime {
+        match moment.checked_duration_since(self.0) {
+            Some(later) => self.1 + later,
+            None => self.1 - self.0.saturating_duration_since(moment),
+        }
+    }
+}
+
+fn clipped(text: &str) -> String {
+    text.chars().take(TEXT).collect()
+}
+
+fn count(key: &'static str, number: usize) -> KeyValue {
+    KeyValue::new(key, i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+impl Follower {
+    pub(super) const fn new(tracer: SdkTracer) -> Self {
+        Self { tracer, open: Vec::new() }
+    }
+
+    /// Whether any trace is open.
+    pub(super) const fn is_following(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Begins the trace of a change, if the sampler wants it. `group` is the rule of its node group.
+    pub(super) fn begin(&mut self, change: StoredChange, group: Option<String>) {
+        let (change, clock) = (FollowedChange::new(change), WallClock::now());
+        let (changed, removed) = change.names();
+        if changed + removed == 0 {
+            // Only times of resources were renewed, or more of a set is known.
+            return;
+        }
+        let StoredChange { type_url, arrived, stored, .. } = change.change();
+        let mut attributes = vec![
+            KeyValue::new("deltafan.type", type_url.kind().short()),
+            KeyValue::new("deltafan.type_url", clipped(type_url.as_str())),
+            KeyValue::new("deltafan.version", clipped(change.version())),
+            count("deltafan.resources.changed", changed),
+            count("deltafan.resources.removed", removed),
+        ];
+        attributes.extend(group.map(|group| KeyValue::new("deltafan.group", group)));
+        let builder = SpanBuilder::from_name("xds change")
+            .with_start_time(clock.at(*arrived))
+            .with_attributes(attributes);
+        let root = self.tracer.build_with_context(builder, &Context::new());
+        if !root.is_recording() {
+            return telemetry::trace_ended(TraceEnd::Unsampled);
+        }
+        self.child(root.span_context(), "store", clock.at(*arrived), clock.at(*stored));
+        self.open.push(OpenTrace { change, clock, root, sent: None, spread: Spread::default() });
+    }
+
+    /// Looks how far the changes have come, and ends the traces that are over.
+    pub(super) fn look(&mut self, fleet: &Fleet, now: Instant) {
+        let spreads = spread(fleet, self.open.iter_mut().map(|trace| &mut trace.change));
+        for (trace, spread) in std::mem::take(&mut self.open).into_iter().zip(spreads) {
+            let trace = self.note_sent(OpenTrace { spread, ..trace });
+            match trace.end_due(now) {
+                Some(end) => self.end(trace, end, now),
+                None => self.open.push(trace),
+            }
+        }
+    }
+
+    /// Ends all traces.
+    pub(super) fn end_all(&mut self, end: TraceEnd, now: Instant) {
+        std::mem::take(&mut self.open).into_iter().for_each(|trace| self.end(trace, end, now));
+    }
+
+    /// Adds the span until the last client was sent the change, once that is known.
+    fn note_sent(&self, trace: OpenTrace) -> OpenTrace {
+        if trace.sent.is_some() || trace.spread.clients == 0 || !trace.spread.is_sent() {
+            return trace;
+        }
+        let (stored, clock) = (trace.change.change().stored, trace.clock);
+        let sent = trace.spread.last_sent.map_or(stored, |last| last.max(stored));
+        self.child(trace.root.span_context(), "send", clock.at(stored), clock.at(sent));
+        OpenTrace { sent: Some(sent), ..trace }
+    }
+
+    fn end(&self, mut trace: OpenTrace, end: TraceEnd, now: Instant) {
+        let (spread, clock) = (trace.spread, trace.clock);
+        let stored = trace.change.change().stored;
+        let mut at = if end == TraceEnd::Complete { trace.sent.unwrap_or(stored) } else { now };
+        if let Some(sent) = trace.sent.filter(|_| end == TraceEnd::Complete) {
+            at = spread.last_answer.map_or(sent, |last| last.max(sent));
+            self.child(trace.root.span_context(), "acknowledge", clock.at(sent), clock.at(at));
+        }
+        trace.root.set_attributes([
+            KeyValue::new("deltafan.end", end.label()),
+            count("deltafan.clients", spread.clients),
+            count("deltafan.clients.sent", spread.sent),
+            count("deltafan.clients.accepted", spread.accepted),
+            count("deltafan.clients.rejected", spread.rejected),
+        ]);
+        trace.root.end_with_timestamp(clock.at(at));
+        telemetry::trace_ended(end);
+    }
+
+    fn child(&self, parent: &SpanContext, name: &'static str, from: SystemTime, to: SystemTime) {
+        let context = Context::new().with_remote_span_context(parent.clone());
+        let builder = SpanBuilder::from_name(name).with_start_time(from);
+        self.tracer.build_with_context(builder, &context).end_with_timestamp(to);
+    }
+}
+
+impl OpenTrace {
+    /// End of the trace, if it is over.
+    fn end_due(&self, now: Instant) -> Option<TraceEnd> {
+        if self.spread.is_answered() {
+            Some(TraceEnd::Complete)
+        } else if self.change.is_overtaken() {
+            Some(TraceEnd::Overtaken)
+        } else {
+            (now >= self.change.change().arrived + LONGEST).then_some(TraceEnd::TimedOut)
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! OpenTelemetry traces of changes: one for each response of the control plane that changes resources, from its arrival to the ACK of
+//! the last client.
+//!
+//! Off unless the environment names a collector. Owns the spans and their export. What is known of a change and its clients comes from
+//! the cache and from the records of the [fleet](crate::fleet), which are looked at while a trace is open: nothing is noted
+//! where responses are sent, so clients are served as fast with traces as without.
+//!
+//! Invariants:
+//! - A trace has four spans at most, however many clients there are.
+//! - Traces that are open are bounded in number and in time; further changes are counted and not followed.
+//! - A collector that is slow or away holds up nothing but the export.
+
+mod environment;
+mod exporter;
+mod follower;
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+
+use crate::fleet::Fleet;
+use crate::groups::Groups;
+use crate::telemetry::{self, TraceEnd};
+use crate::upstream::{ChangeSink, StoredChange};
+use follower::Follower;
+
+/// Traces that may be open.
+const OPEN: usize = 64;
+/// Time between two looks at the clients, which is how late the end of a trace is noticed. Its time does not depend on it.
+const LOOK: Duration = Duration::from_millis(100);
+/// Looks take one part in so many of the time of a thread at most.
+const LOOK_SHARE: u32 = 20;
+/// Longest time that the export of the last spans may hold up the end of the process.
+const LAST_EXPORT: Duration = Duration::from_secs(1);
+
+/// Event that the thread waits for.
+enum Event {
+    Change(StoredChange),
+    Stop,
+}
+
+/// Traces that are wanted and have not begun.
+#[derive(Debug)]
+pub struct Traces {
+    sink: ChangeSink,
+    sender: Sender<Event>,
+    receiver: Receiver<Event>,
+    provider: SdkTracerProvider,
+}
+
+/// Thread that follows changes.
+#[derive(Debug)]
+pub struct TraceThread {
+    sender: Sender<Event>,
+    thread: JoinHandle<()>,
+    provider: SdkTracerProvider,
+}
+
+impl Traces {
+    /// Prepares traces if the environment asks for them; a fault in it is told in the log. To be called within a tokio runtime, on
+    /// which the export runs.
+    pub fn from_environment() -> Option<Self> {
+        let variable = |name: &str| std::env::var(name).ok();
+        let provider = match environment::is_wanted(variable) {
+            Ok(false) => return None,
+            Ok(true) => exporter::provider(variable),
+            Err(reason) => Err(reason),
+        };
+        let provider = match provider {
+            Ok(provider) => provider,
+            Err(reason) => {
+                tracing::error!(reason, "cannot send traces to an OpenTelemetry collector; serving without");
+                return None;
+            }
+        };
+        let (sender, receiver) = mpsc::channel();
+        let events = sender.clone();
+        // Nobody listens once the relay ends.
+        let sink = ChangeSink::new(OPEN, move |change| drop(events.send(Event::Change(change))));
+        telemetry::traces_begin();
+        Some(Self { sink, sender, receiver, provider })
+    }
+
+    /// Returns where changes are to be handed to.
+    pub const fn sink(&self) -> &ChangeSink {
+        &self.sink
+    }
+
+    /// Follows changes to these clients, on a thread of its own.
+    ///
+    /// # Errors
+    ///
+    /// There can be no further thread.
+    pub fn follow(self, fleet: Arc<Fleet>, groups: Arc<Groups>) -> std::io::Result<TraceThread> {
+        let Self { sink: _, sender, receiver, provider } = self;
+        let follower = Follower::new(provider.tracer("deltafan"));
+        let run = move || run(follower, &receiver, &fleet, &groups);
+        let thread = std::thread::Builder::new().name("traces".to_owned()).spawn(run)?;
+        Ok(TraceThread { sender, thread, provider })
+    }
+}
+
+impl TraceThread {
+    /// Ends open traces and exports what there is, for a second at most. Blocks.
+    pub fn finish(self) {
+        drop(self.sender.send(Event::Stop));
+        drop(self.thread.join());
+        if let Err(error) = self.provider.shutdown_with_timeout(LAST_EXPORT) {
+            tracing::debug!(%error, "the last traces may be lost");
+        }
+    }
+}
+
+fn run(mut follower: Follower, events: &Receiver<Event>, fleet: &Fleet, groups: &Groups) {
+    let mut next_look = None;
+    loop {
+        let now = Instant::now();
+        let event = match next_look {
+            Some(at) if at <= now => Err(RecvTimeoutError::Timeout),
+            Some(at) => events.recv_timeout(at - now),
+            None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match event {
+            Ok(Event::Change(change)) => {
+                let group = group_of(groups, &change);
+                follower.begin(change, group);
+                next_look = next_look.or_else(|| follower.is_following().then(|| now + LOOK));
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                follower.look(fleet, now);
+                let wait = (now.elapsed() * LOOK_SHARE).max(LOOK);
+                next_look = follower.is_following().then(|| Instant::now() + wait);
+            }
+            Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                return follower.end_all(TraceEnd::Stopped, now);
+            }
+        }
+    }
+}
+
+/// Rule of the node group that a change is in; `None` in the group of the relay's own node.
+fn group_of(groups: &Groups, change: &StoredChange) -> Option<String> {
+    let mut named = groups.named().into_iter();
+    let (key, _) = named.find(|(_, group)| group.cache().number() == change.cache)?;
+    key.map(|key| key.rule().to_owned())
+}

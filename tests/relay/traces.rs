@@ -1,0 +1,238 @@
+//! OpenTelemetry traces of changes, at a scripted collector.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use deltafan::proto::DeltaDiscoveryResponse;
+use deltafan::resource::{Kind, TypeUrl};
+use deltafan_test_support::PATIENCE;
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
+use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
+use deltafan_test_support::process::Process;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status};
+
+/// Collector that hands spans to the test, each with the name of its service.
+struct Collector {
+    uri: String,
+    spans: mpsc::UnboundedReceiver<(String, Span)>,
+    /// Spans of traces that are not over, by their names.
+    open: BTreeMap<Vec<u8>, BTreeMap<String, Span>>,
+}
+
+struct Receiver(mpsc::UnboundedSender<(String, Span)>);
+
+#[tonic::async_trait]
+impl TraceService for Receiver {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        for of_resource in request.into_inner().resource_spans {
+            let attributes = attributes(&of_resource.resource.unwrap_or_default().attributes);
+            let service = attributes["service.name"].clone();
+            let spans = of_resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
+            spans.for_each(|span| _ = self.0.send((service.clone(), span)));
+        }
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+fn attributes(all: &[KeyValue]) -> BTreeMap<String, String> {
+    let text = |value: &Value| match value {
+        Value::StringValue(text) => text.clone(),
+        Value::IntValue(number) => number.to_string(),
+        other => format!("{other:?}"),
+    };
+    let value = |one: &KeyValue| one.value.as_ref().and_then(|value| value.value.as_ref().map(text));
+    all.iter().map(|one| (one.key.clone(), value(one).unwrap_or_default())).collect()
+}
+
+/// A trace that has arrived.
+struct Trace {
+    service: String,
+    root: Span,
+    /// By their names.
+    children: BTreeMap<String, Span>,
+}
+
+impl Trace {
+    fn attribute(&self, key: &str) -> String {
+        attributes(&self.root.attributes).remove(key).unwrap_or_else(|| panic!("no {key}: {:?}", self.root))
+    }
+
+    fn numbers(&self) -> [String; 4] {
+        ["", ".sent", ".accepted", ".rejected"].map(|of| self.attribute(&format!("deltafan.clients{of}")))
+    }
+}
+
+impl Collector {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri = format!("http://{}", listener.local_addr().unwrap());
+        let (sender, spans) = mpsc::unbounded_channel();
+        let server =
+            tonic::transport::Server::builder().add_service(TraceServiceServer::new(Receiver(sender)));
+        tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+        Self { uri, spans, open: BTreeMap::new() }
+    }
+
+    /// The next trace that is over.
+    async fn trace(&mut self) -> Trace {
+        loop {
+            let next = tokio::time::timeout(PATIENCE, self.spans.recv()).await.expect("a span in time");
+            let (service, span) = next.expect("the collector runs");
+            if span.parent_span_id.is_empty() {
+                // The root ends last.
+                let children = self.open.remove(&span.trace_id).unwrap_or_default();
+                assert!(children.values().all(|child| child.parent_span_id == span.span_id));
+                return Trace { service, root: span, children };
+            }
+            let children = self.open.entry(span.trace_id.clone()).or_default();
+            assert!(children.insert(span.name.clone(), span).is_none());
+        }
+    }
+}
+
+/// A relay that sends traces to this collector, and its stream to the control plane.
+async fn traced(collector: &str, further: &[(&str, &str)]) -> (Process, Origin, OriginStream) {
+    let mut origin = Origin::start().await;
+    let uri = origin.uri();
+    let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector), ("OTEL_BSP_SCHEDULE_DELAY", "50")];
+    let variables = variables.iter().chain(further);
+    let variables: Vec<(String, String)> =
+        variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let start = move || Process::behind_in_environment(&uri, variables);
+    let relay = tokio::task::spawn_blocking(start).await.unwrap();
+    let stream = origin.accept().await;
+    (relay, origin, stream)
+}
+
+/// Sends clusters by name and version, and removals, and waits for the ACK.
+async fn send(upstream: &mut OriginStream, version: &str, clusters: &[(&str, &str)], removed: &[&str]) {
+    let cds: TypeUrl = Kind::Cluster.into();
+    upstream.send(&DeltaDiscoveryResponse {
+        resources: clusters.iter().map(|(name, version)| resource(&cds, name, version, b"")).collect(),
+        removed_resources: removed.iter().map(|name| (*name).to_owned()).collect(),
+        system_version_info: version.to_owned(),
+        ..response(&cds, version)
+    });
+    upstream.expect_ack(version).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_is_one_trace_from_its_arrival_to_the_last_ack() {
+    let mut collector = Collector::start().await;
+    let (relay, _origin, mut upstream) = traced(&collector.uri, &[("OTEL_SERVICE_NAME", "edge")]).await;
+    let mut clients = Vec::new();
+    for node in ["one", "other"] {
+        let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+        client.subscribe(node, CDS, &["*"]).await;
+        clients.push(client);
+    }
+    upstream.expect_request().await;
+    send(&mut upstream, "1", &[("a", "1"), ("c", "1")], &[]).await;
+    for client in &mut clients {
+        let told = client.response().await;
+        client.ack(&told).await;
+    }
+    assert_eq!(collector.trace().await.attribute("deltafan.end"), "complete");
+
+    send(&mut upstream, "2", &[("a", "2"), ("b", "1")], &["c"]).await;
+    for client in &mut clients {
+        let told = client.response().await;
+        client.ack(&told).await;
+    }
+    let trace = collector.trace().await;
+    assert_eq!((&*trace.service, &*trace.root.name), ("edge", "xds change"));
+    let is = ["type", "version", "resources.changed", "resources.removed", "end"]
+        .map(|key| trace.attribute(&format!("deltafan.{key}")));
+    assert_eq!(is, ["cds", "2", "2", "1", "complete"]);
+    assert_eq!(trace.numbers(), ["2", "2", "2", "0"]);
+    let names: Vec<&str> = trace.children.keys().map(String::as_str).collect();
+    assert_eq!(names, ["acknowledge", "send", "store"]);
+    let times = |span: &Span| (span.start_time_unix_nano, span.end_time_unix_nano);
+    let [store, send, acknowledge] =
+        ["store", "send", "acknowledge"].map(|name| times(&trace.children[name]));
+    assert_eq!(times(&trace.root), (store.0, acknowledge.1));
+    assert!(store.0 <= store.1 && store.1 == send.0, "{store:?}, {send:?}");
+    assert!(send.0 <= send.1 && send.1 == acknowledge.0 && acknowledge.0 <= acknowledge.1);
+
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(collector.spans.try_recv().is_err(), "one change, one trace");
+    assert_eq!(relay.metric("deltafan_traces_total{result=\"complete\"}"), 2.0);
+    assert_eq!(relay.metric("deltafan_trace_spans_total{result=\"exported\"}"), 8.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_another_one_overtakes_says_so() {
+    let mut collector = Collector::start().await;
+    let (relay, _origin, mut upstream) = traced(&collector.uri, &[]).await;
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    send(&mut upstream, "1", &[("a", "1")], &[]).await;
+    let told = client.response().await;
+    client.ack(&told).await;
+    assert_eq!(collector.trace().await.service, "deltafan");
+
+    send(&mut upstream, "2", &[("a", "2")], &[]).await;
+    let told = client.response().await;
+    send(&mut upstream, "3", &[("a", "3")], &[]).await;
+    let overtaken = collector.trace().await;
+    assert_eq!(
+        ["version", "end"].map(|key| overtaken.attribute(&format!("deltafan.{key}"))),
+        ["2", "overtaken"]
+    );
+    assert_eq!(overtaken.numbers(), ["1", "1", "0", "0"]);
+    client.ack(&told).await;
+    let told = client.response().await;
+    client.nack(&told).await;
+    let rejected = collector.trace().await;
+    assert_eq!(
+        ["version", "end"].map(|key| rejected.attribute(&format!("deltafan.{key}"))),
+        ["3", "complete"]
+    );
+    assert_eq!(rejected.numbers(), ["1", "1", "0", "1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_is_away_is_told_once_and_holds_up_nothing() {
+    let (relay, _origin, mut upstream) =
+        traced("http://127.0.0.1:1", &[("OTEL_EXPORTER_OTLP_TIMEOUT", "100")]).await;
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    let failed = || relay.metric("deltafan_trace_spans_total{result=\"failed\"}");
+    for version in ["1", "2", "3"] {
+        send(&mut upstream, version, &[("a", version)], &[]).await;
+        let told = client.response().await;
+        client.ack(&told).await;
+        let before = failed();
+        relay.wait_for("a failed export", || failed() > before);
+    }
+    let message =
+        "the OpenTelemetry collector does not take traces, which are lost; clients are served as before";
+    assert_eq!(relay.wait_for_message(message).len(), 1);
+    assert_eq!(relay.said(message).len(), 0, "with a limit");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_cannot_be_used_is_told_at_the_start() {
+    let (relay, _origin, _upstream) =
+        traced("http://127.0.0.1:4318", &[("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")]).await;
+    let message = "cannot send traces to an OpenTelemetry collector; serving without";
+    assert_eq!(relay.wait_for_message(message).len(), 1);
+    assert!(!relay.admin_get("/metrics").1.contains("deltafan_traces_total"));
+}
