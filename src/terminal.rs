@@ -55,13 +55,19 @@ pub(crate) fn push_json(text: &mut String, c: char) {
 pub(crate) fn in_one_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(&text[..text.len().min(LOOKED_AT)]);
     let text = text.trim_start_matches('\u{feff}').trim_start();
-    let page = text.starts_with('<').then(|| title(text));
+    let page = is_page(text).then(|| title(text));
     let mut line = page.as_deref().unwrap_or(text).split_whitespace().collect::<Vec<_>>().join(" ");
     if let Some((end, _)) = line.char_indices().nth(LONGEST) {
         line.truncate(end);
         line.push('…');
     }
     line
+}
+
+/// Whether a text is a page of HTML. Messages may begin with `<` too, as in `<nil>`.
+fn is_page(text: &str) -> bool {
+    let begins = |with: &str| text.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
+    ["<!doctype html", "<html", "<head", "<title"].into_iter().any(begins)
 }
 
 /// Names a page by its title, or by its first heading.
@@ -113,6 +119,9 @@ mod tests {
     fn a_text_becomes_one_line() {
         assert_eq!(in_one_line(b" no such\r\n\tpage \n"), "no such page");
         assert_eq!(in_one_line(b""), "");
+        for words in ["<nil> resource for node", "<?xml version=\"1.0\"?><Error>denied</Error>"] {
+            assert_eq!(in_one_line(words.as_bytes()), words);
+        }
         assert_eq!(in_one_line(b"\xff is no UTF-8"), "\u{fffd} is no UTF-8");
     }
 
@@ -122,7 +131,7 @@ mod tests {
                      <body><center><h1>none</h1></center></body></html>";
         assert_eq!(in_one_line(nginx.as_bytes()), "a page with the title `404 Not & Found`");
         assert_eq!(in_one_line(b"<html><title> </title><h1>502</h1></html>"), "a page with the title `502`");
-        for page in ["<html>", "<html><title", "<title>cut", "<?xml version=\"1.0\"?><Error/>"] {
+        for page in ["<html>", "<html><title", "<title>cut"] {
             assert_eq!(in_one_line(page.as_bytes()), "a page without a title", "{page}");
         }
     }

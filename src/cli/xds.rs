@@ -5,14 +5,14 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, RangedU64ValueParser};
 use deltafan::cache::Protocol;
 use deltafan::client::{Asker, Query, Server, Subscription, Transport};
 use deltafan::config::{self, CertificateFiles, ClientTls, ServerIdentity};
 use deltafan::load::Load;
 use deltafan::node_file;
 use deltafan::output::Format;
-use deltafan::resource::{Name, TypeUrl, UnknownKindError};
+use deltafan::resource::{Name, TypeUrl};
 
 /// Longest attempt to connect, of commands that try again.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ struct QueryArgs {
     #[arg(value_name = "TYPE", value_parser = TypeUrl::from_user)]
     type_url: TypeUrl,
     /// Names of resources, or of collections (`xdstp://…/*`); by default, or with `*`, everything that the server lists.
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     names: Vec<String>,
     #[command(flatten)]
     server: ServerArgs,
@@ -148,9 +148,12 @@ impl LoadArgs {
 }
 
 /// Type of the command line, and a name of it or `*`.
-fn resource(text: &str) -> Result<(TypeUrl, String), UnknownKindError> {
+fn resource(text: &str) -> Result<(TypeUrl, String), String> {
     let (kind, name) = text.split_once('=').unwrap_or((text, Name::WILDCARD));
-    Ok((TypeUrl::from_user(kind)?, name.to_owned()))
+    if name.is_empty() {
+        return Err("a name is missing after `=`".to_owned());
+    }
+    Ok((TypeUrl::from_user(kind).map_err(|unknown| unknown.to_string())?, name.to_owned()))
 }
 
 /// An xDS server.
@@ -196,21 +199,23 @@ impl AskerArgs {
     }
 }
 
+/// Heading of options that mean nothing for `http://`.
+const TLS: &str = "TLS, with https:// only";
+
 /// Verification of an `https://` server, and the certificate for it.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "TLS, with https:// only")]
 pub(crate) struct TlsArgs {
     /// Authorities (PEM) to verify the server's certificate with; by default those of the system.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = TLS)]
     ca_file: Option<PathBuf>,
     /// Certificate chain (PEM) for a server that asks for one.
-    #[arg(long, value_name = "FILE", requires = "key_file")]
+    #[arg(long, value_name = "FILE", help_heading = TLS, requires = "key_file")]
     cert_file: Option<PathBuf>,
     /// Private key (PEM) of that certificate.
-    #[arg(long, value_name = "FILE", requires = "cert_file")]
+    #[arg(long, value_name = "FILE", help_heading = TLS, requires = "cert_file")]
     key_file: Option<PathBuf>,
     /// Identity in the server's certificate, if not the host of the URI: a name, an address or a SPIFFE ID.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = TLS)]
     server_name: Option<ServerIdentity>,
 }
 

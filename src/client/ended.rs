@@ -71,11 +71,16 @@ impl Ended {
         matches!(self, Self::Refused(status) if status.code() == Code::Unavailable)
     }
 
+    /// Whether the stream or the connection is over, and no fault of what came before.
+    pub(crate) const fn is_end(&self) -> bool {
+        matches!(self, Self::InOrder | Self::Lost(_))
+    }
+
     /// Adds what to try with this transport.
     pub(crate) fn explain(self, transport: Transport) -> anyhow::Error {
         let text = self.to_string();
         match self.remedy(transport) {
-            Some(remedy) => anyhow::anyhow!("{text}; {remedy}"),
+            Some(remedy) => anyhow::anyhow!("{}; {remedy}", text.trim_end_matches('.')),
             None => anyhow::Error::msg(text),
         }
     }
@@ -83,8 +88,7 @@ impl Ended {
     fn remedy(&self, transport: Transport) -> Option<&'static str> {
         const OTHER_PORT: &str = "check that --server has the port of xDS, and not one of an admin page or of a gateway without a \
                                   route for it; for a server of REST-JSON use --transport rest";
-        const NO_REST: &str =
-            "it serves no REST-JSON here; use --transport delta or sotw, or check the port of --server";
+        const NO_REST: &str = "the server has no REST-JSON at this address; use --transport delta or sotw, or check the port of --server";
         let is_grpc = transport != Transport::Rest;
         match self {
             // Has the remedy in its words.
@@ -135,13 +139,13 @@ mod tests {
         assert_eq!(http(401, ""), "the server answered 401 Unauthorized");
         assert_eq!(
             http(404, "<html>\n<head><title>404 Not Found</title></head></html>"),
-            "the server answered 404 Not Found: a page with the title `404 Not Found`; it serves no REST-JSON here; use --transport \
-             delta or sotw, or check the port of --server"
+            "the server answered 404 Not Found: a page with the title `404 Not Found`; the server has no REST-JSON at this address; use \
+             --transport delta or sotw, or check the port of --server"
         );
         let plain = "Client sent an HTTP request to an HTTPS server.\n";
         assert_eq!(
             http(400, plain),
-            "the server answered 400 Bad Request: Client sent an HTTP request to an HTTPS server.; write https://"
+            "the server answered 400 Bad Request: Client sent an HTTP request to an HTTPS server; write https://"
         );
         let status = Status::unavailable(format!("upstream\r\n{}", "long ".repeat(1_000)));
         let shown = explained(status.into(), Transport::Delta);

@@ -38,11 +38,12 @@ pub struct Answer {
 /// Server that cannot be reached, speaks no xDS or has not answered, with the remedy if there is one.
 pub async fn get(query: Query, timeout: Duration) -> anyhow::Result<Answer> {
     let Query { server, transport, asked, .. } = &query;
+    let begun = Instant::now();
     let mut answer = Answer { unanswered: asked.names.clone(), ..Answer::default() };
     let opened = Conversation::open(&query, &HashMap::new()).await;
     let mut conversation = opened.map_err(|ended| ended.explain(*transport))?;
     let all = answer.take_all(&mut conversation, *transport, asked);
-    match tokio::time::timeout(timeout, all).await {
+    match tokio::time::timeout(timeout.saturating_sub(begun.elapsed()), all).await {
         Ok(result) => result.map_err(|ended| ended.explain(*transport))?,
         Err(_) => {
             if conversation.transfers().is_under_way() {
@@ -103,6 +104,10 @@ impl Answer {
                 Err(ended)
                     if ended.is_unavailable() && !(asked.names.is_empty() && self.found.is_empty()) =>
                 {
+                    self.reason = Some(ended.to_string());
+                    break;
+                }
+                Err(ended) if ended.is_end() && !self.found.is_empty() => {
                     self.reason = Some(ended.to_string());
                     break;
                 }
@@ -190,6 +195,8 @@ mod tests {
         assert_eq!(after(&of, &[(&[X], &[])]), [vec![X], vec![], vec!["e"]]);
         assert_eq!(after(&of, &[(&["e"], &[X])]), [vec!["e"], vec![spelled], vec![]]);
         assert_eq!(after(&of, &[(&["e"], &[X]), (&[X], &[])]), [vec!["e", X], vec![], vec![]]);
+        assert_eq!(after(&of, &[(&["e", X], &[]), (&[], &[spelled])]), [vec!["e"], vec![spelled], vec![]]);
+        assert_eq!(after(&of, &[(&[X], &[]), (&[spelled], &[])])[0], [X], "one resource");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use prost::Message as _;
 
 use super::asked::Subscription;
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryResponse};
-use crate::resource::{Constraints, Envelope, SotwElement, TypeUrl};
+use crate::resource::{Constraints, Envelope, SotwElement, TypeUrl, normal_form};
 
 /// A resource that the server has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Gone {
     }
 }
 
-/// A response.
+/// A response. Names in it are in their normal form: a server may spell one in several ways (R-XT-01).
 #[derive(Clone, Debug)]
 pub(crate) struct Update {
     pub(crate) found: Vec<(String, Found)>,
@@ -69,19 +69,20 @@ impl Update {
             let Some(body) = envelope.body else {
                 // Without this alias it is a heartbeat.
                 if aliases.iter().any(|alias| alias == envelope.name) {
-                    unresolved.push(envelope.name.to_owned());
+                    unresolved.push(normal(envelope.name));
                 }
                 continue;
             };
             let (version, body) = (envelope.version.to_owned(), resource.slice_ref(body));
             let constraints = envelope.constraints.clone().ok().flatten();
-            found.push((envelope.name.to_owned(), Found { version, body, constraints, aliases }));
+            found.push((normal(envelope.name), Found { version, body, constraints, aliases }));
         }
-        let plain = response.removed_resources.into_iter().map(|name| Gone { name, constraints: None });
+        let plain = response.removed_resources.iter();
+        let plain = plain.map(|name| Gone { name: normal(name), constraints: None });
         let variants = response.removed_resource_names.into_iter().filter_map(|removed| {
             // A resource with such constraints was not taken.
             let constraints = Constraints::parse(&removed.dynamic_parameter_constraints).ok()?;
-            Some(Gone { name: removed.name, constraints })
+            Some(Gone { name: normal(&removed.name), constraints })
         });
         let removed = plain.chain(variants).collect();
         let (version, nonce) = (response.system_version_info, response.nonce);
@@ -112,7 +113,7 @@ impl Update {
             let Some(body) = body else { continue };
             let version = if own.is_empty() { &response.version_info } else { own }.to_owned();
             let body = resource.slice_ref(body);
-            found.push((element.name().to_owned(), Found { version, body, constraints: None, aliases }));
+            found.push((normal(element.name()), Found { version, body, constraints: None, aliases }));
         }
         let is_full = type_url.kind().full_state();
         let (version, nonce) = (response.version_info, response.nonce);
@@ -129,7 +130,7 @@ impl Update {
     /// Fails if the response is of another type than was asked for.
     pub(crate) fn expect_type(self, asked: &TypeUrl) -> anyhow::Result<Self> {
         if self.type_url != *asked {
-            bail!("the server sent a response of `{}`; asked for was `{asked}`", self.type_url);
+            bail!("the server sent a response of `{}`; `{asked}` was requested", self.type_url);
         }
         Ok(self)
     }
@@ -145,6 +146,10 @@ impl Update {
     }
 }
 
+fn normal(name: &str) -> String {
+    normal_form(name).into_owned()
+}
+
 #[cfg(test)]
 impl Update {
     /// Response with these resources (name, version and body), and with these removals.
@@ -156,9 +161,9 @@ impl Update {
     ) -> Self {
         let found = found.iter().map(|(name, version, body)| {
             let (version, body) = ((*version).to_owned(), body.as_bytes().to_vec().into());
-            ((*name).to_owned(), Found { version, body, constraints: None, aliases: Vec::new() })
+            (normal(name), Found { version, body, constraints: None, aliases: Vec::new() })
         });
-        let removed = removed.iter().map(|name| Gone { name: (*name).to_owned(), constraints: None });
+        let removed = removed.iter().map(|name| Gone { name: normal(name), constraints: None });
         Self {
             found: found.collect(),
             removed: removed.collect(),

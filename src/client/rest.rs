@@ -84,11 +84,7 @@ impl Polls {
             let (status, body) = self.poll().await?;
             match status {
                 StatusCode::OK => {
-                    let update = directory::read_response(&body).map_err(anyhow::Error::from);
-                    let update = update
-                        .context("the answer is no DiscoveryResponse in JSON")
-                        .and_then(|message| Update::of_sotw(message.into(), Some(&self.asked.type_url)))
-                        .map_err(Ended::NotRest)?;
+                    let update = self.read_update(&body)?;
                     // Without versions each answer may be another one.
                     if update.version.is_empty() || update.version != self.version {
                         self.version = update.version.clone();
@@ -105,6 +101,17 @@ impl Polls {
             }
             self.not_before = begun + PAUSE;
         }
+    }
+
+    fn read_update(&self, body: &[u8]) -> Result<Update, Ended> {
+        let message = directory::read_response(body).context("the answer is no DiscoveryResponse in JSON");
+        // Of a server that speaks JSON it is not said that it has no REST-JSON.
+        let is_json = body.trim_ascii_start().starts_with(b"{");
+        let message = message.map_err(if is_json { Ended::Faulty } else { Ended::NotRest })?;
+        if message.is_empty() {
+            return Err(Ended::NotRest(anyhow!("the answer is an empty JSON object")));
+        }
+        Update::of_sotw(message.into(), Some(&self.asked.type_url)).map_err(Ended::Faulty)
     }
 
     async fn poll(&mut self) -> Result<(StatusCode, Bytes), Ended> {
@@ -169,7 +176,7 @@ where
     Ok(whole.freeze())
 }
 
-/// Waits for bytes of a server, but not for ever.
+/// Waits for bytes of a server, for [`LONGEST_SILENCE`] at most.
 async fn unless_silent<T>(next: impl Future<Output = T>) -> Result<T, Ended> {
     let late = |_| Ended::Lost(format!("the server has sent nothing for {LONGEST_SILENCE:?} within a poll"));
     tokio::time::timeout(LONGEST_SILENCE, next).await.map_err(late)

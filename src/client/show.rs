@@ -103,7 +103,8 @@ fn document(answer: &Answer) -> anyhow::Result<Value> {
             .with_context(|| format!("cannot show `{name}`; `-o table` can"))?;
         resources.push(json!({"name": name, "version": found.version, "resource": resource}));
     }
-    Ok(json!({"resources": resources, "absent": answer.absent, "unanswered": answer.unanswered}))
+    let Answer { absent, unanswered, reason, .. } = answer;
+    Ok(json!({"resources": resources, "absent": absent, "unanswered": unanswered, "reason": reason}))
 }
 
 #[cfg(test)]
