@@ -76,8 +76,8 @@ impl Mux {
         if interest.proof {
             topic_set.topic(parameters).ask_for_proof();
         }
-        interest.refreshed.iter().for_each(|name| topic_set.refresh(name, self.writer.cache()));
         topic_set.arrange();
+        interest.refreshed.iter().for_each(|name| topic_set.refresh(name, self.writer.cache()));
         self.apply(type_url, vec![(parameters.clone(), change)], now);
         if interest.proof {
             self.advance(type_url, now);

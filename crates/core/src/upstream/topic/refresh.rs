@@ -28,7 +28,7 @@ impl Topic {
             };
             if let Some(stream) = homes[view as usize].filter(|_| is_asked_for) {
                 self.refreshed.extend(held.map(|held| (view, held.name().clone())));
-                self.renewals[stream as usize].insert(Renewal::Doubt);
+                self.renewals[stream as usize].insert(Renewal::Ordered);
             }
         }
     }

@@ -102,9 +102,11 @@ pub(in crate::upstream) enum Renewal {
     Proof,
     /// The origin leaves unanswered what it takes for delivered: clients wait for it.
     Unanswered,
+    /// An operator wants a resource anew.
+    Ordered,
 }
 
 impl Renewal {
     /// How many there are.
-    pub(in crate::upstream) const COUNT: usize = 3;
+    pub(in crate::upstream) const COUNT: usize = 4;
 }
