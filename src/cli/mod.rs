@@ -173,7 +173,8 @@ pub(crate) struct ConfigArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
     /// Warn of keys that this version does not know, and ignore them, instead of refusing the file: for a rollback under a
-    /// newer file. Unknown keys about TLS, authorization, node groups and dynamic parameters are refused all the same.
+    /// newer file. Slips of known keys are refused all the same, and unknown keys about TLS, authorization, listeners, servers,
+    /// the admin address, node groups and dynamic parameters.
     #[arg(long)]
     allow_unknown_keys: bool,
 }

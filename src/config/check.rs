@@ -72,8 +72,8 @@ impl Check<'_> {
             return self.tree(&mut entry.value, &path, key.shape);
         }
         let nearest = self.nearest(section, keys, &entry.key);
-        let may_be_ignored =
-            is_key_like(&entry.key) && !is_security(&path) && !nearest.as_deref().is_some_and(is_security);
+        // A name near a known one is a slip.
+        let may_be_ignored = nearest.is_none() && is_key_like(&entry.key) && !is_security(&path);
         let advice = match nearest {
             Some(known) => format!("did you mean `{known}`?"),
             None => format!("known are {}", names(keys).join(", ")),
@@ -105,10 +105,16 @@ fn is_key_like(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// Whether a key, or a section that it is in, decides who is trusted with what.
+/// Whether a key may decide who is trusted with what, by its name or by the section that it is in.
 fn is_security(path: &str) -> bool {
-    const SECTIONS: [&str; 4] = ["tls", "authorization", "groups", "dynamic_parameters"];
+    const SECTIONS: [&str; 6] =
+        ["listeners", "servers", "authorization", "groups", "dynamic_parameters", "admin"];
+    const PARTS: [&str; 16] = [
+        "tls", "ssl", "mtls", "auth", "cert", "secret", "token", "spiffe", "peer", "rbac", "allow", "deny",
+        "access", "encrypt", "security", "group",
+    ];
     path.split('.').any(|part| SECTIONS.contains(&part.trim_end_matches("[]")))
+        || PARTS.iter().any(|part| path.contains(part))
 }
 
 /// The names that a section may hold.

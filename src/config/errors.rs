@@ -28,8 +28,8 @@ pub enum UnknownKeys {
     /// The file is refused.
     #[default]
     Refuse,
-    /// They are told and ignored, but for those about TLS, authorization, node groups and dynamic parameters, and slips of such a
-    /// key: a rule without one of its keys would be another rule.
+    /// They are told and ignored, but for slips of known keys, and for those that may say who is trusted with what: all in sections
+    /// about listeners, servers, the admin address, authorization, node groups and dynamic parameters, and others by their names.
     Ignore,
 }
 

@@ -550,6 +550,16 @@ fn unknown_keys_may_be_ignored_but_not_those_that_decide_who_may_do_what() {
         "downstream: {tls: {cert_file: a}}\n",
         "groups: {rules: [{name: a, unless: {node.id: b}, match: {node.id: c}}]}\n",
         "dynamic_parameters: [{key: a, from: node.id, unless: b}]\n",
+        "downstream: {listeners: [{address: \"0.0.0.0:1\", proxy: {}}]}\n",
+        "downstream: {require_tls: true}\n",
+        "upstream: {servers: [{uri: \"http://a:1\", pin: x}]}\n",
+        "admin: {read_only: true}\n",
+        "snapshot: {encryption_key_file: x}\n",
+        "rbac: {}\n",
+        "authz: {}\n",
+        "allowed_peers: []\n",
+        // A slip.
+        "cache: {tombstone: 1}\n",
         "cache: {<<: {tombstones: 1}}\n",
         // Another fault stays one.
         "audit: {}\ncache: {tombstones: many}\n",
