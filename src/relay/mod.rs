@@ -122,7 +122,7 @@ impl Relay {
         if disk.is_some() {
             writer.remember_forgotten();
         }
-        let traces = traces_of(config);
+        let traces = Traces::from_environment(matches!(config.upstream.source, Source::Servers(_)));
         let changes = traces.as_ref().map(|traces| traces.sink().clone());
         let Started { origin, tuner, shared } =
             Origin::start(config, &reloader, writer, saved, changes.clone(), (stop, fails))?;
@@ -168,7 +168,13 @@ impl Relay {
 
         let saving = snapshot::keep(disk.as_ref(), &groups, &origin, config);
         let traces = traces.map(|traces| traces.follow(Arc::clone(&server.fleet), Arc::clone(&groups)));
-        let traces = traces.transpose().context("cannot start the thread of traces")?;
+        let traces = traces.and_then(|started| match started {
+            Ok(thread) => Some(thread),
+            Err(error) => {
+                tracing::error!(%error, "cannot start the thread of traces; serving without");
+                None
+            }
+        });
         let status = Arc::new(Status {
             fleet: Arc::clone(&server.fleet),
             disk,
@@ -299,16 +305,6 @@ impl Relay {
         self.everything.cancel();
         self.listening.wait().await;
     }
-}
-
-/// Traces of changes, if the environment asks for them.
-fn traces_of(config: &Config) -> Option<Traces> {
-    let traces = Traces::from_environment();
-    if matches!(config.upstream.source, Source::Directory(_)) && traces.is_some() {
-        tracing::warn!("traces are of changes of a control plane: `upstream.directory` has none");
-        return None;
-    }
-    traces
 }
 
 /// Binds the addresses of all listeners. Returns these with the ports that were chosen.

@@ -11,23 +11,34 @@ fn first_of(
     names.iter().find_map(|name| Some((*name, variable(name).filter(|value| !value.is_empty())?)))
 }
 
-/// Collector that spans are sent to, if one is named.
-pub(super) fn endpoint(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
-    first_of(&ENDPOINTS, variable).map(|(_, endpoint)| endpoint)
+/// Collector that spans are sent to, if one is named, with the variable.
+pub(super) fn endpoint(variable: impl Fn(&str) -> Option<String>) -> Option<(&'static str, String)> {
+    first_of(&ENDPOINTS, variable)
+}
+
+/// Endpoint without the credentials that may be in it.
+pub(super) fn shown(endpoint: &str) -> String {
+    let (scheme, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
+    let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+    if scheme.is_empty() { place.to_owned() } else { format!("{scheme}://{place}") }
 }
 
 /// Whether traces are asked for. An error says why they cannot be had.
 pub(super) fn is_wanted(variable: impl Fn(&str) -> Option<String>) -> Result<bool, String> {
     let is_disabled = variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    if is_disabled || endpoint(&variable).is_none() {
-        return Ok(false);
-    }
+    let Some((name, uri)) = endpoint(&variable).filter(|_| !is_disabled) else { return Ok(false) };
     match first_of(&["OTEL_TRACES_EXPORTER"], &variable) {
         Some((_, exporter)) if exporter == "none" => return Ok(false),
         Some((name, exporter)) if exporter != "otlp" => {
             return Err(format!("{name} is `{exporter}`; set it to otlp or none"));
         }
         _ => {}
+    }
+    if !uri.starts_with("http://") {
+        let uri = shown(&uri);
+        return Err(format!(
+            "{name} is `{uri}`; set it to http://HOST:4317, as no other scheme is supported"
+        ));
     }
     match first_of(&PROTOCOLS, &variable) {
         Some((name, protocol)) if protocol != "grpc" => Err(format!(
@@ -74,5 +85,9 @@ mod tests {
         ];
         assert_eq!(wanted(&of_traces), Ok(true));
         assert!(wanted(&[ON, ("OTEL_TRACES_EXPORTER", "zipkin")]).is_err());
+        for uri in ["https://user:word@collector:4317", "collector:4317", "not a uri %%"] {
+            let error = wanted(&[("OTEL_EXPORTER_OTLP_ENDPOINT", uri)]).unwrap_err();
+            assert!(error.contains("set it to http://HOST:4317") && !error.contains("word"), "{error}");
+        }
     }
 }

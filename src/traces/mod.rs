@@ -63,10 +63,16 @@ pub struct TraceThread {
 impl Traces {
     /// Prepares traces if the environment asks for them; a fault in it is told in the log. To be called within a tokio runtime, on
     /// which the export runs.
-    pub fn from_environment() -> Option<Self> {
+    ///
+    /// `has_changes` tells whether the source of resources is a control plane.
+    pub fn from_environment(has_changes: bool) -> Option<Self> {
         let variable = |name: &str| std::env::var(name).ok();
         let provider = match environment::is_wanted(variable) {
             Ok(false) => return None,
+            Ok(true) if !has_changes => {
+                tracing::warn!("traces are of changes of a control plane: `upstream.directory` has none");
+                return None;
+            }
             Ok(true) => exporter::provider(variable),
             Err(reason) => Err(reason),
         };
