@@ -95,12 +95,12 @@ impl Target<'_> {
             self.provenance.may_claim(view, held)
                 && (self.is_shared)(view, held)
                 && !is_refreshed()
-                && !self.ends_soon(view, held)
+                && (self.proves || !self.ends_soon(view, held))
         })
     }
 
     /// Whether the TTL of a resource may end before the origin, which takes it for held, says anything of it. It would have to be
-    /// asked for once more then, on a further stream.
+    /// asked for once more then, on a further stream. A proof that there is no more needs its version all the same.
     fn ends_soon(&self, view: View, held: &Resource) -> bool {
         let lease = self.snapshot.lease(view, held.name().as_str());
         lease.is_some_and(|lease| lease.until() <= self.now + self.settings.answer_timeout)

@@ -307,7 +307,7 @@ fn r_ttl_09_a_set_that_lacks_resources_that_the_origin_takes_for_delivered_is_no
 /// A member that was claimed came to its end before the answer: that the origin sends nothing else says that it is a member.
 #[test]
 fn r_ttl_09_a_resource_that_ended_after_it_was_claimed_is_no_proof_that_there_is_no_more() {
-    // What ends within the time for an answer is not claimed.
+    // A resource that ends within the time for an answer is not claimed.
     let settings = Settings { answer_timeout: Duration::from_millis(400), ..Settings::default() };
     let mut fixture = Fixture::with(settings);
     fixture.open(Primary);
@@ -381,4 +381,21 @@ fn r_ttl_09_what_ends_soon_is_asked_for_in_full() {
         "{claimed:?}"
     );
     assert!(!claimed.iter().any(|name| matches!(&***name, "c1" | "e1")), "{claimed:?}");
+}
+
+/// A state-of-the-world client that waits for the whole set would wait for it for longer than such a TTL.
+#[test]
+fn r_ttl_09_a_short_ttl_does_not_stand_in_the_way_of_a_proof() {
+    let mut fixture = Fixture::connected();
+    fixture.client("w", CDS, &["*"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("a", "v1").ttl("c1", "v1", 3, true));
+    fixture.pass(300);
+    fixture.ask_for_proof(CDS);
+    fixture.pass(1_000);
+    let request = fixture.request(Primary);
+    // The smallest is the one whose version is kept back.
+    assert_eq!(request.initial_resource_versions.keys().collect::<Vec<_>>(), ["a"]);
+    fixture.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 3, true));
+    assert_eq!(fixture.snapshot(CDS).completeness(), Complete);
 }
