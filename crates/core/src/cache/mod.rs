@@ -66,7 +66,7 @@ pub use alias::Alias;
 pub use budget::{Budget, Limits};
 pub use change::{Change, Completeness, Op, Resend};
 pub use cohort::{Cohort, WakeHandle};
-pub use cohort_index::Interest;
+pub use cohort_index::{Interest, RefreshError};
 pub use encoder::Encoder;
 pub use entry::{Entry, Named, Seen};
 pub use frame::{EncodeCount, Frame};
@@ -88,7 +88,7 @@ pub use subscription::Subscription;
 pub use type_store::{Membership, TypeCache};
 pub use update::{OwedItems, Update};
 pub use view::View;
-pub use wanted::{RefreshError, Wanted};
+pub use wanted::Wanted;
 pub use writer::Writer;
 
 use cohort_index::CohortIndex;

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::answering::Answering;
 use super::change::Op;
 use super::cohort::{Cohort, WakeHandle};
-use super::cohort_index::CohortIndex;
+use super::cohort_index::{CohortIndex, RefreshError};
 use super::diff::Source;
 use super::earlier_states::EarlierStates;
 use super::encoder::Encoder;
@@ -26,7 +26,6 @@ use super::snapshot::Snapshot;
 use super::subscription::Subscription;
 use super::update::{OwedItems, Update};
 use super::view::View;
-use super::wanted::RefreshError;
 use crate::resource::{Collection, Name, Resource, TypeUrl};
 
 /// The store of one type, as it is seen through one set of parameters.

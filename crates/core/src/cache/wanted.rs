@@ -58,14 +58,3 @@ impl Wanted {
         of.parameter_view.parameters().iter().map(part).collect()
     }
 }
-
-/// Reason for which [`Cache::refresh`](super::Cache::refresh) does nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RefreshError {
-    /// The control plane is not asked for it, because no client asks for it.
-    #[error("no client asks for it")]
-    Unwanted,
-    /// Too many other names wait to be asked for anew.
-    #[error("too many names wait for the control plane already")]
-    Busy,
-}

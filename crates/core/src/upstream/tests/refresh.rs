@@ -58,7 +58,7 @@ fn only_its_version_is_kept_back_and_only_once() {
     }
 }
 
-/// What the order is for: a body that changed, and its version did not.
+/// A body that changed, and its version did not, is the reason for such orders.
 #[test]
 fn another_body_of_the_same_version_is_taken_in() {
     for (mut fixture, kind) in [(named(), EDS), (wildcard(), CDS)] {
