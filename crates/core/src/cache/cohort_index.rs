@@ -404,15 +404,15 @@ pub struct Interest {
     pub refreshed: Vec<Name>,
 }
 
-/// Reason for which [`Cache::refresh`](super::Cache::refresh) does nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+/// Reason for which [`Cache::refresh`](super::Cache::refresh) does nothing. Of several stores the least one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum RefreshError {
-    /// The control plane is not asked for it, because no client asks for it.
-    #[error("no client asks for it")]
-    Unwanted,
     /// Too many other names wait to be asked for anew.
     #[error("too many names wait for the control plane already")]
     Busy,
+    /// The control plane is not asked for it, because no client asks for it.
+    #[error("no client asks for it")]
+    Unwanted,
 }
 
 /// Wakes everyone that a change concerns. Apart from marking, so that no lock is held.

@@ -286,12 +286,7 @@ impl Cache {
     /// [`RefreshError`] if that would do nothing for any client.
     pub fn refresh(&self, type_url: &TypeUrl, name: &Name) -> Result<(), RefreshError> {
         let stores = self.types().into_iter().filter(|of| of.type_url == *type_url);
-        let either = |one: Result<(), RefreshError>, other| match (one, other) {
-            (Ok(()), _) | (_, Ok(())) => Ok(()),
-            (Err(RefreshError::Busy), _) | (_, Err(RefreshError::Busy)) => Err(RefreshError::Busy),
-            (Err(RefreshError::Unwanted), Err(RefreshError::Unwanted)) => Err(RefreshError::Unwanted),
-        };
-        stores.map(|of| of.refresh(name)).fold(Err(RefreshError::Unwanted), either)
+        stores.map(|of| of.refresh(name)).min().unwrap_or(Err(RefreshError::Unwanted))
     }
 
     /// Adds the demand of the type's other stores: a name that nobody wants in one may be wanted in another.
