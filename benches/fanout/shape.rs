@@ -56,6 +56,8 @@ pub(crate) struct Load {
     pub(crate) sets: usize,
     /// Node groups among the clients, one after the other; 0: all are in the relay's own.
     pub(crate) groups: usize,
+    /// The clients of a group come one after the other instead.
+    pub(crate) adjacent: bool,
     /// Every set has a variant of its own of each resource.
     pub(crate) variants: bool,
     /// Connections of a hundred that stop reading after their first state.
@@ -96,6 +98,7 @@ impl Load {
             streams_per_connection: 1,
             sets: 0,
             groups: 0,
+            adjacent: false,
             variants: false,
             silent_percent: 0,
             first: resources,
@@ -152,7 +155,8 @@ impl Load {
 
     /// The cluster that a client says it is in, which tells its set of parameters or its group.
     pub(crate) fn cluster_of(&self, client: usize) -> String {
-        set_name(client % self.sets.max(self.groups).max(1))
+        let parts = self.sets.max(self.groups).max(1);
+        set_name(if self.adjacent { client * parts / self.clients } else { client % parts })
     }
 
     /// The resources that one change changes, so that every client has exactly one thing to learn.

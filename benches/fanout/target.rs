@@ -24,11 +24,19 @@ const GROUPS: &str = "groups:
   rules: [{name: cluster, match: {node.cluster: \"(?P<cluster>.*)\"}, key: \"${cluster}\", node: {id: \"${cluster}\"}}]
 ";
 
+/// Reads a page of an admin address, head and all.
+pub(crate) fn page(admin: SocketAddr, path: &str) -> io::Result<String> {
+    let mut socket = std::net::TcpStream::connect(admin)?;
+    socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+    write!(socket, "GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n")?;
+    io::read_to_string(socket)
+}
+
 /// A running relay.
 pub(crate) struct Relay {
     pub(crate) process: Process,
     pub(crate) address: SocketAddr,
-    admin: SocketAddr,
+    pub(crate) admin: SocketAddr,
     _home: tempfile::TempDir,
 }
 
@@ -89,10 +97,7 @@ impl Relay {
     }
 
     fn page(&self, path: &str) -> io::Result<String> {
-        let mut socket = std::net::TcpStream::connect(self.admin)?;
-        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
-        write!(socket, "GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n")?;
-        io::read_to_string(socket)
+        page(self.admin, path)
     }
 
     /// Waits until no more than so many clients are connected.

@@ -4,6 +4,7 @@ mod churn;
 mod groups;
 mod join;
 mod memory;
+mod operators;
 mod polls;
 mod sets;
 mod silent;
@@ -95,11 +96,19 @@ fn rows() -> Vec<(&'static str, Run)> {
             ),
         ),
         ("10000 clients in 100 sets of parameters", Box::new(sets::sets)),
-        ("10000 clients in 200 groups", Box::new(|bench, name| groups::groups(bench, name, false))),
+        (
+            "10000 clients in 200 groups",
+            Box::new(|bench, name| groups::groups(bench, name, groups::Order::InTurn)),
+        ),
+        (
+            "10000 clients in 200 groups, adjacent",
+            Box::new(|bench, name| groups::groups(bench, name, groups::Order::Adjacent)),
+        ),
         (
             "10000 clients in 200 groups, come and gone",
-            Box::new(|bench, name| groups::groups(bench, name, true)),
+            Box::new(|bench, name| groups::groups(bench, name, groups::Order::ComeAndGone)),
         ),
+        ("pages of operators beside 10000 clients", Box::new(operators::pages)),
         ("one change through 1, 2 and 3 relays", Box::new(update::chain)),
         ("headroom of the load client", Box::new(update::headroom)),
         ("join of 1000 wildcard clients x 1000", Box::new(join::join)),
