@@ -20,7 +20,7 @@ pub fn type_url(short: &str) -> TypeUrl {
 }
 
 /// A resource whose body says its name and `text`, which is its version and whatever else is to differ in the body
-/// (`7/b`). Clusters named `eds…` ask EDS for endpoints of their own name.
+/// (`7/b`). Clusters named `eds…` ask EDS for endpoints of their own name; routes whose text is `eds…` lead to the cluster of that name.
 pub fn resource(type_url: &TypeUrl, name: &str, text: &str, padding: usize) -> Arc<Resource> {
     let field = |number: u8, payload: &[u8]| {
         let mut out = BytesMut::new();
@@ -30,7 +30,10 @@ pub fn resource(type_url: &TypeUrl, name: &str, text: &str, padding: usize) -> A
     let eds = type_url.kind() == Kind::Cluster && name.starts_with("eds");
     let kind: &[u8] = if eds { &[0x10, 3] } else { &[] };
     let padding = if padding == 0 { Vec::new() } else { field(14, &vec![b'x'; padding]) };
-    let value = [&message(name, text), kind, &padding].concat();
+    let is_route = type_url.kind() == Kind::Route && text.starts_with("eds");
+    let hosts = |cluster: &str| field(2, &field(3, &field(2, &field(1, cluster.as_bytes()))));
+    let hosts = if is_route { hosts(text) } else { Vec::new() };
+    let value = [&message(name, text), kind, &padding, &hosts].concat();
     envelope(type_url, name, text.split('/').next().unwrap(), &value)
 }
 

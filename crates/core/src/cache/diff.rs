@@ -8,7 +8,7 @@ mod forms;
 mod full_state;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use super::Generation;
@@ -238,6 +238,7 @@ impl<'a> Diff<'a> {
             owed: OwedItems::default(),
             digest: 0,
             forms: None,
+            routed: OnceLock::new(),
             frames: Default::default(),
         }
     }

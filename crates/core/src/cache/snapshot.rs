@@ -128,6 +128,25 @@ impl Snapshot {
             && (look.changed <= position.floor() || position.has_told(name, look.changed, place))
     }
 
+    /// Members of the wildcard set that a client with this position may have been told of since it stood at `since`, and that went
+    /// after it was.
+    pub fn withdrawn(&self, since: Generation, position: &Position) -> impl Iterator<Item = &Name> {
+        let later = self.log.range((Bound::Excluded(position.added), Bound::Unbounded));
+        let came = move |entry: &&Arc<Entry>| since < entry.wild_since && entry.wild_since <= position.seen;
+        later.filter(|entry| !entry.is_member()).filter(came).map(|entry| entry.name())
+    }
+
+    /// Members of the wildcard set that came after a client with this position was last sent anything, and that went.
+    pub fn came_and_went(&self, position: &Position) -> impl Iterator<Item = &Name> {
+        let later = self.log.range((Bound::Excluded(position.removed), Bound::Unbounded));
+        later.filter(|entry| !entry.is_member() && position.seen < entry.wild_since).map(|entry| entry.name())
+    }
+
+    /// Whether a name was a member of the wildcard set, and has been none since this or before.
+    pub fn lacks_member_since(&self, name: &str, since: Generation) -> bool {
+        self.get(name).is_some_and(|entry| !entry.is_member() && entry.wild_changed <= since)
+    }
+
     /// Names that aggregated clients are to be sent again since then (R-ADS-05).
     pub fn repushed_after(&self, since: Generation) -> impl Iterator<Item = &Name> {
         let later = self.log.range((Bound::Excluded(since), Bound::Unbounded));

@@ -11,6 +11,7 @@ use bytes::BytesMut;
 
 mod errors;
 mod forms;
+mod routed;
 
 use super::Generation;
 use super::change::Completeness;
@@ -24,6 +25,7 @@ use super::subscription::Subscription;
 use crate::resource::{Constraints, Name, Resource, TypeUrl};
 pub(super) use errors::{Errors, size};
 pub(super) use forms::{Element, Forms};
+pub(super) use routed::Routed;
 
 // Numbers of `resource_errors`.
 const DELTA_ERRORS: u8 = 9;
@@ -133,6 +135,7 @@ pub struct Update {
     pub(super) digest: u128,
     /// Replacements for resources that are written in another form than for everybody.
     pub(super) forms: Option<Box<Forms>>,
+    pub(super) routed: OnceLock<Routed>,
     pub(super) frames: [OnceLock<Frame>; 2],
 }
 
@@ -247,30 +250,46 @@ impl Update {
             Class::Both => (0, Suffix::None),
             Class::Additions => (1, Suffix::Additions),
         };
-        self.frames[slot].get_or_init(|| self.encode(class, suffix, count)).clone()
+        self.frames[slot].get_or_init(|| self.encode(class, &BTreeSet::new(), suffix, count)).clone()
     }
 
-    /// A frame with a nonce of the stream's own. `leaves_open`: more follows, though this is all that there is now.
-    pub fn own_frame(&self, class: Class, number: u32, leaves_open: bool, count: &EncodeCount) -> Frame {
+    /// A frame with a nonce of the stream's own. `withdrawn`: removals that are said with additions too. `leaves_open`: more follows, though
+    /// this is all that there is now.
+    pub fn own_frame(
+        &self,
+        class: Class,
+        withdrawn: &BTreeSet<Name>,
+        number: u32,
+        leaves_open: bool,
+        count: &EncodeCount,
+    ) -> Frame {
         let announces_more = self.is_partial() || leaves_open;
         let suffix = if announces_more { Suffix::Part(number) } else { Suffix::Own(number) };
-        self.encode(class, suffix, count)
+        self.encode(class, withdrawn, suffix, count)
     }
 
-    fn encode(&self, class: Class, suffix: Suffix, count: &EncodeCount) -> Frame {
+    fn encode(&self, class: Class, withdrawn: &BTreeSet<Name>, suffix: Suffix, count: &EncodeCount) -> Frame {
         count.add_one();
         let nonce = Nonce { type_index: self.type_index, generation: self.to, suffix };
         match self.profile.protocol {
             Protocol::Delta => {
-                let removed = if class == Class::Both { &self.removed[..] } else { &[] };
+                let early: Vec<Name>;
+                let removed = if class == Class::Both {
+                    &self.removed[..]
+                } else {
+                    early = self.removed.iter().filter(|name| withdrawn.contains(*name)).cloned().collect();
+                    &early[..]
+                };
                 let errors = self.encode_errors(class, DELTA_ERRORS);
                 self.splice(nonce, &self.version, [removed, &self.absent], &errors, &[])
             }
             Protocol::Sotw => {
-                let ghosts = if class == Class::Additions { &self.ghosts[..] } else { &[] };
+                let is_kept =
+                    |ghost: &&Arc<Resource>| class == Class::Additions && !withdrawn.contains(ghost.name());
+                let ghosts: Vec<_> = self.ghosts.iter().filter(is_kept).cloned().collect();
                 let union = ghosts.iter().fold(self.digest, |sum, ghost| sum.wrapping_add(ghost.digest()));
                 let errors = self.encode_errors(class, SOTW_ERRORS);
-                self.splice(nonce, &format!("{union:032x}"), [&[], &[]], &errors, ghosts)
+                self.splice(nonce, &format!("{union:032x}"), [&[], &[]], &errors, &ghosts)
             }
         }
     }

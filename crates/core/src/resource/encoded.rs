@@ -475,8 +475,8 @@ fn any_type_url(any: &[u8]) -> Result<&str, MalformedError> {
 }
 
 /// The endpoints' name of an EDS cluster: `eds_cluster_config.service_name`, else the cluster's own name. These
-/// three fields are all that the relay ever reads of a resource's body; a body that does not parse is the client's
-/// to refuse, not ours (R-Up-14).
+/// three fields, and the clusters that routes name ([`clusters_in_routes`](super::clusters_in_routes)), are all that the relay reads of a
+/// resource's body; a body that does not parse is the client's to refuse, not ours (R-Up-14).
 fn eds_service(any: &[u8]) -> Option<Name> {
     const CLUSTER_NAME: u32 = 1;
     const CLUSTER_TYPE: u32 = 2;

@@ -45,6 +45,8 @@ pub(super) struct OwnState {
     pub(super) let_go: Option<Generation>,
     /// Responses that are to be voted on, oldest first. All but the newest were not answered in time.
     pub(super) to_judge: Vec<Unjudged>,
+    /// Names that are gone and that the newest response left out, where it said others that are gone still.
+    pub(super) left_out: BTreeSet<Name>,
     /// The response before the newest one, if that was sent without an answer to it and none has come since.
     pub(super) overtaken: Option<Nonce>,
 }
@@ -60,6 +62,7 @@ impl OwnState {
         obscured: BTreeMap::new(),
         let_go: None,
         to_judge: Vec::new(),
+        left_out: BTreeSet::new(),
         overtaken: None,
     };
 
@@ -73,6 +76,7 @@ impl OwnState {
             && self.obscured.is_empty()
             && self.let_go.is_none()
             && self.to_judge.is_empty()
+            && self.left_out.is_empty()
             && self.overtaken.is_none()
     }
 }

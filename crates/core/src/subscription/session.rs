@@ -11,6 +11,7 @@ pub(super) mod flush_order;
 mod observer;
 mod route_guard;
 mod sotw;
+mod withdrawn;
 
 use super::client::{Client, USER_AGENT};
 use super::features::Features;
@@ -21,8 +22,8 @@ use super::session_error::SessionError;
 use super::stream_type::StreamType;
 use super::stream_type::gate::Answered;
 use crate::cache::{
-    Cache, CanarySeat, ClientScope, Frame, Membership, Position, Protocol, Role, Rollout, StreamProfile,
-    Subscription, TtlSupport, TypeCache, WakeHandle,
+    Cache, CanarySeat, ClientScope, Frame, Generation, Membership, Position, Protocol, Role, Rollout,
+    StreamProfile, Subscription, TtlSupport, TypeCache, WakeHandle,
 };
 use crate::limit::Limit;
 use crate::pool::Tenant;
@@ -133,6 +134,11 @@ pub struct Session {
     pub(super) own_nonces: u32,
     /// The type of the response that the transport has not taken yet.
     pub(super) unsaid: Option<usize>,
+    /// Up to where its client had accepted clusters before it was sent what it has not answered; `None` where its routes may lead to
+    /// others. See [`withdrawn`].
+    accepted_clusters: Option<Generation>,
+    /// When it was last looked, in vain, for clusters that were withdrawn since.
+    looked_for_withdrawn: Option<Instant>,
 }
 
 impl Session {
@@ -165,6 +171,8 @@ impl Session {
             responded: false,
             own_nonces: 0,
             unsaid: None,
+            accepted_clusters: None,
+            looked_for_withdrawn: None,
         }
     }
 

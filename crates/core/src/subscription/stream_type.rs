@@ -350,8 +350,17 @@ impl StreamType {
             && self.position.is_done(self.membership.cohort().touched())
     }
 
-    /// Says an update: moves on over it and gives it a nonce that this stream has not seen.
-    pub(super) fn say(&mut self, update: &Update, class: Class, number: &mut u32) -> Frame {
+    /// Says an update: moves on over it and gives it a nonce that this stream has not seen. That `withdrawn` names are gone is said with
+    /// either class.
+    pub(super) fn say(
+        &mut self,
+        update: &Update,
+        class: Class,
+        withdrawn: &BTreeSet<Name>,
+        number: &mut u32,
+    ) -> Frame {
+        self.leave_out(update, class, withdrawn);
+        let withdrawn = &self.own().left_out;
         let count = self.membership.of().encoder().count();
         let fresh = match self.newest_shared {
             None => true,
@@ -359,12 +368,13 @@ impl StreamType {
                 update.to() > to || (update.to() == to && newest == Class::Additions && class == Class::Both)
             }
         };
-        let frame = if fresh && !update.is_partial() && !self.leaves_open && update.owed().is_empty() {
+        let is_common = !update.is_partial() && !self.leaves_open && update.owed().is_empty();
+        let frame = if fresh && is_common && withdrawn.is_empty() {
             self.newest_shared = Some((update.to(), class));
             update.shared_frame(class, count)
         } else {
             *number = number.wrapping_add(1);
-            update.own_frame(class, *number, self.leaves_open, count)
+            update.own_frame(class, withdrawn, *number, self.leaves_open, count)
         };
         self.consume(update, class);
         let from = self.position.added;
@@ -387,6 +397,25 @@ impl StreamType {
         self.rejected = false;
         self.in_flight = Some(InFlight { taken: None, holds_back: false });
         frame
+    }
+
+    /// Notes which of the names that are gone a response leaves out that says others of them still: those withdrawn, and in a full state
+    /// those that came and went since the one before. They stay left out: a client would take the next response that has them for news.
+    fn leave_out(&mut self, update: &Update, class: Class, withdrawn: &BTreeSet<Name>) {
+        if class == Class::Both || !update.has_removals() {
+            if let Some(own) = &mut self.own {
+                own.left_out.clear();
+            }
+            return self.trim();
+        }
+        let snapshot = self.membership.of().snapshot();
+        let came_and_went = snapshot.came_and_went(&self.position).filter(|_| update.is_full_state());
+        let left_out: Vec<Name> = came_and_went.chain(withdrawn).cloned().collect();
+        let names = &mut self.own_mut().left_out;
+        names.extend(left_out);
+        // A name that is there again is said.
+        names.retain(|name| snapshot.lacks_member_since(name.as_str(), update.to()));
+        self.trim();
     }
 
     /// Counts the client's answer to a response, once: also one that came late. Earlier ones get none any more.

@@ -18,6 +18,11 @@ use crate::resource::{Kind, Name};
 /// A round trip to a control plane over a slow link, and time to answer.
 const KEEP: Duration = Duration::from_secs(2);
 
+/// Time for which routes wait after the newest change of clusters for those that they name and that are not there. A control plane tells of
+/// each type by itself, and of a type only once its last word on it was acknowledged: so routes to the second of two new clusters
+/// may come before that cluster does, by a round trip to the control plane.
+const ON_THE_WAY: Duration = Duration::from_secs(1);
+
 /// Next step of a stream.
 #[derive(Debug)]
 pub enum NextStep {
@@ -31,8 +36,8 @@ pub enum NextStep {
 
 /// A step that was decided on.
 enum Decision {
-    /// Say this part of an update of the type at this place.
-    Say(usize, Arc<Update>, Class),
+    /// Say this part of an update of the type at this place, and with it that these names were withdrawn.
+    Say(usize, Arc<Update>, Class, BTreeSet<Name>),
     /// Say nothing.
     Rest(NextStep),
 }
@@ -60,7 +65,9 @@ impl Session {
     /// stream that waits looks again every now and then, be it woken or not.
     pub fn next(&mut self, now: Instant, upstream: Upstream) -> NextStep {
         match self.decide(now, upstream) {
-            Decision::Say(at, update, class) => NextStep::Say(self.say(at, &update, class)),
+            Decision::Say(at, update, class, withdrawn) => {
+                NextStep::Say(self.say(at, &update, class, &withdrawn))
+            }
             Decision::Rest(next) => next,
         }
     }
@@ -80,6 +87,8 @@ impl Session {
         }
         let moment =
             EvaluationInput { now, upstream, one_shot: self.is_one_shot(), is_relay: self.is_relay() };
+        let mut deadline = Deadline::default();
+        let withdrawn = self.withdraw(now, &mut deadline);
         let pending = match self.evaluate(moment) {
             Ok(Some(pending)) => pending,
             Ok(None) => return NextStep::Wait(Some(now)).into(),
@@ -89,14 +98,14 @@ impl Session {
         self.guard(&pending, now);
         self.note_waits(&pending, now);
 
-        let mut deadline = Deadline::default();
         let chosen = self
-            .choose_addition(&pending, now, &mut deadline)
+            .choose_addition(&pending, &withdrawn, now, &mut deadline)
             .or_else(|| self.choose_removal(&pending, now, &mut deadline));
         if let Some((at, class)) = chosen
             && let Some(update) = pending[at].update()
         {
-            return Decision::Say(at, Arc::clone(update), class);
+            let withdrawn = if self.types[at].kind == Kind::Cluster { withdrawn } else { BTreeSet::new() };
+            return Decision::Say(at, Arc::clone(update), class, withdrawn);
         }
 
         if let Some(next) = self.look_on(&pending, now) {
@@ -163,15 +172,24 @@ impl Session {
     fn choose_addition(
         &mut self,
         pending: &[Pending],
+        withdrawn: &BTreeSet<Name>,
         now: Instant,
         deadline: &mut Deadline,
     ) -> Option<(usize, Class)> {
         let mut leader_waits = false;
         let mut unanswered = None;
         let warms = self.warms(now);
+        // Once more for clusters that were sent behind others which it leaves unanswered.
+        let waits = if self.types.iter().any(|state| state.kind == Kind::Cluster && state.has_overtaken()) {
+            2
+        } else {
+            1
+        };
         for at in 0..pending.len() {
             let kind = self.types[at].kind;
-            let update = pending[at].update().filter(|update| self.types[at].has_addition(update));
+            let withdraws = kind == Kind::Cluster && !withdrawn.is_empty();
+            let update = pending[at].update();
+            let update = update.filter(|update| withdraws || self.types[at].has_addition(update));
             if update.is_none() && !matches!(pending[at], Pending::Gated) {
                 if let Some(until) = self.held_until(at, &pending[at], now) {
                     deadline.not_after(until);
@@ -187,11 +205,17 @@ impl Session {
                 continue;
             }
             if let Some(until) = warms.filter(|_| kind.follows_clusters()) {
-                let ends = *self.types[at].addition_waits.get_or_insert(now) + self.rules.warm_wait;
+                let ends = *self.types[at].addition_waits.get_or_insert(now) + waits * self.rules.warm_wait;
                 if now < ends {
                     deadline.not_after(until.map_or(ends, |until| until.min(ends)));
                     continue;
                 }
+            }
+            if let Some(update) = update
+                && let Some(until) = self.awaits_clusters(at, update, now)
+            {
+                deadline.not_after(until);
+                continue;
             }
             if let Err(opens) = self.types[at].gate(now, &self.rules) {
                 leader_waits |= kind.leads_routes();
@@ -239,7 +263,7 @@ impl Session {
 
     /// Whether its client is sent all clusters, and routes for them, as Envoy is. gRPC asks for clusters because of its routes, which
     /// must not wait for them. Another relay has no traffic: it sees to the order at its own clients.
-    fn has_routes_to_all_clusters(&self) -> bool {
+    pub(super) fn has_routes_to_all_clusters(&self) -> bool {
         let is_wildcard = |state: &StreamType| state.kind == Kind::Cluster && state.subscription().wildcard;
         self.profile.aggregated
             && !self.rules.warm_wait.is_zero()
@@ -271,6 +295,20 @@ impl Session {
         let clusters = self.types.iter().find(|state| state.kind == Kind::Cluster)?;
         let warms = clusters.unanswered_within(self.rules.warm_wait, now)?;
         self.has_routes_to_all_clusters().then_some(warms)
+    }
+
+    /// Until when at most routes wait for clusters that they name and that are on their way to the relay.
+    fn awaits_clusters(&mut self, at: usize, update: &Update, now: Instant) -> Option<Instant> {
+        if !self.types[at].kind.follows_clusters() || !self.has_routes_to_all_clusters() {
+            return None;
+        }
+        let clusters = self.types.iter().find(|state| state.kind == Kind::Cluster)?;
+        let of = Arc::clone(clusters.membership.of());
+        let snapshot = of.snapshot();
+        let newest = snapshot.changed_at()? + ON_THE_WAY;
+        let ends = *self.types[at].addition_waits.get_or_insert(now) + self.rules.warm_wait;
+        let until = newest.min(ends);
+        (now < until && !update.has_its_clusters(of.index(), &snapshot)).then_some(until)
     }
 
     /// Until when at most clusters and endpoints that are gone are kept at a client whose routes may still name them. Routes that do
@@ -341,8 +379,9 @@ impl Session {
         }
     }
 
-    fn say(&mut self, at: usize, update: &Update, class: Class) -> Outgoing {
+    fn say(&mut self, at: usize, update: &Update, class: Class, withdrawn: &BTreeSet<Name>) -> Outgoing {
         let overdue = self.overdue(at, update, class);
+        self.note_accepted(self.types[at].kind);
         let state = &mut self.types[at];
         state.addition_waits = None;
         if class != Class::Additions {
@@ -353,7 +392,7 @@ impl Session {
         let is_whole = !state.position.is_in_parts() && update.owed().is_empty();
         let live = !state.position.is_start() && !state.may_hold && is_whole;
         let answered = state.take_answering();
-        let frame = state.say(update, class, &mut self.own_nonces);
+        let frame = state.say(update, class, withdrawn, &mut self.own_nonces);
         let coalesced = state.membership.pass(update).saturating_sub(1);
         state.owe_errors(&answered, update);
         self.unsaid = Some(at);

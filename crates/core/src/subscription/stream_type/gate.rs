@@ -54,7 +54,7 @@ impl StreamType {
     }
 
     /// Whether the client may not have read all that it was told.
-    pub(super) const fn is_unanswered(&self) -> bool {
+    pub(in crate::subscription) const fn is_unanswered(&self) -> bool {
         self.in_flight.is_some() || self.unanswered.is_some()
     }
 
@@ -110,18 +110,40 @@ impl StreamType {
         Ok(())
     }
 
-    /// Whether its client has not answered what it was sent, for less than `wait`; if so, until when at most (unless the transport
-    /// has not taken it). A client that has never answered within that time is not waited for again.
+    /// Whether its client has not answered the newest that it was sent, for less than `wait`; if so, until when at most (unless the
+    /// transport has not taken it).
     pub(in crate::subscription) fn unanswered_within(
         &self,
         wait: Duration,
         now: Instant,
     ) -> Option<Option<Instant>> {
-        match (self.unanswered, self.in_flight) {
-            (Some(since), _) => Some(Some(since + wait)).filter(|_| now < since + wait),
-            (None, Some(_)) if !wait.is_zero() => Some(None),
-            (None, _) => None,
+        if wait.is_zero() {
+            return None;
         }
+        let since = match self.in_flight {
+            Some(in_flight) => in_flight.taken,
+            None => Some(self.unanswered?),
+        };
+        let until = since.map(|since| since + wait);
+        until.is_none_or(|until| now < until).then_some(until)
+    }
+
+    /// When the transport had taken the newest response, if that is not answered and something has changed since.
+    pub(in crate::subscription) fn unanswered_with_news(&self) -> Option<Instant> {
+        let whole = !self.position.is_start() && !self.position.is_in_parts();
+        let has_news = || !self.position.is_done(self.membership.cohort().touched());
+        let taken = self.in_flight.map_or(self.unanswered, |in_flight| in_flight.taken);
+        taken.filter(|_| whole && has_news())
+    }
+
+    /// Whether the newest response was sent without an answer to the one before, which has not come since.
+    pub(in crate::subscription) fn has_overtaken(&self) -> bool {
+        self.own().overtaken.is_some()
+    }
+
+    /// Opens the gate before the newest response is answered.
+    pub(in crate::subscription) const fn overtake(&mut self) {
+        self.in_flight = None;
     }
 
     /// Its subscription is smaller, or seen otherwise: there may be nothing to add any more.

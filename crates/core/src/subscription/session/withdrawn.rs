@@ -1,0 +1,69 @@
+//! Clusters that were withdrawn: sent to a client, and gone before it accepted them.
+//!
+//! Envoy holds its ACK of clusters until all of them are warm (V1). One that is gone may never be: nobody has its endpoints any more.
+//! So a client that does not answer for clusters is told of those that are gone, without waiting for the ACK, and of whatever
+//! else is new of them. No route at it can lead there: routes wait for the ACK too. That is how such a removal differs from others,
+//! which wait for routes.
+//!
+//! A cluster that was there before, and whose end the cache remembers, is not known from one that the client holds: it is removed as any
+//! other. So are clusters in the first response on a stream: its client may have them from an earlier one.
+//!
+//! Example: clusters `a` and `b` replace each other within milliseconds, and routes follow. An Envoy is sent `a`, whose endpoints
+//! are gone when it asks for them. 200 ms later it is sent `b` and the removal of `a`, ACKs both, and gets its routes.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::super::stream_type::StreamType;
+use super::Session;
+use super::flush_order::Deadline;
+use crate::resource::{Kind, Name};
+
+/// Time for an answer before clusters are looked through, and between two looks. An ACK that no cluster holds up is quicker on most
+/// links; where it is not, a client is told more before it answers, which does no harm.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+impl Session {
+    /// Clusters that the client has not accepted and that are gone; the gate of clusters is open where there are any.
+    pub(super) fn withdraw(&mut self, now: Instant, deadline: &mut Deadline) -> BTreeSet<Name> {
+        let Some(accepted) = self.accepted_clusters else { return BTreeSet::new() };
+        let is_cluster = |state: &StreamType| state.kind == Kind::Cluster;
+        let Some(at) = self.types.iter().position(is_cluster) else { return BTreeSet::new() };
+        let Some(taken) = self.types[at].unanswered_with_news() else { return BTreeSet::new() };
+        if !self.has_routes_to_all_clusters() || !self.types[at].subscription().names().is_empty() {
+            return BTreeSet::new();
+        }
+        let due = self.looked_for_withdrawn.map_or(taken, |looked| looked.max(taken)) + LOOK_EVERY;
+        if now < due {
+            deadline.not_after(due);
+            return BTreeSet::new();
+        }
+        let state = &mut self.types[at];
+        let snapshot = state.membership.of().snapshot();
+        let withdrawn: BTreeSet<Name> = snapshot.withdrawn(accepted, &state.position).cloned().collect();
+        if withdrawn.is_empty() {
+            self.looked_for_withdrawn = Some(now);
+        } else {
+            state.overtake();
+        }
+        withdrawn
+    }
+
+    /// A response of a type is about to be said: notes what its client has accepted of clusters by now.
+    pub(super) fn note_accepted(&mut self, kind: Kind) {
+        if kind.follows_clusters() {
+            // Its routes may lead to whatever it was sent.
+            self.accepted_clusters = None;
+        }
+        if kind != Kind::Cluster {
+            return;
+        }
+        let Some(state) = self.types.iter().find(|state| state.kind == kind) else { return };
+        if !state.is_unanswered() {
+            // Clusters that a client holds from an earlier stream are not known.
+            let is_known = !state.position.is_start() && !state.may_hold;
+            self.accepted_clusters = is_known.then(|| state.position.told());
+            self.looked_for_withdrawn = None;
+        }
+    }
+}
