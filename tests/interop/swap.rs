@@ -10,12 +10,11 @@ use parking_lot::Mutex;
 
 use crate::fixture::{
     ControlPlane, Envoy, Fixture, PATIENCE, Transport, eventually, http, http_backend, is_direct,
-    resources::{CLUSTER, ENDPOINTS, cluster, endpoints, listener, routes},
+    resources::{CLUSTER, ENDPOINTS, ROUTES, cluster, endpoints, listener, routes},
     skipped,
 };
 
 const INGRESS: &str = "ingress";
-const ROUTES: &str = "ingress-routes";
 /// Twice the time for which the relay keeps clusters that are gone.
 const REMOVALS_ARE_SENT: Duration = Duration::from_secs(4);
 
@@ -31,11 +30,50 @@ enum Swap {
     AtOnce,
     /// The cluster changes, and the endpoints and the route with it.
     InPlace,
+    /// The cluster takes its endpoints from another service, and the old service is gone.
+    Renamed,
+    /// The listener names other routes, these another cluster, and that another service; all that was is gone.
+    Everything,
+    /// Several changes as at once, one right after the other.
+    Burst,
     /// As at once, while the control plane is away.
     OverOriginRestart,
     /// As at once, while the relay is away. By state of the world an Envoy says no more than which state it accepted last: the relay
     /// has that in its snapshot, once the removals of the swap before have been sent.
     OverRelayRestart,
+}
+
+impl Swap {
+    /// Whether an Envoy is told of clusters that were not there before.
+    const fn has_new_clusters(self) -> bool {
+        !matches!(self, Self::InPlace | Self::Renamed)
+    }
+
+    /// Generations of the control plane's configuration in a round. An odd number, so that each round ends at the other backend.
+    const fn generations(self) -> usize {
+        if matches!(self, Self::Burst) { 5 } else { 1 }
+    }
+}
+
+/// Names in one generation of the configuration.
+struct Names {
+    cluster: String,
+    service: String,
+    routes: String,
+}
+
+impl Names {
+    fn of(kind: Swap, generation: usize) -> Self {
+        let other = |name: &str, changes: bool| {
+            if changes { format!("{name}-{generation}") } else { name.to_owned() }
+        };
+        let cluster = other("backend", kind.has_new_clusters());
+        let service = match kind {
+            Swap::Renamed | Swap::Everything => other("service", true),
+            _ => cluster.clone(),
+        };
+        Self { cluster, service, routes: other("ingress-routes", kind == Swap::Everything) }
+    }
 }
 
 macro_rules! swaps {
@@ -52,6 +90,12 @@ swaps! {
     sotw_ads_loses_no_request_at_a_swap: SotwAds, AtOnce, 20;
     delta_ads_loses_no_request_at_a_change_in_place: DeltaAds, InPlace, 20;
     sotw_ads_loses_no_request_at_a_change_in_place: SotwAds, InPlace, 20;
+    delta_ads_loses_no_request_when_a_service_is_renamed: DeltaAds, Renamed, 20;
+    sotw_ads_loses_no_request_when_a_service_is_renamed: SotwAds, Renamed, 20;
+    delta_ads_loses_no_request_when_everything_changes: DeltaAds, Everything, 20;
+    sotw_ads_loses_no_request_when_everything_changes: SotwAds, Everything, 20;
+    delta_ads_loses_no_request_in_a_burst: DeltaAds, Burst, 10;
+    sotw_ads_loses_no_request_in_a_burst: SotwAds, Burst, 10;
     delta_ads_loses_no_request_over_a_restart_of_the_origin: DeltaAds, OverOriginRestart, 5;
     sotw_ads_loses_no_request_over_a_restart_of_the_origin: SotwAds, OverOriginRestart, 5;
     delta_ads_loses_no_request_over_a_restart_of_the_relay: DeltaAds, OverRelayRestart, 5;
@@ -89,23 +133,39 @@ fn loses_no_request(transport: Transport, kind: Swap, rounds: usize) {
     let Some(fixture) = Fixture::start_with(ControlPlane::USUAL, envoys, keys) else { return };
     let backends = [("even", http_backend("even")), ("odd", http_backend("odd"))];
     let source = transport.config_source();
-    let name = |round: usize| match kind {
-        Swap::InPlace => "backend".to_owned(),
-        Swap::AtOnce | Swap::OverOriginRestart | Swap::OverRelayRestart => format!("backend-{round}"),
-    };
     let origin = &fixture.origin;
-    let put = |round: usize| {
-        // Another version of the cluster in each round.
-        origin.put(&cluster(&name(round), &source, &format!("{}s", 1 + round)));
-        origin.put(&endpoints(&name(round), backends[round % 2].1));
-        origin.put(&routes(ROUTES, &name(round)));
-        if round > 0 && kind != Swap::InPlace {
-            origin.delete(CLUSTER, &name(round - 1));
-            origin.delete(ENDPOINTS, &name(round - 1));
+    let backend = |generation: usize| backends[generation % 2];
+    let put_generation = |generation: usize| {
+        let names = Names::of(kind, generation);
+        // Another version of the cluster in each generation.
+        let mut cluster = cluster(&names.cluster, &source, &format!("{}s", 1 + generation % 1000));
+        if names.service != names.cluster {
+            cluster["eds_cluster_config"]["service_name"] = names.service.as_str().into();
+        }
+        origin.put(&cluster);
+        origin.put(&endpoints(&names.service, backend(generation).1));
+        origin.put(&routes(&names.routes, &names.cluster));
+        if generation == 0 || kind == Swap::Everything {
+            origin.put(&listener(INGRESS, &source, &names.routes));
+        }
+        let Some(before) = generation.checked_sub(1).map(|before| Names::of(kind, before)) else { return };
+        for (type_url, gone, now) in [
+            (CLUSTER, &before.cluster, &names.cluster),
+            (ENDPOINTS, &before.service, &names.service),
+            (ROUTES, &before.routes, &names.routes),
+        ] {
+            if gone != now {
+                origin.delete(type_url, gone);
+            }
         }
     };
+    // The first round is one generation.
+    let put = |round: usize| match round.checked_sub(1) {
+        Some(past) => (1..=kind.generations()).for_each(|at| put_generation(past * kind.generations() + at)),
+        None => put_generation(0),
+    };
     let swap = |round: usize| match kind {
-        Swap::AtOnce | Swap::InPlace => put(round),
+        Swap::AtOnce | Swap::InPlace | Swap::Renamed | Swap::Everything | Swap::Burst => put(round),
         Swap::OverOriginRestart => {
             origin.kill();
             put(round);
@@ -121,14 +181,13 @@ fn loses_no_request(transport: Transport, kind: Swap, rounds: usize) {
         }
     };
     put(0);
-    origin.put(&listener(INGRESS, &source, ROUTES));
     let envoys: Vec<Envoy> =
         (0..envoys).map(|number| fixture.start_envoy(&format!("envoy-{number}"), transport)).collect();
     let arrives = |round: usize| {
         for envoy in &envoys {
             eventually(PATIENCE, "the route leads to the new cluster", || {
                 let answer = envoy.request(INGRESS)?;
-                if answer == backends[round % 2].0 { Ok(()) } else { Err(answer) }
+                if answer == backend(round).0 { Ok(()) } else { Err(answer) }
             });
         }
     };
@@ -155,6 +214,9 @@ fn loses_no_request(transport: Transport, kind: Swap, rounds: usize) {
         let overdue = fixture.relay_metric("deltafan_overdue_acks_total{");
         assert!(overdue < 1.0, "{overdue} responses were sent without the ACK that they depend on");
         let ahead = fixture.relay_metric("deltafan_upstream_events_total{event=\"prefetch\"");
-        assert!(kind != Swap::AtOnce || ahead >= 1.0, "endpoints of new clusters are asked for ahead");
+        assert!(
+            matches!(kind, Swap::OverOriginRestart | Swap::OverRelayRestart | Swap::InPlace) || ahead >= 1.0,
+            "endpoints of new clusters are asked for ahead"
+        );
     }
 }
