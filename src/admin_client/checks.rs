@@ -168,8 +168,8 @@ fn clients(facts: &Facts) -> Check {
         return Check::new("clients", State::Note, "this relay is older and does not tell", figures);
     }
     let finding = format!("open streams and polls: {open}; {}", counts(states));
-    let waiting = states["waiting"].as_u64().unwrap_or_default();
-    let state = if waiting > 0 { State::Note } else { State::Ok };
+    let is_any = |state: &str| states[state].as_u64().is_some_and(|clients| clients > 0);
+    let state = if is_any("waiting") || is_any("resuming") { State::Note } else { State::Ok };
     Check::new("clients", state, finding, figures)
 }
 
@@ -420,6 +420,11 @@ mod tests {
         let mut waiting = facts("");
         waiting.clients = json!({"open": 2, "states": {"waiting": 2}});
         assert_eq!(only(&waiting), of(State::Note, "clients: open streams and polls: 2; waiting 2"));
+        waiting.clients = json!({"open": 2, "states": {"resuming": 1, "synced": 1}});
+        assert_eq!(
+            only(&waiting),
+            of(State::Note, "clients: open streams and polls: 2; resuming 1, synced 1")
+        );
         let mut saved = facts("");
         saved.upstreams["snapshot"] = json!({"path": "/var/x", "error": "no space left"});
         assert_eq!(only(&saved), of(State::Fault, "snapshot: /var/x: no space left"));

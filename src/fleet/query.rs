@@ -288,7 +288,7 @@ mod tests {
     fn a_wrong_query_is_told_what_is_right() {
         assert_eq!(fault("nodes=a"), "unknown key `nodes`; there are node, type, state, limit and after");
         assert_eq!(fault("node=a&node=b"), "`node` is there twice");
-        assert!(fault("state=sick").contains("one of rejected, waiting, unacked, behind, synced"));
+        assert!(fault("state=sick").contains("one of rejected, waiting, unacked, behind, resuming, synced"));
         assert!(fault("limit=10001").contains("a number up to 10000"));
         assert!(fault("limit=-1").contains("a number up to 10000"));
         assert!(fault("after=x").contains("`next` of the page before"));

@@ -185,9 +185,10 @@ const CLIENT_METRICS: &[Metric] = &[
                 "state",
                 &[
                     ("rejected", "it rejected something, and has accepted nothing in its place since"),
-                    ("waiting", "it was told nothing yet"),
+                    ("waiting", "it was told nothing yet, and brought nothing along"),
                     ("unacked", "it has not answered the newest response"),
                     ("behind", "something newer is there that it was not sent"),
+                    ("resuming", "it was told nothing yet, and runs what it holds from before: whether that is the newest is not known"),
                     ("synced", "it has accepted everything that there is for it"),
                 ],
             ),

@@ -4,10 +4,10 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node, Status};
+use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, Node, Status};
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::client::{
-    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, EDS, SDS, SOTW_ADS, Sotw, connect, names,
+    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, EDS, SDS, SOTW_ADS, Sotw, connect, names, node,
 };
 use deltafan_test_support::http1::Http1;
 use deltafan_test_support::origin::{resource, response};
@@ -369,6 +369,46 @@ async fn operators_see_which_resources_are_held_and_how_many_clients_ask_for_eac
     assert_eq!(page(&relay, "/resources?name=k*y")["matched"], json!({"sds": 1}));
     let counts = page(&relay, "/resources?limit=0");
     assert_eq!((&counts["matched"], &counts["next"]), (&held["matched"], &Json::Null));
+}
+
+/// A client that came back lacks nothing while the control plane is silent: it is told apart from one that has nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_came_back_are_not_waiting() {
+    let (relay, _origin, mut upstream) = relay_and_origin("").await;
+    let channel = connect(&relay.uri()).await;
+    let newcomer = Delta::open(&channel, DELTA_ADS).await;
+    newcomer.subscribe("newcomer", CDS, &["*"]).await;
+    let mut back = Delta::open(&channel, DELTA_ADS).await;
+    back.send(DeltaDiscoveryRequest {
+        node: Some(node("back")),
+        type_url: CDS.to_owned(),
+        resource_names_subscribe: vec!["*".to_owned()],
+        initial_resource_versions: [("a".to_owned(), "17".to_owned())].into(),
+        ..DeltaDiscoveryRequest::default()
+    })
+    .await;
+    let sotw = Sotw::open(&channel, SOTW_ADS).await;
+    sotw.send(DiscoveryRequest {
+        node: Some(node("sotw")),
+        type_url: CDS.to_owned(),
+        version_info: "17".to_owned(),
+        ..DiscoveryRequest::default()
+    })
+    .await;
+    wait_for_state(&relay, "newcomer", "waiting");
+    wait_for_state(&relay, "sotw", "resuming");
+    let resuming = wait_for_state(&relay, "back", "resuming");
+    assert_eq!(only_type(&resuming)["sent"], Json::Null);
+    let clients = |state: &str| relay.metric(&format!("deltafan_clients{{type=\"cds\",state=\"{state}\"}}"));
+    assert_eq!((clients("waiting"), clients("resuming")), (1.0, 2.0));
+    assert_eq!(nodes(&page(&relay, "/clients?state=resuming")), ["back", "sotw"]);
+
+    upstream.expect_request().await;
+    upstream.send(&clusters("17", &["a"]));
+    upstream.expect_ack("17").await;
+    let told = back.response().await;
+    back.ack(&told).await;
+    wait_for_state(&relay, "back", "synced");
 }
 
 /// The pages wake no stream and ask nothing of the control plane.

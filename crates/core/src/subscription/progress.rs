@@ -29,6 +29,8 @@ pub struct TypeView<'s> {
     position: &'s Position,
     /// Names whose answers are due, be they told before.
     owed: [&'s BTreeSet<Name>; 2],
+    /// Whether the client holds something that it was not told as things are now.
+    resumes: bool,
 }
 
 impl<'s> TypeView<'s> {
@@ -38,6 +40,7 @@ impl<'s> TypeView<'s> {
             membership: &state.membership,
             position: &state.position,
             owed: [&own.owed.names, &own.answering],
+            resumes: own.brought.is_some() || state.may_hold,
         }
     }
 
@@ -78,19 +81,22 @@ pub struct Rejection {
 pub enum ClientState {
     /// It rejected something, and has accepted nothing in its place since.
     Rejected,
-    /// It was told nothing yet.
+    /// It was told nothing yet, and brought nothing along.
     Waiting,
     /// It has not answered the newest response.
     Unacked,
     /// Something newer is there that it was not sent.
     Behind,
+    /// It was told nothing yet, and runs what it holds from before: whether that is the newest is not known.
+    Resuming,
     /// It has accepted everything that there is for it.
     Synced,
 }
 
 impl ClientState {
     /// All states.
-    pub const ALL: [Self; 5] = [Self::Rejected, Self::Waiting, Self::Unacked, Self::Behind, Self::Synced];
+    pub const ALL: [Self; 6] =
+        [Self::Rejected, Self::Waiting, Self::Unacked, Self::Behind, Self::Resuming, Self::Synced];
 
     /// Word for it in answers to operators.
     pub const fn label(self) -> &'static str {
@@ -99,6 +105,7 @@ impl ClientState {
             Self::Waiting => "waiting",
             Self::Unacked => "unacked",
             Self::Behind => "behind",
+            Self::Resuming => "resuming",
             Self::Synced => "synced",
         }
     }
@@ -107,7 +114,7 @@ impl ClientState {
 /// State of one resource at one client.
 #[derive(Clone, Copy, Debug)]
 pub enum ResourceState<'p> {
-    /// Not known: too many names are owed at once.
+    /// Not known: too many names are owed at once, or the client holds something from before, which is not compared yet.
     Unknown,
     /// It was sent as it is and accepted, or the client brought it along.
     Synced,
@@ -147,6 +154,8 @@ pub struct TypeProgress {
     cohort: Weak<Cohort>,
     position: Position,
     owed: Option<Box<Owed>>,
+    /// Whether it holds something that it was not told as things are now.
+    resumes: bool,
     sent: Option<Delivery>,
     /// Time at which the newest response was accepted; `None` if it was not.
     acked_at: Option<Instant>,
@@ -187,6 +196,7 @@ impl TypeProgress {
             cohort: Weak::new(),
             position: view.position.clone(),
             owed: None,
+            resumes: false,
             sent: None,
             acked_at: None,
             unconfirmed: None,
@@ -205,6 +215,7 @@ impl TypeProgress {
         if self.position != *view.position {
             self.position.clone_from(view.position);
         }
+        self.resumes = view.resumes;
         let owed: usize = view.owed.iter().map(|names| names.len()).sum();
         if owed > 0 || self.owed.is_some() {
             let names = || view.owed.into_iter().flatten().cloned().collect();
@@ -368,7 +379,7 @@ impl TypeProgress {
         if self.is_rejected(&audience) {
             ClientState::Rejected
         } else if self.position.is_start() && !audience.subscription().is_empty() {
-            ClientState::Waiting
+            if self.resumes { ClientState::Resuming } else { ClientState::Waiting }
         } else if self.unanswered().is_some() {
             ClientState::Unacked
         } else if self.lag() > 0 {
@@ -421,7 +432,8 @@ impl TypeProgress {
     /// State of what positions for which `has_told` holds were told of a name.
     fn state_of(&self, name: &Name, has_told: impl Fn(&Position) -> bool) -> ResourceState<'_> {
         if !has_told(&self.position) {
-            return ResourceState::NotSent;
+            let is_unknown = self.resumes && self.position.is_start();
+            return if is_unknown { ResourceState::Unknown } else { ResourceState::NotSent };
         }
         match self.owed.as_deref() {
             Some(Owed::Many) => return ResourceState::Unknown,

@@ -7,7 +7,7 @@ import { samples, sum } from './metrics.js';
 const EXPIRES_SOON = 7 * 86_400;
 
 /** States of a client, the first that counts first. */
-export const STATES = ['rejected', 'waiting', 'unacked', 'behind', 'synced'];
+export const STATES = ['rejected', 'waiting', 'unacked', 'behind', 'resuming', 'synced'];
 
 /** Types in the order in which clients are sent them; others come behind. */
 const ORDER = ['cds', 'eds', 'leds', 'lds', 'srds', 'rds', 'vhds', 'sds', 'ecds', 'rtds', 'other'];
@@ -52,6 +52,11 @@ export function findings(facts, now) {
     if (states.waiting > 0) {
       const text = `${count(states.waiting, 'client waits', 'clients wait')} for ${type} that the relay does not have`;
       tell('note', text, link('clients', { type, state: 'waiting' }));
+    }
+    if (states.resuming > 0) {
+      const came = count(states.resuming, 'client came back and runs', 'clients came back and run');
+      const text = `${came} ${type} that the control plane has not confirmed`;
+      tell('note', text, link('clients', { type, state: 'resuming' }));
     }
   }
   const held = value('rollout_changes', { state: 'held' });

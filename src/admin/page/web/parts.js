@@ -14,6 +14,7 @@ const MEANINGS = {
   waiting: 'was told nothing yet: the control plane has not answered what it asks for',
   unacked: 'has not answered the newest response',
   behind: 'was not sent the newest change',
+  resuming: 'came back and runs what it holds: the control plane has not confirmed yet that it is the newest',
   synced: 'has accepted everything that there is for it',
   new: 'has sent no request yet',
   gone: 'is not connected any more',

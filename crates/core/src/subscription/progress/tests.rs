@@ -23,12 +23,19 @@ impl World {
 
     /// A client of these clusters.
     fn of(names: &[&str]) -> Self {
+        Self::returning(names, &[])
+    }
+
+    /// A client of these clusters that comes with these versions of some.
+    fn returning(names: &[&str], held: &[(&str, &str)]) -> Self {
         let (cache, writer) = Cache::new(Limits::default());
         let (rules, now) = (Arc::new(SessionConfig::default()), Instant::now());
         let session = Session::new(cache, rules, Protocol::Delta, None, now);
         let mut world = Self { writer, session, progress: None, now };
+        let held = held.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned()));
         world.request(|request| {
             request.resource_names_subscribe = names.iter().map(|name| (*name).to_owned()).collect();
+            request.initial_resource_versions = held.collect();
         });
         world.progress = Some(TypeProgress::new(world.view()));
         world
@@ -51,6 +58,11 @@ impl World {
     }
 
     fn set(&mut self, names: &[&str], version: &str) {
+        self.set_of(names, version, Completeness::Complete);
+    }
+
+    /// Sets clusters, of which so much is known.
+    fn set_of(&mut self, names: &[&str], version: &str, known: Completeness) {
         let type_url = TypeUrl::from(Kind::Cluster);
         let op = |name: &&str| {
             let (mut any, mut sent) = (BytesMut::new(), BytesMut::new());
@@ -63,8 +75,7 @@ impl World {
             Op::Set { view: View::Wildcard, resource, resend: Resend::Answer, lease: None }
         };
         let (ops, system_version) = (names.iter().map(op).collect(), Some(version.into()));
-        let wildcard_known = Some(Completeness::Complete);
-        let change = Change { ops, wildcard_known, system_version, ..Change::default() };
+        let change = Change { ops, wildcard_known: Some(known), system_version, ..Change::default() };
         self.writer.apply(&type_url, change, self.now).unwrap();
     }
 
@@ -366,4 +377,17 @@ fn how_far_a_client_is_with_a_change_follows_from_its_answers() {
     assert_eq!(world.progress().reached(changes[1]), Reached::Accepted(Some(accepted)));
     world.nack(&sent);
     assert_eq!(world.progress().reached(rejected), Reached::Rejected(world.now));
+}
+
+/// A client that came back with what it holds lacks nothing: the relay lacks the word of the control plane.
+#[test]
+fn a_client_that_came_back_resumes_until_its_versions_are_compared() {
+    let mut world = World::returning(&["*"], &[("a", "17")]);
+    world.set_of(&["a"], "17", Completeness::Settled);
+    assert!(!matches!(world.session.next(world.now, Upstream::Answering), NextStep::Say(_)));
+    assert_eq!((world.progress().state(), world.states(["a"])), (ClientState::Resuming, ["unknown"]));
+    world.set_of(&[], "17", Completeness::Complete);
+    let sent = world.send();
+    world.ack(&sent);
+    assert_eq!((world.progress().state(), world.states(["a"])), (ClientState::Synced, ["synced"]));
 }
