@@ -51,7 +51,7 @@ pub use reference::reference;
 pub use rollout::{RolloutFigures, report_rollouts};
 pub use snapshot::{SnapshotFigures, report_snapshot};
 pub use streams::{RequestResult, StreamGauge};
-pub use traces::{TraceEnd, change_not_followed, spans_exported, trace_ended, traces_begin};
+pub use traces::{TraceEnd, change_not_followed, span_dropped, spans_exported, trace_ended, traces_begin};
 
 /// Installs the recorder; once per process.
 ///

@@ -22,12 +22,13 @@ pub(super) const METRICS: &[Metric] = &[
             ]),
         }])
         .with(Traces),
-    Metric::counter(SPANS, "spans of traces that were handed to the exporter")
+    Metric::counter(SPANS, "spans of traces, by what became of them")
         .by(&[Label {
             name: "result",
             values: Values::OneOf(&[
                 ("exported", "the collector took them"),
                 ("failed", "lost: the collector did not take them"),
+                ("dropped", "lost: as many waited as may (`OTEL_BSP_MAX_QUEUE_SIZE`)"),
             ]),
         }])
         .with(Traces),
@@ -84,4 +85,9 @@ pub fn change_not_followed() {
 pub fn spans_exported(spans: usize, is_taken: bool) {
     let result = if is_taken { "exported" } else { "failed" };
     counter!(SPANS, "result" => result).increment(spans as u64);
+}
+
+/// Counts a span for which the exporter has no room.
+pub fn span_dropped() {
+    counter!(SPANS, "result" => "dropped").increment(1);
 }

@@ -22,7 +22,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
-use super::diagnosis::{Diagnosis, IdentityError};
+use super::diagnosis::{Diagnosis, IdentityError, Settings};
 use super::files::Files;
 use super::reload::{Fact, LoadError, Loaded, Reloaded, Reloader};
 use super::server::fact;
@@ -47,6 +47,7 @@ pub struct ClientFiles {
     files: config::ClientTls,
     expected: ServerIdentity,
     name: ServerName<'static>,
+    settings: Settings,
 }
 
 /// A server's address is of no use with TLS.
@@ -72,7 +73,13 @@ impl ClientFiles {
             // An ID cannot be named in a handshake, and an address is not.
             (ServerIdentity::Spiffe(_), _) => ServerName::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
         };
-        Ok(Self { files, expected, name })
+        Ok(Self { files, expected, name, settings: Settings::KEYS })
+    }
+
+    /// Has messages name these settings instead of keys of a configuration.
+    #[must_use]
+    pub fn set_by(self, settings: Settings) -> Self {
+        Self { settings, ..self }
     }
 
     /// A client's side that follows these files. `of` is the key of the configuration that names them.
@@ -104,7 +111,7 @@ impl ClientFiles {
         let mut facts = Vec::new();
         let roots = Arc::new(match &self.files.ca_file {
             Some(path) => authorities(files, path, &mut facts)?,
-            None => authorities_of_the_system()?,
+            None => authorities_of_the_system(self.settings.authorities)?,
         });
         let builder = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
         let chain = match &self.files.crl_file {
@@ -148,7 +155,7 @@ impl ClientFiles {
         };
         config.alpn_protocols = vec![H2.to_vec()];
         config.resumption = Resumption::disabled();
-        let diagnosis = Diagnosis::new(&self.files, &self.expected);
+        let diagnosis = Diagnosis::new(&self.files, &self.expected, self.settings);
         let value = ClientTls { config: Arc::new(config), name: self.name.clone(), diagnosis };
         Ok(Loaded { value, facts, warning: None })
     }
@@ -204,15 +211,15 @@ fn authorities(files: &Files, path: &Path, facts: &mut Vec<Fact>) -> Result<Root
     Ok(roots)
 }
 
-fn authorities_of_the_system() -> Result<RootCertStore, LoadError> {
+fn authorities_of_the_system(setting: &str) -> Result<RootCertStore, LoadError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     // Systems carry some that cannot be read; they are as good as none.
     let (usable, _) = roots.add_parsable_certificates(found.certs);
     if usable == 0 {
         let reason = match found.errors.first() {
-            Some(error) => format!("there are none ({error}); set ca_file"),
-            None => "there are none; set ca_file".to_owned(),
+            Some(error) => format!("there are none ({error}); set {setting}"),
+            None => format!("there are none; set {setting}"),
         };
         return Err(LoadError::Unusable { path: PathBuf::from("the system's authorities"), reason });
     }

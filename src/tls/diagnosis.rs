@@ -10,24 +10,42 @@ use rustls::{AlertDescription, CertificateError, Error};
 use crate::config::{self, ServerIdentity};
 use crate::terminal::printable;
 
+/// Names of the settings that messages tell to change.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Authorities of the server.
+    pub authorities: &'static str,
+    /// Certificate of the client.
+    pub certificate: &'static str,
+    /// Its key.
+    pub key: &'static str,
+    /// Identity of the server.
+    pub name: &'static str,
+}
+
+impl Settings {
+    /// Keys of a configuration.
+    pub const KEYS: Self =
+        Self { authorities: "ca_file", certificate: "cert_file", key: "key_file", name: "server_name" };
+}
+
 /// Facts about a client's side that messages need.
 #[derive(Clone, Debug)]
 pub struct Diagnosis {
+    settings: Settings,
     authorities: String,
     own: Option<String>,
     expected: String,
 }
 
-const ASKS: &str = "the server asks for a client certificate; set cert_file and key_file";
-
 impl Diagnosis {
-    pub(super) fn new(files: &config::ClientTls, expected: &ServerIdentity) -> Self {
+    pub(super) fn new(files: &config::ClientTls, expected: &ServerIdentity, settings: Settings) -> Self {
         let authorities = match &files.ca_file {
             Some(path) => format!("those in {}", path.display()),
-            None => "those of this system; set ca_file if it is not one of them".to_owned(),
+            None => format!("those of this system; set {} if it is not one of them", settings.authorities),
         };
         let own = files.own.as_ref().map(|own| own.cert_file.display().to_string());
-        Self { authorities, own, expected: expected.to_string() }
+        Self { settings, authorities, own, expected: expected.to_string() }
     }
 
     /// Why a handshake failed, or why the connection ended before the server had said anything: with TLS 1.3 a server
@@ -58,9 +76,10 @@ impl Diagnosis {
 
     /// The server hung up without a reason.
     pub fn closed(&self) -> String {
+        let Settings { certificate, key, .. } = self.settings;
         let hint = match self.own {
-            Some(_) => "it may not like the client certificate, or not speak TLS",
-            None => "it may ask for a client certificate (cert_file, key_file), or not speak TLS",
+            Some(_) => "it may not like the client certificate, or not speak TLS".to_owned(),
+            None => format!("it may ask for a client certificate ({certificate}, {key}), or not speak TLS"),
         };
         format!("the server closed the TLS connection before it said anything: {hint}")
     }
@@ -72,7 +91,7 @@ impl Diagnosis {
 
     fn certificate(&self, fault: &CertificateError) -> String {
         use CertificateError as Fault;
-        let whose = "the server's certificate";
+        let (whose, name) = ("the server's certificate", self.settings.name);
         match fault {
             Fault::Expired | Fault::ExpiredContext { .. } => {
                 format!("{whose} has expired, or one that it leads over; compare the clocks: {fault}")
@@ -87,16 +106,16 @@ impl Diagnosis {
             Fault::NotValidForNameContext { presented, .. } => {
                 let expected = &self.expected;
                 format!(
-                    "{whose} is not for {expected} but for {}; set server_name if that is right",
+                    "{whose} is not for {expected} but for {}; set {name} if that is right",
                     list(presented)
                 )
             }
-            Fault::NotValidForName => format!("{whose} is not for {}; set server_name", self.expected),
+            Fault::NotValidForName => format!("{whose} is not for {}; set {name}", self.expected),
             Fault::InvalidPurpose | Fault::InvalidPurposeContext { .. } => {
                 format!("{whose} is not one for servers: {fault}")
             }
             Fault::Other(other) if other.0.is::<IdentityError>() => {
-                format!("{whose}: {}; set server_name if that is right", other.0)
+                format!("{whose}: {}; set {name} if that is right", other.0)
             }
             other => format!("{whose} cannot be accepted: {other}"),
         }
@@ -104,14 +123,16 @@ impl Diagnosis {
 
     fn alert(&self, alert: AlertDescription) -> String {
         use AlertDescription as Alert;
+        let Settings { certificate, key, name, .. } = self.settings;
         match (alert, &self.own) {
             (Alert::CertificateRequired, _)
-            | (Alert::BadCertificate | Alert::CertificateUnknown | Alert::NoCertificate, None) => ASKS.to_owned(),
-            (Alert::HandshakeFailure, None) => {
-                "the server refused the handshake: it may ask for a client certificate (cert_file, key_file), or know \
-                 no cipher of ours"
-                    .to_owned()
+            | (Alert::BadCertificate | Alert::CertificateUnknown | Alert::NoCertificate, None) => {
+                format!("the server asks for a client certificate; set {certificate} and {key}")
             }
+            (Alert::HandshakeFailure, None) => format!(
+                "the server refused the handshake: it may ask for a client certificate ({certificate}, {key}), or know \
+                 no cipher of ours"
+            ),
             (
                 Alert::BadCertificate
                 | Alert::UnsupportedCertificate
@@ -126,7 +147,7 @@ impl Diagnosis {
             ) => format!("the server refused the client certificate of {own}: {}", meaning(alert)),
             (Alert::NoApplicationProtocol, _) => self.no_http2(),
             (Alert::UnrecognisedName, _) => {
-                format!("the server does not answer to the name {}; set server_name", self.expected)
+                format!("the server does not answer to the name {}; set {name}", self.expected)
             }
             (Alert::ProtocolVersion, _) => "the server speaks neither TLS 1.2 nor TLS 1.3".to_owned(),
             (other, _) => format!("the server ended the TLS connection: {other:?}"),

@@ -1,7 +1,18 @@
 //! Variables of the environment that switch traces on, as OpenTelemetry defines them. All others are read by its SDK.
 
-const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+use crate::config::{CertificateFiles, ClientTls};
+
+pub(super) const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+pub(super) const AUTHORITIES: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
+pub(super) const CERTIFICATE: &str = "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE";
+pub(super) const KEY: &str = "OTEL_EXPORTER_OTLP_CLIENT_KEY";
+
+// The variable for traces only comes first.
+const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ENDPOINT];
 const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
+const AUTHORITY_FILES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", AUTHORITIES];
+const CERTIFICATE_FILES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", CERTIFICATE];
+const KEY_FILES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", KEY];
 
 /// First of these variables that is set.
 fn first_of(
@@ -14,6 +25,23 @@ fn first_of(
 /// Collector that spans are sent to, if one is named, with the variable.
 pub(super) fn endpoint(variable: impl Fn(&str) -> Option<String>) -> Option<(&'static str, String)> {
     first_of(&ENDPOINTS, variable)
+}
+
+/// How a collector at `https` is verified, and the certificate that it is shown.
+pub(super) fn tls(variable: impl Fn(&str) -> Option<String>) -> Result<ClientTls, String> {
+    let file = |names: &[&'static str]| first_of(names, &variable).map(|(_, path)| path.into());
+    let own = match (file(&CERTIFICATE_FILES), file(&KEY_FILES)) {
+        (Some(cert_file), Some(key_file)) => Some(CertificateFiles { cert_file, key_file }),
+        (None, None) => None,
+        (Some(_), None) => return Err(format!("{CERTIFICATE} is of no use without {KEY}; set both or none")),
+        (None, Some(_)) => return Err(format!("{KEY} is of no use without {CERTIFICATE}; set both or none")),
+    };
+    Ok(ClientTls { ca_file: file(&AUTHORITY_FILES), own, ..ClientTls::default() })
+}
+
+/// Whether a collector is to be reached over TLS.
+pub(super) fn is_secure(endpoint: &str) -> bool {
+    endpoint.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"))
 }
 
 /// Endpoint without the credentials that may be in it.
@@ -34,11 +62,9 @@ pub(super) fn is_wanted(variable: impl Fn(&str) -> Option<String>) -> Result<boo
         }
         _ => {}
     }
-    if !uri.starts_with("http://") {
+    if !uri.starts_with("http://") && !is_secure(&uri) {
         let uri = shown(&uri);
-        return Err(format!(
-            "{name} is `{uri}`; set it to http://HOST:4317, as no other scheme is supported"
-        ));
+        return Err(format!("{name} is `{uri}`; set it to http://HOST:4317, or https://HOST:4317 for TLS"));
     }
     match first_of(&PROTOCOLS, &variable) {
         Some((name, protocol)) if protocol != "grpc" => Err(format!(
@@ -85,9 +111,38 @@ mod tests {
         ];
         assert_eq!(wanted(&of_traces), Ok(true));
         assert!(wanted(&[ON, ("OTEL_TRACES_EXPORTER", "zipkin")]).is_err());
-        for uri in ["https://user:word@collector:4317", "collector:4317", "not a uri %%"] {
+        for uri in ["grpc://user:word@collector:4317", "collector:4317", "not a uri %%"] {
             let error = wanted(&[("OTEL_EXPORTER_OTLP_ENDPOINT", uri)]).unwrap_err();
             assert!(error.contains("set it to http://HOST:4317") && !error.contains("word"), "{error}");
+        }
+    }
+
+    #[test]
+    fn files_of_tls_are_named_by_the_variables_of_opentelemetry() {
+        let files = |set: &[(&str, &str)]| {
+            tls(|name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        };
+        assert_eq!(wanted(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4317")]), Ok(true));
+        assert_eq!(files(&[]), Ok(ClientTls::default()));
+        let own = [
+            ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "own.pem"),
+            ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "own.key"),
+        ];
+        let all = [
+            own[0],
+            own[1],
+            (AUTHORITIES, "ca.pem"),
+            ("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "traces.pem"),
+        ];
+        let expected = ClientTls {
+            ca_file: Some("traces.pem".into()),
+            own: Some(CertificateFiles { cert_file: "own.pem".into(), key_file: "own.key".into() }),
+            ..ClientTls::default()
+        };
+        assert_eq!(files(&all), Ok(expected));
+        for [one, other] in [own, [own[1], own[0]]] {
+            let error = files(&[one]).unwrap_err();
+            assert!(error.starts_with(one.0) && error.contains(other.0), "{error}");
         }
     }
 }

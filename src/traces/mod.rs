@@ -13,6 +13,7 @@
 mod environment;
 mod exporter;
 mod follower;
+mod secure;
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};

@@ -6,7 +6,9 @@ use std::time::Duration;
 use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::PATIENCE;
+use deltafan_test_support::certificates::{Authority, put};
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
+use deltafan_test_support::front::{Front, Shown};
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
 use deltafan_test_support::process::Process;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
@@ -235,4 +237,64 @@ async fn a_collector_that_cannot_be_used_is_told_at_the_start() {
     let message = "cannot send traces to an OpenTelemetry collector; serving without";
     assert_eq!(relay.wait_for_message(message).len(), 1);
     assert!(!relay.admin_get("/metrics").1.contains("deltafan_traces_total"));
+}
+
+/// Waits for the only line that says why the collector does not take traces.
+fn why_not(relay: &Process) -> String {
+    let message =
+        "the OpenTelemetry collector does not take traces, which are lost; clients are served as before";
+    let said = relay.wait_for_message(message);
+    said[0]["error"].as_str().unwrap().to_owned()
+}
+
+/// A collector over TLS that asks for a certificate is sent traces; one that cannot be trusted is named with the remedy, also after its
+/// certificates changed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_is_reached_over_tls() {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let home = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| put(home.path(), name, text).display().to_string();
+    let own = clients.client("spiffe://mesh/relay");
+    let (cert, key) = (put("own.pem", &own.cert_pem), put("own.key", &own.key_pem));
+    let wrong = put("ca.pem", &clients.pem());
+    let mut collector = Collector::start().await;
+    let behind = collector.uri.trim_start_matches("http://").parse().unwrap();
+    let leaf = servers.server();
+    let shown = Shown { clients: Some(&clients), ..Shown::new(&leaf) };
+    let front = Front::start(behind, &shown).await;
+    let environment = [
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", &*wrong),
+        ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", &cert),
+        ("OTEL_EXPORTER_OTLP_CLIENT_KEY", &key),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "1000"),
+    ];
+    let (relay, _origin, mut upstream) = traced(&front.uri("localhost"), &environment).await;
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    let mut change = async |version: &str| {
+        send(&mut upstream, version, &[("a", version)], &[]).await;
+        let told = client.response().await;
+        client.ack(&told).await;
+    };
+    change("1").await;
+    let why = why_not(&relay);
+    assert!(why.contains(&format!("leads to no trusted authority; trusted are those in {wrong}")), "{why}");
+
+    put("ca.pem", &servers.pem());
+    change("2").await;
+    let mut trace = collector.trace().await;
+    if trace.attribute("deltafan.version") == "1" {
+        // Its end was exported after the file had changed.
+        trace = collector.trace().await;
+    }
+    assert_eq!(["version", "end"].map(|key| trace.attribute(&format!("deltafan.{key}"))), ["2", "complete"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_without_files_for_tls_is_told_at_the_start() {
+    let (relay, _origin, _upstream) =
+        traced("https://localhost:4317", &[("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere/ca.pem")]).await;
+    let said = relay.wait_for_message("cannot send traces to an OpenTelemetry collector; serving without");
+    assert!(said[0]["reason"].as_str().unwrap().contains("/nowhere/ca.pem"), "{said:?}");
 }
