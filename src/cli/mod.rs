@@ -355,7 +355,8 @@ fn seconds(text: &str) -> Result<Duration, &'static str> {
     // A day: the clock has no moment that is too far away.
     const LONGEST: Duration = Duration::from_hours(24);
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.filter(|time| *time <= LONGEST).ok_or("it must be a number of seconds from 0 to 86400")
+    let seconds = seconds.filter(|time| !time.is_zero() && *time <= LONGEST);
+    seconds.ok_or("it must be a number of seconds above 0, at most 86400; 0.5 is half a second")
 }
 
 #[cfg(test)]

@@ -31,6 +31,11 @@ impl Subscription {
         Self { type_url, names, parameters }
     }
 
+    #[cfg(test)]
+    pub(super) fn of_test(kind: crate::resource::Kind, names: &[&str]) -> Self {
+        Self::new(kind.into(), names.iter().map(|name| (*name).to_owned()).collect(), Parameters::NONE)
+    }
+
     /// Whether the number of resources in the answer is unknown: to the wildcard, or to a collection.
     pub(super) fn is_open_ended(&self) -> bool {
         self.names.is_empty() || self.names.iter().any(|name| is_collection(name))
@@ -80,15 +85,10 @@ mod tests {
     const GLOB: &str = "xdstp://a/t/foo/*?k=v&l=w";
     const MEMBER: &str = "xdstp://a/t/foo/x?l=w&k=v";
 
-    fn asked(names: &[&str]) -> Subscription {
-        let names = names.iter().map(|name| (*name).to_owned()).collect();
-        Subscription::new(Kind::Endpoint.into(), names, Parameters::NONE)
-    }
-
     #[test]
     fn a_resource_answers_its_name_in_each_spelling() {
         let spellings = ["xdstp://a/t/x?b=1&a=2", "xdstp://a/t/x?a=2&b=1", "xdstp://a/t/%78?b=1&a=2"];
-        let of = asked(&[spellings[0], spellings[2], "plain"]);
+        let of = Subscription::of_test(Kind::Endpoint, &[spellings[0], spellings[2], "plain"]);
         for name in spellings {
             let answered = of.answered_by(name, &[]);
             assert_eq!(answered.iter().collect::<Vec<_>>(), [spellings[2], spellings[0]], "{name}");
@@ -99,25 +99,25 @@ mod tests {
 
     #[test]
     fn a_resource_answers_its_aliases() {
-        let of = asked(&["routes/host", "other"]);
+        let of = Subscription::of_test(Kind::Endpoint, &["routes/host", "other"]);
         let aliases = ["routes/host".to_owned(), "routes/host:80".to_owned()];
         assert_eq!(of.answered_by("routes/web", &aliases).iter().collect::<Vec<_>>(), ["routes/host"]);
     }
 
     #[test]
     fn a_member_answers_its_collection() {
-        let of = asked(&[GLOB, "plain"]);
+        let of = Subscription::of_test(Kind::Endpoint, &[GLOB, "plain"]);
         assert!(of.is_open_ended());
         assert_eq!(of.answered_by(MEMBER, &[]).iter().collect::<Vec<_>>(), [GLOB]);
         assert!(of.answered_by("xdstp://a/t/foo/x", &[]).is_empty(), "another context");
-        assert!(!asked(&["plain", MEMBER]).is_open_ended());
-        assert!(asked(&["plain", "*"]).is_open_ended());
+        assert!(!Subscription::of_test(Kind::Endpoint, &["plain", MEMBER]).is_open_ended());
+        assert!(Subscription::of_test(Kind::Endpoint, &["plain", "*"]).is_open_ended());
     }
 
     #[test]
     fn an_empty_collection_has_no_member_left_but_those_that_were_asked_for() {
         let named = "xdstp://a/t/foo/y?k=v&l=w";
-        let of = asked(&[GLOB, named]);
+        let of = Subscription::of_test(Kind::Endpoint, &[GLOB, named]);
         let held = [MEMBER, named, "xdstp://a/t/bar/x?k=v&l=w"].map(str::to_owned);
         assert_eq!(of.members_of("xdstp://a/t/foo/*?l=w&k=v", held.iter()), [MEMBER]);
         assert!(of.members_of(named, held.iter()).is_empty());

@@ -39,6 +39,9 @@ pub(crate) enum Ended {
     /// Answer to a poll that is not of REST-JSON.
     #[error("{}", in_one_line(format!("{:#}", .0).as_bytes()))]
     NotRest(anyhow::Error),
+    /// More than a client holds, with what to do.
+    #[error("{0}")]
+    TooLarge(&'static str),
     /// Answer that cannot be read.
     #[error("{}", in_one_line(format!("{:#}", .0).as_bytes()))]
     Faulty(anyhow::Error),

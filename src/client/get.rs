@@ -17,6 +17,8 @@ use super::transport::Transport;
 /// some servers send the next part after the ACK of the last one. Example: over a link with a round trip of 500 ms the first
 /// response comes after 600 ms, and a silence of 1.2 s ends the answer.
 const QUIET: (Duration, Duration) = (Duration::from_millis(700), Duration::from_secs(3));
+/// Memory for the responses of an answer. A server that sends without end is at fault.
+const LARGEST: usize = 1 << 30;
 
 /// Answer to a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,6 +89,7 @@ impl Answer {
         asked: &Subscription,
     ) -> Result<(), Ended> {
         let (mut is_first, mut quiet, mut waits_since) = (true, QUIET.0, Instant::now());
+        let mut memory = 0_usize;
         while is_first || !self.unanswered.is_empty() || asked.is_open_ended() {
             let next = if is_first || !self.unanswered.is_empty() {
                 conversation.next().await
@@ -115,6 +118,12 @@ impl Answer {
             };
             is_first = false;
             self.reason = None;
+            memory = memory.saturating_add(update.memory());
+            if memory > LARGEST {
+                return Err(Ended::TooLarge(
+                    "the answer of the server takes more than 1 GiB; ask for some resources by name",
+                ));
+            }
             quiet = quiet.max(2 * waits_since.elapsed()).min(QUIET.1);
             waits_since = Instant::now();
             let is_whole = update.is_whole(asked);
@@ -167,15 +176,10 @@ impl Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::{Kind, Parameters};
+    use crate::resource::Kind;
 
     const GLOB: &str = "xdstp://a/t/foo/*?k=v&l=w";
     const X: &str = "xdstp://a/t/foo/x?k=v&l=w";
-
-    fn asked(names: &[&str]) -> Subscription {
-        let names = names.iter().map(|name| (*name).to_owned()).collect();
-        Subscription::new(Kind::Endpoint.into(), names, Parameters::NONE)
-    }
 
     /// Found, absent and unanswered names after these responses, each with resources and removals.
     fn after(of: &Subscription, responses: &[(&[&str], &[&str])]) -> [Vec<String>; 3] {
@@ -191,7 +195,7 @@ mod tests {
     #[test]
     fn a_resource_answers_each_spelling_of_its_name() {
         let spelled = "xdstp://a/t/foo/x?l=w&k=v";
-        let of = asked(&[spelled, "e"]);
+        let of = Subscription::of_test(Kind::Endpoint, &[spelled, "e"]);
         assert_eq!(after(&of, &[(&[X], &[])]), [vec![X], vec![], vec!["e"]]);
         assert_eq!(after(&of, &[(&["e"], &[X])]), [vec!["e"], vec![spelled], vec![]]);
         assert_eq!(after(&of, &[(&["e"], &[X]), (&[X], &[])]), [vec!["e", X], vec![], vec![]]);
@@ -201,14 +205,14 @@ mod tests {
 
     #[test]
     fn the_members_of_a_collection_answer_it() {
-        let of = asked(&[GLOB]);
+        let of = Subscription::of_test(Kind::Endpoint, &[GLOB]);
         assert_eq!(after(&of, &[(&["xdstp://a/t/foo/x"], &[])])[2], [GLOB], "not a member");
         assert_eq!(after(&of, &[(&[X], &[])]), [vec![X], vec![], vec![]]);
     }
 
     #[test]
     fn an_empty_collection_is_absent_until_it_has_a_member() {
-        let of = asked(&[GLOB]);
+        let of = Subscription::of_test(Kind::Endpoint, &[GLOB]);
         assert_eq!(after(&of, &[(&[], &[GLOB])]), [vec![], vec![GLOB], vec![]]);
         assert_eq!(after(&of, &[(&[], &[GLOB]), (&[X], &[])]), [vec![X], vec![], vec![]]);
         assert_eq!(after(&of, &[(&[X], &[]), (&[], &[GLOB])]), [vec![], vec![GLOB], vec![]]);
@@ -216,7 +220,7 @@ mod tests {
 
     #[test]
     fn an_alias_of_nothing_does_not_exist() {
-        let of = asked(&["r/host"]);
+        let of = Subscription::of_test(Kind::Endpoint, &["r/host"]);
         let mut answer = Answer { unanswered: of.names.clone(), ..Answer::default() };
         let mut update = Update::of_test(Kind::Endpoint, true, &[], &[]);
         update.unresolved.push("r/host".to_owned());

@@ -58,15 +58,48 @@ struct HeldResource {
     aliases: Vec<String>,
 }
 
+impl HeldResource {
+    /// Memory for it under this name, roughly.
+    fn memory(&self, name: &str) -> usize {
+        let constraints = self.constraints.as_ref().map_or(0, |constraints| constraints.encoded().len());
+        let aliases: usize = self.aliases.iter().map(|alias| size_of::<String>() + alias.len()).sum();
+        Update::ENTRY + name.len() + self.version.len() + constraints + aliases
+    }
+}
+
 /// State of a watch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
     resources: BTreeMap<String, HeldResource>,
     /// Names that were asked for and are known not to exist.
     absent: BTreeSet<String>,
+    /// Memory for the resources.
+    memory: usize,
 }
 
 impl Held {
+    /// Memory for the resources that it may hold: of each its name and version, not its content. A server that sends ever new names is
+    /// at fault.
+    const LARGEST: usize = 1 << 30;
+
+    /// Whether it holds more than it may.
+    pub(super) const fn is_too_large(&self) -> bool {
+        self.memory > Self::LARGEST
+    }
+
+    fn insert(&mut self, name: &str, held: HeldResource) -> Option<HeldResource> {
+        self.memory += held.memory(name);
+        let before = self.resources.insert(name.to_owned(), held)?;
+        self.memory -= before.memory(name);
+        Some(before)
+    }
+
+    fn remove(&mut self, name: &str) -> Option<HeldResource> {
+        let held = self.resources.remove(name)?;
+        self.memory -= held.memory(name);
+        Some(held)
+    }
+
     /// Applies a response. Returns the changes.
     pub(super) fn apply(&mut self, update: Update, asked: &Subscription) -> Vec<Change> {
         let mut changes = Vec::new();
@@ -78,7 +111,7 @@ impl Held {
             let (version, content) = (found.version.clone(), xxh3_128(&found.body));
             let (constraints, aliases) = (found.constraints.clone(), found.aliases.clone());
             let held = HeldResource { version, content, constraints, aliases };
-            let event = match self.resources.insert(name.clone(), held) {
+            let event = match self.insert(&name, held) {
                 None => Event::Added,
                 // In state of the world every resource has the version of the response, whatever changed.
                 Some(before)
@@ -101,7 +134,7 @@ impl Held {
                 continue;
             }
             let name = removed.name;
-            if let Some(HeldResource { version, aliases, .. }) = self.resources.remove(&name) {
+            if let Some(HeldResource { version, aliases, .. }) = self.remove(&name) {
                 self.absent.extend(asked.names_of(&name, &aliases));
                 changes.push(Change { event: Event::Removed, name, version, found: None });
                 continue;
@@ -147,12 +180,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::resource::{Kind, Parameters};
-
-    fn asked(kind: Kind, names: &[&str]) -> Subscription {
-        let names = names.iter().map(|name| (*name).to_owned()).collect();
-        Subscription::new(kind.into(), names, Parameters::NONE)
-    }
+    use crate::resource::Kind;
 
     fn words(changes: &[Change]) -> Vec<String> {
         changes.iter().map(|change| format!("{} {}", change.event.label(), change.name)).collect()
@@ -160,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_delta_stream_says_what_is_gone_and_a_new_one_that_is_silent_does_not() {
-        let (mut held, of) = (Held::default(), asked(Kind::Cluster, &[]));
+        let (mut held, of) = (Held::default(), Subscription::of_test(Kind::Cluster, &[]));
         let mut take = |found: &[_], removed: &[_]| {
             words(&held.apply(Update::of_test(Kind::Cluster, true, found, removed), &of))
         };
@@ -172,11 +200,13 @@ mod tests {
         assert_eq!(take(&[], &["b"]), ["removed b"]);
         assert!(take(&[], &["b"]).is_empty());
         assert_eq!(take(&[("b", "2", "x")], &[]), ["added b"]);
+        assert_eq!(take(&[], &["a", "b"]), ["removed a", "removed b"]);
+        assert_eq!(held.memory, 0, "as much is given back as was taken");
     }
 
     #[test]
     fn a_full_response_says_what_is_gone_and_another_one_does_not() {
-        let (mut held, of) = (Held::default(), asked(Kind::Cluster, &[]));
+        let (mut held, of) = (Held::default(), Subscription::of_test(Kind::Cluster, &[]));
         let mut take =
             |found: &[_]| words(&held.apply(Update::of_test(Kind::Cluster, false, found, &[]), &of));
         assert_eq!(take(&[("a", "1", "x"), ("b", "1", "x")]), ["added a", "added b"]);
@@ -184,12 +214,12 @@ mod tests {
         assert_eq!(take(&[("a", "3", "z")]), ["changed a", "removed b"]);
         assert_eq!(take(&[("c", "4", "x")]), ["added c", "removed a"]);
         // A relay that has not heard of a name yet leaves it out.
-        let (mut held, of) = (Held::default(), asked(Kind::Cluster, &["a", "b"]));
+        let (mut held, of) = (Held::default(), Subscription::of_test(Kind::Cluster, &["a", "b"]));
         let mut take =
             |found: &[_]| words(&held.apply(Update::of_test(Kind::Cluster, false, found, &[]), &of));
         assert_eq!(take(&[("a", "1", "x")]), ["added a"]);
         assert_eq!(take(&[("b", "2", "x")]), ["added b"]);
-        let (mut held, of) = (Held::default(), asked(Kind::Endpoint, &["a", "b"]));
+        let (mut held, of) = (Held::default(), Subscription::of_test(Kind::Endpoint, &["a", "b"]));
         let mut take =
             |found: &[_]| words(&held.apply(Update::of_test(Kind::Endpoint, false, found, &[]), &of));
         assert_eq!(take(&[("a", "1", "x")]), ["added a"]);
@@ -203,7 +233,7 @@ mod tests {
             Constraints::parse(&[&[10, 6], &single[..]].concat()).unwrap()
         };
         let gone = |value: &str| Gone { name: "a".to_owned(), constraints: constrained(value) };
-        let (mut held, of) = (Held::default(), asked(Kind::Cluster, &["a"]));
+        let (mut held, of) = (Held::default(), Subscription::of_test(Kind::Cluster, &["a"]));
         let mut take = |found: Option<(&str, Option<&str>)>, removed: Option<Gone>| {
             let mut news = Update::of_test(Kind::Cluster, true, &[], &[]);
             news.found.extend(found.map(|(version, value)| {
@@ -226,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_name_that_does_not_exist_is_told_once() {
-        let (mut held, of) = (Held::default(), asked(Kind::Endpoint, &["a"]));
+        let (mut held, of) = (Held::default(), Subscription::of_test(Kind::Endpoint, &["a"]));
         let mut take = |found: &[_], removed: &[_]| {
             words(&held.apply(Update::of_test(Kind::Endpoint, true, found, removed), &of))
         };
@@ -242,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_collection_that_becomes_empty_takes_its_members_along() {
-        let (mut held, of) = (Held::default(), asked(Kind::Endpoint, &[GLOB]));
+        let (mut held, of) = (Held::default(), Subscription::of_test(Kind::Endpoint, &[GLOB]));
         let mut take = |found: &[_], removed: &[_]| {
             words(&held.apply(Update::of_test(Kind::Endpoint, true, found, removed), &of))
         };
@@ -260,7 +290,8 @@ mod tests {
 
     #[test]
     fn a_name_does_not_exist_in_any_spelling() {
-        let (mut held, of) = (Held::default(), asked(Kind::Endpoint, &["xdstp://a/t/foo/x?l=w&k=v"]));
+        let (mut held, of) =
+            (Held::default(), Subscription::of_test(Kind::Endpoint, &["xdstp://a/t/foo/x?l=w&k=v"]));
         let mut take = |found: &[_], removed: &[_]| {
             words(&held.apply(Update::of_test(Kind::Endpoint, true, found, removed), &of))
         };
@@ -271,7 +302,7 @@ mod tests {
 
     #[test]
     fn an_alias_of_nothing_does_not_exist_and_removes_nothing() {
-        let (mut held, of) = (Held::default(), asked(Kind::VirtualHost, &["r/host"]));
+        let (mut held, of) = (Held::default(), Subscription::of_test(Kind::VirtualHost, &["r/host"]));
         let mut take = |unresolved: &str, found: Option<&str>, removed: &[&str]| {
             let mut update = Update::of_test(Kind::VirtualHost, true, &[], removed);
             update.unresolved.extend((!unresolved.is_empty()).then(|| unresolved.to_owned()));

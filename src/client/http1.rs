@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::terminal::printable;
 use crate::upstream::{ANSWERS_IN_TLS, Target, is_tls};
 
 /// Error for a server that answers in something else.
@@ -38,7 +39,7 @@ impl Connection {
         let connected = tokio::time::timeout(limit, socket(target, address)).await;
         let socket = connected.unwrap_or_else(|_| Err(format!("no connection within {limit:?}")))?;
         let heard = Arc::<Mutex<Heard>>::default();
-        let socket = Listener { socket, heard: Arc::clone(&heard) };
+        let socket = NotingSocket { socket, heard: Arc::clone(&heard) };
         let shaken = http1::handshake(TokioIo::new(socket)).await;
         let (requests, driver) = shaken.map_err(|error| error.to_string())?;
         // Ends with the connection; each of its errors is also one of a request.
@@ -56,36 +57,59 @@ impl Connection {
     /// # Errors
     ///
     /// Cause and remedy, for the user.
-    pub(super) async fn ask(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
+    pub(super) async fn ask(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, NoResponse> {
         let response = self.requests.send_request(request).await;
         response.map_err(|error| self.heard.lock().explain(&self.target, &error))
     }
 }
 
+/// No response to a request, with the cause.
+#[derive(Debug)]
+pub(super) enum NoResponse {
+    /// The server does not speak HTTP/1.1, or not with this client.
+    NoServer(String),
+    /// It does, and the response cannot be read.
+    Unreadable(String),
+    /// It does, and the connection broke.
+    Lost(String),
+}
+
 /// First words of a server.
 #[derive(Debug, Default)]
 struct Heard {
-    /// First bytes, as many as tell TLS.
+    /// First bytes.
     head: Vec<u8>,
     /// Error of a read before any byte.
     error: Option<io::Error>,
 }
 
 impl Heard {
-    /// Bytes that are kept.
-    const HEAD: usize = 5;
+    /// Bytes that are kept: enough to tell what it speaks.
+    const HEAD: usize = 64;
 
     /// Explains why no response came.
-    fn explain(&self, target: &Target, error: &hyper::Error) -> String {
-        match (&self.error, target) {
+    fn explain(&self, target: &Target, error: &hyper::Error) -> NoResponse {
+        // The connection may have had responses before this one: then nothing is known of its bytes.
+        if self.error.is_none() && self.head.starts_with(b"HTTP/1") {
+            let why = error.to_string();
+            return if error.is_parse() { NoResponse::Unreadable(why) } else { NoResponse::Lost(why) };
+        }
+        NoResponse::NoServer(match (&self.error, target) {
             (Some(error), Target::Tls(tls)) => tls.diagnosis().of_http1(error),
             (Some(error), _) => format!("{}: {error}", target.closed()),
             (None, _) if self.head.is_empty() => target.closed(),
             (None, Target::Cleartext) if is_tls(&self.head) => ANSWERS_IN_TLS.to_owned(),
-            // The connection broke within a response.
-            (None, _) if self.head.starts_with(b"HTTP/") => error.to_string(),
-            (None, _) => NOT_HTTP1.to_owned(),
-        }
+            (None, _) => format!("{NOT_HTTP1}: it answers `{}`", self.first_line()),
+        })
+    }
+
+    /// First line of the server, as far as it is kept.
+    fn first_line(&self) -> String {
+        let line = self.head.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        printable(String::from_utf8_lossy(line).trim_end())
     }
 }
 
@@ -110,12 +134,12 @@ async fn socket(target: &Target, address: &Uri) -> Result<Box<dyn Socket>, Strin
 }
 
 /// Socket that notes the first words of the server; above TLS, if there is any.
-struct Listener {
+struct NotingSocket {
     socket: Box<dyn Socket>,
     heard: Arc<Mutex<Heard>>,
 }
 
-impl AsyncRead for Listener {
+impl AsyncRead for NotingSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -142,7 +166,7 @@ impl AsyncRead for Listener {
     }
 }
 
-impl AsyncWrite for Listener {
+impl AsyncWrite for NotingSocket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.socket).poll_write(cx, bytes)
     }

@@ -49,15 +49,27 @@ pub(crate) struct Update {
     pub(crate) version: String,
     pub(crate) nonce: String,
     pub(crate) type_url: TypeUrl,
+    /// Size of the message, which bodies of its resources keep in memory.
+    bytes: usize,
 }
 
 impl Update {
+    /// Memory for a resource beside the bytes of its message, or a bit less.
+    pub(super) const ENTRY: usize = 256;
+
+    /// Memory that all of it may take.
+    pub(super) fn memory(&self) -> usize {
+        let entries = self.found.len() + self.removed.len() + self.unresolved.len();
+        self.bytes.saturating_add(entries * Self::ENTRY)
+    }
+
     /// Reads a delta response.
     ///
     /// # Errors
     ///
     /// Fault of the server.
     pub(crate) fn of_delta(message: Bytes) -> anyhow::Result<Self> {
+        let bytes = message.len();
         let response =
             DeltaDiscoveryResponse::decode(message).context("the server sent no DeltaDiscoveryResponse")?;
         let type_url = TypeUrl::from(response.type_url.as_str());
@@ -86,7 +98,17 @@ impl Update {
         });
         let removed = plain.chain(variants).collect();
         let (version, nonce) = (response.system_version_info, response.nonce);
-        Ok(Self { found, removed, unresolved, is_full: false, is_delta: true, version, nonce, type_url })
+        Ok(Self {
+            found,
+            removed,
+            unresolved,
+            is_full: false,
+            is_delta: true,
+            version,
+            nonce,
+            type_url,
+            bytes,
+        })
     }
 
     /// Reads a state-of-the-world response, or one of REST-JSON in its binary form. Without a type it is of the `implied` one.
@@ -95,6 +117,7 @@ impl Update {
     ///
     /// Fault of the server.
     pub(crate) fn of_sotw(message: Bytes, implied: Option<&TypeUrl>) -> anyhow::Result<Self> {
+        let bytes = message.len();
         let response = DiscoveryResponse::decode(message).context("the server sent no DiscoveryResponse")?;
         let type_url = match implied {
             Some(implied) if response.type_url.is_empty() => implied.clone(),
@@ -118,7 +141,7 @@ impl Update {
         let is_full = type_url.kind().full_state();
         let (version, nonce) = (response.version_info, response.nonce);
         let (removed, unresolved) = (Vec::new(), Vec::new());
-        Ok(Self { found, removed, unresolved, is_full, is_delta: false, version, nonce, type_url })
+        Ok(Self { found, removed, unresolved, is_full, is_delta: false, version, nonce, type_url, bytes })
     }
 
     /// Whether a resource that it lacks does not exist. With names it proves nothing: a relay may not have heard of them yet, and a
@@ -173,6 +196,7 @@ impl Update {
             version: String::new(),
             nonce: String::new(),
             type_url: kind.into(),
+            bytes: 0,
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::asked::Subscription;
 use super::ended::Ended;
-use super::http1::Connection;
+use super::http1::{Connection, NoResponse};
 use super::request::Asker;
 use super::response::Update;
 use super::server::Server;
@@ -117,7 +117,14 @@ impl Polls {
     async fn poll(&mut self) -> Result<(StatusCode, Bytes), Ended> {
         let request = self.asked.poll(&self.asker, &self.version).map_err(Ended::Faulty)?;
         let request = self.post(request.to_string()).map_err(Ended::Faulty)?;
-        let unreached = |why: String| self.server.no_connection(&why);
+        let no_response = |why| match why {
+            NoResponse::NoServer(why) => self.server.no_connection(&why),
+            NoResponse::Unreadable(why) => Ended::Faulty(anyhow!(
+                "the head of the HTTP response of {} cannot be read: {why}",
+                self.server.uri()
+            )),
+            NoResponse::Lost(why) => Ended::Lost(why),
+        };
         let kept = self.connection.take().filter(Connection::is_ready);
         let answered = match kept {
             // The server may close it at any time between two polls.
@@ -131,7 +138,7 @@ impl Polls {
             Some(answered) => answered,
             None => {
                 let mut fresh = connect(&self.server).await?;
-                let response = unless_silent(fresh.ask(request)).await?.map_err(unreached)?;
+                let response = unless_silent(fresh.ask(request)).await?.map_err(no_response)?;
                 (fresh, response)
             }
         };

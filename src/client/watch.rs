@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use tokio::time::Instant;
 
 use super::conversation::{Conversation, Query};
@@ -60,8 +60,8 @@ pub async fn watch(
 /// Cause of the end of a conversation.
 enum Stop {
     Ended(Ended),
-    /// `tell` failed.
-    Told(anyhow::Error),
+    /// The watch cannot go on: `tell` failed, or the server sends more than is held.
+    Failed(anyhow::Error),
 }
 
 impl From<Ended> for Stop {
@@ -95,7 +95,7 @@ impl State {
             let begun = Instant::now();
             let ended = match self.converse(query, tell).await {
                 Ok(never) => match never {},
-                Err(Stop::Told(error)) => return error,
+                Err(Stop::Failed(error)) => return error,
                 Err(Stop::Ended(ended)) => ended,
             };
             if !self.is_answered {
@@ -141,7 +141,7 @@ impl State {
                             continue;
                         }
                         is_waiting = true;
-                        tell(News::Waiting(None)).map_err(Stop::Told)?;
+                        tell(News::Waiting(None)).map_err(Stop::Failed)?;
                     }
                 }
             };
@@ -150,7 +150,7 @@ impl State {
                 Err(Ended::NotYet(words)) => {
                     self.words = Some(words.clone());
                     if !std::mem::replace(&mut is_waiting, true) {
-                        tell(News::Waiting(Some(words))).map_err(Stop::Told)?;
+                        tell(News::Waiting(Some(words))).map_err(Stop::Failed)?;
                     }
                     continue;
                 }
@@ -158,10 +158,15 @@ impl State {
             };
             self.is_answered = true;
             if std::mem::take(&mut self.is_lost) {
-                tell(News::Back).map_err(Stop::Told)?;
+                tell(News::Back).map_err(Stop::Failed)?;
             }
             for change in self.held.apply(update, &query.asked) {
-                tell(News::Change(change)).map_err(Stop::Told)?;
+                tell(News::Change(change)).map_err(Stop::Failed)?;
+            }
+            if self.held.is_too_large() {
+                return Err(Stop::Failed(anyhow!(
+                    "names and versions of the server's resources take more than 1 GiB; watch some of them by name"
+                )));
             }
         }
     }

@@ -137,7 +137,7 @@ impl Measures {
     }
 
     /// Notes a version at a client whose first response on this stream came at `since`. `after` is the client's last change of this
-    /// name; without one, the version is a part of its first state. Returns the number of the change.
+    /// name; without one, the version is a part of its first state. Returns the number of the change; `None` where there are too many names.
     pub(super) fn version(
         &mut self,
         name: NameKey,
@@ -145,10 +145,10 @@ impl Measures {
         after: Option<u64>,
         since: Instant,
         now: Instant,
-    ) -> u64 {
+    ) -> Option<u64> {
         if !self.names.contains_key(&name) && self.names.len() == MAX_NAMES {
             self.is_full = true;
-            return 0;
+            return None;
         }
         let (measured_since, answered) = (self.measured_since, self.answered);
         let is_measured = |first: Instant| measured_since.is_some_and(|begun| begun <= first);
@@ -163,7 +163,7 @@ impl Measures {
                 version.last = version.last.max(now);
                 version.clients += 1;
             }
-            return version.number;
+            return Some(version.number);
         }
         self.changes += usize::from(is_measured(now));
         let number = recent.back().map_or(1, |last| last.number + 1);
@@ -175,7 +175,7 @@ impl Measures {
         {
             self.whole.record(old.last.saturating_duration_since(old.first));
         }
-        number
+        Some(number)
     }
 
     /// Notes the end of an attempt, or of a stream that had a response.
@@ -247,14 +247,14 @@ mod tests {
         for client in 0..3 {
             measures.answered_after(Duration::from_millis(client), true);
             measures.response(10, at(client));
-            assert_eq!(measures.version(7, 1, None, at(client), at(client)), 1);
+            assert_eq!(measures.version(7, 1, None, at(client), at(client)), Some(1));
         }
         assert_eq!((measures.changes(), measures.spread.count()), (0, 0), "first states");
         measures.begin(at(100));
-        assert_eq!(measures.version(7, 2, Some(1), at(0), at(200)), 2);
-        assert_eq!(measures.version(7, 2, Some(1), at(0), at(210)), 2);
+        assert_eq!(measures.version(7, 2, Some(1), at(0), at(200)), Some(2));
+        assert_eq!(measures.version(7, 2, Some(1), at(0), at(210)), Some(2));
         assert_eq!(measures.whole().count(), 0, "one client lacks it");
-        assert_eq!(measures.version(7, 2, Some(1), at(0), at(250)), 2);
+        assert_eq!(measures.version(7, 2, Some(1), at(0), at(250)), Some(2));
         assert_eq!((measures.changes(), measures.spread.count()), (1, 2));
         assert_eq!((millis(&measures.spread, 0.5), millis(&measures.spread, 1.0)), (10, 50));
         assert_eq!(millis(&measures.whole(), 1.0), 50);
@@ -269,7 +269,7 @@ mod tests {
         let mut held = [None; 2];
         for (client, held) in held.iter_mut().enumerate() {
             measures.answered_after(Duration::ZERO, true);
-            *held = Some(measures.version(7, 1, None, at(0), at(client as u64)));
+            *held = measures.version(7, 1, None, at(0), at(client as u64));
         }
         measures.begin(at(100));
         for change in 0..40 {
@@ -277,7 +277,7 @@ mod tests {
             for (client, held) in held.iter_mut().enumerate() {
                 // One of them misses every other pair, which leads back to what it has.
                 if client == 0 || change % 4 < 2 {
-                    *held = Some(measures.version(7, key, *held, at(0), at(begun + 5 * client as u64)));
+                    *held = measures.version(7, key, *held, at(0), at(begun + 5 * client as u64));
                 }
             }
         }
@@ -294,8 +294,8 @@ mod tests {
         let held = measures.version(7, 1, None, at(0), at(20));
         assert_eq!(measures.version(7, 1, None, at(500), at(510)), held);
         assert_eq!(measures.spread.count(), 0);
-        measures.version(7, 2, Some(held), at(0), at(600));
-        measures.version(7, 2, Some(held), at(500), at(601));
+        measures.version(7, 2, held, at(0), at(600));
+        measures.version(7, 2, held, at(500), at(601));
         assert_eq!((measures.spread.count(), measures.changes()), (1, 2));
     }
 

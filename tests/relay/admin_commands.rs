@@ -238,7 +238,8 @@ async fn a_command_says_why_it_has_no_answer() {
         (&["clients", "--state", "synched"], "synced"),
         (&["clients", "--type", "cows"], "cows"),
         (&["clients", "7", "--node", "a"], "cannot be used with"),
-        (&["nacks", "--timeout", "-1"], "a number of seconds from 0 to 86400"),
+        (&["nacks", "--timeout", "-1"], "a number of seconds above 0, at most 86400"),
+        (&["nacks", "--timeout", "0"], "a number of seconds above 0, at most 86400"),
         (&["client"], "clients"),
     ] {
         let ran = run(args).await;

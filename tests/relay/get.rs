@@ -14,6 +14,7 @@ use deltafan_test_support::slow_link::SlowLink;
 use http_body_util::Full;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value as Json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::admin_commands::{Ran, run};
@@ -160,6 +161,45 @@ async fn a_server_without_the_transport_is_told_with_the_one_to_try() {
     let page = format!("http://{}", server(false, 200, "text/html", "<html>").await);
     let ran = get(&page, "rest", &["cds"]).await;
     assert!(ran.stderr.contains("the answer is no DiscoveryResponse in JSON: not JSON: "), "{}", ran.stderr);
+}
+
+/// Server that says this to each connection that has sent something, and ends it.
+async fn says(words: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let uri = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                socket.read(&mut [0; 4096]).await.unwrap();
+                socket.write_all(words).await.unwrap();
+                socket.shutdown().await.unwrap();
+                // What it has not read would be answered by a reset.
+                while socket.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {}
+            });
+        }
+    });
+    uri
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_speak_http1_is_shown_by_what_it_says() {
+    let uri = says(b"220 mail \x1b[31m ready\r\n").await;
+    let ran = get(&uri, "rest", &["cds"]).await;
+    let expected = format!(
+        "deltafan: could not connect to {uri}: the server does not speak HTTP/1.1: it answers `220 mail \\u{{1b}}[31m ready`; for a server \
+         of gRPC use --transport delta or sotw\n"
+    );
+    assert_eq!((ran.code, ran.stderr), (Some(1), expected));
+    let uri = says(b"HTTP/1.1 200 OK\r\nno header\r\n\r\n").await;
+    let ran = get(&uri, "rest", &["cds"]).await;
+    let expected = format!(
+        "deltafan: the head of the HTTP response of {uri} cannot be read: invalid HTTP header parsed\n"
+    );
+    assert_eq!((ran.code, ran.stderr), (Some(1), expected));
+    let uri = says(b"HTTP/1.1 200 OK\r\n").await;
+    let ran = get(&uri, "rest", &["cds"]).await;
+    assert!(ran.stderr.starts_with("deltafan: the connection was lost: "), "{}", ran.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]
