@@ -198,6 +198,7 @@ impl Relay {
             node: settings::shown_node(config),
             loaded: Mutex::default(),
             log_level: OnceLock::new(),
+            refreshes: Mutex::default(),
         });
         let admin_address = admin.address();
         tokio::spawn(admin.serve(Arc::clone(&status), everything.clone()));

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use percent_encoding::percent_decode_str;
 use serde_json::json;
@@ -165,6 +166,14 @@ fn refresh(status: &Status, wanted: &RefreshQuery) -> Page {
         };
     }
     let kind = type_url.kind().short();
-    tracing::info!(kind, %name, ?groups, "asking the control plane for a resource anew, as an operator ordered");
+    if let Some(unsaid) = status.refreshes.lock().say(Instant::now()) {
+        tracing::info!(
+            kind,
+            %name,
+            ?groups,
+            unsaid,
+            "asking the control plane for a resource anew, as an operator ordered"
+        );
+    }
     document(&json!({ "type": kind, "type_url": type_url.as_str(), "name": name.as_str(), "groups": groups }))
 }

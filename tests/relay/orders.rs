@@ -1,5 +1,7 @@
 //! Orders of operators, posted to the admin address, and the facts about the process.
 
+use std::time::Duration;
+
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
@@ -209,6 +211,25 @@ async fn a_resource_can_be_asked_for_anew() {
     for wrong in ["", "type=cds", "name=c%201", "type=x&name=c1", "type=cds&name=c1&names=c2"] {
         assert_eq!(relay.admin_post(&format!("/refresh?{wrong}")).0, 400, "{wrong}");
     }
+}
+
+/// A script may order without end.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_of_orders_to_ask_anew_is_bounded() {
+    let mut origin = Origin::start().await;
+    let uri = origin.uri();
+    let relay = tokio::task::spawn_blocking(move || Process::unready_behind(&uri, "")).await.unwrap();
+    let mut upstream = origin.accept().await;
+    let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("envoy", CDS, &["c"]).await;
+    upstream.expect_request().await;
+    for _ in 0..80 {
+        json_of(relay.admin_post("/refresh?type=cds&name=c"));
+    }
+    let message = "asking the control plane for a resource anew, as an operator ordered";
+    assert_eq!(relay.wait_for_messages(message, 50).len(), 50);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(relay.said(message).len(), 0);
 }
 
 #[test]
