@@ -104,7 +104,7 @@ impl Cohort {
         let is_first = is_change && self.changed.swap(generation.get(), Ordering::AcqRel) != generation.get();
         let before = self.newest_mark();
         let changes = if is_first { before.changes.next() } else { before.changes };
-        self.mark.swap(Mark { generation, changes }.to_word(), Ordering::AcqRel);
+        self.mark.store(Mark { generation, changes }.to_word(), Ordering::Release);
         before.generation != generation
     }
 
