@@ -1,5 +1,5 @@
 //! Real clients against a real control plane, through the relay: Envoy over each of its transports, gRPC's
-//! own xDS clients, a proto3-JSON parser, h2spec, and a fleet of light clients that shows what the control plane sees of them.
+//! own xDS clients, a proto3-JSON parser, h2spec, Prometheus' linter of metrics, and a fleet of light clients that shows what the control plane sees of them.
 //! Light clients also come and go behind control planes of several makes and versions.
 //!
 //! `tests/interop/setup` installs what they need; without it they skip themselves, except in CI.
@@ -24,6 +24,7 @@ mod h2spec;
 mod json;
 mod mtls;
 mod origins;
+mod promlint;
 mod reports;
 mod swap;
 mod ttl;

@@ -91,8 +91,14 @@ impl Process {
 
     /// Starts it on a control plane with further variables in its environment.
     pub fn behind_in_environment(origin: &str, environment: Vec<(String, String)>) -> Self {
-        let (home, base) = Self::prepare(&upstream(origin, "", ""), &[], LISTENERS, "");
-        Self::spawn(home, base, environment).when_ready()
+        Self::unready_in_environment(origin, "", environment).when_ready()
+    }
+
+    /// Starts it on a control plane with further lines of configuration and further variables in its environment, and does not wait until
+    /// it is ready.
+    pub fn unready_in_environment(origin: &str, further: &str, environment: Vec<(String, String)>) -> Self {
+        let (home, base) = Self::prepare(&upstream(origin, "", ""), &[], LISTENERS, further);
+        Self::spawn(home, base, environment)
     }
 
     /// Starts it on several control planes with these keys beside them.
