@@ -778,6 +778,49 @@ fn r_ads_03_a_cluster_of_an_unanswered_first_response_is_removed_like_any_other(
     }
 }
 
+/// A name that a client asked for by name, it may have been told before the name was a member of the wildcard set.
+#[test]
+fn r_ads_03_a_union_has_all_that_was_told_by_name() {
+    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    fixture.named("cds n:1 k:1");
+    fixture.named("rds r:n");
+    let mut client = fixture.sotw();
+    client.ask(&fixture, "cds", &["n", "k"]);
+    client.ask(&fixture, "rds", &["r"]);
+    client.acked_with(&fixture, &[("cds", &["n", "k"]), ("rds", &["r"])]);
+    fixture.origin("cds n:1 k:1");
+    client.acked_with(&fixture, &[("cds", &["n", "k"]), ("rds", &["r"])]);
+    fixture.named("rds r:0");
+    client.poll(&fixture).unwrap();
+    fixture.named("rds r:k");
+    fixture.answer(View::Named, "cds -n k:2");
+    fixture.origin("cds -n k:2");
+    assert_eq!(client.told(&fixture), ["cds k:2 n:1"], "the route that leads to n is not replaced yet");
+}
+
+/// A client that resumes holds clusters of which the relay has not heard.
+#[test]
+fn r_ads_03_a_cluster_from_an_earlier_stream_is_removed_like_any_other() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds keep:1");
+    fixture.named("rds r:w");
+    let mut client = fixture.delta();
+    client.resume(&fixture, "rds", &["r"], &[]);
+    client.resume(&fixture, "cds", &["*"], &[("keep", "0"), ("w", "1")]);
+    for _ in 0..2 {
+        let told = client.poll(&fixture).unwrap();
+        assert!(told.removed.is_empty());
+        client.ack(&fixture, &told, &[]);
+    }
+    fixture.origin("cds w:1 u:1");
+    let told = client.poll(&fixture).unwrap();
+    assert!(told.removed.is_empty());
+    fixture.named("rds r:keep");
+    fixture.origin("cds -w");
+    fixture.after(Duration::from_millis(200));
+    assert!(client.told(&fixture).iter().all(|told| !told.contains("-w")), "r leads to w");
+}
+
 /// In a full state that still says what goes, what came and went meanwhile would be news.
 #[test]
 fn r_ads_03_a_union_has_nothing_that_its_client_was_never_sent() {

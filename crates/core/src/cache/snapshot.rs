@@ -136,10 +136,19 @@ impl Snapshot {
         later.filter(|entry| !entry.is_member()).filter(came).map(|entry| entry.name())
     }
 
-    /// Members of the wildcard set that came after a client with this position was last sent anything, and that went.
-    pub fn came_and_went(&self, position: &Position) -> impl Iterator<Item = &Name> {
+    /// Names that came after a client with this subscription and position was last sent anything, and that went. A name that it asks for by
+    /// name may have been told before it was a member of the wildcard set.
+    pub fn came_and_went<'a>(
+        &'a self,
+        subscription: &'a Subscription,
+        position: &'a Position,
+    ) -> impl Iterator<Item = &'a Name> {
         let later = self.log.range((Bound::Excluded(position.removed), Bound::Unbounded));
-        later.filter(|entry| !entry.is_member() && position.seen < entry.wild_since).map(|entry| entry.name())
+        let is_new = |entry: &&Arc<Entry>| {
+            let look = subscription.look(entry, false);
+            look.is_some_and(|look| look.seen.existing().is_none() && position.seen < look.since)
+        };
+        later.filter(is_new).map(|entry| entry.name())
     }
 
     /// Whether a name was a member of the wildcard set, and has been none since this or before.

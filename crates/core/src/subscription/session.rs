@@ -1,5 +1,6 @@
 //! One stream of one client.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -137,6 +138,8 @@ pub struct Session {
     /// Up to where its client had accepted clusters before it was sent what it has not answered; `None` where its routes may lead to
     /// others. See [`withdrawn`].
     accepted_clusters: Option<Generation>,
+    /// Clusters that were not there when it was sent routes to them. They may have come since, and be in use before they are accepted.
+    dangling: BTreeSet<Name>,
     /// When it was last looked, in vain, for clusters that were withdrawn since.
     looked_for_withdrawn: Option<Instant>,
 }
@@ -172,6 +175,7 @@ impl Session {
             own_nonces: 0,
             unsaid: None,
             accepted_clusters: None,
+            dangling: BTreeSet::new(),
             looked_for_withdrawn: None,
         }
     }
@@ -360,6 +364,7 @@ impl Session {
         if clusters.kind() != Kind::Cluster {
             return;
         }
+        self.accepted_clusters = None;
         let Some(at) = self.types.iter().position(|state| state.kind == Kind::Endpoint) else { return };
         let profile = self.dialect_of(self.types[at].membership.of().type_url());
         self.types[at].turn(profile);

@@ -409,7 +409,8 @@ impl StreamType {
             return self.trim();
         }
         let snapshot = self.membership.of().snapshot();
-        let came_and_went = snapshot.came_and_went(&self.position).filter(|_| update.is_full_state());
+        let came_and_went = snapshot.came_and_went(self.subscription(), &self.position);
+        let came_and_went = came_and_went.filter(|_| update.is_full_state());
         let left_out: Vec<Name> = came_and_went.chain(withdrawn).cloned().collect();
         let names = &mut self.own_mut().left_out;
         names.extend(left_out);

@@ -381,7 +381,7 @@ impl Session {
 
     fn say(&mut self, at: usize, update: &Update, class: Class, withdrawn: &BTreeSet<Name>) -> Outgoing {
         let overdue = self.overdue(at, update, class);
-        self.note_accepted(self.types[at].kind);
+        self.note_accepted(self.types[at].kind, update);
         let state = &mut self.types[at];
         state.addition_waits = None;
         if class != Class::Additions {

@@ -6,7 +6,9 @@
 //! which wait for routes.
 //!
 //! A cluster that was there before, and whose end the cache remembers, is not known from one that the client holds: it is removed as any
-//! other. So are clusters in the first response on a stream: its client may have them from an earlier one.
+//! other. So are clusters in the first response on a stream, and
+//! until its client was told of all that is gone: it may have them from an earlier stream. And so is one to which a route was sent
+//! before it was there.
 //!
 //! Example: clusters `a` and `b` replace each other within milliseconds, and routes follow. An Envoy is sent `a`, whose endpoints
 //! are gone when it asks for them. 200 ms later it is sent `b` and the removal of `a`, ACKs both, and gets its routes.
@@ -17,11 +19,15 @@ use std::time::{Duration, Instant};
 use super::super::stream_type::StreamType;
 use super::Session;
 use super::flush_order::Deadline;
+use crate::cache::Update;
 use crate::resource::{Kind, Name};
 
 /// Time for an answer before clusters are looked through, and between two looks. An ACK that no cluster holds up is quicker on most
 /// links; where it is not, a client is told more before it answers, which does no harm.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Clusters that were not there when routes to them were sent, of which a stream keeps the names. With more, none is withdrawn.
+const MOST_DANGLING: usize = 64;
 
 impl Session {
     /// Clusters that the client has not accepted and that are gone; the gate of clusters is open where there are any.
@@ -40,7 +46,9 @@ impl Session {
         }
         let state = &mut self.types[at];
         let snapshot = state.membership.of().snapshot();
-        let withdrawn: BTreeSet<Name> = snapshot.withdrawn(accepted, &state.position).cloned().collect();
+        let withdrawn = snapshot.withdrawn(accepted, &state.position);
+        let withdrawn: BTreeSet<Name> =
+            withdrawn.filter(|name| !self.dangling.contains(*name)).cloned().collect();
         if withdrawn.is_empty() {
             self.looked_for_withdrawn = Some(now);
         } else {
@@ -50,18 +58,26 @@ impl Session {
     }
 
     /// A response of a type is about to be said: notes what its client has accepted of clusters by now.
-    pub(super) fn note_accepted(&mut self, kind: Kind) {
+    pub(super) fn note_accepted(&mut self, kind: Kind, update: &Update) {
+        let Some(state) = self.types.iter().find(|state| state.kind == Kind::Cluster) else { return };
         if kind.follows_clusters() {
+            let of = state.membership.of();
+            let snapshot = of.snapshot();
+            if update.has_additions() && !update.has_its_clusters(of.index(), &snapshot) {
+                let room = (MOST_DANGLING + 1).saturating_sub(self.dangling.len());
+                self.dangling.extend(update.lacking_clusters(&snapshot).take(room).cloned());
+            }
             // Its routes may lead to whatever it was sent.
             self.accepted_clusters = None;
         }
         if kind != Kind::Cluster {
             return;
         }
-        let Some(state) = self.types.iter().find(|state| state.kind == kind) else { return };
         if !state.is_unanswered() {
             // Clusters that a client holds from an earlier stream are not known.
-            let is_known = !state.position.is_start() && !state.may_hold;
+            let owes_removals = !state.own().owed.gone.is_empty() || state.own().brought.is_some();
+            let is_known = !state.position.is_start() && !state.may_hold && !owes_removals;
+            let is_known = is_known && self.dangling.len() <= MOST_DANGLING;
             self.accepted_clusters = is_known.then(|| state.position.told());
             self.looked_for_withdrawn = None;
         }
