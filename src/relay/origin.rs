@@ -25,7 +25,7 @@ use crate::upstream::{
 /// Source of resources, and its state.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
-    Server { state: watch::Receiver<UpstreamState>, counters: Arc<Counters> },
+    Server { state: watch::Receiver<UpstreamState>, counters: Arc<Counters>, servers: Arc<Servers> },
     Directory { state: watch::Receiver<DirectoryState> },
 }
 
@@ -107,7 +107,11 @@ impl Origin {
         if let Some(saved) = saved {
             saved.restore(&mut client);
         }
-        let origin = Self::Server { state: client.state(), counters: Arc::clone(client.counters()) };
+        let origin = Self::Server {
+            state: client.state(),
+            counters: Arc::clone(client.counters()),
+            servers: Arc::clone(&servers),
+        };
         let tuner = client.tuner();
         let stopped = stop.clone();
         spawn_essential(async move { client.run(stopped).await }, stop, failed);
@@ -147,10 +151,21 @@ impl Origin {
     /// Whether clients should be sent to a relay of this source.
     pub(super) fn verdict(&self, readiness: &mut Readiness) -> Verdict {
         match self {
-            Self::Server { state, .. } => readiness.look(&state.borrow(), Instant::now()),
+            Self::Server { state, servers, .. } => {
+                if servers.have_answered() {
+                    readiness.note_others_answered();
+                }
+                readiness.look(&state.borrow(), Instant::now())
+            }
             Self::Directory { state } => {
-                let why = || "the directory has not been read yet".to_owned();
-                Verdict { ready: state.borrow().read.then_some(()).ok_or_else(why), look_at: None }
+                let state = state.borrow();
+                let why = || match state.failures.first() {
+                    Some(failure) => {
+                        format!("the directory has not been read: {}: {}", failure.file, failure.message)
+                    }
+                    None => "the directory has not been read yet".to_owned(),
+                };
+                Verdict { ready: state.read.then_some(()).ok_or_else(why), look_at: None }
             }
         }
     }
@@ -176,7 +191,7 @@ impl Origin {
     /// Reports the source, with the events of other groups added to its own.
     pub(super) fn report(&self, others: &Events) {
         match self {
-            Self::Server { state, counters } => {
+            Self::Server { state, counters, .. } => {
                 let now = Instant::now();
                 let figures = {
                     let state = state.borrow();

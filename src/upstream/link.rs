@@ -97,8 +97,10 @@ struct State {
     /// Number of attempts that failed, and the error of the last one.
     failures: u64,
     error: String,
-    /// Whether the server has answered any client since the start, or an earlier process.
+    /// Whether the server has answered any client since the start.
     has_answered: bool,
+    /// Whether resources that an earlier process left are served.
+    has_restored: bool,
     /// Protocol in which the server answered last.
     answered_in: Option<Protocol>,
     lines: [LogThrottle; Line::COUNT],
@@ -250,6 +252,7 @@ impl Link {
             failures: 0,
             error: String::new(),
             has_answered: false,
+            has_restored: false,
             answered_in: None,
             lines: Default::default(),
             complaining: 0,
@@ -416,12 +419,18 @@ impl Link {
 
     /// Notes that resources of an earlier process are served.
     pub(super) fn restored(&self) {
-        self.state.lock().has_answered = true;
+        self.state.lock().has_restored = true;
     }
 
-    /// Whether the server has answered any client since the start, or an earlier process.
+    /// Whether the server has answered any client since the start.
     pub(super) fn has_answered(&self) -> bool {
         self.state.lock().has_answered
+    }
+
+    /// Whether there may be something to serve: an answer to this process, or what an earlier one left.
+    pub(super) fn has_content(&self) -> bool {
+        let state = self.state.lock();
+        state.has_answered || state.has_restored
     }
 
     /// Returns the number of lines suppressed since the last one if a line may be logged now.

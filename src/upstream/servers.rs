@@ -62,6 +62,11 @@ impl Servers {
         self.links.iter().for_each(|link| link.restored());
     }
 
+    /// Whether any of them has answered the client of any node group since the start.
+    pub fn have_answered(&self) -> bool {
+        self.links.iter().any(|link| link.has_answered())
+    }
+
     /// Number of connections that stand.
     pub fn connections(&self) -> usize {
         self.links.iter().map(|link| link.connections()).sum()

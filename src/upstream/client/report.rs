@@ -128,7 +128,7 @@ impl Client {
         let uri = self.link.uri();
         let retry_in = in_words(wait);
         let serving =
-            if self.link.has_answered() { "serving cached resources" } else { "nothing is cached yet" };
+            if self.link.has_content() { "serving cached resources" } else { "nothing is cached yet" };
         // The end of a connection concerns all groups, that of a stream the group of its node.
         let node = match &ended {
             Ended::Unreachable(_) | Ended::Lost(_) | Ended::Left(_) => None,

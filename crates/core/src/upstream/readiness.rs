@@ -23,6 +23,8 @@ pub struct Readiness {
     is_ready: bool,
     /// Whether resources that an earlier process left make it ready.
     takes_restored: bool,
+    /// Whether the origin has answered another node group, which is served from then on.
+    others_answered: bool,
 }
 
 /// Outcome of a look.
@@ -37,7 +39,7 @@ pub struct Verdict {
 impl Readiness {
     /// A relay of this node that has not connected yet.
     pub const fn new(wait: Duration, node: String) -> Self {
-        Self { wait, node, asking: None, is_ready: false, takes_restored: false }
+        Self { wait, node, asking: None, is_ready: false, takes_restored: false, others_answered: false }
     }
 
     /// Whether resources that an earlier process left make it ready, before the origin has answered.
@@ -45,6 +47,11 @@ impl Readiness {
     pub const fn with_restored(mut self, takes_restored: bool) -> Self {
         self.takes_restored = takes_restored;
         self
+    }
+
+    /// Notes that the origin has answered another node group than that of the state which is looked at.
+    pub const fn note_others_answered(&mut self) {
+        self.others_answered = true;
     }
 
     /// Looks at how things stand.
@@ -58,7 +65,10 @@ impl Readiness {
         let error = || state.last_error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
         let ready = |look_at| Verdict { ready: Ok(()), look_at };
         let unready = |why, look_at| Verdict { ready: Err(why), look_at };
-        if state.last_answer.is_some() || (self.takes_restored && state.restored.is_some()) {
+        if state.last_answer.is_some()
+            || self.others_answered
+            || (self.takes_restored && state.restored.is_some())
+        {
             return ready(None);
         }
         if !state.connected {
@@ -135,6 +145,18 @@ mod tests {
         fn is_ready(&mut self, second: u64) -> bool {
             self.look(second).is_ok()
         }
+    }
+
+    /// With `groups.default: refuse` nothing is ever asked in the relay's own group.
+    #[test]
+    fn a_relay_that_was_answered_in_another_group_is_ready_for_good() {
+        let mut fixture = Fixture::new(DAY);
+        fixture.stands(1);
+        assert!(fixture.is_ready(1));
+        fixture.state.lost("connection refused".to_owned(), fixture.at(2));
+        assert!(!fixture.is_ready(2), "it is empty");
+        fixture.readiness.note_others_answered();
+        assert!(fixture.is_ready(3));
     }
 
     #[test]
