@@ -38,6 +38,8 @@ pub(super) struct Files {
     /// Names of other entries, each of which is logged once.
     passed_over: BTreeSet<OsString>,
     directory_failure: Option<FileFailure>,
+    /// Whether its files were ever listed.
+    is_listed: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -47,6 +49,8 @@ struct FileState {
     /// Hash of the bytes last parsed.
     content: Option<u64>,
     resources: Vec<FileResource>,
+    /// Whether `resources` are those of some content that it had.
+    is_known: bool,
     parse_failure: Option<String>,
     read_failure: Option<String>,
 }
@@ -75,6 +79,7 @@ impl Files {
             }
         };
         let mut changed = self.directory_failure.take().is_some();
+        self.is_listed = true;
         let mut before = std::mem::take(&mut self.files);
         let passed_over = std::mem::take(&mut self.passed_over);
         for name in names {
@@ -101,7 +106,8 @@ impl Files {
 
     /// The effective state: of a resource in two files, the file that sorts first counts.
     pub(super) fn merge(&self) -> Scan {
-        let mut scan = Scan::default();
+        let is_incomplete = !self.is_listed || self.files.values().any(|state| !state.is_known);
+        let mut scan = Scan { is_incomplete, ..Scan::default() };
         scan.failures.extend(self.directory_failure.clone());
         let mut owners: HashMap<&ResourceKey, &OsStr> = HashMap::new();
         for (file, state) in &self.files {
@@ -180,6 +186,7 @@ impl FileState {
         match decoded {
             Ok(Ok(resources)) => {
                 self.parse_failure = None;
+                self.is_known = true;
                 let differs = self.resources != resources;
                 self.resources = resources;
                 return differs;

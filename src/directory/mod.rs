@@ -59,6 +59,8 @@ pub struct Scan {
     pub resources: BTreeMap<ResourceKey, FileResource>,
     /// In the order of file names.
     pub failures: Vec<FileFailure>,
+    /// Whether the content of some file has never been known: resources that are not here may be in it.
+    pub is_incomplete: bool,
 }
 
 /// Why a directory cannot be used at all.

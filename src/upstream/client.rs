@@ -178,7 +178,7 @@ impl Client {
                 }
             };
             if matches!(ended, Ended::Left(_)) {
-                self.lost(ended.reason(self.link.uri()));
+                self.disconnected(|state| state.disconnected(now()));
                 continue;
             }
             let wait = self.ended(ended);
@@ -525,9 +525,13 @@ impl Client {
     }
 
     fn lost(&mut self, reason: String) {
+        self.disconnected(|state| state.lost(reason, now()));
+    }
+
+    fn disconnected(&mut self, note: impl FnOnce(&mut UpstreamState)) {
         self.silence.interrupted();
         self.looked_at = None;
-        self.state.send_modify(|state| state.lost(reason, now()));
+        self.state.send_modify(note);
     }
 }
 

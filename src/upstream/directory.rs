@@ -75,6 +75,11 @@ impl DirectorySource {
         for failure in scan.failures.iter().filter(|failure| !known.contains(failure)) {
             tracing::warn!(file = failure.file, "{}", failure.message);
         }
+        if scan.is_incomplete && !self.state.borrow().read {
+            // Clients may hold what a file has that cannot be read: told without it, they would delete that (R-Relay-04).
+            self.state.send_modify(|state| state.failures = scan.failures.clone());
+            return;
+        }
         let resources = scan.resources.values().map(|file| DirectoryResource {
             type_url: &file.key.type_url,
             name: &file.key.name,
@@ -94,6 +99,33 @@ mod tests {
     use super::*;
     use crate::cache::{Cache, Limits};
     use crate::resource::Kind;
+
+    #[tokio::test]
+    async fn nothing_is_told_before_each_file_was_read_once() {
+        let files = tempfile::tempdir().expect("a directory");
+        let cluster = |name: &str| {
+            format!(
+                "resources:\n- \"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster\n  name: {name}\n"
+            )
+        };
+        std::fs::write(files.path().join("a.yaml"), cluster("a")).expect("a file");
+        std::fs::write(files.path().join("b.yaml"), "resources: [").expect("a file");
+        let (cache, writer) = Cache::new(Limits::default());
+        let source = DirectorySource::new(writer);
+        let mut state = source.state();
+        let stop = CancellationToken::new();
+        let task =
+            tokio::spawn(source.run(Directory::open(files.path()).expect("a directory"), stop.clone()));
+        state.wait_for(|state| state.failures.len() == 1).await.expect("it runs");
+        assert!(!state.borrow().read);
+        let of = cache.of(&Kind::Cluster.into()).expect("few types");
+        assert!(!of.snapshot().wildcard_known() && of.snapshot().member_count() == 0);
+        std::fs::write(files.path().join("b.yaml"), cluster("b")).expect("a file");
+        state.wait_for(|state| state.read).await.expect("it runs");
+        assert_eq!(of.snapshot().member_count(), 2);
+        stop.cancel();
+        task.await.expect("no panic");
+    }
 
     #[tokio::test]
     async fn a_directory_is_followed() {

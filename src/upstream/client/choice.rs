@@ -75,7 +75,14 @@ impl Client {
         self.link = Arc::clone(self.servers.link(to));
         self.backoff = self.link.options().backoff;
         self.asks_again = None;
-        self.state.send_modify(|state| state.server = to);
+        // A server that is left because a more preferred one is back has no fault.
+        let fault = match change {
+            ServerChange::Next { silent_for, .. } => {
+                Some(format!("it has not answered for {} s", silent_for.as_secs()))
+            }
+            ServerChange::Back { .. } => None,
+        };
+        self.state.send_modify(|state| state.changed_to(to, fault));
     }
 
     /// Counts and logs a change of the server, once for all groups.

@@ -149,6 +149,22 @@ impl UpstreamState {
 
     /// The connection is lost, or could not be made.
     pub fn lost(&mut self, error: String, now: Instant) {
+        self.errors.insert(self.server, error.clone());
+        self.last_error = Some(error);
+        self.disconnected(now);
+    }
+
+    /// Another server is used from here on. `fault` is that of the one to which the connection stands; why none does is known already.
+    pub fn changed_to(&mut self, server: usize, fault: Option<String>) {
+        if let Some(fault) = fault.filter(|_| self.connected) {
+            self.errors.insert(self.server, fault.clone());
+            self.last_error = Some(fault);
+        }
+        self.server = server;
+    }
+
+    /// No connection stands, without a fault of the server in use.
+    pub fn disconnected(&mut self, now: Instant) {
         if std::mem::take(&mut self.connected) {
             self.since = now;
         }
@@ -158,8 +174,6 @@ impl UpstreamState {
         self.unanswered = Unanswered::default();
         self.looked = false;
         self.stale_since.get_or_insert(now);
-        self.errors.insert(self.server, error.clone());
-        self.last_error = Some(error);
     }
 
     /// Takes in the subscriptions without an answer, while the connection stands. Returns whether anything changed.
@@ -185,6 +199,22 @@ mod tests {
 
     fn unanswered(since: Instant) -> Unanswered {
         Unanswered { count: 1, since: Some(since), ..Unanswered::default() }
+    }
+
+    #[test]
+    fn a_server_that_is_left_has_the_fault_itself() {
+        let now = Instant::now();
+        let mut state = UpstreamState::new(now);
+        state.connected(now);
+        state.changed_to(1, Some("silent".to_owned()));
+        state.disconnected(now);
+        assert_eq!(state.errors, BTreeMap::from([(0, "silent".to_owned())]));
+        state.lost("connection refused".to_owned(), now);
+        state.changed_to(0, Some("silent".to_owned()));
+        assert_eq!(state.errors[&1], "connection refused", "it says more");
+        state.connected(now);
+        state.changed_to(1, None);
+        assert!(!state.errors.contains_key(&0) || state.errors[&0] == "silent");
     }
 
     #[test]
