@@ -110,7 +110,7 @@ impl Member {
             if held.is_some_and(|held| held.key == key) || (is_removal && !held.is_some_and(is_held)) {
                 continue;
             }
-            // What is not measured is not remembered either: a server may send ever new names.
+            // A server may send ever new names: those that are not measured are not remembered either.
             if let Some(change) = measures.version(name, key, held.map(|held| held.change), since, now) {
                 self.held.insert(name, HeldVersion { key, variant, change });
             }

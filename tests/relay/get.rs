@@ -174,7 +174,7 @@ async fn says(words: &'static [u8]) -> String {
                 socket.read(&mut [0; 4096]).await.unwrap();
                 socket.write_all(words).await.unwrap();
                 socket.shutdown().await.unwrap();
-                // What it has not read would be answered by a reset.
+                // Bytes that it has not read would be answered by a reset.
                 while socket.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {}
             });
         }

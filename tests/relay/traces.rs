@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use deltafan::proto::DeltaDiscoveryResponse;
+use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::PATIENCE;
 use deltafan_test_support::certificates::{Authority, put};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect, node};
 use deltafan_test_support::front::{Front, Shown};
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
 use deltafan_test_support::process::Process;
@@ -109,13 +109,22 @@ impl Collector {
 
 /// A relay that sends traces to this collector, and its stream to the control plane.
 async fn traced(collector: &str, further: &[(&str, &str)]) -> (Process, Origin, OriginStream) {
+    traced_with("", collector, further).await
+}
+
+/// Like [`traced`], with these lines of configuration.
+async fn traced_with(
+    config: &'static str,
+    collector: &str,
+    further: &[(&str, &str)],
+) -> (Process, Origin, OriginStream) {
     let mut origin = Origin::start().await;
     let uri = origin.uri();
     let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector), ("OTEL_BSP_SCHEDULE_DELAY", "50")];
     let variables = variables.iter().chain(further);
     let variables: Vec<(String, String)> =
         variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let start = move || Process::behind_in_environment(&uri, variables);
+    let start = move || Process::behind_in_environment(&uri, config, variables);
     let relay = tokio::task::spawn_blocking(start).await.unwrap();
     let stream = origin.accept().await;
     (relay, origin, stream)
@@ -169,7 +178,7 @@ async fn a_change_is_one_trace_from_its_arrival_to_the_last_ack() {
         ["store", "send", "acknowledge"].map(|name| times(&trace.children[name]));
     assert_eq!(times(&trace.root), (store.0, acknowledge.1));
     assert!(store.0 <= store.1 && store.1 == send.0, "{store:?}, {send:?}");
-    assert!(send.0 <= send.1 && send.1 == acknowledge.0 && acknowledge.0 <= acknowledge.1);
+    assert!(send.0 < send.1 && send.1 == acknowledge.0 && acknowledge.0 <= acknowledge.1);
 
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(collector.spans.try_recv().is_err(), "one change, one trace");
@@ -297,4 +306,104 @@ async fn a_collector_without_files_for_tls_is_told_at_the_start() {
         traced("https://localhost:4317", &[("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere/ca.pem")]).await;
     let said = relay.wait_for_message("cannot send traces to an OpenTelemetry collector; serving without");
     assert!(said[0]["reason"].as_str().unwrap().contains("/nowhere/ca.pem"), "{said:?}");
+}
+
+/// A stream that was opened later, one that asks for something else, and an observer are no clients of a change.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_a_change_does_not_concern_do_not_count() {
+    let mut collector = Collector::start().await;
+    let (relay, _origin, mut upstream) = traced(&collector.uri, &[]).await;
+    let channel = connect(&relay.uri()).await;
+    let mut client = Delta::open(&channel, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    send(&mut upstream, "1", &[("a", "1")], &[]).await;
+    let told = client.response().await;
+    client.ack(&told).await;
+    collector.trace().await;
+
+    let other = Delta::open(&channel, DELTA_ADS).await;
+    // The subscription to all clusters covers it upstream.
+    other.subscribe("other", CDS, &["z"]).await;
+    let mut observer = Delta::open(&channel, DELTA_ADS).await;
+    let features = vec!["deltafan.observer".to_owned()];
+    observer
+        .send(DeltaDiscoveryRequest {
+            node: Some(Node { client_features: features, ..node("observer") }),
+            type_url: CDS.to_owned(),
+            resource_names_subscribe: vec!["*".to_owned()],
+            ..DeltaDiscoveryRequest::default()
+        })
+        .await;
+    observer.response().await;
+    let version = "2".repeat(300);
+    send(&mut upstream, &version, &[("a", "2")], &[]).await;
+    let told = client.response().await;
+    let mut late = Delta::open(&channel, DELTA_ADS).await;
+    late.subscribe("late", CDS, &["*"]).await;
+    late.response().await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    client.ack(&told).await;
+    let trace = collector.trace().await;
+    assert_eq!(trace.numbers(), ["1", "1", "1", "0"]);
+    assert_eq!(trace.attribute("deltafan.version"), version[..100]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trace_names_the_rule_of_its_node_group() {
+    let mut collector = Collector::start().await;
+    let groups = "groups: {rules: [{name: edge, match: {node.id: \"edge-.*\"}, node: {id: edge}}]}\n";
+    let (relay, mut origin, _own) = traced_with(groups, &collector.uri, &[]).await;
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("edge-1", CDS, &["*"]).await;
+    let mut upstream = origin.accept().await;
+    upstream.expect_request().await;
+    send(&mut upstream, "1", &[("a", "1")], &[]).await;
+    let told = client.response().await;
+    client.ack(&told).await;
+    assert_eq!(collector.trace().await.attribute("deltafan.group"), "edge");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_left_is_exported_at_the_end() {
+    let mut collector = Collector::start().await;
+    let (mut relay, _origin, mut upstream) =
+        traced_with("  drain: 1s\n", &collector.uri, &[("OTEL_BSP_SCHEDULE_DELAY", "600000")]).await;
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    send(&mut upstream, "1", &[("a", "1")], &[]).await;
+    client.response().await;
+    relay.terminate();
+    assert_eq!(collector.trace().await.attribute("deltafan.version"), "1");
+    assert_eq!(relay.wait().code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_that_are_not_followed_are_counted() {
+    let mut collector = Collector::start().await;
+    let (relay, _origin, mut upstream) =
+        traced(&collector.uri, &[("OTEL_TRACES_SAMPLER", "always_off")]).await;
+    send_to_one(&relay, &mut upstream, 1).await;
+    let count = |relay: &Process, result: &str| {
+        relay.metric(&format!("deltafan_traces_total{{result=\"{result}\"}}"))
+    };
+    relay.wait_for("the sampler", || count(&relay, "unsampled") == 1.0);
+    assert!(collector.spans.try_recv().is_err());
+
+    let (relay, _origin, mut upstream) = traced(&collector.uri, &[]).await;
+    let _client = send_to_one(&relay, &mut upstream, 70).await;
+    relay.wait_for("more changes than are followed", || count(&relay, "dropped") == 6.0);
+}
+
+/// Sends so many changes to a client that answers none.
+async fn send_to_one(relay: &Process, upstream: &mut OriginStream, changes: usize) -> Delta {
+    let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    for change in 0..changes {
+        let name = change.to_string();
+        send(upstream, &name, &[(&name, "1")], &[]).await;
+    }
+    client
 }

@@ -89,9 +89,9 @@ impl Process {
         Self::launch(&upstream(origin, server, keys), &[], LISTENERS, further)
     }
 
-    /// Starts it on a control plane with further variables in its environment.
-    pub fn behind_in_environment(origin: &str, environment: Vec<(String, String)>) -> Self {
-        Self::unready_in_environment(origin, "", environment).when_ready()
+    /// Starts it on a control plane with further lines of configuration and further variables in its environment.
+    pub fn behind_in_environment(origin: &str, further: &str, environment: Vec<(String, String)>) -> Self {
+        Self::unready_in_environment(origin, further, environment).when_ready()
     }
 
     /// Starts it on a control plane with further lines of configuration and further variables in its environment, and does not wait until
