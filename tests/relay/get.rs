@@ -171,7 +171,7 @@ async fn says(words: &'static [u8]) -> String {
         loop {
             let (mut socket, _) = listener.accept().await.unwrap();
             tokio::spawn(async move {
-                socket.read(&mut [0; 4096]).await.unwrap();
+                assert!(socket.read(&mut [0; 4096]).await.unwrap() > 0);
                 socket.write_all(words).await.unwrap();
                 socket.shutdown().await.unwrap();
                 // Bytes that it has not read would be answered by a reset.
