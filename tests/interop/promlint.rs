@@ -23,7 +23,7 @@ fn the_metrics_are_named_as_prometheus_asks() {
     // All of them are there with these.
     let snapshot = tempfile::tempdir().unwrap();
     let sections = format!(
-        "rollout: {{types: [cds]}}\nsnapshot: {{path: {}}}\ngroups: {{rules: [{{name: edge, match: {{node.id: edge}}}}]}}\n",
+        "rollout: {{types: [cds]}}\nsnapshot: {{path: {}}}\ngroups: {{rules: [{{name: edge, match: {{node.id: edge}}, node: client}}]}}\n",
         snapshot.path().display()
     );
     let traces = vec![("OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(), "http://127.0.0.1:1".to_owned())];
