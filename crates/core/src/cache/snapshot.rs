@@ -132,7 +132,11 @@ impl Snapshot {
     /// after it was.
     pub fn withdrawn(&self, since: Generation, position: &Position) -> impl Iterator<Item = &Name> {
         let later = self.log.range((Bound::Excluded(position.added), Bound::Unbounded));
-        let came = move |entry: &&Arc<Entry>| since < entry.wild_since && entry.wild_since <= position.seen;
+        let came = move |entry: &&Arc<Entry>| {
+            since < entry.wild_since
+                && entry.wild_since <= position.seen
+                && position.added < entry.wild_changed
+        };
         later.filter(|entry| !entry.is_member()).filter(came).map(|entry| entry.name())
     }
 

@@ -30,7 +30,7 @@ const UNJUDGED: usize = 4;
 
 /// A response that was sent and not answered.
 #[derive(Clone, Copy, Debug)]
-struct InFlight {
+pub(super) struct InFlight {
     /// When the transport had taken all of it; the clock of the gate starts there (R-SotW-06, R-Delta-17).
     taken: Option<Instant>,
     /// Whether there was something to say when it was last looked at. Until the gate opens it need not be looked at again:

@@ -10,6 +10,7 @@ use super::super::client::is_grpc;
 use super::super::session_error::SessionError;
 use super::super::stream_type::{EvaluationInput, Pending, StreamType};
 use super::super::upstream_state::Upstream;
+use super::withdrawn::Withdrawn;
 use super::{Outgoing, Overdue, Session};
 use crate::cache::{Class, FellBehindError, Generation, Role, Update};
 use crate::resource::{Kind, Name};
@@ -82,13 +83,29 @@ impl Session {
     }
 
     fn decide(&mut self, now: Instant, upstream: Upstream) -> Decision {
+        let mut deadline = Deadline::default();
+        let withdrawn = self.withdraw(now, &mut deadline);
+        let decision = self.decide_with(&withdrawn, now, upstream, deadline);
+        if let Some((at, in_flight)) = withdrawn.overtaken
+            && !matches!(&decision, Decision::Say(said, ..) if *said == at)
+        {
+            self.types[at].close_gate(in_flight);
+        }
+        decision
+    }
+
+    fn decide_with(
+        &mut self,
+        withdrawn: &Withdrawn,
+        now: Instant,
+        upstream: Upstream,
+        mut deadline: Deadline,
+    ) -> Decision {
         if let Some(silent) = self.types.iter().find(|state| state.owes_answer(now, &self.rules)) {
             return NextStep::Close(self.rules.unanswered(silent.membership.of().type_url())).into();
         }
         let moment =
             EvaluationInput { now, upstream, one_shot: self.is_one_shot(), is_relay: self.is_relay() };
-        let mut deadline = Deadline::default();
-        let withdrawn = self.withdraw(now, &mut deadline);
         let pending = match self.evaluate(moment) {
             Ok(Some(pending)) => pending,
             Ok(None) => return NextStep::Wait(Some(now)).into(),
@@ -99,13 +116,14 @@ impl Session {
         self.note_waits(&pending, now);
 
         let chosen = self
-            .choose_addition(&pending, &withdrawn, now, &mut deadline)
+            .choose_addition(&pending, withdrawn, now, &mut deadline)
             .or_else(|| self.choose_removal(&pending, now, &mut deadline));
         if let Some((at, class)) = chosen
             && let Some(update) = pending[at].update()
         {
-            let withdrawn = if self.types[at].kind == Kind::Cluster { withdrawn } else { BTreeSet::new() };
-            return Decision::Say(at, Arc::clone(update), class, withdrawn);
+            let is_cluster = self.types[at].kind == Kind::Cluster;
+            let names = if is_cluster { withdrawn.names.clone() } else { BTreeSet::new() };
+            return Decision::Say(at, Arc::clone(update), class, names);
         }
 
         if let Some(next) = self.look_on(&pending, now) {
@@ -172,7 +190,7 @@ impl Session {
     fn choose_addition(
         &mut self,
         pending: &[Pending],
-        withdrawn: &BTreeSet<Name>,
+        withdrawn: &Withdrawn,
         now: Instant,
         deadline: &mut Deadline,
     ) -> Option<(usize, Class)> {
@@ -187,7 +205,7 @@ impl Session {
         };
         for at in 0..pending.len() {
             let kind = self.types[at].kind;
-            let withdraws = kind == Kind::Cluster && !withdrawn.is_empty();
+            let withdraws = kind == Kind::Cluster && !withdrawn.names.is_empty();
             let update = pending[at].update();
             let update = update.filter(|update| withdraws || self.types[at].has_addition(update));
             if update.is_none() && !matches!(pending[at], Pending::Gated) {
@@ -215,6 +233,11 @@ impl Session {
                 && let Some(until) = self.awaits_clusters(at, update, now)
             {
                 deadline.not_after(until);
+                continue;
+            }
+            if withdrawn.overtaken.is_some() && withdraws && update.is_none_or(|update| update.is_partial()) {
+                // A part would not have them.
+                leader_waits |= kind.leads_routes();
                 continue;
             }
             if let Err(opens) = self.types[at].gate(now, &self.rules) {

@@ -16,7 +16,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::super::stream_type::StreamType;
+use super::super::stream_type::{InFlight, StreamType};
 use super::Session;
 use super::flush_order::Deadline;
 use crate::cache::Update;
@@ -29,32 +29,40 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Clusters that were not there when routes to them were sent, of which a stream keeps the names. With more, none is withdrawn.
 const MOST_DANGLING: usize = 64;
 
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Withdrawn {
+    pub(super) names: BTreeSet<Name>,
+    /// Place of the clusters and the response that is overtaken, where the gate was closed.
+    pub(super) overtaken: Option<(usize, InFlight)>,
+}
+
 impl Session {
-    /// Clusters that the client has not accepted and that are gone; the gate of clusters is open where there are any.
-    pub(super) fn withdraw(&mut self, now: Instant, deadline: &mut Deadline) -> BTreeSet<Name> {
-        let Some(accepted) = self.accepted_clusters else { return BTreeSet::new() };
+    /// Clusters that the client has not accepted and that are gone; the gate of clusters is open where there are any, until something else
+    /// than these is decided on.
+    pub(super) fn withdraw(&mut self, now: Instant, deadline: &mut Deadline) -> Withdrawn {
+        let Some(accepted) = self.accepted_clusters else { return Withdrawn::default() };
         let is_cluster = |state: &StreamType| state.kind == Kind::Cluster;
-        let Some(at) = self.types.iter().position(is_cluster) else { return BTreeSet::new() };
-        let Some(taken) = self.types[at].unanswered_with_news() else { return BTreeSet::new() };
+        let Some(at) = self.types.iter().position(is_cluster) else { return Withdrawn::default() };
+        let Some(taken) = self.types[at].unanswered_with_news() else { return Withdrawn::default() };
         if !self.has_routes_to_all_clusters() || !self.types[at].subscription().names().is_empty() {
-            return BTreeSet::new();
+            return Withdrawn::default();
         }
         let due = self.looked_for_withdrawn.map_or(taken, |looked| looked.max(taken)) + LOOK_EVERY;
         if now < due {
             deadline.not_after(due);
-            return BTreeSet::new();
+            return Withdrawn::default();
         }
         let state = &mut self.types[at];
         let snapshot = state.membership.of().snapshot();
         let withdrawn = snapshot.withdrawn(accepted, &state.position);
-        let withdrawn: BTreeSet<Name> =
+        let names: BTreeSet<Name> =
             withdrawn.filter(|name| !self.dangling.contains(*name)).cloned().collect();
-        if withdrawn.is_empty() {
+        if names.is_empty() {
             self.looked_for_withdrawn = Some(now);
-        } else {
-            state.overtake();
+            return Withdrawn::default();
         }
-        withdrawn
+        Withdrawn { names, overtaken: state.overtake().map(|in_flight| (at, in_flight)) }
     }
 
     /// A response of a type is about to be said: notes what its client has accepted of clusters by now.

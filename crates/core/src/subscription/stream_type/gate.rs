@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::super::session_config::SessionConfig;
-use super::StreamType;
+use super::{InFlight, StreamType};
 
 /// Response that a request answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,9 +141,14 @@ impl StreamType {
         self.own().overtaken.is_some()
     }
 
-    /// Opens the gate before the newest response is answered.
-    pub(in crate::subscription) const fn overtake(&mut self) {
-        self.in_flight = None;
+    /// Opens the gate before the newest response is answered. Returns that, for [`close_gate`](Self::close_gate).
+    pub(in crate::subscription) const fn overtake(&mut self) -> Option<InFlight> {
+        self.in_flight.take()
+    }
+
+    /// Closes the gate again: nothing overtook the newest response.
+    pub(in crate::subscription) const fn close_gate(&mut self, in_flight: InFlight) {
+        self.in_flight = Some(in_flight);
     }
 
     /// Its subscription is smaller, or seen otherwise: there may be nothing to add any more.
