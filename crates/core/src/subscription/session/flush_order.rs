@@ -84,7 +84,8 @@ impl Session {
 
     fn decide(&mut self, now: Instant, upstream: Upstream) -> Decision {
         let mut deadline = Deadline::default();
-        let withdrawn = self.withdraw(now, &mut deadline);
+        let withdrawn = self.withdraw(now);
+        withdrawn.look_at.into_iter().for_each(|at| deadline.not_after(at));
         let decision = self.decide_with(&withdrawn, now, upstream, deadline);
         if let Some((at, in_flight)) = withdrawn.overtaken
             && !matches!(&decision, Decision::Say(said, ..) if *said == at)

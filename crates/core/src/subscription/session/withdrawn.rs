@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use super::super::stream_type::{InFlight, StreamType};
 use super::Session;
-use super::flush_order::Deadline;
 use crate::cache::Update;
 use crate::resource::{Kind, Name};
 
@@ -35,12 +34,14 @@ pub(super) struct Withdrawn {
     pub(super) names: BTreeSet<Name>,
     /// Place of the clusters and the response that is overtaken, where the gate was closed.
     pub(super) overtaken: Option<(usize, InFlight)>,
+    /// When to look for them, where it is too early.
+    pub(super) look_at: Option<Instant>,
 }
 
 impl Session {
     /// Clusters that the client has not accepted and that are gone; the gate of clusters is open where there are any, until something else
     /// than these is decided on.
-    pub(super) fn withdraw(&mut self, now: Instant, deadline: &mut Deadline) -> Withdrawn {
+    pub(super) fn withdraw(&mut self, now: Instant) -> Withdrawn {
         let Some(accepted) = self.accepted_clusters else { return Withdrawn::default() };
         let is_cluster = |state: &StreamType| state.kind == Kind::Cluster;
         let Some(at) = self.types.iter().position(is_cluster) else { return Withdrawn::default() };
@@ -50,8 +51,7 @@ impl Session {
         }
         let due = self.looked_for_withdrawn.map_or(taken, |looked| looked.max(taken)) + LOOK_EVERY;
         if now < due {
-            deadline.not_after(due);
-            return Withdrawn::default();
+            return Withdrawn { look_at: Some(due), ..Withdrawn::default() };
         }
         let state = &mut self.types[at];
         let snapshot = state.membership.of().snapshot();
@@ -62,7 +62,8 @@ impl Session {
             self.looked_for_withdrawn = Some(now);
             return Withdrawn::default();
         }
-        Withdrawn { names, overtaken: state.overtake().map(|in_flight| (at, in_flight)) }
+        let overtaken = state.overtake().map(|in_flight| (at, in_flight));
+        Withdrawn { names, overtaken, look_at: None }
     }
 
     /// A response of a type is about to be said: notes what its client has accepted of clusters by now.
