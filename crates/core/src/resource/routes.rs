@@ -40,16 +40,10 @@ fn messages(message: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use bytes::BytesMut;
 
     use super::*;
+    use crate::resource::wire::field;
     use crate::resource::{Envelope, TypeUrl};
-
-    fn field(number: u8, payload: &[u8]) -> Vec<u8> {
-        let mut out = BytesMut::new();
-        wire::put_field(&mut out, number, payload);
-        out.to_vec()
-    }
 
     fn resource(kind: Kind, body: &[u8]) -> Resource {
         let type_url = TypeUrl::from(kind);

@@ -168,6 +168,14 @@ pub fn put_field(out: &mut BytesMut, number: u8, payload: &[u8]) {
     }
 }
 
+/// A field by itself, see [`put_field`].
+#[cfg(test)]
+pub fn field(number: u8, payload: &[u8]) -> Vec<u8> {
+    let mut out = BytesMut::new();
+    put_field(&mut out, number, payload);
+    out.to_vec()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
@@ -12,16 +12,11 @@ use crate::cache::{
     Cache, Change, Completeness, Generation, Lease, Limits, Op, OriginError, ParameterView, Resend, Snapshot,
     View, Writer,
 };
-use crate::resource::{Envelope, Kind, Name, Parameters, Resource, TypeUrl, wire};
+use crate::resource::wire::field;
+use crate::resource::{Envelope, Kind, Name, Parameters, Resource, TypeUrl};
 use crate::upstream::{Mux, ServerId, Settings, StreamId};
 
 const ALL: Selection = Selection { secrets: true };
-
-fn field(number: u8, payload: &[u8]) -> Vec<u8> {
-    let mut out = BytesMut::new();
-    wire::put_field(&mut out, number, payload);
-    out.to_vec()
-}
 
 /// A resource as the origin sends it, with these fields beside the ordinary ones.
 fn resource_with(type_url: &TypeUrl, name: &str, version: &str, body: &str, more: &[u8]) -> Arc<Resource> {

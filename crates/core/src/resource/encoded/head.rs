@@ -116,13 +116,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::resource::wire::field;
     use crate::resource::{Envelope, Kind, TypeUrl};
-
-    fn field(number: u8, payload: &[u8]) -> Vec<u8> {
-        let mut out = BytesMut::new();
-        wire::put_field(&mut out, number, payload);
-        out.to_vec()
-    }
 
     fn inside(message: &[u8], number: u32) -> &[u8] {
         let mut fields = wire::fields(message).map(|field| field.expect("well-formed"));

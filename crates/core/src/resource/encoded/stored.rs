@@ -97,16 +97,10 @@ fn inner(entry: &[u8]) -> Result<&[u8], EnvelopeError> {
 
 #[cfg(test)]
 mod tests {
-    use bytes::BytesMut;
     use proptest::prelude::*;
 
     use super::*;
-
-    fn field(number: u8, payload: &[u8]) -> Vec<u8> {
-        let mut out = BytesMut::new();
-        wire::put_field(&mut out, number, payload);
-        out.to_vec()
-    }
+    use crate::resource::wire::field;
 
     proptest! {
         #[test]

@@ -32,15 +32,10 @@ use crate::cache::{
     TtlSupport, WakeHandle,
 };
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
+use crate::resource::wire::field;
 use crate::resource::{Kind, TypeUrl, wire};
 
 pub(super) use StreamId::{Primary, Secondary};
-
-fn field(number: u8, payload: &[u8]) -> Vec<u8> {
-    let mut out = BytesMut::new();
-    wire::put_field(&mut out, number, payload);
-    out.to_vec()
-}
 
 fn any(type_url: &TypeUrl, body: &str) -> Vec<u8> {
     [field(1, type_url.as_str().as_bytes()), field(2, body.as_bytes())].concat()
