@@ -321,6 +321,11 @@ impl Session {
         self.types.iter().position(|state| state.membership.of().type_url() == type_url)
     }
 
+    /// Its clusters, if it asks for any.
+    pub(super) fn clusters(&self) -> Option<&StreamType> {
+        self.types.iter().find(|state| state.kind == Kind::Cluster)
+    }
+
     pub(super) fn state(&mut self, at: usize) -> &mut StreamType {
         &mut self.types[at]
     }

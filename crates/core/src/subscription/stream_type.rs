@@ -405,8 +405,9 @@ impl StreamType {
         if class == Class::Both || !update.has_removals() {
             if let Some(own) = &mut self.own {
                 own.left_out.clear();
+                self.trim();
             }
-            return self.trim();
+            return;
         }
         let snapshot = self.membership.of().snapshot();
         let came_and_went = snapshot.came_and_went(self.subscription(), &self.position);

@@ -199,11 +199,7 @@ impl Session {
         let mut unanswered = None;
         let warms = self.warms(now);
         // Once more for clusters that were sent behind others which it leaves unanswered.
-        let waits = if self.types.iter().any(|state| state.kind == Kind::Cluster && state.has_overtaken()) {
-            2
-        } else {
-            1
-        };
+        let waits = if self.clusters().is_some_and(StreamType::has_overtaken) { 2 } else { 1 };
         for at in 0..pending.len() {
             let kind = self.types[at].kind;
             let withdraws = kind == Kind::Cluster && !withdrawn.names.is_empty();
@@ -288,11 +284,10 @@ impl Session {
     /// Whether its client is sent all clusters, and routes for them, as Envoy is. gRPC asks for clusters because of its routes, which
     /// must not wait for them. Another relay has no traffic: it sees to the order at its own clients.
     pub(super) fn has_routes_to_all_clusters(&self) -> bool {
-        let is_wildcard = |state: &StreamType| state.kind == Kind::Cluster && state.subscription().wildcard;
         self.profile.aggregated
             && !self.rules.warm_wait.is_zero()
             && self.role == Role::Client
-            && self.types.iter().any(is_wildcard)
+            && self.clusters().is_some_and(|clusters| clusters.subscription().wildcard)
             && self.types.iter().any(|state| state.kind.follows_clusters())
             && !self.client().is_some_and(|client| is_grpc(&client.user_agent))
             && !self.is_relay()
@@ -316,7 +311,7 @@ impl Session {
     /// Whether the client may still be warming clusters, for which its routes wait; if so, until when at most (unless the transport
     /// has not taken them). Envoy ACKs clusters when they are warm (V1), and answers a request for one that is not with a 503.
     fn warms(&self, now: Instant) -> Option<Option<Instant>> {
-        let clusters = self.types.iter().find(|state| state.kind == Kind::Cluster)?;
+        let clusters = self.clusters()?;
         let warms = clusters.unanswered_within(self.rules.warm_wait, now)?;
         self.has_routes_to_all_clusters().then_some(warms)
     }
@@ -326,13 +321,12 @@ impl Session {
         if !self.types[at].kind.follows_clusters() || !self.has_routes_to_all_clusters() {
             return None;
         }
-        let clusters = self.types.iter().find(|state| state.kind == Kind::Cluster)?;
-        let of = Arc::clone(clusters.membership.of());
-        let snapshot = of.snapshot();
+        let of = self.clusters()?.membership.of();
+        let (store, snapshot) = (of.index(), of.snapshot());
         let newest = snapshot.changed_at()? + ON_THE_WAY;
         let ends = *self.types[at].addition_waits.get_or_insert(now) + self.rules.warm_wait;
         let until = newest.min(ends);
-        (now < until && !update.has_its_clusters(of.index(), &snapshot)).then_some(until)
+        (now < until && !update.has_its_clusters(store, &snapshot)).then_some(until)
     }
 
     /// Until when at most clusters and endpoints that are gone are kept at a client whose routes may still name them. Routes that do

@@ -6,9 +6,8 @@
 //! which wait for routes.
 //!
 //! A cluster that was there before, and whose end the cache remembers, is not known from one that the client holds: it is removed as any
-//! other. So are clusters in the first response on a stream, and
-//! until its client was told of all that is gone: it may have them from an earlier stream. And so is one to which a route was sent
-//! before it was there.
+//! other. So are clusters in the first response on a stream, and until its client was told of all that is gone: it may have them from an
+//! earlier stream. And so is one to which a route was sent before it was there.
 //!
 //! Example: clusters `a` and `b` replace each other within milliseconds, and routes follow. An Envoy is sent `a`, whose endpoints
 //! are gone when it asks for them. 200 ms later it is sent `b` and the removal of `a`, ACKs both, and gets its routes.
@@ -68,21 +67,16 @@ impl Session {
 
     /// A response of a type is about to be said: notes what its client has accepted of clusters by now.
     pub(super) fn note_accepted(&mut self, kind: Kind, update: &Update) {
-        let Some(state) = self.types.iter().find(|state| state.kind == Kind::Cluster) else { return };
-        if kind.follows_clusters() {
-            let of = state.membership.of();
-            let snapshot = of.snapshot();
-            if update.has_additions() && !update.has_its_clusters(of.index(), &snapshot) {
+        let Some(state) = self.clusters() else { return };
+        if kind.follows_clusters() && self.has_routes_to_all_clusters() {
+            let (store, snapshot) = (state.membership.of().index(), state.membership.of().snapshot());
+            if update.has_additions() && !update.has_its_clusters(store, &snapshot) {
                 let room = (MOST_DANGLING + 1).saturating_sub(self.dangling.len());
                 self.dangling.extend(update.lacking_clusters(&snapshot).take(room).cloned());
             }
             // Its routes may lead to whatever it was sent.
             self.accepted_clusters = None;
-        }
-        if kind != Kind::Cluster {
-            return;
-        }
-        if !state.is_unanswered() {
+        } else if kind == Kind::Cluster && !state.is_unanswered() {
             // Clusters that a client holds from an earlier stream are not known.
             let owes_removals = !state.own().owed.gone.is_empty() || state.own().brought.is_some();
             let is_known = !state.position.is_start() && !state.may_hold && !owes_removals;
