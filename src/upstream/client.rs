@@ -177,10 +177,10 @@ impl Client {
                     continue;
                 }
             };
-            if matches!(ended, Ended::Left(_)) {
+            let Some(ended) = ended else {
                 self.disconnected(|state| state.disconnected(now()));
                 continue;
-            }
+            };
             let wait = self.ended(ended);
             self.meanwhile(tokio::time::sleep(wait)).await;
         }
@@ -216,8 +216,8 @@ impl Client {
         }
     }
 
-    /// Serves both streams until the primary one ends.
-    async fn converse(&mut self, connected: Connected) -> Ended {
+    /// Serves both streams until the primary one ends. `None`: another server is used from here on.
+    async fn converse(&mut self, connected: Connected) -> Option<Ended> {
         let cache = Arc::clone(self.mux.cache());
         let Connected { lease, is_new } = connected;
         let options = self.link.options();
@@ -231,7 +231,10 @@ impl Client {
             }
             talk.secondary.adjust(&mut self.mux, now());
             if let Some(change) = self.choose(self.sight(&talk)) {
-                break Ended::Left(change);
+                if matches!(change, ServerChange::Next { .. }) {
+                    lease.silent();
+                }
+                break None;
             }
             let interest = next_interest(&cache, self.more_interest);
             let probed = (&mut self.probes, self.failover.deadline());
@@ -249,7 +252,7 @@ impl Client {
                     match (stream, end) {
                         (_, None) => {}
                         // Both streams need the connection: it may take no more after a GOAWAY.
-                        (StreamId::Secondary, Some(end)) if lease.is_closed() => break end,
+                        (StreamId::Secondary, Some(end)) if lease.is_closed() => break Some(end),
                         (StreamId::Secondary, Some(end)) => {
                             self.counters().stream_failures.add(1);
                             let why = end.reason(self.link.uri());
@@ -260,7 +263,7 @@ impl Client {
                         {
                             self.go_on_with_sotw(&mut talk);
                         }
-                        (StreamId::Primary, Some(end)) => break end,
+                        (StreamId::Primary, Some(end)) => break Some(end),
                     }
                 }
                 Event::Room(stream) => self.ask(stream, &talk),
@@ -279,7 +282,7 @@ impl Client {
                 Event::Look => {
                     self.look_for_silence();
                     if let Some(end) = self.leave_silent_address(&lease, &talk) {
-                        break end;
+                        break Some(end);
                     }
                 }
                 // Work that is due may be done in parts: it gives way after each.
@@ -292,18 +295,13 @@ impl Client {
         };
         self.mux.closed(StreamId::Primary);
         match ended {
-            Ended::Failed(_) | Ended::Unfit(_) => {
+            Some(Ended::Failed(_) | Ended::Unfit(_)) => {
                 self.counters().stream_failures.add(1);
                 lease.failed();
                 watched.failed();
             }
-            Ended::Left(change) => {
-                if matches!(change, ServerChange::Next { .. }) {
-                    lease.silent();
-                }
-                watched.left();
-            }
-            _ => {}
+            None => watched.left(),
+            Some(_) => {}
         }
         ended
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use http::Uri;
 use tonic::{Code, Status};
 
-use super::super::ServerChange;
 use super::super::error_text::status_text;
 use crate::cache::Protocol;
 
@@ -19,8 +18,6 @@ pub(super) enum Ended {
     Unfit(Protocol),
     /// An error after responses. The back-off begins anew.
     Lost(String),
-    /// Another server is used from here on.
-    Left(ServerChange),
     /// An orderly end after responses (gRFC A57). The back-off begins anew.
     Closed(String),
 }
@@ -45,10 +42,6 @@ impl Ended {
     pub(super) fn reason(self, server: &Uri) -> String {
         match self {
             Self::Unreachable(why) | Self::Failed(why) | Self::Lost(why) | Self::Closed(why) => why,
-            Self::Left(ServerChange::Next { silent_for, .. }) => {
-                format!("it has not answered for {} s", silent_for.as_secs())
-            }
-            Self::Left(ServerChange::Back { .. }) => "a more preferred control plane answers".to_owned(),
             Self::Unfit(Protocol::Delta) => format!(
                 "the control plane at {server} does not implement delta ADS (UNIMPLEMENTED): have it serve AggregatedDiscoveryService.DeltaAggregatedResources, set upstream.servers[].protocol to auto or sotw, or set another server in upstream.servers",
             ),

@@ -131,14 +131,14 @@ impl Client {
             if self.link.has_content() { "serving cached resources" } else { "nothing is cached yet" };
         // The end of a connection concerns all groups, that of a stream the group of its node.
         let node = match &ended {
-            Ended::Unreachable(_) | Ended::Lost(_) | Ended::Left(_) => None,
+            Ended::Unreachable(_) | Ended::Lost(_) => None,
             Ended::Failed(_) | Ended::Unfit(_) | Ended::Closed(_) => Some(self.mux.node_id()),
         };
         let is_unfit = matches!(ended, Ended::Unfit(_));
         let is_ordinary = matches!(ended, Ended::Closed(_));
         let unsaid = self.link.say(if is_ordinary { Line::Ending } else { Line::Complaint });
         let what = match &ended {
-            Ended::Unreachable(_) | Ended::Lost(_) | Ended::Left(_) => "control plane unreachable",
+            Ended::Unreachable(_) | Ended::Lost(_) => "control plane unreachable",
             Ended::Failed(_) => "no usable answer from the control plane",
             Ended::Unfit(_) | Ended::Closed(_) => "the control plane ended the stream",
         };
