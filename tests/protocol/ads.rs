@@ -821,6 +821,27 @@ fn r_ads_03_a_cluster_from_an_earlier_stream_is_removed_like_any_other() {
     assert!(client.told(&fixture).iter().all(|told| !told.contains("-w")), "r leads to w");
 }
 
+/// A cluster to which a route was sent before it was there may be in use before it is accepted.
+#[test]
+fn r_ads_03_a_cluster_whose_route_came_first_is_removed_like_any_other() {
+    let mut fixture = knowing_x();
+    for (mut client, w) in both(&fixture, &["rds"]).into_iter().zip(["eds-w1", "eds-w2"]) {
+        client.acked_with(&fixture, NAMES);
+        fixture.after(Duration::from_secs(60));
+        fixture.named(&format!("rds r:{w}"));
+        assert_eq!(client.acked_with(&fixture, NAMES), [format!("rds r:{w}")], "its cluster is late");
+        fixture.after(Duration::from_secs(2));
+        fixture.origin(&format!("cds {w}:1 cold-{w}:1"));
+        client.poll(&fixture).unwrap();
+        fixture.named("rds r:x");
+        fixture.origin(&format!("cds -{w}"));
+        fixture.after(Duration::from_millis(200));
+        assert!(client.told(&fixture).is_empty(), "r leads to {w} until it is sent the other route");
+        fixture.origin(&format!("cds -cold-{w}"));
+        fixture.after(Duration::from_secs(60));
+    }
+}
+
 /// In a full state that still says what goes, what came and went meanwhile would be news.
 #[test]
 fn r_ads_03_a_union_has_nothing_that_its_client_was_never_sent() {

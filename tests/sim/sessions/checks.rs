@@ -22,7 +22,10 @@ impl Client {
             // Clusters that are gone are taken back before they are accepted (R-ADS-03); also one that came and went unsaid, and did so again.
             let subscribed = &self.types[at].subscribed;
             let is_in_order = self.only.is_none() && subscribed.wildcard && subscribed.names.is_empty();
-            let may_take_back = at == CDS && is_in_order;
+            // A part takes nothing back. Where the limit is small, neither may one that removals do not fit into.
+            let has_removals = self.protocol == Protocol::Sotw || !told.removed.is_empty();
+            let takes_back = !told.nonce.ends_with('>') && (has_removals || !self.in_one_piece);
+            let may_take_back = at == CDS && is_in_order && takes_back;
             let wait = if may_take_back { Duration::from_millis(200).min(ack_timeout) } else { ack_timeout };
             assert!(
                 now >= taken + wait,
