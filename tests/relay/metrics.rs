@@ -271,14 +271,27 @@ async fn the_upstream_side_counts_under_the_names_of_grpc() {
     client.subscribe("client", CDS, &["*"]).await;
     send_cluster(&mut upstream).await;
     relay.wait_for("a valid resource", || (updates("valid"), updates("invalid")) == (1.0, 0.0));
-    let held = "grpc_target=\"#relay\",grpc_xds_authority=\"#old\",grpc_xds_cache_state=\"acked\"";
-    assert_eq!(relay.metric(&format!("grpc_xds_client_resources{{{held}")), 1.0);
-
+    let held = |authority: &str| {
+        let labels = format!(
+            "grpc_target=\"#relay\",grpc_xds_authority=\"{authority}\",grpc_xds_cache_state=\"acked\""
+        );
+        relay.metric(&format!("grpc_xds_client_resources{{{labels}"))
+    };
+    assert_eq!((held("#old"), held("#xdstp")), (1.0, 0.0));
+    let name = "xdstp://authority/envoy.config.cluster.v3.Cluster/c";
     let cds: TypeUrl = Kind::Cluster.into();
+    upstream.send(&DeltaDiscoveryResponse {
+        resources: vec![resource(&cds, name, "1", b"")],
+        ..response(&cds, "x")
+    });
+    upstream.expect_ack("x").await;
+    relay.wait_for("a name of each form", || (held("#old"), held("#xdstp")) == (1.0, 1.0));
+    assert_eq!(updates("valid"), 2.0);
+
     let twice = vec![resource(&cds, "b", "1", b""), resource(&cds, "b", "2", b"")];
     upstream.send(&DeltaDiscoveryResponse { resources: twice, ..response(&cds, "2") });
     assert!(upstream.expect_request().await.error_detail.is_some());
-    relay.wait_for("invalid resources", || (updates("valid"), updates("invalid")) == (1.0, 2.0));
+    relay.wait_for("invalid resources", || (updates("valid"), updates("invalid")) == (2.0, 2.0));
 
     assert_eq!((of_server("connected"), of_server("server_failure_total")), (1.0, 0.0));
     drop((upstream, origin));

@@ -375,8 +375,25 @@ async fn what_is_left_is_exported_at_the_end() {
     send(&mut upstream, "1", &[("a", "1")], &[]).await;
     client.response().await;
     relay.terminate();
-    assert_eq!(collector.trace().await.attribute("deltafan.version"), "1");
+    let trace = collector.trace().await;
+    assert_eq!(["version", "end"].map(|key| trace.attribute(&format!("deltafan.{key}"))), ["1", "stopped"]);
     assert_eq!(relay.wait().code(), Some(0));
+}
+
+/// That nothing is there is known from the first response, but nothing has changed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_without_changes_is_no_trace() {
+    let mut collector = Collector::start().await;
+    let (relay, _origin, mut upstream) = traced(&collector.uri, &[]).await;
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    for (version, clusters) in [("1", &[][..]), ("2", &[("a", "1")])] {
+        send(&mut upstream, version, clusters, &[]).await;
+        let told = client.response().await;
+        client.ack(&told).await;
+    }
+    assert_eq!(collector.trace().await.attribute("deltafan.version"), "2");
 }
 
 #[tokio::test(flavor = "multi_thread")]
