@@ -9,7 +9,7 @@ use deltafan_test_support::PATIENCE;
 use deltafan_test_support::certificates::{Authority, put};
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect, node};
 use deltafan_test_support::front::{Front, Shown};
-use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
+use deltafan_test_support::origin::{Origin, OriginStream, resource, response, timed};
 use deltafan_test_support::process::Process;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -380,7 +380,7 @@ async fn what_is_left_is_exported_at_the_end() {
     assert_eq!(relay.wait().code(), Some(0));
 }
 
-/// That nothing is there is known from the first response, but nothing has changed.
+/// Neither that nothing is there, nor that time was given to what is there, changes a resource.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_response_without_changes_is_no_trace() {
     let mut collector = Collector::start().await;
@@ -388,12 +388,24 @@ async fn a_response_without_changes_is_no_trace() {
     let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
     client.subscribe("client", CDS, &["*"]).await;
     upstream.expect_request().await;
-    for (version, clusters) in [("1", &[][..]), ("2", &[("a", "1")])] {
-        send(&mut upstream, version, clusters, &[]).await;
-        let told = client.response().await;
-        client.ack(&told).await;
+    send(&mut upstream, "1", &[], &[]).await;
+    let told = client.response().await;
+    client.ack(&told).await;
+    let cds: TypeUrl = Kind::Cluster.into();
+    for (version, body) in [("2", Some(&b""[..])), ("3", None)] {
+        let resources = vec![timed(&cds, "a", "1", body, Duration::from_secs(600))];
+        let system_version_info = version.to_owned();
+        upstream.send(&DeltaDiscoveryResponse { resources, system_version_info, ..response(&cds, version) });
+        upstream.expect_ack(version).await;
     }
-    assert_eq!(collector.trace().await.attribute("deltafan.version"), "2");
+    let told = client.response().await;
+    client.ack(&told).await;
+    send(&mut upstream, "4", &[("b", "1")], &[]).await;
+    let told = client.response().await;
+    client.ack(&told).await;
+    for version in ["2", "4"] {
+        assert_eq!(collector.trace().await.attribute("deltafan.version"), version);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
