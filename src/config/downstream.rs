@@ -15,7 +15,6 @@ use super::notation::{
 };
 use super::section::section;
 use super::system_limits::{ConnectionLimits, Memory, budget};
-use super::upstream::Keepalive;
 use super::values::TypeName;
 use crate::resource::Kind;
 
@@ -31,6 +30,19 @@ section! {
         /// until it has acknowledged its routes. 0s: they do not wait.
         #[key(Time<0, HOUR>, default = Duration::from_secs(5))]
         pub wait: Duration,
+    }
+}
+
+section! {
+    /// HTTP/2 pings that tell a dead connection from a quiet one.
+    #[derive(Copy, Eq)]
+    pub struct Keepalive {
+        /// A connection that is silent this long is pinged.
+        #[key(Time<TICK, DAY>, default = Duration::from_secs(30))]
+        pub interval: Duration,
+        /// How long the answer to a ping may take.
+        #[key(Time<TICK, HOUR>, default = Duration::from_secs(10))]
+        pub timeout: Duration,
     }
 }
 

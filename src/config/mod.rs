@@ -69,7 +69,9 @@ pub use rollout::{HoldReport, Percent, Rollout};
 pub use snapshot::Snapshot;
 pub use system_limits::{ConnectionLimits, Memory};
 pub use units::duration;
-pub use upstream::{Backoff, Failover, Keepalive, Server, ServerProtocol, ServerUri, Source, Upstream};
+pub use upstream::{
+    Backoff, Failover, Server, ServerProtocol, ServerUri, Source, Upstream, UpstreamKeepalive,
+};
 pub use upstream_tls::{CertificateFiles, ClientTls, ServerIdentity};
 
 const DEFAULT_ADMIN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 15000);

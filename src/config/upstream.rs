@@ -65,11 +65,12 @@ section! {
         /// When another one of `servers` is used. Has no effect with one server.
         #[key(Nested)]
         pub failover: Failover,
-        /// HTTP/2 pings, so that a dead connection is noticed. A state-of-the-world client that may hold what it
-        /// asks for waits for names that the control plane leaves unanswered until a dead connection would have been
-        /// noticed: `interval` and `timeout`, no less than 40s, and `downstream.cold_deadline`; and no less than three times the last.
+        /// How a control plane that is gone is noticed. TCP finds a dead connection in 30s by itself. One that sends nothing for 30s
+        /// though something is asked of it has to answer a gRPC health check, in whatever way, within `timeout`. A state-of-the-world
+        /// client that may hold what it asks for waits so long for names that are left unanswered: 30s and `timeout`, no less than
+        /// 40s, and `downstream.cold_deadline`; and no less than three times the last.
         #[key(Nested)]
-        pub keepalive: Keepalive,
+        pub keepalive: UpstreamKeepalive,
     }
 }
 
@@ -111,13 +112,14 @@ section! {
 }
 
 section! {
-    /// HTTP/2 pings that tell a dead connection from a quiet one.
+    /// Signs of life that are asked of a control plane.
     #[derive(Copy, Eq)]
-    pub struct Keepalive {
-        /// A connection that is silent this long is pinged.
-        #[key(Time<TICK, DAY>, default = Duration::from_secs(30))]
+    pub struct UpstreamKeepalive {
+        /// A connection that is silent this long is pinged by HTTP/2. Servers of gRPC, unless they are set up otherwise, end connections that are
+        /// pinged more often than every 5m: the log then speaks of too_many_pings, or of a broken pipe.
+        #[key(Time<TICK, DAY>, default = Duration::from_secs(6 * 60))]
         pub interval: Duration,
-        /// How long the answer to a ping may take.
+        /// How long the answer to a ping, or to a health check, may take.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(10))]
         pub timeout: Duration,
     }

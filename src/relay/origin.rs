@@ -51,6 +51,7 @@ fn options_of(
         max_message: from.max_response_bytes,
         protocol: settings::protocol(server),
         identity: settings::identity(config),
+        liveness: settings::liveness(&from.keepalive),
         tls: match tls_upstream(server)? {
             Some(files) => Some(files.watch(reloader, key)?),
             None => None,

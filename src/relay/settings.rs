@@ -19,7 +19,7 @@ use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
 use crate::snapshot::SnapshotSettings;
 use crate::snapshot_content::Selection;
 use crate::subscription::{self, NodeParameterRules, Permissions, SessionConfig};
-use crate::upstream::{FailoverTimes, Settings, Transport, Tuning};
+use crate::upstream::{FailoverTimes, LivenessTimes, Settings, Transport, Tuning};
 
 pub(super) fn cache_limits(config: &Config) -> cache::Limits {
     cache::Limits {
@@ -62,9 +62,16 @@ pub(super) const fn tuning(config: &Config) -> Tuning {
     }
 }
 
-/// Time in which a dead connection is noticed, by this relay or by one that it is behind, which has at most the default.
-fn dead_unnoticed(keepalive: &config::Keepalive) -> Duration {
-    (keepalive.interval + keepalive.timeout).max(SessionConfig::default().dead_unnoticed)
+/// Time in which a control plane that is gone, though something is asked of it, is noticed by this relay, or by one that it is behind,
+/// which needs at most the default.
+fn dead_unnoticed(keepalive: &config::UpstreamKeepalive) -> Duration {
+    let LivenessTimes { after, timeout } = liveness(keepalive);
+    (after + timeout).max(SessionConfig::default().dead_unnoticed)
+}
+
+/// When a control plane that leaves something unanswered is asked whether it is there.
+pub(super) fn liveness(keepalive: &config::UpstreamKeepalive) -> LivenessTimes {
+    LivenessTimes { timeout: keepalive.timeout, ..LivenessTimes::default() }
 }
 
 /// Times of a change between control planes.

@@ -7,6 +7,7 @@
 mod choice;
 mod conversation;
 mod ended;
+mod liveness;
 mod report;
 mod secondary;
 
@@ -37,6 +38,9 @@ use crate::snapshot_content::{Clock, Content};
 use crate::telemetry;
 use conversation::{Conversation, Event};
 use ended::Ended;
+
+pub use liveness::LivenessTimes;
+use liveness::Need;
 
 /// Subscriptions of one node group at a control plane, which is one of several.
 #[derive(Debug)]
@@ -222,7 +226,8 @@ impl Client {
         let Connected { lease, is_new } = connected;
         let options = self.link.options();
         let protocol = options.protocol.unwrap_or(Protocol::Delta);
-        let mut talk = Conversation::new(lease.server(options), protocol, options.backoff);
+        let liveness = options.liveness;
+        let mut talk = Conversation::new(lease.server(options), protocol, options.backoff, liveness);
         self.connected(is_new, protocol);
         let mut watched = self.link.health().open();
         let ended = loop {
@@ -266,7 +271,7 @@ impl Client {
                         (StreamId::Primary, Some(end)) => break Some(end),
                     }
                 }
-                Event::Room(stream) => self.ask(stream, &talk),
+                Event::Room(stream) => self.ask(stream, &mut talk),
                 Event::Interest(interest) => self.take(interest).await,
                 Event::Tuning(tuning) => self.mux.tune(tuning),
                 Event::Watched(word) => {
@@ -282,6 +287,16 @@ impl Client {
                 Event::Look => {
                     self.look_for_silence();
                     if let Some(end) = self.leave_silent_address(&lease, &talk) {
+                        break Some(end);
+                    }
+                    let need = match self.state.borrow().unanswered.count {
+                        _ if !lease.has_room_for_calls() => Need::None,
+                        _ if self.servers.count() > 1 => Need::Always,
+                        0 => Need::None,
+                        _ => Need::ForAnswers,
+                    };
+                    if let Some(end) = talk.look_for_life(need) {
+                        lease.silent();
                         break Some(end);
                     }
                 }
@@ -370,14 +385,19 @@ impl Client {
     }
 
     /// Sends requests on a stream as far as there is room.
-    fn ask(&mut self, stream: StreamId, talk: &Conversation) {
+    fn ask(&mut self, stream: StreamId, talk: &mut Conversation) {
         let Some(open) = talk.open(stream) else { return };
+        let mut has_asked = false;
         while self.mux.has_request(stream)
             && let Ok(room) = open.outgoing.try_reserve()
         {
             if let Some(message) = self.mux.next_message(stream, now()) {
                 room.send(self.lend(message, talk.protocol()));
+                has_asked = true;
             }
+        }
+        if has_asked {
+            talk.liveness.asked(now());
         }
     }
 

@@ -16,6 +16,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::call::call;
 use super::error_text::reasons;
+use super::pulse::Pulse;
 use super::transfer::Transfers;
 use crate::RelayIdentity;
 use crate::cache::Protocol;
@@ -42,7 +43,7 @@ pub struct UriError {
 pub struct Transport {
     /// Longest time of connecting.
     pub connect_timeout: Duration,
-    /// Time between two PINGs that probe the connection (R-Up-09).
+    /// Silence before a PING that probes the connection (R-Up-09).
     pub keepalive_interval: Duration,
     /// Longest time for the answer to a PING.
     pub keepalive_timeout: Duration,
@@ -52,7 +53,9 @@ impl Default for Transport {
     fn default() -> Self {
         Self {
             connect_timeout: Duration::from_secs(5),
-            keepalive_interval: Duration::from_secs(30),
+            // Servers of gRPC allow one PING in five minutes while they send nothing, and end the connection after the third that
+            // came sooner. TCP probes it more often.
+            keepalive_interval: Duration::from_secs(6 * 60),
             keepalive_timeout: Duration::from_secs(10),
         }
     }
@@ -92,6 +95,7 @@ pub(super) struct Server {
     /// Largest accepted response in bytes.
     pub(super) max_message: usize,
     pub(super) transfers: Transfers,
+    pub(super) pulse: Arc<Pulse>,
     /// Name of this relay, which a server that is this relay recognizes.
     pub(super) identity: RelayIdentity,
 }
@@ -107,7 +111,7 @@ impl OpenStream {
     /// Opens a stream of a relay on a connection without waiting for the server: many send their headers only with the
     /// first response, which follows the first request.
     pub(super) fn on(server: &Server, protocol: Protocol) -> Self {
-        let Server { channel, max_message, transfers, identity } = server.clone();
+        let Server { channel, max_message, transfers, identity, .. } = server.clone();
         // A `node.id` with control characters is no header: such a relay is not recognized.
         let name = HeaderValue::from_bytes(identity.as_str().as_bytes()).ok();
         let headers = name.into_iter().map(|name| (HeaderName::from_static(RELAY_HEADER), name)).collect();

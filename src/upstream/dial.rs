@@ -208,12 +208,27 @@ async fn open(
     let connected = TcpStream::connect(address).await;
     let socket = connected.map_err(|error| format!("tcp connect error: {error}"))?;
     socket.set_nodelay(true).map_err(|error| error.to_string())?;
+    probe_peer(&socket);
     match target {
         Target::Tls(tls) => {
             *stage.lock() = "the TLS handshake is not done";
             Ok(Box::new(tls.connect(socket).await?))
         }
         Target::Cleartext | Target::Unix(_) => Ok(Box::new(socket)),
+    }
+}
+
+/// Has the kernel notice in 30 s that the other machine is gone, or does not take what was sent (R-Up-09). No server sees these probes.
+/// Where the kernel has none, PINGs are what is left.
+fn probe_peer(socket: &TcpStream) {
+    const SILENCE: Duration = Duration::from_secs(20);
+    const EVERY: Duration = Duration::from_secs(10);
+    let socket = socket2::SockRef::from(socket);
+    let probes = socket2::TcpKeepalive::new().with_time(SILENCE).with_interval(EVERY);
+    _ = socket.set_tcp_keepalive(&probes);
+    #[cfg(target_os = "linux")]
+    {
+        _ = socket.set_tcp_user_timeout(Some(SILENCE));
     }
 }
 

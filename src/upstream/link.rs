@@ -29,16 +29,17 @@ use tonic::transport::{Channel, Endpoint};
 use super::connection::Server;
 use super::dial::{DialError, Dialed, Facts, Target, dial_from};
 use super::health::Health;
+use super::pulse::Pulse;
 use super::transfer::Transfers;
 use super::wait::{now, sleep_until};
-use super::{Backoff, ServerId};
+use super::{Backoff, LivenessTimes, ServerId};
 use crate::RelayIdentity;
 use crate::cache::Protocol;
 use crate::telemetry::LogThrottle;
 use crate::tls::client::ClientTls;
 use crate::tls::reload::Reloaded;
 
-/// Streams that one client may have open: the primary and the secondary one, and the watch of a relay's health.
+/// Streams that one client may have open: the primary and the secondary one, and a call of the health service.
 const STREAMS: u32 = 3;
 
 /// Streams that fail in a row on a connection, without an answer to any client, before no further client is put on it.
@@ -59,6 +60,8 @@ pub struct Options {
     pub protocol: Option<Protocol>,
     /// Name of this relay, which is told to the server.
     pub identity: RelayIdentity,
+    /// When a server that leaves something unanswered is asked whether it is there.
+    pub liveness: LivenessTimes,
 }
 
 impl Options {
@@ -66,7 +69,8 @@ impl Options {
     pub fn new(endpoint: Endpoint) -> Self {
         let backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
         let identity = RelayIdentity::default();
-        Self { endpoint, tls: None, backoff, max_message: 256 << 20, protocol: None, identity }
+        let liveness = LivenessTimes::default();
+        Self { endpoint, tls: None, backoff, max_message: 256 << 20, protocol: None, identity, liveness }
     }
 }
 
@@ -113,6 +117,7 @@ struct Connection {
     channel: Channel,
     facts: Arc<Facts>,
     transfers: Transfers,
+    pulse: Arc<Pulse>,
     /// Streams of clients that failed since the last answer.
     failures: AtomicU32,
     /// Whether the server has other addresses.
@@ -157,9 +162,14 @@ impl Drop for Notice {
 impl Lease {
     /// The server, with the bounds of its responses.
     pub(super) fn server(&self, options: &Options) -> Server {
-        let Connection { channel, transfers, .. } = &*self.connection;
-        let (channel, transfers) = (channel.clone(), transfers.clone());
-        Server { channel, max_message: options.max_message, transfers, identity: options.identity.clone() }
+        let Connection { channel, transfers, pulse, .. } = &*self.connection;
+        Server {
+            channel: channel.clone(),
+            max_message: options.max_message,
+            transfers: transfers.clone(),
+            pulse: Arc::clone(pulse),
+            identity: options.identity.clone(),
+        }
     }
 
     /// Whether the connection is lost, or takes no more streams.
@@ -172,6 +182,11 @@ impl Lease {
         if self.connection.failures.swap(0, Ordering::Relaxed) >= FAILURES {
             self.notice.0.notify_one();
         }
+    }
+
+    /// Whether the server allows calls beside the streams of a client.
+    pub(super) fn has_room_for_calls(&self) -> bool {
+        self.connection.facts.max_streams().is_none_or(|streams| streams >= STREAMS)
     }
 
     /// Whether the server has other addresses than that of the connection.
@@ -331,7 +346,9 @@ impl Link {
                 // Unless it answers, another one is tried next.
                 (state.address, state.next_address) = (address, address + 1);
                 let (transfers, failures) = (Transfers::default(), AtomicU32::new(0));
-                let connection = Arc::new(Connection { channel, facts, transfers, failures, has_others });
+                let pulse = Arc::default();
+                let connection =
+                    Arc::new(Connection { channel, facts, transfers, pulse, failures, has_others });
                 // Taken back by the first answer: a server that fails all streams is not dialled by each group in turn.
                 let wait = state.backoff.next(&mut rand::rng());
                 state.retry_at = Some(now() + wait);

@@ -14,6 +14,7 @@ mod error_text;
 mod health;
 mod link;
 mod probe;
+mod pulse;
 mod relay_watch;
 mod servers;
 mod stored_change;
@@ -21,7 +22,7 @@ mod transfer;
 mod wait;
 
 pub(crate) use call::NotGrpcError;
-pub use client::Client;
+pub use client::{Client, LivenessTimes};
 pub(crate) use connection::OpenStream;
 pub use connection::{Transport, UriError};
 pub use deltafan_core::upstream::*;

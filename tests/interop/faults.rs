@@ -198,6 +198,28 @@ fn control_plane_hangs() {
     });
 }
 
+/// Servers of gRPC end a connection that is pinged more than once in five minutes while they send nothing, after a third such PING:
+/// every 30 s it would be lost after two minutes.
+#[test]
+fn control_plane_is_silent() {
+    if is_direct() {
+        return skipped("there is no relay");
+    }
+    let Some(fixture) = ForeignFixture::start(LINEAR, 0) else { return };
+    let mut world = World::default();
+    world.set(&fixture.origin, CLUSTER, "a");
+    let server = format!("http://127.0.0.1:{}", fixture.origin.port());
+    let relay = Process::behind_keys(&server, "", "", "");
+    let runtime = Runtime::new().unwrap();
+    let asked = subscriptions(&[(CLUSTER, &[]), (ENDPOINTS, &["unknown"])]);
+    let client =
+        Client::come_back(runtime.handle(), relay.listener, Transport::DeltaAds, &asked, Held::default());
+    let guest = Guest { client, who: "client".to_owned(), asked };
+    eventually(PATIENCE, "it holds what there is", || guest.complaint(&world).map_or(Ok(()), Err));
+    always(Duration::from_secs(135), "it goes on", || guest.complaint(&world).map_or(Ok(()), Err));
+    assert_eq!(relay.metric("deltafan_upstream_events_total{event=\"connect\"}"), 1.0);
+}
+
 #[test]
 fn control_plane_pauses_for_less_than_is_noticed() {
     row(LINEAR, "", |bed| {

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 
 use super::UPSTREAM;
 use crate::config::notation::Written as _;
-use crate::config::{Backoff, Config, Keepalive, ListenAddress, ServerIdentity, Source};
+use crate::config::{Backoff, Config, ListenAddress, ServerIdentity, Source, UpstreamKeepalive};
 use crate::node_field::NodeField;
 use deltafan_core::upstream::{Locators, Reconcile};
 
@@ -123,7 +123,7 @@ fn values_are_as_in_the_file() {
     assert_eq!(config.upstream.locators, Locators::Plain);
     let second = Duration::from_secs(1);
     assert_eq!(config.upstream.backoff, Backoff { initial: second, max: second });
-    let keepalive = Keepalive { interval: Duration::from_secs(61), timeout: Duration::from_secs(7) };
+    let keepalive = UpstreamKeepalive { interval: Duration::from_secs(61), timeout: Duration::from_secs(7) };
     assert_eq!(config.upstream.keepalive, keepalive);
     let addresses: Vec<String> =
         config.downstream.listeners.iter().map(|listener| listener.address.to_string()).collect();

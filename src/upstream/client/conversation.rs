@@ -3,6 +3,7 @@
 //! Owns in which turn messages are read and everything else is served. Acts upon no event.
 
 use std::future::{Future, pending, ready};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -15,6 +16,8 @@ use super::super::probe::{Probes, Word};
 use super::super::relay_watch::{RelayWatch, Standing};
 use super::super::wait::{Clock, now, sleep_until};
 use super::super::{Backoff, Mux, StreamId, Tuning};
+use super::ended::Ended;
+use super::liveness::{Liveness, LivenessTimes, Need};
 use super::secondary::Secondary;
 use crate::cache::{Protocol, Wanted};
 use crate::fairness::MESSAGES_IN_A_ROW;
@@ -52,6 +55,7 @@ pub(super) struct Conversation {
     pub(super) primary: OpenStream,
     pub(super) secondary: Secondary,
     pub(super) watch: RelayWatch,
+    pub(super) liveness: Liveness,
     /// Response that waits for the first word of the relay that sent it. No other is read meanwhile.
     kept: Option<(StreamId, Bytes)>,
     /// Whether responses were passed over: the streams are to be opened anew before later ones are used.
@@ -75,12 +79,13 @@ pub(super) struct Conversation {
 }
 
 impl Conversation {
-    pub(super) fn new(server: Server, protocol: Protocol, backoff: Backoff) -> Self {
+    pub(super) fn new(server: Server, protocol: Protocol, backoff: Backoff, liveness: LivenessTimes) -> Self {
         let now = now();
         Self {
             primary: OpenStream::on(&server, protocol),
             secondary: Secondary::new(server.clone(), protocol, backoff),
             watch: RelayWatch::new(server.channel.clone()),
+            liveness: Liveness::new(server.channel.clone(), Arc::clone(&server.pulse), liveness, now),
             kept: None,
             has_passed_over: false,
             answered: false,
@@ -153,7 +158,7 @@ impl Conversation {
         let deadline = mux.next_deadline().into_iter().chain(retry_at).chain(choose_at).min();
         let says = StreamId::ALL.map(|stream| mux.has_request(stream));
         let (messages, insists, look_at) = (self.messages, self.insists, self.look_at);
-        let Self { primary, secondary, watch, clock, .. } = self;
+        let Self { primary, secondary, watch, liveness, clock, .. } = self;
         let (second_in, second_out) = match &mut secondary.open {
             Some(open) => (Some(&mut open.incoming), Some(&open.outgoing)),
             None => (None, None),
@@ -172,6 +177,7 @@ impl Conversation {
                 interest = interest => Event::Interest(interest),
                 tuning = tuning => Event::Tuning(tuning),
                 word = watch.next() => Event::Watched(word),
+                () = liveness.next() => Event::Nothing,
                 word = probes.next() => Event::Probed(word),
                 () = clock.wait(deadline) => Event::Deadline,
                 () = sleep_until(Some(look_at)) => Event::Look,
@@ -226,14 +232,30 @@ impl Conversation {
         // Another thread may have read the clock before this one, and noted the end of a response after it.
         let time = total.saturating_sub(self.transferred);
         let time = if time < LEAST_TRANSFER { Duration::ZERO } else { time };
+        if !time.is_zero() {
+            self.liveness.heard(now);
+        }
         self.transferred += time;
         self.excused += time;
         mux.transferred(time, goes_on, now);
     }
 
+    /// Looks whether the server is there, where that is needed. Returns the end if it is not.
+    pub(super) fn look_for_life(&mut self, need: Need) -> Option<Ended> {
+        let is_gone = self.liveness.look(need, now(), LOOK);
+        let timeout = self.liveness.timeout();
+        is_gone.then(|| {
+            Ended::Lost(format!("it sends nothing, and did not answer a health check within {timeout:?}"))
+        })
+    }
+
     /// Counts the messages in a row.
     fn count(&mut self, event: &Event) {
-        self.messages = if matches!(event, Event::Message(..)) { self.messages + 1 } else { 0 };
+        let is_message = matches!(event, Event::Message(..));
+        if is_message {
+            self.liveness.heard(now());
+        }
+        self.messages = if is_message { self.messages + 1 } else { 0 };
         // Read now and then all the same: the server may have ended the stream.
         self.insists = matches!(event, Event::Look) || (self.insists && self.messages > 0);
         if matches!(event, Event::Look) {

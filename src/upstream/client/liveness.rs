@@ -1,0 +1,126 @@
+//! Question to a silent control plane whether it is there.
+//!
+//! Owns when it is asked on a connection, and how long its answer may take. Knows nothing of the streams.
+//!
+//! A process that is stopped, and one that hangs, have a kernel that answers for them: TCP finds out nothing. Two things need to know:
+//! what a control plane leaves unanswered is taken for absent in the end, which only one that lives can have meant; and where there
+//! are other servers, they are to be used. HTTP/2 PINGs do not find it out in time: gRPC servers allow one in five minutes while they send
+//! nothing, and end the connection after the third that came sooner. Calls they allow, so their health is asked for. Any answer
+//! will do, UNIMPLEMENTED too.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, stream};
+use http::HeaderMap;
+use prost::Message as _;
+use tonic::transport::Channel;
+use tonic_health::pb::HealthCheckRequest;
+
+use super::super::call::call;
+use super::super::pulse::Pulse;
+use super::super::transfer::Transfers;
+use super::super::wait::now;
+
+const CHECK: &str = "/grpc.health.v1.Health/Check";
+/// Longest answer that is read, in bytes.
+const MAX_ANSWER: usize = 1 << 10;
+
+/// Times of the question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LivenessTimes {
+    /// Silence before the question.
+    pub after: Duration,
+    /// Longest time for its answer.
+    pub timeout: Duration,
+}
+
+impl Default for LivenessTimes {
+    fn default() -> Self {
+        Self { after: Duration::from_secs(30), timeout: Duration::from_secs(10) }
+    }
+}
+
+/// When a client needs to know whether the server is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Never, or the server allows no further calls.
+    None,
+    /// While requests are unanswered: they may stay so.
+    ForAnswers,
+    /// At any time: there are other servers.
+    Always,
+}
+
+/// Whether the server of one connection is there, as far as one client needs to know.
+pub(super) struct Liveness {
+    channel: Channel,
+    pulse: Arc<Pulse>,
+    times: LivenessTimes,
+    begun: Instant,
+    /// When the first request was sent since the client last heard the server.
+    asked: Option<Instant>,
+    /// Call under way, and for how long: as the sum of the times between looks, of which a pause of this process is one.
+    call: Option<(BoxFuture<'static, ()>, Duration)>,
+}
+
+impl Liveness {
+    pub(super) const fn new(channel: Channel, pulse: Arc<Pulse>, times: LivenessTimes, now: Instant) -> Self {
+        Self { channel, pulse, times, begun: now, asked: None, call: None }
+    }
+
+    /// Notes a request.
+    pub(super) fn asked(&mut self, now: Instant) {
+        self.asked.get_or_insert(now);
+    }
+
+    /// Notes that something came from the server.
+    pub(super) fn heard(&mut self, now: Instant) {
+        (self.asked, self.call) = (None, None);
+        self.pulse.heard(now);
+    }
+
+    /// Looks, `every` so often, and asks if it is time to. Returns whether the server is not there.
+    pub(super) fn look(&mut self, need: Need, now: Instant, every: Duration) -> bool {
+        let LivenessTimes { after, timeout } = self.times;
+        if let Some((_, waited)) = &mut self.call {
+            *waited += every;
+            if *waited > timeout {
+                self.pulse.gone();
+            }
+        } else {
+            let since = match need {
+                Need::Always => Some(self.begun),
+                Need::ForAnswers => self.asked,
+                Need::None => None,
+            };
+            if since.is_some_and(|since| self.pulse.is_due(since, after, now)) {
+                self.call = Some((check(self.channel.clone()).boxed(), Duration::ZERO));
+            }
+        }
+        self.pulse.is_gone()
+    }
+
+    /// The answer. Cancel-safe.
+    pub(super) async fn next(&mut self) {
+        match &mut self.call {
+            Some((call, _)) => call.await,
+            None => pending().await,
+        }
+        self.heard(now());
+    }
+
+    pub(super) const fn timeout(&self) -> Duration {
+        self.times.timeout
+    }
+}
+
+/// Asks, and waits for the head of the answer. If the connection is lost, the streams say so.
+async fn check(channel: Channel) {
+    let request = stream::iter([Bytes::from(HealthCheckRequest::default().encode_to_vec())]);
+    let transfer = Transfers::default().of_stream();
+    drop(call(channel, CHECK, HeaderMap::new(), request, MAX_ANSWER, transfer).await);
+}

@@ -1,0 +1,63 @@
+//! Signs of life of the server of one connection, for all clients that share it.
+//!
+//! Owns when it was last heard, when one of the clients last set out to ask it for a sign, and whether it gave none in time. Knows neither
+//! streams nor what is asked.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Pulse(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// When something last came, or was last asked for.
+    newest: Option<Instant>,
+    is_gone: bool,
+}
+
+impl Pulse {
+    /// Notes that something came from the server.
+    pub(super) fn heard(&self, now: Instant) {
+        self.0.lock().newest = Some(now);
+    }
+
+    /// Whether the caller is to ask for a sign: nothing came for `after` since then, and nobody else asks.
+    pub(super) fn is_due(&self, since: Instant, after: Duration, now: Instant) -> bool {
+        let mut state = self.0.lock();
+        let is_due = now >= state.newest.map_or(since, |newest| newest.max(since)) + after;
+        if is_due {
+            state.newest = Some(now);
+        }
+        is_due
+    }
+
+    /// Notes that the server gave no sign in time.
+    pub(super) fn gone(&self) {
+        self.0.lock().is_gone = true;
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.0.lock().is_gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_several_clients_asks() {
+        let (pulse, begun, after) = (Pulse::default(), Instant::now(), Duration::from_secs(30));
+        let at = |second| begun + Duration::from_secs(second);
+        assert!(!pulse.is_due(begun, after, at(29)));
+        assert!(pulse.is_due(begun, after, at(30)));
+        assert!(!pulse.is_due(begun, after, at(31)), "another one asks");
+        pulse.heard(at(32));
+        assert!(!pulse.is_due(begun, after, at(61)));
+        assert!(!pulse.is_due(at(40), after, at(69)), "it was asked for something since");
+        assert!(pulse.is_due(at(40), after, at(70)));
+    }
+}
