@@ -391,14 +391,17 @@ impl TypeProgress {
 
     fn is_rejected(&self, audience: &Audience) -> bool {
         let Some(newest) = self.newest_rejection() else { return false };
+        let (subscription, snapshot) = (audience.subscription(), audience.of.snapshot());
+        if subscription.is_empty() {
+            return false;
+        }
         if self.newest_acked().is_none_or(|acked| acked.at <= newest.delivery.at) {
-            return true;
+            // Unless it asks for nothing any more of what was new to it.
+            let mut news = snapshot.changed_between(subscription, newest.from.told(), snapshot.generation());
+            return newest.from.is_start() || news.next().is_some();
         }
         // It accepted something else since, and still holds another state of what it rejected.
-        let snapshot = audience.of.snapshot();
-        self.rejections()
-            .iter()
-            .any(|rejection| rejection.changed(&snapshot, audience.subscription()).next().is_some())
+        self.rejections().iter().any(|rejection| rejection.changed(&snapshot, subscription).next().is_some())
     }
 
     /// Generations by which it is behind the newest one that concerns it.

@@ -297,6 +297,44 @@ fn a_client_of_few_among_many_stays_rejected() {
     assert_eq!(world.progress().state(), ClientState::Synced);
 }
 
+/// It does not run what it rejected, and does not wait for anything in its place.
+#[test]
+fn a_client_that_lets_go_of_what_it_rejected_rejects_nothing() {
+    let mut world = World::of(&["a", "b"]);
+    world.set(&["a", "b"], "17");
+    let sent = world.send();
+    world.ack(&sent);
+    world.set(&["b"], "18");
+    let sent = world.send();
+    world.nack(&sent);
+    let unsubscribe = |world: &mut World, name: &str| {
+        world.request(|request| request.resource_names_unsubscribe = vec![name.to_owned()]);
+        let view = world.session.views().next().unwrap();
+        world.progress.as_mut().unwrap().refresh(view);
+    };
+    unsubscribe(&mut world, "a");
+    assert_eq!(world.progress().state(), ClientState::Rejected);
+    unsubscribe(&mut world, "b");
+    assert_eq!(world.progress().state(), ClientState::Synced);
+
+    let mut world = World::of(&["a", "b"]);
+    world.set(&["a", "b"], "17");
+    let sent = world.send();
+    world.ack(&sent);
+    world.set(&["b"], "18");
+    let sent = world.send();
+    world.nack(&sent);
+    unsubscribe(&mut world, "b");
+    assert_eq!(world.progress().state(), ClientState::Synced);
+
+    let mut world = World::of(&["a"]);
+    world.set(&["a"], "1");
+    let sent = world.send();
+    world.nack(&sent);
+    unsubscribe(&mut world, "a");
+    assert_eq!(world.progress().state(), ClientState::Synced);
+}
+
 #[test]
 fn the_first_response_that_is_rejected_names_nothing() {
     let mut world = World::new();
