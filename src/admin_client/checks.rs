@@ -137,7 +137,7 @@ fn directory(facts: &Facts) -> Check {
     Check::new("directory", state, finding, figures)
 }
 
-/// Node groups of which the control plane is away.
+/// Node groups of which the control plane is away, or to which it has never answered.
 fn groups(facts: &Facts) -> Option<Check> {
     let all: BTreeMap<&str, f64> = facts
         .metrics
@@ -149,15 +149,37 @@ fn groups(facts: &Facts) -> Option<Check> {
         .filter(|(_, stale)| **stale > 0.0)
         .map(|(group, stale)| format!("{group} for {}", age(*stale)))
         .collect();
-    let figures = json!({"stale_seconds": all});
+    let counts = |metric| -> BTreeMap<&str, f64> {
+        facts.metrics.all(metric).map(|one| (one.label("group"), one.value)).collect()
+    };
+    let (groups, unanswered) = (counts("deltafan_groups"), counts("deltafan_groups_unanswered"));
+    let waiting: Vec<String> = unanswered
+        .iter()
+        .filter(|(_, waiting)| **waiting > 0.0)
+        .map(|(group, waiting)| {
+            let all = groups.get(group).copied().unwrap_or_default().max(*waiting);
+            format!("{group} ({waiting} of {all} groups)")
+        })
+        .collect();
+    let figures = json!({"stale_seconds": all, "unanswered": unanswered});
     if all.is_empty() {
-        None
-    } else if stale.is_empty() {
-        Some(Check::new("node groups", State::Ok, "answered", figures))
-    } else {
-        let finding = format!("resources may be out of date: {}", stale.join(", "));
-        Some(Check::new("node groups", State::Fault, finding, figures))
+        return None;
     }
+    let mut findings = Vec::new();
+    if !stale.is_empty() {
+        findings.push(format!("resources may be out of date: {}", stale.join(", ")));
+    }
+    if !waiting.is_empty() {
+        findings
+            .push(format!("never answered, does the control plane know these nodes? {}", waiting.join(", ")));
+    }
+    let state = match (stale.is_empty(), waiting.is_empty()) {
+        (false, _) => State::Fault,
+        (true, false) => State::Note,
+        (true, true) => State::Ok,
+    };
+    let finding = if findings.is_empty() { "answered".to_owned() } else { findings.join("; ") };
+    Some(Check::new("node groups", state, finding, figures))
 }
 
 fn clients(facts: &Facts) -> Check {
@@ -392,6 +414,14 @@ mod tests {
             metrics("deltafan_group_stale_seconds{group=\"edge\"} 42"),
             of(State::Fault, "node groups: resources may be out of date: edge for 42s")
         );
+        // A client with a made-up node is no fault of the relay.
+        let unanswered = "deltafan_group_stale_seconds{group=\"edge\"} 0\ndeltafan_groups{group=\"edge\"} 3\n\
+                          deltafan_groups_unanswered{group=\"edge\"} 1";
+        let told = "never answered, does the control plane know these nodes? edge (1 of 3 groups)";
+        assert_eq!(metrics(unanswered), of(State::Note, &format!("node groups: {told}")));
+        let both = format!("{unanswered}\ndeltafan_group_stale_seconds{{group=\"core\"}} 42");
+        let finding = format!("node groups: resources may be out of date: core for 42s; {told}");
+        assert_eq!(metrics(&both), of(State::Fault, &finding));
         assert_eq!(metrics("deltafan_config_last_reload_successful 0").0, State::Fault);
         assert_eq!(metrics("deltafan_config_restart_pending 1").0, State::Note);
         assert_eq!(

@@ -9,6 +9,7 @@
 //! - What groups hold is bounded together: caches share a budget, and lingering names a bound.
 //! - A group that a client makes counts against the share of the client's peer.
 
+mod figures;
 mod running;
 mod view;
 
@@ -19,7 +20,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-pub use running::{Events, Group, Starter, spawn_essential};
+pub use figures::RuleFigures;
+pub use running::{Events, Group, GroupStatus, ShownNode, Starter, spawn_essential};
 pub use view::{UpstreamView, seen};
 
 use crate::cache;
@@ -61,17 +63,6 @@ pub struct Groups {
     released: Notify,
     /// Events of groups that were released.
     past: Mutex<Events>,
-}
-
-/// Figures of the groups of one rule when the metrics are read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RuleFigures {
-    /// Groups.
-    pub groups: usize,
-    /// Streams, Fetches and polls in them.
-    pub clients: usize,
-    /// Longest time for which the resources of a group may be out of date.
-    pub stale: Duration,
 }
 
 impl Groups {
@@ -198,6 +189,12 @@ impl Groups {
         std::iter::once((None, Arc::clone(&self.own))).chain(made).collect()
     }
 
+    /// Groups that clients made, with the number of clients in each, in no order.
+    pub fn made(&self) -> Vec<(GroupKey, Arc<Group>, usize)> {
+        let table = self.table.lock();
+        table.iter().map(|(key, group, clients)| (key.clone(), Arc::clone(group), clients)).collect()
+    }
+
     /// Groups that clients made, for the snapshot on disk.
     pub fn live(&self, now: Instant) -> Vec<LiveGroup> {
         self.table.lock().iter().filter_map(|(_, group, _)| group.live(now)).collect()
@@ -220,7 +217,7 @@ impl Groups {
             let Some((_, figures)) = all.iter_mut().find(|(name, _)| **name == *key.rule()) else { continue };
             figures.groups += 1;
             figures.clients += clients;
-            figures.stale = figures.stale.max(group.stale_for(now));
+            group.count(figures, now);
         }
         all
     }

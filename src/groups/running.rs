@@ -3,13 +3,15 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use prost::Message as _;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::figures::RuleFigures;
 use super::view::{UpstreamView, seen};
 use crate::cache::{self, Budget, Cache, RolloutSettings};
 use crate::limit::Limit;
@@ -40,6 +42,8 @@ struct Source {
     state: watch::Receiver<UpstreamState>,
     counters: Arc<Counters>,
     tuner: Tuner,
+    /// `id` of the node that the relay makes.
+    node_id: Box<str>,
     representative: Option<Arc<Representative>>,
     stop: CancellationToken,
     /// Tasks that have not begun.
@@ -181,9 +185,18 @@ impl Group {
         self.source.as_ref().map(|source| source.counters.all())
     }
 
-    /// Time for which its resources may have been out of date; zero for the own group.
-    pub(super) fn stale_for(&self, now: Instant) -> Duration {
-        self.source.as_ref().map_or(Duration::ZERO, |source| source.state.borrow().stale_for(now))
+    /// Its state at the control plane; `None` for the own group.
+    pub fn status(&self) -> Option<GroupStatus> {
+        let source = self.source.as_ref()?;
+        let state = source.state.borrow().clone();
+        Some(GroupStatus { state, node: source.node() })
+    }
+
+    /// Adds the group to the figures of its rule.
+    pub(super) fn count(&self, figures: &mut RuleFigures, now: Instant) {
+        if let Some(source) = &self.source {
+            figures.add(&source.state.borrow(), now);
+        }
     }
 
     /// Whether what it holds cannot be had again: its control plane is away, or has not answered on the connection that stands.
@@ -198,6 +211,35 @@ impl Group {
     /// Whether relays behind this one may take what the group leaves unanswered for an answer.
     pub fn vouches(&self, now: Instant) -> bool {
         self.source.as_ref().is_some_and(|source| source.state.borrow().vouches(now).0)
+    }
+}
+
+/// State of a group at its control plane, for operators.
+#[derive(Debug)]
+pub struct GroupStatus {
+    /// State of the origin.
+    pub state: UpstreamState,
+    /// Node that the control plane is shown; `None` before it is that of a client.
+    pub node: Option<ShownNode>,
+}
+
+/// Node that the control plane is shown for a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownNode {
+    /// Its `id`.
+    pub id: String,
+    /// When it was chosen, if it is that of one of the group's clients.
+    pub of_client_since: Option<Instant>,
+}
+
+impl Source {
+    fn node(&self) -> Option<ShownNode> {
+        let Some(representative) = &self.representative else {
+            return Some(ShownNode { id: self.node_id.to_string(), of_client_since: None });
+        };
+        let (node, since) = representative.shown()?;
+        let id = Node::decode(node).map(|node| node.id).unwrap_or_default();
+        Some(ShownNode { id, of_client_since: Some(since) })
     }
 }
 
@@ -288,6 +330,7 @@ impl Starter {
             node: digest,
             is_loaded: Arc::default(),
         });
+        let node_id = node.id.as_str().into();
         let settings = Settings { node, ..self.settings.clone() };
         let mut mux = Mux::new(writer, settings);
         mux.tune(tuning);
@@ -301,6 +344,7 @@ impl Starter {
             tuner: client.tuner(),
             representative,
             stop: self.stop.child_token(),
+            node_id,
             waiting: Mutex::new(Some((client, self.failed.clone()))),
             saved,
         };

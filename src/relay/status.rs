@@ -72,8 +72,9 @@ impl Status {
         if let Some(connections) = self.groups.connections() {
             telemetry::report_upstream_connections(connections);
         }
-        for (name, RuleFigures { groups, clients, stale }) in self.groups.figures(Instant::now()) {
-            telemetry::report_groups(&name, groups, clients, stale);
+        for (name, figures) in self.groups.figures(Instant::now()) {
+            let RuleFigures { groups, clients, stale, unanswered, .. } = figures;
+            telemetry::report_groups(&name, groups, clients, stale, unanswered);
         }
     }
 

@@ -48,6 +48,7 @@ pub(super) const UPSTREAM_CONNECTIONS: &str = "deltafan_upstream_connections";
 pub(super) const GROUPS: &str = "deltafan_groups";
 pub(super) const GROUP_CLIENTS: &str = "deltafan_group_clients";
 pub(super) const GROUP_STALE: &str = "deltafan_group_stale_seconds";
+pub(super) const GROUPS_UNANSWERED: &str = "deltafan_groups_unanswered";
 pub(super) const UPSTREAM_CONNECTED: &str = "deltafan_upstream_connected";
 pub(super) const UPSTREAM_SERVER: &str = "deltafan_upstream_active_server";
 pub(super) const UPSTREAM_PROTOCOL: &str = "deltafan_upstream_protocol";
@@ -425,7 +426,16 @@ const GROUP_METRICS: &[Metric] = &[
     .by(&[GROUP])
     .in_seconds()
     .with(Groups)
-    .noting("The relay's own group has `deltafan_upstream_stale_seconds`"),
+    .noting("A group that the control plane has never answered holds nothing, and counts in `deltafan_groups_unanswered` only. The relay's own group has `deltafan_upstream_stale_seconds`"),
+    Metric::gauge(
+        GROUPS_UNANSWERED,
+        "node groups that have waited for their first answer for a minute or more, by the rule",
+    )
+    .by(&[GROUP])
+    .with(Groups)
+    .noting("A client with a made-up node can bring it about")
+    .alert("(deltafan_groups_unanswered == deltafan_groups) > 0")
+    .when("all groups of a rule"),
 ];
 
 const KEPT_METRICS: &[Metric] = &[

@@ -31,11 +31,11 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use catalog::{
     ACCEPT_FAILURES, ACKS, BUILD, CACHED_BYTES, CACHED_RESOURCES, CLIENTS, COHORTS, CONFIG_RELOADS,
     CONFIG_RESTART, CONFIG_SUCCESS_AT, CONFIG_SUCCESSFUL, CONNECTION_LIMIT, CONNECTIONS, DELAYS, DENIED,
-    DIRECTORY_FAILURES, ENCODES, FINGERPRINT, GENERATION, GROUP_CLIENTS, GROUP_STALE, GROUPS, HISTORY_BYTES,
-    JSON_WRITTEN, MAX_LAG, MAX_UNANSWERED, MEMORY, OVERDUE, PROPAGATION, RESOURCES, TLS_EXPIRY,
-    TLS_HANDSHAKES, TLS_RELOAD_FAILURES, TLS_RELOADS, TLS_SUCCESSFUL, UPSTREAM, UPSTREAM_APPLY,
-    UPSTREAM_CONNECTED, UPSTREAM_CONNECTIONS, UPSTREAM_LAST_ANSWER, UPSTREAM_PROTOCOL, UPSTREAM_SERVER,
-    UPSTREAM_STALE, UPSTREAM_UNANSWERED,
+    DIRECTORY_FAILURES, ENCODES, FINGERPRINT, GENERATION, GROUP_CLIENTS, GROUP_STALE, GROUPS,
+    GROUPS_UNANSWERED, HISTORY_BYTES, JSON_WRITTEN, MAX_LAG, MAX_UNANSWERED, MEMORY, OVERDUE, PROPAGATION,
+    RESOURCES, TLS_EXPIRY, TLS_HANDSHAKES, TLS_RELOAD_FAILURES, TLS_RELOADS, TLS_SUCCESSFUL, UPSTREAM,
+    UPSTREAM_APPLY, UPSTREAM_CONNECTED, UPSTREAM_CONNECTIONS, UPSTREAM_LAST_ANSWER, UPSTREAM_PROTOCOL,
+    UPSTREAM_SERVER, UPSTREAM_STALE, UPSTREAM_UNANSWERED,
 };
 pub use catalog::{STATUS_CODES, all as all_metrics};
 pub use deltafan_core::LogThrottle;
@@ -242,10 +242,11 @@ pub fn report_laggards(kind: &'static str, lag: u64, unanswered: Duration) {
 }
 
 /// Reports the node groups of a rule, which the operator named.
-pub fn report_groups(rule: &str, groups: usize, clients: usize, stale: Duration) {
+pub fn report_groups(rule: &str, groups: usize, clients: usize, stale: Duration, unanswered: usize) {
     gauge!(GROUPS, "group" => rule.to_owned()).set(groups as f64);
     gauge!(GROUP_CLIENTS, "group" => rule.to_owned()).set(clients as f64);
     gauge!(GROUP_STALE, "group" => rule.to_owned()).set(stale.as_secs_f64());
+    gauge!(GROUPS_UNANSWERED, "group" => rule.to_owned()).set(unanswered as f64);
 }
 
 /// Records the time that a response took from its arrival to the cache.

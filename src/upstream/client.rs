@@ -412,7 +412,7 @@ impl Client {
     /// Chooses the client whose node new streams show.
     fn choose_node(&self) {
         let Some(representative) = &self.representative else { return };
-        if representative.choose() {
+        if representative.choose(now()) {
             self.report_node(representative);
         }
     }

@@ -103,6 +103,10 @@ test('faults are told with the way to them', () => {
   assert.deepEqual(findings(away, 0).map(({ text }) => text), [
     'Control plane http://cp/ is not connected: connection refused; resources may be out of date for 2 min 10 s',
   ]);
+  const unanswered = parse('deltafan_group_stale_seconds{group="edge"} 0\ndeltafan_groups_unanswered{group="edge"} 2\n');
+  assert.deepEqual(findings({ ...WELL, metrics: unanswered }, 0).map(({ level, text }) => [level, text]), [
+    ['note', 'Node group edge: 2 groups were never answered; does the control plane know the nodes?'],
+  ]);
   const expiry = parse('deltafan_tls_certificate_expiry_seconds{of="x",which="cert"} 1000\n');
   assert.deepEqual(findings({ ...WELL, metrics: expiry }, 2_000).map(({ text }) => text), ['Certificate: cert of x has expired 16 min 40 s ago']);
 });

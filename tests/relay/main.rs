@@ -15,6 +15,7 @@ mod end_to_end;
 mod failover;
 mod fleet;
 mod get;
+mod group_faults;
 mod group_streams;
 mod groups;
 mod history;

@@ -412,7 +412,7 @@ impl Relay {
         self.open[stream as usize] = Some(*ids);
         self.room[stream as usize] = None;
         if let Some(representative) = self.representative.as_ref().filter(|_| stream == StreamId::Primary) {
-            representative.choose();
+            representative.choose(now);
         }
         out.push(Output::Open(stream, *ids));
         self.mux.opened(stream, now);

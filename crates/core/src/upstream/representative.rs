@@ -13,6 +13,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
@@ -87,10 +88,18 @@ pub struct Representative {
 struct State {
     /// By their number, the oldest first.
     candidates: VecDeque<(u64, Arc<Lent>)>,
-    shown: Option<(u64, Arc<Lent>)>,
+    shown: Option<Shown>,
     /// The last client to leave, while no node was shown.
     departed: Option<(u64, Arc<Lent>)>,
     arrived: u64,
+}
+
+/// Client whose node is shown, by its number.
+#[derive(Debug)]
+struct Shown {
+    number: u64,
+    lent: Arc<Lent>,
+    since: Instant,
 }
 
 impl Representative {
@@ -136,16 +145,16 @@ impl Representative {
     }
 
     /// Chooses the node for streams that are opened now. Returns whether it is another client's than before.
-    pub fn choose(&self) -> bool {
+    pub fn choose(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
-        let shown = state.shown.as_ref().map(|(number, _)| *number);
+        let shown = state.shown.as_ref().map(|shown| shown.number);
         let is_there = |state: &State| state.candidates.iter().any(|(number, _)| Some(*number) == shown);
         if is_there(&state) {
             return false;
         }
         let departed = state.departed.take();
-        let Some(next) = state.candidates.front().cloned().or(departed) else { return false };
-        state.shown = Some(next);
+        let Some((number, lent)) = state.candidates.front().cloned().or(departed) else { return false };
+        state.shown = Some(Shown { number, lent, since: now });
         true
     }
 
@@ -167,7 +176,12 @@ impl Representative {
 
     /// Node that was chosen, as its client sent it.
     pub fn node(&self) -> Bytes {
-        self.state.lock().shown.as_ref().map(|(_, lent)| lent.node.clone()).unwrap_or_default()
+        self.shown().map(|(node, _)| node).unwrap_or_default()
+    }
+
+    /// Node that was chosen, and when; `None` before the first stream.
+    pub fn shown(&self) -> Option<(Bytes, Instant)> {
+        self.state.lock().shown.as_ref().map(|shown| (shown.lent.node.clone(), shown.since))
     }
 }
 
@@ -204,7 +218,7 @@ mod tests {
         assert_eq!(group().arrive(large(), Some(&hog)), Err(NodeBudgetError { limit: 1 << 20 }));
         // Where a node is shown already, a client does without lending its own.
         assert_eq!(made[0].arrive(large(), Some(&hog)), Ok(2));
-        assert!(made[0].choose());
+        assert!(made[0].choose(Instant::now()));
         made[0].leave(1);
         assert_eq!(made[0].arrive(large(), Some(&hog)), Ok(3), "the node that is shown is still kept");
         assert_eq!(made[0].state.lock().candidates.len(), 0);
@@ -220,18 +234,20 @@ mod tests {
         let representative = representative();
         let [first, second, third] =
             [1, 2, 3].map(|number| representative.arrive(node(number), None).expect("room"));
-        assert!(representative.choose() && !representative.choose());
-        assert_eq!(representative.node(), node(1));
+        let (start, later) = (Instant::now(), Instant::now() + std::time::Duration::from_secs(9));
+        assert!(representative.shown().is_none());
+        assert!(representative.choose(start) && !representative.choose(later));
+        assert_eq!(representative.shown(), Some((node(1), start)), "since it was chosen");
         representative.leave(second);
         representative.leave(first);
         assert_eq!(representative.node(), node(1), "the streams stand");
-        assert!(representative.choose());
+        assert!(representative.choose(Instant::now()));
         assert_eq!(representative.node(), node(3));
         representative.leave(third);
-        assert!(!representative.choose());
+        assert!(!representative.choose(Instant::now()));
         assert_eq!(representative.node(), node(3), "nobody else is there");
         representative.arrive(node(4), None).expect("room");
-        assert!(representative.choose());
+        assert!(representative.choose(Instant::now()));
         assert_eq!(representative.node(), node(4));
     }
 
@@ -259,14 +275,14 @@ mod tests {
         let [first, second] = [1, 2].map(|number| representative.arrive(node(number), None).expect("room"));
         representative.leave(first);
         representative.leave(second);
-        assert!(representative.choose());
+        assert!(representative.choose(Instant::now()));
         assert_eq!(
             representative.node(),
             node(2),
             "a stream without a node is refused, or answered for another one"
         );
         representative.arrive(node(3), None).expect("room");
-        assert!(representative.choose());
+        assert!(representative.choose(Instant::now()));
         assert_eq!(representative.node(), node(3));
     }
 
@@ -276,7 +292,7 @@ mod tests {
         // `id`, and a field that nobody knows.
         let sent = Bytes::from_static(&[10, 2, b'c', b'1', 0xfa, 7, 1, b'x']);
         representative.arrive(sent.clone(), None).expect("room");
-        representative.choose();
+        representative.choose(Instant::now());
         let own = Node { id: "relay".to_owned(), ..Node::default() };
         let type_url = "type".to_owned();
         let delta = DeltaDiscoveryRequest {

@@ -99,6 +99,16 @@ impl UpstreamState {
         self.stale_since.map_or(Duration::ZERO, since)
     }
 
+    /// Like [`stale_for`](Self::stale_for), but zero where the origin has never answered: nothing is held then that could be out of date.
+    pub fn held_stale_for(&self, now: Instant) -> Duration {
+        if self.answered_ago(now).is_some() { self.stale_for(now) } else { Duration::ZERO }
+    }
+
+    /// For how long the first answer has been awaited; zero once there was one, and while nothing is asked on the connection.
+    pub fn first_answer_awaited_for(&self, now: Instant) -> Duration {
+        if self.answered_ago(now).is_none() { self.stale_for(now) } else { Duration::ZERO }
+    }
+
     /// The connection stands; returns whether it did before.
     pub const fn connected(&mut self, now: Instant) -> bool {
         self.connected = true;
@@ -243,6 +253,36 @@ mod tests {
         state.look(Unanswered::default());
         assert_eq!(stale(&state, 50), 0, "versions were told, and silence is the answer");
         assert_eq!(state.silent_for(after(50)).as_secs(), 42);
+    }
+
+    /// A client can bring that about with a node that the origin does not know.
+    #[test]
+    fn an_origin_that_never_answered_leaves_nothing_stale() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let seen = |state: &UpstreamState, at| {
+            let at = after(at);
+            (state.held_stale_for(at).as_secs(), state.first_answer_awaited_for(at).as_secs())
+        };
+        let mut state = UpstreamState::new(start);
+        state.connected(start);
+        state.look(unanswered(start));
+        assert_eq!(seen(&state, 70), (0, 70));
+        state.lost("refused".to_owned(), after(70));
+        state.connected(after(71));
+        assert_eq!(seen(&state, 80), (0, 80), "one wait over all connections");
+        state.look(Unanswered::default());
+        assert_eq!(seen(&state, 90), (0, 0), "nothing is asked");
+        state.look(unanswered(after(90)));
+        state.accepted(after(100));
+        state.answered = true;
+        assert_eq!(seen(&state, 110), (0, 0));
+        state.lost("gone".to_owned(), after(110));
+        assert_eq!(seen(&state, 120), (10, 0), "something is held");
+
+        let mut state = UpstreamState::new(start);
+        state.restored(Duration::from_secs(60));
+        assert_eq!(seen(&state, 5), (65, 0), "what an earlier process left is as old as it was");
     }
 
     #[test]

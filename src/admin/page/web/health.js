@@ -43,6 +43,11 @@ export function findings(facts, now) {
   for (const { labels, value: stale } of samples(metrics, 'deltafan_group_stale_seconds')) {
     if (stale > 0) tell('fault', `Node group ${labels.group}: resources may be out of date for ${age(stale)}`);
   }
+  for (const { labels, value: unanswered } of samples(metrics, 'deltafan_groups_unanswered')) {
+    if (unanswered === 0) continue;
+    const groups = count(unanswered, 'group was', 'groups were');
+    tell('note', `Node group ${labels.group}: ${groups} never answered; does the control plane know the nodes?`);
+  }
   for (const [type, states] of clientsByType(metrics)) {
     const all = STATES.reduce((total, state) => total + states[state], 0);
     if (states.rejected > 0) {
