@@ -45,7 +45,8 @@ pub trait Report: Send + Sync + 'static {
     /// Metrics in the text format of Prometheus. Called on a thread of its own.
     fn metrics(&self) -> String;
 
-    /// State of the control planes and of the snapshot on disk.
+    /// State of the control planes, of the node groups by their rules, and of the snapshot on disk. Each group is another
+    /// [look](Self::look) at the same path.
     fn upstreams(&self) -> serde_json::Value;
 
     /// Answer to another path, which may take long, with the query behind it; `None` if there is no such page. Called on a
@@ -304,7 +305,9 @@ async fn answer(request: &Parts, report: Arc<impl Report>, turns: &Turns) -> Res
             response.headers_mut().insert(header::CONTENT_TYPE, format);
             response
         }
-        "/upstreams" => json(printable_json(format!("{:#}\n", report.upstreams()))),
+        "/upstreams" if request.uri.query().is_none_or(str::is_empty) => {
+            json(printable_json(format!("{:#}\n", report.upstreams())))
+        }
         path => {
             let (path, query) = (path.to_owned(), request.uri.query().unwrap_or_default().to_owned());
             match on_own_thread(&turns.looks, move || report.look(&path, &query)).await {

@@ -1,5 +1,5 @@
-//! Clients that are connected: who they are, and how far each has been told of what it asks for; and the resources that they
-//! ask for.
+//! Clients that are connected: who they are, and how far each has been told of what it asks for; the resources that they
+//! ask for; and their node groups.
 //!
 //! Owns a record for each stream and each poll, filled by the connection's task at requests, sends and answers; the newest
 //! rejections; the log lines about these; and the JSON in which operators see all of it. Decides nothing about xDS, and knows
@@ -13,6 +13,7 @@
 mod client_status;
 mod config_dump;
 mod glob;
+mod groups;
 mod history;
 mod json_diff;
 mod nacks;
@@ -28,6 +29,7 @@ mod spread;
 
 pub use client_status::{ClientStatusError, client_status};
 pub use config_dump::{DumpError, config_dump};
+pub use groups::{groups, rules};
 pub use history::{HistoryError, history};
 pub use query::{QueryError, RefreshQuery};
 pub use record::PollRequest;

@@ -29,6 +29,7 @@ pub(super) struct Query {
     pub(super) type_url: Option<TypeUrl>,
     pub(super) state: Option<ClientState>,
     pub(super) name: Option<Glob>,
+    pub(super) group: Option<Glob>,
     /// Name of one resource.
     pub(super) asks_for: Option<String>,
     pub(super) limit: usize,
@@ -48,6 +49,7 @@ impl Query {
             type_url: None,
             state: None,
             name: None,
+            group: None,
             asks_for: None,
             limit: PAGE,
             after: 0,
@@ -64,6 +66,7 @@ impl Query {
         match key {
             "node" => self.node = Some(Glob::new(value)),
             "name" => self.name = Some(Glob::new(value)),
+            "group" => self.group = Some(Glob::new(value)),
             "asks_for" => self.asks_for = Some(value.to_owned()),
             "type" => {
                 self.type_url = Some(type_of(value)?);

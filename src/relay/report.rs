@@ -21,9 +21,9 @@ fn page(found: Result<impl Serialize, QueryError>) -> Page {
     found.map_or_else(|wrong| Page::BadRequest(wrong.to_string()), |found| document(&found))
 }
 
-impl Report for Status {
-    fn upstreams(&self) -> Json {
-        let now = Instant::now();
+impl Status {
+    /// State of the control planes and of the snapshot on disk. `groups` is that of the node groups.
+    fn upstreams_with(&self, groups: impl Serialize, now: Instant) -> Json {
         let state = self.origin.state();
         let servers = self.servers.iter().enumerate().map(|(at, uri)| {
             let in_use = state.as_ref().filter(|state| state.server == at);
@@ -42,8 +42,16 @@ impl Report for Status {
             "servers": servers.collect::<Vec<_>>(),
             "last_answer_seconds_ago": answered,
             "stale_seconds": stale,
+            "groups": groups,
             "snapshot": self.snapshot(now),
         })
+    }
+}
+
+impl Report for Status {
+    fn upstreams(&self) -> Json {
+        let now = Instant::now();
+        self.upstreams_with(fleet::rules(&self.groups, now), now)
     }
 
     fn look(&self, path: &str, query: &str) -> Option<Page> {
@@ -52,6 +60,10 @@ impl Report for Status {
             "/clients" => page(fleet::clients(fleet, query, now)),
             "/server_info" => document(&server_info::report(self, now)),
             "/rollout" => document(&rollouts::report(&self.groups, now)),
+            "/upstreams" => page(
+                fleet::groups(&self.groups, &self.servers, query, now)
+                    .map(|groups| self.upstreams_with(groups, now)),
+            ),
             "/resources" => page(fleet::resources(&self.groups, query)),
             "/nacks" => page(fleet::nacks(fleet, query, now)),
             "/config_dump" => match fleet::config_dump(&self.groups, &self.descriptors, query, now) {

@@ -7,10 +7,10 @@ use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
 use deltafan_test_support::process::Process;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use crate::admin_commands::ask;
-use crate::groups::{FLEETS, client};
+use crate::groups::{BORROWED, FLEETS, client};
 use crate::status;
 
 async fn behind(origins: Vec<String>, keys: &'static str) -> Process {
@@ -53,4 +53,86 @@ async fn a_group_that_was_never_answered_has_nothing_that_is_out_of_date() {
     drop((origin, own, silent, red));
     relay.wait_for("age of what is held", || stale() > 0.0);
     assert!(ask(&relay, &["status"]).await.stdout.contains("resources may be out of date: fleet for "));
+}
+
+fn page(relay: &Process, path: &str) -> Json {
+    let (status, text) = relay.admin_get(path);
+    assert_eq!(status, 200, "{text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_see_each_group_at_its_control_plane() {
+    let mut origin = Origin::start().await;
+    let uri = origin.uri();
+    let begin = move || Process::behind_several(&[uri], "backoff: {initial: 50ms, max: 500ms}", BORROWED);
+    let relay = tokio::task::spawn_blocking(begin).await.unwrap();
+    let _own = origin.accept().await;
+    assert_eq!(page(&relay, "/upstreams")["groups"]["rules"][1]["groups"], 0, "before the first client");
+    let mut streams = Vec::new();
+    for id in ["odd-1", "red-1", "blue-1", "blue-2"] {
+        let mut client = client(&relay, id).await;
+        if id == "blue-2" {
+            streams.push((client, None));
+            break;
+        }
+        let mut stream = origin.accept().await;
+        if id == "blue-1" {
+            stream.expect_request().await;
+        } else {
+            answer(&mut stream, "1").await;
+            client.response().await;
+        }
+        streams.push((client, Some(stream)));
+    }
+    relay.wait_for("the last client and a look for what is unanswered", || {
+        let rule = &page(&relay, "/upstreams")["groups"]["rules"][1];
+        rule["clients"] == 3 && rule["unanswered_subscriptions"] == 1
+    });
+    let groups = &page(&relay, "/upstreams")["groups"];
+    assert_eq!((&groups["listed"], &groups["rules"][0]["rule"]), (&Json::Null, &json!("odd")), "{groups}");
+    let fleets = &groups["rules"][1];
+    assert_eq!(
+        [&fleets["rule"], &fleets["groups"], &fleets["protocols"], &fleets["not_connected"]],
+        [&json!("fleet"), &json!(2), &json!({"delta": 2, "sotw": 0}), &json!(0)],
+        "{fleets}"
+    );
+    assert_eq!((&fleets["never_answered"], &fleets["stale_seconds"]), (&json!(1), &json!(0.0)), "{fleets}");
+    assert!(fleets["oldest_answer_seconds_ago"].as_f64().unwrap() > 0.0, "{fleets}");
+
+    let all = page(&relay, "/upstreams?group=*");
+    let listed = all["groups"]["listed"].as_array().unwrap();
+    let names: Vec<_> = listed.iter().map(|group| group["group"].as_str().unwrap()).collect();
+    assert_eq!(names, ["fleet:blue", "fleet:red", "odd"]);
+    assert_eq!((&all["groups"]["matched"], &all["groups"]["next"]), (&json!(3), &Json::Null));
+    let (blue, red, odd) = (&listed[0], &listed[1], &listed[2]);
+    assert_eq!((&blue["values"], &blue["clients"]), (&json!(["blue"]), &json!(2)), "{blue}");
+    assert_eq!(blue["node"], json!({"id": "fleet-blue", "of_client": false, "shown_seconds": null}));
+    assert_eq!(
+        (&blue["last_answer_seconds_ago"], &blue["unanswered_subscriptions"]),
+        (&Json::Null, &json!(1))
+    );
+    assert!(blue["first_answer_awaited_seconds"].as_f64().unwrap() > 0.0, "{blue}");
+    assert_eq!(
+        (&red["server"], &red["connected"], &red["protocol"]),
+        (&json!(origin.uri()), &json!(true), &json!("delta"))
+    );
+    assert_eq!(
+        (&red["first_answer_awaited_seconds"], &red["last_error"]),
+        (&json!(0.0), &Json::Null),
+        "{red}"
+    );
+    assert_eq!((&odd["node"]["id"], &odd["node"]["of_client"]), (&json!("odd-1"), &json!(true)), "{odd}");
+    assert!(odd["node"]["shown_seconds"].as_f64().is_some(), "{odd}");
+
+    let names = |query: &str| {
+        let groups = page(&relay, &format!("/upstreams?{query}"))["groups"].take();
+        let listed = groups["listed"].as_array().unwrap().iter();
+        let names: Vec<String> = listed.map(|group| group["group"].as_str().unwrap().to_owned()).collect();
+        (names.join(" "), groups["matched"].clone(), groups["next"].clone())
+    };
+    assert_eq!(names("group=fleet:*&limit=1"), ("fleet:blue".to_owned(), json!(2), json!(1)));
+    assert_eq!(names("group=fleet:*&limit=1&after=1"), ("fleet:red".to_owned(), json!(2), Json::Null));
+    assert_eq!(names("limit=0"), (String::new(), json!(3), Json::Null));
+    assert_eq!(relay.admin_get("/upstreams?groups=x").0, 400);
 }
