@@ -334,7 +334,9 @@ impl Starter {
         let settings = Settings { node, ..self.settings.clone() };
         let mut mux = Mux::new(writer, settings);
         mux.tune(tuning);
-        let mut client = Client::on(mux, Arc::clone(&self.servers)).handing_changes_to(self.changes.clone());
+        let mut client = Client::on(mux, Arc::clone(&self.servers))
+            .of_group(key.rule().into())
+            .handing_changes_to(self.changes.clone());
         if let Some(representative) = &representative {
             client = client.representing(Arc::clone(representative));
         }
@@ -342,9 +344,9 @@ impl Starter {
             state: client.state(),
             counters: Arc::clone(client.counters()),
             tuner: client.tuner(),
+            node_id,
             representative,
             stop: self.stop.child_token(),
-            node_id,
             waiting: Mutex::new(Some((client, self.failed.clone()))),
             saved,
         };

@@ -55,6 +55,21 @@ mod tests {
         assert_eq!(told, [29, 29, 29]);
         assert_eq!(complaints.say(after(91)), None);
         assert_eq!(complaints.over(), Some(1));
-        assert_eq!(complaints.say(after(92)), Some(0), "new trouble");
+        assert_eq!(complaints.say(after(91) + LogThrottle::INTERVAL), Some(0), "new trouble");
+    }
+
+    #[test]
+    fn trouble_that_comes_and_goes_is_told_once_per_interval() {
+        let (mut complaints, start) = (LogThrottle::default(), Instant::now());
+        let mut lines = [Vec::new(), Vec::new()];
+        for tenth in 0..900_u32 {
+            lines[0].extend(complaints.say(start + Duration::from_millis(100) * tenth));
+            lines[1].extend(complaints.over());
+        }
+        assert_eq!(
+            lines,
+            [vec![0, 299, 299], vec![0, 0, 0]],
+            "complaints, and ends of what was complained of"
+        );
     }
 }

@@ -63,7 +63,11 @@ pub struct Client {
     state: watch::Sender<UpstreamState>,
     tuner: Tuner,
     tuning: watch::Receiver<Option<Tuning>>,
-    /// Whether a complaint was logged, or left unsaid, since the last answer.
+    /// Rule of the node group, for the log; `None` in the group of the relay's own node.
+    group: Option<Arc<str>>,
+    /// Whether the link counts this client among those that lost their connection.
+    is_away: bool,
+    /// Whether a complaint about its stream was logged since the last answer.
     has_complained: bool,
     silence: SilenceLog,
     /// Numbers of requests and responses at the last check for unanswered subscriptions.
@@ -98,6 +102,8 @@ impl Client {
             state,
             tuner,
             tuning,
+            group: None,
+            is_away: false,
             has_complained: false,
             silence,
             looked_at,
@@ -109,6 +115,13 @@ impl Client {
     #[must_use]
     pub fn representing(mut self, representative: Arc<Representative>) -> Self {
         self.representative = Some(representative);
+        self
+    }
+
+    /// Names the rule that made the node group in lines of the log.
+    #[must_use]
+    pub fn of_group(mut self, rule: Arc<str>) -> Self {
+        self.group = Some(rule);
         self
     }
 
@@ -261,7 +274,7 @@ impl Client {
                         (StreamId::Secondary, Some(end)) => {
                             self.counters().stream_failures.add(1);
                             let why = end.reason(self.link.uri());
-                            talk.secondary.lost(&mut self.mux, &self.link, &why);
+                            talk.secondary.lost(&mut self.mux, &self.link, self.group.as_deref(), &why);
                         }
                         (StreamId::Primary, Some(Ended::Unfit(Protocol::Delta)))
                             if self.link.options().protocol.is_none() =>
@@ -497,6 +510,10 @@ impl Client {
         self.counters().reconnects.add(u64::from(is_new && again));
         let uri = self.link.uri();
         tracing::debug!(%uri, again, "connected to the control plane");
+        if std::mem::take(&mut self.is_away) {
+            self.link.regain();
+            self.report_recovery();
+        }
     }
 
     /// Notes the first response: only now the control plane is known to work.
@@ -504,7 +521,7 @@ impl Client {
         self.state.send_modify(|state| state.answered = true);
         self.link.answered();
         self.report_protocol();
-        self.report_recovery();
+        self.report_answer();
     }
 
     /// The relay that is the origin says whether its own control plane answers it.
@@ -524,22 +541,29 @@ impl Client {
             self.counters().connect_failures.add(1);
             self.log(Ended::Unreachable(reason.clone()), wait);
         }
-        self.complain();
+        self.lose();
         self.lost(reason);
     }
 
     /// Logs the end of the streams, and returns the wait before the next attempt.
     fn ended(&mut self, ended: Ended) -> Duration {
-        if matches!(ended, Ended::Lost(_) | Ended::Closed(_)) {
+        if matches!(ended, Ended::Lost(_) | Ended::Broken(_) | Ended::Closed(_)) {
             self.backoff.reset();
         }
         let wait = self.backoff.next(&mut rand::rng());
-        if !matches!(ended, Ended::Closed(_)) {
-            self.complain();
+        if matches!(ended, Ended::Lost(_)) {
+            self.lose();
         }
         let reason = self.log(ended, wait);
         self.lost(reason);
         wait
+    }
+
+    /// Notes that the connection is lost, or that there is none.
+    fn lose(&mut self) {
+        if !std::mem::replace(&mut self.is_away, true) {
+            self.link.lose();
+        }
     }
 
     fn lost(&mut self, reason: String) {
@@ -555,8 +579,8 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        if self.has_complained {
-            self.link.end_complaint();
+        if self.is_away {
+            self.link.regain();
         }
     }
 }

@@ -108,8 +108,10 @@ struct State {
     /// Protocol in which the server answered last.
     answered_in: Option<Protocol>,
     lines: [LogThrottle; Line::COUNT],
-    /// Number of clients that have complained since their last answer.
-    complaining: usize,
+    /// Number of clients that lost the connection, or could not have one, and have none yet.
+    away: usize,
+    /// Whether the server has answered any client since the last complaint about the connection that was logged.
+    answers_since: bool,
 }
 
 #[derive(Debug)]
@@ -224,8 +226,10 @@ pub(super) struct UnreachableError {
 /// Kind of log line that all clients share.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Line {
-    /// End of a stream or connection by an error.
+    /// Loss of a connection, or a failed attempt to connect.
     Complaint,
+    /// End of a stream by an error, on a connection that stands.
+    Stream,
     /// Orderly end of a stream.
     Ending,
     /// Choice of the client whose node is shown.
@@ -270,7 +274,8 @@ impl Link {
             has_restored: false,
             answered_in: None,
             lines: Default::default(),
-            complaining: 0,
+            away: 0,
+            answers_since: false,
         };
         let server = ServerId::from(options.endpoint.uri().to_string().trim_end_matches('/'));
         let (dialing, changed) = Default::default();
@@ -417,7 +422,7 @@ impl Link {
     /// Notes that the server answers: only that begins the back-off anew.
     pub(super) fn answered(&self) {
         let mut state = self.state.lock();
-        state.has_answered = true;
+        (state.has_answered, state.answers_since) = (true, true);
         state.next_address = state.address;
         state.backoff.reset();
         // A further connection that the server refused is not tried again because one that stands answers.
@@ -452,19 +457,37 @@ impl Link {
 
     /// Returns the number of lines suppressed since the last one if a line may be logged now.
     pub(super) fn say(&self, line: Line) -> Option<u64> {
-        self.state.lock().lines[line as usize].say(now())
-    }
-
-    /// Notes that a client begins to complain.
-    pub(super) fn begin_complaint(&self) {
-        self.state.lock().complaining += 1;
-    }
-
-    /// Notes that a client complains no longer. With the last one, ends the episode of complaints and returns the number of lines
-    /// suppressed; `None` while others complain, or if no line was logged.
-    pub(super) fn end_complaint(&self) -> Option<u64> {
         let mut state = self.state.lock();
-        state.complaining = state.complaining.saturating_sub(1);
-        if state.complaining == 0 { state.lines[Line::Complaint as usize].over() } else { None }
+        let said = state.lines[line as usize].say(now());
+        if said.is_some() && matches!(line, Line::Complaint) {
+            state.answers_since = false;
+        }
+        said
+    }
+
+    /// Ends an episode of lines. Returns the number of lines suppressed since the last one; `None` if no line of it was logged.
+    pub(super) fn over(&self, line: Line) -> Option<u64> {
+        self.state.lock().lines[line as usize].over()
+    }
+
+    /// Notes that a client has no connection, by a fault.
+    pub(super) fn lose(&self) {
+        self.state.lock().away += 1;
+    }
+
+    /// Notes that a client that had none has a connection, or waits for none here any more.
+    pub(super) fn regain(&self) {
+        let mut state = self.state.lock();
+        state.away = state.away.saturating_sub(1);
+    }
+
+    /// Whether a complaint about the connection was logged, and all clients are connected and the server answers since. Then returns
+    /// the number of lines suppressed, once.
+    ///
+    /// A client that is connected and never answered holds nothing up: the control plane may not know its node.
+    pub(super) fn recovered(&self) -> Option<u64> {
+        let mut state = self.state.lock();
+        let is_back = state.away == 0 && state.answers_since;
+        if is_back { state.lines[Line::Complaint as usize].over() } else { None }
     }
 }

@@ -8,10 +8,17 @@ use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
 use deltafan_test_support::process::Process;
 use serde_json::{Value as Json, json};
+use tonic::Status;
 
 use crate::admin_commands::ask;
 use crate::groups::{BORROWED, FLEETS, client};
 use crate::status;
+
+/// Lines of this kind in the log since the last look that are about the control plane.
+fn lines(relay: &Process) -> Vec<Json> {
+    let is_one = |event: &Json| event["message"].as_str().is_some_and(|text| text.contains("control plane"));
+    relay.events().into_iter().filter(is_one).collect()
+}
 
 async fn behind(origins: Vec<String>, keys: &'static str) -> Process {
     let begin = move || Process::behind_several(&origins, keys, FLEETS);
@@ -53,6 +60,97 @@ async fn a_group_that_was_never_answered_has_nothing_that_is_out_of_date() {
     drop((origin, own, silent, red));
     relay.wait_for("age of what is held", || stale() > 0.0);
     assert!(ask(&relay, &["status"]).await.stdout.contains("resources may be out of date: fleet for "));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_a_group_that_fails_again_and_again_is_told_seldom_and_by_its_group() {
+    let mut origin = Origin::start().await;
+    let relay = behind(vec![origin.uri()], "backoff: {initial: 20ms, max: 50ms}").await;
+    let _own = origin.accept().await;
+    let _client = client(&relay, "red-1").await;
+    relay.events();
+    for version in 0..20 {
+        let mut stream = origin.accept().await;
+        answer(&mut stream, &version.to_string()).await;
+        stream.fail(Status::unavailable("not today"));
+    }
+    let mut last = origin.accept().await;
+    answer(&mut last, "last").await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let told = lines(&relay);
+    let told: Vec<_> = told.iter().map(|line| (&line["message"], &line["level"], &line["group"])).collect();
+    let line = |text: &str, level: &str| (json!(text), json!(level), json!("fleet"));
+    let expected = [
+        line("the control plane ended the stream; serving cached resources", "WARN"),
+        line("the control plane answers again", "INFO"),
+    ];
+    let expected: Vec<_> = expected.iter().map(|(text, level, group)| (text, level, group)).collect();
+    assert_eq!(told, expected);
+}
+
+/// The control plane is as well as before for all other groups, and what is said of it does not wait for such a node.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_an_outage_is_told_though_one_group_is_never_answered() {
+    let mut origin = Origin::start().await;
+    let relay = behind(vec![origin.uri()], "backoff: {initial: 50ms, max: 200ms}").await;
+    let own = origin.accept().await;
+    let (_client, _made_up) = (client(&relay, "red-1").await, client(&relay, "made-1").await);
+    let address = origin.address();
+    let mut streams = [origin.accept().await, origin.accept().await];
+    for stream in &mut streams {
+        let request = stream.expect_request().await;
+        if request.node.expect("a node").id == "fleet-red" {
+            send(stream, "1");
+            stream.expect_ack("1").await;
+        }
+    }
+    drop((origin, own, streams));
+    let told = relay.wait_for_message("control plane unreachable; serving cached resources");
+    assert_eq!(told[0]["group"], Json::Null, "it concerns all of them");
+    let mut origin = Origin::listen(address).await;
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        let mut stream = origin.accept().await;
+        let asked = tokio::time::timeout(Duration::from_secs(2), stream.next_request()).await;
+        let is_red = |request: deltafan::proto::DeltaDiscoveryRequest| {
+            request.node.is_some_and(|node| node.id == "fleet-red")
+        };
+        if asked.ok().flatten().is_some_and(is_red) {
+            send(&stream, "2");
+        }
+        streams.push(stream);
+    }
+    relay.wait_for_message("the control plane answers again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failover_for_one_group_names_the_group() {
+    let (mut first, mut second) = (Origin::start().await, Origin::start().await);
+    let keys = "failover: {after: 1s, return_after: 1h}, backoff: {initial: 50ms, max: 500ms}";
+    let relay = behind(vec![first.uri(), second.uri()], keys).await;
+    let _own = first.accept().await;
+    let mut fleet = client(&relay, "red-1").await;
+    let mut red = first.accept().await;
+    answer(&mut red, "1").await;
+    fleet.response().await;
+    let _made_up = client(&relay, "made-1").await;
+    let mut silent = first.accept().await;
+    silent.expect_request().await;
+    let mut moved = second.accept().await;
+    assert_eq!(moved.expect_request().await.node.expect("a node").id, "fleet-made");
+    let mut told = Vec::new();
+    relay.wait_for("a line about it", || {
+        told.extend(lines(&relay));
+        told.iter().any(|line| line["message"].as_str().unwrap().contains("; using http://"))
+    });
+    let line = told.iter().find(|line| line["message"].as_str().unwrap().contains("; using http://"));
+    let line = line.expect("it was found");
+    assert_eq!((&line["group"], &line["node"]), (&json!("fleet"), &json!("fleet-made")), "{line}");
+    // Each group has its own server.
+    assert_eq!(relay.metric("deltafan_upstream_active_server"), 0.0);
+    send(&red, "2");
+    red.expect_ack("2").await;
+    assert!(fleet.response().await.resources.len() == 1);
 }
 
 fn page(relay: &Process, path: &str) -> Json {

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 pub struct LogThrottle {
     last: Option<Instant>,
     unsaid: u64,
+    /// Whether a line of the episode that goes on was logged.
+    is_told: bool,
 }
 
 impl LogThrottle {
@@ -19,12 +21,15 @@ impl LogThrottle {
             self.unsaid += 1;
             return None;
         }
-        self.last = Some(now);
+        (self.last, self.is_told) = (Some(now), true);
         Some(std::mem::take(&mut self.unsaid))
     }
 
-    /// Ends the episode. Returns the number of lines suppressed since the last one; `None` if none was logged.
+    /// Ends the episode. Returns the number of lines suppressed since the last one; `None` if none of the episode was logged.
+    ///
+    /// The time of the last line stays: trouble that ends and comes back at once logs one line per [`INTERVAL`](Self::INTERVAL),
+    /// and one about its end.
     pub fn over(&mut self) -> Option<u64> {
-        self.last.take().map(|_| std::mem::take(&mut self.unsaid))
+        std::mem::take(&mut self.is_told).then(|| std::mem::take(&mut self.unsaid))
     }
 }

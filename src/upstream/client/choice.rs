@@ -68,8 +68,9 @@ impl Client {
 
     fn change_server(&mut self, change: ServerChange) {
         self.report_change(change);
-        if std::mem::take(&mut self.has_complained) {
-            self.link.end_complaint();
+        self.has_complained = false;
+        if std::mem::take(&mut self.is_away) {
+            self.link.regain();
         }
         let to = change.to();
         self.link = Arc::clone(self.servers.link(to));
@@ -85,8 +86,9 @@ impl Client {
         self.state.send_modify(|state| state.changed_to(to, fault));
     }
 
-    /// Counts and logs a change of the server, once for all groups.
+    /// Counts a change of the server, and logs it now and then. Each group changes by itself.
     fn report_change(&self, change: ServerChange) {
+        let group = self.group.as_deref();
         let (from, to) = (self.link.uri(), self.servers.link(change.to()).uri());
         match change {
             ServerChange::Next { silent_for, .. } => {
@@ -94,6 +96,8 @@ impl Client {
                 if let Some(unsaid) = self.link.say(Line::Failover) {
                     let seconds = silent_for.as_secs();
                     tracing::warn!(
+                        group,
+                        node = self.node_in_group(),
                         unsaid,
                         "control plane {from} has not answered for {seconds} s; using {to}"
                     );
@@ -102,7 +106,11 @@ impl Client {
             ServerChange::Back { .. } => {
                 self.counters().failbacks.add(1);
                 if let Some(unsaid) = self.link.say(Line::Failback) {
-                    tracing::info!(unsaid, "control plane {to} answers again; returning to it from {from}");
+                    tracing::info!(
+                        group,
+                        unsaid,
+                        "control plane {to} answers again; returning to it from {from}"
+                    );
                 }
             }
         }

@@ -16,8 +16,10 @@ pub(super) enum Ended {
     Failed(String),
     /// The server does not implement ADS in this protocol. The back-off grows, and retrying helps little.
     Unfit(Protocol),
-    /// An error after responses. The back-off begins anew.
+    /// An error of the connection after responses. The back-off begins anew.
     Lost(String),
+    /// An error of the stream after responses, on a connection that stands. The back-off begins anew.
+    Broken(String),
     /// An orderly end after responses (gRFC A57). The back-off begins anew.
     Closed(String),
 }
@@ -27,8 +29,9 @@ impl Ended {
     pub(super) fn by(status: &Status, protocol: Protocol, is_answered: bool) -> Self {
         match status.code() {
             Code::Unimplemented => Self::Unfit(protocol),
-            _ if is_answered => Self::Lost(status_text(status)),
-            _ => Self::Failed(status_text(status)),
+            _ if !is_answered => Self::Failed(status_text(status)),
+            _ if is_of_stream(status) => Self::Broken(status_text(status)),
+            _ => Self::Lost(status_text(status)),
         }
     }
 
@@ -41,7 +44,11 @@ impl Ended {
     /// Returns the reason, for the log.
     pub(super) fn reason(self, server: &Uri) -> String {
         match self {
-            Self::Unreachable(why) | Self::Failed(why) | Self::Lost(why) | Self::Closed(why) => why,
+            Self::Unreachable(why)
+            | Self::Failed(why)
+            | Self::Lost(why)
+            | Self::Broken(why)
+            | Self::Closed(why) => why,
             Self::Unfit(Protocol::Delta) => format!(
                 "the control plane at {server} does not implement delta ADS (UNIMPLEMENTED): have it serve AggregatedDiscoveryService.DeltaAggregatedResources, set upstream.servers[].protocol to auto or sotw, or set another server in upstream.servers",
             ),
@@ -50,6 +57,21 @@ impl Ended {
             ),
         }
     }
+}
+
+/// Whether a status is the word of the server on one stream, in trailers or by RST_STREAM, and not the end of the connection.
+fn is_of_stream(status: &Status) -> bool {
+    let mut cause = std::error::Error::source(status);
+    if cause.is_none() {
+        return true;
+    }
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            return error.is_reset();
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// Returns the wait before the next attempt, for the log.

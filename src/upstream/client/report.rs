@@ -47,12 +47,22 @@ impl Client {
         }
     }
 
-    /// Logs the first answer after complaints.
-    pub(super) fn report_recovery(&mut self) {
-        if std::mem::take(&mut self.has_complained)
-            && let Some(unsaid) = self.link.end_complaint()
-        {
+    /// Logs that the control plane answers after complaints about its connection, once for all groups. Returns whether it did.
+    pub(super) fn report_recovery(&self) -> bool {
+        let recovered = self.link.recovered();
+        if let Some(unsaid) = recovered {
             tracing::info!(uri = %self.link.uri(), unsaid, "the control plane answers again");
+        }
+        recovered.is_some()
+    }
+
+    /// Logs the first answer after a complaint about the connection, or about the stream of this group.
+    pub(super) fn report_answer(&mut self) {
+        let has_complained = std::mem::take(&mut self.has_complained);
+        if !self.report_recovery() && has_complained {
+            let unsaid = self.link.over(Line::Stream).unwrap_or_default();
+            let (uri, group) = (self.link.uri(), self.group.as_deref());
+            tracing::info!(%uri, group, unsaid, "the control plane answers again");
         }
     }
 
@@ -95,7 +105,7 @@ impl Client {
             true => "it answers other types: does it have these resources?",
             false => "does the control plane know this node?",
         };
-        let uri = self.link.uri();
+        let (uri, group) = (self.link.uri(), self.group.as_deref());
         // Logged once for all groups: clients may make as many as they make up nodes.
         let unsaid = told.as_ref().and_then(|told| match told {
             SilenceEvent::Silent { .. } => self.link.say(Line::Silence),
@@ -105,6 +115,7 @@ impl Client {
         match told {
             SilenceEvent::Silent { types, waited } => tracing::warn!(
                 %uri,
+                group,
                 unsaid,
                 "subscribed to {types} {} s ago as node {}, no answer: {hint}",
                 waited.as_secs(),
@@ -112,44 +123,49 @@ impl Client {
                 self.mux.node_id().escape_debug(),
             ),
             SilenceEvent::Over { waited } => {
-                tracing::info!(%uri, unsaid, "the control plane answers, {} s after the subscription", waited.as_secs());
+                tracing::info!(%uri, group, unsaid, "the control plane answers, {} s after the subscription", waited.as_secs());
             }
         }
     }
 
-    pub(super) fn complain(&mut self) {
-        if !std::mem::replace(&mut self.has_complained, true) {
-            self.link.begin_complaint();
-        }
+    /// Node that the relay makes for the group, where it is not the relay's own.
+    pub(super) fn node_in_group(&self) -> Option<&str> {
+        self.group.as_ref().map(|_| self.mux.node_id())
     }
 
     /// Logs an end now and then, once for all groups. Returns its reason.
-    pub(super) fn log(&self, ended: Ended, wait: Duration) -> String {
+    pub(super) fn log(&mut self, ended: Ended, wait: Duration) -> String {
+        let line = match ended {
+            Ended::Unreachable(_) | Ended::Lost(_) => Line::Complaint,
+            Ended::Failed(_) | Ended::Unfit(_) | Ended::Broken(_) => Line::Stream,
+            Ended::Closed(_) => Line::Ending,
+        };
+        let unsaid = self.link.say(line);
+        self.has_complained |= unsaid.is_some() && matches!(line, Line::Stream);
         let uri = self.link.uri();
         let retry_in = in_words(wait);
         let serving =
             if self.link.has_content() { "serving cached resources" } else { "nothing is cached yet" };
         // The end of a connection concerns all groups, that of a stream the group of its node.
-        let node = match &ended {
-            Ended::Unreachable(_) | Ended::Lost(_) => None,
-            Ended::Failed(_) | Ended::Unfit(_) | Ended::Closed(_) => Some(self.mux.node_id()),
+        let (node, group) = match line {
+            Line::Complaint => (None, None),
+            _ => (Some(self.mux.node_id()), self.group.as_deref()),
         };
         let is_unfit = matches!(ended, Ended::Unfit(_));
         let is_ordinary = matches!(ended, Ended::Closed(_));
-        let unsaid = self.link.say(if is_ordinary { Line::Ending } else { Line::Complaint });
         let what = match &ended {
             Ended::Unreachable(_) | Ended::Lost(_) => "control plane unreachable",
             Ended::Failed(_) => "no usable answer from the control plane",
-            Ended::Unfit(_) | Ended::Closed(_) => "the control plane ended the stream",
+            Ended::Unfit(_) | Ended::Broken(_) | Ended::Closed(_) => "the control plane ended the stream",
         };
         let reason = ended.reason(uri);
         match unsaid {
             None => {}
-            Some(unsaid) if is_unfit => tracing::error!(%uri, node, retry_in, unsaid, "{reason}"),
+            Some(unsaid) if is_unfit => tracing::error!(%uri, group, node, retry_in, unsaid, "{reason}"),
             Some(unsaid) if is_ordinary => {
-                tracing::info!(%uri, node, reason, retry_in, unsaid, "{what}; reconnecting")
+                tracing::info!(%uri, group, node, reason, retry_in, unsaid, "{what}; reconnecting")
             }
-            Some(unsaid) => tracing::warn!(%uri, node, reason, retry_in, unsaid, "{what}; {serving}"),
+            Some(unsaid) => tracing::warn!(%uri, group, node, reason, retry_in, unsaid, "{what}; {serving}"),
         }
         reason
     }

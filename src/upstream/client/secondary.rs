@@ -49,7 +49,7 @@ impl Secondary {
     }
 
     /// Notes that the server ended it. The primary lives on: a server may not accept two streams.
-    pub(super) fn lost(&mut self, mux: &mut Mux, link: &Link, error: &str) {
+    pub(super) fn lost(&mut self, mux: &mut Mux, link: &Link, group: Option<&str>, error: &str) {
         self.open = None;
         mux.closed(StreamId::Secondary);
         if self.answered {
@@ -59,6 +59,7 @@ impl Secondary {
         self.retry_at = Some(now() + wait);
         if let Some(unsaid) = link.say(Line::Secondary) {
             tracing::warn!(
+                group,
                 error,
                 retry_in = in_words(wait),
                 unsaid,
