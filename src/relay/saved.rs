@@ -1,11 +1,10 @@
 //! Start from the snapshot on disk: it is opened and read before anything else.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::settings;
 use crate::config::Config;
-use crate::snapshot::{Disk, GroupId, Loaded, node_digest};
+use crate::snapshot::{Disk, GroupId, Loaded, OtherGroups, node_digest};
 use crate::upstream::{Client, Restored};
 
 /// Opens the snapshot, if one is configured. A fault is told in the log, and the relay runs without it.
@@ -19,24 +18,27 @@ pub(super) async fn open(config: &Config) -> Option<Arc<Disk>> {
 pub(super) struct Saved {
     disk: Arc<Disk>,
     own: Option<Loaded>,
-    /// Age of the newest of the other groups, which are read when their first clients come.
-    others: Option<Duration>,
+    /// The other groups, which are read when their first clients come.
+    others: Option<OtherGroups>,
 }
 
 impl Saved {
     /// Has the client of the own group take its content in. With other groups the relay has something to serve even if the own one
     /// has nothing.
     pub(super) fn restore(self, client: &mut Client) {
-        let mut restored = Restored::default();
+        let (mut restored, mut age) = (Restored::default(), None);
+        let is_there = self.own.is_some() || self.others.is_some();
         if let Some(own) = self.own {
-            let age = own.age;
+            age = own.age;
             restored = own.restore(client);
-            self.disk.note_loaded(restored, age);
+        }
+        if is_there {
+            self.disk.note_loaded(restored, age, self.others);
         }
         if restored.resources == 0
             && let Some(others) = self.others
         {
-            client.others_restored(others);
+            client.others_restored(others.age);
         }
     }
 }
@@ -46,7 +48,7 @@ pub(super) async fn load(disk: Option<&Arc<Disk>>, config: &Config) -> Option<Sa
     let disk = Arc::clone(disk?);
     let node = node_digest(&settings::own_node(config));
     let read = move || {
-        let (own, others) = (disk.load(&GroupId::own(), node), disk.age_of_others());
+        let (own, others) = (disk.load(&GroupId::own(), node), disk.others());
         Saved { disk, own, others }
     };
     tokio::task::spawn_blocking(read).await.ok()

@@ -109,6 +109,8 @@ impl Status {
                 "seconds": loaded.took.as_secs_f64(),
                 "loaded_seconds_ago": ago(Some(loaded.at)),
                 "age_seconds": loaded.age.map(|age| age.as_secs_f64()),
+                "node_groups": loaded.others.map_or(0, |others| others.groups),
+                "node_group_resources": loaded.others.map_or(0, |others| others.resources),
             })
         });
         json!({

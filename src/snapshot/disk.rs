@@ -40,6 +40,17 @@ pub struct Loaded {
     pub server: String,
 }
 
+/// Groups in the file beside that of the relay's own node.
+#[derive(Clone, Copy, Debug)]
+pub struct OtherGroups {
+    /// Their number.
+    pub groups: usize,
+    /// Resources that they have in the file.
+    pub resources: u64,
+    /// Time since the control plane last answered any of them.
+    pub age: Duration,
+}
+
 /// Figures of content that was loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadedFigures {
@@ -53,6 +64,8 @@ pub struct LoadedFigures {
     pub at: Instant,
     /// Age of the content, at that time.
     pub age: Option<Duration>,
+    /// Other groups, which were not read yet; `None` if there were none.
+    pub others: Option<OtherGroups>,
 }
 
 /// Figures of the snapshot, for operators.
@@ -171,12 +184,20 @@ impl Disk {
         Some(Loaded { content, age, server: stored.facts.server })
     }
 
-    /// Time since the control plane last answered any group but the own one; `None` if there are no others. Waits for the disk.
-    pub fn age_of_others(&self) -> Option<Duration> {
-        let groups = self.store.lock().as_ref()?.groups().ok()?;
-        let others = groups.into_iter().filter(|(id, facts)| *id != GroupId::own() && facts.answered > 0);
-        let answered = others.map(|(_, facts)| Duration::from_millis(facts.answered)).max()?;
-        Some(clock().age_of(answered))
+    /// Groups but the own one that the control plane has answered; `None` if there are none. Waits for the disk.
+    pub fn others(&self) -> Option<OtherGroups> {
+        let (groups, records) = {
+            let store = self.store.lock();
+            let store = store.as_ref()?;
+            (store.groups().ok()?, store.records().ok()?)
+        };
+        let others = || groups.iter().filter(|(id, facts)| *id != GroupId::own() && facts.answered > 0);
+        let answered = others().map(|(_, facts)| Duration::from_millis(facts.answered)).max()?;
+        Some(OtherGroups {
+            groups: others().count(),
+            resources: others().filter_map(|(id, _)| records.get(id)).sum(),
+            age: clock().age_of(answered),
+        })
     }
 
     fn read(&self, group: &GroupId) -> Option<StoredGroup> {
@@ -204,13 +225,23 @@ impl Disk {
         }));
     }
 
-    /// Notes the group that was loaded before the relay served.
-    pub fn note_loaded(&self, restored: Restored, age: Option<Duration>) {
-        let Restored { resources, bytes, ended } = restored;
+    /// Notes the own group, which was loaded before the relay served, and the others, which are read when their first clients come.
+    pub fn note_loaded(&self, own: Restored, age: Option<Duration>, others: Option<OtherGroups>) {
+        let Restored { resources, bytes, ended } = own;
         let (took, at) = (self.started.elapsed(), Instant::now());
-        self.status.lock().loaded = Some(LoadedFigures { resources, bytes, took, at, age });
-        let age = age.map(|age| age.as_secs());
-        tracing::info!(resources, bytes, ended, ?took, age_seconds = age, "loaded the snapshot");
+        let age = age.into_iter().chain(others.map(|others| others.age)).min();
+        self.status.lock().loaded = Some(LoadedFigures { resources, bytes, took, at, age, others });
+        let (node_groups, in_node_groups) = others.map(|others| (others.groups, others.resources)).unzip();
+        tracing::info!(
+            resources = resources as u64 + in_node_groups.unwrap_or_default(),
+            node_groups,
+            in_node_groups,
+            bytes,
+            ended,
+            ?took,
+            age_seconds = age.map(|age| age.as_secs()),
+            "loaded the snapshot"
+        );
     }
 
     pub(super) fn wrote(&self) {

@@ -40,6 +40,18 @@ impl GroupId {
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
+
+    /// Rule that makes the group, and the values in its key, which tell groups of one text apart; `None` for the own group.
+    pub(super) fn rule_and_values(&self) -> Option<(String, Vec<String>)> {
+        let (rule, rest) = take(&self.0)?;
+        let (_, mut rest) = take(rest)?;
+        let mut values = Vec::new();
+        while let Some((value, behind)) = take(rest) {
+            values.push(String::from_utf8_lossy(value).into_owned());
+            rest = behind;
+        }
+        Some((String::from_utf8_lossy(rule).into_owned(), values))
+    }
 }
 
 impl fmt::Display for GroupId {

@@ -23,7 +23,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use disk::{Disk, DiskStatus, Loaded, LoadedFigures, SnapshotSettings};
+pub use disk::{Disk, DiskStatus, Loaded, LoadedFigures, OtherGroups, SnapshotSettings};
 pub use keys::{GroupId, node_digest};
 pub use show::{Format, report, verify};
 pub use writer::{LiveGroup, LiveGroups, WriterThread};

@@ -135,12 +135,24 @@ const fn view(record: &Record) -> &'static str {
     }
 }
 
+/// Title of a group. A rule named `own` is told from the own group by it, and `x-y` and `z` from `x` and `y-z`.
+fn title(id: &GroupId) -> String {
+    match id.rule_and_values() {
+        None => id.to_string(),
+        Some((rule, values)) if values.len() < 2 => format!("{id} (rule {})", printable(&rule)),
+        Some((rule, values)) => {
+            let values: Vec<String> = values.iter().map(|value| format!("`{}`", printable(value))).collect();
+            format!("{id} (rule {}, values {})", printable(&rule), values.join(", "))
+        }
+    }
+}
+
 fn table(id: &GroupId, group: &StoredGroup, clock: Clock) -> String {
     let mut out = String::new();
     let server = printable(&group.facts.server);
     let answered =
         age(group, clock).map_or_else(|| "never".to_owned(), |age| format!("{} ago", seconds(age)));
-    _ = writeln!(out, "group {id}: from {server}, last answer {answered}");
+    _ = writeln!(out, "group {}: from {server}, last answer {answered}", title(id));
     for store in &group.content.stores {
         let parameters = match store.id.parameters.is_empty() {
             true => String::new(),
@@ -192,8 +204,11 @@ fn object(id: &GroupId, group: &StoredGroup, clock: Clock) -> Json {
             "resources": records.collect::<Vec<_>>(),
         })
     });
+    let (rule, values) = id.rule_and_values().unzip();
     json!({
         "group": id.to_string(),
+        "rule": rule,
+        "values": values,
         "server": group.facts.server,
         "age_seconds": age(group, clock).map(|age| age.as_secs_f64()),
         "types": stores.collect::<Vec<_>>(),

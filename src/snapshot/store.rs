@@ -3,7 +3,7 @@
 //! Owns the tables. What is written of a store is told as names; the bytes of each are made when they are written, so that a
 //! change of everything takes no memory for everything.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -130,6 +130,22 @@ impl Store {
                 groups.push((GroupId::from_bytes(key.value()), group_facts(key.value(), sealed.value())?));
             }
             Ok(groups)
+        })
+    }
+
+    /// Number of records of each group.
+    pub(super) fn records(&self) -> Result<HashMap<GroupId, u64>, FileError> {
+        guarded(|| {
+            let transaction = self.database.begin_read()?;
+            let mut records = HashMap::new();
+            let Some(stores) = open_if_there(&transaction, STORES)? else { return Ok(records) };
+            for row in stores.iter()? {
+                let (key, sealed) = row?;
+                let (group, _) =
+                    parse_store(key.value()).ok_or_else(|| corrupt("the key of a store cannot be read"))?;
+                *records.entry(group).or_default() += store_facts(key.value(), sealed.value())?.records;
+            }
+            Ok(records)
         })
     }
 

@@ -537,6 +537,41 @@ fn a_second_process_leaves_the_file_alone_and_takes_it_when_it_is_free() {
     assert_eq!(loaded(home.path(), &GroupId::own()), pairs(&[("b", "1")]));
 }
 
+/// Rules may make groups of one text, and one rule may of other values: each has a title of its own.
+#[test]
+fn groups_of_one_text_are_told_apart_by_rule_and_values() {
+    let home = tempfile::tempdir().unwrap();
+    let ids: [&[u8]; 4] = [
+        b"\x04edge\x05x-y-z\x01x\x03y-z",
+        b"\x04edge\x05x-y-z\x03x-y\x01z",
+        b"\x04core\x01x\x01x",
+        b"\x03own\0",
+    ];
+    let mut fixture = Fixture::new(home.path());
+    for id in ids.map(GroupId::from_bytes) {
+        fixture.add(id.clone());
+        fixture.set(&id, Kind::Cluster, &[("a", "1")]);
+    }
+    fixture.write();
+    let others = fixture.disk.others().unwrap();
+    assert_eq!((others.groups, others.resources), (4, 4));
+    drop(fixture);
+    let table = report(home.path(), Format::Table).unwrap();
+    let titles = table.lines().filter_map(|line| line.strip_prefix("group ")?.split(": from").next());
+    let expected = [
+        "own",
+        "own (rule own)",
+        "core:x (rule core)",
+        "edge:x-y-z (rule edge, values `x`, `y-z`)",
+        "edge:x-y-z (rule edge, values `x-y`, `z`)",
+    ];
+    assert_eq!(titles.collect::<Vec<_>>(), expected, "{table}");
+    let json: serde_json::Value = serde_json::from_str(&report(home.path(), Format::Json).unwrap()).unwrap();
+    let of = |at: usize| (json["groups"][at]["rule"].clone(), json["groups"][at]["values"].clone());
+    assert_eq!(of(0), (serde_json::Value::Null, serde_json::Value::Null));
+    assert_eq!(of(4), ("edge".into(), serde_json::json!(["x-y", "z"])));
+}
+
 #[test]
 fn a_snapshot_is_shown_and_verified_without_a_change_of_the_file() {
     let home = tempfile::tempdir().unwrap();
