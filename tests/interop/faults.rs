@@ -208,10 +208,11 @@ fn control_plane_is_silent() {
     let Some(fixture) = ForeignFixture::start(LINEAR, 0) else { return };
     let mut world = World::default();
     world.set(&fixture.origin, CLUSTER, "a");
+    world.set(&fixture.origin, ENDPOINTS, "a");
     let server = format!("http://127.0.0.1:{}", fixture.origin.port());
     let relay = Process::behind_keys(&server, "", "", "");
     let runtime = Runtime::new().unwrap();
-    let asked = subscriptions(&[(CLUSTER, &[]), (ENDPOINTS, &["unknown"])]);
+    let asked = subscriptions(&[(CLUSTER, &[]), (ENDPOINTS, &["a", "unknown"])]);
     let client =
         Client::come_back(runtime.handle(), relay.listener, Transport::DeltaAds, &asked, Held::default());
     let guest = Guest { client, who: "client".to_owned(), asked };
