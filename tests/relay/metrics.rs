@@ -6,7 +6,7 @@ use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan::telemetry::{Metric, MetricKind, Needs, all_metrics};
 use deltafan_test_support::certificates::{Authority, put};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, SDS, connect};
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
 use deltafan_test_support::process::{Process, clusters, relay_and_origin};
 
@@ -242,6 +242,32 @@ fn two_relays_with_equal_resources_have_equal_fingerprints() {
     other.wait_for("a removal", || value(&other, "cached_resources{type=\"cds\"}") == 1.0);
     one.write("clusters.yaml", &clusters(["a"]));
     one.wait_for("the same state", || fingerprint(&one) == fingerprint(&other));
+}
+
+/// A hash that anybody may read must not tell whether a guess at a key or a password is right.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_fingerprint_of_secrets_does_not_depend_on_their_bodies() {
+    let (relay, _origin, mut upstream) = relay_and_origin("").await;
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("client", SDS, &["key"]).await;
+    upstream.expect_request().await;
+    let sds: TypeUrl = Kind::Secret.into();
+    let mut fingerprints = Vec::new();
+    for (nonce, version, body) in
+        [("1", "v1", b"one"), ("2", "v1", b"two"), ("3", "v2", b"two"), ("4", "", b"one"), ("5", "", b"two")]
+    {
+        let resources = vec![resource(&sds, "key", version, body)];
+        upstream.send(&DeltaDiscoveryResponse { resources, ..response(&sds, nonce) });
+        upstream.expect_ack(nonce).await;
+        let told = client.response().await;
+        client.ack(&told).await;
+        fingerprints.push(value(&relay, "state_fingerprint{type=\"sds\"}"));
+    }
+    let [one, other_body, other_version, unversioned, its_other_body] = fingerprints[..] else {
+        panic!("{fingerprints:?}")
+    };
+    assert!(one > 0.0 && one == other_body && one != other_version, "{fingerprints:?}");
+    assert!(unversioned > 0.0 && unversioned == its_other_body, "{fingerprints:?}");
 }
 
 /// Resources that are asked for by name alone are no members of the wildcard set, and are held all the same.

@@ -334,6 +334,12 @@ impl Resource {
         self.digest
     }
 
+    /// Hash of its name, constraints and the origin's version. A [digest](Self::digest) lets whoever reads it test guesses at a body.
+    pub fn bodiless_digest(&self) -> u128 {
+        let version = self.origin_version().unwrap_or_default();
+        digest(self.name.as_str(), self.constraints.as_ref(), version, 0)
+    }
+
     /// The name under which an EDS cluster asks for its endpoints (R-ADS-05); `None` for everything else.
     pub const fn eds_service(&self) -> Option<&Name> {
         self.eds_service.as_ref()

@@ -327,7 +327,7 @@ impl<'a> Draft<'a> {
         }
         if let Some(old) = old {
             self.snapshot.log.remove(old.position());
-            self.snapshot.held.take(&old);
+            self.snapshot.held.take(&old, self.type_url);
             self.snapshot.tombstones -= usize::from(old.is_tombstone());
             self.snapshot.leased -= usize::from(old.is_leased());
             old.renewal().inspect(|place| _ = self.snapshot.renewals.remove(place));
@@ -342,7 +342,7 @@ impl<'a> Draft<'a> {
             return None;
         }
         self.snapshot.tombstones += usize::from(new.is_tombstone());
-        self.snapshot.held.put(&new);
+        self.snapshot.held.put(&new, self.type_url);
         let new = Arc::new(new);
         self.snapshot.log.insert(Arc::clone(&new));
         self.snapshot.leased += usize::from(new.is_leased());

@@ -1,6 +1,7 @@
 //! Totals over everything that a store holds, kept as it changes.
 
 use super::Entry;
+use crate::resource::TypeUrl;
 
 /// Number and size of resources, and what tells two states apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,26 +13,27 @@ pub struct Held {
     /// Bytes of their encodings.
     pub bytes: usize,
     /// Sum of their [digests](crate::resource::Resource::digest), whatever their order: equal for two stores that hold equal resources.
+    /// Of Secrets [without the bodies](crate::resource::Resource::bodiless_digest): operators are shown it.
     pub digest: u128,
 }
 
 impl Held {
     /// Resource of one entry. One that is held in both views counts once.
-    fn of(entry: &Entry) -> Self {
+    fn of(entry: &Entry, type_url: &TypeUrl) -> Self {
         entry.held().map_or_else(Self::default, |resource| Self {
             resources: 1,
             xdstp: usize::from(resource.name().is_xdstp()),
             bytes: resource.delta_entry().len(),
-            digest: resource.digest(),
+            digest: if type_url.is_secret() { resource.bodiless_digest() } else { resource.digest() },
         })
     }
 
-    pub(super) fn put(&mut self, entry: &Entry) {
-        *self = self.plus(Self::of(entry));
+    pub(super) fn put(&mut self, entry: &Entry, type_url: &TypeUrl) {
+        *self = self.plus(Self::of(entry, type_url));
     }
 
-    pub(super) fn take(&mut self, entry: &Entry) {
-        let Self { resources, xdstp, bytes, digest } = Self::of(entry);
+    pub(super) fn take(&mut self, entry: &Entry, type_url: &TypeUrl) {
+        let Self { resources, xdstp, bytes, digest } = Self::of(entry, type_url);
         self.resources -= resources;
         self.xdstp -= xdstp;
         self.bytes -= bytes;
