@@ -4,18 +4,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use prost::Message as _;
 
 use super::node_matcher::{MatcherError, NodeMatchers};
 use super::record::{PollRequest, Record, RecordState};
 use super::registry::Fleet;
+use super::shown_body::shown_body;
 use crate::cache::{Seen, Snapshot};
+use crate::descriptors::Descriptors;
 use crate::fairness::lower_thread_priority;
 use crate::proto::status::{
     ClientConfig, ClientResourceStatus, ClientStatusRequest, ClientStatusResponse, ConfigStatus,
     GenericXdsConfig, Node, Timestamp, UpdateFailureState,
 };
-use crate::resource::Name;
+use crate::resource::{Name, Resource};
 use crate::subscription::{Audience, ClientState, Delivery, ResourceState, TypeProgress};
 
 /// Bytes of a response.
@@ -56,16 +59,40 @@ impl Clocks {
     }
 }
 
+/// Bodies in one response. Each is decoded once, however many clients have it.
+struct Bodies<'d> {
+    descriptors: &'d Descriptors,
+    /// By the places of the resources, which are kept so that no other takes the place of one.
+    shown: HashMap<*const Resource, (Arc<Resource>, Result<Bytes, String>)>,
+}
+
+impl Bodies<'_> {
+    /// The body of a resource without its sensitive values, or why it cannot be shown.
+    fn of(&mut self, resource: &Arc<Resource>) -> Result<Bytes, String> {
+        let read = || {
+            let body = shown_body(resource, |body| self.descriptors.redacted_any(body));
+            (Arc::clone(resource), body.map(Bytes::from))
+        };
+        self.shown.entry(Arc::as_ptr(resource)).or_insert_with(read).1.clone()
+    }
+}
+
 /// Response to an encoded request. Lowers the priority of its thread.
 ///
 /// # Errors
 ///
 /// [`ClientStatusError`] if the request cannot be read or answered.
-pub fn client_status(fleet: &Fleet, request: &[u8]) -> Result<Vec<u8>, ClientStatusError> {
+pub fn client_status(
+    fleet: &Fleet,
+    descriptors: &Descriptors,
+    request: &[u8],
+) -> Result<Vec<u8>, ClientStatusError> {
     let request = ClientStatusRequest::decode(request).map_err(ClientStatusError::Undecodable)?;
     let matchers = NodeMatchers::new(&request.node_matchers)?;
     let clocks = Clocks { now: Instant::now(), wall: SystemTime::now() };
     let mut response = ClientStatusResponse::default();
+    let mut bodies =
+        (!request.exclude_resource_contents).then(|| Bodies { descriptors, shown: HashMap::new() });
     let (mut places, mut bytes) = (HashMap::new(), 0);
     let copy = |record: Arc<Record>| {
         let state = record.copy_if(|node_id| matchers.matches(node_id))?;
@@ -97,7 +124,7 @@ pub fn client_status(fleet: &Fleet, request: &[u8]) -> Result<Vec<u8>, ClientSta
             if bytes > LARGEST { Err(ClientStatusError::TooLarge) } else { Ok(()) }
         };
         for progress in &types {
-            add_resources(progress, request.exclude_resource_contents, clocks, &mut add)?;
+            add_resources(progress, bodies.as_mut(), clocks, &mut add)?;
         }
         poll.iter().map(|poll| poll_config(poll)).try_for_each(&mut add)?;
     }
@@ -126,31 +153,33 @@ fn poll_config(poll: &PollRequest) -> GenericXdsConfig {
 
 fn add_resources(
     progress: &TypeProgress,
-    excludes_contents: bool,
+    bodies: Option<&mut Bodies<'_>>,
     clocks: Clocks,
     add: &mut impl FnMut(GenericXdsConfig) -> Result<(), ClientStatusError>,
 ) -> Result<(), ClientStatusError> {
     let Some(audience) = progress.upgrade() else { return Ok(()) };
     let snapshot = audience.of().snapshot();
-    let is_secret = progress.type_url().is_secret();
+    // The body of a Secret is never shown.
+    let mut bodies = bodies.filter(|_| !progress.type_url().is_secret());
     for (name, seen) in snapshot.seen_through(audience.subscription()) {
-        let config = GenericXdsConfig {
+        let mut config = GenericXdsConfig {
             type_url: progress.type_url().as_str().to_owned(),
             name: name.to_string(),
             ..GenericXdsConfig::default()
         };
         let resource = seen.present();
         let config = match resource {
-            Some(resource) => GenericXdsConfig {
-                version_info: resource.version().to_owned(),
-                // The body of a Secret is never shown.
-                xds_config: if excludes_contents || is_secret {
-                    bytes::Bytes::new()
-                } else {
-                    bytes::Bytes::copy_from_slice(resource.body())
-                },
-                ..present(config, progress, &audience, &snapshot, name, clocks)
-            },
+            Some(resource) => {
+                resource.version().clone_into(&mut config.version_info);
+                match bodies.as_mut().map(|bodies| bodies.of(resource)) {
+                    None => {}
+                    Some(Ok(body)) => config.xds_config = body,
+                    Some(Err(details)) => {
+                        config.error_state = Some(UpdateFailureState { details, ..Default::default() });
+                    }
+                }
+                present(config, progress, &audience, &snapshot, name, clocks)
+            }
             None => missing(config, progress, &snapshot, name, seen),
         };
         add(config)?;

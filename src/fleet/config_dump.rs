@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime};
 use serde_json::{Value as Json, json};
 
 use super::query::{DumpQuery, QueryError, clip};
+use super::shown_body::shown_body;
 use crate::cache::{Cache, Entry, Track, TypeCache};
 use crate::descriptors::Descriptors;
 use crate::fairness::lower_thread_priority;
@@ -18,8 +19,6 @@ use crate::utc;
 
 /// Bytes of an answer.
 const LARGEST: usize = 64 << 20;
-/// Bytes of a body above which it is not shown: as JSON it takes hundreds of times as much memory for a moment.
-const LARGEST_BODY: usize = 1 << 20;
 
 /// Why there is no dump.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -186,20 +185,14 @@ impl Dump<'_> {
         }
         let body = if of.type_url().is_secret() {
             Ok(json!({ "@type": of.type_url().as_str(), "name": name }))
-        } else if resource.body().len() > LARGEST_BODY {
-            Err(format!("it has {} bytes, and more than {LARGEST_BODY} are not shown", resource.body().len()))
         } else {
-            let shown = self.descriptors.redacted_dump(resource.body());
-            shown.map_err(|error| format!("{error}; `rest.descriptor_sets` adds types"))
+            shown_body(resource, |body| self.descriptors.redacted_dump(body))
         };
         let field = shape.map_or("xds_config", |shape| shape.body);
         match body {
             Ok(body) if kind == Kind::ScopedRoute => state[field] = json!([body]),
             Ok(body) => state[field] = body,
-            Err(error) => {
-                let details = format!("the relay cannot show it: {error}");
-                state["error_state"] = json!({ "details": details });
-            }
+            Err(details) => state["error_state"] = json!({ "details": details }),
         }
         match kind {
             Kind::Listener => json!({ "name": name, "active_state": state }),

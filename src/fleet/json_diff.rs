@@ -9,11 +9,10 @@ use std::time::Instant;
 use serde::Serialize;
 use similar::TextDiff;
 
+use super::shown_body::LARGEST;
 use crate::descriptors::Descriptors;
 use crate::resource::{Resource, TypeUrl};
 
-/// Bytes of the largest body that is compared.
-const LARGEST: usize = 1 << 20;
 /// Bytes of a diff beyond which it is cut.
 const LONGEST: usize = 1 << 20;
 

@@ -93,7 +93,7 @@ impl Report for Status {
     }
 
     fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, tonic::Status> {
-        fleet::client_status(&self.fleet, request).map_err(|error| match error {
+        fleet::client_status(&self.fleet, &self.descriptors, request).map_err(|error| match error {
             ClientStatusError::TooLarge => tonic::Status::resource_exhausted(error.to_string()),
             ClientStatusError::Undecodable(_) | ClientStatusError::Matcher(_) => {
                 tonic::Status::invalid_argument(error.to_string())

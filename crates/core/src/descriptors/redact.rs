@@ -1,4 +1,4 @@
-//! JSON of resources without the values that the API marks as sensitive.
+//! Resources without the values that the API marks as sensitive, as JSON and encoded.
 //!
 //! Keys and passwords may be written inline in any resource. Envoy hides the same fields in its config dump, by the option
 //! `udpa.annotations.sensitive`. It does not look into a `TypedStruct`, whose fields have no options, and neither does this.
@@ -38,6 +38,16 @@ impl Descriptors {
         json.map_err(|error| not_showable(&any, &error))
     }
 
+    /// The encoding of what [`redacted_json`](Self::redacted_json) shows. A field without a descriptor is left out: nothing tells
+    /// whether it is sensitive.
+    ///
+    /// # Errors
+    ///
+    /// [`DescriptorError`] if the type has no descriptor, or the bytes do not fit it.
+    pub fn redacted_any(&self, any: &[u8]) -> Result<Vec<u8>, DescriptorError> {
+        Ok(self.redacted(any)?.encode_to_vec())
+    }
+
     fn redacted(&self, any: &[u8]) -> Result<DynamicMessage, DescriptorError> {
         let mut any = read_any(self.pool(), any)?;
         let sensitive = self.pool().get_extension_by_name(SENSITIVE);
@@ -53,8 +63,9 @@ struct Redaction {
 }
 
 impl Redaction {
-    /// Hides the sensitive values of a message, or `all`.
+    /// Hides the sensitive values of a message, or `all`, and drops what no descriptor tells of.
     fn message(&mut self, message: &mut DynamicMessage, all: bool) -> Result<(), DescriptorError> {
+        message.take_unknown_fields().for_each(drop);
         if message.descriptor().full_name() == ANY {
             let mut inner = unpack_any(message)?;
             self.message(&mut inner, all)?;
@@ -151,6 +162,8 @@ mod tests {
         };
         for descriptors in [Descriptors::default(), with(unrelated), with(stripped)] {
             assert_eq!(descriptors.redacted_json(&any).unwrap(), expected);
+            let encoded = descriptors.redacted_any(&any).unwrap();
+            assert_eq!(super::super::any_to_json(&encoded).unwrap(), expected);
         }
     }
 
@@ -167,5 +180,17 @@ mod tests {
             assert!(text.contains(shown) && !text.contains("PRIVATE"), "{text}");
             assert!(!text.contains("UFJJVkFURQ"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_field_without_a_descriptor_is_not_shown() {
+        let inner = |value: &[u8]| {
+            let type_url = "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned();
+            prost_types::Any { type_url, value: value.to_vec() }.encode_to_vec()
+        };
+        // `name`, then field 9999.
+        let (name, newer) = (b"\x0a\x01a", b"\xfa\xf0\x04\x07PRIVATE");
+        let any = [&inner(&[&name[..], newer].concat())[..], newer].concat();
+        assert_eq!(Descriptors::default().redacted_any(&any).unwrap(), inner(name));
     }
 }
