@@ -11,13 +11,16 @@ use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use http::{Method, Request, Response};
+use http_body::Frame;
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tonic::body::Body;
 use tonic::metadata::MetadataValue;
 use tonic::server::{Grpc, StreamingService, UnaryService};
 use tonic::{Status, Streaming};
 
-use super::{Report, Turns, on_own_thread};
+use super::unread::Refusal;
+use super::{BUSY, Lanes, Report};
 use crate::grpc::BytesCodec;
 
 const SERVICE: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/";
@@ -30,20 +33,25 @@ const LARGEST_REQUEST: usize = 64 << 10;
 #[derive(Debug)]
 struct Service<R> {
     report: Arc<R>,
-    turns: Arc<Turns>,
+    lanes: Arc<Lanes>,
 }
 
 impl<R> Clone for Service<R> {
     fn clone(&self) -> Self {
-        Self { report: Arc::clone(&self.report), turns: Arc::clone(&self.turns) }
+        Self { report: Arc::clone(&self.report), lanes: Arc::clone(&self.lanes) }
     }
 }
 
 impl<R: Report> Service<R> {
     async fn answer(self, request: Bytes) -> Result<Bytes, Status> {
-        let work = move || self.report.client_status(&request);
-        let found = on_own_thread(&self.turns.looks, work).await.map_err(Status::internal)?;
-        found.map(Bytes::from)
+        let Self { report, lanes } = self;
+        let look = lanes.looks.run(move |unread| Ok(unread.hold(report.client_status(&request)?)));
+        look.await.unwrap_or_else(|refusal| {
+            Err(match refusal {
+                Refusal::Busy => Status::unavailable(BUSY),
+                Refusal::Failed(reason) => Status::internal(reason),
+            })
+        })
     }
 
     fn response<T>(&self, message: T) -> tonic::Response<T> {
@@ -108,13 +116,17 @@ pub(super) fn is_call(request: &Request<Incoming>) -> bool {
 pub(super) async fn answer(
     request: Request<Incoming>,
     report: Arc<impl Report>,
-    turns: Arc<Turns>,
+    lanes: Arc<Lanes>,
 ) -> Response<Body> {
-    let service = Service { report, turns };
+    let unread = Arc::clone(lanes.looks.unread());
+    let service = Service { report, lanes };
     let mut grpc = Grpc::new(BytesCodec).max_decoding_message_size(LARGEST_REQUEST);
-    match request.uri().path().strip_prefix(SERVICE) {
+    let response = match request.uri().path().strip_prefix(SERVICE) {
         Some("FetchClientStatus") => grpc.unary(service, request).await,
         Some("StreamClientStatus") => grpc.streaming(service, request).await,
         _ => Status::unimplemented("the service has FetchClientStatus and StreamClientStatus").into_http(),
-    }
+    };
+    // The codec copies messages: their bytes are counted anew.
+    let count = move |frame: Frame<Bytes>| frame.map_data(|bytes| unread.hold(bytes));
+    response.map(|body| Body::new(body.map_frame(count)))
 }

@@ -4,12 +4,15 @@
 //! because it has no authentication.
 
 mod client_status;
+mod connections;
 mod host;
 mod page;
+mod unread;
 
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,11 +27,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::body::Body;
 
+use self::connections::{Connection, Connections};
+use self::unread::{Lane, Refusal};
 use crate::downstream::POLLED;
 use crate::telemetry::LogThrottle;
 use crate::terminal::printable_json;
@@ -83,12 +87,12 @@ pub enum Page {
     Failed(String),
 }
 
-/// Turns of what takes long or much memory: one at a time.
+/// Lanes of what takes long or much memory.
 #[derive(Debug)]
-struct Turns {
-    looks: Semaphore,
-    /// A scrape does not wait for a look.
-    scrapes: Semaphore,
+struct Lanes {
+    looks: Lane,
+    /// A scrape waits for no look, nor for the room that answers to looks take.
+    scrapes: Lane,
 }
 
 /// Beginning of the answer to an xDS client that was given this address.
@@ -98,7 +102,7 @@ pub(crate) const NOT_XDS: &str =
 /// State that all connections share.
 #[derive(Debug)]
 struct Shared {
-    turns: Arc<Turns>,
+    lanes: Arc<Lanes>,
     /// Names of the address beside those that no site can have.
     hosts: Box<[String]>,
     /// Complaint about clients that take the address for that of an xDS listener.
@@ -121,8 +125,8 @@ impl Admin {
     /// Error of the system if the address cannot be bound.
     pub async fn bind(address: SocketAddr, hosts: &[String]) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
-        let turns = Arc::new(Turns { looks: Semaphore::new(1), scrapes: Semaphore::new(1) });
-        let shared = Shared { turns, hosts: hosts.into(), misdirected: Mutex::default() };
+        let lanes = Arc::new(Lanes { looks: Lane::new(), scrapes: Lane::new() });
+        let shared = Shared { lanes, hosts: hosts.into(), misdirected: Mutex::default() };
         Ok(Self { address: socket.local_addr()?, socket, shared: Arc::new(shared) })
     }
 
@@ -133,6 +137,7 @@ impl Admin {
 
     /// Answers requests until `stop`.
     pub async fn serve(self, report: Arc<impl Report>, stop: CancellationToken) {
+        let connections: Arc<Connections> = Arc::default();
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => return,
@@ -142,9 +147,13 @@ impl Admin {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
+            let place = tokio::select! {
+                () = stop.cancelled() => return,
+                place = connections.open(peer.ip()) => place,
+            };
             let (report, shared) = (Arc::clone(&report), Arc::clone(&self.shared));
             tokio::spawn(async move {
-                if let Err(error) = serve_connection(socket, peer, report, shared).await {
+                if let Err(error) = serve_connection(socket, peer, &place.connection, report, shared).await {
                     tracing::debug!(%error, "admin connection ends");
                 }
             });
@@ -156,12 +165,18 @@ impl Admin {
 async fn serve_connection(
     socket: TcpStream,
     peer: SocketAddr,
+    connection: &Arc<Connection>,
     report: Arc<impl Report>,
     shared: Arc<Shared>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     const FIRST_BYTES: Duration = Duration::from_secs(10);
-    let is_http2 = tokio::time::timeout(FIRST_BYTES, begins_with_preface(&socket)).await??;
+    let is_http2 = tokio::select! {
+        begins = tokio::time::timeout(FIRST_BYTES, begins_with_preface(&socket)) => begins??,
+        () = connection.until_closing() => return Ok(()),
+    };
+    let requests = Arc::clone(connection);
     let service = service_fn(move |request: Request<Incoming>| {
+        let exchange = requests.begin();
         let (report, shared) = (Arc::clone(&report), Arc::clone(&shared));
         let checked = host::check(&request, &shared.hosts);
         async move {
@@ -169,7 +184,7 @@ async fn serve_connection(
             let response = if let Err(reason) = checked {
                 plain(text(StatusCode::FORBIDDEN, reason))
             } else if client_status::is_call(&request) {
-                client_status::answer(request, report, Arc::clone(&shared.turns)).await
+                client_status::answer(request, report, Arc::clone(&shared.lanes)).await
             } else if is_grpc(&request) {
                 shared.refuse_call(request.uri().path(), peer)
             } else {
@@ -182,23 +197,25 @@ async fn serve_connection(
                     Ok(()) if head.method == Method::POST => {
                         order(&head, &*report).unwrap_or_else(|| not_allowed("GET, HEAD"))
                     }
-                    Ok(()) => answer(&head, report, &shared.turns).await,
+                    Ok(()) => answer(&head, report, &shared.lanes).await,
                 })
             };
-            Ok::<_, Infallible>(if is_head { without_body(response) } else { response })
+            let response = if is_head { without_body(response) } else { response };
+            Ok::<_, Infallible>(response.map(|body| exchange.watch(body)))
         }
     });
     let io = TokioIo::new(socket);
     if is_http2 {
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2.timer(TokioTimer::new()).max_concurrent_streams(16).keep_alive_interval(FIRST_BYTES);
-        http2.serve_connection(io, service).await?;
+        let serve = pin!(http2.serve_connection(io, service));
+        connection.drive(serve, |serve| serve.graceful_shutdown()).await
     } else {
         let mut http1 = http1::Builder::new();
         http1.timer(TokioTimer::new()).header_read_timeout(FIRST_BYTES);
-        http1.serve_connection(io, service).await?;
+        let serve = pin!(http1.serve_connection(io, service));
+        connection.drive(serve, |serve| serve.graceful_shutdown()).await
     }
-    Ok(())
 }
 
 impl Shared {
@@ -279,7 +296,7 @@ fn not_allowed(allowed: &'static str) -> Response<Full<Bytes>> {
     response
 }
 
-async fn answer(request: &Parts, report: Arc<impl Report>, turns: &Turns) -> Response<Full<Bytes>> {
+async fn answer(request: &Parts, report: Arc<impl Report>, lanes: &Lanes) -> Response<Full<Bytes>> {
     if report.is_order(request.uri.path()) {
         return not_allowed("POST");
     }
@@ -296,28 +313,44 @@ async fn answer(request: &Parts, report: Arc<impl Report>, turns: &Turns) -> Res
             Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
         },
         "/metrics" => {
-            let metrics = match on_own_thread(&turns.scrapes, move || report.metrics()).await {
-                Ok(metrics) => metrics,
-                Err(reason) => return text(StatusCode::INTERNAL_SERVER_ERROR, reason.to_owned() + "\n"),
-            };
-            let mut response = text(StatusCode::OK, metrics);
-            let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-            response.headers_mut().insert(header::CONTENT_TYPE, format);
-            response
+            let found = lanes.scrapes.run(move |unread| text(StatusCode::OK, unread.hold(report.metrics())));
+            found.await.map_or_else(refused, |mut response| {
+                let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+                response.headers_mut().insert(header::CONTENT_TYPE, format);
+                response
+            })
         }
         "/upstreams" if request.uri.query().is_none_or(str::is_empty) => {
-            json(printable_json(format!("{:#}\n", report.upstreams())))
+            let state = move || printable_json(format!("{:#}\n", report.upstreams()));
+            lanes.scrapes.run(move |unread| json(unread.hold(state()))).await.unwrap_or_else(refused)
         }
         path => {
             let (path, query) = (path.to_owned(), request.uri.query().unwrap_or_default().to_owned());
-            match on_own_thread(&turns.looks, move || report.look(&path, &query)).await {
-                Ok(Some(found)) => page(found),
-                Ok(None) => text(StatusCode::NOT_FOUND, NO_PAGE),
-                Err(reason) => text(StatusCode::INTERNAL_SERVER_ERROR, reason.to_owned() + "\n"),
-            }
+            let look = lanes.looks.run(move |unread| match report.look(&path, &query) {
+                Some(Page::Json(document)) => json(unread.hold(document)),
+                Some(other) => page(other),
+                None => text(StatusCode::NOT_FOUND, NO_PAGE),
+            });
+            look.await.unwrap_or_else(refused)
         }
     }
 }
+
+/// Answer to a request for which there is none.
+fn refused(refusal: Refusal) -> Response<Full<Bytes>> {
+    match refusal {
+        Refusal::Busy => {
+            let mut response = text(StatusCode::SERVICE_UNAVAILABLE, format!("{BUSY}; try again\n"));
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+            response
+        }
+        Refusal::Failed(reason) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{reason}\n")),
+    }
+}
+
+/// Reason of [`Refusal::Busy`].
+const BUSY: &str =
+    "answers that other clients of the admin address have not read yet take all the memory for such";
 
 const NO_PAGE: &str = "no such page; there are /, /ready, /healthz, /metrics, /server_info, /upstreams, /clients, /clients/ID, /nacks, /resources, \
                        /history, /config_dump and /rollout\n";
@@ -354,24 +387,7 @@ fn page(page: Page) -> Response<Full<Bytes>> {
     }
 }
 
-/// Runs a look or a scrape on a thread of its own: the threads that serve clients do not wait for it.
-///
-/// # Errors
-///
-/// Reason for which it did not run to its end.
-async fn on_own_thread<T: Send + 'static>(
-    turn: &Semaphore,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, &'static str> {
-    let _turn = turn.acquire().await.map_err(|_| "the relay stops")?;
-    let (tell, told) = tokio::sync::oneshot::channel();
-    let work = move || drop(tell.send(work()));
-    let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(work);
-    thread.map_err(|_| "there is no thread to be had")?;
-    told.await.map_err(|_| "the relay failed; its log says why")
-}
-
-fn json(document: String) -> Response<Full<Bytes>> {
+fn json(document: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = text(StatusCode::OK, document);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

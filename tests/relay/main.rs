@@ -4,6 +4,7 @@
 
 mod admin;
 mod admin_commands;
+mod admin_limits;
 mod authorization;
 mod check;
 mod client_status;
