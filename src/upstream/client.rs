@@ -39,7 +39,6 @@ use crate::telemetry;
 use conversation::{Conversation, Event};
 use ended::Ended;
 
-pub use liveness::LivenessTimes;
 use liveness::Need;
 
 /// Subscriptions of one node group at a control plane, which is one of several.

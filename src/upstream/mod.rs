@@ -22,7 +22,7 @@ mod transfer;
 mod wait;
 
 pub(crate) use call::NotGrpcError;
-pub use client::{Client, LivenessTimes};
+pub use client::Client;
 pub(crate) use connection::OpenStream;
 pub use connection::{Transport, UriError};
 pub use deltafan_core::upstream::*;
@@ -31,6 +31,7 @@ pub use dial::{Target, dial};
 pub use directory::{DirectorySource, DirectoryState};
 pub(crate) use error_text::status_text;
 pub use link::{Link, Options};
+pub use pulse::LivenessTimes;
 pub use servers::Servers;
 pub use stored_change::{ChangeSink, StoredChange, StoredState};
 pub(crate) use transfer::Transfers;

@@ -7,6 +7,21 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+/// Times of the question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LivenessTimes {
+    /// Silence before the question.
+    pub after: Duration,
+    /// Longest time for its answer.
+    pub timeout: Duration,
+}
+
+impl Default for LivenessTimes {
+    fn default() -> Self {
+        Self { after: Duration::from_secs(30), timeout: Duration::from_secs(10) }
+    }
+}
+
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Pulse(Mutex<State>);

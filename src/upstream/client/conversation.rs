@@ -13,11 +13,12 @@ use tonic::Status;
 
 use super::super::connection::{OpenStream, Server};
 use super::super::probe::{Probes, Word};
+use super::super::pulse::LivenessTimes;
 use super::super::relay_watch::{RelayWatch, Standing};
 use super::super::wait::{Clock, now, sleep_until};
 use super::super::{Backoff, Mux, StreamId, Tuning};
 use super::ended::Ended;
-use super::liveness::{Liveness, LivenessTimes, Need};
+use super::liveness::{Liveness, Need};
 use super::secondary::Secondary;
 use crate::cache::{Protocol, Wanted};
 use crate::fairness::MESSAGES_IN_A_ROW;

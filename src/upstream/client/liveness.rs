@@ -21,28 +21,13 @@ use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 
 use super::super::call::call;
-use super::super::pulse::Pulse;
+use super::super::pulse::{LivenessTimes, Pulse};
 use super::super::transfer::Transfers;
 use super::super::wait::now;
 
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 /// Longest answer that is read, in bytes.
 const MAX_ANSWER: usize = 1 << 10;
-
-/// Times of the question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LivenessTimes {
-    /// Silence before the question.
-    pub after: Duration,
-    /// Longest time for its answer.
-    pub timeout: Duration,
-}
-
-impl Default for LivenessTimes {
-    fn default() -> Self {
-        Self { after: Duration::from_secs(30), timeout: Duration::from_secs(10) }
-    }
-}
 
 /// When a client needs to know whether the server is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
