@@ -1,4 +1,4 @@
-//! What peers of the admin address may take: memory of answers that they do not read, and connections.
+//! Limits of the admin address: memory of answers that peers do not read, and connections.
 
 use std::io::{ErrorKind, Read as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
