@@ -396,9 +396,10 @@ impl TypeProgress {
             return false;
         }
         if self.newest_acked().is_none_or(|acked| acked.at <= newest.delivery.at) {
-            // Unless it asks for nothing any more of what was new to it.
+            // Unless it asks for nothing any more of what was new to it. Of a response that it had accepted before nothing is known to be.
             let mut news = snapshot.changed_between(subscription, newest.from.told(), snapshot.generation());
-            return newest.from.is_start() || news.next().is_some();
+            let is_of_anything = newest.from.is_start() || newest.from == newest.to;
+            return is_of_anything || news.next().is_some();
         }
         // It accepted something else since, and still holds another state of what it rejected.
         self.rejections().iter().any(|rejection| rejection.changed(&snapshot, subscription).next().is_some())
