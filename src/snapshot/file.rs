@@ -164,14 +164,29 @@ fn existing(path: &Path) -> Result<Option<File>, FileError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let is_file = file.metadata()?.is_file();
-    (is_file && is_redb(&mut file)?).then_some(Some(file)).ok_or(FileError::Foreign)
+    if !file.metadata()?.is_file() {
+        return Err(FileError::Foreign);
+    }
+    match start_of(&mut file)? {
+        start if start == MAGIC => Ok(Some(file)),
+        start if is_lost(&start) => Err(FileError::Corrupt("its beginning was not written".to_owned())),
+        _ => Err(FileError::Foreign),
+    }
 }
 
 pub(super) fn is_redb(file: &mut File) -> io::Result<bool> {
+    Ok(start_of(file)? == MAGIC)
+}
+
+fn start_of(file: &mut File) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
     file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut start)?;
-    Ok(start == MAGIC)
+    Ok(start)
+}
+
+/// Whether a file begins as a loss of power may leave one: cut short, or with zeros. Nobody else misses such a file.
+fn is_lost(start: &[u8]) -> bool {
+    MAGIC.starts_with(start) || start.iter().all(|byte| *byte == 0)
 }
 
 /// Makes the file under another name first: a disk that is full leaves none that has to be told from somebody else's.

@@ -407,6 +407,19 @@ fn a_file_with_a_wrong_bit_loads_nothing_wrong() {
     }
 }
 
+/// A loss of power may leave a file that is empty, cut short, or full of zeros.
+#[test]
+fn a_file_whose_beginning_was_not_written_is_moved_aside() {
+    for left in [&b""[..], b"redb", &[0; 4096]] {
+        let home = tempfile::tempdir().unwrap();
+        fs::write(home.path().join(FILE), left).unwrap();
+        let fault = open(home.path(), true).status().error.unwrap_or_default();
+        assert!(fault.contains("corrupt"), "{fault}");
+        assert_eq!(fs::read(home.path().join(format!("{FILE}.corrupt"))).unwrap(), left);
+        assert_eq!(open(home.path(), true).status().error, None);
+    }
+}
+
 #[test]
 fn a_file_of_others_and_one_of_a_later_version_are_not_touched() {
     let home = tempfile::tempdir().unwrap();
