@@ -212,7 +212,7 @@ fn control_plane_is_silent() {
     let server = format!("http://127.0.0.1:{}", fixture.origin.port());
     let relay = Process::behind_keys(&server, "", "", "");
     let runtime = Runtime::new().unwrap();
-    let asked = subscriptions(&[(CLUSTER, &[]), (ENDPOINTS, &["a", "unknown"])]);
+    let asked = subscriptions(&[(CLUSTER, &[]), (ENDPOINTS, &["a"])]);
     let client =
         Client::come_back(runtime.handle(), relay.listener, Transport::DeltaAds, &asked, Held::default());
     let guest = Guest { client, who: "client".to_owned(), asked };
