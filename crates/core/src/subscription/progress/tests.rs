@@ -297,9 +297,8 @@ fn a_client_of_few_among_many_stays_rejected() {
     assert_eq!(world.progress().state(), ClientState::Synced);
 }
 
-/// It does not run what it rejected, and does not wait for anything in its place.
-#[test]
-fn a_client_that_lets_go_of_what_it_rejected_rejects_nothing() {
+/// A client of `a` and `b` that accepted both, and rejects a change of `b`.
+fn rejecting_b() -> World {
     let mut world = World::of(&["a", "b"]);
     world.set(&["a", "b"], "17");
     let sent = world.send();
@@ -307,23 +306,24 @@ fn a_client_that_lets_go_of_what_it_rejected_rejects_nothing() {
     world.set(&["b"], "18");
     let sent = world.send();
     world.nack(&sent);
+    world
+}
+
+/// It does not run what it rejected, and does not wait for anything in its place.
+#[test]
+fn a_client_that_lets_go_of_what_it_rejected_rejects_nothing() {
     let unsubscribe = |world: &mut World, name: &str| {
         world.request(|request| request.resource_names_unsubscribe = vec![name.to_owned()]);
         let view = world.session.views().next().unwrap();
         world.progress.as_mut().unwrap().refresh(view);
     };
+    let mut world = rejecting_b();
     unsubscribe(&mut world, "a");
     assert_eq!(world.progress().state(), ClientState::Rejected);
     unsubscribe(&mut world, "b");
     assert_eq!(world.progress().state(), ClientState::Synced);
 
-    let mut world = World::of(&["a", "b"]);
-    world.set(&["a", "b"], "17");
-    let sent = world.send();
-    world.ack(&sent);
-    world.set(&["b"], "18");
-    let sent = world.send();
-    world.nack(&sent);
+    let mut world = rejecting_b();
     unsubscribe(&mut world, "b");
     assert_eq!(world.progress().state(), ClientState::Synced);
 
