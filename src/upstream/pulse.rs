@@ -49,9 +49,10 @@ impl Pulse {
         is_due
     }
 
-    /// Notes that the server gave no sign in time.
-    pub(super) fn gone(&self) {
-        self.0.lock().is_gone = true;
+    /// Notes that the server did not answer a question of that time. It is there if another client heard it since.
+    pub(super) fn unanswered(&self, asked: Instant) {
+        let mut state = self.0.lock();
+        state.is_gone |= state.newest.is_none_or(|newest| newest <= asked);
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -74,5 +75,18 @@ mod tests {
         assert!(!pulse.is_due(begun, after, at(61)));
         assert!(!pulse.is_due(at(40), after, at(69)), "it was asked for something since");
         assert!(pulse.is_due(at(40), after, at(70)));
+    }
+
+    #[test]
+    fn a_server_that_another_client_hears_is_there() {
+        let (pulse, begun) = (Pulse::default(), Instant::now());
+        let at = |second| begun + Duration::from_secs(second);
+        assert!(pulse.is_due(begun, Duration::from_secs(30), at(30)));
+        pulse.heard(at(35));
+        pulse.unanswered(at(30));
+        assert!(!pulse.is_gone());
+        assert!(pulse.is_due(begun, Duration::from_secs(30), at(65)));
+        pulse.unanswered(at(65));
+        assert!(pulse.is_gone());
     }
 }

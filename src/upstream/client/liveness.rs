@@ -48,8 +48,15 @@ pub(super) struct Liveness {
     begun: Instant,
     /// When the first request was sent since the client last heard the server.
     asked: Option<Instant>,
-    /// Call under way, and for how long: as the sum of the times between looks, of which a pause of this process is one.
-    call: Option<(BoxFuture<'static, ()>, Duration)>,
+    call: Option<Call>,
+}
+
+/// Call under way.
+struct Call {
+    begun: Instant,
+    /// Time that it takes: the sum of the times between looks, of which a pause of this process is one.
+    waited: Duration,
+    answer: BoxFuture<'static, ()>,
 }
 
 impl Liveness {
@@ -71,10 +78,11 @@ impl Liveness {
     /// Looks, `every` so often, and asks if it is time to. Returns whether the server is not there.
     pub(super) fn look(&mut self, need: Need, now: Instant, every: Duration) -> bool {
         let LivenessTimes { after, timeout } = self.times;
-        if let Some((_, waited)) = &mut self.call {
-            *waited += every;
-            if *waited > timeout {
-                self.pulse.gone();
+        if let Some(call) = &mut self.call {
+            call.waited += every;
+            if call.waited > timeout {
+                self.pulse.unanswered(call.begun);
+                self.call = None;
             }
         } else {
             let since = match need {
@@ -83,7 +91,8 @@ impl Liveness {
                 Need::None => None,
             };
             if since.is_some_and(|since| self.pulse.is_due(since, after, now)) {
-                self.call = Some((check(self.channel.clone()).boxed(), Duration::ZERO));
+                let answer = check(self.channel.clone()).boxed();
+                self.call = Some(Call { begun: now, waited: Duration::ZERO, answer });
             }
         }
         self.pulse.is_gone()
@@ -92,7 +101,7 @@ impl Liveness {
     /// The answer. Cancel-safe.
     pub(super) async fn next(&mut self) {
         match &mut self.call {
-            Some((call, _)) => call.await,
+            Some(call) => (&mut call.answer).await,
             None => pending().await,
         }
         self.heard(now());
