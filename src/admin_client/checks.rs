@@ -90,6 +90,7 @@ fn source(facts: &Facts) -> Check {
         "stale_seconds": stale,
         "last_answer_seconds_ago": facts.upstreams["last_answer_seconds_ago"],
         "unanswered_subscriptions": unanswered,
+        "refused": facts.upstreams["refused"],
     });
     let in_use = servers.iter().position(|server| server["active"] == true).unwrap_or_default();
     let (server, preferred) = (&servers[in_use], &servers[0]);
@@ -106,6 +107,19 @@ fn source(facts: &Facts) -> Check {
     }
     if stale > 0.0 {
         let finding = format!("{uri} does not answer; resources may be out of date for {}", age(stale));
+        return Check::new(name, State::Fault, finding, figures);
+    }
+    let refused: Vec<String> = items(&facts.upstreams["refused"])
+        .iter()
+        .map(|one| {
+            format!("{} for {}: {}", text(&one["type"]), age(seconds(&one["seconds"])), text(&one["error"]))
+        })
+        .collect();
+    if !refused.is_empty() {
+        let finding = format!(
+            "{uri} sent what had to be refused, and what was there before it stays in force: {}",
+            refused.join("; ")
+        );
         return Check::new(name, State::Fault, finding, figures);
     }
     let answered = facts.upstreams["last_answer_seconds_ago"].as_f64();
@@ -161,7 +175,12 @@ fn groups(facts: &Facts) -> Option<Check> {
             format!("{group} ({waiting} of {all} groups)")
         })
         .collect();
-    let figures = json!({"stale_seconds": all, "unanswered": unanswered});
+    let refused: BTreeMap<&str, u64> = items(&facts.upstreams["groups"]["rules"])
+        .iter()
+        .filter_map(|rule| Some((rule["rule"].as_str()?, rule["refused"].as_u64()?)))
+        .filter(|(_, refused)| *refused > 0)
+        .collect();
+    let figures = json!({"stale_seconds": all, "unanswered": unanswered, "refused": refused});
     if all.is_empty() {
         return None;
     }
@@ -169,11 +188,19 @@ fn groups(facts: &Facts) -> Option<Check> {
     if !stale.is_empty() {
         findings.push(format!("resources may be out of date: {}", stale.join(", ")));
     }
+    if !refused.is_empty() {
+        let told: Vec<String> =
+            refused.iter().map(|(group, refused)| format!("{group} ({refused} groups)")).collect();
+        findings.push(format!(
+            "updates of the control plane had to be refused: {}; see GET /upstreams?group=*",
+            told.join(", ")
+        ));
+    }
     if !waiting.is_empty() {
         findings
             .push(format!("never answered, does the control plane know these nodes? {}", waiting.join(", ")));
     }
-    let state = match (stale.is_empty(), waiting.is_empty()) {
+    let state = match (stale.is_empty() && refused.is_empty(), waiting.is_empty()) {
         (false, _) => State::Fault,
         (true, false) => State::Note,
         (true, true) => State::Ok,
@@ -398,6 +425,12 @@ mod tests {
             "control plane: http://cp/ does not answer; resources may be out of date for 2m"
         );
         away.upstreams["stale_seconds"] = json!(0.0);
+        away.upstreams["refused"] =
+            json!([{"type": "cds", "seconds": 130.0, "error": "resource `a` is in one response twice"}]);
+        let told = "control plane: http://cp/ sent what had to be refused, and what was there before it stays in force: \
+                    cds for 2m: resource `a` is in one response twice";
+        assert_eq!(only(&away), (State::Fault, told.to_owned()));
+        away.upstreams["refused"] = json!([]);
         let second = json!({"uri": "http://second/", "active": true, "connected": true, "protocol": "sotw"});
         away.upstreams["servers"][0]["active"] = json!(false);
         let servers = vec![away.upstreams["servers"][0].clone(), second];
@@ -422,6 +455,11 @@ mod tests {
         let both = format!("{unanswered}\ndeltafan_group_stale_seconds{{group=\"core\"}} 42");
         let finding = format!("node groups: resources may be out of date: core for 42s; {told}");
         assert_eq!(metrics(&both), of(State::Fault, &finding));
+        let mut refused = facts("deltafan_group_stale_seconds{group=\"edge\"} 0");
+        refused.upstreams["groups"] =
+            json!({"rules": [{"rule": "edge", "refused": 2}, {"rule": "core", "refused": 0}]});
+        let finding = "node groups: updates of the control plane had to be refused: edge (2 groups); see GET /upstreams?group=*";
+        assert_eq!(only(&refused), of(State::Fault, finding));
         assert_eq!(metrics("deltafan_config_last_reload_successful 0").0, State::Fault);
         assert_eq!(metrics("deltafan_config_restart_pending 1").0, State::Note);
         assert_eq!(

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::query::{Query, QueryError};
 use crate::groups::{GroupStatus, Groups, RuleFigures};
 use crate::node_group::GroupKey;
+use crate::upstream::{Refusal, UpstreamState};
 
 /// Groups of one rule.
 #[derive(Debug, Serialize)]
@@ -20,6 +21,8 @@ struct RuleReport {
     /// Groups that asked for something and had no answer ever.
     never_answered: usize,
     unanswered_subscriptions: usize,
+    /// Groups of which an update was refused.
+    refused: usize,
     newest_answer_seconds_ago: Option<f64>,
     oldest_answer_seconds_ago: Option<f64>,
     stale_seconds: f64,
@@ -60,7 +63,20 @@ struct GroupReport {
     first_answer_awaited_seconds: f64,
     unanswered_subscriptions: usize,
     stale_seconds: f64,
+    refused: Vec<RefusalReport>,
     last_error: Option<String>,
+}
+
+/// Type of which an update was refused.
+#[derive(Debug, Serialize)]
+struct RefusalReport {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    type_url: String,
+    /// Time since the first such response.
+    seconds: f64,
+    /// Fault of the newest one.
+    error: String,
 }
 
 /// Node that the control plane is shown.
@@ -83,6 +99,7 @@ fn rule((rule, figures): (Arc<str>, RuleFigures)) -> RuleReport {
         not_connected: figures.not_connected,
         never_answered: figures.never_answered,
         unanswered_subscriptions: figures.unanswered_subscriptions,
+        refused: figures.refused,
         newest_answer_seconds_ago: seconds(figures.newest_answer),
         oldest_answer_seconds_ago: seconds(figures.oldest_answer),
         stale_seconds: figures.stale.as_secs_f64(),
@@ -114,8 +131,24 @@ fn report(
         first_answer_awaited_seconds: state.first_answer_awaited_for(now).as_secs_f64(),
         unanswered_subscriptions: state.unanswered.count,
         stale_seconds: state.held_stale_for(now).as_secs_f64(),
+        refused: refused(&state, now),
         last_error: state.errors.get(&state.server).cloned(),
     }
+}
+
+fn refused(state: &UpstreamState, now: Instant) -> Vec<RefusalReport> {
+    let report = |refusal: &Refusal| RefusalReport {
+        kind: refusal.type_url.kind().short(),
+        type_url: refusal.type_url.as_str().to_owned(),
+        seconds: now.saturating_duration_since(refusal.since).as_secs_f64(),
+        error: refusal.fault.to_string(),
+    };
+    state.refusals.iter().map(report).collect()
+}
+
+/// Types of which the control plane sent an update that was refused, and nothing usable in its place.
+pub fn refusals(state: &UpstreamState, now: Instant) -> impl Serialize + use<> {
+    refused(state, now)
 }
 
 /// Figures of the groups of each rule.

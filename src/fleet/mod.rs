@@ -30,7 +30,7 @@ mod spread;
 
 pub use client_status::{ClientStatusError, client_status};
 pub use config_dump::{DumpError, config_dump};
-pub use groups::{groups, rules};
+pub use groups::{groups, refusals, rules};
 pub use history::{HistoryError, history};
 pub use query::{QueryError, RefreshQuery};
 pub use record::PollRequest;

@@ -27,6 +27,10 @@ pub struct RuleFigures {
     pub unanswered: usize,
     /// Subscriptions without an answer on the connections that stand.
     pub unanswered_subscriptions: usize,
+    /// Groups of which the control plane sent an update that was refused, and nothing usable in its place.
+    pub refused: usize,
+    /// Types of these updates, over all groups.
+    pub refused_types: usize,
     /// Time since the newest last answer of a group.
     pub newest_answer: Option<Duration>,
     /// Time since the oldest last answer of a group.
@@ -47,6 +51,8 @@ impl RuleFigures {
         self.never_answered += usize::from(awaited > Duration::ZERO);
         self.unanswered += usize::from(awaited >= UNANSWERED);
         self.unanswered_subscriptions += state.unanswered.count;
+        self.refused += usize::from(!state.refusals.is_empty());
+        self.refused_types += state.refusals.len();
         if let Some(ago) = state.answered_ago(now) {
             self.newest_answer = Some(self.newest_answer.map_or(ago, |newest| newest.min(ago)));
             self.oldest_answer = self.oldest_answer.max(Some(ago));

@@ -42,6 +42,7 @@ impl Status {
             "servers": servers.collect::<Vec<_>>(),
             "last_answer_seconds_ago": answered,
             "stale_seconds": stale,
+            "refused": state.as_ref().map(|state| fleet::refusals(state, now)),
             "groups": groups,
             "snapshot": self.snapshot(now),
         })

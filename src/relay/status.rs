@@ -72,10 +72,13 @@ impl Status {
         if let Some(connections) = self.groups.connections() {
             telemetry::report_upstream_connections(connections);
         }
+        let mut refused = self.origin.state().map_or(0, |state| state.refusals.len());
         for (name, figures) in self.groups.figures(Instant::now()) {
-            let RuleFigures { groups, clients, stale, unanswered, .. } = figures;
+            let RuleFigures { groups, clients, stale, unanswered, refused_types, .. } = figures;
             telemetry::report_groups(&name, groups, clients, stale, unanswered);
+            refused += refused_types;
         }
+        telemetry::report_refused_types(refused);
     }
 
     pub(super) fn report_snapshot(&self) {

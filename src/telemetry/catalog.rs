@@ -55,6 +55,7 @@ pub(super) const UPSTREAM_PROTOCOL: &str = "deltafan_upstream_protocol";
 pub(super) const UPSTREAM_STALE: &str = "deltafan_upstream_stale_seconds";
 pub(super) const UPSTREAM_LAST_ANSWER: &str = "deltafan_upstream_last_answer_age_seconds";
 pub(super) const UPSTREAM_UNANSWERED: &str = "deltafan_upstream_unanswered_subscriptions";
+pub(super) const UPSTREAM_REFUSED: &str = "deltafan_upstream_refused_types";
 pub(super) const UPSTREAM: &str = "deltafan_upstream_events_total";
 pub(super) const UPSTREAM_APPLY: &str = "deltafan_upstream_apply_seconds";
 pub(super) const DIRECTORY_FAILURES: &str = "deltafan_directory_failing_files";
@@ -347,6 +348,8 @@ const UPSTREAM_METRICS: &[Metric] = &[
         .noting("A control plane with nothing to say lets it grow"),
     Metric::gauge(UPSTREAM_UNANSWERED, "names and wildcards that the control plane has not answered on this connection")
         .noting("Looked at once a second"),
+    Metric::gauge(UPSTREAM_REFUSED, "types of which the control plane sent an update that the relay refused (NACK), and nothing usable in its place, over all node groups")
+        .noting("`/upstreams` names them, with the fault"),
     Metric::gauge(UPSTREAM_SERVER, "number in `upstream.servers` of the control plane in use; 0 is the first")
         .noting("See [several control planes](operations.md#several-control-planes)"),
     Metric::gauge(UPSTREAM_PROTOCOL, "1 for the protocol of the streams to the control plane, 0 for the other, and while it is away")

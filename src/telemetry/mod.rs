@@ -35,7 +35,7 @@ use catalog::{
     GROUPS_UNANSWERED, HISTORY_BYTES, JSON_WRITTEN, MAX_LAG, MAX_UNANSWERED, MEMORY, OVERDUE, PROPAGATION,
     RESOURCES, TLS_EXPIRY, TLS_HANDSHAKES, TLS_RELOAD_FAILURES, TLS_RELOADS, TLS_SUCCESSFUL, UPSTREAM,
     UPSTREAM_APPLY, UPSTREAM_CONNECTED, UPSTREAM_CONNECTIONS, UPSTREAM_LAST_ANSWER, UPSTREAM_PROTOCOL,
-    UPSTREAM_SERVER, UPSTREAM_STALE, UPSTREAM_UNANSWERED,
+    UPSTREAM_REFUSED, UPSTREAM_SERVER, UPSTREAM_STALE, UPSTREAM_UNANSWERED,
 };
 pub use catalog::{STATUS_CODES, all as all_metrics};
 pub use deltafan_core::LogThrottle;
@@ -247,6 +247,11 @@ pub fn report_groups(rule: &str, groups: usize, clients: usize, stale: Duration,
     gauge!(GROUP_CLIENTS, "group" => rule.to_owned()).set(clients as f64);
     gauge!(GROUP_STALE, "group" => rule.to_owned()).set(stale.as_secs_f64());
     gauge!(GROUPS_UNANSWERED, "group" => rule.to_owned()).set(unanswered as f64);
+}
+
+/// Reports the types of which an update of the control plane was refused, over all node groups.
+pub fn report_refused_types(types: usize) {
+    gauge!(UPSTREAM_REFUSED).set(types as f64);
 }
 
 /// Records the time that a response took from its arrival to the cache.

@@ -298,6 +298,7 @@ impl Client {
                 Event::Probed((server, answers)) => self.failover.probed(server, answers, now()),
                 Event::Look => {
                     self.look_for_silence();
+                    self.note_refusals();
                     if let Some(end) = self.leave_silent_address(&lease, &talk) {
                         break Some(end);
                     }
@@ -490,7 +491,20 @@ impl Client {
                 state.accepted(done) || is_news
             });
         }
+        if !is_of_use || !self.state.borrow().refusals.is_empty() {
+            self.note_refusals();
+        }
         Ok(is_of_use)
+    }
+
+    /// Notes the types of which a response was refused, and nothing usable has come in its place.
+    fn note_refusals(&self) {
+        let refusals = self.mux.refusals();
+        self.state.send_if_modified(|state| {
+            let is_news = state.refusals != refusals;
+            state.refusals = refusals;
+            is_news
+        });
     }
 
     fn connected(&mut self, is_new: bool, protocol: Protocol) {

@@ -14,12 +14,6 @@ use deltafan_test_support::origin::{resource, response};
 use deltafan_test_support::process::{Process, relay_and_origin};
 use serde_json::{Value as Json, json};
 
-fn page(relay: &Process, path: &str) -> Json {
-    let (status, text) = relay.admin_get(path);
-    assert_eq!(status, 200, "{path}: {text}");
-    serde_json::from_str(&text).unwrap()
-}
-
 /// Clients of a page by their nodes.
 fn nodes(page: &Json) -> Vec<&str> {
     page["clients"].as_array().unwrap().iter().map(|one| one["node"]["id"].as_str().unwrap()).collect()
@@ -42,7 +36,7 @@ fn clusters(version: &str, names: &[&str]) -> DeltaDiscoveryResponse {
 fn wait_for_state(relay: &Process, node: &str, state: &str) -> Json {
     let mut found = Json::Null;
     relay.wait_for(&format!("{node} to be {state}"), || {
-        found = page(relay, &format!("/clients?node={node}"));
+        found = relay.admin_json(&format!("/clients?node={node}"));
         found["clients"].as_array().unwrap().iter().any(|client| client["state"] == state)
     });
     found
@@ -85,7 +79,7 @@ async fn operators_see_what_each_client_was_sent_accepted_and_rejected() {
     poll.request("POST /v3/discovery:clusters", "", &format!("{{{node}, \"version_info\": \"{held}\"}}"));
     let rest = wait_for_state(&relay, "rest-1", "synced");
     assert_eq!(only_type(&rest)["held"], json!(held));
-    let all = page(&relay, "/clients");
+    let all = relay.admin_json("/clients");
     assert_eq!((&all["open"], &all["states"]["synced"]), (&json!(3), &json!(3)));
 
     // A change that one of them rejects.
@@ -99,11 +93,11 @@ async fn operators_see_what_each_client_was_sent_accepted_and_rejected() {
     let rejection = &cds["rejected"];
     assert_eq!((&rejection["version"], &rejection["code"]), (&json!("18"), &json!(13)));
     assert_eq!(rejection["text"], "rejected by the test");
-    assert_eq!(nodes(&page(&relay, "/clients?state=rejected&type=cds")), ["delta-1"]);
+    assert_eq!(nodes(&relay.admin_json("/clients?state=rejected&type=cds")), ["delta-1"]);
     let clients = |state: &str| relay.metric(&format!("deltafan_clients{{type=\"cds\",state=\"{state}\"}}"));
     assert_eq!((clients("rejected"), clients("synced"), clients("waiting")), (1.0, 2.0, 0.0));
 
-    let nacks = page(&relay, "/nacks");
+    let nacks = relay.admin_json("/nacks");
     let nack = &nacks["nacks"][0];
     assert_eq!(nacks["remembered"], 1);
     assert_eq!((&nack["node"]["id"], &nack["type"]), (&json!("delta-1"), &json!("cds")));
@@ -120,15 +114,17 @@ async fn operators_see_what_each_client_was_sent_accepted_and_rejected() {
     delta.ack(&told).await;
     let mended = wait_for_state(&relay, "delta-1", "synced");
     assert_eq!(only_type(&mended)["acked"]["version"], "19");
-    assert_eq!(page(&relay, "/nacks")["nacks"][0]["state"], "synced");
+    assert_eq!(relay.admin_json("/nacks")["nacks"][0]["state"], "synced");
 
     // One client, with the names that it asks for.
-    let id = &page(&relay, "/clients?node=sotw*")["clients"][0]["id"];
-    let one = page(&relay, &format!("/clients/{id}"));
+    let id = &relay.admin_json("/clients?node=sotw*")["clients"][0]["id"];
+    let one = relay.admin_json(&format!("/clients/{id}"));
     assert_eq!(one["types"][0]["listed"], json!(["a"]));
     drop(delta);
-    relay.wait_for("the end of the stream", || page(&relay, "/clients?node=delta-1")["clients"] == json!([]));
-    assert_eq!(page(&relay, "/nacks")["nacks"][0]["state"], Json::Null);
+    relay.wait_for("the end of the stream", || {
+        relay.admin_json("/clients?node=delta-1")["clients"] == json!([])
+    });
+    assert_eq!(relay.admin_json("/nacks")["nacks"][0]["state"], Json::Null);
 }
 
 /// Names that are not known yet do not make a client late, nor do changes of others.
@@ -164,7 +160,7 @@ async fn a_client_is_behind_only_by_what_concerns_it() {
     wait_for_state(&relay, "one", "unacked");
     upstream.send(&clusters("6", &["a"]));
     upstream.expect_ack("6").await;
-    relay.wait_for("a lag", || only_type(&page(&relay, "/clients?node=one"))["lag"] == 1);
+    relay.wait_for("a lag", || only_type(&relay.admin_json("/clients?node=one"))["lag"] == 1);
 }
 
 /// A client that comes back with all versions is sent nothing, and has what there is.
@@ -224,16 +220,16 @@ async fn a_fleet_that_rejects_a_version_is_told_of_in_one_line() {
     assert_eq!(own.count(), 1, "{events:?}");
     let line = events.iter().find(|event| event["message"] == summary.as_str()).unwrap();
     assert_eq!((&line["clients"], &line["text"]), (&json!(CLIENTS), &json!("rejected by the test")));
-    let nacks = page(&relay, "/nacks?limit=150");
+    let nacks = relay.admin_json("/nacks?limit=150");
     assert_eq!((&nacks["remembered"], nacks["nacks"].as_array().unwrap().len()), (&json!(CLIENTS), 150));
-    let rest = page(&relay, &format!("/nacks?limit=150&after={}", nacks["next"]));
+    let rest = relay.admin_json(&format!("/nacks?limit=150&after={}", nacks["next"]));
     assert_eq!((rest["nacks"].as_array().unwrap().len(), &rest["next"]), (50, &Json::Null));
 
     // Pages of clients hold each of them once.
     let mut seen = std::collections::BTreeSet::new();
     let mut after = json!(0);
     while after != Json::Null {
-        let page = page(&relay, &format!("/clients?node=envoy-*&limit=70&after={after}"));
+        let page = relay.admin_json(&format!("/clients?node=envoy-*&limit=70&after={after}"));
         assert_eq!(page["states"]["rejected"], json!(CLIENTS));
         assert!(nodes(&page).into_iter().all(|node| seen.insert(node.to_owned())));
         after = page["next"].clone();
@@ -275,18 +271,18 @@ async fn no_client_and_no_query_breaks_a_page() {
     evil.send(answer).await;
     let mut nacks = Json::Null;
     relay.wait_for("the rejection", || {
-        nacks = page(&relay, "/nacks?node=a%1b*");
+        nacks = relay.admin_json("/nacks?node=a%1b*");
         nacks["nacks"] != json!([])
     });
     let kept = nacks["nacks"][0]["text"].as_str().unwrap();
     assert!(kept.len() <= 500 && text.starts_with(kept) && !kept.is_empty(), "{}", kept.len());
     let (_, raw) = relay.admin_get("/clients");
     assert!(!raw.trim_end().contains(['\u{1b}', '\n', '\u{0}']), "{raw:?}");
-    assert_eq!(nodes(&page(&relay, "/clients")), ["a\u{1b}[2J\n\"},{\u{0}*"]);
+    assert_eq!(nodes(&relay.admin_json("/clients")), ["a\u{1b}[2J\n\"},{\u{0}*"]);
 
     // A stream without a request is a client too.
     let _silent = Delta::open(&channel, DELTA_ADS).await;
-    relay.wait_for("the other stream", || page(&relay, "/clients")["states"]["new"] == 1);
+    relay.wait_for("the other stream", || relay.admin_json("/clients")["states"]["new"] == 1);
 
     for (query, reason) in [
         ("limit=10001", "a number up to 10000"),
@@ -304,7 +300,7 @@ async fn no_client_and_no_query_breaks_a_page() {
     let line = format!("GET /clients?{} HTTP/1.1\r\n", "node=a&".repeat(1_000_000));
     assert!(socket.write_all(line.as_bytes()).is_err() || relay.admin_get("/healthz").0 == 200);
     let stars = "*a".repeat(2_000);
-    assert_eq!(page(&relay, &format!("/clients?node={stars}"))["clients"], json!([]));
+    assert_eq!(relay.admin_json(&format!("/clients?node={stars}"))["clients"], json!([]));
     for path in ["/clients/0", "/clients/x", "/clients/99999999999999999999", "/clients/", "/nothing"] {
         assert_eq!(relay.admin_get(path).0, 404, "{path}");
     }
@@ -345,7 +341,7 @@ async fn operators_see_which_resources_are_held_and_how_many_clients_ask_for_eac
     });
     upstream.expect_ack("1").await;
 
-    let held = page(&relay, "/resources");
+    let held = relay.admin_json("/resources");
     assert_eq!(held["matched"], json!({"cds": 2, "sds": 2}));
     let find = |name: &str| {
         let all = held["resources"].as_array().unwrap();
@@ -362,12 +358,12 @@ async fn operators_see_which_resources_are_held_and_how_many_clients_ask_for_eac
     );
     assert!(!relay.admin_get("/resources").1.contains(secret));
 
-    let some = page(&relay, "/resources?type=cds&name=*&limit=1");
+    let some = relay.admin_json("/resources?type=cds&name=*&limit=1");
     assert_eq!((&some["resources"][0]["name"], &some["next"]), (&json!("a"), &json!(1)));
-    let rest = page(&relay, "/resources?type=cds&name=*&limit=1&after=1");
+    let rest = relay.admin_json("/resources?type=cds&name=*&limit=1&after=1");
     assert_eq!((&rest["resources"][0]["name"], &rest["next"]), (&json!("b"), &Json::Null));
-    assert_eq!(page(&relay, "/resources?name=k*y")["matched"], json!({"sds": 1}));
-    let counts = page(&relay, "/resources?limit=0");
+    assert_eq!(relay.admin_json("/resources?name=k*y")["matched"], json!({"sds": 1}));
+    let counts = relay.admin_json("/resources?limit=0");
     assert_eq!((&counts["matched"], &counts["next"]), (&held["matched"], &Json::Null));
 }
 
@@ -401,7 +397,7 @@ async fn clients_that_came_back_are_not_waiting() {
     assert_eq!(only_type(&resuming)["sent"], Json::Null);
     let clients = |state: &str| relay.metric(&format!("deltafan_clients{{type=\"cds\",state=\"{state}\"}}"));
     assert_eq!((clients("waiting"), clients("resuming")), (1.0, 2.0));
-    assert_eq!(nodes(&page(&relay, "/clients?state=resuming")), ["back", "sotw"]);
+    assert_eq!(nodes(&relay.admin_json("/clients?state=resuming")), ["back", "sotw"]);
 
     upstream.expect_request().await;
     upstream.send(&clusters("17", &["a"]));
@@ -430,7 +426,7 @@ async fn a_look_at_the_clients_changes_nothing() {
     let before = ["deltafan_responses_total", "deltafan_encodes_total", "deltafan_cohorts"].map(counted);
     for _ in 0..50 {
         for path in ["/clients", "/clients?type=lds&node=nobody", "/nacks", "/resources"] {
-            page(&relay, path);
+            relay.admin_json(path);
         }
     }
     assert!(upstream.is_quiet_for(Duration::from_millis(300)).await);

@@ -153,12 +153,6 @@ async fn a_failover_for_one_group_names_the_group() {
     assert!(fleet.response().await.resources.len() == 1);
 }
 
-fn page(relay: &Process, path: &str) -> Json {
-    let (status, text) = relay.admin_get(path);
-    assert_eq!(status, 200, "{text}");
-    serde_json::from_str(&text).unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_see_each_group_at_its_control_plane() {
     let mut origin = Origin::start().await;
@@ -166,7 +160,7 @@ async fn operators_see_each_group_at_its_control_plane() {
     let begin = move || Process::behind_several(&[uri], "backoff: {initial: 50ms, max: 500ms}", BORROWED);
     let relay = tokio::task::spawn_blocking(begin).await.unwrap();
     let _own = origin.accept().await;
-    assert_eq!(page(&relay, "/upstreams")["groups"]["rules"][1]["groups"], 0, "before the first client");
+    assert_eq!(relay.admin_json("/upstreams")["groups"]["rules"][1]["groups"], 0, "before the first client");
     let mut streams = Vec::new();
     for id in ["odd-1", "red-1", "blue-1", "blue-2"] {
         let mut client = client(&relay, id).await;
@@ -184,10 +178,10 @@ async fn operators_see_each_group_at_its_control_plane() {
         streams.push((client, Some(stream)));
     }
     relay.wait_for("the last client and a look for what is unanswered", || {
-        let rule = &page(&relay, "/upstreams")["groups"]["rules"][1];
+        let rule = &relay.admin_json("/upstreams")["groups"]["rules"][1];
         rule["clients"] == 3 && rule["unanswered_subscriptions"] == 1
     });
-    let groups = &page(&relay, "/upstreams")["groups"];
+    let groups = &relay.admin_json("/upstreams")["groups"];
     assert_eq!((&groups["listed"], &groups["rules"][0]["rule"]), (&Json::Null, &json!("odd")), "{groups}");
     let fleets = &groups["rules"][1];
     assert_eq!(
@@ -198,7 +192,7 @@ async fn operators_see_each_group_at_its_control_plane() {
     assert_eq!((&fleets["never_answered"], &fleets["stale_seconds"]), (&json!(1), &json!(0.0)), "{fleets}");
     assert!(fleets["oldest_answer_seconds_ago"].as_f64().unwrap() > 0.0, "{fleets}");
 
-    let all = page(&relay, "/upstreams?group=*");
+    let all = relay.admin_json("/upstreams?group=*");
     let listed = all["groups"]["listed"].as_array().unwrap();
     let names: Vec<_> = listed.iter().map(|group| group["group"].as_str().unwrap()).collect();
     assert_eq!(names, ["fleet:blue", "fleet:red", "odd"]);
@@ -224,7 +218,7 @@ async fn operators_see_each_group_at_its_control_plane() {
     assert!(odd["node"]["shown_seconds"].as_f64().is_some(), "{odd}");
 
     let names = |query: &str| {
-        let groups = page(&relay, &format!("/upstreams?{query}"))["groups"].take();
+        let groups = relay.admin_json(&format!("/upstreams?{query}"))["groups"].take();
         let listed = groups["listed"].as_array().unwrap().iter();
         let names: Vec<String> = listed.map(|group| group["group"].as_str().unwrap().to_owned()).collect();
         (names.join(" "), groups["matched"].clone(), groups["next"].clone())

@@ -10,12 +10,6 @@ use serde_json::{Value as Json, json};
 
 const CSDS: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus";
 
-fn page(relay: &Process, path: &str) -> Json {
-    let (status, text) = relay.admin_get(path);
-    assert_eq!(status, 200, "{path}: {text}");
-    serde_json::from_str(&text).unwrap()
-}
-
 fn clusters(version: &str, names: &[&str]) -> DeltaDiscoveryResponse {
     let cds: TypeUrl = Kind::Cluster.into();
     let resources = names.iter().map(|name| resource(&cds, name, version, b"")).collect();
@@ -23,7 +17,7 @@ fn clusters(version: &str, names: &[&str]) -> DeltaDiscoveryResponse {
 }
 
 fn states(relay: &Process) -> Json {
-    page(relay, "/clients")["states"].clone()
+    relay.admin_json("/clients")["states"].clone()
 }
 
 /// Envoy and gRPC go on with the nonce that they rejected when they ask for something else.
@@ -73,16 +67,16 @@ async fn a_rejection_that_comes_late_is_one() {
     let acks = "deltafan_requests_total{type=\"cds\",transport=\"delta\",result=\"ack\"";
     relay.wait_for("the answers", || relay.metric(acks) == 2.0);
     assert_eq!(states(&relay), json!({"rejected": 1}));
-    let cds = &page(&relay, "/clients")["clients"][0]["types"][0];
+    let cds = &relay.admin_json("/clients")["clients"][0]["types"][0];
     assert_eq!((&cds["acked"]["version"], &cds["rejected"]["version"]), (&json!("3"), &json!("2")));
-    let nack = &page(&relay, "/nacks")["nacks"][0];
+    let nack = &relay.admin_json("/nacks")["nacks"][0];
     assert_eq!((&nack["version"], &nack["text"]), (&json!("2"), &json!("b is bad")));
     assert_eq!(nack["changed"], json!(["b"]));
     assert_eq!(relay.wait_for_message("a client rejected an update (NACK)").len(), 1);
     // The second time it is no news.
     client.nack_saying(&told[1], "b is bad").await;
     relay.wait_for("its answer", || relay.metric(&acks.replace("ack", "stale")) == 1.0);
-    assert_eq!(page(&relay, "/nacks")["nacks"][0]["count"], 1);
+    assert_eq!(relay.admin_json("/nacks")["nacks"][0]["count"], 1);
 }
 
 /// A client may come back for what it rejected, time and again.
@@ -99,14 +93,14 @@ async fn a_client_that_reconnects_is_one() {
         }
         let told = client.response().await;
         client.nack(&told).await;
-        relay.wait_for("the rejection", || page(&relay, "/nacks")["nacks"][0]["count"] == round + 1);
+        relay.wait_for("the rejection", || relay.admin_json("/nacks")["nacks"][0]["count"] == round + 1);
     }
     let mut nacks = 0;
     while nacks < 5 {
         let line = relay.wait_for_message("1 client rejects cds 17 (NACK); node and text are of the first");
         nacks = line[0]["nacks"].as_u64().unwrap();
     }
-    assert_eq!(page(&relay, "/nacks")["remembered"], 1);
+    assert_eq!(relay.admin_json("/nacks")["remembered"], 1);
 }
 
 /// A client of one Secret rejects its second version, with a text.
@@ -139,8 +133,8 @@ const WITHHELD: &str = "withheld, because it may quote the Secret; see the log o
 async fn the_text_of_a_rejected_secret_is_shown_nowhere() {
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
     let _client = rejects_a_secret(&relay, &mut upstream, QUOTES).await;
-    relay.wait_for("the rejection", || page(&relay, "/nacks")["remembered"] == 1);
-    let nack = &page(&relay, "/nacks")["nacks"][0];
+    relay.wait_for("the rejection", || relay.admin_json("/nacks")["remembered"] == 1);
+    let nack = &relay.admin_json("/nacks")["nacks"][0];
     assert_eq!((&nack["type"], &nack["code"]), (&json!("sds"), &json!(13)));
     assert_eq!((&nack["changed"], &nack["text"]), (&json!(["key"]), &json!(WITHHELD)));
     let status = connect(&format!("http://{}", relay.admin)).await;
@@ -160,8 +154,8 @@ async fn nor_is_it_shown_of_a_change_that_is_held() {
     let guard = "rollout: {types: [sds], share: 0%, window: 1s}\n";
     let (relay, _origin, mut upstream) = relay_and_origin(guard).await;
     let _client = rejects_a_secret(&relay, &mut upstream, QUOTES).await;
-    relay.wait_for("a change that is held", || page(&relay, "/rollout")[0]["phase"] == "held");
-    assert_eq!(page(&relay, "/rollout")[0]["held"][0]["texts"], json!([WITHHELD]));
+    relay.wait_for("a change that is held", || relay.admin_json("/rollout")[0]["phase"] == "held");
+    assert_eq!(relay.admin_json("/rollout")[0]["held"][0]["texts"], json!([WITHHELD]));
     relay.wait_for("its log line", || {
         let events = relay.events();
         let told = events.iter().find(|event| event["held"] == 1);

@@ -91,6 +91,38 @@ async fn a_status_says_whether_all_is_well_and_what_is_not() {
     assert!(away["figures"]["stale_seconds"].is_number(), "{away}");
 }
 
+/// Nothing else would tell that all clients still have the state before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_that_was_refused_is_a_fault_until_a_usable_one_comes() {
+    let (relay, _origin, mut upstream) = relay_and_origin("").await;
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    upstream.send(&versioned("17"));
+    upstream.expect_ack("17").await;
+    let told = client.response().await;
+    client.ack(&told).await;
+    assert_eq!(wait_for(&relay, "control plane", "ok").await.0, Some(0));
+
+    let mut twice = versioned("18");
+    twice.resources.push(twice.resources[0].clone());
+    upstream.send(&twice);
+    let (code, fault) = wait_for(&relay, "control plane", "FAULT").await;
+    let finding = fault["finding"].as_str().unwrap();
+    assert_eq!(code, Some(3));
+    assert!(
+        finding.contains(": cds for ") && finding.ends_with("resource `a` is in one response twice"),
+        "{finding}"
+    );
+    let refused = relay.admin_json("/upstreams")["refused"][0].take();
+    assert_eq!((&refused["type"], &refused["type_url"]), (&json!("cds"), &json!(CDS)), "{refused}");
+    assert_eq!(relay.metric("deltafan_upstream_refused_types"), 1.0);
+
+    upstream.send(&versioned("19"));
+    assert_eq!(wait_for(&relay, "control plane", "ok").await.0, Some(0));
+    assert_eq!(relay.metric("deltafan_upstream_refused_types"), 0.0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_status_of_a_directory_names_files_that_are_not_in_force() {
     let relay = Process::start(&[("clusters.yaml", &clusters(["a"]))], "");

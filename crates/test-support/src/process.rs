@@ -338,6 +338,13 @@ impl Process {
         http1(self.admin, &format!("GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n"))
     }
 
+    /// JSON of a page of the admin address, which has to answer 200.
+    pub fn admin_json(&self, path: &str) -> serde_json::Value {
+        let (status, text) = self.admin_get(path);
+        assert_eq!(status, 200, "{path}: {text}");
+        serde_json::from_str(&text).unwrap()
+    }
+
     /// Status and body of the answer to an order to the admin address.
     pub fn admin_post(&self, path: &str) -> (u16, String) {
         let head = "host: admin\r\nconnection: close\r\ncontent-length: 0";

@@ -157,6 +157,16 @@ impl<'a> Envelope<'a> {
         })
     }
 
+    /// Name in the bytes of a `Resource` that may be refused, as far as it can be read.
+    pub fn name_in(bytes: &'a [u8]) -> Option<&'a str> {
+        let named = |field: wire::Field<'a>| match field.number {
+            RESOURCE_NAME => field.text().ok(),
+            RESOURCE_RESOURCE_NAME => Some(parse_resource_name(field.bytes().ok()?).ok()?.0),
+            _ => None,
+        };
+        wire::fields(bytes).map_while(Result::ok).filter_map(named).find(|name| !name.is_empty())
+    }
+
     /// The other names that it goes by.
     pub fn aliases(&self) -> impl Iterator<Item = &'a str> {
         aliases_in(self.whole)

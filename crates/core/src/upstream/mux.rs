@@ -27,6 +27,7 @@ use bytes::Bytes;
 
 use super::complaints::Complaint;
 use super::linger::Lingering;
+use super::refusal::Refusal;
 use super::response::{self, ProtocolError};
 use super::topic::{Absences, OriginHabits, Renewal};
 use super::topic_set::{Changes, TopicSet};
@@ -372,6 +373,7 @@ impl Mux {
                 if let Some(unsaid) = self.settings.complaints.say(Complaint::Refused, now) {
                     tracing::warn!(%type_url, %node, fault = fault.text(), unsaid, "refused a response of the control plane");
                 }
+                topic_set.refuse(&fault, increments.iter().flat_map(Increments::names), now);
                 Some(fault.text().to_owned())
             }
         };
@@ -391,6 +393,11 @@ impl Mux {
     /// Takes the count of resources of the newest response of a type that is subscribed to.
     pub const fn take_received(&mut self) -> Option<ReceivedUpdates> {
         self.received.take()
+    }
+
+    /// Types of which a response was refused, and nothing usable has come in its place.
+    pub fn refusals(&self) -> Vec<Refusal> {
+        self.topic_sets.values().filter_map(TopicSet::refusal).collect()
     }
 
     /// How many responses are not acknowledged yet.
@@ -532,6 +539,7 @@ impl Mux {
             }
         }
         self.mark(type_url);
+        self.topic_sets.get_mut(type_url).into_iter().for_each(TopicSet::forget_refused);
         if self.topic_sets.get_mut(type_url).is_some_and(TopicSet::drop_idle) {
             self.writer.cache().drop_unused();
         }

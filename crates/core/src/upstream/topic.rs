@@ -178,6 +178,13 @@ impl Topic {
         }
     }
 
+    /// Whether anybody wants a resource of this name, or did lately.
+    pub(super) fn is_wanted(&self, name: &str) -> bool {
+        let is_member =
+            || Collection::covering(name).is_some_and(|covering| self.names.contains_key(covering.as_str()));
+        self.wildcard.is_live() || self.names.contains_key(name) || is_member()
+    }
+
     /// Whether anything is asked for in a view that is not borrowed.
     pub(super) fn asks_in(&self, view: View) -> bool {
         match view {

@@ -15,10 +15,13 @@ mod learn;
 mod loans;
 mod request;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::refusal::{Refusal, Refused};
+use super::response::ResponseError;
 use super::stream_subscription::StreamSubscription;
 use super::topic::{OriginHabits, Placement, Renewal, Topic, Want};
 use super::{Counters, ServerId, Settings, StreamId};
@@ -58,6 +61,8 @@ pub(super) struct TopicSet {
     disowned: BTreeSet<Name>,
     /// Name and fault of a resource that the origin sent last, until it is complained of.
     complaint: Option<(Name, &'static str)>,
+    /// Response that was refused, until something usable comes in its place.
+    refused: Option<Refused>,
     /// `control_plane.identifier` of the newest response, and that of responses with its content for clients.
     came_through: Option<(String, Arc<str>)>,
 }
@@ -79,6 +84,7 @@ impl TopicSet {
             loans_doubted,
             disowned,
             complaint,
+            refused: None,
             came_through: None,
         }
     }
@@ -93,6 +99,36 @@ impl TopicSet {
     /// `control_plane.identifier` for clients, once the origin has answered.
     pub(super) fn control_plane(&self) -> Option<&Arc<str>> {
         self.came_through.as_ref().map(|(_, control_plane)| control_plane)
+    }
+
+    /// A response was refused that has these names.
+    pub(super) fn refuse<'a>(
+        &mut self,
+        fault: &ResponseError,
+        names: impl Iterator<Item = Cow<'a, str>>,
+        now: Instant,
+    ) {
+        let mut refused = self.refused.take().unwrap_or_else(|| Refused::new(now));
+        refused.add(fault, names.filter(|name| self.is_wanted(name)));
+        self.refused = Some(refused);
+    }
+
+    /// Refused response, if nothing usable came in its place.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        self.refused.as_ref().map(|refused| refused.of(&self.type_url))
+    }
+
+    /// Ends a refusal that is of no consequence any more, as nobody wants what it is about.
+    pub(super) fn forget_refused(&mut self) {
+        if let Some(mut refused) = self.refused.take() {
+            let is_over = self.wants_nothing() || refused.is_unwanted(|name| self.is_wanted(name));
+            self.refused = Some(refused).filter(|_| !is_over);
+        }
+    }
+
+    /// Whether anybody wants a resource of this name, or did lately.
+    fn is_wanted(&self, name: &str) -> bool {
+        self.topics.values().any(|topic| topic.is_wanted(name))
     }
 
     /// Topic for these parameters; a new one if there is none.
@@ -248,6 +284,9 @@ impl TopicSet {
     pub(super) fn opened(&mut self, stream: StreamId, plain: bool) {
         self.open[stream as usize] = true;
         self.topics.values_mut().for_each(|topic| topic.opened(stream));
+        if stream == StreamId::Primary || self.placed(stream).is_some() {
+            self.refused = None;
+        }
         if stream == StreamId::Primary {
             self.plain = plain;
             self.homes = [None, None];

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::{ServerId, Unanswered};
+use super::{Refusal, ServerId, Unanswered};
 use crate::cache::Protocol;
 
 /// Age of a connection from which on relays behind this one are not held up by types of which nothing came.
@@ -38,6 +38,8 @@ pub struct UpstreamState {
     pub looked: bool,
     /// Since when what is served may be out of date: the connection is lost, or stands and nothing is answered on it.
     pub stale_since: Option<Instant>,
+    /// Types of which a response was refused, and nothing usable has come in its place.
+    pub refusals: Vec<Refusal>,
     /// Age, at the start, of resources that an earlier process left; `None` if there are none.
     pub restored: Option<Duration>,
     /// The server that gave everything that is held; `None` if there were several, or none yet.
@@ -65,6 +67,7 @@ impl UpstreamState {
             unanswered: Unanswered::default(),
             looked: false,
             stale_since: Some(now),
+            refusals: Vec::new(),
             restored: None,
             source: None,
             last_error: None,

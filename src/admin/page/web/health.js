@@ -43,6 +43,9 @@ export function findings(facts, now) {
   for (const { labels, value: stale } of samples(metrics, 'deltafan_group_stale_seconds')) {
     if (stale > 0) tell('fault', `Node group ${labels.group}: resources may be out of date for ${age(stale)}`);
   }
+  for (const { rule, refused } of upstreams.groups?.rules ?? []) {
+    if (refused > 0) tell('fault', `Node group ${rule}: the control plane's updates of ${count(refused, 'group')} had to be refused`);
+  }
   for (const { labels, value: unanswered } of samples(metrics, 'deltafan_groups_unanswered')) {
     if (unanswered === 0) continue;
     const groups = count(unanswered, 'group was', 'groups were');
@@ -93,7 +96,11 @@ function source(upstreams, value, tell) {
   const stale = upstreams.stale_seconds > 0 ? `; resources may be out of date for ${age(upstreams.stale_seconds)}` : '';
   if (!server.connected) tell('fault', `Control plane ${server.uri} is not connected${because}${stale}`);
   else if (stale !== '') tell('fault', `Control plane ${server.uri} does not answer${stale}`);
-  else if (at > 0) tell('note', `Control plane ${server.uri} is used in the place of ${upstreams.servers[0].uri}`);
+  for (const one of upstreams.refused ?? []) {
+    tell('fault', `Control plane ${server.uri}: its ${one.type} had to be refused for ${age(one.seconds)}, and what was there before it `
+      + `stays in force: ${one.error}`);
+  }
+  if (server.connected && stale === '' && at > 0) tell('note', `Control plane ${server.uri} is used in the place of ${upstreams.servers[0].uri}`);
   const unanswered = value('upstream_unanswered_subscriptions');
   if (unanswered > 0) tell('note', `Control plane: ${count(unanswered, 'subscription')} without an answer`);
 }

@@ -1,5 +1,8 @@
 //! Response in the protocol of its stream, and as increments, which all else of the mux deals in.
 
+use std::borrow::Cow;
+
+use super::super::refusal;
 use super::super::response::{self, DecodedResponse, ResponseError};
 use super::super::sotw::{Reading, SotwStream};
 use crate::RelayIdentity;
@@ -68,6 +71,15 @@ pub(super) enum Increments {
 }
 
 impl Increments {
+    /// Names in a response that is refused. One of state of the world is followed by the next one, whatever its names.
+    pub(super) fn names(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        let delta = match self {
+            Self::Delta(response) => Some(response),
+            Self::Sotw(_) => None,
+        };
+        delta.into_iter().flat_map(refusal::names)
+    }
+
     pub(super) fn read(
         &self,
         type_url: &TypeUrl,

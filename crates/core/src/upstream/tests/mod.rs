@@ -7,6 +7,7 @@ mod locators;
 mod prefetch;
 mod questions;
 mod refresh;
+mod refusals;
 mod reports;
 mod requests;
 mod responses;

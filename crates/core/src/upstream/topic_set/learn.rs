@@ -29,6 +29,7 @@ impl TopicSet {
     ) -> Changes {
         let placed = self.placement(stream);
         let is_only = self.topics.len() == 1;
+        self.refused.take_if(|refused| refused.ends_with(&reading));
         if !self.plain && !is_only {
             // Questions are answered in the order in which they were asked.
             for removed in reading.removed.iter_mut().filter(|removed| removed.constraints.is_none()) {
