@@ -1,8 +1,46 @@
 //! Moments as people and programs read them: in UTC, by RFC 3339.
 
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::Mutex;
 use prost_types::Timestamp;
+
+/// Difference from which on the clock of the machine counts as set. Two readings are as far apart on a busy machine.
+const SET: Duration = Duration::from_millis(500);
+
+/// The wall clock, by a reading of both clocks at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WallClock(Instant, SystemTime);
+
+impl WallClock {
+    /// The clock of this process. A moment has the same time at each look, unless the clock of the machine was set meanwhile.
+    pub(crate) fn get() -> Self {
+        static KEPT: Mutex<Option<WallClock>> = Mutex::new(None);
+        let now = Self(Instant::now(), SystemTime::now());
+        let mut kept = KEPT.lock();
+        let clock = now.unless_equal(*kept);
+        *kept = Some(clock);
+        clock
+    }
+
+    fn unless_equal(self, kept: Option<Self>) -> Self {
+        let Self(now, time) = self;
+        let difference = |kept: &Self| {
+            let told = kept.at(now);
+            time.duration_since(told).unwrap_or_else(|error| error.duration())
+        };
+        kept.filter(|kept| difference(kept) < SET).unwrap_or(self)
+    }
+
+    /// Time of a moment; 1970 for one before that.
+    pub(crate) fn at(self, moment: Instant) -> SystemTime {
+        let time = match moment.checked_duration_since(self.0) {
+            Some(later) => self.1.checked_add(later),
+            None => self.1.checked_sub(self.0.saturating_duration_since(moment)),
+        };
+        time.unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+}
 
 /// To the second: `2026-05-04T10:00:00Z`.
 pub(crate) fn seconds(at: SystemTime) -> String {
@@ -13,4 +51,23 @@ pub(crate) fn seconds(at: SystemTime) -> String {
 pub(crate) fn milliseconds(at: SystemTime) -> String {
     let Timestamp { seconds, nanos } = at.into();
     Timestamp { seconds, nanos: nanos - nanos % 1_000_000 }.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_keeps_its_time_until_the_clock_is_set() {
+        let (start, time) = (Instant::now(), SystemTime::now());
+        let at = |millis| start + Duration::from_millis(millis);
+        let read = |millis, off: u64| WallClock(at(millis), time + Duration::from_millis(millis + off));
+        let first = read(0, 0).unless_equal(None);
+        let slewed = read(60_000, 30).unless_equal(Some(first));
+        assert_eq!(slewed.at(at(10)), time + Duration::from_millis(10));
+        let set = read(90_000, 3_600_000).unless_equal(Some(slewed));
+        assert_eq!(set.at(at(10)), time + Duration::from_millis(3_600_010));
+        let back = read(91_000, 0).unless_equal(Some(set));
+        assert_eq!(back.at(start), time);
+    }
 }

@@ -271,9 +271,10 @@ fn one_history(page: &Json) -> String {
 
 fn history_table(history: &Json) -> Table {
     let mut table = Table::new(["AGE", "TIME", "EVENT", "VERSION", "BYTES", "CLIENTS"]);
-    for change in items(&history["changes"]) {
+    for (index, change) in items(&history["changes"]).iter().enumerate() {
+        let it = if index == 0 { "it" } else { "it or a newer one" };
         let mut clients =
-            format!("{} of {} have it", or_dash(&change["accepted"]), or_dash(&history["clients"]));
+            format!("{} of {} have {it}", or_dash(&change["accepted"]), or_dash(&history["clients"]));
         for (count, word) in [("rejected", "reject it"), ("unanswered", "have not answered")] {
             if change[count].as_u64().is_some_and(|count| count > 0) {
                 clients = format!("{clients}, {} {word}", text(&change[count]));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, UNIX_EPOCH};
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -20,6 +20,7 @@ use crate::proto::status::{
 };
 use crate::resource::{Name, Resource};
 use crate::subscription::{Audience, ClientState, Delivery, ResourceState, TypeProgress};
+use crate::utc::WallClock;
 
 /// Bytes of a response.
 const LARGEST: usize = 64 << 20;
@@ -40,22 +41,12 @@ pub enum ClientStatusError {
     TooLarge,
 }
 
-/// Two clocks at one moment.
-#[derive(Clone, Copy, Debug)]
-struct Clocks {
-    now: Instant,
-    wall: SystemTime,
-}
-
-impl Clocks {
-    fn timestamp(self, at: Instant) -> Timestamp {
-        let time = self.wall.checked_sub(self.now.saturating_duration_since(at)).unwrap_or(UNIX_EPOCH);
-        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-        // Both fit until the year 292,277,026,596.
-        Timestamp {
-            seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-            nanos: i32::try_from(since.subsec_nanos()).unwrap_or_default(),
-        }
+fn timestamp(clock: WallClock, at: Instant) -> Timestamp {
+    let since = clock.at(at).duration_since(UNIX_EPOCH).unwrap_or_default();
+    // Both fit until the year 292,277,026,596.
+    Timestamp {
+        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        nanos: i32::try_from(since.subsec_nanos()).unwrap_or_default(),
     }
 }
 
@@ -89,7 +80,7 @@ pub fn client_status(
 ) -> Result<Vec<u8>, ClientStatusError> {
     let request = ClientStatusRequest::decode(request).map_err(ClientStatusError::Undecodable)?;
     let matchers = NodeMatchers::new(&request.node_matchers)?;
-    let clocks = Clocks { now: Instant::now(), wall: SystemTime::now() };
+    let clock = WallClock::get();
     let mut response = ClientStatusResponse::default();
     let mut bodies =
         (!request.exclude_resource_contents).then(|| Bodies { descriptors, shown: HashMap::new() });
@@ -124,7 +115,7 @@ pub fn client_status(
             if bytes > LARGEST { Err(ClientStatusError::TooLarge) } else { Ok(()) }
         };
         for progress in &types {
-            add_resources(progress, bodies.as_mut(), clocks, &mut add)?;
+            add_resources(progress, bodies.as_mut(), clock, &mut add)?;
         }
         poll.iter().map(|poll| poll_config(poll)).try_for_each(&mut add)?;
     }
@@ -154,7 +145,7 @@ fn poll_config(poll: &PollRequest) -> GenericXdsConfig {
 fn add_resources(
     progress: &TypeProgress,
     bodies: Option<&mut Bodies<'_>>,
-    clocks: Clocks,
+    clock: WallClock,
     add: &mut impl FnMut(GenericXdsConfig) -> Result<(), ClientStatusError>,
 ) -> Result<(), ClientStatusError> {
     let Some(audience) = progress.upgrade() else { return Ok(()) };
@@ -178,7 +169,7 @@ fn add_resources(
                         config.error_state = Some(UpdateFailureState { details, ..Default::default() });
                     }
                 }
-                present(config, progress, &audience, &snapshot, name, clocks)
+                present(config, progress, &audience, &snapshot, name, clock)
             }
             None => missing(config, progress, &snapshot, name, seen),
         };
@@ -194,9 +185,9 @@ fn present(
     audience: &Audience,
     snapshot: &Snapshot,
     name: &Name,
-    clocks: Clocks,
+    clock: WallClock,
 ) -> GenericXdsConfig {
-    let at = |delivery: Option<&Delivery>| delivery.map(|one| clocks.timestamp(one.at));
+    let at = |delivery: Option<&Delivery>| delivery.map(|one| timestamp(clock, one.at));
     let (status, client, last_updated) = match progress.resource_state(audience, snapshot, name) {
         ResourceState::Unknown => (ConfigStatus::Unknown, ClientResourceStatus::ClientUnknown, None),
         ResourceState::Synced => {
@@ -208,7 +199,7 @@ fn present(
         }
         ResourceState::Rejected(rejection) => {
             let error_state = UpdateFailureState {
-                last_update_attempt: Some(clocks.timestamp(rejection.delivery.at)),
+                last_update_attempt: Some(timestamp(clock, rejection.delivery.at)),
                 details: rejection.text.to_string(),
                 version_info: rejection.delivery.version.to_string(),
             };

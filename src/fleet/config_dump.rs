@@ -4,7 +4,6 @@
 //! hidden.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
 
 use serde_json::{Value as Json, json};
 
@@ -15,7 +14,7 @@ use crate::descriptors::Descriptors;
 use crate::fairness::lower_thread_priority;
 use crate::groups::{Group, Groups};
 use crate::resource::{Kind, Parameters, Resource};
-use crate::utc;
+use crate::utc::{self, WallClock};
 
 /// Bytes of an answer.
 const LARGEST: usize = 64 << 20;
@@ -64,8 +63,7 @@ impl Shape {
 struct Dump<'d> {
     text: Vec<u8>,
     descriptors: &'d Descriptors,
-    now: Instant,
-    wall: SystemTime,
+    clock: WallClock,
 }
 
 /// Resources of a node group that a query is for, as a `ConfigDump` in JSON. Lowers the priority of its thread.
@@ -73,19 +71,14 @@ struct Dump<'d> {
 /// # Errors
 ///
 /// [`DumpError`] if the query is wrong, or there is too much.
-pub fn config_dump(
-    groups: &Groups,
-    descriptors: &Descriptors,
-    query: &str,
-    now: Instant,
-) -> Result<String, DumpError> {
+pub fn config_dump(groups: &Groups, descriptors: &Descriptors, query: &str) -> Result<String, DumpError> {
     let query = DumpQuery::parse(query)?;
     let wanted = query.group.as_deref().unwrap_or_default();
     let is_it = |key: Option<String>| key.unwrap_or_default() == wanted;
     let group = groups.named().into_iter().find(|(key, _)| is_it(key.as_ref().map(ToString::to_string)));
     let Some((_, group)) = group else { return Err(DumpError::NoGroup(clip(wanted))) };
     lower_thread_priority();
-    let mut dump = Dump { text: b"{\"configs\":[".to_vec(), descriptors, now, wall: SystemTime::now() };
+    let mut dump = Dump { text: b"{\"configs\":[".to_vec(), descriptors, clock: WallClock::get() };
     for of in stores(&group, &query) {
         dump.put(group.cache(), &of, &query)?;
     }
@@ -167,7 +160,7 @@ impl Dump<'_> {
         let (_, changes) = lines.into_iter().find(|(its, _)| its == parameters)?;
         let newest = changes.last()?;
         newest.after.as_ref().filter(|after| after.digest == resource.digest())?;
-        Some(utc::milliseconds(self.wall.checked_sub(self.now.saturating_duration_since(newest.at?))?))
+        Some(utc::milliseconds(self.clock.at(newest.at?)))
     }
 
     /// A resource in the message of its type.

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use serde::Serialize;
 
 use crate::cache::{PlacedChange, ResourceChange};
 use crate::groups::Group;
 use crate::resource::TypeUrl;
-use crate::utc;
+use crate::utc::{self, WallClock};
 
 /// Groups, by their keys.
 pub(super) type Chosen = Vec<(Option<String>, Arc<Group>)>;
@@ -53,7 +53,7 @@ impl ChangeFacts {
         let ago = change.at.map(|at| now.saturating_duration_since(at));
         let after = change.after.as_ref();
         Self {
-            time: ago.map(|ago| utc::seconds(SystemTime::now() - ago)),
+            time: change.at.map(|at| utc::seconds(WallClock::get().at(at))),
             seconds_ago: ago.map(|ago| ago.as_millis() as f64 / 1_000.0),
             event: event(change),
             version: after.map(|after| after.version.to_string()),

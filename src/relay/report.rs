@@ -67,7 +67,7 @@ impl Report for Status {
             ),
             "/resources" => page(fleet::resources(&self.groups, query)),
             "/nacks" => page(fleet::nacks(fleet, query, now)),
-            "/config_dump" => match fleet::config_dump(&self.groups, &self.descriptors, query, now) {
+            "/config_dump" => match fleet::config_dump(&self.groups, &self.descriptors, query) {
                 Ok(dump) => Page::Json(printable_json(dump)),
                 Err(wrong @ DumpError::NoGroup(_)) => Page::NotFound(wrong.to_string()),
                 Err(wrong) => Page::BadRequest(wrong.to_string()),

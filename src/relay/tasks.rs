@@ -89,11 +89,17 @@ async fn housekeeping(connections: Arc<Connections>, server: Arc<ServerState>, s
         loop {
             tick.tick().await;
             status.metrics.run_upkeep();
-            server.fleet.log_rejections(Instant::now());
             server.polls.tidy().await;
         }
     };
-    tokio::join!(connections.enforce_timeouts(times), connections.retire(retirement), upkeep);
+    let rejections = async {
+        let mut tick = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            tick.tick().await;
+            server.fleet.log_rejections(Instant::now());
+        }
+    };
+    tokio::join!(connections.enforce_timeouts(times), connections.retire(retirement), upkeep, rejections);
 }
 
 /// Starts the tasks that look after connections and memory until `stop`.

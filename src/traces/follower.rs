@@ -9,6 +9,7 @@ use opentelemetry_sdk::trace::{SdkTracer, Span};
 use crate::fleet::{Fleet, FollowedChange, Spread, spread};
 use crate::telemetry::{self, TraceEnd};
 use crate::upstream::StoredChange;
+use crate::utc::WallClock;
 
 /// Longest time that a trace is open.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -33,23 +34,6 @@ struct OpenTrace {
     spread: Spread,
 }
 
-/// The clock on the wall at a moment. All spans of a trace go by the same one.
-#[derive(Clone, Copy, Debug)]
-struct WallClock(Instant, SystemTime);
-
-impl WallClock {
-    fn now() -> Self {
-        Self(Instant::now(), SystemTime::now())
-    }
-
-    fn at(self, moment: Instant) -> SystemTime {
-        match moment.checked_duration_since(self.0) {
-            Some(later) => self.1 + later,
-            None => self.1 - self.0.saturating_duration_since(moment),
-        }
-    }
-}
-
 fn clipped(text: &str) -> String {
     text.chars().take(TEXT).collect()
 }
@@ -70,7 +54,7 @@ impl Follower {
 
     /// Begins the trace of a change, if the sampler wants it. `group` is the rule of its node group.
     pub(super) fn begin(&mut self, change: StoredChange, group: Option<String>) {
-        let (change, clock) = (FollowedChange::new(change), WallClock::now());
+        let (change, clock) = (FollowedChange::new(change), WallClock::get());
         let (changed, removed) = change.names();
         if changed + removed == 0 {
             // Only times of resources were renewed, or more of a set is known.

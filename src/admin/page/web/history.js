@@ -78,7 +78,7 @@ const label = (change) => `#${change.generation}`;
 function ofGroup(page, history, parameters, elapsed) {
   const { group, from: _, to: __, ...rest } = parameters;
   const query = { ...rest, ...(history.group === null ? { group } : { group: history.group }) };
-  const rows = history.changes.map((change) => ({
+  const rows = history.changes.map((change, index) => ({
     key: change.generation,
     cells: [
       // It was there before the first change that the relay remembers.
@@ -87,7 +87,7 @@ function ofGroup(page, history, parameters, elapsed) {
       h('span', { class: `event event-${change.event}` }, change.event),
       change.version === null ? h('span', { class: 'quiet' }, 'none') : code(version(change), 40),
       change.bytes === null ? '' : bytes(change.bytes),
-      spread(change, history.clients),
+      spread(change, history.clients, index === 0),
       h('a', { href: link('history', { ...query, to: label(change) }), 'aria-label': `Diff of ${visible(version(change)).slice(0, 60)}` }, 'diff'),
     ],
   }));
@@ -101,12 +101,12 @@ function ofGroup(page, history, parameters, elapsed) {
     diff(history.diff, isNamed ? 'h3' : 'h2'));
 }
 
-/** Clients that have a change. */
-function spread({ accepted, rejected, unanswered }, clients) {
+/** Clients that have a change, or one after it. */
+function spread({ accepted, rejected, unanswered }, clients, isNewest) {
   if (clients === 0) return h('span', { class: 'quiet' }, 'none ask');
   const late = Math.max(0, clients - accepted - rejected - unanswered);
   return [
-    `${number(accepted)} of ${number(clients)} have it`,
+    `${number(accepted)} of ${number(clients)} have it${isNewest ? '' : ' or a newer one'}`,
     rejected > 0 && h('span', { class: 'bad' }, `, ${number(rejected)} reject it`),
     unanswered > 0 && `, ${number(unanswered)} have not answered`,
     late > 0 && `, ${number(late)} were not sent it`,
