@@ -67,12 +67,34 @@ pub(super) async fn call(
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(GRPC));
 
     let ready = poll_fn(|context| channel.poll_ready(context)).await;
-    ready.map_err(|error| Status::unavailable(reasons(&error)))?;
+    ready.map_err(unreachable)?;
     let response = channel.call(request).await.map_err(|error| Status::from_error(error.into()))?;
     let (head, body) = response.into_parts();
     let is_over = check(&head)?;
     let messages = Messages { body, is_over, buffer: Buffer::new(max_message), transfer };
     Ok((head.headers, stream::try_unfold(messages, Messages::next)))
+}
+
+fn unreachable(error: tonic::transport::Error) -> Status {
+    let mut status = Status::unavailable(reasons(&error));
+    status.set_source(Arc::new(error));
+    status
+}
+
+/// Whether a status is the word of the server on one call, in headers, in trailers, by RST_STREAM or as another answer in HTTP. The end of the
+/// connection and faults of this process are not.
+pub(super) fn is_of_server(status: &Status) -> bool {
+    let Some(mut error) = std::error::Error::source(status) else { return true };
+    loop {
+        if error.is::<NotGrpcError>() {
+            return true;
+        }
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            return error.is_reset();
+        }
+        let Some(cause) = error.source() else { return false };
+        error = cause;
+    }
 }
 
 /// Whether the call ends with this head of a response, which is one of gRPC.

@@ -22,7 +22,7 @@ use tonic::Status;
 
 use super::SilenceLog;
 use super::connection::OpenStream;
-use super::link::{Connected, Link, Options, UnreachableError};
+use super::link::{Connected, Lease, Link, Options, UnreachableError};
 use super::probe::Probes;
 use super::relay_watch::Standing;
 use super::servers::Servers;
@@ -39,7 +39,7 @@ use crate::telemetry;
 use conversation::{Conversation, Event};
 use ended::Ended;
 
-use liveness::Need;
+use liveness::Sign;
 
 /// Subscriptions of one node group at a control plane, which is one of several.
 #[derive(Debug)]
@@ -302,14 +302,7 @@ impl Client {
                     if let Some(end) = self.leave_silent_address(&lease, &talk) {
                         break Some(end);
                     }
-                    let need = match self.state.borrow().unanswered.count {
-                        _ if !lease.has_room_for_calls() => Need::None,
-                        _ if self.servers.count() > 1 => Need::Always,
-                        0 => Need::None,
-                        _ => Need::ForAnswers,
-                    };
-                    if let Some(end) = talk.look_for_life(need) {
-                        lease.silent();
+                    if let Some(end) = self.look_for_life(&lease, &mut talk) {
                         break Some(end);
                     }
                 }
@@ -318,6 +311,7 @@ impl Client {
                     self.mux.on_deadline(now());
                     tokio::task::yield_now().await;
                 }
+                Event::Checked => self.link.check_answered(),
                 Event::Nothing => tokio::task::yield_now().await,
             }
         };
@@ -332,6 +326,24 @@ impl Client {
             Some(_) => {}
         }
         ended
+    }
+
+    /// Looks whether the server is there, where that is to be known and a health check tells it. Returns the end if it is not.
+    fn look_for_life(&self, lease: &Lease, talk: &mut Conversation) -> Option<Ended> {
+        if !lease.has_room_for_calls(talk.watch.is_open()) || !self.link.heeds_checks() {
+            return None;
+        }
+        let unanswered = self.state.borrow().unanswered.since;
+        let Sign::Gone { is_first } = talk.look_for_life(unanswered, self.servers.count() == 1) else {
+            return None;
+        };
+        lease.silent();
+        // A connection that takes no more calls is left by the wish of the server.
+        if is_first && !lease.is_closed() {
+            self.link.check_stayed_unanswered(now());
+        }
+        let timeout = self.link.options().liveness.timeout;
+        Some(Ended::Lost(format!("it sends nothing, and did not answer a health check within {timeout:?}")))
     }
 
     /// Hears a message, or the end of a stream. Returns that end, if it is one.
@@ -400,17 +412,12 @@ impl Client {
     /// Sends requests on a stream as far as there is room.
     fn ask(&mut self, stream: StreamId, talk: &mut Conversation) {
         let Some(open) = talk.open(stream) else { return };
-        let mut has_asked = false;
         while self.mux.has_request(stream)
             && let Ok(room) = open.outgoing.try_reserve()
         {
             if let Some(message) = self.mux.next_message(stream, now()) {
                 room.send(self.lend(message, talk.protocol()));
-                has_asked = true;
             }
-        }
-        if has_asked {
-            talk.liveness.asked(now());
         }
     }
 
@@ -533,6 +540,9 @@ impl Client {
     fn answered(&mut self) {
         self.state.send_modify(|state| state.answered = true);
         self.link.answered();
+        if self.link.stream_answered(now()) {
+            self.report_misleading_checks();
+        }
         self.report_protocol();
         self.report_answer();
     }

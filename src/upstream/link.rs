@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tonic::transport::{Channel, Endpoint};
 
+use super::checks::Checks;
 use super::connection::Server;
 use super::dial::{DialError, Dialed, Facts, Target, dial_from};
 use super::health::Health;
@@ -112,6 +113,7 @@ struct State {
     away: usize,
     /// Whether the server has answered any client since the last complaint about the connection that was logged.
     answers_since: bool,
+    checks: Checks,
 }
 
 #[derive(Debug)]
@@ -186,9 +188,10 @@ impl Lease {
         }
     }
 
-    /// Whether the server allows calls beside the streams of a client.
-    pub(super) fn has_room_for_calls(&self) -> bool {
-        self.connection.facts.max_streams().is_none_or(|streams| streams >= STREAMS)
+    /// Whether the server allows calls beside the streams of a client, of which the watch of a relay may be one more.
+    pub(super) fn has_room_for_calls(&self, is_watched: bool) -> bool {
+        let needed = STREAMS + u32::from(is_watched);
+        self.connection.facts.max_streams().is_none_or(|streams| streams >= needed)
     }
 
     /// Whether the server has other addresses than that of the connection.
@@ -276,6 +279,7 @@ impl Link {
             lines: Default::default(),
             away: 0,
             answers_since: false,
+            checks: Checks::default(),
         };
         let server = ServerId::from(options.endpoint.uri().to_string().trim_end_matches('/'));
         let (dialing, changed) = Default::default();
@@ -431,6 +435,26 @@ impl Link {
         }
         drop(state);
         self.changed.notify_one();
+    }
+
+    /// Whether the server is to be asked for its health.
+    pub(super) fn heeds_checks(&self) -> bool {
+        self.state.lock().checks.are_heeded()
+    }
+
+    /// Notes that a health check was answered.
+    pub(super) fn check_answered(&self) {
+        self.state.lock().checks.answered();
+    }
+
+    /// Notes that a connection was given up because a health check stayed unanswered.
+    pub(super) fn check_stayed_unanswered(&self, now: Instant) {
+        self.state.lock().checks.gave_up(now);
+    }
+
+    /// Notes the first answer on a stream. Returns whether it shows that health checks say nothing of this server.
+    pub(super) fn stream_answered(&self, now: Instant) -> bool {
+        self.state.lock().checks.stream_answered(now)
     }
 
     /// Notes the protocol in which the server answers. Returns the one before, if it is another one.

@@ -6,6 +6,7 @@
 //! the place of both.
 
 mod call;
+mod checks;
 mod client;
 mod connection;
 mod dial;

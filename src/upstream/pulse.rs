@@ -49,10 +49,13 @@ impl Pulse {
         is_due
     }
 
-    /// Notes that the server did not answer a question of that time. It is there if another client heard it since.
-    pub(super) fn unanswered(&self, asked: Instant) {
+    /// Notes that the server did not answer a question of that time. It is there if another client heard it since. Returns whether this
+    /// is how it is found to be gone.
+    pub(super) fn unanswered(&self, asked: Instant) -> bool {
         let mut state = self.0.lock();
-        state.is_gone |= state.newest.is_none_or(|newest| newest <= asked);
+        let is_first = !state.is_gone && state.newest.is_none_or(|newest| newest <= asked);
+        state.is_gone |= is_first;
+        is_first
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -83,10 +86,9 @@ mod tests {
         let at = |second| begun + Duration::from_secs(second);
         assert!(pulse.is_due(begun, Duration::from_secs(30), at(30)));
         pulse.heard(at(35));
-        pulse.unanswered(at(30));
-        assert!(!pulse.is_gone());
+        assert!(!pulse.unanswered(at(30)) && !pulse.is_gone());
         assert!(pulse.is_due(begun, Duration::from_secs(30), at(65)));
-        pulse.unanswered(at(65));
-        assert!(pulse.is_gone());
+        assert!(pulse.unanswered(at(65)) && pulse.is_gone());
+        assert!(!pulse.unanswered(at(65)), "it is found once");
     }
 }

@@ -82,6 +82,11 @@ impl RelayWatch {
         std::mem::take(&mut self.has_word)
     }
 
+    /// Whether it takes a stream of the connection.
+    pub(super) const fn is_open(&self) -> bool {
+        self.words.is_some()
+    }
+
     /// Whether the words of the server are those of a control plane: it is no relay, or has said how it stands with its own.
     pub(super) const fn vouches(&self) -> bool {
         self.is_relay_since.is_none() || self.has_word

@@ -49,6 +49,12 @@ impl Transfers {
         self.0.lock().under_way > 0
     }
 
+    /// When the last byte came, while a part of a message has come and the rest has not.
+    pub(super) fn incomplete_since(&self) -> Option<Instant> {
+        let state = self.0.lock();
+        state.until.filter(|_| state.under_way > 0)
+    }
+
     /// Time in which messages were on their way, and whether one is, of which bytes came lately.
     pub(super) fn so_far(&self, now: Instant) -> (Duration, bool) {
         let state = self.0.lock();

@@ -21,6 +21,7 @@ mod group_streams;
 mod groups;
 mod history;
 mod limits;
+mod liveness;
 mod load;
 mod metrics;
 mod operators;

@@ -9,9 +9,7 @@ use deltafan::cache::{
 };
 use deltafan::proto::Node;
 use deltafan::resource::{Kind, TypeUrl};
-use deltafan::upstream::{
-    Backoff, Client, Counters, LivenessTimes, Mux, Options, Settings, Transport, UpstreamState,
-};
+use deltafan::upstream::{Backoff, Client, Counters, Mux, Options, Settings, Transport, UpstreamState};
 use deltafan_test_support::eventually;
 use deltafan_test_support::origin::{Origin, OriginStream, PATIENCE, resource, response};
 use deltafan_test_support::wire::framed;
@@ -28,10 +26,10 @@ use tonic::Status;
 const CDS: Kind = Kind::Cluster;
 const EDS: Kind = Kind::Endpoint;
 
-struct Relay {
+pub(super) struct Relay {
     cache: Arc<Cache>,
-    counters: Arc<Counters>,
-    state: watch::Receiver<UpstreamState>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) state: watch::Receiver<UpstreamState>,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
@@ -46,7 +44,7 @@ impl Relay {
         Self::at(Options { backoff: Backoff::new(initial, max), ..Options::new(endpoint) })
     }
 
-    fn at(options: Options) -> Self {
+    pub(super) fn at(options: Options) -> Self {
         let (cache, writer) = Cache::new(Limits::default());
         let node = Node { id: "relay".to_owned(), ..Node::default() };
         let (linger, settle) = (Duration::from_millis(200), Duration::from_millis(10));
@@ -59,7 +57,7 @@ impl Relay {
         Self { cache, counters, state, stop, task }
     }
 
-    fn client(&self, kind: Kind, wildcard: bool, names: &[&str]) -> Membership {
+    pub(super) fn client(&self, kind: Kind, wildcard: bool, names: &[&str]) -> Membership {
         let subscription = Subscription::new(wildcard, names.iter().map(|name| (*name).into()));
         let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
         let of = self.cache.of(&kind.into()).expect("few types");
@@ -72,7 +70,7 @@ impl Relay {
     }
 
     /// Waits until the cache holds this.
-    async fn holds(&self, kind: Kind, name: &str, version: &str) {
+    pub(super) async fn holds(&self, kind: Kind, name: &str, version: &str) {
         eventually("version in the cache", async || self.version(kind, name).as_deref() == Some(version))
             .await;
     }
@@ -267,45 +265,6 @@ async fn r_up_09_a_connection_that_went_dead_is_noticed() {
     let first = listener.accept().await.expect("a connection");
     let again = timeout(PATIENCE, listener.accept()).await;
     assert!(again.is_ok(), "the relay still waits for {:?}", first.1);
-}
-
-/// Of a server that hangs the kernel answers TCP, and no PING is due for minutes.
-#[tokio::test]
-async fn r_up_09_a_server_that_hangs_is_noticed_when_something_is_asked_of_it() {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
-    let uri = format!("http://{}", listener.local_addr().expect("an address"));
-    let endpoint = Transport::default().endpoint(&uri).expect("a URI");
-    let liveness = LivenessTimes { after: Duration::from_millis(100), timeout: Duration::from_secs(1) };
-    let relay = Relay::at(Options { liveness, ..Options::new(endpoint) });
-    let client = relay.client(CDS, true, &[]);
-    let accept = async || {
-        let (mut socket, _) = timeout(PATIENCE, listener.accept()).await.expect("in time").expect("a socket");
-        // SETTINGS without any, and then nothing.
-        tokio::io::AsyncWriteExt::write_all(&mut socket, &[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.expect("room");
-        socket
-    };
-    let first = accept().await;
-    let _second = accept().await;
-    let error = relay.state.borrow().last_error.clone().unwrap_or_default();
-    assert!(error.contains("did not answer a health check within 1s"), "{error}");
-    drop((client, first));
-}
-
-/// A control plane need not answer for what it does not have.
-#[tokio::test]
-async fn r_up_09_a_server_that_answers_health_checks_may_be_silent() {
-    let mut origin = Origin::start().await;
-    let endpoint = Transport::default().endpoint(&origin.uri()).expect("a URI");
-    let liveness = LivenessTimes { after: Duration::from_millis(100), timeout: Duration::from_secs(1) };
-    let relay = Relay::at(Options { liveness, ..Options::new(endpoint) });
-    let _client = relay.client(CDS, true, &[]);
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    assert!(relay.state.borrow().connected);
-    assert_eq!(relay.counters.connects.get(), 1);
-    send(&stream, CDS, "1", &[("c", "1")]);
-    stream.expect_ack("1").await;
 }
 
 #[tokio::test]

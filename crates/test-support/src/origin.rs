@@ -40,6 +40,7 @@ pub struct Origin {
     is_relay: Arc<AtomicBool>,
     protocols: Arc<Protocols>,
     health: HealthReporter,
+    leaves_checks: Arc<AtomicBool>,
     stop: CancellationToken,
 }
 
@@ -59,9 +60,10 @@ impl Origin {
         let stop = CancellationToken::new();
         let is_relay = Arc::new(AtomicBool::new(false));
         let (health, health_service) = tonic_health::server::health_reporter();
+        let leaves_checks = Arc::new(AtomicBool::new(false));
         let server = tonic::transport::Server::builder()
             .initial_stream_window_size(64 << 10)
-            .add_service(health_service)
+            .add_service(Health { service: health_service, leaves_checks: Arc::clone(&leaves_checks) })
             .add_service(Service {
                 accepted,
                 accepted_sotw,
@@ -74,7 +76,7 @@ impl Origin {
             }));
         let stopped = stop.clone();
         tokio::spawn(async move { stopped.run_until_cancelled(server).await });
-        Self { address, streams, sotw_streams, is_relay, protocols, health, stop }
+        Self { address, streams, sotw_streams, is_relay, protocols, health, leaves_checks, stop }
     }
 
     /// Says on streams that are opened from now on whether it is a relay.
@@ -102,6 +104,11 @@ impl Origin {
     /// Ends the watches of that, and begins none.
     pub async fn says_no_more(&self) {
         self.health.clone().clear_service_status("deltafan.upstream").await;
+    }
+
+    /// Leaves health checks unanswered from now on, or answers them. Streams and watches go on.
+    pub fn leave_checks(&self, leaves: bool) {
+        self.leaves_checks.store(leaves, Ordering::Relaxed);
     }
 
     /// Where it listens.
@@ -304,6 +311,37 @@ struct Service {
     accepted_sotw: mpsc::UnboundedSender<SotwOriginStream>,
     is_relay: Arc<AtomicBool>,
     protocols: Arc<Protocols>,
+}
+
+/// Health service whose checks a test may leave unanswered.
+#[derive(Clone, Debug)]
+struct Health<S> {
+    service: S,
+    leaves_checks: Arc<AtomicBool>,
+}
+
+impl<S: NamedService> NamedService for Health<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> tower::Service<http::Request<Body>> for Health<S>
+where
+    S: tower::Service<http::Request<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let is_left = request.uri().path().ends_with("/Check") && self.leaves_checks.load(Ordering::Relaxed);
+        let answer = self.service.call(request);
+        Box::pin(async move { if is_left { std::future::pending().await } else { answer.await } })
+    }
 }
 
 impl NamedService for Service {

@@ -17,8 +17,7 @@ use super::super::pulse::LivenessTimes;
 use super::super::relay_watch::{RelayWatch, Standing};
 use super::super::wait::{Clock, now, sleep_until};
 use super::super::{Backoff, Mux, StreamId, Tuning};
-use super::ended::Ended;
-use super::liveness::{Liveness, Need};
+use super::liveness::{Liveness, Need, Sign};
 use super::secondary::Secondary;
 use crate::cache::{Protocol, Wanted};
 use crate::fairness::MESSAGES_IN_A_ROW;
@@ -44,6 +43,8 @@ pub(super) enum Event {
     Watched(Option<bool>),
     /// Word of a probe of another server.
     Probed(Word),
+    /// Answer to a health check.
+    Checked,
     /// A deadline has passed, and everything that arrived was read.
     Deadline,
     /// Unanswered subscriptions are to be looked for.
@@ -178,7 +179,7 @@ impl Conversation {
                 interest = interest => Event::Interest(interest),
                 tuning = tuning => Event::Tuning(tuning),
                 word = watch.next() => Event::Watched(word),
-                () = liveness.next() => Event::Nothing,
+                () = liveness.next() => Event::Checked,
                 word = probes.next() => Event::Probed(word),
                 () = clock.wait(deadline) => Event::Deadline,
                 () = sleep_until(Some(look_at)) => Event::Look,
@@ -241,13 +242,13 @@ impl Conversation {
         mux.transferred(time, goes_on, now);
     }
 
-    /// Looks whether the server is there, where that is needed. Returns the end if it is not.
-    pub(super) fn look_for_life(&mut self, need: Need) -> Option<Ended> {
-        let is_gone = self.liveness.look(need, now(), LOOK);
-        let timeout = self.liveness.timeout();
-        is_gone.then(|| {
-            Ended::Lost(format!("it sends nothing, and did not answer a health check within {timeout:?}"))
-        })
+    /// Looks whether the server is there, where that is needed: while something has been unanswered since then, if there is no other
+    /// server (`is_only`).
+    pub(super) fn look_for_life(&mut self, unanswered: Option<Instant>, is_only: bool) -> Sign {
+        // A message that stops in its middle may be behind a server that hangs, too.
+        let since = unanswered.into_iter().chain(self.server.transfers.incomplete_since()).min();
+        let need = if is_only { since.map_or(Need::None, Need::Since) } else { Need::Always };
+        self.liveness.look(need, now(), LOOK)
     }
 
     /// Counts the messages in a row.

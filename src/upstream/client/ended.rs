@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::Uri;
 use tonic::{Code, Status};
 
+use super::super::call::is_of_server;
 use super::super::error_text::status_text;
 use crate::cache::Protocol;
 
@@ -30,7 +31,7 @@ impl Ended {
         match status.code() {
             Code::Unimplemented => Self::Unfit(protocol),
             _ if !is_answered => Self::Failed(status_text(status)),
-            _ if is_of_stream(status) => Self::Broken(status_text(status)),
+            _ if is_of_server(status) => Self::Broken(status_text(status)),
             _ => Self::Lost(status_text(status)),
         }
     }
@@ -57,21 +58,6 @@ impl Ended {
             ),
         }
     }
-}
-
-/// Whether a status is the word of the server on one stream, in trailers or by RST_STREAM, and not the end of the connection.
-fn is_of_stream(status: &Status) -> bool {
-    let mut cause = std::error::Error::source(status);
-    if cause.is_none() {
-        return true;
-    }
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<h2::Error>() {
-            return error.is_reset();
-        }
-        cause = error.source();
-    }
-    false
 }
 
 /// Returns the wait before the next attempt, for the log.

@@ -20,7 +20,7 @@ use prost::Message as _;
 use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 
-use super::super::call::call;
+use super::super::call::{call, is_of_server};
 use super::super::pulse::{LivenessTimes, Pulse};
 use super::super::transfer::Transfers;
 use super::super::wait::now;
@@ -34,8 +34,8 @@ const MAX_ANSWER: usize = 1 << 10;
 pub(super) enum Need {
     /// Never, or the server allows no further calls.
     None,
-    /// While requests are unanswered: they may stay so.
-    ForAnswers,
+    /// Something has been unanswered, or a message incomplete, since then.
+    Since(Instant),
     /// At any time: there are other servers.
     Always,
 }
@@ -46,9 +46,19 @@ pub(super) struct Liveness {
     pulse: Arc<Pulse>,
     times: LivenessTimes,
     begun: Instant,
-    /// When the first request was sent since the client last heard the server.
-    asked: Option<Instant>,
     call: Option<Call>,
+}
+
+/// Outcome of a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sign {
+    /// Nothing tells that the server is not there.
+    Fine,
+    /// It is not there. `is_first`: no other client has found that on the connection.
+    Gone {
+        /// See above.
+        is_first: bool,
+    },
 }
 
 /// Call under way.
@@ -56,38 +66,34 @@ struct Call {
     begun: Instant,
     /// Time that it takes: the sum of the times between looks, of which a pause of this process is one.
     waited: Duration,
-    answer: BoxFuture<'static, ()>,
+    answer: BoxFuture<'static, bool>,
 }
 
 impl Liveness {
     pub(super) const fn new(channel: Channel, pulse: Arc<Pulse>, times: LivenessTimes, now: Instant) -> Self {
-        Self { channel, pulse, times, begun: now, asked: None, call: None }
-    }
-
-    /// Notes a request.
-    pub(super) fn asked(&mut self, now: Instant) {
-        self.asked.get_or_insert(now);
+        Self { channel, pulse, times, begun: now, call: None }
     }
 
     /// Notes that something came from the server.
     pub(super) fn heard(&mut self, now: Instant) {
-        (self.asked, self.call) = (None, None);
+        self.call = None;
         self.pulse.heard(now);
     }
 
-    /// Looks, `every` so often, and asks if it is time to. Returns whether the server is not there.
-    pub(super) fn look(&mut self, need: Need, now: Instant, every: Duration) -> bool {
+    /// Looks, `every` so often, and asks if it is time to.
+    pub(super) fn look(&mut self, need: Need, now: Instant, every: Duration) -> Sign {
         let LivenessTimes { after, timeout } = self.times;
+        let mut is_first = false;
         if let Some(call) = &mut self.call {
             call.waited += every;
             if call.waited > timeout {
-                self.pulse.unanswered(call.begun);
+                is_first = self.pulse.unanswered(call.begun);
                 self.call = None;
             }
         } else {
             let since = match need {
                 Need::Always => Some(self.begun),
-                Need::ForAnswers => self.asked,
+                Need::Since(since) => Some(since),
                 Need::None => None,
             };
             if since.is_some_and(|since| self.pulse.is_due(since, after, now)) {
@@ -95,26 +101,27 @@ impl Liveness {
                 self.call = Some(Call { begun: now, waited: Duration::ZERO, answer });
             }
         }
-        self.pulse.is_gone()
+        if self.pulse.is_gone() { Sign::Gone { is_first } } else { Sign::Fine }
     }
 
     /// The answer. Cancel-safe.
     pub(super) async fn next(&mut self) {
-        match &mut self.call {
-            Some(call) => (&mut call.answer).await,
-            None => pending().await,
+        let Some(call) = &mut self.call else { return pending().await };
+        if (&mut call.answer).await {
+            self.heard(now());
+        } else {
+            // The time goes on: nothing came from the server.
+            call.answer = pending().boxed();
+            pending().await
         }
-        self.heard(now());
-    }
-
-    pub(super) const fn timeout(&self) -> Duration {
-        self.times.timeout
     }
 }
 
-/// Asks, and waits for the head of the answer. If the connection is lost, the streams say so.
-async fn check(channel: Channel) {
+/// Asks, and waits for the head of the answer. Returns whether it came from the server. After a GOAWAY this process itself refuses calls,
+/// while streams go on.
+async fn check(channel: Channel) -> bool {
     let request = stream::iter([Bytes::from(HealthCheckRequest::default().encode_to_vec())]);
     let transfer = Transfers::default().of_stream();
-    drop(call(channel, CHECK, HeaderMap::new(), request, MAX_ANSWER, transfer).await);
+    let answer = call(channel, CHECK, HeaderMap::new(), request, MAX_ANSWER, transfer).await;
+    answer.map_or_else(|status| is_of_server(&status), |_| true)
 }

@@ -36,6 +36,12 @@ impl Client {
         tracing::warn!(%uri, unsaid, "the server is a relay, and is asked by state of the world: clients may be shown less than there is; set upstream.servers[].protocol to auto or delta");
     }
 
+    /// Logs that the server leaves health checks unanswered though it is there.
+    pub(super) fn report_misleading_checks(&self) {
+        let uri = self.link.uri();
+        tracing::warn!(%uri, "the control plane answers its streams and leaves health checks unanswered, twice in a row: it is asked no more, so that one that hangs is noticed late. Give its gRPC server more threads than it has streams, or no health service");
+    }
+
     /// Logs the word of a relay upstream on its own control plane.
     pub(super) fn report_word(&self, is_answered: bool) {
         let Some(unsaid) = self.link.say(Line::Watched) else { return };

@@ -399,9 +399,11 @@ impl TypeProgress {
             // Unless it asks for nothing any more of what was new to it. Of a response that it had accepted before nothing is known to be.
             let mut news = snapshot.changed_between(subscription, newest.from.told(), snapshot.generation());
             let is_of_anything = newest.from.is_start() || newest.from == newest.to;
-            return is_of_anything || news.next().is_some();
+            if is_of_anything || news.next().is_some() {
+                return true;
+            }
         }
-        // It accepted something else since, and still holds another state of what it rejected.
+        // It accepted something else since, or let go of what it rejected last, and still holds another state of what it rejected.
         self.rejections().iter().any(|rejection| rejection.changed(&snapshot, subscription).next().is_some())
     }
 

@@ -309,14 +309,15 @@ fn rejecting_b() -> World {
     world
 }
 
+fn unsubscribe(world: &mut World, name: &str) {
+    world.request(|request| request.resource_names_unsubscribe = vec![name.to_owned()]);
+    let view = world.session.views().next().unwrap();
+    world.progress.as_mut().unwrap().refresh(view);
+}
+
 /// It does not run what it rejected, and does not wait for anything in its place.
 #[test]
 fn a_client_that_lets_go_of_what_it_rejected_rejects_nothing() {
-    let unsubscribe = |world: &mut World, name: &str| {
-        world.request(|request| request.resource_names_unsubscribe = vec![name.to_owned()]);
-        let view = world.session.views().next().unwrap();
-        world.progress.as_mut().unwrap().refresh(view);
-    };
     let mut world = rejecting_b();
     unsubscribe(&mut world, "a");
     assert_eq!(world.progress().state(), ClientState::Rejected);
@@ -332,6 +333,18 @@ fn a_client_that_lets_go_of_what_it_rejected_rejects_nothing() {
     let sent = world.send();
     world.nack(&sent);
     unsubscribe(&mut world, "a");
+    assert_eq!(world.progress().state(), ClientState::Synced);
+}
+
+#[test]
+fn a_client_that_lets_go_of_one_of_two_things_that_it_rejected_rejects_the_other() {
+    let mut world = rejecting_b();
+    world.set(&["a"], "19");
+    let sent = world.send();
+    world.nack(&sent);
+    unsubscribe(&mut world, "a");
+    assert_eq!(world.progress().state(), ClientState::Rejected);
+    unsubscribe(&mut world, "b");
     assert_eq!(world.progress().state(), ClientState::Synced);
 }
 
