@@ -2,6 +2,7 @@
 
 mod cli;
 
+use std::fmt::Display;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
             let load = if no_files { reload::load_without_files } else { reload::load };
             match load(&config.config, config.unknown_keys()) {
                 Ok((config, ignored)) => {
-                    ignored.to_string().lines().for_each(|line| eprintln!("ignored: {line}"));
+                    ignored.to_string().lines().for_each(|line| complain(format_args!("ignored: {line}")));
                     check(&config, node.as_deref())
                 }
                 Err(error) => return bad_config(error),
@@ -91,26 +92,33 @@ fn main() -> ExitCode {
     }
 }
 
+/// Writes a line to stderr. One that cannot be written is lost, and changes no exit status.
+fn complain(line: impl Display) {
+    _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// Tells an error, which may hold the words of a peer.
 fn failure(error: &anyhow::Error) -> ExitCode {
-    eprintln!("deltafan: {}", printable(&format!("{error:#}")));
+    complain(format_args!("deltafan: {}", printable(&format!("{error:#}"))));
     ExitCode::FAILURE
 }
 
 fn bad_config(error: ConfigLoadError) -> ExitCode {
-    eprintln!("{error}");
+    complain(error);
     ExitCode::from(BAD_CONFIG)
 }
 
-fn start_log(format: Option<LogFormat>, level: &str) -> LogLevel {
+/// Starts the log. It is written until the guard is dropped.
+fn start_log(format: Option<LogFormat>, level: &str) -> (LogLevel, impl Drop) {
     let filter = LogLevel::filter_lossy(level);
     let format = format
         .unwrap_or_else(|| if std::io::stderr().is_terminal() { LogFormat::Text } else { LogFormat::Json });
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Lines(std::io::stderr()));
+    let (lines, thread) = telemetry::write_log_to(std::io::stderr());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || Lines(lines.clone()));
     // Colours are for terminals; in a file they are noise. NO_COLOR is heeded there too.
     let colours =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
-    match format {
+    let level = match format {
         LogFormat::Text => {
             let log = log.with_ansi(colours).with_filter_reloading();
             let handle = log.reload_handle();
@@ -123,7 +131,8 @@ fn start_log(format: Option<LogFormat>, level: &str) -> LogLevel {
             log.init();
             LogLevel::new(level, move |filter| handle.reload(filter).is_ok())
         }
-    }
+    };
+    (level, thread)
 }
 
 fn check(config: &Config, node: Option<&Path>) -> anyhow::Result<()> {
@@ -167,7 +176,7 @@ fn serve(file: &ConfigArgs, log_format: Option<LogFormat>, log_level: &str) -> a
             Ok(opened) => opened,
             Err(error) => return Ok(bad_config(error)),
         };
-        let log_level = start_log(log_format, log_level);
+        let (log_level, _written) = start_log(log_format, log_level);
         raise_descriptor_limit();
         run(&config, watched, log_level, &mut signals).await.map(|()| ExitCode::SUCCESS)
     });
@@ -251,7 +260,7 @@ fn get(args: GetArgs) -> anyhow::Result<bool> {
     let answer = small_runtime()?.block_on(client::get(args.into_query()?, timeout))?;
     print(&client::show(&answer, output)?)?;
     if let Some(reason) = &answer.reason {
-        eprintln!("deltafan: {}", printable(reason));
+        complain(format_args!("deltafan: {}", printable(reason)));
     }
     Ok(answer.is_whole())
 }
@@ -266,12 +275,15 @@ fn watch(args: WatchArgs) -> anyhow::Result<()> {
                 let now = SystemTime::now();
                 return write(&client::show_change(&change, &query.asked.type_url, now, output)?);
             }
-            News::Waiting(None) => eprintln!("deltafan: connected; the server has not answered yet"),
-            News::Waiting(Some(words)) => eprintln!("deltafan: no answer yet: {}", printable(&words)),
-            News::Lost(why, wait) => {
-                eprintln!("deltafan: {}; connecting again in {:.1} s", printable(&why), wait.as_secs_f64());
+            News::Waiting(None) => complain("deltafan: connected; the server has not answered yet"),
+            News::Waiting(Some(words)) => {
+                complain(format_args!("deltafan: no answer yet: {}", printable(&words)))
             }
-            News::Back => eprintln!("deltafan: connected again"),
+            News::Lost(why, wait) => {
+                let why = printable(&why);
+                complain(format_args!("deltafan: {why}; connecting again in {:.1} s", wait.as_secs_f64()));
+            }
+            News::Back => complain("deltafan: connected again"),
         }
         Ok(())
     };

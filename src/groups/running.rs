@@ -384,8 +384,8 @@ pub fn spawn_essential(
     tokio::spawn(async move {
         let ended = task.await;
         if !stop.is_cancelled() {
-            tracing::error!(?ended, "the upstream task exited unexpectedly");
             failed.cancel();
+            tracing::error!(?ended, "the upstream task exited unexpectedly");
         }
     });
 }

@@ -13,6 +13,7 @@ use super::status::{Ready, Status};
 use crate::downstream::{Connections, ServerState};
 use crate::groups::{Groups, UpstreamView};
 use crate::grpc::UPSTREAM_SERVICE;
+use crate::telemetry;
 use crate::upstream::{Readiness, Verdict, sleep_until};
 
 /// Publishes the state of the source to sessions, and to relays behind this one.
@@ -89,6 +90,7 @@ async fn housekeeping(connections: Arc<Connections>, server: Arc<ServerState>, s
         loop {
             tick.tick().await;
             status.metrics.run_upkeep();
+            telemetry::report_lost_lines();
             server.polls.tidy().await;
         }
     };

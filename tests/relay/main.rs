@@ -23,6 +23,7 @@ mod history;
 mod limits;
 mod liveness;
 mod load;
+mod log_output;
 mod metrics;
 mod operators;
 mod orders;

@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,15 @@ pub struct Process {
     /// Variables of its environment beside those of the test.
     environment: Vec<(String, String)>,
     logged: Arc<AtomicUsize>,
+    reading: Arc<AtomicU8>,
 }
+
+/// The log is read.
+const READ: u8 = 0;
+/// It is left unread.
+const LEFT: u8 = 1;
+/// It is closed.
+const CLOSED: u8 = 2;
 
 impl Process {
     /// Starts it on `files` with further lines of configuration under `downstream`.
@@ -193,11 +202,19 @@ impl Process {
         let (lines, serving) = mpsc::channel();
         let logged = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&logged);
+        let reading = Arc::new(AtomicU8::new(READ));
+        let how = Arc::clone(&reading);
         std::thread::spawn(move || {
             for line in log.lines().map_while(Result::ok) {
                 eprintln!("relay: {line}");
                 count.fetch_add(1, Ordering::Relaxed);
                 _ = lines.send(line);
+                while how.load(Ordering::Relaxed) == LEFT {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                if how.load(Ordering::Relaxed) == CLOSED {
+                    break;
+                }
             }
         });
         let mut early = Vec::new();
@@ -219,12 +236,60 @@ impl Process {
             early.push(line);
         };
         let early = RefCell::new(early);
-        Self { child, log: serving, early, listener, last_listener, admin, home, base, environment, logged }
+        Self {
+            child,
+            log: serving,
+            early,
+            listener,
+            last_listener,
+            admin,
+            home,
+            base,
+            environment,
+            logged,
+            reading,
+        }
     }
 
     /// The number of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Leaves its log unread from now on, with the pipe full, as a reader does that hangs.
+    pub fn leave_log(&self) {
+        self.have_log(LEFT);
+        let mut pipe = self.log_pipe();
+        while pipe.write(&[b' '; 1 << 10]).is_ok() {}
+    }
+
+    /// Reads its log again.
+    pub fn read_log(&self) {
+        self.have_log(READ);
+    }
+
+    /// Closes its log: the reader is gone.
+    pub fn close_log(&self) {
+        self.have_log(CLOSED);
+        let deadline = Instant::now() + PATIENCE;
+        // Opened anew each time, so that it is not the test that keeps it open.
+        while self.log_pipe().write(b"\n").is_ok() {
+            assert!(Instant::now() < deadline, "the pipe is still read");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn have_log(&self, how: u8) {
+        self.reading.store(how, Ordering::Relaxed);
+        // The reader looks behind each line.
+        drop(self.log_pipe().write(b"{}\n"));
+    }
+
+    /// The end of the pipe that the relay writes to.
+    fn log_pipe(&self) -> std::fs::File {
+        let path = format!("/proc/{}/fd/2", self.child.id());
+        // O_NONBLOCK of Linux: a full pipe is an error.
+        std::fs::OpenOptions::new().write(true).custom_flags(0o4000).open(path).unwrap()
     }
 
     /// Lines it has written to its log.
