@@ -171,9 +171,10 @@ where
     let mut transfer = transfers.of_stream();
     let mut whole = BytesMut::new();
     while let Some(frame) = unless_silent(body.frame()).await? {
-        transfer.read(true, Instant::now().into_std());
         let frame = frame.map_err(|error| Ended::Lost(format!("within an answer: {error}")))?;
-        if let Ok(data) = frame.into_data() {
+        let data = frame.into_data();
+        transfer.read(data.as_ref().map_or(0, Bytes::len), true, Instant::now().into_std());
+        if let Ok(data) = data {
             if whole.len() + data.len() > LARGEST {
                 return Err(Ended::Faulty(anyhow!("the answer has more than {LARGEST} bytes")));
             }

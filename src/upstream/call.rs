@@ -151,9 +151,10 @@ struct Messages {
 
 impl Messages {
     async fn next(mut self) -> Result<Option<(Bytes, Self)>, Status> {
+        let mut came = 0;
         loop {
             let message = self.buffer.take()?;
-            self.transfer.read(!self.buffer.bytes.is_empty(), now());
+            self.transfer.read(came, !self.buffer.bytes.is_empty(), now());
             if let Some(message) = message {
                 return Ok(Some((message, self)));
             }
@@ -162,7 +163,10 @@ impl Messages {
             }
             let frame = self.body.frame().await.transpose()?;
             match frame.map(Frame::into_data) {
-                Some(Ok(data)) => self.buffer.bytes.extend_from_slice(&data),
+                Some(Ok(data)) => {
+                    came = data.len();
+                    self.buffer.bytes.extend_from_slice(&data);
+                }
                 end => {
                     let trailers = end.and_then(|frame| frame.err()?.into_trailers().ok());
                     let status = trailers.as_ref().and_then(final_status);

@@ -4,6 +4,8 @@
 //! plane, for no node group: what is awaited may be behind that message. Knows nothing of the content of messages.
 //!
 //! Example: over 1 Mbit/s, 4 MiB take 34 s. In these 34 s nothing else comes, on no stream.
+//!
+//! A message that trickles would be on its way for hours, while another server could be used: time counts as far as bytes have earned it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +23,12 @@ struct State {
     /// Number of streams on which a part of a message has come, and when the last byte came on any of them.
     under_way: usize,
     until: Option<Instant>,
+    /// Time that counts if nothing more comes; at the beginning of a message as much as there can be.
+    earned: Duration,
 }
+
+/// Bytes that earn a second, of a link that is all but unusable.
+const BYTES_PER_SECOND: u32 = 4 << 10;
 
 /// Longest time between two frames of a message. A server that sends nothing for longer has gone silent.
 const STALL: Duration = Duration::from_secs(5);
@@ -29,12 +36,16 @@ const STALL: Duration = Duration::from_secs(5);
 impl State {
     fn at(&self, now: Instant) -> Duration {
         let since = self.until.filter(|_| self.under_way > 0);
-        self.total + since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since).min(STALL))
+        let counts = |since| now.saturating_duration_since(since).min(self.earned);
+        self.total + since.map_or(Duration::ZERO, counts)
     }
 
-    fn advance(&mut self, now: Instant) {
-        self.total = self.at(now);
-        self.until = Some(now);
+    fn advance(&mut self, bytes: usize, now: Instant) {
+        let total = self.at(now);
+        let spent = total - self.total;
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.earned = (self.earned - spent + Duration::from_secs(1) * bytes / BYTES_PER_SECOND).min(STALL);
+        (self.total, self.until) = (total, Some(now));
     }
 }
 
@@ -58,7 +69,7 @@ impl Transfers {
     /// Time in which messages were on their way, and whether one is, of which bytes came lately.
     pub(super) fn so_far(&self, now: Instant) -> (Duration, bool) {
         let state = self.0.lock();
-        let is_fresh = state.until.is_some_and(|last| now.saturating_duration_since(last) < STALL);
+        let is_fresh = state.until.is_some_and(|last| now.saturating_duration_since(last) < state.earned);
         (state.at(now), state.under_way > 0 && is_fresh)
     }
 }
@@ -71,13 +82,16 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// Notes that bytes were read, and whether they end within a message.
-    pub(crate) fn read(&mut self, is_under_way: bool, now: Instant) {
+    /// Notes that so many bytes were read, and whether they end within a message.
+    pub(crate) fn read(&mut self, bytes: usize, is_under_way: bool, now: Instant) {
         if !is_under_way && !self.is_under_way {
             return;
         }
         let mut state = self.of.0.lock();
-        state.advance(now);
+        state.advance(bytes, now);
+        if state.under_way == 0 {
+            state.earned = STALL;
+        }
         state.under_way = state.under_way + usize::from(is_under_way) - usize::from(self.is_under_way);
         self.is_under_way = is_under_way;
     }
@@ -85,13 +99,16 @@ impl Transfer {
 
 impl Drop for Transfer {
     fn drop(&mut self) {
-        self.read(false, super::wait::now());
+        self.read(0, false, super::wait::now());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Bytes that earn as much time as may be had.
+    const MUCH: usize = 1 << 20;
 
     #[test]
     fn time_counts_while_a_message_of_any_stream_is_on_its_way() {
@@ -101,21 +118,42 @@ mod tests {
         let (mut first, mut second) = (transfers.of_stream(), transfers.of_stream());
         let total = |seconds| transfers.so_far(at(seconds)).0.as_secs();
         let goes_on = |seconds| transfers.so_far(at(seconds)).1;
-        first.read(false, at(10));
+        first.read(MUCH, false, at(10));
         assert_eq!(total(20), 0, "whole messages");
-        first.read(true, at(20));
+        first.read(MUCH, true, at(20));
         assert_eq!(total(22), 2);
-        second.read(true, at(22));
-        first.read(false, at(23));
+        second.read(MUCH, true, at(22));
+        first.read(MUCH, false, at(23));
         assert_eq!(total(24), 4, "that of the second stream is still on its way");
-        second.read(true, at(25));
+        second.read(MUCH, true, at(25));
         assert_eq!(total(60), 5 + 5, "a stall counts for 5 s");
-        second.read(false, at(60));
+        second.read(MUCH, false, at(60));
         assert_eq!(total(90), 10);
         assert!(!goes_on(90));
-        first.read(true, at(90));
+        first.read(MUCH, true, at(90));
         assert!(goes_on(94) && !goes_on(95));
         drop(first);
         assert_eq!(total(95), total(1_000), "a stream that ended brings nothing more");
+    }
+
+    #[test]
+    fn a_message_that_trickles_is_silence() {
+        let begun = super::super::wait::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let transfers = Transfers::default();
+        let mut trickles = transfers.of_stream();
+        trickles.read(1, true, at(0));
+        for second in 1..=600 {
+            trickles.read(1, true, at(second));
+        }
+        assert_eq!(transfers.so_far(at(601)).0.as_secs(), 5, "a message has that time when it begins");
+        assert!(!transfers.so_far(at(601)).1);
+        let (slow, mut comes) = (Transfers::default(), 0);
+        let mut message = slow.of_stream();
+        for second in 0..=600 {
+            message.read(8 << 10, true, at(second));
+            comes += 1;
+        }
+        assert_eq!((slow.so_far(at(600)).0.as_secs(), comes), (600, 601));
     }
 }

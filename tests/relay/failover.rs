@@ -18,6 +18,7 @@ use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
 use deltafan_test_support::eventually;
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response, state};
 use deltafan_test_support::process::Process;
+use deltafan_test_support::slow_link::SlowLink;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -507,6 +508,27 @@ async fn r_up_08_clients_notice_nothing_where_contents_and_versions_are_equal() 
     let said = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
     let told = [said("; using http://"), said("answers again; returning")];
     assert!(told.iter().all(|lines| (1..3).contains(lines)), "{events:#?}");
+}
+
+/// Bytes come all the time, and would for hours.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_up_08_a_response_that_trickles_is_no_answer() {
+    let mut first = Origin::start().await;
+    let link = SlowLink::to(first.address(), Duration::ZERO).await;
+    let second = Plane::start(&[("a", "1", "second")]).await;
+    let origins = vec![link.uri(), format!("http://{}", second.address)];
+    let begin = move || Process::behind_several(&origins, "failover: {after: 1s}", "");
+    let relay = tokio::task::spawn_blocking(begin).await.unwrap();
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    let mut stream = first.accept().await;
+    stream.expect_request().await;
+    link.narrow(200);
+    let cds: TypeUrl = Kind::Cluster.into();
+    let resources = vec![resource(&cds, "a", "1", &vec![b'x'; 1 << 20])];
+    stream.send(&DeltaDiscoveryResponse { resources, ..response(&cds, "1") });
+    assert_eq!(versions(&client.response().await).keys().collect::<Vec<_>>(), ["a"]);
+    assert_eq!(relay.metric("deltafan_upstream_active_server"), 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
