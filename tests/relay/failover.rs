@@ -18,8 +18,9 @@ use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
 use deltafan_test_support::eventually;
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response, state};
 use deltafan_test_support::process::Process;
-use deltafan_test_support::slow_link::SlowLink;
+use deltafan_test_support::wire::framed;
 use parking_lot::Mutex;
+use prost::Message as _;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -27,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::groups::FLEETS;
+use crate::upstream::{head, streams};
 
 /// Clusters by name, with version and body.
 type Content = BTreeMap<String, (String, String)>;
@@ -513,20 +515,29 @@ async fn r_up_08_clients_notice_nothing_where_contents_and_versions_are_equal() 
 /// Bytes come all the time, and would for hours.
 #[tokio::test(flavor = "multi_thread")]
 async fn r_up_08_a_response_that_trickles_is_no_answer() {
-    let mut first = Origin::start().await;
-    let link = SlowLink::to(first.address(), Duration::ZERO).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let first = format!("http://{}", listener.local_addr().unwrap());
+    let mut streams = streams(listener);
     let second = Plane::start(&[("a", "1", "second")]).await;
-    let origins = vec![link.uri(), format!("http://{}", second.address)];
+    let origins = vec![first, second.uri()];
     let begin = move || Process::behind_several(&origins, "failover: {after: 1s}", "");
     let relay = tokio::task::spawn_blocking(begin).await.unwrap();
     let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
     client.subscribe("client", CDS, &["*"]).await;
-    let mut stream = first.accept().await;
-    stream.expect_request().await;
-    link.narrow(200);
+    let (_requests, mut respond) = streams.recv().await.unwrap();
+    let mut bytes = respond.send_response(head(200, "application/grpc"), false).unwrap();
     let cds: TypeUrl = Kind::Cluster.into();
     let resources = vec![resource(&cds, "a", "1", &vec![b'x'; 1 << 20])];
-    stream.send(&DeltaDiscoveryResponse { resources, ..response(&cds, "1") });
+    let message = DeltaDiscoveryResponse { resources, ..response(&cds, "1") };
+    let message = framed(&message.encode_to_vec());
+    tokio::spawn(async move {
+        for byte in message {
+            if bytes.send_data(vec![byte].into(), false).is_err() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
     assert_eq!(versions(&client.response().await).keys().collect::<Vec<_>>(), ["a"]);
     assert_eq!(relay.metric("deltafan_upstream_active_server"), 1.0);
 }

@@ -448,7 +448,7 @@ async fn a_busy_primary_leaves_a_turn_to_clients() {
 }
 
 /// Requests of streams to a server by h2, with the ways to answer them.
-fn streams(listener: TcpListener) -> UnboundedReceiver<(RecvStream, SendResponse<Bytes>)> {
+pub(super) fn streams(listener: TcpListener) -> UnboundedReceiver<(RecvStream, SendResponse<Bytes>)> {
     let (tell, told) = unbounded_channel();
     tokio::spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
@@ -464,7 +464,7 @@ fn streams(listener: TcpListener) -> UnboundedReceiver<(RecvStream, SendResponse
     told
 }
 
-fn head(status: u16, content: &str) -> http::Response<()> {
+pub(super) fn head(status: u16, content: &str) -> http::Response<()> {
     let head = http::Response::builder().status(status).header("content-type", content);
     head.body(()).expect("good headers")
 }
