@@ -177,6 +177,7 @@ fn serve(file: &ConfigArgs, log_format: Option<LogFormat>, log_level: &str) -> a
             Err(error) => return Ok(bad_config(error)),
         };
         let (log_level, _written) = start_log(log_format, log_level);
+        telemetry::log_panics();
         raise_descriptor_limit();
         run(&config, watched, log_level, &mut signals).await.map(|()| ExitCode::SUCCESS)
     });

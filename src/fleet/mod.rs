@@ -32,7 +32,7 @@ pub use client_status::{ClientStatusError, client_status};
 pub use config_dump::{DumpError, config_dump};
 pub use groups::{groups, refusals, rules};
 pub use history::{HistoryError, history};
-pub use query::{QueryError, RefreshQuery};
+pub use query::{QueryError, RefreshQuery, no_filters};
 pub use record::PollRequest;
 pub use registry::{Fleet, Registration};
 pub use report::{ClientFigures, client, clients, figures, nacks};

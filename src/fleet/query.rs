@@ -197,6 +197,21 @@ impl RefreshQuery {
     }
 }
 
+/// Refuses the query of a page that has no filters.
+///
+/// # Errors
+///
+/// [`QueryError`] if there is any key.
+pub fn no_filters(text: &str) -> Result<(), QueryError> {
+    match text.split('&').find(|pair| !pair.is_empty()) {
+        None => Ok(()),
+        Some(pair) => {
+            let (key, _) = pair.split_once('=').unwrap_or((pair, ""));
+            Err(QueryError(format!("unknown key `{}`; this page has none", clip(key))))
+        }
+    }
+}
+
 /// A key with its value.
 type Pair<'t> = (Cow<'t, str>, Cow<'t, str>);
 
@@ -251,6 +266,13 @@ pub(super) fn clip(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_without_filters_takes_none() {
+        assert_eq!(no_filters(""), Ok(()));
+        let told = no_filters("group=edge").expect_err("a key").to_string();
+        assert_eq!(told, "unknown key `group`; this page has none");
+    }
 
     const KEYS: [&str; 3] = ["node", "type", "state"];
 

@@ -59,8 +59,8 @@ impl Report for Status {
         let (fleet, now) = (&*self.fleet, Instant::now());
         Some(match path {
             "/clients" => page(fleet::clients(fleet, query, now)),
-            "/server_info" => document(&server_info::report(self, now)),
-            "/rollout" => document(&rollouts::report(&self.groups, now)),
+            "/server_info" => page(fleet::no_filters(query).map(|()| server_info::report(self, now))),
+            "/rollout" => page(fleet::no_filters(query).map(|()| rollouts::report(&self.groups, now))),
             "/upstreams" => page(
                 fleet::groups(&self.groups, &self.servers, query, now)
                     .map(|groups| self.upstreams_with(groups, now)),
@@ -79,6 +79,9 @@ impl Report for Status {
             },
             _ => {
                 let id = path.strip_prefix("/clients/")?;
+                if let Err(wrong) = fleet::no_filters(query) {
+                    return Some(Page::BadRequest(wrong.to_string()));
+                }
                 let found = id.parse().ok().and_then(|id| fleet::client(fleet, id, now));
                 found.map_or_else(no_such_client, |client| document(&client))
             }

@@ -17,6 +17,7 @@ pub(super) const CACHED_BYTES: &str = "deltafan_cached_bytes";
 pub(super) const FINGERPRINT: &str = "deltafan_state_fingerprint";
 pub(super) const HISTORY_BYTES: &str = "deltafan_history_bytes";
 pub(super) const LOG_LOST: &str = "deltafan_log_lines_lost_total";
+pub(super) const PANICS: &str = "deltafan_panics_total";
 pub(super) const PROCESS_CPU: &str = "process_cpu_seconds_total";
 pub(super) const PROCESS_RESIDENT: &str = "process_resident_memory_bytes";
 pub(super) const PROCESS_VIRTUAL: &str = "process_virtual_memory_bytes";
@@ -566,6 +567,10 @@ const PROCESS_METRICS: &[Metric] = &[
     Metric::counter(
         LOG_LOST,
         "lines of the log that were lost, because stderr was not read in time or could not be written to",
+    ),
+    Metric::counter(
+        PANICS,
+        "panics, each of which ended one stream or task, and has a line in the log: a defect, or a damaged snapshot file",
     ),
     Metric::counter(PROCESS_CPU, "CPU time of the process in whole seconds").in_seconds(),
     Metric::gauge(PROCESS_RESIDENT, "resident memory of the process, as the system counts it").in_bytes(),

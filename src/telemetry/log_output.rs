@@ -1,6 +1,6 @@
 //! Thread that writes the log.
 //!
-//! Whoever reads the log may hang, and its disk may be full. That costs lines, which are counted, and never the time of a thread that
+//! The reader of a log may hang, and its disk be full. That costs lines, which are counted, and never the time of a thread that
 //! serves, nor the task that logs: the usual writer blocks on the one, and panics at the other.
 //!
 //! Owns the bound on lines that wait, and the count of those that were lost.

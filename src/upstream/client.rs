@@ -283,7 +283,7 @@ impl Client {
                         (StreamId::Primary, Some(end)) => break Some(end),
                     }
                 }
-                Event::Room(stream) => self.ask(stream, &mut talk),
+                Event::Room(stream) => self.ask(stream, &talk),
                 Event::Interest(interest) => self.take(interest).await,
                 Event::Tuning(tuning) => self.mux.tune(tuning),
                 Event::Watched(word) => {
@@ -410,7 +410,7 @@ impl Client {
     }
 
     /// Sends requests on a stream as far as there is room.
-    fn ask(&mut self, stream: StreamId, talk: &mut Conversation) {
+    fn ask(&mut self, stream: StreamId, talk: &Conversation) {
         let Some(open) = talk.open(stream) else { return };
         while self.mux.has_request(stream)
             && let Ok(room) = open.outgoing.try_reserve()
