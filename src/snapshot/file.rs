@@ -3,7 +3,7 @@
 //! Owns the folder and its permissions, and the distinction between faults: each has a remedy of its own. Knows nothing of the
 //! content but the mark of this program.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 
 use redb::backends::FileBackend;
 use redb::{
-    Builder, CommitError, Database, DatabaseError, ReadableDatabase as _, StorageBackend, StorageError,
-    TableDefinition, TableError, TableHandle as _, TransactionError,
+    Builder, CommitError, Database, DatabaseError, ReadableDatabase as _, StorageError, TableDefinition,
+    TableError, TableHandle as _, TransactionError,
 };
 
+use super::overlay::Overlay;
 use super::seal::{seal, unseal};
 
 /// Name of the file in its folder.
@@ -167,21 +168,19 @@ fn existing(path: &Path) -> Result<Option<File>, FileError> {
     if !file.metadata()?.is_file() {
         return Err(FileError::Foreign);
     }
-    match start_of(&mut file)? {
-        start if start == MAGIC => Ok(Some(file)),
-        start if is_lost(&start) => Err(FileError::Corrupt("its beginning was not written".to_owned())),
-        _ => Err(FileError::Foreign),
-    }
+    check_start(&mut file)?;
+    Ok(Some(file))
 }
 
-pub(super) fn is_redb(file: &mut File) -> io::Result<bool> {
-    Ok(start_of(file)? == MAGIC)
-}
-
-fn start_of(file: &mut File) -> io::Result<Vec<u8>> {
+/// Whether a file begins as one of redb.
+fn check_start(file: &mut File) -> Result<(), FileError> {
     let mut start = Vec::new();
     file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut start)?;
-    Ok(start)
+    match &start[..] {
+        start if start == MAGIC => Ok(()),
+        start if is_lost(start) => Err(FileError::Corrupt("its beginning was not written".to_owned())),
+        _ => Err(FileError::Foreign),
+    }
 }
 
 /// Whether a file begins as a loss of power may leave one: cut short, or with zeros. Nobody else misses such a file.
@@ -221,9 +220,19 @@ fn builder() -> Builder {
     builder
 }
 
-/// Opens a database on any storage, to look at it.
-pub(super) fn open_on(storage: impl StorageBackend) -> Result<Database, FileError> {
-    guarded(|| check(builder().create_with_backend(storage)?))
+/// Opens a file to look at it: nothing of it changes, and no process writes it meanwhile.
+pub(super) fn look(path: &Path) -> Result<Database, FileError> {
+    let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(FileError::Foreign);
+    }
+    match file.try_lock_shared() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(FileError::Locked),
+        Err(TryLockError::Error(error)) => return Err(error.into()),
+    }
+    check_start(&mut file)?;
+    guarded(|| check(builder().create_with_backend(Overlay::new(file)?)?))
 }
 
 fn mark(database: Database) -> Result<Database, FileError> {

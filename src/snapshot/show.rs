@@ -1,11 +1,9 @@
 //! `deltafan snapshot show` and `verify`.
 //!
-//! Owns the tables and the JSON. The file is looked at through an [`Overlay`]: nothing of it changes. Bodies are never shown.
+//! Owns the tables and the JSON. The file is looked at, and nothing of it changes. Bodies are never shown.
 
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,7 +13,6 @@ use serde_json::{Value as Json, json};
 use super::disk::clock;
 use super::file::{self, FileError};
 use super::keys::GroupId;
-use super::overlay::Overlay;
 use super::store::{Store, StoredGroup};
 use crate::cache::{Completeness, View};
 use crate::snapshot_content::{Clock, Kept, Record};
@@ -33,19 +30,7 @@ pub enum Format {
 
 /// Opens a snapshot to look at it: its folder, or the file.
 fn open(path: &Path) -> Result<Store, FileError> {
-    let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(file::file_in(path))?;
-    if !file.metadata()?.is_file() {
-        return Err(FileError::Foreign);
-    }
-    match file.try_lock_shared() {
-        Ok(()) => {}
-        Err(std::fs::TryLockError::WouldBlock) => return Err(FileError::Locked),
-        Err(std::fs::TryLockError::Error(error)) => return Err(error.into()),
-    }
-    if !file::is_redb(&mut file)? {
-        return Err(FileError::Foreign);
-    }
-    Ok(Store::new(file::open_on(Overlay::new(file)?)?, 0))
+    Ok(Store::new(file::look(&file::file_in(path))?, 0))
 }
 
 /// Error of a command, with the file and the remedy.

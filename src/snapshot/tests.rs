@@ -413,6 +413,10 @@ fn a_file_whose_beginning_was_not_written_is_moved_aside() {
     for left in [&b""[..], b"redb", &[0; 4096]] {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join(FILE), left).unwrap();
+        for looked in [verify(home.path()), report(home.path(), Format::Table)] {
+            let fault = looked.unwrap_err().to_string();
+            assert!(fault.contains("corrupt"), "{fault}");
+        }
         let fault = open(home.path(), true).status().error.unwrap_or_default();
         assert!(fault.contains("corrupt"), "{fault}");
         assert_eq!(fs::read(home.path().join(format!("{FILE}.corrupt"))).unwrap(), left);
@@ -428,6 +432,8 @@ fn a_file_of_others_and_one_of_a_later_version_are_not_touched() {
     let fault = |disk: &Disk| disk.status().error.unwrap_or_default();
     let disk = open(home.path(), true);
     assert_eq!(fault(&disk), FileError::Foreign.to_string());
+    let looked = verify(home.path()).unwrap_err().to_string();
+    assert!(looked.contains("no snapshot of deltafan"), "{looked}");
     assert_eq!(fs::read(&file).unwrap(), b"a letter");
     fs::remove_file(&file).unwrap();
 
