@@ -103,6 +103,17 @@ pub struct Disk {
     pub(super) started: Instant,
 }
 
+const CANNOT_OPEN: &str = "cannot open the snapshot; running without it";
+pub(super) const CANNOT_WRITE: &str = "cannot write the snapshot; serving goes on";
+
+/// Closes a file. The library writes then, and may find another fault.
+fn discard(store: Option<Store>) {
+    drop(file::guarded(|| {
+        drop(store);
+        Ok(())
+    }));
+}
+
 /// The time on both clocks.
 pub(super) fn clock() -> Clock {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -129,21 +140,51 @@ impl Disk {
         Arc::new(disk)
     }
 
-    /// Opens the file, unless it is open. Returns whether it is.
+    /// Opens the file, unless it is open. Returns whether it can be written.
     pub(super) fn reopen(&self) -> bool {
         let mut store = self.store.lock();
-        if store.is_none() && !self.is_newer.load(Ordering::Relaxed) {
-            match file::open(&self.settings.folder) {
-                Ok(database) => {
-                    let opened = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
-                    *store = Some(Store::new(database, opened));
-                    *self.inode.lock() = self.inode_there();
-                    self.status.lock().bytes = self.bytes_there();
-                }
-                Err(error) => self.failed("cannot open the snapshot; running without it", &error),
+        if store.as_ref().is_some_and(|store| store.opened().is_some()) {
+            return true;
+        }
+        if self.is_newer.load(Ordering::Relaxed) {
+            return false;
+        }
+        if store.is_some() {
+            if let Err(error) = file::existing(&self.path()) {
+                self.failed(CANNOT_WRITE, &error);
+                return false;
+            }
+            // While it is read nobody can open it to write.
+            discard(store.take());
+        }
+        match file::open(&self.settings.folder) {
+            Ok(database) => {
+                let opened = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
+                *store = Some(Store::new(database, opened));
+            }
+            Err(error) if error.forbids_writing_only() => *store = self.look(error),
+            Err(error) => self.failed(CANNOT_OPEN, &error),
+        }
+        if store.is_some() {
+            *self.inode.lock() = self.inode_there();
+            self.status.lock().bytes = self.bytes_there();
+        }
+        store.as_ref().is_some_and(|store| store.opened().is_some())
+    }
+
+    /// Opens the file to read what is there, since it cannot be written.
+    fn look(&self, error: FileError) -> Option<Store> {
+        match file::look(&self.path()) {
+            Ok(database) => {
+                self.failed(CANNOT_WRITE, &error);
+                Some(Store::read_only(database))
+            }
+            Err(looked) => {
+                let is_unreadable = matches!(looked, FileError::Io(_));
+                self.failed(CANNOT_OPEN, if is_unreadable { &error } else { &looked });
+                None
             }
         }
-        store.is_some()
     }
 
     fn inode_there(&self) -> Option<(u64, u64)> {
@@ -218,11 +259,7 @@ impl Disk {
     /// Gives the file up after a fault. One that is corrupt was moved aside.
     pub(super) fn close(&self) {
         let store = self.store.lock().take();
-        // The library writes when it closes, and may find another fault.
-        drop(file::guarded(|| {
-            drop(store);
-            Ok(())
-        }));
+        discard(store);
     }
 
     /// Notes the own group, which was loaded before the relay served, and the others, which are read when their first clients come.
@@ -244,13 +281,21 @@ impl Disk {
         );
     }
 
+    /// Notes a transaction that was written.
     pub(super) fn wrote(&self) {
         let bytes = self.bytes_there();
-        let mut status = self.status.lock();
-        status.bytes = bytes;
-        status.writes += 1;
-        status.last_write = Some(Instant::now());
-        if status.error.take().is_some() {
+        {
+            let mut status = self.status.lock();
+            status.bytes = bytes;
+            status.writes += 1;
+            status.last_write = Some(Instant::now());
+        }
+        self.is_current();
+    }
+
+    /// Notes that the file can be written, and has everything that is to be kept.
+    pub(super) fn is_current(&self) {
+        if self.status.lock().error.take().is_some() {
             tracing::info!("the snapshot is written again");
         }
     }

@@ -54,6 +54,12 @@ pub(super) enum FileError {
 }
 
 impl FileError {
+    /// Whether the file may be read nevertheless.
+    pub(super) fn forbids_writing_only(&self) -> bool {
+        let kinds = [io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::PermissionDenied];
+        matches!(self, Self::Io(error) if kinds.contains(&error.kind()))
+    }
+
     /// The remedy, for the operator.
     pub(super) fn remedy(&self) -> &'static str {
         match self {
@@ -156,8 +162,8 @@ pub(super) fn open(folder: &Path) -> Result<Database, FileError> {
     }
 }
 
-/// The file, if it is there and begins as one of redb.
-fn existing(path: &Path) -> Result<Option<File>, FileError> {
+/// The file, if it is there and begins as one of redb. It may be written.
+pub(super) fn existing(path: &Path) -> Result<Option<File>, FileError> {
     // A pipe would hold up the start until somebody opens its other end.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {

@@ -30,7 +30,7 @@ pub enum Format {
 
 /// Opens a snapshot to look at it: its folder, or the file.
 fn open(path: &Path) -> Result<Store, FileError> {
-    Ok(Store::new(file::look(&file::file_in(path))?, 0))
+    Ok(Store::read_only(file::look(&file::file_in(path))?))
 }
 
 /// Error of a command, with the file and the remedy.

@@ -94,16 +94,20 @@ pub(super) struct StoredGroup {
 #[derive(Debug)]
 pub(super) struct Store {
     database: Database,
-    /// Number of times that a file was opened: another one may have another content.
-    opened: u64,
+    /// Number of times that a file was opened to be written: another one may have another content. `None` if this one is only read.
+    opened: Option<u64>,
 }
 
 impl Store {
     pub(super) const fn new(database: Database, opened: u64) -> Self {
-        Self { database, opened }
+        Self { database, opened: Some(opened) }
     }
 
-    pub(super) const fn opened(&self) -> u64 {
+    pub(super) const fn read_only(database: Database) -> Self {
+        Self { database, opened: None }
+    }
+
+    pub(super) const fn opened(&self) -> Option<u64> {
         self.opened
     }
 

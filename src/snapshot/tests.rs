@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use deltafan_test_support::small_disk::SmallDisk;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -554,6 +555,47 @@ fn a_second_process_leaves_the_file_alone_and_takes_it_when_it_is_free() {
     assert_eq!(second.disk.status().error, None);
     drop(second);
     assert_eq!(loaded(home.path(), &GroupId::own()), pairs(&[("b", "1")]));
+}
+
+/// Its control plane is away, so that there is nothing to write yet.
+#[test]
+fn a_file_that_is_free_again_is_no_fault_though_nothing_is_written() {
+    let home = tempfile::tempdir().unwrap();
+    let first = Fixture::new(home.path());
+    let mut second = Fixture::new(home.path());
+    second.live.0.lock()[0].answered = None;
+    assert!(second.writer.write().is_err());
+    drop(first);
+    second.write();
+    assert_eq!((second.disk.status().error, second.disk.status().writes), (None, 0));
+}
+
+/// Content can be read there, and not written.
+#[test]
+fn a_disk_that_is_read_only_is_read() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(home.path(), "size=40m") else { return };
+    let (own, folder) = (GroupId::own(), home.path().join("snapshot"));
+    let mut before = Fixture::new(&folder);
+    before.add(edge());
+    before.set(&own, Kind::Cluster, &[("a", "1")]);
+    before.set(&edge(), Kind::Cluster, &[("e", "1")]);
+    before.write();
+    drop(before);
+    disk.remount("ro");
+    let mut fixture = Fixture::new(&folder);
+    assert_eq!(loaded_from(&fixture, &own), pairs(&[("a", "1")]));
+    assert_eq!(fixture.disk.others().map(|others| others.groups), Some(1));
+    let told = |fixture: &Fixture| fixture.disk.status().error.unwrap_or_default();
+    assert!(told(&fixture).contains("Read-only"), "{}", told(&fixture));
+    assert!(fixture.writer.write().is_err(), "it cannot be written");
+    assert!(told(&fixture).contains("Read-only"), "{}", told(&fixture));
+    assert_eq!(loaded_from(&fixture, &edge()), pairs(&[("e", "1")]), "its first client comes later");
+    disk.remount("rw");
+    fixture.set(&own, Kind::Cluster, &[("b", "1")]);
+    fixture.write();
+    assert_eq!(fixture.disk.status().error, None);
+    assert_eq!(loaded_from(&fixture, &own), pairs(&[("b", "1")]));
 }
 
 /// Rules may make groups of one text, and one rule may of other values: each has a title of its own.

@@ -10,7 +10,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::disk::{Disk, clock};
+use super::disk::{CANNOT_WRITE, Disk, clock};
 use super::file::FileError;
 use super::keys::GroupId;
 use super::store::{Changes, GroupChange, Names, StoreChange};
@@ -112,7 +112,7 @@ pub(super) struct Writer<G> {
     groups: G,
     cursors: HashMap<GroupId, GroupCursor>,
     /// The file that the cursors are about, by how often one was opened.
-    opened: u64,
+    opened: Option<u64>,
     /// Number of this run, as of the file that is open.
     run: Option<u64>,
     /// Whether the run counts in that file.
@@ -128,7 +128,7 @@ impl<G: LiveGroups> Writer<G> {
             disk,
             groups,
             cursors,
-            opened: 0,
+            opened: None,
             run: None,
             is_counted: false,
             retry_at: None,
@@ -157,7 +157,7 @@ impl<G: LiveGroups> Writer<G> {
         }
         let disk = Arc::clone(&self.disk);
         if !disk.is_in_place() {
-            disk.failed("cannot write the snapshot; serving goes on", &FileError::Replaced);
+            disk.failed(CANNOT_WRITE, &FileError::Replaced);
             disk.close();
             return Err(FileFault);
         }
@@ -179,7 +179,10 @@ impl<G: LiveGroups> Writer<G> {
         });
         drop(store);
         match result {
-            Ok(None) => Ok(()),
+            Ok(None) => {
+                disk.is_current();
+                Ok(())
+            }
             Ok(Some((cursors, is_counted))) => {
                 self.cursors = cursors;
                 self.is_counted |= is_counted;
@@ -187,7 +190,7 @@ impl<G: LiveGroups> Writer<G> {
                 Ok(())
             }
             Err(error) => {
-                disk.failed("cannot write the snapshot; serving goes on", &error);
+                disk.failed(CANNOT_WRITE, &error);
                 disk.close();
                 Err(FileFault)
             }

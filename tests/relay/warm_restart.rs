@@ -477,4 +477,10 @@ async fn a_folder_that_is_read_only_costs_the_snapshot_until_it_is_writable() {
     drop((origin, upstream, client));
     let relay = kill(relay).await;
     assert_eq!(told(&returning(&relay, &[]).await.response().await), versions(&[("a", "1")]));
+    // Content that is there is read, though nothing can be written.
+    let read_only = |_: &std::path::Path| disk.remount("ro");
+    let relay = tokio::task::block_in_place(|| relay.killed_and_restarted(read_only));
+    assert_eq!(told(&returning(&relay, &[]).await.response().await), versions(&[("a", "1")]));
+    let said = relay.wait_for_message("cannot write the snapshot; serving goes on");
+    assert!(said[0]["error"].as_str().unwrap().contains("Read-only"), "{said:?}");
 }
