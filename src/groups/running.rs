@@ -164,7 +164,7 @@ impl Group {
             cache: Arc::clone(&self.cache),
             node: saved.node,
             server: state.source.as_ref().map_or_else(String::new, ToString::to_string),
-            answered: state.answered_ago(now),
+            current: state.current_ago(now),
         })
     }
 

@@ -47,7 +47,7 @@ impl LiveGroups for Live {
                 .as_ref()
                 .and_then(|state| state.source.as_ref())
                 .map_or_else(String::new, ToString::to_string),
-            answered: state.as_ref().and_then(|state| state.answered_ago(now)),
+            current: state.as_ref().and_then(|state| state.current_ago(now)),
         };
         std::iter::once(own).chain(self.groups.live(now)).collect()
     }

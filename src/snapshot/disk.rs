@@ -34,7 +34,7 @@ pub struct SnapshotSettings {
 pub struct Loaded {
     /// The content.
     pub content: Content,
-    /// Time since the control plane last answered; `None` if it never has.
+    /// Time since it was last known to be current; `None` if the control plane has never answered, or the clock was set back since.
     pub age: Option<Duration>,
     /// URI of the server that the content came from; empty if there were several.
     pub server: String,
@@ -47,7 +47,7 @@ pub struct OtherGroups {
     pub groups: usize,
     /// Resources that they have in the file.
     pub resources: u64,
-    /// Time since the control plane last answered any of them.
+    /// Time since any of them was last known to be current; zero if the clock was set back since.
     pub age: Duration,
 }
 
@@ -62,7 +62,7 @@ pub struct LoadedFigures {
     pub took: Duration,
     /// When that was.
     pub at: Instant,
-    /// Age of the content, at that time.
+    /// Age of the content, at that time; `None` if it is not known.
     pub age: Option<Duration>,
     /// Other groups, which were not read yet; `None` if there were none.
     pub others: Option<OtherGroups>,
@@ -97,12 +97,16 @@ pub struct Disk {
     read: Mutex<HashSet<GroupId>>,
     /// Whether a later version wrote the file: it stays as it is for the rest of the run.
     is_newer: AtomicBool,
+    /// Whether it was told that moments in the file lie ahead.
+    is_ahead_told: AtomicBool,
     /// Identity of the open file: device and inode.
     inode: Mutex<Option<(u64, u64)>>,
     opened: AtomicU64,
     pub(super) started: Instant,
 }
 
+/// Time by which a moment may lie ahead and count as now: the clock is adjusted by less.
+const AHEAD: Duration = Duration::from_secs(1);
 const CANNOT_OPEN: &str = "cannot open the snapshot; running without it";
 pub(super) const CANNOT_WRITE: &str = "cannot write the snapshot; serving goes on";
 
@@ -134,8 +138,9 @@ impl Disk {
             error: None,
         };
         let (store, status) = (Mutex::default(), Mutex::new(status));
-        let (read, is_newer, inode, opened) = Default::default();
-        let disk = Self { settings, store, status, read, is_newer, inode, opened, started: since };
+        let (read, is_newer, is_ahead_told, inode, opened) = Default::default();
+        let started = since;
+        let disk = Self { settings, store, status, read, is_newer, is_ahead_told, inode, opened, started };
         disk.reopen();
         Arc::new(disk)
     }
@@ -220,9 +225,24 @@ impl Disk {
         }
         let mut content = stored.content;
         content.stores.retain(|store| self.settings.selection.has(&store.id.type_url));
-        let answered = Some(Duration::from_millis(stored.facts.answered)).filter(|at| !at.is_zero());
-        let age = answered.map(|at| clock().age_of(at));
+        let current = Some(Duration::from_millis(stored.facts.current)).filter(|at| !at.is_zero());
+        let age = current.and_then(|at| self.age_of(at));
         Some(Loaded { content, age, server: stored.facts.server })
+    }
+
+    /// Time since a moment in the file; `None` if it lies ahead, as after the clock was set back.
+    fn age_of(&self, at: Duration) -> Option<Duration> {
+        let clock = clock();
+        let Some(ahead) = at.checked_sub(clock.unix).filter(|ahead| *ahead >= AHEAD) else {
+            return Some(clock.age_of(at));
+        };
+        if !self.is_ahead_told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                ahead_seconds = ahead.as_secs(),
+                "the snapshot was written at a time that lies ahead: the clock was set back. Its age is not known, and counts from now"
+            );
+        }
+        None
     }
 
     /// Groups but the own one that the control plane has answered; `None` if there are none. Waits for the disk.
@@ -232,12 +252,12 @@ impl Disk {
             let store = store.as_ref()?;
             (store.groups().ok()?, store.records().ok()?)
         };
-        let others = || groups.iter().filter(|(id, facts)| *id != GroupId::own() && facts.answered > 0);
-        let answered = others().map(|(_, facts)| Duration::from_millis(facts.answered)).max()?;
+        let others = || groups.iter().filter(|(id, facts)| *id != GroupId::own() && facts.current > 0);
+        let current = others().map(|(_, facts)| Duration::from_millis(facts.current)).max()?;
         Some(OtherGroups {
             groups: others().count(),
             resources: others().filter_map(|(id, _)| records.get(id)).sum(),
-            age: clock().age_of(answered),
+            age: clock().age_of(current),
         })
     }
 

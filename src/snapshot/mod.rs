@@ -39,8 +39,8 @@ pub(crate) struct FileFault;
 pub(crate) struct GroupFacts {
     /// Number of the last run in which the group was live.
     pub(crate) run: u64,
-    /// When the control plane last answered, in milliseconds since 1970; 0 for never.
-    pub(crate) answered: u64,
+    /// Moment up to which the content was current, in milliseconds since 1970; 0 if the control plane has never answered.
+    pub(crate) current: u64,
     /// Digest of the node that the control plane was shown.
     pub(crate) node: u128,
     /// URI of the server that the content came from.

@@ -43,7 +43,7 @@ impl GroupFacts {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend_from_slice(&self.run.to_le_bytes());
-        out.extend_from_slice(&self.answered.to_le_bytes());
+        out.extend_from_slice(&self.current.to_le_bytes());
         out.extend_from_slice(&self.node.to_le_bytes());
         out.extend_from_slice(self.server.as_bytes());
         out
@@ -51,11 +51,11 @@ impl GroupFacts {
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (run, rest) = bytes.split_first_chunk()?;
-        let (answered, rest) = rest.split_first_chunk()?;
+        let (current, rest) = rest.split_first_chunk()?;
         let (node, server) = rest.split_first_chunk()?;
         Some(Self {
             run: u64::from_le_bytes(*run),
-            answered: u64::from_le_bytes(*answered),
+            current: u64::from_le_bytes(*current),
             node: u128::from_le_bytes(*node),
             server: std::str::from_utf8(server).ok()?.to_owned(),
         })
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn facts_read_back() {
-        let group = GroupFacts { run: 3, answered: 1 << 40, node: 7, server: "http://a:1".to_owned() };
+        let group = GroupFacts { run: 3, current: 1 << 40, node: 7, server: "http://a:1".to_owned() };
         assert_eq!(GroupFacts::from_bytes(&group.to_bytes()), Some(group));
         for completeness in DEGREES {
             let store = StoreFacts { completeness, members: 1, records: 2, sum: u64::MAX };

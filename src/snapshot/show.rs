@@ -101,10 +101,10 @@ fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs())
 }
 
-/// How long ago the control plane last answered.
+/// How long ago the content was current; `None` if the control plane has never answered.
 fn age(group: &StoredGroup, clock: Clock) -> Option<Duration> {
-    let answered = Duration::from_millis(group.facts.answered);
-    (!answered.is_zero()).then(|| clock.age_of(answered))
+    let current = Duration::from_millis(group.facts.current);
+    (!current.is_zero()).then(|| clock.age_of(current))
 }
 
 /// Time that is left of a TTL; zero if it has ended, `None` if there is none.
@@ -135,9 +135,9 @@ fn title(id: &GroupId) -> String {
 fn table(id: &GroupId, group: &StoredGroup, clock: Clock) -> String {
     let mut out = String::new();
     let server = printable(&group.facts.server);
-    let answered =
-        age(group, clock).map_or_else(|| "never".to_owned(), |age| format!("{} ago", seconds(age)));
-    _ = writeln!(out, "group {}: from {server}, last answer {answered}", title(id));
+    let age =
+        age(group, clock).map_or_else(|| "never answered".to_owned(), |age| format!("age {}", seconds(age)));
+    _ = writeln!(out, "group {}: from {server}, {age}", title(id));
     for store in &group.content.stores {
         let parameters = match store.id.parameters.is_empty() {
             true => String::new(),

@@ -373,7 +373,7 @@ fn drop_group(transaction: &WriteTransaction, group: &GroupId) -> Result<(), Fil
     drop_range(&mut transaction.open_table(RECORDS)?, &prefix)
 }
 
-/// Drops groups that do not run and are more than there may be, those whose control plane answered longest ago first.
+/// Drops groups that do not run and are more than there may be, those that have been out of date for longest first.
 fn bound_groups(transaction: &WriteTransaction, changes: &Changes) -> Result<(), FileError> {
     let mut past = Vec::new();
     {
@@ -386,11 +386,11 @@ fn bound_groups(transaction: &WriteTransaction, changes: &Changes) -> Result<(),
             let (key, sealed) = row?;
             let id = GroupId::from_bytes(key.value());
             if !changes.live.contains(&id) {
-                past.push((group_facts(key.value(), sealed.value())?.answered, id));
+                past.push((group_facts(key.value(), sealed.value())?.current, id));
             }
         }
     }
-    past.sort_by_key(|(answered, _)| *answered);
+    past.sort_by_key(|(current, _)| *current);
     let surplus = past.len().saturating_sub(changes.max_groups);
     past[..surplus].iter().try_for_each(|(_, group)| drop_group(transaction, group))
 }

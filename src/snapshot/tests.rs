@@ -23,7 +23,7 @@ use super::writer::{LiveGroup, LiveGroups, Writer};
 use super::{Format, GroupId, SnapshotSettings, report, verify};
 use crate::cache::{self, Budget, Cache, Change, Lease, Limits, Op, View};
 use crate::resource::{Envelope, Kind, Name, Resource, TypeUrl, wire};
-use crate::snapshot_content::{Content, Kept, Selection};
+use crate::snapshot_content::{Clock, Content, Kept, Selection};
 
 const NODE: u128 = 7;
 const MAX_GROUPS: usize = 4;
@@ -82,8 +82,8 @@ impl Fixture {
         drop(self.disk.load(&id, NODE));
         let (cache, mut writer) = Cache::within(Limits::default(), &self.budget);
         writer.remember_forgotten();
-        let (server, answered) = ("http://a:1".to_owned(), Some(Duration::from_secs(5)));
-        self.live.0.lock().push(LiveGroup { id: id.clone(), cache, node: NODE, server, answered });
+        let (server, current) = ("http://a:1".to_owned(), Some(Duration::from_secs(5)));
+        self.live.0.lock().push(LiveGroup { id: id.clone(), cache, node: NODE, server, current });
         self.writers.insert(id, writer);
     }
 
@@ -176,6 +176,37 @@ fn nothing_is_written_while_nothing_changes_and_a_change_of_one_is_small() {
     assert_eq!(names.collect::<Vec<_>>(), [1]);
 }
 
+/// Nothing else changes. Of a control plane that is away the moment stays.
+#[test]
+fn the_moment_up_to_which_content_is_current_is_written_every_ten_seconds() {
+    let home = tempfile::tempdir().unwrap();
+    let mut fixture = Fixture::new(home.path());
+    let own = GroupId::own();
+    fixture.add(edge());
+    fixture.set(&own, Kind::Cluster, &[("a", "1")]);
+    fixture.set(&edge(), Kind::Cluster, &[("a", "1")]);
+    let tell = |fixture: &Fixture, own: u64, edge: u64| {
+        let mut live = fixture.live.0.lock();
+        (live[0].current, live[1].current) =
+            (Some(Duration::from_secs(own)), Some(Duration::from_secs(edge)));
+    };
+    tell(&fixture, 0, 5);
+    fixture.write();
+    let base = super::disk::clock();
+    let written = |fixture: &Fixture, seconds: u64, wall: i64| {
+        let unix = Duration::from_secs(base.unix.as_secs().saturating_add_signed(wall));
+        let clock = Clock { now: base.now + Duration::from_secs(seconds), unix };
+        let changes = fixture.writer.changes(&fixture.live.all(), 1, Selection::default(), clock).0;
+        changes.groups.iter().map(|group| group.id.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(written(&fixture, 9, 9), [""; 0]);
+    tell(&fixture, 0, 5 + 11);
+    assert_eq!(written(&fixture, 11, 11), ["own"]);
+    tell(&fixture, 0, 0);
+    assert_eq!(written(&fixture, 11, 11), ["own", "edge"], "in one transaction");
+    assert_eq!(written(&fixture, 11, -3_600), ["own", "edge"], "the clock was set back");
+}
+
 #[test]
 fn secrets_that_are_not_to_be_kept_are_neither_read_nor_left() {
     let home = tempfile::tempdir().unwrap();
@@ -196,7 +227,7 @@ fn secrets_that_are_not_to_be_kept_are_neither_read_nor_left() {
         cache_writer.apply(&sds, Change { ops, ..Change::default() }, Instant::now()).unwrap();
         let live = Live::default();
         let server = String::new();
-        live.0.lock().push(LiveGroup { id: own.clone(), cache, node: NODE, server, answered: None });
+        live.0.lock().push(LiveGroup { id: own.clone(), cache, node: NODE, server, current: None });
         Writer::new(disk, live).write().unwrap();
     }
     assert_eq!(loaded(home.path(), &own), []);
@@ -234,7 +265,7 @@ fn of_groups_that_do_not_run_no_more_stay_than_may_run() {
     let mut fixture = Fixture::new(home.path());
     for number in 0..3 * MAX_GROUPS {
         fixture.add(numbered(number));
-        fixture.live.0.lock().last_mut().unwrap().answered = Some(Duration::from_secs(1_000 - number as u64));
+        fixture.live.0.lock().last_mut().unwrap().current = Some(Duration::from_secs(1_000 - number as u64));
         fixture.set(&numbered(number), Kind::Cluster, &[("a", "1")]);
         fixture.write();
         fixture.live.0.lock().pop();
@@ -256,7 +287,7 @@ fn content_that_was_not_read_is_not_written_over_until_the_control_plane_has_ans
     before.write();
     let mut fixture = Fixture::new(home.path());
     assert!(fixture.disk.load(&own, NODE).is_none());
-    fixture.live.0.lock()[0].answered = None;
+    fixture.live.0.lock()[0].current = None;
     drop(before);
     fixture.writer.write().unwrap();
     assert_eq!(versions(&fixture.disk.load(&own, NODE).unwrap().content), pairs(&[("a", "1")]));
@@ -563,7 +594,7 @@ fn a_file_that_is_free_again_is_no_fault_though_nothing_is_written() {
     let home = tempfile::tempdir().unwrap();
     let first = Fixture::new(home.path());
     let mut second = Fixture::new(home.path());
-    second.live.0.lock()[0].answered = None;
+    second.live.0.lock()[0].current = None;
     assert!(second.writer.write().is_err());
     drop(first);
     second.write();

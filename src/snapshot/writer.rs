@@ -21,8 +21,10 @@ use crate::snapshot_content::{Clock, Selection, StoreId, wildcard_kept};
 
 /// Time between two transactions.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Time after which the moment of the last answer is written though nothing changed.
-const ANSWERED: Duration = Duration::from_secs(10);
+/// Time after which the moments up to which content is current are written though nothing changed: those of all groups at once.
+const MOMENTS: Duration = Duration::from_secs(10);
+/// Difference from which on such a moment is another one. It may lie back: the clock may be set.
+const MOVED: Duration = Duration::from_secs(1);
 /// First and longest wait before the file is tried again after a fault.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Time after which a run counts: a relay that is restarted soon again has not seen which groups are live.
@@ -39,8 +41,8 @@ pub struct LiveGroup {
     pub node: u128,
     /// URI of the server that its content came from; empty if there were several.
     pub server: String,
-    /// Time since its control plane last answered; `None` if it never has.
-    pub answered: Option<Duration>,
+    /// Time since its content was last known to be current; `None` if its control plane has never answered.
+    pub current: Option<Duration>,
 }
 
 /// Source of the node groups that run. A group that was not loaded yet is none of them.
@@ -117,6 +119,8 @@ pub(super) struct Writer<G> {
     run: Option<u64>,
     /// Whether the run counts in that file.
     is_counted: bool,
+    /// When the moments of all groups were written last.
+    moments_at: Option<Instant>,
     retry_at: Option<Instant>,
     backoff: Duration,
 }
@@ -131,6 +135,7 @@ impl<G: LiveGroups> Writer<G> {
             opened: None,
             run: None,
             is_counted: false,
+            moments_at: None,
             retry_at: None,
             backoff: RETRY.0,
         }
@@ -140,6 +145,9 @@ impl<G: LiveGroups> Writer<G> {
     fn tick(&mut self, is_last: bool) {
         if !is_last && self.retry_at.is_some_and(|at| Instant::now() < at) {
             return;
+        }
+        if is_last {
+            self.moments_at = None;
         }
         match self.write() {
             Ok(()) => (self.retry_at, self.backoff) = (None, RETRY.0),
@@ -169,12 +177,16 @@ impl<G: LiveGroups> Writer<G> {
         let result = self.run_number(open).and_then(|run| {
             let selection = self.disk.settings.selection;
             let live = self.groups.all();
-            let (mut changes, mut cursors) = self.changes(&live, run, selection, clock());
+            let clock = clock();
+            let (mut changes, mut cursors) = self.changes(&live, run, selection, clock);
             self.note_switches(&live, &mut changes, &mut cursors);
             if changes.groups.is_empty() && changes.run.is_none() {
                 return Ok(None);
             }
             open.commit(&changes)?;
+            if self.has_moments_due(clock) {
+                self.moments_at = Some(clock.now);
+            }
             Ok(Some((cursors, changes.run.is_some())))
         });
         drop(store);
@@ -233,6 +245,10 @@ impl<G: LiveGroups> Writer<G> {
         }
     }
 
+    fn has_moments_due(&self, clock: Clock) -> bool {
+        self.moments_at.is_none_or(|at| clock.now.saturating_duration_since(at) >= MOMENTS)
+    }
+
     /// Changes since the last transaction, and how far everything is copied when they are written.
     pub(super) fn changes(
         &self,
@@ -246,11 +262,12 @@ impl<G: LiveGroups> Writer<G> {
         changes.max_groups = self.disk.settings.max_groups;
         for group in live {
             // The file may have more of it than the relay, which could not read it. Its control plane has not answered either.
-            if !self.disk.has_read(&group.id) && group.answered.is_none() {
+            if !self.disk.has_read(&group.id) && group.current.is_none() {
                 continue;
             }
             let before = self.cursors.get(&group.id).filter(|before| before.cache == group.cache.number());
-            let (change, cursor) = group_change(group, before, run, selection, clock);
+            let (change, cursor) =
+                group_change(group, before, (run, self.has_moments_due(clock)), selection, clock);
             changes.groups.extend(change);
             cursors.insert(group.id.clone(), cursor);
         }
@@ -263,14 +280,14 @@ impl<G: LiveGroups> Writer<G> {
 fn group_change(
     group: &LiveGroup,
     before: Option<&GroupCursor>,
-    run: u64,
+    (run, has_moment_due): (u64, bool),
     selection: Selection,
     clock: Clock,
 ) -> (Option<GroupChange>, GroupCursor) {
-    let answered = group.answered.map_or(Duration::ZERO, |age| clock.unix.saturating_sub(age));
+    let current = group.current.map_or(Duration::ZERO, |age| clock.unix.saturating_sub(age));
     let facts = GroupFacts {
         run,
-        answered: u64::try_from(answered.as_millis()).unwrap_or(u64::MAX),
+        current: u64::try_from(current.as_millis()).unwrap_or(u64::MAX),
         node: group.node,
         server: group.server.clone(),
     };
@@ -291,11 +308,10 @@ fn group_change(
         before.iter().flat_map(|before| before.stores.keys()).filter(is_gone).cloned().collect();
     let all: Option<HashSet<StoreId>> = before.is_none().then(|| cursor.stores.keys().cloned().collect());
     let is_news = before.is_none_or(|before| {
-        let moved = facts.answered.saturating_sub(before.facts.answered);
-        let is_later = u128::from(moved) >= ANSWERED.as_millis();
-        is_later
-            || GroupFacts { answered: 0, ..before.facts.clone() }
-                != GroupFacts { answered: 0, ..facts.clone() }
+        let moved = facts.current.abs_diff(before.facts.current);
+        let is_due = has_moment_due && u128::from(moved) >= MOVED.as_millis();
+        is_due
+            || GroupFacts { current: 0, ..before.facts.clone() } != GroupFacts { current: 0, ..facts.clone() }
     });
     let is_written = is_news || !stores.is_empty() || !gone.is_empty();
     cursor.facts = match before {

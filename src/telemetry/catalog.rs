@@ -488,10 +488,10 @@ const KEPT_METRICS: &[Metric] = &[
     Metric::gauge(SNAPSHOT_WRITE_AGE, "time since the snapshot was last written, or since the start")
         .in_seconds()
         .with(Snapshot)
-        .noting("Nothing is written while nothing changes"),
+        .noting("While nothing changes it is written every 10 s, and not at all while the control plane is away"),
     Metric::gauge(
         CACHE_AGE,
-        "time since the control plane last answered, in this process or in the one before it",
+        "time since the control plane last answered; after a start from the snapshot, since what was loaded was last current",
     )
     .in_seconds()
     .with(Snapshot),

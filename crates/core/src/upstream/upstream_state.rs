@@ -86,25 +86,33 @@ impl UpstreamState {
         self.restored.filter(|_| self.last_answer.is_none()).unwrap_or_default()
     }
 
-    /// How long ago the origin last answered this process or the one before it; since the start where it never has.
+    /// How long ago the origin last answered this process; until it does, the age of what the one before it left, or since the start.
     pub fn silent_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.last_answer.unwrap_or(self.started)) + self.age_at_start()
     }
 
-    /// How long ago the origin last answered this process or the one before it; `None` where it never has.
+    /// How long ago the origin last answered this process; until it does, the age of what the one before it left. `None` where it
+    /// never has.
     pub fn answered_ago(&self, now: Instant) -> Option<Duration> {
         (self.last_answer.is_some() || self.restored.is_some()).then(|| self.silent_for(now))
     }
 
     /// For how long what is served may have been out of date.
     pub fn stale_for(&self, now: Instant) -> Duration {
-        let since = |since| now.saturating_duration_since(since) + self.age_at_start();
-        self.stale_since.map_or(Duration::ZERO, since)
+        let Some(since) = self.stale_since else { return Duration::ZERO };
+        // Once nothing was missed, what an earlier process left is as good as new.
+        let before = if since == self.started { self.age_at_start() } else { Duration::ZERO };
+        now.saturating_duration_since(since) + before
+    }
+
+    /// How long ago what is held was last known to be current; `None` where the origin has never answered.
+    pub fn current_ago(&self, now: Instant) -> Option<Duration> {
+        self.answered_ago(now).map(|_| self.stale_for(now))
     }
 
     /// Like [`stale_for`](Self::stale_for), but zero where the origin has never answered: nothing is held then that could be out of date.
     pub fn held_stale_for(&self, now: Instant) -> Duration {
-        if self.answered_ago(now).is_some() { self.stale_for(now) } else { Duration::ZERO }
+        self.current_ago(now).unwrap_or_default()
     }
 
     /// For how long the first answer has been awaited; zero once there was one, and while nothing is asked on the connection.
@@ -286,6 +294,26 @@ mod tests {
         let mut state = UpstreamState::new(start);
         state.restored(Duration::from_secs(60));
         assert_eq!(seen(&state, 5), (65, 0), "what an earlier process left is as old as it was");
+        state.connected(after(6));
+        state.look(Unanswered::default());
+        state.lost("gone".to_owned(), after(10));
+        assert_eq!(seen(&state, 15), (5, 0), "versions were told, and silence was the answer");
+    }
+
+    /// A quiet control plane says nothing for hours, and what it said is current.
+    #[test]
+    fn what_is_held_is_current_until_the_connection_is_lost() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let current = |state: &UpstreamState, at| state.current_ago(after(at)).map(|ago| ago.as_secs());
+        let mut state = UpstreamState::new(start);
+        assert_eq!(current(&state, 1), None);
+        state.connected(after(1));
+        state.accepted(after(2));
+        state.answered = true;
+        assert_eq!(current(&state, 40), Some(0));
+        state.lost("gone".to_owned(), after(40));
+        assert_eq!((current(&state, 43), state.silent_for(after(43)).as_secs()), (Some(3), 41));
     }
 
     #[test]
