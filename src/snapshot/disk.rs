@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
+use redb::Database;
 
 use super::file::{self, FileError};
 use super::keys::GroupId;
@@ -97,6 +98,8 @@ pub struct Disk {
     read: Mutex<HashSet<GroupId>>,
     /// Whether a later version wrote the file: it stays as it is for the rest of the run.
     is_newer: AtomicBool,
+    /// Whether the disk was full: pages of the transaction that failed are still in the file.
+    was_full: AtomicBool,
     /// Whether it was told that moments in the file lie ahead.
     is_ahead_told: AtomicBool,
     /// Identity of the open file: device and inode.
@@ -138,9 +141,11 @@ impl Disk {
             error: None,
         };
         let (store, status) = (Mutex::default(), Mutex::new(status));
-        let (read, is_newer, is_ahead_told, inode, opened) = Default::default();
+        let (read, inode, opened) = Default::default();
+        let [is_newer, was_full, is_ahead_told] = Default::default();
         let started = since;
-        let disk = Self { settings, store, status, read, is_newer, is_ahead_told, inode, opened, started };
+        let disk =
+            Self { settings, store, status, read, is_newer, was_full, is_ahead_told, inode, opened, started };
         disk.reopen();
         Arc::new(disk)
     }
@@ -162,7 +167,7 @@ impl Disk {
             // While it is read nobody can open it to write.
             discard(store.take());
         }
-        match file::open(&self.settings.folder) {
+        match self.open_to_write() {
             Ok(database) => {
                 let opened = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
                 *store = Some(Store::new(database, opened));
@@ -175,6 +180,15 @@ impl Disk {
             self.status.lock().bytes = self.bytes_there();
         }
         store.as_ref().is_some_and(|store| store.opened().is_some())
+    }
+
+    fn open_to_write(&self) -> Result<Database, FileError> {
+        let mut database = file::open(&self.settings.folder)?;
+        if self.was_full.load(Ordering::Relaxed) {
+            database = file::compacted(database)?;
+            self.was_full.store(false, Ordering::Relaxed);
+        }
+        Ok(database)
     }
 
     /// Opens the file to read what is there, since it cannot be written.
@@ -332,6 +346,9 @@ impl Disk {
         if is_news {
             let (path, remedy) = (path.display(), error.remedy());
             tracing::warn!(%path, error = text, remedy, "{what}");
+        }
+        if error.is_full_disk() {
+            self.was_full.store(true, Ordering::Relaxed);
         }
         if matches!(error, FileError::Newer(_)) {
             self.is_newer.store(true, Ordering::Relaxed);

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use redb::backends::FileBackend;
 use redb::{
-    Builder, CommitError, Database, DatabaseError, ReadableDatabase as _, StorageError, TableDefinition,
-    TableError, TableHandle as _, TransactionError,
+    Builder, CommitError, CompactionError, Database, DatabaseError, ReadableDatabase as _, StorageError,
+    TableDefinition, TableError, TableHandle as _, TransactionError,
 };
 
 use super::overlay::Overlay;
@@ -54,6 +54,10 @@ pub(super) enum FileError {
 }
 
 impl FileError {
+    pub(super) fn is_full_disk(&self) -> bool {
+        matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::StorageFull)
+    }
+
     /// Whether the file may be read nevertheless.
     pub(super) fn forbids_writing_only(&self) -> bool {
         let kinds = [io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::PermissionDenied];
@@ -239,6 +243,15 @@ pub(super) fn look(path: &Path) -> Result<Database, FileError> {
     }
     check_start(&mut file)?;
     guarded(|| check(builder().create_with_backend(Overlay::new(file)?)?))
+}
+
+/// Gives back the space at the end of the file that a transaction took before it failed.
+pub(super) fn compacted(mut database: Database) -> Result<Database, FileError> {
+    guarded(move || match database.compact() {
+        Ok(_) => Ok(database),
+        Err(CompactionError::Storage(error)) => Err(error.into()),
+        Err(other) => Err(io::Error::other(other.to_string()).into()),
+    })
 }
 
 fn mark(database: Database) -> Result<Database, FileError> {

@@ -629,6 +629,40 @@ fn a_disk_that_is_read_only_is_read() {
     assert_eq!(loaded_from(&fixture, &own), pairs(&[("b", "1")]));
 }
 
+/// Pages that a transaction took before it failed are in nobody's way.
+#[test]
+fn a_disk_that_the_snapshot_filled_has_room_again_for_less() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(_disk) = SmallDisk::mount(home.path(), "size=1m") else { return };
+    let own = GroupId::own();
+    let mut fixture = Fixture::new(&home.path().join("snapshot"));
+    fixture.add(edge());
+    fixture.set(&edge(), Kind::Cluster, &[("e", "1")]);
+    let names: Vec<String> = (0..4_000).map(|number| format!("c{number:04}")).collect();
+    let few = |version: &str| -> Vec<(String, String)> {
+        names[..900].iter().map(|name| (name.clone(), version.to_owned() + &"x".repeat(100))).collect()
+    };
+    let set = |fixture: &mut Fixture, all: &[(String, String)]| {
+        let all: Vec<(&str, &str)> = all.iter().map(|(name, version)| (&**name, &**version)).collect();
+        fixture.set(&own, Kind::Cluster, &all);
+    };
+    set(&mut fixture, &few("1"));
+    fixture.write();
+    let large = "2".repeat(900);
+    let all: Vec<(String, String)> = names.iter().map(|name| (name.clone(), large.clone())).collect();
+    set(&mut fixture, &all);
+    assert!(fixture.writer.write().is_err() && fixture.writer.write().is_err());
+    let gone =
+        names[900..].iter().map(|name| Op::Remove { view: View::Wildcard, name: name.as_str().into() });
+    fixture.apply(&own, Kind::Cluster, gone.collect());
+    set(&mut fixture, &few("3"));
+    fixture.write();
+    assert_eq!(fixture.disk.status().error, None);
+    drop(fixture);
+    assert_eq!(loaded(&home.path().join("snapshot"), &own), few("3"));
+    assert_eq!(loaded(&home.path().join("snapshot"), &edge()), pairs(&[("e", "1")]));
+}
+
 /// Rules may make groups of one text, and one rule may of other values: each has a title of its own.
 #[test]
 fn groups_of_one_text_are_told_apart_by_rule_and_values() {
