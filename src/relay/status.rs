@@ -109,6 +109,7 @@ impl Status {
             json!({
                 "resources": loaded.resources,
                 "bytes": loaded.bytes,
+                "from": Some(loaded.from).filter(|from| !from.is_empty()),
                 "seconds": loaded.took.as_secs_f64(),
                 "loaded_seconds_ago": ago(Some(loaded.at)),
                 "age_seconds": loaded.age.map(|age| age.as_secs_f64()),

@@ -53,12 +53,14 @@ pub struct OtherGroups {
 }
 
 /// Figures of content that was loaded.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct LoadedFigures {
     /// Resources.
     pub resources: usize,
     /// Bytes of these.
     pub bytes: usize,
+    /// URI of the server that it came from; empty if there were several, or the own group had none.
+    pub from: String,
     /// Time that it took to open and read the file.
     pub took: Duration,
     /// When that was.
@@ -297,11 +299,16 @@ impl Disk {
     }
 
     /// Notes the own group, which was loaded before the relay served, and the others, which are read when their first clients come.
-    pub fn note_loaded(&self, own: Restored, age: Option<Duration>, others: Option<OtherGroups>) {
+    pub fn note_loaded(
+        &self,
+        (own, from): (Restored, String),
+        age: Option<Duration>,
+        others: Option<OtherGroups>,
+    ) {
         let Restored { resources, bytes, ended } = own;
         let (took, at) = (self.started.elapsed(), Instant::now());
         let age = age.into_iter().chain(others.map(|others| others.age)).min();
-        self.status.lock().loaded = Some(LoadedFigures { resources, bytes, took, at, age, others });
+        self.status.lock().loaded = Some(LoadedFigures { resources, bytes, from, took, at, age, others });
         let (node_groups, in_node_groups) = others.map(|others| (others.groups, others.resources)).unzip();
         tracing::info!(
             resources = resources as u64 + in_node_groups.unwrap_or_default(),

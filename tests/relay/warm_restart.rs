@@ -11,6 +11,7 @@ use deltafan_test_support::process::{Process, program};
 use deltafan_test_support::small_disk::SmallDisk;
 
 const SNAPSHOT: &str = "snapshot: {path: ./snapshot}\n";
+const NOT_CONFIGURED: &str = "the snapshot is of a control plane that is not in upstream.servers; serving it until one that is has answered";
 
 /// A relay with a snapshot behind a control plane, and the stream between them once a client has asked.
 async fn relay(keys: &'static str) -> (Process, Origin, OriginStream) {
@@ -483,4 +484,26 @@ async fn a_folder_that_is_read_only_costs_the_snapshot_until_it_is_writable() {
     assert_eq!(told(&returning(&relay, &[]).await.response().await), versions(&[("a", "1")]));
     let said = relay.wait_for_message("cannot write the snapshot; serving goes on");
     assert!(said[0]["error"].as_str().unwrap().contains("Read-only"), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn content_of_a_control_plane_that_is_not_configured_is_told() {
+    let (relay, address) = killed_with(&[("a", "1")]).await;
+    let before = format!("http://{address}");
+    assert_eq!(relay.admin_json("/upstreams")["snapshot"]["loaded"]["from"], before);
+    let from = before.clone();
+    let moved = move |home: &std::path::Path| {
+        let config = home.join("relay.yaml");
+        let text = std::fs::read_to_string(&config).unwrap();
+        assert!(text.contains(&from), "{text}");
+        std::fs::write(&config, text.replace(&from, "http://127.0.0.1:1")).unwrap();
+    };
+    assert!(relay.said(NOT_CONFIGURED).is_empty());
+    let relay = tokio::task::spawn_blocking(move || relay.killed_and_restarted(moved)).await.unwrap();
+    assert_eq!(told(&returning(&relay, &[]).await.response().await), versions(&[("a", "1")]));
+    assert_eq!(relay.admin_json("/upstreams")["snapshot"]["loaded"]["from"], before);
+    let said = relay.wait_for_message(NOT_CONFIGURED);
+    let field = |name: &str| said[0][name].as_str().unwrap_or_default().to_owned();
+    assert_eq!((said.len(), field("level"), field("from")), (1, "WARN".to_owned(), before));
+    assert!(field("configured").contains("http://127.0.0.1:1"), "{said:?}");
 }
