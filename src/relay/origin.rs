@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::files::{tls_upstream, upstream_tls_key};
-use super::saved::Saved;
+use super::saved::Start;
 use super::settings;
 use crate::cache::{Protocol, Writer};
 use crate::config::{self, Config, Source};
@@ -65,7 +65,7 @@ impl Origin {
         config: &Config,
         reloader: &Reloader,
         writer: Writer,
-        saved: Option<Saved>,
+        saved: Option<Start>,
         changes: Option<ChangeSink>,
         (stop, failed): (CancellationToken, CancellationToken),
     ) -> anyhow::Result<Started> {
@@ -88,7 +88,7 @@ impl Origin {
         config: &Config,
         servers: &config::NonEmpty<config::Server>,
         reloader: &Reloader,
-        (writer, saved): (Writer, Option<Saved>),
+        (writer, saved): (Writer, Option<Start>),
         changes: Option<ChangeSink>,
         (stop, failed): (CancellationToken, CancellationToken),
     ) -> anyhow::Result<Started> {

@@ -1,11 +1,17 @@
-//! Start from the snapshot on disk: it is opened and read before anything else.
+//! Start from the snapshot on disk: it is opened and read before anything else, or else as soon as it can be read.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
 
 use super::settings;
 use crate::config::Config;
 use crate::snapshot::{Disk, GroupId, Loaded, OtherGroups, node_digest};
-use crate::upstream::{Client, Restored};
+use crate::upstream::{Client, LateRestore, Restored};
+
+/// Time between two looks whether the file can be read.
+const LATER: Duration = Duration::from_secs(1);
 
 /// Opens the snapshot, if one is configured. A fault is told in the log, and the relay runs without it.
 pub(super) async fn open(config: &Config) -> Option<Arc<Disk>> {
@@ -14,6 +20,15 @@ pub(super) async fn open(config: &Config) -> Option<Arc<Disk>> {
 }
 
 /// Content with which a relay starts.
+#[derive(Debug)]
+pub(super) enum Start {
+    /// This.
+    With(Saved),
+    /// The file could not be read, and is read as soon as it can be: another process may have it open.
+    Later(oneshot::Receiver<LateRestore>),
+}
+
+/// Content that was read.
 #[derive(Debug)]
 pub(super) struct Saved {
     disk: Arc<Disk>,
@@ -24,10 +39,20 @@ pub(super) struct Saved {
     others: Option<OtherGroups>,
 }
 
+impl Start {
+    /// Has the client of the own group take its content in.
+    pub(super) fn restore(self, client: &mut Client) {
+        match self {
+            Self::With(saved) => saved.restore(client),
+            Self::Later(later) => client.restore_later(later),
+        }
+    }
+}
+
 impl Saved {
     /// Has the client of the own group take its content in. With other groups the relay has something to serve even if the own one
     /// has nothing.
-    pub(super) fn restore(self, client: &mut Client) {
+    fn restore(self, client: &mut Client) {
         let (mut restored, mut from, mut age) = (Restored::default(), String::new(), None);
         let is_there = self.own.is_some() || self.others.is_some();
         if let Some(own) = self.own {
@@ -37,6 +62,7 @@ impl Saved {
                 tell_of_strangers(&from, &self.servers);
             }
         }
+        self.disk.note_read(&GroupId::own());
         if is_there {
             self.disk.note_loaded((restored, from), age, self.others);
         }
@@ -62,13 +88,38 @@ fn tell_of_strangers(from: &str, servers: &[String]) {
 }
 
 /// Reads the group of the relay's own node.
-pub(super) async fn load(disk: Option<&Arc<Disk>>, config: &Config) -> Option<Saved> {
-    let disk = Arc::clone(disk?);
+pub(super) async fn load(disk: Option<&Arc<Disk>>, config: &Config) -> Option<Start> {
+    let (disk, servers) = (Arc::clone(disk?), settings::servers(config));
     let node = node_digest(&settings::own_node(config));
-    let servers = settings::servers(config);
+    let saved = read(Arc::clone(&disk), node, servers.clone()).await;
+    Some(saved.map_or_else(|| Start::Later(load_later(disk, node, servers)), Start::With))
+}
+
+/// Reads the group; `None` if the file cannot be read.
+async fn read(disk: Arc<Disk>, node: u128, servers: Vec<String>) -> Option<Saved> {
     let read = move || {
-        let (own, others) = (disk.load(&GroupId::own(), node), disk.others());
-        Saved { disk, servers, own, others }
+        let own = disk.peek(&GroupId::own(), node).ok()?;
+        let others = disk.others();
+        Some(Saved { disk, servers, own, others })
     };
-    tokio::task::spawn_blocking(read).await.ok()
+    tokio::task::spawn_blocking(read).await.ok().flatten()
+}
+
+/// Reads the group as soon as that can be done. Once the control plane was reached nothing waits for it any more.
+fn load_later(disk: Arc<Disk>, node: u128, servers: Vec<String>) -> oneshot::Receiver<LateRestore> {
+    let (mut sender, receiver) = oneshot::channel::<LateRestore>();
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                () = sender.closed() => return,
+                () = tokio::time::sleep(LATER) => {}
+            }
+            if let Some(saved) = read(Arc::clone(&disk), node, servers.clone()).await {
+                // Unless the client is past its start.
+                drop(sender.send(LateRestore::new(move |client| saved.restore(client))));
+                return;
+            }
+        }
+    });
+    receiver
 }

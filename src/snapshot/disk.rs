@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use redb::Database;
 
+use super::FileFault;
 use super::file::{self, FileError};
 use super::keys::GroupId;
 use super::store::{Store, StoredGroup};
@@ -61,7 +62,7 @@ pub struct LoadedFigures {
     pub bytes: usize,
     /// URI of the server that it came from; empty if there were several, or the own group had none.
     pub from: String,
-    /// Time that it took to open and read the file.
+    /// Time from the start until it was loaded.
     pub took: Duration,
     /// When that was.
     pub at: Instant,
@@ -100,6 +101,8 @@ pub struct Disk {
     read: Mutex<HashSet<GroupId>>,
     /// Whether a later version wrote the file: it stays as it is for the rest of the run.
     is_newer: AtomicBool,
+    /// Whether another process had the file open at the last attempt.
+    is_locked: AtomicBool,
     /// Whether the disk was full: pages of the transaction that failed are still in the file.
     was_full: AtomicBool,
     /// Whether it was told that moments in the file lie ahead.
@@ -144,10 +147,21 @@ impl Disk {
         };
         let (store, status) = (Mutex::default(), Mutex::new(status));
         let (read, inode, opened) = Default::default();
-        let [is_newer, was_full, is_ahead_told] = Default::default();
+        let [is_newer, is_locked, was_full, is_ahead_told] = Default::default();
         let started = since;
-        let disk =
-            Self { settings, store, status, read, is_newer, was_full, is_ahead_told, inode, opened, started };
+        let disk = Self {
+            settings,
+            store,
+            status,
+            read,
+            is_newer,
+            is_locked,
+            was_full,
+            is_ahead_told,
+            inode,
+            opened,
+            started,
+        };
         disk.reopen();
         Arc::new(disk)
     }
@@ -208,6 +222,11 @@ impl Disk {
         }
     }
 
+    /// Whether another process had the file open at the last attempt.
+    pub(super) fn is_locked(&self) -> bool {
+        self.is_locked.load(Ordering::Relaxed)
+    }
+
     fn inode_there(&self) -> Option<(u64, u64)> {
         self.path().symlink_metadata().ok().map(|file| (file.dev(), file.ino()))
     }
@@ -234,16 +253,32 @@ impl Disk {
 
     /// Reads a node group, if it was written for this node. Waits for the disk.
     pub fn load(&self, group: &GroupId, node: u128) -> Option<Loaded> {
-        let stored = self.read(group)?;
+        let loaded = self.peek(group, node).ok()?;
+        self.note_read(group);
+        loaded
+    }
+
+    /// Like [`load`](Self::load), but the group is not written over before [`note_read`](Self::note_read).
+    ///
+    /// # Errors
+    ///
+    /// [`FileFault`] if the file is not open, or cannot be read.
+    pub fn peek(&self, group: &GroupId, node: u128) -> Result<Option<Loaded>, FileFault> {
+        let Some(stored) = self.read(group)? else { return Ok(None) };
         if stored.facts.node != node {
             tracing::info!(%group, "the snapshot of this node group is of another node; starting without it");
-            return None;
+            return Ok(None);
         }
         let mut content = stored.content;
         content.stores.retain(|store| self.settings.selection.has(&store.id.type_url));
         let current = Some(Duration::from_millis(stored.facts.current)).filter(|at| !at.is_zero());
         let age = current.and_then(|at| self.age_of(at));
-        Some(Loaded { content, age, server: stored.facts.server })
+        Ok(Some(Loaded { content, age, server: stored.facts.server }))
+    }
+
+    /// Notes that the relay holds what the file had of a group.
+    pub fn note_read(&self, group: &GroupId) {
+        self.read.lock().insert(group.clone());
     }
 
     /// Time since a moment in the file; `None` if it lies ahead, as after the clock was set back.
@@ -277,19 +312,13 @@ impl Disk {
         })
     }
 
-    fn read(&self, group: &GroupId) -> Option<StoredGroup> {
-        let read = self.store.lock().as_ref()?.group(group);
-        match read {
-            Ok(stored) => {
-                self.read.lock().insert(group.clone());
-                stored
-            }
-            Err(error) => {
-                self.failed("cannot read the snapshot; starting without it", &error);
-                self.close();
-                None
-            }
-        }
+    fn read(&self, group: &GroupId) -> Result<Option<StoredGroup>, FileFault> {
+        let read = self.store.lock().as_ref().ok_or(FileFault)?.group(group);
+        read.map_err(|error| {
+            self.failed("cannot read the snapshot; starting without it", &error);
+            self.close();
+            FileFault
+        })
     }
 
     /// Gives the file up after a fault. One that is corrupt was moved aside.
@@ -354,6 +383,7 @@ impl Disk {
             let (path, remedy) = (path.display(), error.remedy());
             tracing::warn!(%path, error = text, remedy, "{what}");
         }
+        self.is_locked.store(matches!(error, FileError::Locked), Ordering::Relaxed);
         if error.is_full_disk() {
             self.was_full.store(true, Ordering::Relaxed);
         }

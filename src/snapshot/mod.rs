@@ -32,7 +32,7 @@ use crate::cache::Completeness;
 
 /// The file could not be used; the reason was told.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FileFault;
+pub struct FileFault;
 
 /// Facts about a node group beside its stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

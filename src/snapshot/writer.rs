@@ -27,6 +27,8 @@ const MOMENTS: Duration = Duration::from_secs(10);
 const MOVED: Duration = Duration::from_secs(1);
 /// First and longest wait before the file is tried again after a fault.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Longest wait where another process has the file open: that may be about to end, with this relay in its place.
+const RETRY_LOCKED: Duration = Duration::from_secs(5);
 /// Time after which a run counts: a relay that is restarted soon again has not seen which groups are live.
 const COUNTS: Duration = Duration::from_secs(600);
 
@@ -154,7 +156,8 @@ impl<G: LiveGroups> Writer<G> {
             Err(FileFault) => {
                 self.begin_anew();
                 self.retry_at = Some(Instant::now() + self.backoff);
-                self.backoff = (self.backoff * 2).min(RETRY.1);
+                let most = if self.disk.is_locked() { RETRY_LOCKED } else { RETRY.1 };
+                self.backoff = (self.backoff * 2).min(most);
             }
         }
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -27,7 +27,7 @@ use super::probe::Probes;
 use super::relay_watch::Standing;
 use super::servers::Servers;
 use super::stored_change::ChangeSink;
-use super::wait::{next_interest, next_tuning, now, sleep_until};
+use super::wait::{next_interest, next_once, next_tuning, now, sleep_until};
 use super::{
     Backoff, Counters, Failover, Mux, ProtocolError, Representative, Restored, ServerChange, ServerId, Sight,
     StreamId, Tuner, Tuning, UpstreamState,
@@ -73,6 +73,29 @@ pub struct Client {
     looked_at: Option<(u64, u64)>,
     /// Time at which to take the rest of the interest, if more is known to be there.
     more_interest: Option<Instant>,
+    /// Where resources of an earlier process may come from, until the first connection.
+    late: Option<oneshot::Receiver<LateRestore>>,
+}
+
+/// Has a client take in resources of an earlier process that could not be read before it ran.
+pub struct LateRestore(Box<dyn FnOnce(&mut Client) + Send>);
+
+impl LateRestore {
+    /// Creates it of what [restores](Client::restore) them.
+    pub fn new(restore: impl FnOnce(&mut Client) + Send + 'static) -> Self {
+        Self(Box::new(restore))
+    }
+}
+
+/// Age that resources had when the client began, which has not been connected since.
+fn age_at_start(age: Duration, state: &UpstreamState, now: Instant) -> Duration {
+    age.saturating_sub(now.saturating_duration_since(state.since))
+}
+
+impl std::fmt::Debug for LateRestore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LateRestore")
+    }
 }
 
 impl Client {
@@ -86,7 +109,7 @@ impl Client {
         let link = Arc::clone(servers.link(0));
         let state = watch::Sender::new(UpstreamState::new(now()));
         let (tuner, tuning) = watch::channel(None);
-        let (silence, looked_at, more_interest) = Default::default();
+        let (silence, looked_at, more_interest, late) = Default::default();
         Self {
             backoff: link.options().backoff,
             link,
@@ -107,6 +130,7 @@ impl Client {
             silence,
             looked_at,
             more_interest,
+            late,
         }
     }
 
@@ -122,6 +146,11 @@ impl Client {
     pub fn of_group(mut self, rule: Arc<str>) -> Self {
         self.group = Some(rule);
         self
+    }
+
+    /// Takes resources of an earlier process in also while it runs, until it is connected for the first time.
+    pub fn restore_later(&mut self, late: oneshot::Receiver<LateRestore>) {
+        self.late = Some(late);
     }
 
     /// Hands changes that are in the cache to this sink.
@@ -147,7 +176,7 @@ impl Client {
     }
 
     /// Takes in resources of an earlier process, of this age and from this server: see [`Mux::restore`]. To be called before
-    /// [`run`](Self::run).
+    /// the first connection.
     pub fn restore(
         &mut self,
         content: Content,
@@ -161,7 +190,7 @@ impl Client {
             self.failover.restored();
             let source = self.mux.source().cloned();
             self.state.send_modify(|state| {
-                state.restored(age.unwrap_or_default());
+                state.restored(age_at_start(age.unwrap_or_default(), state, clock.now));
                 state.source = source;
             });
         }
@@ -172,7 +201,7 @@ impl Client {
     /// to serve.
     pub fn others_restored(&mut self, age: Duration) {
         self.servers.restored();
-        self.state.send_modify(|state| state.restored(age));
+        self.state.send_modify(|state| state.restored(age_at_start(age, state, now())));
     }
 
     /// Connects, and reconnects whenever the connection is lost, until `shutdown`.
@@ -227,6 +256,7 @@ impl Client {
                 interest = next_interest(&cache, self.more_interest) => {
                     self.take(interest).await;
                 }
+                restore = next_once(&mut self.late) => (restore.0)(self),
                 () = sleep_until(deadline) => tokio::task::yield_now().await,
             }
         }
@@ -515,6 +545,7 @@ impl Client {
     }
 
     fn connected(&mut self, is_new: bool, protocol: Protocol) {
+        self.late = None;
         self.choose_node();
         self.mux.connected(self.link.server());
         self.mux.set_protocol(protocol);

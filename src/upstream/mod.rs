@@ -23,7 +23,7 @@ mod transfer;
 mod wait;
 
 pub(crate) use call::NotGrpcError;
-pub use client::Client;
+pub use client::{Client, LateRestore};
 pub(crate) use connection::OpenStream;
 pub use connection::{Transport, UriError};
 pub use deltafan_core::upstream::*;

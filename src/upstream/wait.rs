@@ -4,7 +4,7 @@ use std::future::{pending, poll_fn};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::Tuning;
 use crate::cache::{Cache, Wanted};
@@ -87,6 +87,20 @@ pub(super) async fn next_tuning(tuning: &mut watch::Receiver<Option<Tuning>>) ->
     }
     // The sender is gone.
     pending().await
+}
+
+/// Waits for a value that comes once, or never. Cancel-safe: it is taken only by returning it.
+pub(super) async fn next_once<T>(once: &mut Option<oneshot::Receiver<T>>) -> T {
+    let came = match once {
+        Some(once) => once.await,
+        None => pending().await,
+    };
+    *once = None;
+    match came {
+        Ok(value) => value,
+        // The sender is gone.
+        Err(_) => pending().await,
+    }
 }
 
 /// Waits for changes of the interest of clients, and takes them; not before `not_before`.

@@ -486,6 +486,46 @@ async fn a_folder_that_is_read_only_costs_the_snapshot_until_it_is_writable() {
     assert!(said[0]["error"].as_str().unwrap().contains("Read-only"), "{said:?}");
 }
 
+/// Its control plane is away meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_another_relay_has_open_is_read_when_that_is_gone() {
+    let home = tempfile::tempdir().unwrap();
+    let keys = format!("snapshot: {{path: \"{}\"}}\n", home.path().join("snapshot").display());
+    let mut origin = Origin::start().await;
+    let (uri, address) = (origin.uri(), origin.address());
+    let start = {
+        let (uri, keys) = (uri.clone(), keys.clone());
+        move || Process::behind(&uri, &keys)
+    };
+    let first = tokio::task::spawn_blocking(start).await.unwrap();
+    let mut upstream = origin.accept().await;
+    let mut client = returning(&first, &[]).await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("1", &[("a", "1")]));
+    client.response().await;
+    tokio::task::block_in_place(|| wait_until_written(&first));
+    drop((origin, upstream, client));
+    let start = move || Process::unready_in_environment(&uri, &keys, Vec::new());
+    let second = tokio::task::spawn_blocking(start).await.unwrap();
+    second.wait_for_message("cannot open the snapshot; running without it");
+    let mut client = returning(&second, &[]).await;
+    client.silence().await;
+    assert_eq!(second.admin_get("/ready").0, 503);
+    drop(first);
+    second.wait_for_message("loaded the snapshot");
+    second.wait_for("readiness", || second.admin_get("/ready").0 == 200);
+    let response = client.response().await;
+    assert_eq!(told(&response), versions(&[("a", "1")]));
+    client.ack(&response).await;
+    second
+        .wait_for("the end of the fault", || second.admin_json("/upstreams")["snapshot"]["error"].is_null());
+    let mut origin = Origin::listen(address).await;
+    let mut upstream = origin.accept().await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("2", &[("a", "2")]));
+    assert_eq!(told(&client.response().await), versions(&[("a", "2")]));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn content_of_a_control_plane_that_is_not_configured_is_told() {
     let (relay, address) = killed_with(&[("a", "1")]).await;

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cache::{
-    Cache, Change, Completeness, Generation, Lease, Limits, Op, OriginError, ParameterView, Resend, Snapshot,
-    View, Writer,
+    Cache, Change, Completeness, Generation, Lease, Limits, Op, OriginError, ParameterView, Protocol, Resend,
+    Snapshot, StreamProfile, Subscription, TtlSupport, View, WakeHandle, Writer,
 };
 use crate::resource::wire::field;
 use crate::resource::{Envelope, Kind, Name, Parameters, Resource, TypeUrl};
@@ -155,6 +155,38 @@ fn members_of_a_collection_are_held_by_the_collection_while_the_origin_is_away()
     }
     let glob = Name::from(name("*"));
     assert_eq!(snapshot_of(&cache, &id).members_of(&glob).count(), 2);
+}
+
+/// The file could not be read before clients came.
+#[test]
+fn content_that_comes_behind_clients_leaves_them_what_they_want() {
+    let (now, eds) = (Instant::now(), TypeUrl::from(Kind::Endpoint));
+    let (cache, writer) = Cache::new(Limits::default());
+    let mut mux = Mux::new(writer, Settings::default());
+    let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+    let subscription = Subscription::new(false, ["a".into()]);
+    let of = cache.of(&eds).expect("room for a type");
+    let _client = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
+    mux.interest(cache.take_interest(), now);
+    let record = |name: &str| {
+        let kept = Kept::Resource(resource(&eds, name, "1"));
+        (Name::from(name), Record { view: View::Named, kept, lease: None })
+    };
+    let (id, completeness) = (plain(&eds), Completeness::Unknown);
+    let store =
+        StoreContent { id: id.clone(), completeness, members: 0, records: ["a", "b"].map(record).into() };
+    let restored = mux.restore(Content { stores: vec![store] }, Some("http://a".into()), clock(now));
+    assert_eq!(restored.resources, 2);
+    let held = || ["a", "b"].map(|name| snapshot_of(&cache, &id).get(name).is_some());
+    assert_eq!(held(), [true, true]);
+    mux.connected(&"http://a".into());
+    mux.opened(StreamId::Primary, now);
+    let request = mux.next_request(StreamId::Primary, now).expect("both are asked for");
+    assert_eq!(request.type_url, eds.as_str());
+    for hours in 1..4 {
+        mux.on_deadline(now + Duration::from_secs(hours * 3_600));
+    }
+    assert_eq!(held(), [true, false], "nobody wants the other one");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Content of an earlier process, taken in before the first connection.
+//! Content of an earlier process, taken in before the first connection; clients may have asked already.
 
 use std::time::Duration;
 
@@ -59,10 +59,14 @@ impl Mux {
             topic.note_restored(op);
         }
         for name in held.names {
+            // Clients may want it already.
+            if topic.names.contains_key(&name) {
+                continue;
+            }
             topic.names.insert(name.clone(), Want::Until(until));
             self.lingering.insert(until, type_url.clone(), parameters.clone(), Some(name));
         }
-        if held.wildcard.is_some() {
+        if held.wildcard.is_some() && topic.wildcard == Want::No {
             topic.wildcard = Want::Until(until);
             self.lingering.insert(until, type_url.clone(), parameters.clone(), None);
         }
