@@ -173,6 +173,25 @@ fn r_delta_06_a_reconnect_skips_members_but_resends_names() {
     assert_eq!(client.told(&fixture), ["cds b:2", "eds a:1"]);
 }
 
+/// Its version is current by its text alone.
+#[test]
+fn r_xt_06_a_body_that_changed_under_its_version_is_sent_to_those_who_come_back() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1 b:1");
+    // It waits: of what it holds, `x` is not known.
+    let mut waits = fixture.delta();
+    waits.resume(&fixture, "cds", &["*", "x"], &[("a", "1"), ("b", "1"), ("x", "1")]);
+    assert!(waits.told(&fixture).is_empty());
+    fixture.origin("cds a:1/changed");
+    fixture.named("cds -x");
+    let mut away = fixture.delta();
+    away.resume(&fixture, "cds", &[], &[("a", "1"), ("b", "1")]);
+    for client in [&mut waits, &mut away] {
+        let told = client.told(&fixture).join(" ");
+        assert!(told.contains("a:1/changed") && !told.contains("b:"), "{told}");
+    }
+}
+
 /// Versions are no names: how many a client may subscribe to is no bound for them.
 #[test]
 fn r_delta_06_a_wildcard_client_comes_back_whatever_it_holds() {

@@ -208,7 +208,9 @@ fn timed(envelope: &Envelope<'_>, type_url: &TypeUrl) -> String {
         Some(any) => {
             let (name, text) = body(any, type_url);
             assert_eq!(normal_form(envelope.name), normal_form(&name));
-            assert_eq!(envelope.version, text.split('/').next().unwrap());
+            // Where a body changed under its version, there is a mark behind that.
+            let version = envelope.version.split('~').next();
+            assert_eq!(version, text.split('/').next());
             text
         }
         None => format!("~{}", envelope.version),

@@ -47,6 +47,14 @@ struct Commit {
 #[derive(Default)]
 pub(crate) struct Disk(VecDeque<Commit>);
 
+impl Disk {
+    /// Whether a relay finds nothing on it, be it that the one before was not answered.
+    pub(crate) fn is_blank(&self) -> bool {
+        let has_records = |commit: &Commit| commit.stores.values().any(|saved| !saved.records.is_empty());
+        self.0.back().is_none_or(|commit| commit.server.is_none() && !has_records(commit))
+    }
+}
+
 impl World {
     fn clock(&self) -> Clock {
         let unix = Duration::from_secs(1_800_000_000) + (self.now - self.base);
@@ -138,8 +146,8 @@ impl World {
         self.restart_relay(relay);
     }
 
-    /// Has a relay that begins take in what its disk came back with.
-    pub(crate) fn start_warm(&mut self, relay: usize) {
+    /// Loses the newest transactions of a relay, often none.
+    pub(crate) fn crash_disk(&mut self, relay: usize) {
         let lost = match self.rng.random_range(0..10) {
             0 => KEPT,
             1..4 => self.rng.random_range(1..KEPT),
@@ -147,11 +155,20 @@ impl World {
         };
         let commits = &mut self.disks[relay].0;
         commits.truncate(commits.len().saturating_sub(lost));
+    }
+
+    /// Has a relay that begins take in what its disk came back with.
+    pub(crate) fn start_warm(&mut self, relay: usize) {
+        let commits = &mut self.disks[relay].0;
         let Some(commit) = commits.back().cloned() else {
             self.say(|_| format!("relay {relay} has an empty disk"));
             return;
         };
         commits.clear();
+        if self.plan.failover && commit.server.is_none() {
+            // It does not know what of it came from the present control plane.
+            self.moved = Some(self.now);
+        }
         let store = |(id, saved): (StoreId, Saved)| {
             let read = |(name, bytes): (Name, Bytes)| {
                 let record = Record::read(&id.type_url, &bytes).expect("it was written here");

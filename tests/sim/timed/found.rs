@@ -159,6 +159,11 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
         "a wildcard set that was restored counts as complete, and lacks what came after the last transaction",
     ),
     (372, "model: an empty full state would say of an unknown name too that it is gone"),
+    (
+        7_500_003,
+        "first in the list after a restart, where the snapshot of another server is empty: equal versions, other content",
+    ),
+    (7_500_022, "the same where the snapshot has what clients hold"),
     (34909, "model: a stream opened on a half-open connection was answered"),
     (41577, "model: a part that was on its way counts as knowledge of what came after it"),
     (120210, "model: what came of a name before it was let go counts as known"),

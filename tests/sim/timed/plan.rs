@@ -77,6 +77,8 @@ pub(crate) struct Plan {
     pub(crate) clients: usize,
     pub(crate) groups: Option<GroupPlan>,
     pub(crate) failover: bool,
+    /// Control plane that stands first in the list, where there are two. Relays that start from their disk may find another order.
+    pub(crate) first: usize,
     /// Whether relays keep what they hold on disk.
     pub(crate) warm: bool,
 }
@@ -146,6 +148,7 @@ impl Plan {
             clients: if bulky || large { 4 } else { rng.random_range(3..9) },
             groups,
             failover,
+            first: 0,
             warm,
         }
     }
@@ -182,7 +185,7 @@ impl Plan {
     pub(crate) fn settings(&self) -> Settings {
         let user_agent_name = "deltafan".to_owned();
         let node = Node { id: "relay".to_owned(), user_agent_name, ..Node::default() };
-        let first_server = self.failover.then(|| ServerId::from(&*uri(0)));
+        let first_server = self.failover.then(|| ServerId::from(&*uri(self.first)));
         Settings { node, linger: self.linger, reconcile: self.reconcile, first_server, ..Settings::default() }
     }
 

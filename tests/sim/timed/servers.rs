@@ -96,6 +96,14 @@ impl World {
         }
     }
 
+    /// Changes the order of the two in the configuration, for a relay that starts from its disk. One that has nothing on disk does not
+    /// know what its clients were told: there the order is the one that it began with.
+    pub(crate) fn reorder_servers(&mut self, relay: usize) {
+        let first = if self.rng.random_bool(0.5) { 1 - self.plan.first } else { self.plan.first };
+        self.plan.first = if self.disks[relay].is_blank() { 0 } else { first };
+        self.say(|world| format!("{} is the first control plane in the list", uri(world.plan.first)));
+    }
+
     /// Loses the connection to the present control plane. The other one takes its place.
     pub(crate) fn move_over(&mut self) {
         let streams = self.net.on(0);

@@ -222,6 +222,12 @@ impl World {
         let streams: Vec<u32> = streams.map(|(id, _)| *id).collect();
         streams.into_iter().for_each(|stream| self.lose(stream));
         self.host = self.plan.groups.map(|groups| Host::new(&self.plan, groups));
+        if self.plan.warm {
+            self.crash_disk(relay);
+        }
+        if self.plan.warm && self.plan.failover {
+            self.reorder_servers(relay);
+        }
         for part in self.parts(relay) {
             self.begin_relay(part);
         }

@@ -310,7 +310,7 @@ impl Snapshot {
         let member = self.member(op.name());
         match (op, member) {
             (Op::Set { resource, resend, lease, .. }, _)
-                if member.is_none_or(|held| held.version() == resource.version()) =>
+                if member.is_none_or(|held| held.same_content(resource)) =>
             {
                 let (resource, resend, lease) = (Arc::clone(resource), *resend, *lease);
                 vec![Op::Set { view: View::Named, resource, resend, lease }]

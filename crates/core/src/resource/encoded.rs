@@ -1,5 +1,6 @@
 //! One version of one resource, encoded once.
 
+mod body_mark;
 mod head;
 mod stored;
 
@@ -207,15 +208,8 @@ impl<'a> Envelope<'a> {
         };
         let others = || wire::fields(self.whole).flatten().filter(|field| kept(field.number));
         let others_len: usize = others().map(|field| field.raw.len()).sum();
-        let optional = |len: usize| if len == 0 { 0 } else { wire::field_len(len) };
-        let inner = wire::field_len(name.as_str().len())
-            + optional(version.len())
-            + others_len
-            + if is_resolved { wire::field_len(any.len()) } else { 0 };
-        let mut out = BytesMut::with_capacity(wire::field_len(inner));
-        wire::put_header(&mut out, RESOURCES, inner);
-        wire::put_field(&mut out, RESOURCE_NAME as u8, name.as_str().as_bytes());
-        wire::put_field(&mut out, RESOURCE_VERSION as u8, version.as_bytes());
+        let rest = others_len + if is_resolved { wire::field_len(any.len()) } else { 0 };
+        let mut out = begin_entry(&name, &version, rest);
         let rest_at = out.len();
         for field in others() {
             out.extend_from_slice(field.raw);
@@ -317,6 +311,15 @@ impl Resource {
         self.version.get(..bytes)
     }
 
+    /// End of its version that the origin does not know: [mark](Envelope::mark) of the server, and of the body.
+    pub(crate) fn version_mark(&self) -> &str {
+        self.version
+            .len()
+            .checked_sub(self.mark_bytes)
+            .and_then(|at| self.version.get(at..))
+            .unwrap_or_default()
+    }
+
     /// As an element of `DeltaDiscoveryResponse.resources`, tag and length included.
     pub const fn delta_entry(&self) -> &Bytes {
         &self.entry
@@ -339,7 +342,7 @@ impl Resource {
 
     /// Hash of its name, constraints, version and body: its share of the digest of a set, because sums of these are
     /// independent of order (R-Relay-11). Two relays that hold the same bytes agree on it (R-REST-07). The body counts
-    /// because versions of an origin that counts begin anew when it restarts.
+    /// because versions of an origin that counts begin anew when it restarts; a [mark](body_mark) of the body does not.
     pub const fn digest(&self) -> u128 {
         self.digest
     }
@@ -426,6 +429,17 @@ impl fmt::Debug for Resource {
             .field("bytes", &self.entry.len())
             .finish_non_exhaustive()
     }
+}
+
+/// Begins an encoding, with room for so many bytes behind name and version.
+fn begin_entry(name: &Name, version: &str, rest: usize) -> BytesMut {
+    let optional = |len: usize| if len == 0 { 0 } else { wire::field_len(len) };
+    let inner = wire::field_len(name.as_str().len()) + optional(version.len()) + rest;
+    let mut out = BytesMut::with_capacity(wire::field_len(inner));
+    wire::put_header(&mut out, RESOURCES, inner);
+    wire::put_field(&mut out, RESOURCE_NAME as u8, name.as_str().as_bytes());
+    wire::put_field(&mut out, RESOURCE_VERSION as u8, version.as_bytes());
+    out
 }
 
 /// The aliases in a `Resource`.

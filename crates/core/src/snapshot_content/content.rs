@@ -27,6 +27,17 @@ pub struct StoreContent {
     pub records: Vec<(Name, Record)>,
 }
 
+impl Content {
+    /// Whether any resource has a version with this mark of a server.
+    pub(crate) fn has_mark(&self, mark: &str) -> bool {
+        let mut records = self.stores.iter().flat_map(|store| &store.records);
+        records.any(|(_, record)| match &record.kept {
+            Kept::Resource(resource) => resource.version_mark().starts_with(mark),
+            Kept::Collection => false,
+        })
+    }
+}
+
 /// Time without a change after which a set that has settled is taken for what there is, if nobody asks for proof.
 const QUIET: Duration = Duration::from_secs(5);
 

@@ -67,6 +67,8 @@ pub struct Mux {
     lingering: Lingering,
     /// Server that what is held came from, unless a topic notes another one.
     server: Option<ServerId>,
+    /// Server of everything that was restored, if its versions have no mark.
+    restored_plain: Option<ServerId>,
     /// Mark on versions of the server that is connected.
     mark: String,
     /// Resources of the newest response, until they are taken.
@@ -104,6 +106,7 @@ impl Mux {
             latest: None,
             cut_off: None,
             server: None,
+            restored_plain: None,
             mark: String::new(),
             received: None,
             is_heard: false,

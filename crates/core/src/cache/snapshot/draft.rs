@@ -197,7 +197,7 @@ impl<'a> Draft<'a> {
                     resend == Resend::Unsolicited && (view == View::Wildcard || entry.wild.is_none());
                 (if held.form() == Form::Dropped { resource } else { Arc::clone(held) }, resent)
             }
-            None => (self.other_copy(entry, view, resource), false),
+            None => (Self::apart(entry, self.other_copy(entry, view, resource)), false),
         };
         entry.set_failed(None);
         match view {
@@ -235,6 +235,12 @@ impl<'a> Draft<'a> {
             Some(other) if other.same_content(&resource) => Arc::clone(other),
             _ => resource,
         }
+    }
+
+    /// Tells a resource apart from what is held with other content in an equal version (R-XT-06).
+    fn apart(entry: &Entry, resource: Arc<Resource>) -> Arc<Resource> {
+        let mut held = [View::Wildcard, View::Named].into_iter().filter_map(|view| held_in(entry, view));
+        held.find_map(|held| resource.told_apart(held)).map_or(resource, Arc::new)
     }
 
     fn replace(&mut self, old: Option<Arc<Entry>>, mut new: Entry, resent: bool, repush: bool) {

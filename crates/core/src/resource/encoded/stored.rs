@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use xxhash_rust::xxh3;
 
+use super::body_mark::without_body_mark;
 use super::{
     Envelope, EnvelopeError, Form, RESOURCE_NAME, RESOURCE_VERSION, RESOURCES, Resource, digest, eds_service,
     wire,
@@ -48,11 +49,12 @@ impl Resource {
         if any.as_ptr_range().end != entry.as_ptr_range().end {
             return Err(EnvelopeError::Malformed);
         }
+        let version = without_body_mark(envelope.version, form.mark_bytes);
         let body_at = entry.len() - any.len();
         let header = wire::field_len(any.len()) - any.len();
         let sotw_at = if envelope.is_redirect { entry.len() } else { body_at.saturating_sub(header) };
         Ok(Self {
-            digest: digest(envelope.name, constraints.as_ref(), envelope.version, xxh3::xxh3_64(any)),
+            digest: digest(envelope.name, constraints.as_ref(), version, xxh3::xxh3_64(any)),
             eds_service: (type_url.kind() == Kind::Cluster).then(|| eds_service(any)).flatten(),
             name: Name::from(envelope.name),
             constraints,

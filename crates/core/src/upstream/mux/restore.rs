@@ -31,9 +31,17 @@ impl Mux {
         debug_assert!(self.streams.iter().all(Option::is_none), "restored before the first connection");
         let mut restored = Restored::default();
         // No server has this identity.
-        self.server = Some(from.unwrap_or_else(|| ServerId::from("")));
+        let nobody = || ServerId::from("");
+        let is_known = from.is_some();
+        let from = from.unwrap_or_else(nobody);
+        let is_plain = !content.has_mark(&from.mark());
+        self.server = Some(from.clone());
         for store in content.stores {
             self.restore_store(store, clock, &mut restored);
+        }
+        // Clients may hold what is not in it any more, or never was. A relay that was never answered has told them nothing.
+        if is_known || restored.resources > 0 {
+            self.restored_plain = Some(if is_plain { from } else { nobody() });
         }
         self.latest = Some(clock.now);
         restored

@@ -9,9 +9,8 @@ use super::Mux;
 impl Mux {
     /// A connection to a server stands. What the origin answered on the last one says nothing of whether it answers on this.
     pub fn connected(&mut self, server: &ServerId) {
-        let settings = &self.settings;
-        let is_first = settings.first_server.as_ref().is_none_or(|first| first == server);
-        self.mark = if is_first || settings.same_versions { String::new() } else { server.mark() };
+        let has_plain_versions = self.settings.same_versions || self.has_plain_versions(server);
+        self.mark = if has_plain_versions { String::new() } else { server.mark() };
         if let Some(before) = self.server.replace(server.clone()).filter(|before| before != server) {
             self.switched(&before, server);
         }
@@ -20,6 +19,13 @@ impl Mux {
         self.set_habits(self.habits.of_another());
         self.topic_sets.values_mut().for_each(TopicSet::connected);
         self.writer.unheard();
+    }
+
+    /// Whether clients are told versions of a server without a mark. Those of an earlier process hold what was restored: there the first
+    /// server in the list may be another one than it was.
+    fn has_plain_versions(&self, server: &ServerId) -> bool {
+        let is_first = self.settings.first_server.as_ref().is_none_or(|first| first == server);
+        is_first && self.restored_plain.as_ref().is_none_or(|restored| restored == server)
     }
 
     /// The server that gave everything that is held; `None` if there were several, or none yet.

@@ -3,6 +3,10 @@
 use super::super::ServerId;
 use super::*;
 use crate::cache::View;
+use crate::resource::{Name, Parameters};
+use crate::snapshot_content::{
+    Clock, Content, Record, Selection, StoreContent, StoreId, record_of, wildcard_kept,
+};
 
 const A: &str = "http://a";
 const B: &str = "http://b";
@@ -14,6 +18,26 @@ impl Fixture {
         self.mux.connected(&ServerId::from(server));
         self.mux.opened(Primary, self.now);
         self.request(Primary)
+    }
+
+    /// The process ends, and the next one starts from a snapshot of its clusters.
+    fn restart(&mut self, settings: Settings) {
+        let snapshot = self.snapshot(Kind::Cluster);
+        let clock = Clock { now: self.now, unix: Duration::from_secs(1_800_000_000) };
+        let type_url = TypeUrl::from(Kind::Cluster);
+        let record = |name: &Name| {
+            let bytes = record_of(&type_url, &snapshot, name.as_str(), Selection::default(), clock)?;
+            Some((name.clone(), Record::read(&type_url, &bytes).expect("written here")))
+        };
+        let records = snapshot.entries().filter_map(|entry| record(entry.name())).collect();
+        let (completeness, members) = wildcard_kept(&snapshot, self.now);
+        let id = StoreId { type_url: type_url.clone(), parameters: Parameters::NONE };
+        let content = Content { stores: vec![StoreContent { id, completeness, members, records }] };
+        let (from, now) = (self.mux.source().cloned(), self.now);
+        *self = Self::with(settings);
+        self.now = now;
+        self.mux.restore(content, from, clock);
+        self.client("envoy", Kind::Cluster, &["*"]);
     }
 
     /// A client of the wildcard, connected to A, and told of these.
@@ -159,4 +183,52 @@ fn r_up_04_clients_can_tell_versions_of_two_servers_apart() {
     fixture.move_to(A);
     fixture.hear(Primary, &Answer::of(Kind::Cluster, "a2").set("equal", "7").set_body("other", "7", "of b"));
     assert_eq!(fixture.members(Kind::Cluster), members);
+}
+
+/// The list of servers is another one after the restart.
+#[test]
+fn r_up_04_versions_of_a_server_that_follows_a_restart_are_told_from_those_of_the_snapshot() {
+    let mut fixture = Fixture::at_a(Settings::default(), &["*"], &[("equal", "7"), ("gone", "7")]);
+    fixture.restart(Settings::default());
+    assert_eq!(fixture.members(Kind::Cluster), set(&["equal@7", "gone@7"]));
+    fixture.move_to(B);
+    let of_b = Answer::of(Kind::Cluster, "b1").set("equal", "7").remove("gone").set("other", "7");
+    fixture.hear(Primary, &of_b);
+    fixture.hear(Primary, &Answer::of(Kind::Cluster, "b2").set_body("gone", "7", "of b"));
+    let mark = ServerId::from(B).mark();
+    let [gone, other] = ["gone", "other"].map(|name| format!("{name}@7{mark}"));
+    let members = set(&["equal@7", &*gone, &*other]);
+    assert_eq!(fixture.members(Kind::Cluster), members, "a client may hold `gone` in version 7 of A");
+    // Its versions stay marked: clients may be away for longer than one process runs.
+    fixture.pass(10_000);
+    fixture.restart(Settings::default());
+    assert_eq!(fixture.members(Kind::Cluster), members);
+    fixture.move_to(B);
+    fixture.hear(Primary, &Answer::of(Kind::Cluster, "b3").set("equal", "8"));
+    assert!(fixture.members(Kind::Cluster).contains(&*format!("equal@8{mark}")));
+}
+
+#[test]
+fn after_a_restart_versions_of_the_same_server_are_told_as_they_are() {
+    let mut fixture = Fixture::at_a(Settings::default(), &["*"], &[("x", "7")]);
+    fixture.restart(Settings::default());
+    fixture.move_to(A);
+    fixture.hear(Primary, &Answer::of(Kind::Cluster, "a2").set("x", "8"));
+    assert_eq!(fixture.members(Kind::Cluster), set(&["x@8"]));
+}
+
+#[test]
+fn versions_are_marked_though_nothing_is_left_of_what_another_server_gave() {
+    let mut fixture = Fixture::at_a(Settings::default(), &["*"], &[("x", "7")]);
+    fixture.hear(Primary, &Answer::of(Kind::Cluster, "a2").remove("x"));
+    fixture.pass(10_000);
+    fixture.restart(Settings::default());
+    fixture.move_to(B);
+    fixture.hear(Primary, &Answer::of(Kind::Cluster, "b1").set_body("x", "7", "of b"));
+    let marked = format!("x@7{}", ServerId::from(B).mark());
+    assert_eq!(
+        fixture.members(Kind::Cluster),
+        set(&[&*marked]),
+        "a client may not have heard of the removal"
+    );
 }

@@ -1,0 +1,120 @@
+//! Versions of two contents that the origin gave one version.
+//!
+//! A client that comes back with a version holds what had it when the client was told. Where the content changed under it, the version
+//! for clients has a mark of the content: else the client would be taken for current, and keep the old content for good.
+//!
+//! Example: `a` is held in version 7, and comes with another body in version 7. Clients are told version `7~` and 16 hexadecimal
+//! digits. The version 8 after it has no mark.
+
+use std::sync::Arc;
+
+use xxhash_rust::xxh3;
+
+use super::{Form, Resource, begin_entry};
+
+/// `~` and the digits. A mark of a server is shorter.
+const BODY_MARK: usize = 17;
+
+/// Part of a version that comes before the mark of the body, where so many bytes at its end are marks.
+pub(super) fn without_body_mark(version: &str, mark_bytes: usize) -> &str {
+    let has_mark = mark_bytes >= BODY_MARK;
+    version
+        .len()
+        .checked_sub(BODY_MARK)
+        .and_then(|at| version.get(..at))
+        .filter(|_| has_mark)
+        .unwrap_or(version)
+}
+
+impl Resource {
+    /// Copy whose version differs from that of a resource held with other content, if this one's is equal.
+    pub(crate) fn told_apart(&self, held: &Self) -> Option<Self> {
+        let more = held.version.strip_prefix(&*self.version).filter(|_| !self.own_version)?;
+        let is_equal = more.is_empty() || (more.len() == BODY_MARK && held.version_mark().ends_with(more));
+        (is_equal && self.form == Form::Whole && self.name == held.name && !self.same_content(held))
+            .then(|| self.with_body_mark())
+    }
+
+    fn with_body_mark(&self) -> Self {
+        let rest = self.rest();
+        let version = format!("{}~{:016x}", self.version, xxh3::xxh3_64(rest));
+        let mut out = begin_entry(&self.name, &version, rest.len());
+        let rest_at = out.len();
+        out.extend_from_slice(rest);
+        let moved = |at: usize| at - self.rest_at + rest_at;
+        // The body is in the digest: replicas that have not seen the change have an equal one.
+        Self {
+            version: Arc::from(version),
+            mark_bytes: self.mark_bytes + BODY_MARK,
+            entry: out.freeze(),
+            rest_at,
+            sotw_at: moved(self.sotw_at),
+            body_at: moved(self.body_at),
+            ..self.clone()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::wire::field;
+    use crate::resource::{Envelope, Kind, NameForm, TypeUrl};
+
+    fn resource(version: &str, mark: &str, body: &str) -> Resource {
+        let cds: TypeUrl = Kind::Cluster.into();
+        let any = [field(1, cds.as_str().as_bytes()), field(2, body.as_bytes())].concat();
+        let sent =
+            [field(3, b"a"), field(1, version.as_bytes()), field(4, b"alias"), field(2, &any)].concat();
+        let envelope = Envelope { mark, ..Envelope::parse(&sent, &cds).expect("good") };
+        envelope.encode(&cds, "a".into()).expect("a body")
+    }
+
+    /// Version for clients where one is held.
+    fn version(new: &Resource, held: &Resource) -> String {
+        new.told_apart(held).unwrap_or_else(|| new.clone()).version().to_owned()
+    }
+
+    #[test]
+    fn r_xt_06_each_content_of_one_version_is_told_in_a_version_of_its_own() {
+        let [first, second, third] = ["1", "2", "3"].map(|body| resource("7", "", body));
+        let marked = second.told_apart(&first).expect("another body");
+        assert!(marked.version().starts_with("7~") && marked.version().len() == 1 + BODY_MARK);
+        assert_eq!((marked.origin_version(), marked.body()), (Some("7"), second.body()));
+        assert!(second.same_content(&marked));
+        assert_eq!(marked.digest(), second.digest(), "R-REST-07: so has a replica that held nothing before");
+        let again = third.told_apart(&marked).expect("another body");
+        assert_ne!(again.version(), marked.version());
+        assert_eq!(again.version(), version(&third, &first), "it depends on the content alone");
+        assert_ne!(version(&first, &marked), "7", "clients may have missed the first change back");
+        for (new, held) in [(&second, &second), (&second, &marked)] {
+            assert_eq!(new.told_apart(held), None, "equal content");
+        }
+        let [next, unversioned] = [resource("8", "", "4"), resource("", "", "5")];
+        assert_eq!(version(&next, &marked), "8");
+        assert_eq!(resource("", "", "6").told_apart(&unversioned), None, "it has a hash for a version");
+    }
+
+    #[test]
+    fn versions_of_two_servers_differ_without_a_mark_of_the_body() {
+        let (first, second) = (resource("7", "", "1"), resource("7", "~12345678", "2"));
+        assert_eq!(version(&second, &first), "7~12345678");
+        assert_eq!(version(&first, &second), "7");
+        let third = resource("7", "~12345678", "3");
+        let marked = third.told_apart(&second).expect("one server");
+        assert_eq!((marked.version_mark().len(), marked.origin_version()), (9 + BODY_MARK, Some("7")));
+        assert_ne!(version(&second, &marked), "7~12345678");
+    }
+
+    #[test]
+    fn a_marked_resource_is_laid_out_like_any_other() {
+        let marked = resource("7", "", "2").told_apart(&resource("7", "", "1")).expect("another body");
+        let cds: TypeUrl = Kind::Cluster.into();
+        let read = Resource::from_entry(&cds, marked.delta_entry().clone(), None, marked.version_form());
+        assert_eq!(read.as_ref(), Ok(&marked));
+        assert_eq!(marked.aliases().collect::<Vec<_>>(), ["alias"]);
+        let form = NameForm::Plain(marked.name());
+        let whole = [&marked.delta_head(form, None), marked.sotw_entry()].concat();
+        assert_eq!(whole, marked.delta_entry()[..]);
+    }
+}
