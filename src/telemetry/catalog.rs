@@ -328,7 +328,7 @@ const CACHE_METRICS: &[Metric] = &[
         .noting("Views and groups that hold equal resources share their memory"),
     Metric::gauge(FINGERPRINT, "fingerprint of the names, versions and bodies that are held; 0 for none")
         .by(&[TYPE])
-        .noting("A number without order. Equal at two relays that hold equal resources: compare replicas whose clients ask for the same. Of Secrets only names and the control plane's versions count")
+        .noting("A number without order. Equal at two relays that hold equal resources: compare replicas whose clients ask for the same. Of Secrets only the names count: a version may be a hash of the body")
         .alert("count(count_values(\"fingerprint\", deltafan_state_fingerprint{type=\"cds\"})) > 1")
         .when("for longer than a change takes"),
     Metric::gauge(HISTORY_BYTES, "bytes that the history of resources takes").in_bytes().noting("`cache.history_bytes` bounds them"),

@@ -263,11 +263,11 @@ async fn the_fingerprint_of_secrets_does_not_depend_on_their_bodies() {
         client.ack(&told).await;
         fingerprints.push(value(&relay, "state_fingerprint{type=\"sds\"}"));
     }
-    let [one, other_body, other_version, unversioned, its_other_body] = fingerprints[..] else {
-        panic!("{fingerprints:?}")
-    };
-    assert!(one > 0.0 && one == other_body && one != other_version, "{fingerprints:?}");
-    assert!(unversioned > 0.0 && unversioned == its_other_body, "{fingerprints:?}");
+    // Nor on their versions: those of a state of the world are hashes of the bodies.
+    assert!(
+        fingerprints[0] > 0.0 && fingerprints.iter().all(|one| *one == fingerprints[0]),
+        "{fingerprints:?}"
+    );
 }
 
 /// Resources that are asked for by name alone are no members of the wildcard set, and are held all the same.

@@ -347,10 +347,10 @@ impl Resource {
         self.digest
     }
 
-    /// Hash of its name, constraints and the origin's version. A [digest](Self::digest) lets whoever reads it test guesses at a body.
-    pub fn bodiless_digest(&self) -> u128 {
-        let version = self.origin_version().unwrap_or_default();
-        digest(self.name.as_str(), self.constraints.as_ref(), version, 0)
+    /// Hash of its name and constraints. A [digest](Self::digest) lets whoever reads it test guesses at a body, and so does a hash of the
+    /// version: that may be a hash of the body.
+    pub fn identity_digest(&self) -> u128 {
+        digest(self.name.as_str(), self.constraints.as_ref(), "", 0)
     }
 
     /// The name under which an EDS cluster asks for its endpoints (R-ADS-05); `None` for everything else.

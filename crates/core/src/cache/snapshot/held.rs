@@ -13,7 +13,7 @@ pub struct Held {
     /// Bytes of their encodings.
     pub bytes: usize,
     /// Sum of their [digests](crate::resource::Resource::digest), whatever their order: equal for two stores that hold equal resources.
-    /// Of Secrets [without the bodies](crate::resource::Resource::bodiless_digest): operators are shown it.
+    /// Of Secrets [without versions and bodies](crate::resource::Resource::identity_digest): operators are shown it.
     pub digest: u128,
 }
 
@@ -24,7 +24,7 @@ impl Held {
             resources: 1,
             xdstp: usize::from(resource.name().is_xdstp()),
             bytes: resource.delta_entry().len(),
-            digest: if type_url.is_secret() { resource.bodiless_digest() } else { resource.digest() },
+            digest: if type_url.is_secret() { resource.identity_digest() } else { resource.digest() },
         })
     }
 
