@@ -23,6 +23,7 @@ use deltafan::terminal::printable;
 use deltafan::{load, node_file, preview};
 use tikv_jemallocator::Jemalloc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_appender::non_blocking::WorkerGuard;
 
 /// It gives memory back to the system seconds after it was freed, also while nothing happens, and tells how much is in use.
 #[global_allocator]
@@ -92,9 +93,33 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes a line to stderr. One that cannot be written is lost, and changes no exit status.
+/// Writes a line to stderr. One that cannot be written in time is lost: it changes no exit status, and holds up no exit.
 fn complain(line: impl Display) {
-    _ = writeln!(std::io::stderr(), "{line}");
+    let line = format!("{line}\n");
+    within_a_second(move || _ = std::io::stderr().write_all(line.as_bytes()));
+}
+
+/// Waits for work that may hang with whoever reads an output of this process.
+fn within_a_second(work: impl FnOnce() + Send + 'static) {
+    let (done, is_done) = std::sync::mpsc::channel();
+    let work = move || {
+        work();
+        _ = done.send(());
+    };
+    // Where there is no thread to be had, the output is lost.
+    if std::thread::Builder::new().spawn(work).is_ok() {
+        _ = is_done.recv_timeout(Duration::from_secs(1));
+    }
+}
+
+/// The log is written until this is dropped. tracing-appender's own guard complains on stdout if the queue is full, and may wait for that.
+struct WrittenLog(Option<WorkerGuard>);
+
+impl Drop for WrittenLog {
+    fn drop(&mut self) {
+        let guard = self.0.take();
+        within_a_second(move || drop(guard));
+    }
 }
 
 /// Tells an error, which may hold the words of a peer.
@@ -108,8 +133,8 @@ fn bad_config(error: ConfigLoadError) -> ExitCode {
     ExitCode::from(BAD_CONFIG)
 }
 
-/// Starts the log. It is written until the guard is dropped.
-fn start_log(format: Option<LogFormat>, level: &str) -> (LogLevel, impl Drop) {
+/// Starts the log.
+fn start_log(format: Option<LogFormat>, level: &str) -> (LogLevel, WrittenLog) {
     let filter = LogLevel::filter_lossy(level);
     let format = format
         .unwrap_or_else(|| if std::io::stderr().is_terminal() { LogFormat::Text } else { LogFormat::Json });
@@ -132,7 +157,7 @@ fn start_log(format: Option<LogFormat>, level: &str) -> (LogLevel, impl Drop) {
             LogLevel::new(level, move |filter| handle.reload(filter).is_ok())
         }
     };
-    (level, thread)
+    (level, WrittenLog(Some(thread)))
 }
 
 fn check(config: &Config, node: Option<&Path>) -> anyhow::Result<()> {
