@@ -108,9 +108,12 @@ impl TopicSet {
         names: impl Iterator<Item = Cow<'a, str>>,
         now: Instant,
     ) {
-        let mut refused = self.refused.take().unwrap_or_else(|| Refused::new(now));
-        refused.add(fault, names.filter(|name| self.is_wanted(name)));
-        self.refused = Some(refused);
+        let (wanted, unwanted): (Vec<_>, Vec<_>) = names.partition(|name| self.is_wanted(name));
+        // Nobody misses anything.
+        if wanted.is_empty() && !unwanted.is_empty() {
+            return;
+        }
+        self.refused.get_or_insert_with(|| Refused::new(now)).add(fault, wanted.into_iter());
     }
 
     /// Refused response, if nothing usable came in its place.

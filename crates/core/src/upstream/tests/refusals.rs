@@ -57,6 +57,15 @@ fn a_refusal_without_names_lasts_until_the_next_response_of_its_type() {
 }
 
 #[test]
+fn a_refusal_of_what_nobody_asked_for_is_none() {
+    let mut fixture = Fixture::connected();
+    fixture.client("a", EDS, &["e1"]);
+    fixture.requests(Primary);
+    refuse(&mut fixture, &Answer::of(EDS, "1").set("unasked", "v").set("unasked", "w"));
+    assert_eq!(faults(&fixture), [""; 0]);
+}
+
+#[test]
 fn a_refusal_of_what_nobody_wants_any_more_is_over() {
     let mut fixture = refusing();
     fixture.client("a", EDS, &["e2"]);
