@@ -22,7 +22,7 @@ use crate::snapshot_content::{Clock, Selection, StoreId, wildcard_kept};
 /// Time between two transactions.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Time after which the moments up to which content is current are written though nothing changed: those of all groups at once.
-const MOMENTS: Duration = Duration::from_secs(10);
+const MOMENTS: Duration = Duration::from_secs(60);
 /// Difference from which on such a moment is another one. It may lie back: the clock may be set.
 const MOVED: Duration = Duration::from_secs(1);
 /// First and longest wait before the file is tried again after a fault.
