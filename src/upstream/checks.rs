@@ -1,50 +1,76 @@
 //! Whether health checks of a server tell that it is there.
 //!
 //! A server may be well and leave them unanswered: one of gRPC with a pool of threads, each of which a stream takes, has none left for a
-//! health service. Its connection is given up for that, and its streams are answered at once on the next one. Where that
-//! happens again, and no check was ever answered in between, checks say nothing of the server.
+//! health service. A connection that was given up for want of an answer is a suspicion of that, and no more: a replica may have hung, and
+//! another one have taken its place at the same address. So the next connection is tried as soon as its streams are answered. Where a
+//! check stays unanswered then, none is heeded for a while.
 //!
 //! Owns that judgement. Knows nothing of connections.
 
 use std::time::{Duration, Instant};
 
-/// Time between the end of a connection and the first answer on the next one, in which a server that hung is seldom mended.
-const AT_ONCE: Duration = Duration::from_secs(10);
-/// Times in a row that checks misled before they are given up. One may be a pause of the server that ended just then.
-const MISLED: u32 = 2;
+/// Time for which checks are not heeded after a trial that failed. Then there is another one.
+const IGNORED: Duration = Duration::from_secs(600);
+/// Time after which a trial has been lost with its connection. Longer than an answer may take.
+const LOST: Duration = Duration::from_secs(120);
 
-/// Outcome of the checks of one server.
-#[derive(Debug, Default)]
-pub(super) struct Checks {
-    /// When a connection was given up because a check stayed unanswered.
-    given_up: Option<Instant>,
-    misled: u32,
+/// Standing of the checks of one server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Checks {
+    /// A server that leaves one unanswered is not there.
+    #[default]
+    Heeded,
+    /// Heeded still, but a connection was given up.
+    Suspected,
+    /// A server that answers its streams is asked, since then.
+    Tried(Instant),
+    /// Asking is of no use until then.
+    Ignored(Instant),
+}
+
+/// Purpose of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Finds out whether the server is there.
+    Judge,
+    /// Finds out whether the server answers checks.
+    Try,
 }
 
 impl Checks {
-    /// Whether the server is to be asked.
-    pub(super) const fn are_heeded(&self) -> bool {
-        self.misled < MISLED
+    /// Purpose of a check that begins now, if there is any, on a connection whose streams were answered or not.
+    pub(super) fn purpose(&mut self, is_answered: bool, now: Instant) -> Option<Purpose> {
+        let is_over = |since: Instant, time| now.saturating_duration_since(since) >= time;
+        match *self {
+            Self::Tried(since) if is_over(since, LOST) => *self = Self::Suspected,
+            Self::Ignored(until) if now >= until && is_answered => return self.tried(now),
+            _ => {}
+        }
+        match self {
+            Self::Suspected if is_answered => self.tried(now),
+            Self::Heeded | Self::Suspected => Some(Purpose::Judge),
+            Self::Tried(_) | Self::Ignored(_) => None,
+        }
+    }
+
+    const fn tried(&mut self, now: Instant) -> Option<Purpose> {
+        *self = Self::Tried(now);
+        Some(Purpose::Try)
     }
 
     /// Notes that a check was answered.
-    pub(super) fn answered(&mut self) {
-        *self = Self::default();
+    pub(super) const fn answered(&mut self) {
+        *self = Self::Heeded;
     }
 
     /// Notes that a connection was given up for want of an answer.
-    pub(super) fn gave_up(&mut self, now: Instant) {
-        self.given_up = Some(now);
+    pub(super) const fn gave_up(&mut self) {
+        *self = Self::Suspected;
     }
 
-    /// Notes that the server answered a stream. Returns whether that shows that its checks say nothing.
-    pub(super) fn stream_answered(&mut self, now: Instant) -> bool {
-        let since = self.given_up.take().map(|at| now.saturating_duration_since(at));
-        let was_heeded = self.are_heeded();
-        if let Some(since) = since {
-            self.misled = if since <= AT_ONCE { self.misled + 1 } else { 0 };
-        }
-        was_heeded && !self.are_heeded()
+    /// Notes that a trial failed.
+    pub(super) fn failed(&mut self, now: Instant) {
+        *self = Self::Ignored(now + IGNORED);
     }
 }
 
@@ -53,33 +79,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checks_that_mislead_twice_are_given_up() {
+    fn a_server_that_answers_streams_and_no_checks_is_not_judged_by_them() {
         let begun = Instant::now();
         let at = |second| begun + Duration::from_secs(second);
         let mut checks = Checks::default();
-        assert!(!checks.stream_answered(at(0)));
-        checks.gave_up(at(41));
-        assert!(!checks.stream_answered(at(42)) && checks.are_heeded());
-        assert!(!checks.stream_answered(at(43)), "the answer to another client");
-        checks.gave_up(at(83));
-        assert!(checks.stream_answered(at(84)) && !checks.are_heeded());
-        assert!(!checks.stream_answered(at(85)), "told once");
+        assert_eq!(checks.purpose(true, at(30)), Some(Purpose::Judge));
+        checks.gave_up();
+        assert_eq!(checks.purpose(false, at(41)), Some(Purpose::Judge), "it may hang still");
+        assert_eq!(checks.purpose(true, at(42)), Some(Purpose::Try));
+        assert_eq!(checks.purpose(true, at(43)), None, "another client tries");
+        checks.failed(at(52));
+        assert_eq!(checks.purpose(true, at(651)), None);
+        assert_eq!(checks.purpose(false, at(652)), None);
+        assert_eq!(checks.purpose(true, at(652)), Some(Purpose::Try));
+        assert_eq!(checks.purpose(true, at(771)), None);
+        assert_eq!(
+            checks.purpose(true, at(772)),
+            Some(Purpose::Try),
+            "the connection of the last one was lost"
+        );
     }
 
+    /// Each in the place of one that hung, at one address.
     #[test]
-    fn a_server_that_hung_is_asked_again() {
+    fn replicas_that_answer_are_judged_however_often_one_hangs() {
         let begun = Instant::now();
-        let at = |second| begun + Duration::from_secs(second);
         let mut checks = Checks::default();
-        for outage in [0, 100, 200] {
-            checks.gave_up(at(outage));
-            checks.stream_answered(at(outage + 11));
-        }
-        for pause in [300, 400, 500] {
-            checks.gave_up(at(pause));
-            checks.stream_answered(at(pause + 1));
+        for hang in 1..10 {
+            let now = begun + Duration::from_secs(hang * 100);
+            assert_eq!(checks.purpose(true, now), Some(Purpose::Judge));
+            checks.gave_up();
+            assert_eq!(checks.purpose(true, now + Duration::from_secs(1)), Some(Purpose::Try));
             checks.answered();
         }
-        assert!(checks.are_heeded());
     }
 }

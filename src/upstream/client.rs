@@ -360,20 +360,33 @@ impl Client {
 
     /// Looks whether the server is there, where that is to be known and a health check tells it. Returns the end if it is not.
     fn look_for_life(&self, lease: &Lease, talk: &mut Conversation) -> Option<Ended> {
-        if !lease.has_room_for_calls(talk.watch.is_open()) || !self.link.heeds_checks() {
+        if !lease.has_room_for_calls(talk.watch.is_open()) {
             return None;
         }
-        let unanswered = self.state.borrow().unanswered.since;
-        let Sign::Gone { is_first } = talk.look_for_life(unanswered, self.servers.count() == 1) else {
-            return None;
-        };
-        lease.silent();
-        // A connection that takes no more calls is left by the wish of the server.
-        if is_first && !lease.is_closed() {
-            self.link.check_stayed_unanswered(now());
+        let (unanswered, is_answered) = (self.state.borrow().unanswered.since, talk.answered);
+        let purpose = || self.link.purpose_of_check(is_answered, now());
+        match talk.look_for_life(unanswered, self.servers.count() == 1, purpose, !lease.is_closed()) {
+            Sign::Fine => None,
+            Sign::Gone { is_first } => {
+                lease.silent();
+                if is_first {
+                    self.link.check_stayed_unanswered();
+                }
+                let timeout = self.link.options().liveness.timeout;
+                Some(Ended::Lost(format!(
+                    "it sends nothing, and did not answer a health check within {timeout:?}"
+                )))
+            }
+            Sign::Mute => {
+                self.link.trial_of_checks_failed(now());
+                self.report_mute_checks();
+                None
+            }
+            Sign::Closed => {
+                let why = "it wants no more of this connection (GOAWAY), and is silent on it".to_owned();
+                Some(Ended::Closed(why))
+            }
         }
-        let timeout = self.link.options().liveness.timeout;
-        Some(Ended::Lost(format!("it sends nothing, and did not answer a health check within {timeout:?}")))
     }
 
     /// Hears a message, or the end of a stream. Returns that end, if it is one.
@@ -571,9 +584,6 @@ impl Client {
     fn answered(&mut self) {
         self.state.send_modify(|state| state.answered = true);
         self.link.answered();
-        if self.link.stream_answered(now()) {
-            self.report_misleading_checks();
-        }
         self.report_protocol();
         self.report_answer();
     }

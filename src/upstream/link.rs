@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tonic::transport::{Channel, Endpoint};
 
-use super::checks::Checks;
+use super::checks::{Checks, Purpose};
 use super::connection::Server;
 use super::dial::{DialError, Dialed, Facts, Target, dial_from};
 use super::health::Health;
@@ -437,9 +437,9 @@ impl Link {
         self.changed.notify_one();
     }
 
-    /// Whether the server is to be asked for its health.
-    pub(super) fn heeds_checks(&self) -> bool {
-        self.state.lock().checks.are_heeded()
+    /// Purpose of a health check, if one is of use; see [`Checks`].
+    pub(super) fn purpose_of_check(&self, is_answered: bool, now: Instant) -> Option<Purpose> {
+        self.state.lock().checks.purpose(is_answered, now)
     }
 
     /// Notes that a health check was answered.
@@ -448,13 +448,13 @@ impl Link {
     }
 
     /// Notes that a connection was given up because a health check stayed unanswered.
-    pub(super) fn check_stayed_unanswered(&self, now: Instant) {
-        self.state.lock().checks.gave_up(now);
+    pub(super) fn check_stayed_unanswered(&self) {
+        self.state.lock().checks.gave_up();
     }
 
-    /// Notes the first answer on a stream. Returns whether it shows that health checks say nothing of this server.
-    pub(super) fn stream_answered(&self, now: Instant) -> bool {
-        self.state.lock().checks.stream_answered(now)
+    /// Notes that a server that answers its streams left a health check unanswered.
+    pub(super) fn trial_of_checks_failed(&self, now: Instant) {
+        self.state.lock().checks.failed(now);
     }
 
     /// Notes the protocol in which the server answers. Returns the one before, if it is another one.

@@ -11,6 +11,7 @@ use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 use tonic::Status;
 
+use super::super::checks::Purpose;
 use super::super::connection::{OpenStream, Server};
 use super::super::probe::{Probes, Word};
 use super::super::pulse::LivenessTimes;
@@ -244,11 +245,17 @@ impl Conversation {
 
     /// Looks whether the server is there, where that is needed: while something has been unanswered since then, if there is no other
     /// server (`is_only`).
-    pub(super) fn look_for_life(&mut self, unanswered: Option<Instant>, is_only: bool) -> Sign {
+    pub(super) fn look_for_life(
+        &mut self,
+        unanswered: Option<Instant>,
+        is_only: bool,
+        purpose: impl FnOnce() -> Option<Purpose>,
+        can_call: bool,
+    ) -> Sign {
         // A message that stops in its middle may be behind a server that hangs, too.
         let since = unanswered.into_iter().chain(self.server.transfers.incomplete_since()).min();
         let need = if is_only { since.map_or(Need::None, Need::Since) } else { Need::Always };
-        self.liveness.look(need, now(), LOOK)
+        self.liveness.look(need, purpose, can_call, now(), LOOK)
     }
 
     /// Counts the messages in a row.

@@ -21,6 +21,7 @@ use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 
 use super::super::call::{call, is_of_server};
+use super::super::checks::Purpose;
 use super::super::pulse::{LivenessTimes, Pulse};
 use super::super::transfer::Transfers;
 use super::super::wait::now;
@@ -59,11 +60,16 @@ pub(super) enum Sign {
         /// See above.
         is_first: bool,
     },
+    /// It is there, and left a check unanswered.
+    Mute,
+    /// It is to be asked, and takes no more calls on the connection.
+    Closed,
 }
 
 /// Call under way.
 struct Call {
     begun: Instant,
+    purpose: Purpose,
     /// Time that it takes: the sum of the times between looks, of which a pause of this process is one.
     waited: Duration,
     answer: BoxFuture<'static, bool>,
@@ -80,25 +86,39 @@ impl Liveness {
         self.pulse.heard(now);
     }
 
-    /// Looks, `every` so often, and asks if it is time to.
-    pub(super) fn look(&mut self, need: Need, now: Instant, every: Duration) -> Sign {
+    /// Looks, `every` so often, and asks for this purpose if it is time to. `can_call` says whether the connection takes calls.
+    pub(super) fn look(
+        &mut self,
+        need: Need,
+        purpose: impl FnOnce() -> Option<Purpose>,
+        can_call: bool,
+        now: Instant,
+        every: Duration,
+    ) -> Sign {
         let LivenessTimes { after, timeout } = self.times;
         let mut is_first = false;
         if let Some(call) = &mut self.call {
             call.waited += every;
             if call.waited > timeout {
-                is_first = self.pulse.unanswered(call.begun);
+                let Call { begun, purpose, .. } = *call;
                 self.call = None;
+                if purpose == Purpose::Try {
+                    return Sign::Mute;
+                }
+                is_first = self.pulse.unanswered(begun);
             }
-        } else {
+        } else if let Some(purpose) = purpose() {
             let since = match need {
                 Need::Always => Some(self.begun),
                 Need::Since(since) => Some(since),
                 Need::None => None,
             };
-            if since.is_some_and(|since| self.pulse.is_due(since, after, now)) {
+            if purpose == Purpose::Try || since.is_some_and(|since| self.pulse.is_due(since, after, now)) {
+                if !can_call {
+                    return Sign::Closed;
+                }
                 let answer = check(self.channel.clone()).boxed();
-                self.call = Some(Call { begun: now, waited: Duration::ZERO, answer });
+                self.call = Some(Call { begun: now, purpose, waited: Duration::ZERO, answer });
             }
         }
         if self.pulse.is_gone() { Sign::Gone { is_first } } else { Sign::Fine }

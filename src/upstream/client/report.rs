@@ -37,9 +37,9 @@ impl Client {
     }
 
     /// Logs that the server leaves health checks unanswered though it is there.
-    pub(super) fn report_misleading_checks(&self) {
+    pub(super) fn report_mute_checks(&self) {
         let uri = self.link.uri();
-        tracing::warn!(%uri, "the control plane answers its streams and leaves health checks unanswered, twice in a row: it is asked no more, so that one that hangs is noticed late. Give its gRPC server more threads than it has streams, or no health service");
+        tracing::warn!(%uri, "the control plane answers its streams and leaves health checks unanswered: it is not asked for ten minutes, and one that hangs is noticed late. Give its gRPC server more threads than it has streams, or no health service");
     }
 
     /// Logs the word of a relay upstream on its own control plane.
