@@ -342,7 +342,7 @@ impl Resource {
 
     /// Hash of its name, constraints, version and body: its share of the digest of a set, because sums of these are
     /// independent of order (R-Relay-11). Two relays that hold the same bytes agree on it (R-REST-07). The body counts
-    /// because versions of an origin that counts begin anew when it restarts; a [mark](body_mark) of the body does not.
+    /// because versions of an origin that counts begin anew when it restarts; the mark of a body (`body_mark`) does not.
     pub const fn digest(&self) -> u128 {
         self.digest
     }
