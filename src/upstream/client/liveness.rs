@@ -48,6 +48,8 @@ pub(super) struct Liveness {
     times: LivenessTimes,
     begun: Instant,
     call: Option<Call>,
+    /// Whether the connection refused a call before it reached the server.
+    is_closed: bool,
 }
 
 /// Outcome of a look.
@@ -77,7 +79,7 @@ struct Call {
 
 impl Liveness {
     pub(super) const fn new(channel: Channel, pulse: Arc<Pulse>, times: LivenessTimes, now: Instant) -> Self {
-        Self { channel, pulse, times, begun: now, call: None }
+        Self { channel, pulse, times, begun: now, call: None, is_closed: false }
     }
 
     /// Notes that something came from the server.
@@ -97,6 +99,9 @@ impl Liveness {
     ) -> Sign {
         let LivenessTimes { after, timeout } = self.times;
         let mut is_first = false;
+        if self.is_closed {
+            return Sign::Closed;
+        }
         if let Some(call) = &mut self.call {
             call.waited += every;
             if call.waited > timeout {
@@ -130,8 +135,7 @@ impl Liveness {
         if (&mut call.answer).await {
             self.heard(now());
         } else {
-            // The time goes on: nothing came from the server.
-            call.answer = pending().boxed();
+            (self.call, self.is_closed) = (None, true);
             pending().await
         }
     }
