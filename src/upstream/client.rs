@@ -365,7 +365,7 @@ impl Client {
         }
         let (unanswered, is_answered) = (self.state.borrow().unanswered.since, talk.answered);
         let purpose = || self.link.purpose_of_check(is_answered, now());
-        match talk.look_for_life(unanswered, self.servers.count() == 1, purpose, !lease.is_closed()) {
+        match talk.look_for_life(unanswered, self.servers.count() == 1, purpose) {
             Sign::Fine => None,
             Sign::Gone { is_first } => {
                 lease.silent();

@@ -250,12 +250,11 @@ impl Conversation {
         unanswered: Option<Instant>,
         is_only: bool,
         purpose: impl FnOnce() -> Option<Purpose>,
-        can_call: bool,
     ) -> Sign {
         // A message that stops in its middle may be behind a server that hangs, too.
         let since = unanswered.into_iter().chain(self.server.transfers.incomplete_since()).min();
         let need = if is_only { since.map_or(Need::None, Need::Since) } else { Need::Always };
-        self.liveness.look(need, purpose, can_call, now(), LOOK)
+        self.liveness.look(need, purpose, now(), LOOK)
     }
 
     /// Counts the messages in a row.

@@ -82,18 +82,17 @@ impl Liveness {
         Self { channel, pulse, times, begun: now, call: None, is_closed: false }
     }
 
-    /// Notes that something came from the server.
+    /// Notes that something came from the server. That says nothing of whether it answers checks: a trial goes on.
     pub(super) fn heard(&mut self, now: Instant) {
-        self.call = None;
+        self.call.take_if(|call| call.purpose == Purpose::Judge);
         self.pulse.heard(now);
     }
 
-    /// Looks, `every` so often, and asks for this purpose if it is time to. `can_call` says whether the connection takes calls.
+    /// Looks, `every` so often, and asks for this purpose if it is time to.
     pub(super) fn look(
         &mut self,
         need: Need,
         purpose: impl FnOnce() -> Option<Purpose>,
-        can_call: bool,
         now: Instant,
         every: Duration,
     ) -> Sign {
@@ -119,9 +118,6 @@ impl Liveness {
                 Need::None => None,
             };
             if purpose == Purpose::Try || since.is_some_and(|since| self.pulse.is_due(since, after, now)) {
-                if !can_call {
-                    return Sign::Closed;
-                }
                 let answer = check(self.channel.clone()).boxed();
                 self.call = Some(Call { begun: now, purpose, waited: Duration::ZERO, answer });
             }
@@ -132,10 +128,12 @@ impl Liveness {
     /// The answer. Cancel-safe.
     pub(super) async fn next(&mut self) {
         let Some(call) = &mut self.call else { return pending().await };
-        if (&mut call.answer).await {
+        let is_of_server = (&mut call.answer).await;
+        self.call = None;
+        if is_of_server {
             self.heard(now());
         } else {
-            (self.call, self.is_closed) = (None, true);
+            self.is_closed = true;
             pending().await
         }
     }
@@ -148,4 +146,26 @@ async fn check(channel: Channel) -> bool {
     let transfer = Transfers::default().of_stream();
     let answer = call(channel, CHECK, HeaderMap::new(), request, MAX_ANSWER, transfer).await;
     answer.map_or_else(|status| is_of_server(&status), |_| true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a stream with much to say every answer would come too late.
+    #[tokio::test]
+    async fn a_trial_goes_on_whatever_the_streams_bring() {
+        let (channel, now) = (Channel::from_static("http://127.0.0.1:1").connect_lazy(), now());
+        let times = LivenessTimes { after: Duration::ZERO, ..LivenessTimes::default() };
+        let mut liveness = Liveness::new(channel, Arc::default(), times, now);
+        let mut is_asked_after = |purpose| {
+            liveness.call = None;
+            assert_eq!(liveness.look(Need::Always, || Some(purpose), now, Duration::ZERO), Sign::Fine);
+            assert!(liveness.call.is_some());
+            liveness.heard(now);
+            liveness.call.is_some()
+        };
+        assert!(!is_asked_after(Purpose::Judge));
+        assert!(is_asked_after(Purpose::Try));
+    }
 }
