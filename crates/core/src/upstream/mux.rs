@@ -542,7 +542,6 @@ impl Mux {
             }
         }
         self.mark(type_url);
-        self.topic_sets.get_mut(type_url).into_iter().for_each(TopicSet::forget_refused);
         if self.topic_sets.get_mut(type_url).is_some_and(TopicSet::drop_idle) {
             self.writer.cache().drop_unused();
         }

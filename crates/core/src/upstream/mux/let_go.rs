@@ -98,6 +98,7 @@ impl Mux {
             self.apply(&type_url, changes.into_iter().collect(), now);
             if let Some(topic_set) = self.topic_sets.get_mut(&type_url) {
                 topic_set.arrange();
+                topic_set.forget_refused();
             }
             self.tidy(&type_url);
         }
