@@ -16,11 +16,16 @@ impl WallClock {
     /// The clock of this process. A moment has the same time at each look, unless the clock of the machine was set meanwhile.
     pub(crate) fn get() -> Self {
         static KEPT: Mutex<Option<WallClock>> = Mutex::new(None);
-        let now = Self(Instant::now(), SystemTime::now());
+        let now = Self::now();
         let mut kept = KEPT.lock();
         let clock = now.unless_equal(*kept);
         *kept = Some(clock);
         clock
+    }
+
+    /// The clock as it is read now.
+    pub(crate) fn now() -> Self {
+        Self(Instant::now(), SystemTime::now())
     }
 
     fn unless_equal(self, kept: Option<Self>) -> Self {

@@ -54,7 +54,7 @@ impl Follower {
 
     /// Begins the trace of a change, if the sampler wants it. `group` is the rule of its node group.
     pub(super) fn begin(&mut self, change: StoredChange, group: Option<String>) {
-        let (change, clock) = (FollowedChange::new(change), WallClock::get());
+        let (change, clock) = (FollowedChange::new(change), WallClock::now());
         let (changed, removed) = change.names();
         if changed + removed == 0 {
             // Only times of resources were renewed, or more of a set is known.
