@@ -1,7 +1,7 @@
 //! Connections to the admin address: how many there are, and whether their peers go on.
 //!
 //! Invariants: there are [`MOST`] connections at most · a new one always finds a place · no answer waits for longer than
-//! [`STALL`] for a peer that takes nothing of it.
+//! [`STALL`] for a peer that takes nothing of it, nor longer than [`PATIENCE`] where others need its memory.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -27,6 +27,8 @@ const MOST: usize = 64;
 const IDLE: Duration = Duration::from_secs(60);
 /// Time within which a peer takes a [`PIECE`] of each answer, or all that is left. 546 B/s; links of people are faster.
 const STALL: Duration = Duration::from_secs(60);
+/// Time after which an answer of which nothing is taken may be given up, if others need its memory.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Bytes a second that a peer has earned time for by what it took at once. The kernel of a peer may take tens of MiB in a moment, and a
 /// slow reader then makes no room there for minutes. Example: with 26 MiB taken, an answer stalls after 416 s + [`STALL`].
 const RATE: usize = 64 << 10;
@@ -59,6 +61,16 @@ impl Connections {
                 close_one(&open);
             }
             self.freed.notified().await;
+        }
+    }
+
+    /// Closes the connection with the most bytes unsent, of those whose peers have taken nothing for [`PATIENCE`].
+    pub(super) fn close_unread(&self) {
+        let now = Instant::now();
+        let open = self.open.lock();
+        let unread = open.iter().map(|(_, connection)| (connection.unread(now), connection));
+        if let Some((1.., connection)) = unread.max_by_key(|&(bytes, _)| bytes) {
+            connection.closing.cancel();
         }
     }
 }
@@ -159,7 +171,7 @@ impl Connection {
         loop {
             tokio::select! {
                 ended = serve.as_mut() => return ended.map_err(Into::into),
-                () = self.until_closing() => return Err("closed to make room for another connection".into()),
+                () = self.until_closing() => return Err("closed to make room for another connection or answer".into()),
                 now = look.tick() => {
                     if self.is_stalled(now) {
                         return Err(format!("the peer took less than {PIECE} bytes of an answer in {STALL:?}").into());
@@ -175,7 +187,7 @@ impl Connection {
         }
     }
 
-    /// Returns when the place is needed for another connection.
+    /// Returns when the place is needed for another connection, or the memory of its answers for others.
     pub(super) async fn until_closing(&self) {
         self.closing.cancelled().await;
     }
@@ -183,6 +195,18 @@ impl Connection {
     fn is_idle(&self, now: Instant) -> bool {
         let state = self.state.lock();
         state.exchanges.is_empty() && now.duration_since(state.last) >= IDLE
+    }
+
+    /// Returns how many bytes wait for the peer, or 0 if it has taken some of each answer within [`PATIENCE`].
+    fn unread(&self, now: Instant) -> usize {
+        let state = self.state.lock();
+        let waits = |progress: &Progress| now.duration_since(progress.since) >= PATIENCE;
+        state
+            .exchanges
+            .iter()
+            .filter(|(_, progress)| waits(progress))
+            .map(|(_, progress)| progress.unsent)
+            .sum()
     }
 
     fn is_stalled(&self, now: Instant) -> bool {
@@ -321,7 +345,7 @@ mod tests {
     use std::pin::pin;
 
     use http::{Request, Response};
-    use http_body_util::Full;
+    use http_body_util::{BodyExt as _, Full};
     use hyper::server::conn::{http1, http2};
     use hyper::service::service_fn;
     use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -449,5 +473,29 @@ mod tests {
         drop(places.remove(2));
         next.await;
         assert!(!places.iter().any(|place| place.connection.closing.is_cancelled()), "one made room");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn memory_for_others_is_that_of_the_largest_answer_that_is_not_read() {
+        let connections: Arc<Connections> = Arc::default();
+        let mut places = Vec::new();
+        let mut bodies = Vec::new();
+        for size in [2, 9, 5] {
+            let place = connections.open(IpAddr::from([10, 0, 0, 1])).await;
+            let body = Body::new(Full::new(Bytes::from(vec![b'x'; size * PIECE])));
+            bodies.push(place.connection.begin().watch(body));
+            places.push(place);
+        }
+        let mut pieces = Vec::new();
+        for body in &mut bodies {
+            pieces.push(body.frame().await);
+        }
+        connections.close_unread();
+        let closing = || places.iter().position(|place| place.connection.closing.is_cancelled());
+        assert_eq!(closing(), None, "they have just been asked for");
+        tokio::time::sleep(PATIENCE).await;
+        pieces[1] = bodies[1].frame().await;
+        connections.close_unread();
+        assert_eq!(closing(), Some(2), "the largest one is read");
     }
 }

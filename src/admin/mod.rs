@@ -114,6 +114,7 @@ struct Shared {
 pub struct Admin {
     socket: TcpListener,
     address: SocketAddr,
+    connections: Arc<Connections>,
     shared: Arc<Shared>,
 }
 
@@ -125,9 +126,11 @@ impl Admin {
     /// Error of the system if the address cannot be bound.
     pub async fn bind(address: SocketAddr, hosts: &[String]) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
-        let lanes = Arc::new(Lanes { looks: Lane::new(), scrapes: Lane::new() });
+        let connections: Arc<Connections> = Arc::default();
+        let lane = || Lane::new(Arc::clone(&connections));
+        let lanes = Arc::new(Lanes { looks: lane(), scrapes: lane() });
         let shared = Shared { lanes, hosts: hosts.into(), misdirected: Mutex::default() };
-        Ok(Self { address: socket.local_addr()?, socket, shared: Arc::new(shared) })
+        Ok(Self { address: socket.local_addr()?, socket, connections, shared: Arc::new(shared) })
     }
 
     /// Returns the address, with the port that was chosen for port 0.
@@ -137,7 +140,6 @@ impl Admin {
 
     /// Answers requests until `stop`.
     pub async fn serve(self, report: Arc<impl Report>, stop: CancellationToken) {
-        let connections: Arc<Connections> = Arc::default();
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => return,
@@ -149,7 +151,7 @@ impl Admin {
             };
             let place = tokio::select! {
                 () = stop.cancelled() => return,
-                place = connections.open(peer.ip()) => place,
+                place = self.connections.open(peer.ip()) => place,
             };
             let (report, shared) = (Arc::clone(&report), Arc::clone(&self.shared));
             tokio::spawn(async move {

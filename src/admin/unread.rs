@@ -8,16 +8,20 @@ use bytes::Bytes;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
+use super::connections::Connections;
+
 /// Bytes of unread answers from which on no other is worked out. The last one may exceed it, so that answers of any size are
 /// possible: a lane holds this much and one answer.
 const ROOM: usize = 64 << 20;
 /// Time that a request waits for room before it is refused.
 const WAIT: Duration = Duration::from_secs(5);
+/// Time between two looks for an answer that may be given up, while a request waits for room.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Reason for which there is no answer.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// Other answers take all the room: their peers do not read.
+    /// Other answers take all the room, and their peers read them.
     Busy,
     /// The work did not run to its end, with the reason.
     Failed(&'static str),
@@ -28,11 +32,12 @@ pub(super) enum Refusal {
 pub(super) struct Lane {
     turn: Arc<Semaphore>,
     unread: Arc<Unread>,
+    connections: Arc<Connections>,
 }
 
 impl Lane {
-    pub(super) fn new() -> Self {
-        Self { turn: Arc::new(Semaphore::new(1)), unread: Arc::default() }
+    pub(super) fn new(connections: Arc<Connections>) -> Self {
+        Self { turn: Arc::new(Semaphore::new(1)), unread: Arc::default(), connections }
     }
 
     pub(super) const fn unread(&self) -> &Arc<Unread> {
@@ -50,7 +55,7 @@ impl Lane {
     ) -> Result<T, Refusal> {
         let deadline = Instant::now() + WAIT;
         let turn = loop {
-            timeout_at(deadline, self.unread.until_room()).await.map_err(|_| Refusal::Busy)?;
+            self.make_room(deadline).await?;
             let turn = Arc::clone(&self.turn).acquire_owned().await;
             let turn = turn.map_err(|_| Refusal::Failed("the relay stops"))?;
             // The work before may have taken it.
@@ -68,6 +73,18 @@ impl Lane {
         let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(work);
         thread.map_err(|_| Refusal::Failed("there is no thread to be had"))?;
         told.await.map_err(|_| Refusal::Failed("the relay failed; its log says why"))
+    }
+
+    /// Waits for room. Peers that do not read must not shut operators out: their connections are closed, one after the other.
+    async fn make_room(&self, deadline: Instant) -> Result<(), Refusal> {
+        while Instant::now() < deadline {
+            let look = deadline.min(Instant::now() + LOOK);
+            if timeout_at(look, self.unread.until_room()).await.is_ok() {
+                return Ok(());
+            }
+            self.connections.close_unread();
+        }
+        Err(Refusal::Busy)
     }
 }
 
@@ -128,7 +145,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn answers_that_are_read_make_room_for_others() {
-        let lane = Lane::new();
+        let lane = Lane::new(Arc::default());
         let answer = |size| lane.run(move |unread| unread.hold(vec![0; size]));
         let first = answer(ROOM - 1).await.expect("there is room");
         let second = answer(ROOM).await.expect("one may exceed it");
@@ -145,7 +162,7 @@ mod tests {
     /// A peer may ask and go away as often as it likes.
     #[tokio::test]
     async fn work_that_nobody_waits_for_keeps_its_turn() {
-        let lane = Lane::new();
+        let lane = Lane::new(Arc::default());
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let abandoned = lane.run(move |_| ended.recv().is_err());
         assert!(tokio::time::timeout(Duration::from_millis(50), abandoned).await.is_err());

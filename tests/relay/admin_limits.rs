@@ -36,19 +36,15 @@ fn ask_and_stop_reading(relay: &Process) -> Http1 {
 }
 
 #[test]
-fn answers_that_nobody_reads_leave_room_for_probes() {
+fn answers_that_nobody_reads_leave_room_for_others() {
     let relay = Process::start(&[("clusters.yaml", &large_clusters())], "");
     let unread = [ask_and_stop_reading(&relay), ask_and_stop_reading(&relay)];
-    let mut refused = Http1::connect(relay.admin);
-    refused.request("GET /config_dump", "", "");
-    let refused = refused.answer().unwrap();
-    assert_eq!((refused.status, refused.retry_after()), (503, Some(5)));
     for path in ["/ready", "/healthz", "/metrics", "/upstreams"] {
         assert_eq!(relay.admin_get(path).0, 200, "{path}");
     }
-    drop(unread);
     let (status, dump) = relay.admin_get("/config_dump");
     assert!(status == 200 && dump.len() > 40_000_000, "{status}");
+    drop(unread);
 }
 
 /// Connections of another host that ask for nothing take neither the place of a probe nor descriptors without bound.
