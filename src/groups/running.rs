@@ -18,7 +18,7 @@ use crate::limit::Limit;
 use crate::node_group::{GroupKey, GroupNode};
 use crate::pool::Tenant;
 use crate::proto::Node;
-use crate::snapshot::{Disk, GroupId, LiveGroup, node_digest};
+use crate::snapshot::{Disk, GroupId, LiveGroup, Loaded, load_later, node_digest};
 use crate::subscription::{Code, SessionError, Upstream};
 use crate::upstream::{
     ChangeSink, Client, Counters, Mux, NodeBudget, NodeBudgetError, Representative, Servers, Settings, Tuner,
@@ -63,14 +63,24 @@ struct Saved {
 }
 
 impl Saved {
-    /// Has the client take in what the disk has of its group.
+    /// Has the client take in what the disk has of its group: now, or later if the file cannot be read now.
     async fn load(self, client: &mut Client) {
-        let Self { disk, id, node, is_loaded } = self;
-        let loaded = tokio::task::spawn_blocking(move || disk.load(&id, node)).await;
-        if let Ok(Some(loaded)) = loaded {
+        let (disk, id, node) = (Arc::clone(&self.disk), self.id.clone(), self.node);
+        let read = Arc::new(move || disk.load(&id, node).ok());
+        let attempt = Arc::clone(&read);
+        match tokio::task::spawn_blocking(move || attempt()).await.ok().flatten() {
+            Some(loaded) => self.restore(loaded, client),
+            None => client
+                .restore_later(load_later(move || read(), |loaded, client| self.restore(loaded, client))),
+        }
+    }
+
+    fn restore(self, loaded: Option<Loaded>, client: &mut Client) {
+        if let Some(loaded) = loaded {
             loaded.restore(client);
         }
-        is_loaded.store(true, Ordering::Release);
+        self.disk.note_read(&self.id);
+        self.is_loaded.store(true, Ordering::Release);
     }
 }
 
@@ -154,17 +164,22 @@ impl Group {
         spawn_essential(run, stop, failed);
     }
 
-    /// The group for the snapshot on disk, once it has taken in what was there; `None` for the own group.
+    /// The group for the snapshot on disk, once it has taken in what was there, or its control plane has answered; `None` for the own
+    /// group.
     pub(super) fn live(&self, now: Instant) -> Option<LiveGroup> {
         let source = self.source.as_ref()?;
-        let saved = source.saved.as_ref().filter(|saved| saved.is_loaded.load(Ordering::Acquire))?;
+        let saved = source.saved.as_ref()?;
         let state = source.state.borrow();
+        let current = state.current_ago(now);
+        if current.is_none() && !saved.is_loaded.load(Ordering::Acquire) {
+            return None;
+        }
         Some(LiveGroup {
             id: saved.id.clone(),
             cache: Arc::clone(&self.cache),
             node: saved.node,
             server: state.source.as_ref().map_or_else(String::new, ToString::to_string),
-            current: state.current_ago(now),
+            current,
         })
     }
 

@@ -1,17 +1,13 @@
 //! Start from the snapshot on disk: it is opened and read before anything else, or else as soon as it can be read.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::settings;
 use crate::config::Config;
-use crate::snapshot::{Disk, GroupId, Loaded, OtherGroups, node_digest};
+use crate::snapshot::{Disk, GroupId, Loaded, OtherGroups, load_later, node_digest};
 use crate::upstream::{Client, LateRestore, Restored};
-
-/// Time between two looks whether the file can be read.
-const LATER: Duration = Duration::from_secs(1);
 
 /// Opens the snapshot, if one is configured. A fault is told in the log, and the relay runs without it.
 pub(super) async fn open(config: &Config) -> Option<Arc<Disk>> {
@@ -91,35 +87,12 @@ fn tell_of_strangers(from: &str, servers: &[String]) {
 pub(super) async fn load(disk: Option<&Arc<Disk>>, config: &Config) -> Option<Start> {
     let (disk, servers) = (Arc::clone(disk?), settings::servers(config));
     let node = node_digest(&settings::own_node(config));
-    let saved = read(Arc::clone(&disk), node, servers.clone()).await;
-    Some(saved.map_or_else(|| Start::Later(load_later(disk, node, servers)), Start::With))
-}
-
-/// Reads the group; `None` if the file cannot be read.
-async fn read(disk: Arc<Disk>, node: u128, servers: Vec<String>) -> Option<Saved> {
-    let read = move || {
-        let own = disk.peek(&GroupId::own(), node).ok()?;
+    let read = Arc::new(move || {
+        let own = disk.load(&GroupId::own(), node).ok()?;
         let others = disk.others();
-        Some(Saved { disk, servers, own, others })
-    };
-    tokio::task::spawn_blocking(read).await.ok().flatten()
-}
-
-/// Reads the group as soon as that can be done. Once the control plane was reached nothing waits for it any more.
-fn load_later(disk: Arc<Disk>, node: u128, servers: Vec<String>) -> oneshot::Receiver<LateRestore> {
-    let (mut sender, receiver) = oneshot::channel::<LateRestore>();
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                () = sender.closed() => return,
-                () = tokio::time::sleep(LATER) => {}
-            }
-            if let Some(saved) = read(Arc::clone(&disk), node, servers.clone()).await {
-                // Unless the client is past its start.
-                drop(sender.send(LateRestore::new(move |client| saved.restore(client))));
-                return;
-            }
-        }
+        Some(Saved { disk: Arc::clone(&disk), servers: servers.clone(), own, others })
     });
-    receiver
+    let attempt = Arc::clone(&read);
+    let saved = tokio::task::spawn_blocking(move || attempt()).await.ok().flatten();
+    Some(saved.map_or_else(|| Start::Later(load_later(move || read(), Saved::restore)), Start::With))
 }

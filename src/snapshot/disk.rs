@@ -251,19 +251,13 @@ impl Disk {
         &self.settings
     }
 
-    /// Reads a node group, if it was written for this node. Waits for the disk.
-    pub fn load(&self, group: &GroupId, node: u128) -> Option<Loaded> {
-        let loaded = self.peek(group, node).ok()?;
-        self.note_read(group);
-        loaded
-    }
-
-    /// Like [`load`](Self::load), but the group is not written over before [`note_read`](Self::note_read).
+    /// Reads a node group, if it was written for this node. Waits for the disk. The group is not written over before
+    /// [`note_read`](Self::note_read).
     ///
     /// # Errors
     ///
     /// [`FileFault`] if the file is not open, or cannot be read.
-    pub fn peek(&self, group: &GroupId, node: u128) -> Result<Option<Loaded>, FileFault> {
+    pub fn load(&self, group: &GroupId, node: u128) -> Result<Option<Loaded>, FileFault> {
         let Some(stored) = self.read(group)? else { return Ok(None) };
         if stored.facts.node != node {
             tracing::info!(%group, "the snapshot of this node group is of another node; starting without it");

@@ -2,8 +2,8 @@
 //!
 //! Owns the file, which is a redb database in the folder `snapshot.path`: `file` finds and opens it, `store` reads and writes it,
 //! `seal` guards each value with a checksum, `keys` are its keys. `writer` is the thread that copies what changed, once a second;
-//! [`Disk`] has the state that it shares with the loading of node groups and with the operators' address; `show` and `overlay`
-//! are `deltafan snapshot`. Which records follow from a cache, and what follows from records, is for the core
+//! [`Disk`] has the state that it shares with the loading of node groups and with the operators' address; `late` reads a file that
+//! could not be read at the start; `show` and `overlay` are `deltafan snapshot`. Which records follow from a cache, and what follows from records, is for the core
 //! ([`snapshot_content`](crate::snapshot_content)).
 //!
 //! Invariants:
@@ -14,6 +14,7 @@
 mod disk;
 mod file;
 mod keys;
+mod late;
 mod overlay;
 mod seal;
 mod show;
@@ -25,6 +26,7 @@ mod tests;
 
 pub use disk::{Disk, DiskStatus, Loaded, LoadedFigures, OtherGroups, SnapshotSettings};
 pub use keys::{GroupId, node_digest};
+pub use late::load_later;
 pub use show::{Format, report, verify};
 pub use writer::{LiveGroup, LiveGroups, WriterThread};
 

@@ -15,7 +15,7 @@ use rand::{Rng as _, SeedableRng as _};
 use redb::{ReadableDatabase as _, ReadableTable as _};
 use tempfile::TempDir;
 
-use super::disk::Disk;
+use super::disk::{Disk, Loaded};
 use super::file::{FILE, FileError, META};
 use super::seal::seal;
 use super::store::Changes;
@@ -68,6 +68,13 @@ fn open(folder: &Path, secrets: bool) -> Arc<Disk> {
     })
 }
 
+/// Content of a group, as if a relay had taken it in.
+fn taken(disk: &Disk, group: &GroupId, node: u128) -> Option<Loaded> {
+    let loaded = disk.load(group, node).ok()?;
+    disk.note_read(group);
+    loaded
+}
+
 impl Fixture {
     fn new(folder: &Path) -> Self {
         let (live, disk) = (Live::default(), open(folder, true));
@@ -79,7 +86,7 @@ impl Fixture {
     }
 
     fn add(&mut self, id: GroupId) {
-        drop(self.disk.load(&id, NODE));
+        drop(taken(&self.disk, &id, NODE));
         let (cache, mut writer) = Cache::within(Limits::default(), &self.budget);
         writer.remember_forgotten();
         let (server, current) = ("http://a:1".to_owned(), Some(Duration::from_secs(5)));
@@ -101,7 +108,13 @@ impl Fixture {
     }
 
     fn write(&mut self) {
-        self.writer.write().unwrap();
+        // A process that another test starts has the locks of this one between fork and exec.
+        let is_locked = || self.disk.status().error == Some(FileError::Locked.to_string());
+        let begun = Instant::now();
+        while self.writer.write().is_err() {
+            assert!(is_locked() && begun.elapsed() < Duration::from_secs(10), "{:?}", self.disk.status());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
@@ -119,7 +132,7 @@ fn versions(content: &Content) -> Vec<(String, String)> {
 }
 
 fn loaded(folder: &Path, id: &GroupId) -> Vec<(String, String)> {
-    open(folder, true).load(id, NODE).map(|loaded| versions(&loaded.content)).unwrap_or_default()
+    taken(&open(folder, true), id, NODE).map(|loaded| versions(&loaded.content)).unwrap_or_default()
 }
 
 fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -149,10 +162,10 @@ fn changes_are_on_disk_with_the_next_transaction_and_for_the_owner_alone() {
     assert_eq!((mode(&folder), mode(&folder.join(FILE))), (0o700, 0o600));
     assert_eq!(loaded(&folder, &own), pairs(&[("a", "1"), ("b", "2")]));
     assert_eq!(loaded(&folder, &edge()), pairs(&[("a", "9")]));
-    let loaded = open(&folder, true).load(&own, NODE).unwrap();
+    let loaded = taken(&open(&folder, true), &own, NODE).unwrap();
     assert_eq!(loaded.server, "http://a:1");
     assert!(loaded.age.is_some_and(|age| age >= Duration::from_secs(5)));
-    assert!(open(&folder, true).load(&own, NODE + 1).is_none(), "it is of another node");
+    assert!(taken(&open(&folder, true), &own, NODE + 1).is_none(), "it is of another node");
 }
 
 #[test]
@@ -220,7 +233,7 @@ fn secrets_that_are_not_to_be_kept_are_neither_read_nor_left() {
     assert_eq!(loaded(home.path(), &own), pairs(&[("a", "1"), ("key", "1")]));
     {
         let disk = open(home.path(), false);
-        assert_eq!(versions(&disk.load(&own, NODE).unwrap().content), pairs(&[("a", "1")]));
+        assert_eq!(versions(&taken(&disk, &own, NODE).unwrap().content), pairs(&[("a", "1")]));
         let (cache, mut cache_writer) = Cache::new(Limits::default());
         let sds = TypeUrl::from(Kind::Secret);
         let ops = vec![Op::held(View::Named, resource(&sds, "key", "1"), None)];
@@ -286,11 +299,11 @@ fn content_that_was_not_read_is_not_written_over_until_the_control_plane_has_ans
     before.set(&own, Kind::Cluster, &[("a", "1")]);
     before.write();
     let mut fixture = Fixture::new(home.path());
-    assert!(fixture.disk.load(&own, NODE).is_none());
+    assert!(taken(&fixture.disk, &own, NODE).is_none());
     fixture.live.0.lock()[0].current = None;
     drop(before);
     fixture.writer.write().unwrap();
-    assert_eq!(versions(&fixture.disk.load(&own, NODE).unwrap().content), pairs(&[("a", "1")]));
+    assert_eq!(versions(&taken(&fixture.disk, &own, NODE).unwrap().content), pairs(&[("a", "1")]));
     drop(fixture);
     let mut fixture = Fixture::new(home.path());
     fixture.set(&own, Kind::Cluster, &[("b", "1")]);
@@ -326,7 +339,7 @@ fn a_pipe_in_the_place_of_the_file_holds_up_nothing() {
 }
 
 fn loaded_from(fixture: &Fixture, id: &GroupId) -> Vec<(String, String)> {
-    versions(&fixture.disk.load(id, NODE).unwrap().content)
+    versions(&taken(&fixture.disk, id, NODE).unwrap().content)
 }
 
 #[test]
@@ -359,7 +372,7 @@ fn a_ttl_is_an_absolute_time_on_disk() {
     let lease = Lease::new(Duration::from_secs(100), Instant::now());
     fixture.apply(&own, Kind::Endpoint, vec![Op::held(View::Named, resource(&eds, "a", "1"), lease)]);
     fixture.write();
-    let loaded = fixture.disk.load(&own, NODE).unwrap();
+    let loaded = taken(&fixture.disk, &own, NODE).unwrap();
     let (ttl, deadline) = loaded.content.stores[0].records[0].1.lease.unwrap();
     let left = super::disk::clock().left_until(deadline).unwrap();
     assert_eq!(ttl, Duration::from_secs(100));
@@ -391,7 +404,8 @@ fn load_torn(folder: &Path, bytes: &[u8], whole: &[(String, String)]) -> bool {
     fs::create_dir_all(folder).unwrap();
     fs::write(folder.join(FILE), bytes).unwrap();
     let disk = open(folder, true);
-    let found = disk.load(&GroupId::own(), NODE).map(|loaded| versions(&loaded.content)).unwrap_or_default();
+    let found =
+        taken(&disk, &GroupId::own(), NODE).map(|loaded| versions(&loaded.content)).unwrap_or_default();
     let is_told = disk.status().error.is_some();
     drop(disk);
     assert!(found == whole || (found.is_empty() && is_told), "{found:?}, told: {is_told}");
@@ -578,7 +592,7 @@ fn a_second_process_leaves_the_file_alone_and_takes_it_when_it_is_free() {
     first.write();
     let mut second = Fixture::new(home.path());
     assert_eq!(second.disk.status().error, Some(FileError::Locked.to_string()));
-    assert!(second.disk.load(&GroupId::own(), NODE).is_none());
+    assert!(taken(&second.disk, &GroupId::own(), NODE).is_none());
     assert!(second.writer.write().is_err());
     drop(first);
     second.set(&GroupId::own(), Kind::Cluster, &[("b", "1")]);

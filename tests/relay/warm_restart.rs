@@ -320,24 +320,27 @@ async fn secrets_survive_only_if_asked_for() {
     }
 }
 
+/// A group for each word before a hyphen.
+const GROUPS: &str = "groups: {default: refuse, rules: [{name: fleet, match: {node.id: \"(?P<fleet>.*)-.*\"}, key: \"${fleet}\", node: {id: \"${fleet}\"}}]}\n";
+
+async fn subscribed(relay: &Process, id: &str) -> Delta {
+    let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe(id, CDS, &["*"]).await;
+    client
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn each_node_group_has_its_own_content_again_with_its_first_client() {
-    const GROUPS: &str = "snapshot: {path: ./snapshot}\ngroups: {default: refuse, rules: [{name: fleet, match: {node.id: \"(?P<fleet>.*)-.*\"}, key: \"${fleet}\", node: {id: \"${fleet}\"}}]}\n";
     let (relay, mut origin) = {
         let origin = Origin::start().await;
-        let uri = origin.uri();
-        let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, GROUPS)).await.unwrap();
+        let (uri, keys) = (origin.uri(), format!("snapshot: {{path: ./snapshot}}\n{GROUPS}"));
+        let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, &keys)).await.unwrap();
         (relay, origin)
     };
     let _own = origin.accept().await;
-    let subscribe = async |relay: &Process, id: &str| {
-        let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-        client.subscribe(id, CDS, &["*"]).await;
-        client
-    };
     let mut streams = Vec::new();
     for fleet in ["x", "y"] {
-        let mut client = subscribe(&relay, &format!("{fleet}-1")).await;
+        let mut client = subscribed(&relay, &format!("{fleet}-1")).await;
         let mut upstream = origin.accept().await;
         assert_eq!(upstream.expect_request().await.node.unwrap().id, fleet);
         upstream.send(&clusters("1", &[(fleet, "1")]));
@@ -354,7 +357,7 @@ async fn each_node_group_has_its_own_content_again_with_its_first_client() {
     let page: serde_json::Value = serde_json::from_str(&relay.admin_get("/upstreams").1).unwrap();
     assert_eq!(page["snapshot"]["loaded"]["node_groups"], 2, "{page}");
     for fleet in ["y", "x"] {
-        let mut client = subscribe(&relay, &format!("{fleet}-2")).await;
+        let mut client = subscribed(&relay, &format!("{fleet}-2")).await;
         assert_eq!(told(&client.response().await), versions(&[(fleet, "1")]));
     }
 }
@@ -524,6 +527,34 @@ async fn a_file_that_another_relay_has_open_is_read_when_that_is_gone() {
     upstream.expect_request().await;
     upstream.send(&clusters("2", &[("a", "2")]));
     assert_eq!(told(&client.response().await), versions(&[("a", "2")]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn so_is_that_of_a_node_group_whose_client_waits_for_it() {
+    let home = tempfile::tempdir().unwrap();
+    let keys = format!("snapshot: {{path: \"{}\"}}\n{GROUPS}", home.path().join("snapshot").display());
+    let mut origin = Origin::start().await;
+    let uri = origin.uri();
+    let start = {
+        let (uri, keys) = (uri.clone(), keys.clone());
+        move || Process::behind(&uri, &keys)
+    };
+    let first = tokio::task::spawn_blocking(start).await.unwrap();
+    let own = origin.accept().await;
+    let mut client = subscribed(&first, "x-1").await;
+    let mut upstream = origin.accept().await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("1", &[("a", "1")]));
+    client.response().await;
+    tokio::task::block_in_place(|| wait_until_written(&first));
+    drop((origin, own, upstream, client));
+    let start = move || Process::unready_in_environment(&uri, &keys, Vec::new());
+    let second = tokio::task::spawn_blocking(start).await.unwrap();
+    let mut client = subscribed(&second, "x-2").await;
+    client.silence().await;
+    drop(first);
+    let response = client.response().await;
+    assert_eq!(told(&response), versions(&[("a", "1")]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
