@@ -55,7 +55,8 @@ pub(super) enum FileError {
 
 impl FileError {
     pub(super) fn is_full_disk(&self) -> bool {
-        matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::StorageFull)
+        let kinds = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        matches!(self, Self::Io(error) if kinds.contains(&error.kind()))
     }
 
     /// Whether the file may be read nevertheless.
@@ -67,7 +68,7 @@ impl FileError {
     /// The remedy, for the operator.
     pub(super) fn remedy(&self) -> &'static str {
         match self {
-            Self::Io(error) if error.kind() == io::ErrorKind::StorageFull => "free space on its disk",
+            full if full.is_full_disk() => "free space on its disk, or raise the quota",
             Self::Io(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
                 "mount its folder writable, or change snapshot.path"
             }

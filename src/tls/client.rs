@@ -22,7 +22,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
-use super::diagnosis::{Diagnosis, IdentityError, Settings};
+use super::diagnosis::{Diagnosis, IdentityError, Own, Settings};
 use super::files::Files;
 use super::reload::{Fact, LoadError, Loaded, Reloaded, Reloader};
 use super::server::fact;
@@ -135,11 +135,14 @@ impl ClientFiles {
             .map_err(|error| unusable(Path::new("ring"), &error))?
             .dangerous()
             .with_custom_certificate_verifier(verifier);
+        let mut own = None;
         let mut config = match &self.files.own {
             None => builder.with_no_client_auth(),
             Some(CertificateFiles { cert_file, key_file }) => {
                 let certificates = files.certificates(cert_file)?;
-                facts.push(fact("cert", &certificates, cert_file)?);
+                let fact = fact("cert", &certificates, cert_file)?;
+                own = Some(Own::new(cert_file, fact.expires));
+                facts.push(fact);
                 builder.with_client_auth_cert(certificates, files.private_key(key_file)?).map_err(
                     |error| {
                         let reason = match error {
@@ -155,7 +158,7 @@ impl ClientFiles {
         };
         config.alpn_protocols = vec![H2.to_vec()];
         config.resumption = Resumption::disabled();
-        let diagnosis = Diagnosis::new(&self.files, &self.expected, self.settings);
+        let diagnosis = Diagnosis::new(&self.files, own, &self.expected, self.settings);
         let value = ClientTls { config: Arc::new(config), name: self.name.clone(), diagnosis };
         Ok(Loaded { value, facts, warning: None })
     }

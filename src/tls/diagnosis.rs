@@ -4,6 +4,8 @@
 //! names only. What a server sends is escaped and bounded.
 
 use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::time::SystemTime;
 
 use rustls::{AlertDescription, CertificateError, Error};
 
@@ -34,17 +36,54 @@ impl Settings {
 pub struct Diagnosis {
     settings: Settings,
     authorities: String,
-    own: Option<String>,
+    own: Option<Own>,
     expected: String,
 }
 
+/// Certificate of the client.
+#[derive(Clone, Debug)]
+pub(super) struct Own {
+    file: String,
+    /// Seconds since 1970.
+    expires: i64,
+}
+
+impl Own {
+    pub(super) fn new(file: &Path, expires: i64) -> Self {
+        Self { file: file.display().to_string(), expires }
+    }
+
+    /// Whether its time is over. Servers seldom say that this is why they refuse it.
+    fn has_expired(&self) -> bool {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(now.as_secs()).is_ok_and(|now| now >= self.expires)
+    }
+
+    fn refusal(&self, alert: AlertDescription) -> &'static str {
+        match alert {
+            AlertDescription::CertificateRevoked => "it has been revoked",
+            AlertDescription::UnknownCA => "the server does not trust its authority",
+            AlertDescription::UnsupportedCertificate => "it is of a kind that the server does not take",
+            AlertDescription::AccessDenied => "its holder is not allowed in",
+            AlertDescription::DecryptError => "its authority's signature is not what the server expects",
+            AlertDescription::CertificateExpired => "it has expired",
+            _ if self.has_expired() => "it has expired",
+            _ => "it did not say why; its own log may",
+        }
+    }
+}
+
 impl Diagnosis {
-    pub(super) fn new(files: &config::ClientTls, expected: &ServerIdentity, settings: Settings) -> Self {
+    pub(super) fn new(
+        files: &config::ClientTls,
+        own: Option<Own>,
+        expected: &ServerIdentity,
+        settings: Settings,
+    ) -> Self {
         let authorities = match &files.ca_file {
             Some(path) => format!("those in {}", path.display()),
             None => format!("those of this system; set {} if it is not one of them", settings.authorities),
         };
-        let own = files.own.as_ref().map(|own| own.cert_file.display().to_string());
         Self { settings, authorities, own, expected: expected.to_string() }
     }
 
@@ -77,7 +116,8 @@ impl Diagnosis {
     /// The server hung up without a reason.
     pub fn closed(&self) -> String {
         let Settings { certificate, key, .. } = self.settings;
-        let hint = match self.own {
+        let hint = match &self.own {
+            Some(own) if own.has_expired() => format!("the client certificate of {} has expired", own.file),
             Some(_) => "it may not like the client certificate, or not speak TLS".to_owned(),
             None => format!("it may ask for a client certificate ({certificate}, {key}), or not speak TLS"),
         };
@@ -144,7 +184,9 @@ impl Diagnosis {
                 | Alert::DecryptError
                 | Alert::HandshakeFailure,
                 Some(own),
-            ) => format!("the server refused the client certificate of {own}: {}", meaning(alert)),
+            ) => {
+                format!("the server refused the client certificate of {}: {}", own.file, own.refusal(alert))
+            }
             (Alert::NoApplicationProtocol, _) => self.no_http2(),
             (Alert::UnrecognisedName, _) => {
                 format!("the server does not answer to the name {}; set {name}", self.expected)
@@ -152,18 +194,6 @@ impl Diagnosis {
             (Alert::ProtocolVersion, _) => "the server speaks neither TLS 1.2 nor TLS 1.3".to_owned(),
             (other, _) => format!("the server ended the TLS connection: {other:?}"),
         }
-    }
-}
-
-fn meaning(alert: AlertDescription) -> &'static str {
-    match alert {
-        AlertDescription::CertificateExpired => "it has expired",
-        AlertDescription::CertificateRevoked => "it has been revoked",
-        AlertDescription::UnknownCA => "the server does not trust its authority",
-        AlertDescription::UnsupportedCertificate => "it is of a kind that the server does not take",
-        AlertDescription::AccessDenied => "its holder is not allowed in",
-        AlertDescription::DecryptError => "its authority's signature is not what the server expects",
-        _ => "it did not say why; its own log may",
     }
 }
 
@@ -196,4 +226,22 @@ fn list(names: &[String]) -> String {
         text.push_str(", …");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_say_why_refuses_an_expired_certificate_for_that() {
+        let expected = ServerIdentity::of_host(&http::Uri::from_static("https://control.example")).unwrap();
+        let files = config::ClientTls { ca_file: None, own: None, crl_file: None, server_name: None };
+        for (expires, reason) in [(1, "has expired"), (i64::MAX, "may not like")] {
+            let own = Own::new(Path::new("relay.pem"), expires);
+            let diagnosis = Diagnosis::new(&files, Some(own), &expected, Settings::KEYS);
+            assert!(diagnosis.closed().contains(reason), "{}", diagnosis.closed());
+            let refused = diagnosis.alert(AlertDescription::BadCertificate);
+            assert_eq!(refused.contains("it has expired"), expires == 1, "{refused}");
+        }
+    }
 }
