@@ -236,7 +236,7 @@ impl Conversation {
         let time = total.saturating_sub(self.transferred);
         let time = if time < LEAST_TRANSFER { Duration::ZERO } else { time };
         if !time.is_zero() {
-            self.liveness.heard(now);
+            self.liveness.transferred(time, now);
         }
         self.transferred += time;
         self.excused += time;

@@ -72,7 +72,8 @@ pub(super) enum Sign {
 struct Call {
     begun: Instant,
     purpose: Purpose,
-    /// Time that it takes: the sum of the times between looks, of which a pause of this process is one.
+    /// Time that it takes: the sum of the times between looks, of which a pause of this process is one. Time in which responses were
+    /// on their way does not count.
     waited: Duration,
     answer: BoxFuture<'static, bool>,
 }
@@ -86,6 +87,14 @@ impl Liveness {
     pub(super) fn heard(&mut self, now: Instant) {
         self.call.take_if(|call| call.purpose == Purpose::Judge);
         self.pulse.heard(now);
+    }
+
+    /// Notes time in which responses were on their way: the answer to a trial may be behind them.
+    pub(super) fn transferred(&mut self, time: Duration, now: Instant) {
+        self.heard(now);
+        if let Some(call) = &mut self.call {
+            call.waited = call.waited.saturating_sub(time);
+        }
     }
 
     /// Looks, `every` so often, and asks for this purpose if it is time to.
@@ -167,5 +176,23 @@ mod tests {
         };
         assert!(!is_asked_after(Purpose::Judge));
         assert!(is_asked_after(Purpose::Try));
+    }
+
+    /// Over 100 kB/s the answer comes 45 s after 4.5 MB.
+    #[tokio::test]
+    async fn a_trial_waits_for_responses_that_its_answer_is_behind() {
+        let (channel, begun) = (Channel::from_static("http://127.0.0.1:1").connect_lazy(), now());
+        let mut liveness = Liveness::new(channel, Arc::default(), LivenessTimes::default(), begun);
+        let second = Duration::from_secs(1);
+        let look = |liveness: &mut Liveness, count| {
+            let signs = (0..count).map(|_| liveness.look(Need::None, || Some(Purpose::Try), begun, second));
+            signs.last().expect("there are some")
+        };
+        for _ in 0..45 {
+            assert_eq!(look(&mut liveness, 1), Sign::Fine);
+            liveness.transferred(second, begun);
+        }
+        assert_eq!(look(&mut liveness, 10), Sign::Fine);
+        assert_eq!(look(&mut liveness, 1), Sign::Mute, "nothing else comes either");
     }
 }
