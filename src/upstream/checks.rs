@@ -2,8 +2,8 @@
 //!
 //! A server may be well and leave them unanswered: one of gRPC with a pool of threads, each of which a stream takes, has none left for a
 //! health service. A connection that was given up for want of an answer is a suspicion of that, and no more: a replica may have hung, and
-//! another one have taken its place at the same address. So the next connection is tried as soon as its streams are answered. Where a
-//! check stays unanswered then, none is heeded for a while.
+//! another one have taken its place at the same address. So the next connection is tried as soon as its streams are
+//! answered, or at once if nothing is asked on them. Where a check stays unanswered then, none is heeded for a while.
 //!
 //! Owns that judgement. Knows nothing of connections.
 
@@ -38,16 +38,17 @@ pub(super) enum Purpose {
 }
 
 impl Checks {
-    /// Purpose of a check that begins now, if there is any, on a connection whose streams were answered or not.
-    pub(super) fn purpose(&mut self, is_answered: bool, now: Instant) -> Option<Purpose> {
+    /// Purpose of a check that begins now, if there is any, on a connection where nothing else speaks against the server (`is_well`) or
+    /// something does: its streams are not answered.
+    pub(super) fn purpose(&mut self, is_well: bool, now: Instant) -> Option<Purpose> {
         let is_over = |since: Instant, time| now.saturating_duration_since(since) >= time;
         match *self {
             Self::Tried(since) if is_over(since, LOST) => *self = Self::Suspected,
-            Self::Ignored(until) if now >= until && is_answered => return self.tried(now),
+            Self::Ignored(until) if now >= until && is_well => return self.tried(now),
             _ => {}
         }
         match self {
-            Self::Suspected if is_answered => self.tried(now),
+            Self::Suspected if is_well => self.tried(now),
             Self::Heeded | Self::Suspected => Some(Purpose::Judge),
             Self::Tried(_) | Self::Ignored(_) => None,
         }

@@ -363,9 +363,11 @@ impl Client {
         if !lease.has_room_for_calls(talk.watch.is_open()) {
             return None;
         }
-        let (unanswered, is_answered) = (self.state.borrow().unanswered.since, talk.answered);
-        let purpose = || self.link.purpose_of_check(is_answered, now());
-        match talk.look_for_life(unanswered, self.servers.count() == 1, purpose) {
+        let (unanswered, is_only) = (self.state.borrow().unanswered.since, self.servers.count() == 1);
+        // One of which nothing is asked has sent its settings, at the beginning of the connection.
+        let is_well = talk.answered || (!is_only && unanswered.is_none());
+        let purpose = || self.link.purpose_of_check(is_well, now());
+        match talk.look_for_life(unanswered, is_only, purpose) {
             Sign::Fine => None,
             Sign::Gone { is_first } => {
                 lease.silent();

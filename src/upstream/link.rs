@@ -438,8 +438,8 @@ impl Link {
     }
 
     /// Purpose of a health check, if one is of use; see [`Checks`].
-    pub(super) fn purpose_of_check(&self, is_answered: bool, now: Instant) -> Option<Purpose> {
-        self.state.lock().checks.purpose(is_answered, now)
+    pub(super) fn purpose_of_check(&self, is_well: bool, now: Instant) -> Option<Purpose> {
+        self.state.lock().checks.purpose(is_well, now)
     }
 
     /// Notes that a health check was answered.
