@@ -73,7 +73,7 @@ pub struct Client {
     looked_at: Option<(u64, u64)>,
     /// Time at which to take the rest of the interest, if more is known to be there.
     more_interest: Option<Instant>,
-    /// Where resources of an earlier process may come from, until the first connection.
+    /// Where resources of an earlier process may come from, until the control plane has answered.
     late: Option<oneshot::Receiver<LateRestore>>,
 }
 
@@ -148,7 +148,7 @@ impl Client {
         self
     }
 
-    /// Takes resources of an earlier process in also while it runs, until it is connected for the first time.
+    /// Takes resources of an earlier process in also while it runs, until the control plane has answered.
     pub fn restore_later(&mut self, late: oneshot::Receiver<LateRestore>) {
         self.late = Some(late);
     }
@@ -175,8 +175,8 @@ impl Client {
         self.mux.counters()
     }
 
-    /// Takes in resources of an earlier process, of this age and from this server: see [`Mux::restore`]. To be called before
-    /// the first connection.
+    /// Takes in resources of an earlier process, of this age and from this server: see [`Mux::restore`]. To be called while no stream
+    /// is open, before the control plane has answered.
     pub fn restore(
         &mut self,
         content: Content,
@@ -327,6 +327,7 @@ impl Client {
                 }
                 Event::Probed((server, answers)) => self.failover.probed(server, answers, now()),
                 Event::Look => {
+                    self.restore_late(&mut talk);
                     self.look_for_silence();
                     self.note_refusals();
                     if let Some(end) = self.leave_silent_address(&lease, &talk) {
@@ -356,6 +357,18 @@ impl Client {
             Some(_) => {}
         }
         ended
+    }
+
+    /// Takes in resources of an earlier process on a connection that has brought nothing yet. What is subscribed to then is told anew.
+    fn restore_late(&mut self, talk: &mut Conversation) {
+        let Some(restore) = self.late.as_mut().and_then(|late| late.try_recv().ok()) else { return };
+        self.late = None;
+        self.mux.closed(StreamId::Primary);
+        (restore.0)(self);
+        talk.renew(StreamId::Primary);
+        self.choose_node();
+        self.mux.connected(self.link.server());
+        self.mux.opened(StreamId::Primary, now());
     }
 
     /// Looks whether the server is there, where that is to be known and a health check tells it. Returns the end if it is not.
@@ -560,7 +573,6 @@ impl Client {
     }
 
     fn connected(&mut self, is_new: bool, protocol: Protocol) {
-        self.late = None;
         self.choose_node();
         self.mux.connected(self.link.server());
         self.mux.set_protocol(protocol);
@@ -584,6 +596,7 @@ impl Client {
 
     /// Notes the first response: only now the control plane is known to work.
     fn answered(&mut self) {
+        self.late = None;
         self.state.send_modify(|state| state.answered = true);
         self.link.answered();
         self.report_protocol();

@@ -529,32 +529,64 @@ async fn a_file_that_another_relay_has_open_is_read_when_that_is_gone() {
     assert_eq!(told(&client.response().await), versions(&[("a", "2")]));
 }
 
+/// The control plane is away, or takes streams and leaves them unanswered.
 #[tokio::test(flavor = "multi_thread")]
 async fn so_is_that_of_a_node_group_whose_client_waits_for_it() {
-    let home = tempfile::tempdir().unwrap();
-    let keys = format!("snapshot: {{path: \"{}\"}}\n{GROUPS}", home.path().join("snapshot").display());
-    let mut origin = Origin::start().await;
-    let uri = origin.uri();
-    let start = {
-        let (uri, keys) = (uri.clone(), keys.clone());
-        move || Process::behind(&uri, &keys)
-    };
-    let first = tokio::task::spawn_blocking(start).await.unwrap();
-    let own = origin.accept().await;
-    let mut client = subscribed(&first, "x-1").await;
-    let mut upstream = origin.accept().await;
-    upstream.expect_request().await;
-    upstream.send(&clusters("1", &[("a", "1")]));
-    client.response().await;
-    tokio::task::block_in_place(|| wait_until_written(&first));
-    drop((origin, own, upstream, client));
-    let start = move || Process::unready_in_environment(&uri, &keys, Vec::new());
-    let second = tokio::task::spawn_blocking(start).await.unwrap();
-    let mut client = subscribed(&second, "x-2").await;
-    client.silence().await;
-    drop(first);
-    let response = client.response().await;
-    assert_eq!(told(&response), versions(&[("a", "1")]));
+    for is_away in [true, false] {
+        let home = tempfile::tempdir().unwrap();
+        let keys = format!("snapshot: {{path: \"{}\"}}\n{GROUPS}", home.path().join("snapshot").display());
+        let mut origin = Origin::start().await;
+        let uri = origin.uri();
+        let start = {
+            let (uri, keys) = (uri.clone(), keys.clone());
+            move || Process::behind(&uri, &keys)
+        };
+        let first = tokio::task::spawn_blocking(start).await.unwrap();
+        let own = origin.accept().await;
+        let mut client = subscribed(&first, "x-1").await;
+        let mut upstream = origin.accept().await;
+        upstream.expect_request().await;
+        upstream.send(&clusters("1", &[("a", "1"), ("b", "1")]));
+        client.response().await;
+        tokio::task::block_in_place(|| wait_until_written(&first));
+        drop((own, upstream, client));
+        let (tell, mut requests) = tokio::sync::mpsc::unbounded_channel();
+        if is_away {
+            drop(origin);
+        } else {
+            tokio::spawn(async move {
+                while let Some(mut stream) = origin.next_stream().await {
+                    let tell = tell.clone();
+                    tokio::spawn(async move {
+                        while let Some(request) = stream.next_request().await {
+                            _ = tell.send(request);
+                        }
+                    });
+                }
+            });
+        }
+        let start = move || Process::unready_in_environment(&uri, &keys, Vec::new());
+        let second = tokio::task::spawn_blocking(start).await.unwrap();
+        let mut client = subscribed(&second, "x-2").await;
+        client.silence().await;
+        drop(first);
+        let response = client.response().await;
+        assert_eq!(told(&response), versions(&[("a", "1"), ("b", "1")]));
+        if !is_away {
+            // Requests before are of the other relay, or of the time before the file was read.
+            let claims = async {
+                loop {
+                    let request = requests.recv().await.expect("an origin");
+                    if !request.initial_resource_versions.is_empty() {
+                        return request.initial_resource_versions;
+                    }
+                }
+            };
+            let claimed = tokio::time::timeout(Duration::from_secs(10), claims).await.expect("a new stream");
+            // The one that is left out proves the end of the answer.
+            assert_eq!(claimed.values().collect::<Vec<_>>(), ["1"]);
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Content of an earlier process, taken in before the first connection; clients may have asked already.
+//! Content of an earlier process, taken in before the control plane has answered; clients may have asked already.
 
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ pub struct Restored {
 
 impl Mux {
     /// Takes in content of an earlier process, as if all clients had just left: it is served, subscribed to with its versions
-    /// at the first connection, kept while the control plane is away, and let go after the linger where nobody wants it.
+    /// on the next stream, kept while the control plane is away, and let go after the linger where nobody wants it.
     ///
     /// `from` is the server that gave all of it, to which alone its versions are told (R-Up-04); `None` if there were several.
     ///
-    /// To be called before the first connection.
+    /// To be called while no stream is open, before the control plane has answered.
     pub fn restore(&mut self, content: Content, from: Option<ServerId>, clock: Clock) -> Restored {
-        debug_assert!(self.streams.iter().all(Option::is_none), "restored before the first connection");
+        debug_assert!(self.streams.iter().all(Option::is_none), "a stream is open");
         let mut restored = Restored::default();
         // No server has this identity.
         let nobody = || ServerId::from("");
