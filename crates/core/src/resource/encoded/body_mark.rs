@@ -27,6 +27,11 @@ pub(super) fn without_body_mark(version: &str, mark_bytes: usize) -> &str {
 }
 
 impl Resource {
+    /// Whether the origin gave its version to other content too: the version says nothing, then.
+    pub(crate) const fn has_body_mark(&self) -> bool {
+        self.mark_bytes >= BODY_MARK
+    }
+
     /// Copy whose version differs from that of a resource held with other content, if this one's is equal.
     pub(crate) fn told_apart(&self, held: &Self) -> Option<Self> {
         let more = held.version.strip_prefix(&*self.version).filter(|_| !self.own_version)?;

@@ -87,12 +87,13 @@ impl Target<'_> {
     }
 
     /// The version of what is held that can be told to the origin: versions go by names alone (R-DP-14), and belong to the server
-    /// that gave them (R-Up-04).
+    /// that gave them (R-Up-04). One that the origin gave to several contents may be that of another by now.
     pub(super) fn claim<'r>(&self, view: View, held: &'r Resource) -> Option<&'r str> {
         let is_refreshed =
             || !self.refreshed.is_empty() && self.refreshed.contains(&(view, held.name().clone()));
         held.origin_version().filter(|_| {
-            self.provenance.may_claim(view, held)
+            !held.has_body_mark()
+                && self.provenance.may_claim(view, held)
                 && (self.is_shared)(view, held)
                 && !is_refreshed()
                 && (self.proves || !self.ends_soon(view, held))

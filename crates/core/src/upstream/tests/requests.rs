@@ -56,6 +56,27 @@ fn r_up_02_a_new_stream_starts_with_everything_wanted_and_the_versions_held() {
     assert!(more.initial_resource_versions.is_empty(), "versions go into the first request only");
 }
 
+/// A control plane that changes bodies under a version may do so while it is away: it would take the relay for current.
+#[test]
+fn r_up_02_a_version_that_several_bodies_had_is_not_told() {
+    let mut fixture = Fixture::connected();
+    fixture.client("a", CDS, &["*"]);
+    fixture.requests(Primary);
+    let answer = |nonce, body| {
+        let answer = Answer::of(CDS, nonce).set("c1", "v1").set("c2", "v1");
+        answer.set_body("c3", "v1", body)
+    };
+    fixture.hear(Primary, &answer("1", "one"));
+    fixture.close();
+    fixture.open(Primary);
+    assert_eq!(fixture.request(Primary).initial_resource_versions.len(), 2, "one is kept back");
+    fixture.hear(Primary, &answer("2", "two"));
+    fixture.close();
+    fixture.open(Primary);
+    let claimed = fixture.request(Primary).initial_resource_versions;
+    assert_eq!(claimed, ["c1", "c2"].map(|name| owned((name, "v1"))).into(), "the third comes in any case");
+}
+
 #[test]
 fn r_up_03_a_named_stream_claims_only_resources_that_it_brought_itself() {
     let mut fixture = Fixture::connected();
