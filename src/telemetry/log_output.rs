@@ -5,7 +5,7 @@
 //!
 //! Owns the bound on lines that wait, and the count of those that were lost.
 
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,7 +24,7 @@ static TOLD: AtomicU64 = AtomicU64::new(0);
 /// Starts the thread. Lines that wait are written when the guard is dropped, for a second at most.
 pub fn write_log_to(out: impl Write + Send + 'static) -> (NonBlocking, WorkerGuard) {
     let builder = NonBlockingBuilder::default().buffered_lines_limit(WAITING).lossy(true);
-    let (lines, thread) = builder.thread_name("log").finish(Output(out));
+    let (lines, thread) = builder.thread_name("log").finish(Output { out, is_cut: false });
     drop(CROWDED_OUT.set(lines.error_counter()));
     (lines, thread)
 }
@@ -49,18 +49,80 @@ pub fn report_lost_lines() {
 }
 
 /// Output that loses what it cannot write.
-struct Output<W>(W);
+struct Output<W> {
+    out: W,
+    /// Whether a part of the last line was written, as on a disk that became full: it ends where it was cut.
+    is_cut: bool,
+}
+
+impl<W: Write> Output<W> {
+    fn try_write(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.is_cut {
+            self.out.write_all(b"\n")?;
+            self.is_cut = false;
+        }
+        let mut rest = line;
+        while !rest.is_empty() {
+            match self.out.write(rest) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => rest = &rest[written..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            self.is_cut = !rest.is_empty();
+        }
+        Ok(())
+    }
+}
 
 impl<W: Write> Write for Output<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if self.0.write_all(line).is_err() {
+        if self.try_write(line).is_err() {
             UNWRITTEN.fetch_add(1, Ordering::Relaxed);
         }
         Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        drop(self.0.flush());
+        drop(self.out.flush());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Disk with room for so many bytes.
+    struct Disk {
+        written: Vec<u8>,
+        room: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.room);
+            if taken == 0 {
+                return Err(ErrorKind::StorageFull.into());
+            }
+            self.room -= taken;
+            self.written.extend_from_slice(&bytes[..taken]);
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_after_one_that_was_cut_is_a_line() {
+        let mut output = Output { out: Disk { written: Vec::new(), room: 7 }, is_cut: false };
+        for line in ["one\n", "two, cut\n", "lost\n"] {
+            assert_eq!(output.write(line.as_bytes()).unwrap(), line.len());
+        }
+        output.out.room = 100;
+        output.write_all(b"three\n").unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.out.written), "one\ntwo\nthree\n");
     }
 }
