@@ -20,7 +20,9 @@ impl TypeState {
     /// Requests that say what this one says: none, one, one more where a name is asked for again that is in the list, and one more
     /// for an overtaken NACK. No list says that a name is asked for again, so it leaves the list and comes back (R-SotW-17).
     pub(super) fn ask(&mut self, request: DeltaDiscoveryRequest) -> Vec<DiscoveryRequest> {
-        let answers = !request.response_nonce.is_empty();
+        // An origin may give no nonces (Envoy answers it all the same): then the next request is the answer.
+        let has_no_nonce = self.owes_answer && self.asked && self.nonce.is_empty();
+        let answers = has_no_nonce || !request.response_nonce.is_empty();
         let is_newest = answers && request.response_nonce == self.nonce;
         let refuses = request.error_detail.is_some();
         let is_report = refuses && is_newest && !self.owes_answer;

@@ -748,3 +748,20 @@ fn r_sotw_04_names_do_not_depend_on_a_nack_that_a_newer_response_has_overtaken()
     assert!(refuses(&nack));
     assert_eq!(nack.response_nonce, "3");
 }
+
+/// Home-made origins send the next version once they have the ACK, or compare versions in requests.
+#[test]
+fn responses_without_a_nonce_are_answered_with_their_version() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", CDS, &["*"]);
+    assert_eq!(parts(&fixture.says_once(Primary)), (vec![], "", ""));
+    for version in ["1", "2", "3"] {
+        let world = World::of(CDS, "", &[("a", version)]).version(version);
+        let ack = fixture.told(Primary, &world);
+        assert_eq!((parts(&ack), &ack.error_detail), ((vec![], version, ""), &None));
+        assert_eq!(fixture.says(Primary), [], "once");
+    }
+    let bad = World::of(CDS, "", &[("a", "4"), ("a", "5")]).version("4");
+    let nack = fixture.told(Primary, &bad);
+    assert_eq!((parts(&nack), nack.error_detail.is_some()), ((vec![], "3", ""), true));
+}
