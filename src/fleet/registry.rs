@@ -17,7 +17,7 @@ use crate::resource::TypeUrl;
 use crate::subscription::{Client, Delivery, Outgoing, REJECTION_TEXT, Session};
 
 /// Names that a rejection lists.
-const NAMES: usize = 8;
+pub(super) const NAMES: usize = 8;
 /// Texts of rejections that are kept once for all clients that give them.
 const TEXTS: usize = 16;
 /// Records that are copied with the lock held: streams that open or end wait for that.
@@ -232,7 +232,8 @@ impl Registration {
                 Some(progress.rejected(error, text, now))
             };
             let delivery = rejection.map(|rejection| rejection.delivery.clone());
-            delivery.map(|delivery| (delivery, progress.rejected_names(NAMES)))
+            let names = || progress.rejected_names(progress.newest_rejection()?, NAMES);
+            delivery.map(|delivery| (delivery, names()))
         };
         let Some((delivery, changed)) = rejection else { return };
         let nack = Nack {

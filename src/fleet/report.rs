@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::nacks::NackEntry;
 use super::query::{Query, QueryError};
 use super::record::{Record, RecordState};
-use super::registry::Fleet;
+use super::registry::{Fleet, NAMES};
 use crate::fairness::lower_thread_priority;
 use crate::resource::{Kind, Name, TypeUrl};
 use crate::subscription::{ClientState, Delivery, Rejection, TypeProgress};
@@ -150,7 +150,7 @@ fn progress(progress: &TypeProgress, lists: bool, now: Instant) -> TypeReport {
         listed,
         sent: progress.newest_sent().map(|sent| delivery(sent, now)),
         acked: progress.newest_acked().map(|acked| delivery(&acked, now)),
-        rejected: progress.newest_rejection().map(|newest| rejection(newest, now)),
+        rejected: progress.standing_rejection().map(|standing| rejection(standing, now)),
         lag: progress.lag(),
         held: None,
     }
@@ -319,7 +319,21 @@ pub fn nacks(fleet: &Fleet, query: &str, now: Instant) -> Result<impl Serialize 
 fn nack(fleet: &Fleet, entry: &NackEntry, now: Instant) -> NackReport {
     let nack = &*entry.newest;
     let type_url: &TypeUrl = &nack.type_url;
-    let state = fleet.get(nack.id).and_then(|record| record.copy_if(|_| true)?.client_state(Some(type_url)));
+    let client = fleet.get(nack.id).and_then(|record| record.copy_if(|_| true));
+    let state = client.as_ref().and_then(|client| client.client_state(Some(type_url)));
+    // A client whose newest NACK is overcome may reject still because of another one.
+    let progress =
+        client.as_ref().and_then(|client| client.types.iter().find(|of| of.type_url() == type_url));
+    let progress = progress.filter(|progress| progress.state() == ClientState::Rejected);
+    let standing = progress.and_then(|progress| Some((progress, progress.standing_rejection()?)));
+    let standing = standing.filter(|(_, standing)| standing.delivery != nack.delivery);
+    let (rejection, changed) = match standing {
+        Some((progress, standing)) => (rejection(standing, now), progress.rejected_names(standing, NAMES)),
+        None => {
+            let (delivery, text) = (delivery(&nack.delivery, now), nack.text.to_string());
+            (RejectionReport { delivery, code: nack.code, text }, nack.changed.clone())
+        }
+    };
     NackReport {
         node: node(Some(&nack.client)),
         peer: nack.peer.to_string(),
@@ -327,12 +341,8 @@ fn nack(fleet: &Fleet, entry: &NackEntry, now: Instant) -> NackReport {
         state: state.map(ClientState::label),
         kind: type_url.kind().short(),
         type_url: type_url.as_str().to_owned(),
-        rejection: RejectionReport {
-            delivery: delivery(&nack.delivery, now),
-            code: nack.code,
-            text: nack.text.to_string(),
-        },
-        changed: nack.changed.as_ref().map(|names| names.iter().map(Name::to_string).collect()),
+        rejection,
+        changed: changed.map(|names| names.iter().map(Name::to_string).collect()),
         count: entry.count,
     }
 }

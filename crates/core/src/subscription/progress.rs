@@ -279,9 +279,10 @@ impl TypeProgress {
     }
 
     fn reject(&mut self, rejection: Rejection) -> &Rejection {
+        let audience = self.upgrade();
         let rejections = self.rejections.get_or_insert_default();
         if rejections.len() == REJECTIONS {
-            rejections.remove(0);
+            make_room(rejections, audience.as_ref());
         }
         rejections.push_mut(rejection)
     }
@@ -356,15 +357,23 @@ impl TypeProgress {
         self.rejections().last()
     }
 
+    /// Reason for which it is [`Rejected`](ClientState::Rejected): the newest NACK that is not overcome. The newest of all otherwise.
+    pub fn standing_rejection(&self) -> Option<&Rejection> {
+        let audience = self.upgrade();
+        let stands =
+            |rejection: &&Rejection| audience.as_ref().is_some_and(|audience| rejection.stands(audience));
+        self.rejections().iter().rev().find(stands).or_else(|| self.newest_rejection())
+    }
+
     /// Subscription and store of its client, while it is there.
     pub fn upgrade(&self) -> Option<Audience> {
         Some(Audience { of: self.of.upgrade()?, cohort: self.cohort.upgrade()? })
     }
 
-    /// Names that changed in the responses of its newest NACK and have not changed since, up to `max`. `None` where the NACK is
-    /// of the first responses, in which everything is new.
-    pub fn rejected_names(&self, max: usize) -> Option<Vec<Name>> {
-        let (rejection, audience) = (self.newest_rejection()?, self.upgrade()?);
+    /// Names that changed in the responses of a NACK of its own and have not changed since, up to `max`. `None` where the NACK is of the
+    /// first responses, in which everything is new.
+    pub fn rejected_names(&self, rejection: &Rejection, max: usize) -> Option<Vec<Name>> {
+        let audience = self.upgrade()?;
         if rejection.from.is_start() {
             return None;
         }
@@ -391,12 +400,13 @@ impl TypeProgress {
 
     fn is_rejected(&self, audience: &Audience) -> bool {
         let Some(newest) = self.newest_rejection() else { return false };
-        let (subscription, snapshot) = (audience.subscription(), audience.of.snapshot());
+        let subscription = audience.subscription();
         if subscription.is_empty() {
             return false;
         }
         if self.newest_acked().is_none_or(|acked| acked.at <= newest.delivery.at) {
             // Unless it asks for nothing any more of what was new to it. Of a response that it had accepted before nothing is known to be.
+            let snapshot = audience.of.snapshot();
             let mut news = snapshot.changed_between(subscription, newest.from.told(), snapshot.generation());
             let is_of_anything = newest.from.is_start() || newest.from == newest.to;
             if is_of_anything || news.next().is_some() {
@@ -404,7 +414,7 @@ impl TypeProgress {
             }
         }
         // It accepted something else since, or let go of what it rejected last, and still holds another state of what it rejected.
-        self.rejections().iter().any(|rejection| rejection.changed(&snapshot, subscription).next().is_some())
+        self.rejections().iter().any(|rejection| rejection.stands(audience))
     }
 
     /// Generations by which it is behind the newest one that concerns it.
@@ -477,7 +487,24 @@ impl TypeProgress {
     }
 }
 
+/// Forgets the oldest rejection of which nothing stands. If all stand, the second is taken for a part of the first: what is rejected must
+/// not pass for accepted, and what was accepted between them counts as rejected until it changes.
+fn make_room(rejections: &mut Vec<Rejection>, audience: Option<&Audience>) {
+    let is_over = |rejection: &Rejection| audience.is_none_or(|audience| !rejection.stands(audience));
+    if let Some(at) = rejections.iter().position(is_over) {
+        rejections.remove(at);
+    } else if rejections.len() > 1 {
+        let first = rejections.remove(0);
+        rejections[0].from = first.from;
+    }
+}
+
 impl Rejection {
+    /// Whether the client still subscribes to something that it rejected here, and that has not changed since.
+    fn stands(&self, audience: &Audience) -> bool {
+        self.changed(&audience.of.snapshot(), audience.subscription()).next().is_some()
+    }
+
     /// Names of its responses that have not changed since.
     fn changed<'a>(
         &self,

@@ -221,8 +221,8 @@ fn a_rejected_resource_stays_rejected_until_it_changes() {
     world.nack(&sent);
     assert_eq!(world.progress().state(), ClientState::Rejected);
     assert_eq!(world.states(["a", "b"]), ["synced", "rejected"]);
-    assert_eq!(world.progress().rejected_names(8), Some(vec!["b".into()]));
     let rejection = world.progress().newest_rejection().unwrap();
+    assert_eq!(world.progress().rejected_names(rejection, 8), Some(vec!["b".into()]));
     assert_eq!((&*rejection.delivery.version, rejection.code, &*rejection.text), ("18", 13, "no"));
     assert_eq!(&*world.progress().newest_acked().unwrap().version, "17");
 
@@ -238,6 +238,57 @@ fn a_rejected_resource_stays_rejected_until_it_changes() {
     world.ack(&sent);
     assert_eq!(world.progress().state(), ClientState::Synced);
     assert_eq!(world.states(["a", "b"]), ["synced"; 2]);
+}
+
+/// However many others were rejected and mended since.
+#[test]
+fn a_rejection_that_stands_is_not_forgotten() {
+    let mut world = World::new();
+    world.set(&["a", "b", "c"], "1");
+    let sent = world.send();
+    world.ack(&sent);
+    world.set(&["b"], "2");
+    let sent = world.send();
+    world.nack(&sent);
+    for round in 0..10 {
+        for (version, answer) in [(10, World::nack as fn(&mut World, &Outgoing)), (11, World::ack)] {
+            world.set(&["c"], &(version + 2 * round).to_string());
+            let sent = world.send();
+            answer(&mut world, &sent);
+            assert_eq!(world.progress().state(), ClientState::Rejected);
+        }
+        assert_eq!(world.states(["a", "b", "c"]), ["synced", "rejected", "synced"]);
+        let standing = world.progress().standing_rejection().unwrap();
+        assert_eq!(&*standing.delivery.version, "2");
+        assert_eq!(world.progress().rejected_names(standing, 8), Some(vec!["b".into()]));
+    }
+    world.set(&["b"], "4");
+    let sent = world.send();
+    world.ack(&sent);
+    assert_eq!(world.progress().state(), ClientState::Synced);
+}
+
+#[test]
+fn of_many_rejections_that_stand_none_is_forgotten() {
+    let names: Vec<_> = (0..10).map(|number| number.to_string()).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut world = World::of(&names);
+    world.set(&names, "1");
+    let sent = world.send();
+    world.ack(&sent);
+    for name in &names {
+        world.set(&[name], "2");
+        let sent = world.send();
+        world.nack(&sent);
+    }
+    assert_eq!(world.states(["0", "4", "9"]), ["rejected"; 3]);
+    for (at, name) in names.iter().enumerate().rev() {
+        assert_eq!(world.progress().state(), ClientState::Rejected, "{at} are left");
+        world.set(&[name], "3");
+        let sent = world.send();
+        world.ack(&sent);
+    }
+    assert_eq!(world.progress().state(), ClientState::Synced);
 }
 
 /// A slow client is sent the next change after a time. What it says of the one before counts.
@@ -354,7 +405,8 @@ fn the_first_response_that_is_rejected_names_nothing() {
     world.set(&["a"], "1");
     let sent = world.send();
     world.nack(&sent);
-    assert_eq!(world.progress().rejected_names(8), None);
+    let rejection = world.progress().newest_rejection().unwrap();
+    assert_eq!(world.progress().rejected_names(rejection, 8), None);
     assert_eq!(world.states(["a"]), ["rejected"]);
 }
 
