@@ -27,8 +27,15 @@ const MOST: usize = 64;
 const IDLE: Duration = Duration::from_secs(60);
 /// Time within which a peer takes a [`PIECE`] of each answer, or all that is left. 546 B/s; links of people are faster.
 const STALL: Duration = Duration::from_secs(60);
-/// Time after which an answer of which nothing is taken may be given up, if others need its memory.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Time after which an answer of which nothing is taken may be given up, if others need its memory. As for [`STALL`], a peer has earned
+/// time by what it took: a second for each [`BRISK`] bytes.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Bytes a second of a reader that is left in peace even then.
+const BRISK: usize = 256 << 10;
+/// Bytes unsent from which on it is worth giving an answer up: where all memory is taken, one of [`MOST`] has as many.
+const WORTH: usize = 1 << 20;
+/// Bytes that the kernel may hold for a peer. By default they are some MiB, which a peer that does not read seems to have taken.
+pub(super) const SEND_BUFFER: usize = 64 << 10;
 /// Bytes a second that a peer has earned time for by what it took at once. The kernel of a peer may take tens of MiB in a moment, and a
 /// slow reader then makes no room there for minutes. Example: with 26 MiB taken, an answer stalls after 416 s + [`STALL`].
 const RATE: usize = 64 << 10;
@@ -64,12 +71,12 @@ impl Connections {
         }
     }
 
-    /// Closes the connection with the most bytes unsent, of those whose peers have taken nothing for [`PATIENCE`].
+    /// Closes the connection with the most bytes unsent, of those whose peers do not read, or slowly. Small answers are let be.
     pub(super) fn close_unread(&self) {
         let now = Instant::now();
         let open = self.open.lock();
         let unread = open.iter().map(|(_, connection)| (connection.unread(now), connection));
-        if let Some((1.., connection)) = unread.max_by_key(|&(bytes, _)| bytes) {
+        if let Some((WORTH.., connection)) = unread.max_by_key(|&(bytes, _)| bytes) {
             connection.closing.cancel();
         }
     }
@@ -135,6 +142,16 @@ struct Progress {
     since: Instant,
 }
 
+impl Progress {
+    /// Whether the peer has taken nothing for this time, and for longer than it has earned at this many bytes a second.
+    fn stalls(&self, time: Duration, rate: usize, now: Instant) -> bool {
+        let earned = Duration::from_secs((self.taken / rate) as u64);
+        (self.unsent > 0 || !self.waits_for_us)
+            && now.duration_since(self.since) >= time
+            && now.duration_since(self.begun) >= time + earned
+    }
+}
+
 impl Connection {
     fn new(peer: IpAddr) -> Self {
         let state = State { last: Instant::now(), exchanges: Slab::new() };
@@ -197,26 +214,15 @@ impl Connection {
         state.exchanges.is_empty() && now.duration_since(state.last) >= IDLE
     }
 
-    /// Returns how many bytes wait for the peer, or 0 if it has taken some of each answer within [`PATIENCE`].
+    /// Returns how many bytes wait for the peer in answers that it does not read, or slowly.
     fn unread(&self, now: Instant) -> usize {
         let state = self.state.lock();
-        let waits = |progress: &Progress| now.duration_since(progress.since) >= PATIENCE;
-        state
-            .exchanges
-            .iter()
-            .filter(|(_, progress)| waits(progress))
-            .map(|(_, progress)| progress.unsent)
-            .sum()
+        let unread = state.exchanges.iter().filter(|(_, progress)| progress.stalls(PATIENCE, BRISK, now));
+        unread.map(|(_, progress)| progress.unsent).sum()
     }
 
     fn is_stalled(&self, now: Instant) -> bool {
-        let stalls = |progress: &Progress| {
-            let earned = Duration::from_secs((progress.taken / RATE) as u64);
-            (progress.unsent > 0 || !progress.waits_for_us)
-                && now.duration_since(progress.since) >= STALL
-                && now.duration_since(progress.begun) >= STALL + earned
-        };
-        self.state.lock().exchanges.iter().any(|(_, progress)| stalls(progress))
+        self.state.lock().exchanges.iter().any(|(_, progress)| progress.stalls(STALL, RATE, now))
     }
 }
 
@@ -480,7 +486,7 @@ mod tests {
         let connections: Arc<Connections> = Arc::default();
         let mut places = Vec::new();
         let mut bodies = Vec::new();
-        for size in [2, 9, 5] {
+        for size in [20, 90, 50, 200] {
             let place = connections.open(IpAddr::from([10, 0, 0, 1])).await;
             let body = Body::new(Full::new(Bytes::from(vec![b'x'; size * PIECE])));
             bodies.push(place.connection.begin().watch(body));
@@ -490,12 +496,24 @@ mod tests {
         for body in &mut bodies {
             pieces.push(body.frame().await);
         }
+        // The kernel of its peer takes much at once.
+        for _ in 0..8 * BRISK / PIECE {
+            drop(bodies[3].frame().await);
+        }
         connections.close_unread();
         let closing = || places.iter().position(|place| place.connection.closing.is_cancelled());
         assert_eq!(closing(), None, "they have just been asked for");
         tokio::time::sleep(PATIENCE).await;
         pieces[1] = bodies[1].frame().await;
         connections.close_unread();
-        assert_eq!(closing(), Some(2), "the largest one is read");
+        assert_eq!(closing(), Some(2), "the larger ones are read");
+        let small: Arc<Connections> = Arc::default();
+        let place = small.open(IpAddr::from([10, 0, 0, 1])).await;
+        let mut body =
+            place.connection.begin().watch(Body::new(Full::new(Bytes::from(vec![b'x'; WORTH - 1]))));
+        let _piece = body.frame().await;
+        tokio::time::sleep(PATIENCE).await;
+        small.close_unread();
+        assert!(!place.connection.closing.is_cancelled(), "little would be had from it");
     }
 }

@@ -206,6 +206,8 @@ async fn serve_connection(
             Ok::<_, Infallible>(response.map(|body| exchange.watch(body)))
         }
     });
+    // Else a peer that does not read would have taken MiB. Without it peers are told apart less well, and served all the same.
+    _ = socket2::SockRef::from(&socket).set_send_buffer_size(connections::SEND_BUFFER);
     let io = TokioIo::new(socket);
     if is_http2 {
         let mut http2 = http2::Builder::new(TokioExecutor::new());
