@@ -12,6 +12,9 @@ use crate::limit::Limit;
 /// Seconds before the expiry of a certificate in which it is worth a note: that of the alert in docs/operations.md.
 const EXPIRES_SOON: f64 = 7.0 * 86_400.0;
 
+/// Seconds without an ACK that are worth a note. Clients that warm clusters up may take so long.
+const UNACKED: f64 = 30.0;
+
 /// Verdict of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -90,6 +93,7 @@ fn source(facts: &Facts) -> Check {
         "stale_seconds": stale,
         "last_answer_seconds_ago": facts.upstreams["last_answer_seconds_ago"],
         "unanswered_subscriptions": unanswered,
+        "unsteady": facts.upstreams["unsteady"],
         "refused": facts.upstreams["refused"],
     });
     let in_use = servers.iter().position(|server| server["active"] == true).unwrap_or_default();
@@ -106,7 +110,11 @@ fn source(facts: &Facts) -> Check {
         return Check::new(name, State::Fault, format!("{uri} is not connected{last}{stale}"), figures);
     }
     if stale > 0.0 {
-        let finding = format!("{uri} does not answer; resources may be out of date for {}", age(stale));
+        let finding = if facts.upstreams["last_answer_seconds_ago"].is_null() {
+            format!("{uri} has not answered yet, and was asked {} ago; nothing is held", age(stale))
+        } else {
+            format!("{uri} does not answer; resources may be out of date for {}", age(stale))
+        };
         return Check::new(name, State::Fault, finding, figures);
     }
     let refused: Vec<String> = items(&facts.upstreams["refused"])
@@ -130,6 +138,10 @@ fn source(facts: &Facts) -> Check {
     if unanswered > 0.0 {
         state = State::Note;
         finding += &format!("; unanswered subscriptions: {unanswered}");
+    }
+    if facts.upstreams["unsteady"] == true {
+        state = State::Note;
+        finding += &format!("; its connection or stream keeps ending{last}");
     }
     if in_use > 0 {
         state = State::Note;
@@ -175,12 +187,19 @@ fn groups(facts: &Facts) -> Option<Check> {
             format!("{group} ({waiting} of {all} groups)")
         })
         .collect();
-    let refused: BTreeMap<&str, u64> = items(&facts.upstreams["groups"]["rules"])
-        .iter()
-        .filter_map(|rule| Some((rule["rule"].as_str()?, rule["refused"].as_u64()?)))
-        .filter(|(_, refused)| *refused > 0)
-        .collect();
-    let figures = json!({"stale_seconds": all, "unanswered": unanswered, "refused": refused});
+    let of_rules = |key: &str| -> BTreeMap<&str, u64> {
+        let rules = items(&facts.upstreams["groups"]["rules"]).iter();
+        let counts = rules.filter_map(|rule| Some((rule["rule"].as_str()?, rule[key].as_u64()?)));
+        counts.filter(|(_, count)| *count > 0).collect()
+    };
+    let told = |counts: &BTreeMap<&str, u64>| {
+        let told: Vec<String> =
+            counts.iter().map(|(group, count)| format!("{group} ({count} groups)")).collect();
+        told.join(", ")
+    };
+    let (refused, unsteady) = (of_rules("refused"), of_rules("unsteady"));
+    let figures =
+        json!({"stale_seconds": all, "unanswered": unanswered, "refused": refused, "unsteady": unsteady});
     if all.is_empty() {
         return None;
     }
@@ -189,18 +208,22 @@ fn groups(facts: &Facts) -> Option<Check> {
         findings.push(format!("resources may be out of date: {}", stale.join(", ")));
     }
     if !refused.is_empty() {
-        let told: Vec<String> =
-            refused.iter().map(|(group, refused)| format!("{group} ({refused} groups)")).collect();
         findings.push(format!(
             "updates of the control plane had to be refused: {}; see GET /upstreams?group=*",
-            told.join(", ")
+            told(&refused)
+        ));
+    }
+    if !unsteady.is_empty() {
+        findings.push(format!(
+            "connections or streams keep ending: {}; see GET /upstreams?group=*",
+            told(&unsteady)
         ));
     }
     if !waiting.is_empty() {
         findings
             .push(format!("never answered, does the control plane know these nodes? {}", waiting.join(", ")));
     }
-    let state = match (stale.is_empty() && refused.is_empty(), waiting.is_empty()) {
+    let state = match (stale.is_empty() && refused.is_empty(), waiting.is_empty() && unsteady.is_empty()) {
         (false, _) => State::Fault,
         (true, false) => State::Note,
         (true, true) => State::Ok,
@@ -216,9 +239,19 @@ fn clients(facts: &Facts) -> Check {
     if open.is_empty() {
         return Check::new("clients", State::Note, "this relay is older and does not tell", figures);
     }
-    let finding = format!("open streams and polls: {open}; {}", counts(states));
+    let mut finding = format!("open streams and polls: {open}; {}", counts(states));
     let is_any = |state: &str| states[state].as_u64().is_some_and(|clients| clients > 0);
-    let state = if is_any("waiting") || is_any("resuming") { State::Note } else { State::Ok };
+    let mut state = if is_any("waiting") || is_any("resuming") { State::Note } else { State::Ok };
+    let oldest = facts.metrics.all("deltafan_client_max_unanswered_seconds");
+    if let Some(oldest) = oldest.max_by(|a, b| a.value.total_cmp(&b.value)).filter(|one| one.value >= UNACKED)
+    {
+        state = State::Note;
+        finding += &format!(
+            "; the oldest {} response without ACK or NACK was sent {} ago, see `deltafan clients --state unacked`",
+            oldest.label("type"),
+            age(oldest.value)
+        );
+    }
     Check::new("clients", state, finding, figures)
 }
 
@@ -409,6 +442,37 @@ mod tests {
         let quiet = "deltafan_refused_total{reason=\"idle_timeout\"} 7\ndeltafan_refused_total{reason=\"stall_timeout\"} 0\n\
                      deltafan_tls_certificate_expiry_seconds{of=\"x\",which=\"cert\"} 9000000\ndeltafan_group_stale_seconds{group=\"g\"} 0";
         assert_eq!(found(&facts(quiet)), []);
+    }
+
+    #[test]
+    fn what_flaps_is_told_however_it_stands_at_the_moment() {
+        let mut flaps = facts("deltafan_group_stale_seconds{group=\"g\"} 0");
+        flaps.upstreams["unsteady"] = json!(true);
+        flaps.upstreams["servers"][0]["last_error"] = json!("reset");
+        flaps.upstreams["groups"] = json!({"rules": [{"rule": "g", "refused": 0, "unsteady": 2}]});
+        let told = [
+            "control plane: http://cp/, delta, answered 3s ago; its connection or stream keeps ending: reset",
+            "node groups: connections or streams keep ending: g (2 groups); see GET /upstreams?group=*",
+        ];
+        assert_eq!(found(&flaps), told.map(|told| (State::Note, told.to_owned())));
+    }
+
+    #[test]
+    fn a_client_that_does_not_answer_for_long_is_told() {
+        let metrics = |seconds| {
+            format!(
+                "deltafan_client_max_unanswered_seconds{{type=\"cds\"}} {seconds}\ndeltafan_client_max_unanswered_seconds{{type=\"eds\"}} 1"
+            )
+        };
+        let relay = |seconds| {
+            let mut facts = facts(&metrics(seconds));
+            facts.clients = json!({"open": 2, "states": {"unacked": 2}});
+            facts
+        };
+        assert_eq!(found(&relay(29)), []);
+        let (state, finding) = only(&relay(31));
+        let told = "the oldest cds response without ACK or NACK was sent 31s ago, see `deltafan clients --state unacked`";
+        assert!(state == State::Note && finding.ends_with(told), "{finding}");
     }
 
     #[test]

@@ -21,6 +21,8 @@ struct RuleReport {
     /// Groups that asked for something and had no answer ever.
     never_answered: usize,
     unanswered_subscriptions: usize,
+    /// Groups whose connections or streams keep ending.
+    unsteady: usize,
     /// Groups of which an update was refused.
     refused: usize,
     newest_answer_seconds_ago: Option<f64>,
@@ -63,6 +65,8 @@ struct GroupReport {
     first_answer_awaited_seconds: f64,
     unanswered_subscriptions: usize,
     stale_seconds: f64,
+    /// Whether its connections or streams keep ending.
+    unsteady: bool,
     refused: Vec<RefusalReport>,
     last_error: Option<String>,
 }
@@ -99,6 +103,7 @@ fn rule((rule, figures): (Arc<str>, RuleFigures)) -> RuleReport {
         not_connected: figures.not_connected,
         never_answered: figures.never_answered,
         unanswered_subscriptions: figures.unanswered_subscriptions,
+        unsteady: figures.unsteady,
         refused: figures.refused,
         newest_answer_seconds_ago: seconds(figures.newest_answer),
         oldest_answer_seconds_ago: seconds(figures.oldest_answer),
@@ -131,6 +136,7 @@ fn report(
         first_answer_awaited_seconds: state.first_answer_awaited_for(now).as_secs_f64(),
         unanswered_subscriptions: state.unanswered.count,
         stale_seconds: state.held_stale_for(now).as_secs_f64(),
+        unsteady: state.is_unsteady(now),
         refused: refused(&state, now),
         last_error: state.errors.get(&state.server).cloned(),
     }

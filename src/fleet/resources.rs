@@ -45,6 +45,11 @@ struct ResourceReport {
     clients: usize,
 }
 
+/// Whether nothing is known of a name but that it is no longer there: clients may still have to be told.
+fn is_tombstone(entry: &Entry) -> bool {
+    !entry.is_member() && matches!(entry.named(), Named::Unknown) && entry.failure().is_none()
+}
+
 /// Word for what is known of a name.
 const fn state(entry: &Entry) -> &'static str {
     match (entry.is_member(), entry.named()) {
@@ -102,7 +107,7 @@ pub fn resources(groups: &Groups, query: &str) -> Result<impl Serialize + use<>,
             let snapshot = of.snapshot();
             let is_one =
                 |entry: &&Entry| query.name.as_ref().is_none_or(|name| name.matches(entry.name().as_str()));
-            for entry in snapshot.entries().filter(is_one) {
+            for entry in snapshot.entries().filter(is_one).filter(|entry| !is_tombstone(entry)) {
                 *page.matched.entry(of.type_url().kind().short()).or_default() += 1;
                 seen += 1;
                 if seen <= query.after {

@@ -27,6 +27,8 @@ pub struct RuleFigures {
     pub unanswered: usize,
     /// Subscriptions without an answer on the connections that stand.
     pub unanswered_subscriptions: usize,
+    /// Groups whose connections or streams keep ending.
+    pub unsteady: usize,
     /// Groups of which the control plane sent an update that was refused, and nothing usable in its place.
     pub refused: usize,
     /// Types of these updates, over all groups.
@@ -51,6 +53,7 @@ impl RuleFigures {
         self.never_answered += usize::from(awaited > Duration::ZERO);
         self.unanswered += usize::from(awaited >= UNANSWERED);
         self.unanswered_subscriptions += state.unanswered.count;
+        self.unsteady += usize::from(state.is_unsteady(now));
         self.refused += usize::from(!state.refusals.is_empty());
         self.refused_types += state.refusals.len();
         if let Some(ago) = state.answered_ago(now) {

@@ -42,6 +42,7 @@ impl Status {
             "servers": servers.collect::<Vec<_>>(),
             "last_answer_seconds_ago": answered,
             "stale_seconds": stale,
+            "unsteady": state.as_ref().is_some_and(|state| state.is_unsteady(now)),
             "refused": state.as_ref().map(|state| fleet::refusals(state, now)),
             "groups": groups,
             "snapshot": self.snapshot(now),

@@ -10,6 +10,8 @@ use crate::cache::Protocol;
 
 /// Age of a connection from which on relays behind this one are not held up by types of which nothing came.
 const SILENT_TYPES: Duration = Duration::from_secs(60);
+/// Time in which three losses of a connection or its stream make the origin unsteady.
+const UNSTEADY: Duration = Duration::from_secs(300);
 
 /// How things stand with the origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +50,8 @@ pub struct UpstreamState {
     pub last_error: Option<String>,
     /// Why that of each server ended, by its number.
     pub errors: BTreeMap<usize, String>,
+    /// Times of the last losses, the newest first.
+    lost_at: [Option<Instant>; 3],
     started: Instant,
 }
 
@@ -72,6 +76,7 @@ impl UpstreamState {
             source: None,
             last_error: None,
             errors: BTreeMap::new(),
+            lost_at: [None; 3],
             started: now,
         }
     }
@@ -168,8 +173,17 @@ impl UpstreamState {
         (self.answered && !self.origin_is_cut_off && self.looked && ends.is_none(), ends)
     }
 
-    /// The connection is lost, or could not be made.
+    /// Whether connections or streams keep ending, though all may be well at any one look: the last three ended within five minutes.
+    pub fn is_unsteady(&self, now: Instant) -> bool {
+        self.lost_at[2].is_some_and(|third| now.saturating_duration_since(third) < UNSTEADY)
+    }
+
+    /// The connection or its stream is lost, or could not be made.
     pub fn lost(&mut self, error: String, now: Instant) {
+        if self.connected {
+            self.lost_at.rotate_right(1);
+            self.lost_at[0] = Some(now);
+        }
         self.errors.insert(self.server, error.clone());
         self.last_error = Some(error);
         self.disconnected(now);
@@ -220,6 +234,21 @@ mod tests {
 
     fn unanswered(since: Instant) -> Unanswered {
         Unanswered { count: 1, since: Some(since), ..Unanswered::default() }
+    }
+
+    #[test]
+    fn an_origin_is_unsteady_for_five_minutes_after_the_first_of_three_losses() {
+        let start = Instant::now();
+        let at = |second| start + Duration::from_secs(second);
+        let mut state = UpstreamState::new(start);
+        let mut lose = |second| {
+            state.connected(at(second));
+            state.lost("reset".to_owned(), at(second));
+            state.lost("connection refused".to_owned(), at(second));
+            state.is_unsteady(at(second))
+        };
+        assert_eq!([lose(0), lose(100), lose(299)], [false, false, true], "attempts that fail are no losses");
+        assert!(state.is_unsteady(at(299)) && !state.is_unsteady(at(300)));
     }
 
     #[test]
