@@ -49,25 +49,44 @@ fn groups(config: &Config, file: &NodeFile) -> anyhow::Result<String> {
         }
         Err(refusal) => (format!("no group  # {refusal}"), None),
     };
-    let mut lines = vec![group];
+    let outcomes: Vec<_> = rules.outcomes(&file.node, None).collect();
+    let undecided: Vec<&str> = outcomes
+        .iter()
+        .take_while(|(_, outcome)| !outcome.matches())
+        .filter(|(_, outcome)| is_undecided(outcome))
+        .map(|(rule, _)| &**rule.name())
+        .collect();
+    let unless = if undecided.is_empty() {
+        String::new()
+    } else {
+        format!(", unless {} does, which depends on the client's certificate", undecided.join(" or "))
+    };
+    let mut lines = vec![group + &unless];
     if let Some((note, encoded)) = seen {
         lines.push(format!("the control plane sees this node:{note}"));
         let json = serde_json::to_string_pretty(&directory::node_json(&encoded)?)?;
         lines.extend(json.lines().map(str::to_owned));
     }
-    for (rule, outcome) in rules.outcomes(&file.node, None) {
-        explain(rule, &outcome, &mut lines);
+    for (rule, outcome) in &outcomes {
+        explain(rule, outcome, &mut lines);
     }
     let lines = lines.iter().map(|line| printable(line) + "\n");
     Ok(lines.collect())
 }
 
-/// Lines for one rule. The file of a node tells nothing of a client's certificate.
-fn explain(rule: &Rule, outcome: &RuleOutcome<'_>, lines: &mut Vec<String>) {
+/// Whether a client with this node may match a rule: the file of a node tells nothing of a client's certificate.
+fn is_undecided(outcome: &RuleOutcome<'_>) -> bool {
     let mut failing = outcome.conditions.iter().filter(|(_, result)| result.is_err());
+    !outcome.matches()
+        && outcome.too_long.is_none()
+        && failing.all(|(condition, _)| condition.key.is_proven())
+}
+
+/// Lines for one rule.
+fn explain(rule: &Rule, outcome: &RuleOutcome<'_>, lines: &mut Vec<String>) {
     let result = if outcome.matches() {
         "matches"
-    } else if outcome.too_long.is_none() && failing.all(|(condition, _)| condition.key.is_proven()) {
+    } else if is_undecided(outcome) {
         "may match: that depends on the client's certificate"
     } else {
         "does not match"

@@ -202,7 +202,10 @@ fn r_relay_01_a_node_without_a_group_is_shown_with_the_reasons() {
         files.write("other.yaml", "{id: \"\\e[2J\", locality: {region: eu}, metadata: {role: gateway}}");
     let shown = files.given(&other);
     assert!(
-        shown.starts_with("group own  # no rule matches\nthe control plane sees this node:\n{\n"),
+        shown.starts_with(
+            "group own  # no rule matches, unless payments does, which depends on the client's certificate\n\
+             the control plane sees this node:\n{\n"
+        ),
         "{shown}"
     );
     assert!(shown.contains("\n  \"id\": \"relay-1\""), "{shown}");
@@ -215,7 +218,8 @@ fn r_relay_01_a_node_without_a_group_is_shown_with_the_reasons() {
     let refusing = std::fs::read_to_string(files.0.path().join("relay.yaml")).unwrap();
     files.write("relay.yaml", &refusing.replace("default: own", "default: refuse"));
     let shown = files.given(&other);
-    let start = "no group  # no node group takes this client: it matches none of the rules gateways, proxies, payments\n\
+    let start = "no group  # no node group takes this client: it matches none of the rules gateways, proxies, payments, \
+                 unless payments does, which depends on the client's certificate\n\
                  rule gateways does not match\n";
     assert!(shown.starts_with(start), "{shown}");
 }

@@ -515,7 +515,7 @@ fn people_ask_over_tls_too() {
     let (found, told) = get(&mutual.uri("localhost"), &[trust, ["--server-name", "localhost"]].concat());
     let mutual_http1 = Shown { clients: Some(&pki.clients), alpn: &["http/1.1"], ..Shown::new(&leaf) };
     let mutual_http1 = runtime.block_on(Front::start(relay.listener, &mutual_http1));
-    let asked = "the server asks for a client certificate; set cert_file and key_file";
+    let asked = "the server asks for a client certificate; set --cert-file and --key-file";
     let wanted = format!("deltafan: could not connect to {}: {asked}\n", mutual.uri("localhost"));
     assert_eq!((found, told), (false, wanted));
     let (found, told) = get(&mutual.uri("localhost"), &[&trust[..], &own].concat());
