@@ -9,6 +9,7 @@ use tonic::transport::{Channel, Endpoint};
 use super::ended::Ended;
 use crate::config::ClientTls;
 use crate::tls::client::ClientFiles;
+use crate::tls::diagnosis::Settings;
 use crate::upstream::{Target, Transport, dial};
 
 /// An xDS server.
@@ -38,7 +39,8 @@ impl Server {
         }
         let endpoint = transport.endpoint(&uri)?;
         let target = if secure {
-            Target::Tls(Arc::new(ClientFiles::new(tls.unwrap_or_default(), endpoint.uri())?.read()?))
+            let files = ClientFiles::new(tls.unwrap_or_default(), endpoint.uri())?;
+            Target::Tls(Arc::new(files.set_by(Settings::FLAGS).read()?))
         } else {
             Target::Cleartext
         };

@@ -29,6 +29,13 @@ impl Settings {
     /// Keys of a configuration.
     pub const KEYS: Self =
         Self { authorities: "ca_file", certificate: "cert_file", key: "key_file", name: "server_name" };
+    /// Flags of the commands that are clients.
+    pub const FLAGS: Self = Self {
+        authorities: "--ca-file",
+        certificate: "--cert-file",
+        key: "--key-file",
+        name: "--server-name",
+    };
 }
 
 /// Facts about a client's side that messages need.
@@ -145,9 +152,10 @@ impl Diagnosis {
             Fault::Revoked => format!("{whose} has been revoked, as crl_file says"),
             Fault::NotValidForNameContext { presented, .. } => {
                 let expected = &self.expected;
+                let presented: Vec<String> = presented.iter().map(|name| bare(name).to_owned()).collect();
                 format!(
                     "{whose} is not for {expected} but for {}; set {name} if that is right",
-                    list(presented)
+                    list(&presented)
                 )
             }
             Fault::NotValidForName => format!("{whose} is not for {}; set {name}", self.expected),
@@ -215,6 +223,12 @@ pub(super) struct IdentityError {
     pub(super) presented: Vec<String>,
 }
 
+/// A name as rustls gives it, without its kind: `a.example` of `DnsName("a.example")`.
+fn bare(name: &str) -> &str {
+    let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.unwrap_or(name).trim_matches('"')
+}
+
 /// Formats the names of a certificate for messages: escaped, and five at most.
 fn list(names: &[String]) -> String {
     const MANY: usize = 5;
@@ -231,6 +245,15 @@ fn list(names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_told_without_their_kinds() {
+        for (name, told) in
+            [("DnsName(\"a.example\")", "a.example"), ("IpAddress(::1)", "::1"), ("odd", "odd")]
+        {
+            assert_eq!(bare(name), told);
+        }
+    }
 
     #[test]
     fn a_server_that_does_not_say_why_refuses_an_expired_certificate_for_that() {
