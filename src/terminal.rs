@@ -13,7 +13,10 @@ fn is_plain(c: char) -> bool {
     let reorders =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let ends_a_line = matches!(c, '\u{2028}' | '\u{2029}');
-    let is_unseen = matches!(c, '\u{feff}' | '\u{fffe}' | '\u{ffff}');
+    let is_unseen = matches!(
+        c,
+        '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'
+    );
     !(c.is_control() || reorders || ends_a_line || is_unseen)
 }
 
