@@ -302,7 +302,7 @@ impl Line {
             (None, Some(earlier)) if earlier.after.is_some() => (label(earlier), State::Lost),
             (None, Some(removal)) => (label(removal), State::Nothing),
             (None, None) if change.is_first => ("nothing".to_owned(), State::Nothing),
-            (None, None) => ("the version before".to_owned(), State::Lost),
+            (None, None) => ("what was there before".to_owned(), State::Forgotten),
         }
     }
 

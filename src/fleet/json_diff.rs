@@ -25,6 +25,8 @@ pub(super) enum State {
     Held(Arc<Resource>),
     /// It is not held any more, or must not be.
     Lost,
+    /// Nothing is known of it.
+    Forgotten,
 }
 
 /// One side of a comparison, with the name of its version.
@@ -96,6 +98,9 @@ fn json(descriptors: &Descriptors, (version, state): &Side, deadline: Instant) -
             return Err(format!(
                 "the relay does not hold the content of {version}; compare bytes and digests"
             ));
+        }
+        State::Forgotten => {
+            return Err("no earlier change is remembered, so there is nothing to compare".to_owned());
         }
         State::Held(resource) => resource,
     };
