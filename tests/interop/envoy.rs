@@ -28,6 +28,7 @@ over_each_transport! {
         activates_a_changed_cluster,
         drops_a_removed_cluster,
         survives_a_relay_restart,
+        comes_back_soon_after_a_long_outage,
         survives_a_dead_origin,
         survives_a_killed_relay_without_its_origin,
         is_spared_a_change_that_the_canary_rejects,
@@ -266,6 +267,26 @@ fn survives_a_relay_restart(transport: Transport) {
         Some(ports) if *ports == [world.a] => Ok(()),
         other => Err(format!("{other:?}")),
     });
+}
+
+/// Envoy's back-off by default would have grown to 30 s, of which it waits a random part.
+fn comes_back_soon_after_a_long_outage(transport: Transport) {
+    const ENVOYS: usize = 3;
+    if is_direct() {
+        return skipped("there is no relay to restart");
+    }
+    let Some(world) = World::start(transport, ENVOYS) else { return };
+    let envoys: Vec<_> = (0..ENVOYS).map(|at| world.envoy(&format!("envoy-{at}"))).collect();
+    envoys.iter().for_each(|envoy| wait_until_answers(envoy, "a"));
+
+    world.fixture.stop_relay();
+    always(Duration::from_secs(40), "Envoy keeps its configuration", || answers(&envoys[0], "a"));
+    world.fixture.start_relay_again();
+    world.lead_to(world.b);
+    // 5 s of back-off, and what a busy machine takes.
+    for envoy in &envoys {
+        eventually(Duration::from_secs(8), "the change arrives", || answers(envoy, "b"));
+    }
 }
 
 fn survives_a_dead_origin(transport: Transport) {

@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
+
 use super::docs::{documents, entries, in_repository, read};
 
 /// Keys that a configuration of the relay has at its top.
@@ -87,6 +89,64 @@ fn configurations_in_documents_are_valid() {
         }
     }
     assert!(found > 15, "{found} configurations in documents");
+}
+
+/// `envoy_grpc` of each entry of `grpc_services`; an error for a retry policy that stands beside it.
+fn envoy_grpc<'a>(value: &'a Value, into: &mut Vec<&'a Value>) -> Result<(), String> {
+    match value {
+        Value::Array(values) => values.iter().try_for_each(|value| envoy_grpc(value, into)),
+        Value::Object(fields) => {
+            if let Some(service) = fields.get("envoy_grpc") {
+                if fields.contains_key("retry_policy") {
+                    return Err(
+                        "`retry_policy` is beside `envoy_grpc`: xDS streams ignore it there".to_owned()
+                    );
+                }
+                into.push(service);
+            }
+            fields.values().try_for_each(|value| envoy_grpc(value, into))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Fault of an Envoy's way to the relay: without the policy Envoy waits for up to 30 s before it is back.
+fn fault_of_bootstrap(text: &str) -> Option<String> {
+    let bootstrap: Value = serde_saphyr::from_str(text).unwrap();
+    let mut services = Vec::new();
+    if let Err(fault) = envoy_grpc(&bootstrap, &mut services) {
+        return Some(fault);
+    }
+    let lacking = services.iter().find(|service| {
+        service["cluster_name"] == "deltafan"
+            && service["retry_policy"]["retry_back_off"]["max_interval"] != "5s"
+    });
+    lacking.map(|service| format!("no `retry_policy` with 5 s in `envoy_grpc: {service}`"))
+}
+
+#[test]
+fn envoys_come_back_to_a_relay_within_seconds() {
+    let names: Vec<_> = entries("config").into_iter().map(|(name, _)| name).collect();
+    let bootstraps: Vec<_> =
+        names.iter().filter(|name| name.starts_with("envoy-") && name.ends_with(".yaml")).collect();
+    assert!(bootstraps.len() > 5, "{bootstraps:?}");
+    for name in bootstraps {
+        assert_eq!(fault_of_bootstrap(&read(&format!("config/{name}"))), None, "config/{name}");
+    }
+}
+
+#[test]
+fn a_retry_policy_where_envoy_ignores_it_is_found() {
+    let policy = "{retry_back_off: {max_interval: 5s}}";
+    let right =
+        format!("grpc_services: [{{envoy_grpc: {{cluster_name: deltafan, retry_policy: {policy}}}}}]");
+    assert_eq!(fault_of_bootstrap(&right), None);
+    for (wrong, fault) in [
+        (format!("a: [{{envoy_grpc: {{cluster_name: deltafan}}, retry_policy: {policy}}}]"), "is beside"),
+        ("a: [{envoy_grpc: {cluster_name: deltafan}}]".to_owned(), "no `retry_policy`"),
+    ] {
+        assert!(fault_of_bootstrap(&wrong).unwrap().contains(fault), "{wrong}");
+    }
 }
 
 #[test]
