@@ -175,6 +175,18 @@ fn each_alert_has_a_runbook_and_a_test() {
 }
 
 #[test]
+fn the_unit_stays_stopped_after_a_wrong_configuration() {
+    let unit = read("deploy/deltafan.service");
+    assert!(unit.contains("\nRestartPreventExitStatus=78\n"));
+    // Of ExecStart alone: a check that fails before it has the unit start again, for ever.
+    assert!(!unit.contains("\nExecStartPre="), "{unit}");
+    assert!(
+        unit.contains(" $DELTAFAN_OPTIONS\n") && unit.contains("\nEnvironment=DELTAFAN_OPTIONS=\n"),
+        "{unit}"
+    );
+}
+
+#[test]
 fn the_chart_knows_the_keys_of_the_relay() {
     let operations = read("docs/operations.md");
     let table = operations.split("| Key | A change takes effect |").nth(1).unwrap();
