@@ -66,6 +66,7 @@ pub(crate) enum Command {
     ///
     /// A relay answers with what it holds for its clients, and does not ask its control plane for this command. With
     /// --subscribe, and always with --transport rest, it serves this command as a client.
+    /// Without --node and --node-id the node is `deltafan-get`, which may have a node group of its own, and no answer.
     /// Exits with 1 if a name does not exist, a collection has no members, or the answer is not complete.
     ///
     /// Examples:
