@@ -571,7 +571,8 @@ const PROCESS_METRICS: &[Metric] = &[
     Metric::counter(
         PANICS,
         "panics, each of which ended one stream or task, and has a line in the log: a defect, or a damaged snapshot file",
-    ),
+    )
+    .alert("increase(deltafan_panics_total[15m]) > 0"),
     Metric::counter(PROCESS_CPU, "CPU time of the process in whole seconds").in_seconds(),
     Metric::gauge(PROCESS_RESIDENT, "resident memory of the process, as the system counts it").in_bytes(),
     Metric::gauge(PROCESS_VIRTUAL, "virtual memory of the process").in_bytes(),
