@@ -59,6 +59,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end }}
 
+{{- /* Paths of the listener's files, and of the authority of its certificate. */ -}}
+{{- define "deltafan.serverFiles" -}}
+{{- $files := .Values.tls.files -}}
+{{- if $files.cert -}}
+{{- if not $files.key -}}
+{{- fail "tls.files: set `cert` and `key`" -}}
+{{- end -}}
+{{- if include "deltafan.tlsSecret" . -}}
+{{- fail "tls.files: the certificate comes from files or from a Secret, not from both" -}}
+{{- end -}}
+{{- dict "cert" $files.cert "key" $files.key "ca" $files.clientCA | toYaml -}}
+{{- else -}}
+{{- dict "cert" "/etc/deltafan-tls/server/tls.crt" "key" "/etc/deltafan-tls/server/tls.key" "ca" "/etc/deltafan-tls/server/ca.crt" | toYaml -}}
+{{- end -}}
+{{- end }}
+
 {{- /* Secret or ConfigMap with the authorities of clients, as words: "Secret mesh-ca". Empty: there is none. */ -}}
 {{- define "deltafan.clientCA" -}}
 {{- with .Values.tls.clientCA -}}
@@ -107,11 +123,14 @@ ConfigMap {{ .configMapName }}
 {{- $listener := dict "address" (printf "%s:%d" .Values.bindAddress (int .Values.port)) -}}
 {{- $tls := .Values.tls -}}
 {{- if $tls.enabled -}}
-{{- if not (include "deltafan.tlsSecret" .) -}}
-{{- fail "tls.enabled: set tls.secretName, or tls.certManager.enabled" -}}
+{{- if not (or $tls.files.cert (include "deltafan.tlsSecret" .)) -}}
+{{- fail "tls.enabled: set tls.secretName, tls.certManager.enabled, or tls.files" -}}
 {{- end -}}
-{{- $files := dict "cert_file" "/etc/deltafan-tls/server/tls.crt" "key_file" "/etc/deltafan-tls/server/tls.key" -}}
-{{- if include "deltafan.clientCA" . -}}
+{{- $server := include "deltafan.serverFiles" . | fromYaml -}}
+{{- $files := dict "cert_file" $server.cert "key_file" $server.key -}}
+{{- if $tls.files.clientCA -}}
+{{- $_ := set $files "client_ca_file" $tls.files.clientCA -}}
+{{- else if include "deltafan.clientCA" . -}}
 {{- $_ := set $files "client_ca_file" (printf "/etc/deltafan-tls/clients/%s" $tls.clientCA.key) -}}
 {{- if $tls.clientCA.crlKey -}}
 {{- $_ := set $files "crl_file" (printf "/etc/deltafan-tls/clients/%s" $tls.clientCA.crlKey) -}}
@@ -150,10 +169,14 @@ ConfigMap {{ .configMapName }}
 {{- $scheme := ternary "https" "http" $tls.enabled -}}
 {{- $sibling := dict "uri" (printf "%s://%s.%s.svc:%d" $scheme (include "deltafan.siblings" .) .Release.Namespace (int .Values.port)) -}}
 {{- if $tls.enabled -}}
-{{- $files := dict "ca_file" "/etc/deltafan-tls/server/ca.crt" -}}
-{{- if include "deltafan.clientCA" . -}}
-{{- $_ := set $files "cert_file" "/etc/deltafan-tls/server/tls.crt" -}}
-{{- $_ := set $files "key_file" "/etc/deltafan-tls/server/tls.key" -}}
+{{- $server := include "deltafan.serverFiles" . | fromYaml -}}
+{{- if not $server.ca -}}
+{{- fail "siblings.enabled: set tls.files.clientCA, the authority of the relays" -}}
+{{- end -}}
+{{- $files := dict "ca_file" $server.ca -}}
+{{- if or $tls.files.clientCA (include "deltafan.clientCA" .) -}}
+{{- $_ := set $files "cert_file" $server.cert -}}
+{{- $_ := set $files "key_file" $server.key -}}
 {{- end -}}
 {{- $_ := set $sibling "tls" $files -}}
 {{- end -}}
