@@ -21,6 +21,7 @@ const HEAD: &str = "\
 #
 # The file is read again while the relay runs, when it changes and with SIGHUP; docs/operations.md says which keys take
 # effect then, and which with the next start. This page follows from the declarations in src/config.
+# Pages named docs/… are in the repository of deltafan, in that folder.
 ";
 
 /// Text of `config/reference.yaml`: every key with its help, range and default. `example` is a configuration with the
