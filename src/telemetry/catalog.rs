@@ -545,7 +545,8 @@ const TLS_METRICS: &[Metric] = &[
         ])
         .in_seconds()
         .with(Tls)
-        .alert("deltafan_tls_certificate_expiry_seconds - time() < 7 * 86400"),
+        .alert("deltafan_tls_certificate_expiry_seconds - time() < 7 * 86400")
+        .when("or less, if certificates live for days or hours"),
 ];
 
 const PROCESS_METRICS: &[Metric] = &[
