@@ -3,7 +3,7 @@
 //! A server may be well and leave them unanswered: one of gRPC with a pool of threads, each of which a stream takes, has none left for a
 //! health service. A connection that was given up for want of an answer is a suspicion of that, and no more: a replica may have hung, and
 //! another one have taken its place at the same address. So the next connection is tried as soon as its streams are
-//! answered, or at once if nothing is asked on them. Where a check stays unanswered then, none is heeded for a while.
+//! answered, and not judged before something is asked on them. Where a check stays unanswered then, none is heeded for a while.
 //!
 //! Owns that judgement. Knows nothing of connections.
 
@@ -28,6 +28,17 @@ pub(super) enum Checks {
     Ignored(Instant),
 }
 
+/// Streams of a client on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Streams {
+    /// Something was answered on them.
+    Answered,
+    /// Something was asked, and nothing answered.
+    Unanswered,
+    /// Nothing was asked that waits for an answer.
+    Idle,
+}
+
 /// Purpose of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -38,19 +49,27 @@ pub(super) enum Purpose {
 }
 
 impl Checks {
-    /// Purpose of a check that begins now, if there is any, on a connection where nothing else speaks against the server (`is_well`) or
-    /// something does: its streams are not answered.
-    pub(super) fn purpose(&mut self, is_well: bool, now: Instant) -> Option<Purpose> {
+    /// Purpose of a check that begins now, if there is any, on a connection of which this was heard.
+    pub(super) fn purpose(&mut self, streams: Streams, now: Instant) -> Option<Purpose> {
         let is_over = |since: Instant, time| now.saturating_duration_since(since) >= time;
+        let is_answered = streams == Streams::Answered;
         match *self {
             Self::Tried(since) if is_over(since, LOST) => *self = Self::Suspected,
-            Self::Ignored(until) if now >= until && is_well => return self.tried(now),
+            Self::Ignored(until) if now >= until && is_answered => return self.tried(now),
             _ => {}
         }
-        match self {
-            Self::Suspected if is_well => self.tried(now),
-            Self::Heeded | Self::Suspected => Some(Purpose::Judge),
-            Self::Tried(_) | Self::Ignored(_) => None,
+        match (&*self, streams) {
+            (Self::Suspected, Streams::Answered) => self.tried(now),
+            (Self::Heeded, _) | (Self::Suspected, Streams::Unanswered) => Some(Purpose::Judge),
+            // It sent its settings at the beginning of the connection. A hang does no harm before something is asked.
+            (Self::Suspected, Streams::Idle) | (Self::Tried(_) | Self::Ignored(_), _) => None,
+        }
+    }
+
+    /// Notes that a trial ended with its connection.
+    pub(super) const fn trial_lost(&mut self) {
+        if let Self::Tried(_) = self {
+            *self = Self::Suspected;
         }
     }
 
@@ -84,21 +103,31 @@ mod tests {
         let begun = Instant::now();
         let at = |second| begun + Duration::from_secs(second);
         let mut checks = Checks::default();
-        assert_eq!(checks.purpose(true, at(30)), Some(Purpose::Judge));
+        assert_eq!(checks.purpose(Streams::Answered, at(30)), Some(Purpose::Judge));
         checks.gave_up();
-        assert_eq!(checks.purpose(false, at(41)), Some(Purpose::Judge), "it may hang still");
-        assert_eq!(checks.purpose(true, at(42)), Some(Purpose::Try));
-        assert_eq!(checks.purpose(true, at(43)), None, "another client tries");
+        assert_eq!(checks.purpose(Streams::Idle, at(41)), None, "nothing shows whether it is well");
+        assert_eq!(checks.purpose(Streams::Unanswered, at(41)), Some(Purpose::Judge), "it may hang still");
+        assert_eq!(checks.purpose(Streams::Answered, at(42)), Some(Purpose::Try));
+        assert_eq!(checks.purpose(Streams::Answered, at(43)), None, "another client tries");
         checks.failed(at(52));
-        assert_eq!(checks.purpose(true, at(651)), None);
-        assert_eq!(checks.purpose(false, at(652)), None);
-        assert_eq!(checks.purpose(true, at(652)), Some(Purpose::Try));
-        assert_eq!(checks.purpose(true, at(771)), None);
+        assert_eq!(checks.purpose(Streams::Answered, at(651)), None);
+        assert_eq!(checks.purpose(Streams::Unanswered, at(652)), None);
+        assert_eq!(checks.purpose(Streams::Answered, at(652)), Some(Purpose::Try));
+        assert_eq!(checks.purpose(Streams::Answered, at(771)), None);
         assert_eq!(
-            checks.purpose(true, at(772)),
+            checks.purpose(Streams::Answered, at(772)),
             Some(Purpose::Try),
             "the connection of the last one was lost"
         );
+    }
+
+    #[test]
+    fn a_trial_that_is_lost_with_its_connection_is_made_on_the_next() {
+        let now = Instant::now();
+        let mut checks = Checks::Suspected;
+        assert_eq!(checks.purpose(Streams::Answered, now), Some(Purpose::Try));
+        checks.trial_lost();
+        assert_eq!(checks.purpose(Streams::Answered, now), Some(Purpose::Try));
     }
 
     /// Each in the place of one that hung, at one address.
@@ -108,9 +137,9 @@ mod tests {
         let mut checks = Checks::default();
         for hang in 1..10 {
             let now = begun + Duration::from_secs(hang * 100);
-            assert_eq!(checks.purpose(true, now), Some(Purpose::Judge));
+            assert_eq!(checks.purpose(Streams::Answered, now), Some(Purpose::Judge));
             checks.gave_up();
-            assert_eq!(checks.purpose(true, now + Duration::from_secs(1)), Some(Purpose::Try));
+            assert_eq!(checks.purpose(Streams::Answered, now + Duration::from_secs(1)), Some(Purpose::Try));
             checks.answered();
         }
     }

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::SilenceLog;
+use super::checks::Streams;
 use super::connection::OpenStream;
 use super::link::{Connected, Lease, Link, Options, UnreachableError};
 use super::probe::Probes;
@@ -347,6 +348,9 @@ impl Client {
             }
         };
         self.mux.closed(StreamId::Primary);
+        if talk.liveness.tries() {
+            self.link.trial_of_checks_lost();
+        }
         match ended {
             Some(Ended::Failed(_) | Ended::Unfit(_)) => {
                 self.counters().stream_failures.add(1);
@@ -368,6 +372,8 @@ impl Client {
         talk.renew(StreamId::Primary);
         self.choose_node();
         self.mux.connected(self.link.server());
+        // The watch of a relay begins anew with the stream, and tells it once more.
+        self.state.send_modify(|state| state.origin_is_cut_off = false);
         self.mux.opened(StreamId::Primary, now());
     }
 
@@ -377,9 +383,12 @@ impl Client {
             return None;
         }
         let (unanswered, is_only) = (self.state.borrow().unanswered.since, self.servers.count() == 1);
-        // One of which nothing is asked has sent its settings, at the beginning of the connection.
-        let is_well = talk.answered || (!is_only && unanswered.is_none());
-        let purpose = || self.link.purpose_of_check(is_well, now());
+        let streams = match (talk.answered, unanswered) {
+            (true, _) => Streams::Answered,
+            (false, Some(_)) => Streams::Unanswered,
+            (false, None) => Streams::Idle,
+        };
+        let purpose = || self.link.purpose_of_check(streams, now());
         match talk.look_for_life(unanswered, is_only, purpose) {
             Sign::Fine => None,
             Sign::Gone { is_first } => {

@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tonic::transport::{Channel, Endpoint};
 
-use super::checks::{Checks, Purpose};
+use super::checks::{Checks, Purpose, Streams};
 use super::connection::Server;
 use super::dial::{DialError, Dialed, Facts, Target, dial_from};
 use super::health::Health;
@@ -438,8 +438,13 @@ impl Link {
     }
 
     /// Purpose of a health check, if one is of use; see [`Checks`].
-    pub(super) fn purpose_of_check(&self, is_well: bool, now: Instant) -> Option<Purpose> {
-        self.state.lock().checks.purpose(is_well, now)
+    pub(super) fn purpose_of_check(&self, streams: Streams, now: Instant) -> Option<Purpose> {
+        self.state.lock().checks.purpose(streams, now)
+    }
+
+    /// Notes that the trial of health checks ended with its connection.
+    pub(super) fn trial_of_checks_lost(&self) {
+        self.state.lock().checks.trial_lost();
     }
 
     /// Notes that a health check was answered.

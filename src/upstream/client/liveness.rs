@@ -110,6 +110,10 @@ impl Liveness {
         if self.is_closed {
             return Sign::Closed;
         }
+        // A trial would end with the connection, and keep other checks away.
+        if self.pulse.is_gone() {
+            return Sign::Gone { is_first };
+        }
         if let Some(call) = &mut self.call {
             call.waited += every;
             if call.waited > timeout {
@@ -132,6 +136,11 @@ impl Liveness {
             }
         }
         if self.pulse.is_gone() { Sign::Gone { is_first } } else { Sign::Fine }
+    }
+
+    /// Whether a trial is under way.
+    pub(super) fn tries(&self) -> bool {
+        self.call.as_ref().is_some_and(|call| call.purpose == Purpose::Try)
     }
 
     /// The answer. Cancel-safe.
