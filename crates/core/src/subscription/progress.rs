@@ -16,7 +16,7 @@ use crate::proto;
 use crate::resource::{Name, TypeUrl};
 
 /// Rejections of one type at one client that are remembered.
-const REJECTIONS: usize = 4;
+const REJECTIONS: usize = 8;
 /// Bytes of the text of a rejection that are kept.
 pub const REJECTION_TEXT: usize = 500;
 /// Names that are owed beyond which it is only remembered that there are many.
@@ -487,15 +487,19 @@ impl TypeProgress {
     }
 }
 
-/// Forgets the oldest rejection of which nothing stands. If all stand, the second is taken for a part of the first: what is rejected must
-/// not pass for accepted, and what was accepted between them counts as rejected until it changes.
+/// Forgets the oldest rejection of which nothing stands. If all stand, two that follow on one another are taken for one: what is rejected
+/// must not pass for accepted. Of what was accepted between them, which counts as rejected then, there is least.
 fn make_room(rejections: &mut Vec<Rejection>, audience: Option<&Audience>) {
     let is_over = |rejection: &Rejection| audience.is_none_or(|audience| !rejection.stands(audience));
     if let Some(at) = rejections.iter().position(is_over) {
         rejections.remove(at);
-    } else if rejections.len() > 1 {
-        let first = rejections.remove(0);
-        rejections[0].from = first.from;
+        return;
+    }
+    let gap =
+        |at: &usize| rejections[at + 1].from.told().get().saturating_sub(rejections[*at].to.told().get());
+    if let Some(at) = (0..rejections.len().saturating_sub(1)).min_by_key(gap) {
+        let first = rejections.remove(at);
+        rejections[at].from = first.from;
     }
 }
 

@@ -272,16 +272,23 @@ fn a_rejection_that_stands_is_not_forgotten() {
 fn of_many_rejections_that_stand_none_is_forgotten() {
     let names: Vec<_> = (0..10).map(|number| number.to_string()).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let mut world = World::of(&names);
-    world.set(&names, "1");
+    let all: Vec<_> = names.iter().copied().chain(["good"]).collect();
+    let mut world = World::of(&all);
+    world.set(&all, "1");
     let sent = world.send();
     world.ack(&sent);
-    for name in &names {
+    for (at, name) in names.iter().enumerate() {
         world.set(&[name], "2");
         let sent = world.send();
         world.nack(&sent);
+        if at == 0 {
+            world.set(&["good"], "2");
+            let sent = world.send();
+            world.ack(&sent);
+        }
     }
     assert_eq!(world.states(["0", "4", "9"]), ["rejected"; 3]);
+    assert_eq!(world.states(["good"]), ["synced"], "it was accepted between two of them");
     for (at, name) in names.iter().enumerate().rev() {
         assert_eq!(world.progress().state(), ClientState::Rejected, "{at} are left");
         world.set(&[name], "3");
