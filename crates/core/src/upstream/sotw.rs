@@ -49,6 +49,8 @@ struct TypeState {
     has_listed: bool,
     /// `version_info` that was accepted last.
     version: String,
+    /// Version in the last request, if that was an ACK with one.
+    told_version: Option<String>,
     /// Nonce of the newest response.
     nonce: String,
     /// Number of responses but heartbeats.

@@ -66,10 +66,14 @@ impl TypeState {
         let repeats = !again.is_empty() && !self.full_state;
         let accepts = is_newest && (!refuses || is_report);
         let may_be_unread = accepts && self.names.values().any(|listed| listed.reflected_in > self.responses);
-        if !(is_changed || repeats || is_newest || refuses) {
+        // Without a nonce an ACK that repeats the one before would be a request: an origin that answers each would be asked for ever.
+        let repeats_ack = has_no_nonce && self.told_version.as_ref() == Some(&self.version);
+        if !(is_changed || repeats || refuses || (is_newest && !repeats_ack)) {
             // An ACK that a newer response has overtaken says nothing.
             return Vec::new();
         }
+        self.told_version =
+            (accepts && !(has_joined || repeats || may_be_unread)).then(|| self.version.clone());
         self.asked = true;
         let say = |resource_names: Vec<String>, adds: bool| DiscoveryRequest {
             version_info: if adds { String::new() } else { self.version.clone() },

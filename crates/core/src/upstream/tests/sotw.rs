@@ -760,6 +760,8 @@ fn responses_without_a_nonce_are_answered_with_their_version() {
         let ack = fixture.told(Primary, &world);
         assert_eq!((parts(&ack), &ack.error_detail), ((vec![], version, ""), &None));
         assert_eq!(fixture.says(Primary), [], "once");
+        fixture.sends(Primary, &world);
+        assert_eq!(fixture.says(Primary), [], "an origin that answers each request is not asked for ever");
     }
     let bad = World::of(CDS, "", &[("a", "4"), ("a", "5")]).version("4");
     let nack = fixture.told(Primary, &bad);
