@@ -311,6 +311,30 @@ fn r_sotw_10_a_reconnect_with_the_digest_of_the_current_set_is_told_nothing() {
     assert_eq!(resume(&fixture, "cds", &[], &clusters), ["cds a:1"]);
 }
 
+/// Envoy applies what is good of a response that it rejects.
+#[test]
+fn r_sotw_10_a_client_that_rejected_something_is_sent_what_it_went_back_to() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1 b:1");
+    let mut client = fixture.sotw();
+    client.ask(&fixture, "cds", &[]);
+    let first = client.poll(&fixture).unwrap();
+    client.ack(&fixture, &first, &[]);
+    fixture.origin("cds a:2 bad:2");
+    let second = client.poll(&fixture).unwrap();
+    let rejection = proto::DiscoveryRequest {
+        version_info: first.version.clone(),
+        type_url: url("cds").as_str().to_owned(),
+        response_nonce: second.nonce,
+        error_detail: Some(proto::Status { code: 13, message: "no".to_owned() }),
+        ..proto::DiscoveryRequest::default()
+    };
+    client.on_sotw_request(&fixture, rejection).unwrap();
+    drop(client);
+    fixture.origin("cds a:1 -bad");
+    assert_eq!(resume(&fixture, "cds", &[], &first.version), ["cds a:1 b:1"]);
+}
+
 #[test]
 fn r_sotw_10_a_client_that_resumed_is_told_of_the_next_change() {
     let mut fixture = Fixture::knowing(&["cds"]);

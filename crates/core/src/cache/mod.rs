@@ -23,6 +23,7 @@ mod change_log;
 mod cohort;
 mod cohort_index;
 mod diff;
+mod doubted_states;
 mod earlier_states;
 mod encoder;
 mod encodings;
@@ -92,6 +93,7 @@ pub use wanted::Wanted;
 pub use writer::Writer;
 
 use cohort_index::CohortIndex;
+use doubted_states::DoubtedStates;
 use earlier_states::EarlierStates;
 use stores::{Bounds, Stores};
 
@@ -201,6 +203,7 @@ impl Cache {
             index,
             snapshot: ArcSwap::default(),
             earlier_states: EarlierStates::default(),
+            doubted_states: DoubtedStates::default(),
             cohort_index: Mutex::new(CohortIndex::new(parameter_view.as_uniform().is_none())),
             answering,
             interest: Arc::clone(&self.interest),

@@ -14,6 +14,7 @@ use super::change::Op;
 use super::cohort::{Cohort, WakeHandle};
 use super::cohort_index::{CohortIndex, RefreshError};
 use super::diff::Source;
+use super::doubted_states::DoubtedStates;
 use super::earlier_states::EarlierStates;
 use super::encoder::Encoder;
 use super::entry::{Entry, Seen};
@@ -37,6 +38,7 @@ pub struct TypeCache {
     pub(super) snapshot: ArcSwap<Snapshot>,
     /// Of clusters; other types have none.
     pub(super) earlier_states: EarlierStates,
+    pub(super) doubted_states: DoubtedStates,
     pub(super) cohort_index: Mutex<CohortIndex>,
     pub(super) answering: Arc<Answering>,
     pub(super) interest: Arc<WakeHandle>,
@@ -194,6 +196,18 @@ impl TypeCache {
         if !self.proof_asked.swap(true, Ordering::AcqRel) {
             self.interest.wake();
         }
+    }
+
+    /// Notes that a client rejected something that came after the wildcard set with this `version_info`, and may hold parts of it.
+    pub fn doubt_holders_of(&self, version_info: &str) {
+        if let Ok(digest) = u128::from_str_radix(version_info, 16) {
+            self.doubted_states.note(digest);
+        }
+    }
+
+    /// Whether a client that names the wildcard set with this `version_info` may hold something else.
+    pub fn doubts_holders_of(&self, version_info: &str) -> bool {
+        u128::from_str_radix(version_info, 16).is_ok_and(|digest| self.doubted_states.has(digest))
     }
 
     /// Position of a client that accepted the wildcard set with this `version_info` last: all that it holds. `None` if that was never

@@ -83,6 +83,10 @@ impl Session {
             }
             state.trim();
         }
+        if request.error_detail.is_some() && self.state(at).kind.full_state() {
+            // It names this version when it comes back (R-SotW-02), and may have applied parts of what it rejects.
+            self.state(at).membership.of().doubt_holders_of(&request.version_info);
+        }
         Ok(self.take_answer(at, type_url, &request.response_nonce, answered, request.error_detail))
     }
 }
