@@ -204,4 +204,15 @@ mod tests {
         assert_eq!(look(&mut liveness, 10), Sign::Fine);
         assert_eq!(look(&mut liveness, 1), Sign::Mute, "nothing else comes either");
     }
+
+    /// Another client has found it out, and its connection ends within a second.
+    #[tokio::test]
+    async fn nothing_is_tried_on_a_connection_whose_server_is_gone() {
+        let (channel, begun) = (Channel::from_static("http://127.0.0.1:1").connect_lazy(), now());
+        let pulse: Arc<Pulse> = Arc::default();
+        assert!(pulse.unanswered(begun + Duration::from_secs(1)), "it is the first");
+        let mut liveness = Liveness::new(channel, pulse, LivenessTimes::default(), begun);
+        let sign = liveness.look(Need::Always, || unreachable!("a trial"), begun, Duration::ZERO);
+        assert_eq!(sign, Sign::Gone { is_first: false });
+    }
 }
