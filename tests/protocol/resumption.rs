@@ -30,9 +30,17 @@ fn comes_back(fixture: &Fixture, protocol: Protocol, newest: &str) -> Client {
 /// Its routes, which it has from before, lead to what is gone.
 #[test]
 fn r_ads_03_clusters_that_went_while_a_client_was_away_leave_after_its_routes() {
-    for protocol in [Protocol::Sotw, Protocol::Delta] {
+    for (protocol, is_doubted) in [(Protocol::Sotw, false), (Protocol::Sotw, true), (Protocol::Delta, false)]
+    {
         let mut fixture = knowing_x();
-        let before = fixture.sotw_of("cds", &[]).poll(&fixture).unwrap().version;
+        let mut other = fixture.sotw_of("cds", &[]);
+        let first = other.poll(&fixture).unwrap();
+        let before = first.version.clone();
+        if is_doubted {
+            // Another client rejects what it is sent, and names an earlier state as this one does.
+            other.nack(&fixture, &first, &[]);
+        }
+        drop(other);
         move_from_x_to_y(&mut fixture);
         fixture.after(Duration::from_secs(60));
         let mut client = comes_back(&fixture, protocol, &before);

@@ -282,10 +282,9 @@ impl StreamType {
             return Ok(Pending::Unknown);
         }
         let unknown = unknown || self.leaves_open;
-        if let Some(ResumedVersions::Digest(digest)) = self.take_brought()
-            && !self.membership.of().doubts_holders_of(&digest)
-        {
-            if digest == update.version_info() && !update.tells_times() {
+        if let Some(ResumedVersions::Digest(digest)) = self.take_brought() {
+            let is_doubted = || self.membership.of().doubts_holders_of(&digest);
+            if digest == update.version_info() && !update.tells_times() && !is_doubted() {
                 // It holds exactly this (R-SotW-10).
                 update.advance(&mut self.position, Class::Both);
                 self.membership.pass(&update);

@@ -6,6 +6,7 @@ use super::super::own_state::ResumedVersions;
 use super::super::session_error::SessionError;
 use super::super::sotw_names::SotwNames;
 use super::super::stream_type::StreamType;
+use super::super::stream_type::gate::Answered;
 use super::{RequestKind, Session};
 use crate::cache::{Seen, Snapshot, Subscription, View};
 use crate::proto;
@@ -83,9 +84,12 @@ impl Session {
             }
             state.trim();
         }
-        if request.error_detail.is_some() && self.state(at).kind.full_state() {
+        let state = self.state(at);
+        let only_wildcard = state.subscription().wildcard && state.subscription().names().is_empty();
+        let rejects = request.error_detail.is_some() && answered != Answered::Other;
+        if rejects && only_wildcard && state.kind.full_state() {
             // It names this version when it comes back (R-SotW-02), and may have applied parts of what it rejects.
-            self.state(at).membership.of().doubt_holders_of(&request.version_info);
+            state.membership.of().doubt_holders_of(&request.version_info);
         }
         Ok(self.take_answer(at, type_url, &request.response_nonce, answered, request.error_detail))
     }
