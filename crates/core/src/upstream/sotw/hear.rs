@@ -143,6 +143,12 @@ impl TypeState {
     fn accept(&mut self, reading: Reading) {
         let Reading { response, is_whole: _, has_heartbeats: _, version, delivered, came, gone, denied } =
             reading;
+        let is_news = !response.resources.is_empty()
+            || !response.removed_resources.is_empty()
+            || !response.removed_resource_names.is_empty();
+        if is_news {
+            self.told_version = None;
+        }
         self.version = version;
         for name in &response.removed_resources {
             take_out(&mut self.delivered, &Name::normal(name));

@@ -763,6 +763,10 @@ fn responses_without_a_nonce_are_answered_with_their_version() {
         fixture.sends(Primary, &world);
         assert_eq!(fixture.says(Primary), [], "an origin that answers each request is not asked for ever");
     }
+    for body in ["x", "y"] {
+        let world = World::of(CDS, "", &[("a", body)]).version("3");
+        assert_eq!(parts(&fixture.told(Primary, &world)), (vec![], "3", ""), "its version never changes");
+    }
     let bad = World::of(CDS, "", &[("a", "4"), ("a", "5")]).version("4");
     let nack = fixture.told(Primary, &bad);
     assert_eq!((parts(&nack), nack.error_detail.is_some()), ((vec![], "3", ""), true));
