@@ -223,8 +223,10 @@ impl Connection {
     /// Returns how many bytes wait for the peer in answers that it does not read, or slowly.
     fn unread(&self, now: Instant) -> usize {
         let state = self.state.lock();
-        let unread = state.exchanges.iter().filter(|(_, progress)| progress.is_slow(now));
-        unread.map(|(_, progress)| progress.unsent).sum()
+        let unread =
+            state.exchanges.iter().filter(|(_, progress)| progress.unsent > 0 && progress.is_slow(now));
+        // An answer is held as a whole until its last byte has gone.
+        unread.map(|(_, progress)| progress.unsent + progress.taken).sum()
     }
 
     fn is_stalled(&self, now: Instant) -> bool {
