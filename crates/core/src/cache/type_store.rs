@@ -47,6 +47,11 @@ pub struct TypeCache {
     pub(super) encoder: Arc<Encoder>,
 }
 
+/// Digest of a wildcard set that a client names; `None` for a version that the relay did not give.
+fn digest_of(version_info: &str) -> Option<u128> {
+    u128::from_str_radix(version_info, 16).ok()
+}
+
 impl TypeCache {
     /// The type.
     pub const fn type_url(&self) -> &TypeUrl {
@@ -200,21 +205,20 @@ impl TypeCache {
 
     /// Notes that a client rejected something that came after the wildcard set with this `version_info`, and may hold parts of it.
     pub fn doubt_holders_of(&self, version_info: &str) {
-        if let Ok(digest) = u128::from_str_radix(version_info, 16) {
+        if let Some(digest) = digest_of(version_info) {
             self.doubted_states.note(digest);
         }
     }
 
     /// Whether a client that names the wildcard set with this `version_info` may hold something else.
     pub fn doubts_holders_of(&self, version_info: &str) -> bool {
-        u128::from_str_radix(version_info, 16).is_ok_and(|digest| self.doubted_states.has(digest))
+        digest_of(version_info).is_some_and(|digest| self.doubted_states.has(digest))
     }
 
     /// Position of a client that accepted the wildcard set with this `version_info` last: all that it holds. `None` if that was never
     /// the set here, or so long ago that it is forgotten what has gone since.
     pub fn position_of(&self, version_info: &str) -> Option<Position> {
-        let digest = u128::from_str_radix(version_info, 16).ok()?;
-        let until = self.earlier_states.find(digest)?;
+        let until = self.earlier_states.find(digest_of(version_info)?)?;
         self.snapshot().remembers(until).then(|| Position::up_to(until))
     }
 
