@@ -1,7 +1,8 @@
 //! Connections to the admin address: how many there are, and whether their peers go on.
 //!
 //! Invariants: there are [`MOST`] connections at most · a new one always finds a place · no answer waits for longer than
-//! [`STALL`] for a peer that takes nothing of it, nor longer than [`PATIENCE`] where others need its memory.
+//! [`STALL`] for a peer that takes nothing of it, nor, where others need its memory, for one
+//! that takes less than [`BRISK`] after [`PATIENCE`].
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -32,7 +33,7 @@ const STALL: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes a second of a reader that is left in peace even then.
 const BRISK: usize = 256 << 10;
-/// Bytes unsent from which on it is worth giving an answer up: where all memory is taken, one of [`MOST`] has as many.
+/// Bytes of answers from which on a connection is worth closing: where all memory is taken, one of [`MOST`] has as many.
 const WORTH: usize = 1 << 20;
 /// Bytes that the kernel may hold for a peer. By default they are some MiB, which a peer that does not read seems to have taken.
 pub(super) const SEND_BUFFER: usize = 64 << 10;
@@ -71,7 +72,7 @@ impl Connections {
         }
     }
 
-    /// Closes the connection with the most bytes unsent, of those whose peers do not read, or slowly. Small answers are let be.
+    /// Closes the connection whose answers hold most memory, of those whose peers do not read, or slowly. Small ones are let be.
     pub(super) fn close_unread(&self) {
         let now = Instant::now();
         let open = self.open.lock();
@@ -220,7 +221,7 @@ impl Connection {
         state.exchanges.is_empty() && now.duration_since(state.last) >= IDLE
     }
 
-    /// Returns how many bytes wait for the peer in answers that it does not read, or slowly.
+    /// Returns how many bytes the answers hold that the peer does not read, or slowly.
     fn unread(&self, now: Instant) -> usize {
         let state = self.state.lock();
         let unread =
