@@ -258,7 +258,7 @@ impl<'a> Diff<'a> {
     }
 
     fn is_whole_set(&self) -> bool {
-        self.subscription.wildcard && self.subscription.names().is_empty()
+        self.subscription.is_lone_wildcard()
     }
 
     /// Whether any name in the subscription is unknown, and whether any is known.

@@ -251,6 +251,11 @@ impl Subscription {
         self.names.binary_search_by(|other| other.as_str().as_bytes().cmp(name)).ok()
     }
 
+    /// Whether it asks for the wildcard, and for nothing by name.
+    pub fn is_lone_wildcard(&self) -> bool {
+        self.wildcard && self.names.is_empty()
+    }
+
     /// Whether it asks for nothing at all.
     pub fn is_empty(&self) -> bool {
         !self.wildcard && self.names.is_empty()

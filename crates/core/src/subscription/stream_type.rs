@@ -293,8 +293,7 @@ impl StreamType {
             }
             // An Envoy rejects listeners, old and new, that have one address.
             let subscription = self.subscription();
-            let all_clusters =
-                self.kind == Kind::Cluster && subscription.wildcard && subscription.names().is_empty();
+            let all_clusters = self.kind == Kind::Cluster && subscription.is_lone_wildcard();
             if all_clusters && let Some(position) = self.membership.of().position_of(&digest) {
                 // So what it holds is known, and what goes is not deleted before its routes have left it (R-ADS-03).
                 self.position = position;

@@ -34,7 +34,7 @@ impl Session {
             // The first request of the type. A nonce or a version in it is of another stream (R-SotW-09).
             let mut wants = SotwNames::default();
             let subscription = wants.read(&request.resource_names, request.resource_locators, legacy);
-            let only_wildcard = subscription.wildcard && subscription.names().is_empty();
+            let only_wildcard = subscription.is_lone_wildcard();
             let mut state = StreamType::new(self.join(&type_url, subscription)?, now);
             state.wants = wants;
             state.must_answer = (state.kind.full_state() && !state.subscription().is_empty()) || one_shot;
@@ -85,9 +85,8 @@ impl Session {
             state.trim();
         }
         let state = self.state(at);
-        let only_wildcard = state.subscription().wildcard && state.subscription().names().is_empty();
         let rejects = request.error_detail.is_some() && answered != Answered::Other;
-        if rejects && only_wildcard && state.kind.full_state() {
+        if rejects && state.kind.full_state() && state.subscription().is_lone_wildcard() {
             // It names this version when it comes back (R-SotW-02), and may have applied parts of what it rejects.
             state.membership.of().doubt_holders_of(&request.version_info);
         }
