@@ -32,7 +32,7 @@ use super::response::{self, ProtocolError};
 use super::topic::{Absences, OriginHabits, Renewal};
 use super::topic_set::{Changes, TopicSet};
 use super::{Counters, Locators, ReceivedUpdates, ServerId, Settings, StreamId, Tuning};
-use crate::cache::{Cache, Generation, View, Writer};
+use crate::cache::{Cache, Change, Completeness, Generation, View, Writer};
 use crate::fairness::ACKS_IN_A_ROW;
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, TypeUrl};
@@ -219,12 +219,18 @@ impl Mux {
             return open.renewals.get(&Renewal::Unanswered).copied();
         }
         let shed = sheds.min().map(|at| at.max(self.renewable_at(stream, open, Renewal::Doubt)));
-        open.renewals.values().copied().chain(shed).min()
+        // An answer that is on its way would begin anew, too.
+        let awaits = || self.topic_sets.values().any(|topic_set| topic_set.awaits_first_part(stream));
+        let renewals = open.renewals.iter().map(|(reason, at)| match reason {
+            Renewal::Proof if awaits() => (*at).max(open.opened + RenewalPace::FIRST),
+            _ => *at,
+        });
+        renewals.chain(shed).min()
     }
 
     /// When an open stream may be opened anew for this reason.
     fn renewable_at(&self, stream: StreamId, open: &Stream, reason: Renewal) -> Instant {
-        open.opened + self.renewals[stream as usize][reason as usize].least()
+        open.opened + self.renewals[stream as usize][reason as usize].least(reason)
     }
 
     /// Responses of which a part had come were on their way for this long since the last call, to this relay or to another node
@@ -365,6 +371,11 @@ impl Mux {
                 }
                 self.writer.heard(&type_url, now);
                 self.note_habits(habits);
+                let is_proven =
+                    |(_, change): &(_, Change)| change.wildcard_known == Some(Completeness::Complete);
+                if changes.iter().any(is_proven) {
+                    self.renewals[stream as usize][Renewal::Proof as usize].bore_fruit();
+                }
                 self.apply(&type_url, changes, now);
                 self.tidy(&type_url);
                 None
@@ -533,7 +544,7 @@ impl Mux {
         for ((open, renewals), paces) in self.streams.iter_mut().zip(renewals).zip(&self.renewals) {
             let Some(open) = open else { continue };
             for reason in renewals {
-                let at = open.opened + paces[reason as usize].least();
+                let at = open.opened + paces[reason as usize].least(reason);
                 open.renewals.entry(reason).or_insert(at);
                 if reason == Renewal::Unanswered {
                     // The silence until then says nothing of the names.

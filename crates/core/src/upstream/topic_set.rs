@@ -209,12 +209,18 @@ impl TopicSet {
 
     /// Whether parts of an answer come on a stream, or on one that ends with it.
     pub(super) fn is_receiving(&self, stream: StreamId) -> bool {
-        let ends = |other: &StreamId| stream == StreamId::Primary || *other == stream;
-        StreamId::ALL
-            .into_iter()
-            .filter(ends)
-            .flat_map(|stream| self.subscriptions(stream))
-            .any(StreamSubscription::is_receiving)
+        self.ending_with(stream).any(StreamSubscription::is_receiving)
+    }
+
+    /// Whether nothing has come yet of an answer that would begin anew if this stream were opened anew.
+    pub(super) fn awaits_first_part(&self, stream: StreamId) -> bool {
+        self.ending_with(stream).any(StreamSubscription::awaits_first_part)
+    }
+
+    /// Subscriptions on the streams that end with this one.
+    fn ending_with(&self, stream: StreamId) -> impl Iterator<Item = &StreamSubscription> {
+        let ends = move |other: &StreamId| stream == StreamId::Primary || *other == stream;
+        StreamId::ALL.into_iter().filter(ends).flat_map(|stream| self.subscriptions(stream))
     }
 
     /// Reasons for which each stream is to be opened anew.

@@ -49,7 +49,7 @@ pub(super) struct RenewalPace {
 }
 
 impl RenewalPace {
-    const FIRST: Duration = Duration::from_secs(1);
+    pub(super) const FIRST: Duration = Duration::from_secs(1);
     const CALM: Duration = Duration::from_secs(120);
     /// An origin that takes long to answer is given the time.
     const MOST: u32 = 6;
@@ -65,9 +65,18 @@ impl RenewalPace {
         }
     }
 
+    /// The stream brought what it was opened anew for: the next one for this reason is as good as the first.
+    pub(super) fn bore_fruit(&mut self) {
+        *self = Self::default();
+    }
+
     /// How long a stream that was opened now stays open: 1 s at least, then 2 s, 4 s, and in the end 64 s. After two minutes
-    /// without a renewal for this reason, it begins at 1 s again.
-    pub(super) const fn least(self) -> Duration {
+    /// without a renewal for this reason, it begins at 1 s again. A set has settled before its proof is sought, and clients of a
+    /// cold relay ask for one type after the other: the first proof, and the next after one that came, need not wait.
+    pub(super) fn least(self, reason: Renewal) -> Duration {
+        if reason == Renewal::Proof && self.soon == 0 {
+            return Duration::ZERO;
+        }
         Self::FIRST.saturating_mul(2_u32.pow(self.soon))
     }
 }

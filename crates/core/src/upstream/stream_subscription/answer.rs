@@ -191,6 +191,11 @@ impl StreamSubscription {
         self.arrival.is_under_way() && self.has_asked()
     }
 
+    /// Whether nothing has come of it yet.
+    pub(in crate::upstream) fn awaits_first_part(&self) -> bool {
+        self.arrival.waits_since().is_some() && self.has_asked()
+    }
+
     /// The degree that the answer has reached.
     pub(in crate::upstream) const fn degree(&self) -> Completeness {
         self.arrival.degree()

@@ -197,6 +197,53 @@ fn r_relay_05_a_set_that_grows_by_little_for_ever_is_complete_in_the_end() {
     }
 }
 
+/// A state-of-the-world Envoy of a cold relay asks for clusters, once it has them for listeners, and then for scoped routes.
+#[test]
+fn r_relay_05_each_type_of_a_cold_start_is_proven_as_soon_as_it_has_settled() {
+    let mut fixture = Fixture::connected();
+    let kinds = [CDS, Kind::Listener, Kind::ScopedRoute];
+    for (at, kind) in kinds.into_iter().enumerate() {
+        fixture.client(["clusters", "listeners", "scopes"][at], kind, &["*"]);
+        fixture.ask_for_proof(kind);
+        let asked = fixture.now;
+        while fixture.snapshot(kind).completeness() < Completeness::Complete {
+            assert!(fixture.now < asked + Duration::from_millis(400), "{kind:?} waits for its proof");
+            for request in fixture.requests(Primary) {
+                // Members that were not claimed, and nothing else.
+                let members = ["1", "2"].map(|name| format!("{kind:?}{name}"));
+                let claimed = &request.initial_resource_versions;
+                let kind = Kind::of_url(&request.type_url);
+                let missing = members.iter().filter(|name| !claimed.contains_key(*name));
+                let asks = request.response_nonce.is_empty();
+                let answer = missing.fold(Answer::of(kind, "n"), |answer, name| answer.set(name, "v1"));
+                if asks {
+                    fixture.hear(Primary, &answer);
+                }
+            }
+            fixture.pass(50);
+        }
+    }
+    assert_eq!(fixture.renewed.len(), kinds.len());
+}
+
+/// Streams that prove nothing are opened ever less often.
+#[test]
+fn r_relay_05_proofs_that_fail_are_sought_less_often() {
+    let mut fixture = fixture();
+    fixture.ask_for_proof(CDS);
+    for second in 0..60 {
+        for request in fixture.requests(Primary) {
+            if request.response_nonce.is_empty() {
+                let answer =
+                    Answer::of(CDS, "n").set("c1", &second.to_string()).set("c2", &second.to_string());
+                fixture.hear(Primary, &answer);
+            }
+        }
+        fixture.pass(1_000);
+    }
+    assert!(fixture.renewed.len() <= 6, "{:?}", fixture.renewed.len());
+}
+
 #[test]
 fn a_pause_of_the_relay_is_no_silence_of_the_origin() {
     let mut fixture = fixture();
