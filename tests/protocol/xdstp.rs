@@ -1,6 +1,7 @@
 //! Names of the form `xdstp://…`: R-XT.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use deltafan::cache::{Interest, Limits, Protocol, StreamProfile, Subscription, TtlSupport};
 use deltafan::proto;
@@ -212,11 +213,52 @@ fn r_xt_03_a_members_removal_follows_additions_from_meanwhile() {
     fixture.named(&format!("cds {Y}:1"));
     fixture.named("rds r:2");
     fixture.withdraw("cds", X);
-    assert_eq!(
-        client.acked_with(&fixture, &names),
-        [format!("cds {X}:1 {Y}:1"), "rds r:2".to_owned(), format!("cds {Y}:1")],
-        "R-ADS-03"
-    );
+    let additions = [format!("cds {X}:1 {Y}:1"), "rds r:2".to_owned()];
+    assert_eq!(client.acked_with(&fixture, &names), additions);
+    // Other routes may be on their way, as for a wildcard.
+    fixture.after(Duration::from_secs(2));
+    assert_eq!(client.acked_with(&fixture, &names), [format!("cds {Y}:1")], "R-ADS-03");
+}
+
+/// That a glob is complete takes 5 s to know (R-Relay-05).
+#[test]
+fn r_xt_03_a_glob_that_has_begun_holds_listeners_no_longer_than_a_wildcard() {
+    for (short, settles) in [("cds", true), ("leds", false)] {
+        let mut fixture = Fixture::knowing(&["lds"]);
+        fixture.origin("lds l:1");
+        let mut client = fixture.delta();
+        client.change(&fixture, short, GLOB);
+        client.change(&fixture, "lds", "*");
+        fixture.after(Duration::from_secs(1));
+        assert_eq!(client.acked(&fixture), NOTHING, "{short}: nothing of it has come");
+        fixture.named(&format!("{short} {X}:1"));
+        let members = format!("{short} {X}:1");
+        if settles {
+            assert_eq!(client.acked(&fixture), [members]);
+            fixture.after(fixture.rules.settle);
+            assert_eq!(client.acked(&fixture), ["lds l:1"]);
+        } else {
+            assert_eq!(client.acked(&fixture), [members, "lds l:1".to_owned()]);
+        }
+    }
+}
+
+/// Another name of the type, of which nothing is known, has its own time.
+#[test]
+fn r_xt_03_a_glob_that_has_begun_does_not_speak_for_other_names() {
+    let mut fixture = Fixture::knowing(&["lds"]);
+    fixture.origin("lds l:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", &format!("{GLOB} other"));
+    client.change(&fixture, "lds", "*");
+    fixture.named(&format!("cds {X}:1"));
+    assert_eq!(client.acked(&fixture), [format!("cds {X}:1")]);
+    fixture.after(Duration::from_secs(2));
+    assert_eq!(client.acked(&fixture), NOTHING);
+    fixture.named("cds other:1");
+    assert_eq!(client.acked(&fixture), ["cds other:1"]);
+    fixture.after(fixture.rules.settle);
+    assert_eq!(client.acked(&fixture), ["lds l:1"]);
 }
 
 #[test]

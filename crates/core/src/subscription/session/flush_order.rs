@@ -287,7 +287,10 @@ impl Session {
         self.profile.aggregated
             && !self.rules.warm_wait.is_zero()
             && self.role == Role::Client
-            && self.clusters().is_some_and(|clusters| clusters.subscription().wildcard)
+            && self.clusters().is_some_and(|clusters| {
+                let subscription = clusters.subscription();
+                subscription.wildcard || subscription.has_collections()
+            })
             && self.types.iter().any(|state| state.kind.follows_clusters())
             && !self.client().is_some_and(|client| is_grpc(&client.user_agent))
             && !self.is_relay()
@@ -378,6 +381,7 @@ impl Session {
         let works_on = state.has_clusters_from_before() && self.has_routes_to_all_clusters();
         let wait = if works_on { self.rules.longest_silence() } else { self.rules.ack_timeout };
         let until = state.holds? + wait;
+        let until = state.collections_settle_at(&self.rules).map_or(until, |settled| settled.min(until));
         (self.profile.aggregated && matches!(pending, Pending::Unknown) && now < until).then_some(until)
     }
 

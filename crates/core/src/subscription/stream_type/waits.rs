@@ -82,6 +82,29 @@ impl StreamType {
             && self.membership.of().snapshot().completeness() < Completeness::Complete
     }
 
+    /// When the types that follow this one need not wait any more for the rest of its collections, though these are not known to
+    /// be complete: nothing has been new for as long as settles a wildcard. `None` where something else is unknown, or nothing of
+    /// a collection has come, or the client was told nothing yet. Endpoints come one by one in any case.
+    pub(in crate::subscription) fn collections_settle_at(&self, rules: &SessionConfig) -> Option<Instant> {
+        let subscription = self.subscription();
+        if !subscription.has_collections() || self.is_full_state() || self.own().brought.is_some() {
+            return None;
+        }
+        let snapshot = self.membership.of().snapshot();
+        let has_begun = |name: &Name| snapshot.members_of(name).next().is_some();
+        let mut unknown = subscription
+            .names()
+            .iter()
+            .filter(|name| matches!(snapshot.by_name(name.as_str()), Seen::Unknown));
+        if (subscription.wildcard && !snapshot.wildcard_known()) || !unknown.all(has_begun) {
+            return None;
+        }
+        if self.kind == Kind::LocalityEndpoint {
+            return Some(self.asked);
+        }
+        snapshot.changed_at().map(|changed| changed + rules.settle)
+    }
+
     /// Whether the client has clusters from an earlier stream, and was told of none on this one.
     pub(in crate::subscription) fn has_clusters_from_before(&self) -> bool {
         self.kind == Kind::Cluster && (self.may_hold || self.own().brought.is_some())
