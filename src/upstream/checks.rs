@@ -3,13 +3,15 @@
 //! A server may be well and leave them unanswered: one of gRPC with a pool of threads, each of which a stream takes, has none left for a
 //! health service. A connection that was given up for want of an answer is a suspicion of that, and no more: a replica may have hung, and
 //! another one have taken its place at the same address. So the next connection is tried as soon as its streams are
-//! answered, and not judged before something is asked on them. Where a check stays unanswered then, none is heeded for a while.
+//! answered, and not judged before something is asked on them. A check that stays unanswered then may be one of a server that hangs by
+//! now. It does not if anything was heard of it since. If nothing was, a stream is to be opened anew, and the server is judged by that.
+//! Where it answers, no check is heeded for a while.
 //!
 //! Owns that judgement. Knows nothing of connections.
 
 use std::time::{Duration, Instant};
 
-/// Time for which checks are not heeded after a trial that failed. Then there is another one.
+/// Time for which checks are not heeded where a server answers its streams and no checks. Then there is another trial.
 const IGNORED: Duration = Duration::from_secs(600);
 /// Time after which a trial has been lost with its connection. Longer than an answer may take.
 const LOST: Duration = Duration::from_secs(120);
@@ -24,6 +26,8 @@ pub(super) enum Checks {
     Suspected,
     /// A server that answers its streams is asked, since then.
     Tried(Instant),
+    /// It was asked then, and did not answer. Whether it still answers its streams is to be seen.
+    Failed(Instant),
     /// Asking is of no use until then.
     Ignored(Instant),
 }
@@ -52,18 +56,34 @@ impl Checks {
     /// Purpose of a check that begins now, if there is any, on a connection of which this was heard.
     pub(super) fn purpose(&mut self, streams: Streams, now: Instant) -> Option<Purpose> {
         let is_over = |since: Instant, time| now.saturating_duration_since(since) >= time;
-        let is_answered = streams == Streams::Answered;
         match *self {
             Self::Tried(since) if is_over(since, LOST) => *self = Self::Suspected,
-            Self::Ignored(until) if now >= until && is_answered => return self.tried(now),
+            Self::Ignored(until) if now >= until => *self = Self::Suspected,
             _ => {}
         }
         match (&*self, streams) {
-            (Self::Suspected, Streams::Answered) => self.tried(now),
-            (Self::Heeded, _) | (Self::Suspected, Streams::Unanswered) => Some(Purpose::Judge),
-            // It sent its settings at the beginning of the connection. A hang does no harm before something is asked.
-            (Self::Suspected, Streams::Idle) | (Self::Tried(_) | Self::Ignored(_), _) => None,
+            (Self::Suspected, Streams::Answered) => {
+                *self = Self::Tried(now);
+                Some(Purpose::Try)
+            }
+            (Self::Heeded, _) | (Self::Suspected | Self::Failed(_), Streams::Unanswered) => {
+                Some(Purpose::Judge)
+            }
+            // It sent its settings at the beginning of the connection. A hang does no harm before something is asked. An answer of before
+            // the failed trial says nothing of what it does now.
+            (Self::Suspected, Streams::Idle)
+            | (Self::Failed(_), Streams::Answered | Streams::Idle)
+            | (Self::Tried(_) | Self::Ignored(_), _) => None,
         }
+    }
+
+    /// Notes when the server was last heard. Returns whether that shows that it answers streams and no checks.
+    pub(super) fn heard(&mut self, heard: Option<Instant>, now: Instant) -> bool {
+        let is_mute = matches!(*self, Self::Failed(asked) if heard.is_some_and(|heard| heard > asked));
+        if is_mute {
+            *self = Self::Ignored(now + IGNORED);
+        }
+        is_mute
     }
 
     /// Notes that a trial ended with its connection.
@@ -71,11 +91,6 @@ impl Checks {
         if let Self::Tried(_) = self {
             *self = Self::Suspected;
         }
-    }
-
-    const fn tried(&mut self, now: Instant) -> Option<Purpose> {
-        *self = Self::Tried(now);
-        Some(Purpose::Try)
     }
 
     /// Notes that a check was answered.
@@ -88,9 +103,9 @@ impl Checks {
         *self = Self::Suspected;
     }
 
-    /// Notes that a trial failed.
-    pub(super) fn failed(&mut self, now: Instant) {
-        *self = Self::Ignored(now + IGNORED);
+    /// Notes that a trial of then failed.
+    pub(super) const fn failed(&mut self, asked: Instant) {
+        *self = Self::Failed(asked);
     }
 }
 
@@ -109,9 +124,11 @@ mod tests {
         assert_eq!(checks.purpose(Streams::Unanswered, at(41)), Some(Purpose::Judge), "it may hang still");
         assert_eq!(checks.purpose(Streams::Answered, at(42)), Some(Purpose::Try));
         assert_eq!(checks.purpose(Streams::Answered, at(43)), None, "another client tries");
-        checks.failed(at(52));
+        checks.failed(at(42));
+        assert!(checks.heard(Some(at(50)), at(52)), "an answer to something else");
+        assert!(!checks.heard(Some(at(53)), at(53)), "it is told once");
         assert_eq!(checks.purpose(Streams::Answered, at(651)), None);
-        assert_eq!(checks.purpose(Streams::Unanswered, at(652)), None);
+        assert_eq!(checks.purpose(Streams::Unanswered, at(651)), None, "it may be slow");
         assert_eq!(checks.purpose(Streams::Answered, at(652)), Some(Purpose::Try));
         assert_eq!(checks.purpose(Streams::Answered, at(771)), None);
         assert_eq!(
@@ -119,6 +136,23 @@ mod tests {
             Some(Purpose::Try),
             "the connection of the last one was lost"
         );
+    }
+
+    /// It answered once, and hangs before, or while, it is tried.
+    #[test]
+    fn a_server_of_which_nothing_is_heard_is_judged_by_its_streams() {
+        let begun = Instant::now();
+        let at = |second| begun + Duration::from_secs(second);
+        let mut checks = Checks::Ignored(at(600));
+        assert_eq!(checks.purpose(Streams::Answered, at(600)), Some(Purpose::Try));
+        checks.failed(at(600));
+        assert!(!checks.heard(Some(at(300)), at(611)), "that was before");
+        assert_eq!(checks.purpose(Streams::Answered, at(611)), None, "another client was answered before");
+        assert_eq!(checks.purpose(Streams::Unanswered, at(611)), Some(Purpose::Judge));
+        assert!(checks.heard(Some(at(615)), at(616)), "it is well");
+        assert_eq!(checks.purpose(Streams::Unanswered, at(617)), None);
+        // A connection of which nothing was heard by then.
+        assert_eq!(checks.purpose(Streams::Unanswered, at(1216)), Some(Purpose::Judge));
     }
 
     #[test]

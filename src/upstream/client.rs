@@ -378,16 +378,19 @@ impl Client {
     }
 
     /// Looks whether the server is there, where that is to be known and a health check tells it. Returns the end if it is not.
-    fn look_for_life(&self, lease: &Lease, talk: &mut Conversation) -> Option<Ended> {
+    fn look_for_life(&mut self, lease: &Lease, talk: &mut Conversation) -> Option<Ended> {
         if !lease.has_room_for_calls(talk.watch.is_open()) {
             return None;
         }
+        self.note_mute_checks(talk);
         let (unanswered, is_only) = (self.state.borrow().unanswered.since, self.servers.count() == 1);
         let streams = match (talk.answered, unanswered) {
             (true, _) => Streams::Answered,
             (false, Some(_)) => Streams::Unanswered,
             (false, None) => Streams::Idle,
         };
+        // A server that has everything to say yet is given the time.
+        let is_only = is_only || streams == Streams::Unanswered;
         let purpose = || self.link.purpose_of_check(streams, now());
         match talk.look_for_life(unanswered, is_only, purpose) {
             Sign::Fine => None,
@@ -401,9 +404,13 @@ impl Client {
                     "it sends nothing, and did not answer a health check within {timeout:?}"
                 )))
             }
-            Sign::Mute => {
-                self.link.trial_of_checks_failed(now());
-                self.report_mute_checks();
+            Sign::Mute(asked) => {
+                self.link.trial_of_checks_failed(asked);
+                if !self.note_mute_checks(talk) {
+                    // It may hang by now. What it answered before is no sign that it does not.
+                    talk.answered = false;
+                    self.renew(StreamId::Primary, talk);
+                }
                 None
             }
             Sign::Closed => {
@@ -411,6 +418,15 @@ impl Client {
                 Some(Ended::Closed(why))
             }
         }
+    }
+
+    /// Notes that the server answers its streams and no checks, where it was heard since one. Returns whether that is so.
+    fn note_mute_checks(&self, talk: &Conversation) -> bool {
+        let are_mute = self.link.has_mute_checks(talk.liveness.last_heard(), now());
+        if are_mute {
+            self.report_mute_checks();
+        }
+        are_mute
     }
 
     /// Hears a message, or the end of a stream. Returns that end, if it is one.

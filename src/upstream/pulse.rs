@@ -30,13 +30,21 @@ pub(super) struct Pulse(Mutex<State>);
 struct State {
     /// When something last came, or was last asked for.
     newest: Option<Instant>,
+    /// When something last came.
+    heard: Option<Instant>,
     is_gone: bool,
 }
 
 impl Pulse {
     /// Notes that something came from the server.
     pub(super) fn heard(&self, now: Instant) {
-        self.0.lock().newest = Some(now);
+        let mut state = self.0.lock();
+        (state.newest, state.heard) = (Some(now), Some(now));
+    }
+
+    /// When something last came from the server.
+    pub(super) fn last_heard(&self) -> Option<Instant> {
+        self.0.lock().heard
     }
 
     /// Whether the caller is to ask for a sign: nothing came for `after` since then, and nobody else asks.

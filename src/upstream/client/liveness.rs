@@ -48,8 +48,8 @@ pub(super) struct Liveness {
     times: LivenessTimes,
     begun: Instant,
     call: Option<Call>,
-    /// Whether the connection refused a call before it reached the server.
-    is_closed: bool,
+    /// Purpose of a call that the connection refused before it reached the server.
+    refused: Option<Purpose>,
 }
 
 /// Outcome of a look.
@@ -62,8 +62,8 @@ pub(super) enum Sign {
         /// See above.
         is_first: bool,
     },
-    /// It is there, and left a check unanswered.
-    Mute,
+    /// It was there, and left a check of then unanswered.
+    Mute(Instant),
     /// It is to be asked, and takes no more calls on the connection.
     Closed,
 }
@@ -80,7 +80,7 @@ struct Call {
 
 impl Liveness {
     pub(super) const fn new(channel: Channel, pulse: Arc<Pulse>, times: LivenessTimes, now: Instant) -> Self {
-        Self { channel, pulse, times, begun: now, call: None, is_closed: false }
+        Self { channel, pulse, times, begun: now, call: None, refused: None }
     }
 
     /// Notes that something came from the server. That says nothing of whether it answers checks: a trial goes on.
@@ -107,7 +107,7 @@ impl Liveness {
     ) -> Sign {
         let LivenessTimes { after, timeout } = self.times;
         let mut is_first = false;
-        if self.is_closed {
+        if self.refused.is_some() {
             return Sign::Closed;
         }
         // A trial would end with the connection, and keep other checks away.
@@ -120,7 +120,7 @@ impl Liveness {
                 let Call { begun, purpose, .. } = *call;
                 self.call = None;
                 if purpose == Purpose::Try {
-                    return Sign::Mute;
+                    return Sign::Mute(begun);
                 }
                 is_first = self.pulse.unanswered(begun);
             }
@@ -138,20 +138,25 @@ impl Liveness {
         if self.pulse.is_gone() { Sign::Gone { is_first } } else { Sign::Fine }
     }
 
-    /// Whether a trial is under way.
+    /// When something last came from the server.
+    pub(super) fn last_heard(&self) -> Option<Instant> {
+        self.pulse.last_heard()
+    }
+
+    /// Whether a trial is under way, or was refused.
     pub(super) fn tries(&self) -> bool {
-        self.call.as_ref().is_some_and(|call| call.purpose == Purpose::Try)
+        self.call.as_ref().map(|call| call.purpose).or(self.refused) == Some(Purpose::Try)
     }
 
     /// The answer. Cancel-safe.
     pub(super) async fn next(&mut self) {
         let Some(call) = &mut self.call else { return pending().await };
-        let is_of_server = (&mut call.answer).await;
+        let (is_of_server, purpose) = ((&mut call.answer).await, call.purpose);
         self.call = None;
         if is_of_server {
             self.heard(now());
         } else {
-            self.is_closed = true;
+            self.refused = Some(purpose);
             pending().await
         }
     }
@@ -202,7 +207,7 @@ mod tests {
             liveness.transferred(second, begun);
         }
         assert_eq!(look(&mut liveness, 10), Sign::Fine);
-        assert_eq!(look(&mut liveness, 1), Sign::Mute, "nothing else comes either");
+        assert_eq!(look(&mut liveness, 1), Sign::Mute(begun), "nothing else comes either");
     }
 
     /// Another client has found it out, and its connection ends within a second.
