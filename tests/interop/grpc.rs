@@ -6,7 +6,7 @@ use std::{thread, time::Duration};
 use crate::fixture::{
     CallResult, Fixture, GrpcBackends, GrpcClient, Implementation, PATIENCE, Transport, eventually,
     is_direct,
-    resources::{api_listener, cluster, endpoints, routes},
+    resources::{LISTENER, api_listener, cluster, endpoints, routes},
     wait_until_answers,
 };
 
@@ -21,6 +21,11 @@ macro_rules! each_implementation {
             #[test]
             fn survives_a_dead_origin() {
                 super::survives_a_dead_origin(crate::fixture::Implementation::$implementation);
+            }
+
+            #[test]
+            fn loses_a_listener_that_went_while_the_relay_was_dead() {
+                super::loses_a_listener_that_went_while_the_relay_was_dead(crate::fixture::Implementation::$implementation);
             }
         })*
     };
@@ -106,4 +111,24 @@ fn survives_a_dead_origin(clients: Implementation) {
         wait_until_answers(client, "b");
         assert_no_call_failed(client);
     }
+}
+
+/// The control plane never says that a name does not exist (O2), and the relay knows nothing from before.
+fn loses_a_listener_that_went_while_the_relay_was_dead(clients: Implementation) {
+    let Some(world) = World::start(clients) else { return };
+    let client = world.client("grpc-client");
+    wait_until_answers(&client, "a");
+
+    if !is_direct() {
+        world.fixture.kill_relay();
+    }
+    world.fixture.origin.delete(LISTENER, TARGET);
+    if !is_direct() {
+        world.fixture.start_relay_again();
+    }
+    // The relay asks once more after 6 s.
+    eventually(2 * PATIENCE, "calls fail", || match client.results().last() {
+        Some(CallResult::Error { .. }) => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
 }

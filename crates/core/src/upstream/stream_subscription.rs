@@ -111,6 +111,8 @@ pub(super) struct StreamSubscription {
     open: HashSet<Name>,
     /// None of these was asked for before then; unset once they were asked for on another stream in vain.
     open_since: Option<Instant>,
+    /// Names that were claimed though nothing is held of them.
+    claimed_open: HashSet<Name>,
     /// Collections that were asked for, until they are complete.
     incomplete: BTreeMap<Name, Incomplete>,
     /// Names that were asked for on this stream and let go since. Asked for again they may stay unanswered: some origins

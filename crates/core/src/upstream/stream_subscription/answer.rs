@@ -27,10 +27,13 @@ impl StreamSubscription {
         self.wildcard.is_some() && self.arrival.is_expected()
     }
 
-    /// Whether a word about this name is the first on this stream, and the answer to a question that was never asked before.
+    /// Whether a word about this name is the first on this stream, and the answer to a question that was never asked before. Of what was
+    /// claimed any origin says that it is gone.
     pub(in crate::upstream) fn awaits_first_word(&self, name: &str) -> bool {
         let is_open = |asked: &Asked| asked.awaited == Awaited::Answer && !asked.heard;
-        self.names.get(name).is_some_and(is_open) && !self.suspects.contains_key(name)
+        self.names.get(name).is_some_and(is_open)
+            && !self.suspects.contains_key(name)
+            && !self.claimed_open.contains(name)
     }
 
     /// Notes what a response brought of what is held and was not claimed; returns whether there was any.

@@ -30,6 +30,9 @@ pub(in crate::upstream) const fn room(is_first_of_held: bool, speaks_sotw: bool)
 /// default take 4 MiB. The other members are sent again in full.
 const VERSIONS_BYTES: usize = 3 << 20;
 
+/// Version of a resource that is not held.
+const NO_VERSION: &str = "none";
+
 impl StreamSubscription {
     /// Whether the versions of all of these are told in one request.
     pub(in crate::upstream) fn fits_in_one_request<'r>(
@@ -50,7 +53,11 @@ impl StreamSubscription {
         self.only = target.is_only;
         let mut request = DeltaDiscoveryRequest::default();
         let left_wildcard = self.leave_wildcard(target, &mut request);
+        let is_first = !self.started;
         let cut = self.exchange_names(target, doubts, wanted, &mut request);
+        if is_first {
+            self.claim_open(target, doubts, &mut request);
+        }
         let is_new = target.view == Some(View::Wildcard) && self.wildcard.is_none();
         let join = is_new && !left_wildcard && !target.wildcard_waits;
         if join {
@@ -244,6 +251,22 @@ impl StreamSubscription {
             self.late.clear();
         }
         cut
+    }
+
+    /// Claims names that stayed unanswered, and of which nothing is held, in a version that no resource has. Origins that are silent
+    /// about what does not exist (O2) say of what is claimed that it is gone. A resource that exists has another version, and is sent.
+    fn claim_open(&mut self, target: &Target<'_>, doubts: &Doubts, request: &mut DeltaDiscoveryRequest) {
+        if doubts.is_empty() || !target.fresh || target.speaks_sotw {
+            return;
+        }
+        for name in &request.resource_names_subscribe {
+            if self.open.contains(name.as_str())
+                && doubts.get(View::Named, &name.as_str().into()) == Some(Doubt::Silence)
+            {
+                request.initial_resource_versions.insert(name.clone(), NO_VERSION.to_owned());
+                self.claimed_open.insert(name.as_str().into());
+            }
+        }
     }
 
     /// Subscribes to a name; returns the bytes that this takes.

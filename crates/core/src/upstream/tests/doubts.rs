@@ -386,8 +386,9 @@ fn o2_a_name_is_absent_once_a_new_stream_brings_all_else_that_was_not_claimed() 
     let first = Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1");
     for (beside, expected) in [(None, "absent"), (Some("c3"), "unknown")] {
         let mut fixture = waiting_for_proof(&["c1", "c2", "c3", "x"], &first);
-        let request = fixture.request(Primary);
-        assert_eq!(request.initial_resource_versions.keys().collect::<Vec<_>>(), ["c2"]);
+        let claimed = fixture.request(Primary).initial_resource_versions;
+        let versions = ["c2", "c3", "x"].map(|name| claimed.get(name).map(String::as_str));
+        assert_eq!((claimed.len(), versions), (3, [Some("v1"), Some("none"), Some("none")]));
         let mut answer = Answer::of(CDS, "2").set("c1", "v1");
         if let Some(name) = beside {
             answer = answer.set(name, "v1");
@@ -396,6 +397,46 @@ fn o2_a_name_is_absent_once_a_new_stream_brings_all_else_that_was_not_claimed() 
         assert_eq!(fixture.seen(CDS, "x"), expected, "{beside:?}");
         fixture.hear(Primary, &Answer::of(CDS, "3").set("x", "v1"));
         assert_eq!(fixture.seen(CDS, "x"), "v1", "it is still subscribed to");
+    }
+}
+
+/// A client asks for one listener by name, which is gone since the relay was restarted.
+#[test]
+fn o2_of_a_name_that_nothing_is_held_of_an_origin_that_reads_versions_says_that_it_is_gone() {
+    const LDS: Kind = Kind::Listener;
+    for word in [Answer::of(LDS, "2").remove("l"), Answer::of(LDS, "2").set("l", "v1"), Answer::of(LDS, "2")]
+    {
+        let mut fixture = Fixture::connected();
+        fixture.client("a", LDS, &["l"]);
+        fixture.ask_for_proof(LDS);
+        assert_eq!(fixture.request(Primary).initial_resource_versions.len(), 0);
+        fixture.pass(5_900);
+        assert_eq!(fixture.renewed.len(), 0);
+        fixture.pass(200);
+        let request = fixture.request(Primary);
+        assert_eq!(request.resource_names_subscribe, ["l"]);
+        let claimed: Vec<_> = request.initial_resource_versions.into_iter().collect();
+        assert_eq!(claimed, [("l".to_owned(), "none".to_owned())]);
+        fixture.hear(Primary, &word);
+        let expected = match (word.0.removed_resources.len(), word.0.resources.len()) {
+            (1, _) => "absent",
+            (_, 1) => "v1",
+            _ => "unknown",
+        };
+        assert_eq!(fixture.seen(LDS, "l"), expected);
+        // It says so of no name that was not claimed.
+        fixture.client("a", LDS, &["l", "m"]);
+        for _ in 0..100 {
+            fixture.ask_for_proof(LDS);
+            fixture.pass(1_000);
+            for request in fixture.requests(Primary) {
+                let asks = request.resource_names_subscribe.contains(&"l".to_owned());
+                if asks && !request.initial_resource_versions.contains_key("l") && expected == "v1" {
+                    fixture.hear(Primary, &Answer::of(LDS, "3").set("l", "v1"));
+                }
+            }
+        }
+        assert_eq!(fixture.renewed.len(), 2, "each name is claimed once");
     }
 }
 
@@ -726,7 +767,10 @@ fn o4_an_origin_in_the_place_of_one_that_filled_its_responses_proves_nothing() {
     assert_eq!(fixture.seen(CDS, "x"), "unknown");
     fixture.ask_for_proof(CDS);
     fixture.pass(20_000);
-    assert!(fixture.renewed.is_empty(), "nor is it asked to");
+    assert_eq!(fixture.renewed.len(), 1);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+    assert_eq!(fixture.seen(CDS, "x"), "unknown");
     // It turns out to do as the one before.
     fixture.client("b", EDS, &["e1", "e2"]);
     fixture.pass(100);

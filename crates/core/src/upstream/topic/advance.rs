@@ -96,7 +96,7 @@ impl Topic {
         let complete = if view == View::Named { subscription.complete(settings, now) } else { Vec::new() };
         let degree = if subscription.has_asked() { subscription.step(settings, now) } else { None };
         self.note_silence(placed, degree, settings, now, snapshot);
-        self.ask_about_open(placed, settings, now, snapshot);
+        self.ask_about_open(placed, settings, now);
         self.doubt_kept_back(placed);
         let Some(subscription) = &mut self.subscriptions[placed.stream as usize] else { return };
         let unseen = match degree {
@@ -196,8 +196,9 @@ impl Topic {
         self.lapse(left, snapshot)
     }
 
-    /// Has names of which nothing is known, and that stay unanswered, asked for where silence says that they do not exist.
-    fn ask_about_open(&mut self, placed: Placement, settings: &Settings, now: Instant, snapshot: &Snapshot) {
+    /// Has names of which nothing is known, and that stay unanswered, asked for where silence says that they do not exist, or an origin
+    /// that reads versions says it itself.
+    fn ask_about_open(&mut self, placed: Placement, settings: &Settings, now: Instant) {
         let asked = now
             .checked_sub(OPEN_TIMEOUTS * settings.answer_timeout)
             .filter(|_| self.needs_proof[View::Named as usize]);
@@ -206,11 +207,16 @@ impl Topic {
             .zip(subscription)
             .map(|(asked, subscription)| subscription.take_open(asked))
             .unwrap_or_default();
+        let is_only = self.subscription(placed.stream).is_some_and(StreamSubscription::is_only);
         if !open.is_empty()
             && self.habits.absences == Absences::Untold
-            && self.is_provable(View::Named, placed.stream, settings, snapshot)
+            && self.reads_versions()
+            && settings.reconcile == Reconcile::Trust
+            && is_only
         {
             self.needs_proof[View::Named as usize] = false;
+            let is_new = |name: &Name| self.doubts.get(View::Named, name).is_none();
+            let open: Vec<Name> = open.into_iter().filter(is_new).collect();
             self.doubt(placed, open, Doubt::Silence);
         }
     }

@@ -7,7 +7,6 @@ use super::super::{Reconcile, Settings, StreamId};
 use super::renewal::Unproven;
 use super::{Renewal, Topic};
 use crate::cache::{Completeness, Snapshot, View};
-use crate::resource::Form;
 
 impl Topic {
     /// The wildcard set is known to lack something, or may, that the origin takes for delivered: it is asked for anew. Returns
@@ -59,7 +58,7 @@ impl Topic {
             // Nothing has changed: whether it is provable takes a look at each member.
             return None;
         }
-        if !self.is_provable(View::Wildcard, stream, settings, snapshot) {
+        if !self.is_provable(stream, settings, snapshot) {
             if self.unproven.take().is_some()
                 && self.ignores_versions
                 && settings.reconcile == Reconcile::Sweep
@@ -86,37 +85,23 @@ impl Topic {
         Some(if unproven.is_shown(now) { Completeness::Presumed } else { Completeness::Settled })
     }
 
-    /// Whether the origin could prove on a stream that is opened anew that it has no more than what is held.
-    pub(super) fn is_provable(
-        &self,
-        view: View,
-        stream: StreamId,
-        settings: &Settings,
-        snapshot: &Snapshot,
-    ) -> bool {
-        // A sweep that is not over yet goes on.
-        let is_swept = StreamSubscription::misses_nothing;
+    /// Whether the origin could prove on a stream that is opened anew that its wildcard set has no more than what is held.
+    fn is_provable(&self, stream: StreamId, settings: &Settings, snapshot: &Snapshot) -> bool {
         let trusts = settings.reconcile == Reconcile::Trust;
+        // A sweep that is not over yet goes on.
         let can_ask = |subscription: &StreamSubscription| {
-            subscription.is_only() && (trusts || (view == View::Wildcard && is_swept(subscription)))
+            subscription.is_only() && (trusts || subscription.misses_nothing())
         };
-        let has_no_versions = self.ignores_versions || self.habits.speaks_sotw;
-        if has_no_versions || !self.subscription(stream).is_some_and(can_ask) {
-            return false;
-        }
-        self.would_fill(Some(view), snapshot)
-            && match view {
-                View::Wildcard => {
-                    let fits = StreamSubscription::fits_in_one_request(snapshot.members());
-                    snapshot.members().all(|held| self.provenance.may_claim(view, held)) && fits
-                }
-                View::Named => self.names.keys().any(|name| {
-                    let held = snapshot.held(view, name.as_str());
-                    held.is_some_and(|held| {
-                        held.form() == Form::Whole && self.provenance.may_claim(view, held)
-                    })
-                }),
-            }
+        self.reads_versions()
+            && self.subscription(stream).is_some_and(can_ask)
+            && self.would_fill(Some(View::Wildcard), snapshot)
+            && snapshot.members().all(|held| self.provenance.may_claim(View::Wildcard, held))
+            && StreamSubscription::fits_in_one_request(snapshot.members())
+    }
+
+    /// Whether the origin may say what is gone of what is claimed, as far as is known.
+    pub(super) const fn reads_versions(&self) -> bool {
+        !self.ignores_versions && !self.habits.speaks_sotw
     }
 
     /// Whether the origin was seen to put as much into one response as the least of what is held and another like the largest.
