@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use crate::fixture::{
-    ControlPlane, Envoy, Fixture, PATIENCE, Transport, always, eventually,
+    AloneEnvoy, ControlPlane, Envoy, Fixture, Link, PATIENCE, Transport, always, eventually,
     http::get_json,
     http_backend, is_direct,
     resources::{CLUSTER, ENDPOINTS, cluster, endpoints, listener, routes},
@@ -32,6 +34,7 @@ over_each_transport! {
         survives_a_dead_origin,
         survives_a_killed_relay_without_its_origin,
         is_spared_a_change_that_the_canary_rejects,
+        goes_back_from_what_it_applied_of_a_rejected_update,
     }
     sotw_ads: SotwAds {
         serves_a_request,
@@ -42,6 +45,7 @@ over_each_transport! {
         survives_a_dead_origin,
         survives_a_killed_relay_without_its_origin,
         is_spared_a_change_that_the_canary_rejects,
+        goes_back_from_what_it_applied_of_a_rejected_update,
     }
     delta_per_type: DeltaPerType {
         serves_a_request,
@@ -336,4 +340,50 @@ fn survives_a_killed_relay_without_its_origin(transport: Transport) {
     world.lead_to(world.b);
     world.fixture.origin.start_again();
     wait_until_answers(&envoy, "b");
+}
+
+/// Cluster with an endpoint of its own.
+fn static_cluster(name: &str, address: &str, port: u16) -> Value {
+    let mut cluster = cluster(name, &Value::Null, "1s");
+    let fields = cluster.as_object_mut().unwrap();
+    fields.remove("eds_cluster_config");
+    fields.insert("type".to_owned(), "STATIC".into());
+    let address = json!({"socket_address": {"address": address, "port_value": port}});
+    let endpoints = json!([{"lb_endpoints": [{"endpoint": {"address": address}}]}]);
+    fields.insert("load_assignment".to_owned(), json!({"cluster_name": name, "endpoints": endpoints}));
+    cluster
+}
+
+/// Envoy applies the valid resources of a response that it rejects, and comes back with the version before: over state of the world
+/// nothing that it says tells that it holds something else. Meanwhile the control plane has gone back to just that version.
+fn goes_back_from_what_it_applied_of_a_rejected_update(transport: Transport) {
+    if is_direct() {
+        return skipped("a control plane takes it at its word");
+    }
+    let Some(world) = World::start(transport, 1) else { return };
+    let origin = &world.fixture.origin;
+    let put = |port, other| {
+        origin.put(&static_cluster("other", other, 1));
+        origin.put(&static_cluster(BACKEND, "127.0.0.1", port));
+    };
+    put(world.a, "127.0.0.1");
+    let link = Link::to(world.fixture.xds_port());
+    let envoy = AloneEnvoy::start(transport, link.port(), &[]);
+    let stays = world.envoy("stays");
+    wait_until_answers(&envoy, "a");
+
+    put(world.b, "no address");
+    wait_until_answers(&envoy, "b");
+    eventually(PATIENCE, "it rejects the update", || {
+        match envoy.stat("cluster_manager.cds.update_rejected")? {
+            0 => Err("not yet".to_owned()),
+            _ => Ok(()),
+        }
+    });
+    wait_until_answers(&stays, "b");
+    link.cut();
+    put(world.a, "127.0.0.1");
+    wait_until_answers(&stays, "a");
+    link.mend();
+    wait_until_answers(&envoy, "a");
 }

@@ -127,7 +127,7 @@ fn loses_a_listener_that_went_while_the_relay_was_dead(clients: Implementation) 
         world.fixture.start_relay_again();
     }
     // The relay asks once more after 6 s.
-    eventually(2 * PATIENCE, "calls fail", || match client.results().last() {
+    eventually(PATIENCE, "calls fail", || match client.results().last() {
         Some(CallResult::Error { .. }) => Ok(()),
         other => Err(format!("{other:?}")),
     });
