@@ -124,6 +124,7 @@ impl Status {
             "writes": status.writes,
             "failures": status.failures,
             "last_write_seconds_ago": ago(status.last_write),
+            "complete_seconds_ago": ago(status.complete),
             "error": status.error,
         })
     }

@@ -85,6 +85,8 @@ pub struct DiskStatus {
     pub failures: u64,
     /// When the last transaction was written.
     pub last_write: Option<Instant>,
+    /// Moment of which the file has everything that is to be kept.
+    pub complete: Option<Instant>,
     /// Bytes of the file when it was opened, or after the last transaction.
     pub bytes: u64,
     /// Error of the last attempt, if it failed.
@@ -142,6 +144,7 @@ impl Disk {
             writes: 0,
             failures: 0,
             last_write: None,
+            complete: None,
             bytes: 0,
             error: None,
         };
@@ -345,8 +348,8 @@ impl Disk {
         );
     }
 
-    /// Notes a transaction that was written.
-    pub(super) fn wrote(&self) {
+    /// Notes a transaction that was written, with everything of this moment.
+    pub(super) fn wrote(&self, as_of: Instant) {
         let bytes = self.bytes_there();
         {
             let mut status = self.status.lock();
@@ -354,12 +357,16 @@ impl Disk {
             status.writes += 1;
             status.last_write = Some(Instant::now());
         }
-        self.is_current();
+        self.is_complete(as_of);
     }
 
-    /// Notes that the file can be written, and has everything that is to be kept.
-    pub(super) fn is_current(&self) {
-        if self.status.lock().error.take().is_some() {
+    /// Notes that the file can be written, and has everything of this moment that is to be kept.
+    pub(super) fn is_complete(&self, as_of: Instant) {
+        let mut status = self.status.lock();
+        status.complete = Some(as_of);
+        let error = status.error.take();
+        drop(status);
+        if error.is_some() {
             tracing::info!("the snapshot is written again");
         }
     }

@@ -166,6 +166,7 @@ impl<G: LiveGroups> Writer<G> {
         if !self.disk.reopen() {
             return Err(FileFault);
         }
+        let begun = Instant::now();
         let disk = Arc::clone(&self.disk);
         if !disk.is_in_place() {
             disk.failed(CANNOT_WRITE, &FileError::Replaced);
@@ -195,13 +196,13 @@ impl<G: LiveGroups> Writer<G> {
         drop(store);
         match result {
             Ok(None) => {
-                disk.is_current();
+                disk.is_complete(begun);
                 Ok(())
             }
             Ok(Some((cursors, is_counted))) => {
                 self.cursors = cursors;
                 self.is_counted |= is_counted;
-                disk.wrote();
+                disk.wrote(begun);
                 Ok(())
             }
             Err(error) => {

@@ -156,11 +156,7 @@ impl Bed {
 
     /// Waits until everything so far is on disk.
     fn wait_until_written(&self) {
-        self.relay().wait_for("the last transaction", || {
-            let page: serde_json::Value =
-                serde_json::from_str(&self.relay().admin_get("/upstreams").1).unwrap();
-            page["snapshot"]["last_write_seconds_ago"].as_f64().is_some_and(|ago| ago > 2.5)
-        });
+        self.relay().wait_for_snapshot(Duration::from_millis(2_500));
     }
 }
 

@@ -97,10 +97,7 @@ async fn a_change_that_the_canary_rejects_reaches_nobody_else() {
     drop(per_type);
 
     // After a crash too: what was on trial is not on disk, and comes again from the control plane.
-    relay.wait_for("the snapshot", || {
-        let status: Json = serde_json::from_str(&relay.admin_get("/upstreams").1).unwrap();
-        status["snapshot"]["last_write_seconds_ago"].as_f64().is_some_and(|ago| ago > 2.5)
-    });
+    relay.wait_for_snapshot(Duration::from_millis(2_500));
     relay = tokio::task::spawn_blocking(|| relay.killed_and_restarted(|_| {})).await.unwrap();
     drop((canary, other, sotw, upstream));
     let mut canary = client(&relay, "canary").await;

@@ -47,15 +47,9 @@ fn versions(all: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 /// Waits until everything so far is on disk: for two looks of its thread nothing was left to write.
+/// Sets have settled, and are in the file.
 fn wait_until_written(relay: &Process) {
-    wait_until_quiet_for(2.5, relay);
-}
-
-fn wait_until_quiet_for(seconds: f64, relay: &Process) {
-    relay.wait_for("the last transaction", || {
-        let status: serde_json::Value = serde_json::from_str(&relay.admin_get("/upstreams").1).unwrap();
-        status["snapshot"]["last_write_seconds_ago"].as_f64().is_some_and(|ago| ago > seconds)
-    });
+    relay.wait_for_snapshot(Duration::from_millis(2_500));
 }
 
 async fn kill(relay: Process) -> Process {
@@ -89,7 +83,7 @@ async fn a_killed_relay_serves_its_clients_while_the_control_plane_is_away() {
         client.ack(&response).await;
     }
     // A set that has settled is taken for what there is, without a client that asks for proof.
-    tokio::task::block_in_place(|| wait_until_quiet_for(7.5, &relay));
+    tokio::task::block_in_place(|| relay.wait_for_snapshot(Duration::from_millis(7_500)));
     let address = origin.address();
     drop((origin, upstream, client));
     let relay = kill(relay).await;

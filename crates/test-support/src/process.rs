@@ -431,6 +431,17 @@ impl Process {
         }
     }
 
+    /// Waits until nothing has changed for `quiet`, and the snapshot has everything. A machine that is busy may be slow to write.
+    pub fn wait_for_snapshot(&self, quiet: Duration) {
+        let begun = Instant::now();
+        self.wait_for("a complete snapshot", || {
+            let status: serde_json::Value = serde_json::from_str(&self.admin_get("/upstreams").1).unwrap();
+            let ago = |key: &str| status["snapshot"][key].as_f64();
+            ago("last_write_seconds_ago").is_some_and(|ago| ago > quiet.as_secs_f64())
+                && ago("complete_seconds_ago").is_some_and(|ago| ago < begun.elapsed().as_secs_f64())
+        });
+    }
+
     pub fn terminate(&self) {
         self.signal("TERM");
     }
