@@ -3,7 +3,7 @@
 //! Delta has no mark for the end of an answer (R-Up-22), and no silence is one: an origin may pause, or wait for the ACK of a
 //! part (O4). So a question is asked on a new stream in which every resource that is held is claimed by its version, but one.
 //! The origin has to send that one. A response that brings it and no other resource is the whole answer: an origin that
-//! had more to say would have filled the response. One that was never seen to put as many bytes into a response is not asked:
+//! had more to say would have filled the response. One that may not put as many bytes into a response is not asked (`OriginHabits::fills`):
 //! deltafan cuts its answers by bytes, so that the first part may be one resource. So no member of a wildcard is missing, and
 //! a name that was asked for in the same request, and is not mentioned, does not exist. That is the only such evidence where
 //! origins are silent about what does not exist (O2).

@@ -744,13 +744,32 @@ fn o4_an_origin_that_never_put_as_much_into_a_response_is_not_asked_for_proof() 
     fixture.pass(100);
     fixture.requests(Primary);
     fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1"));
-    let large = "large".repeat(50);
+    let large = "large".repeat(10_000);
     fixture.hear(Primary, &Answer::of(CDS, "2").set_body("c1", "v1", &large));
     fixture.hear(Primary, &Answer::of(CDS, "3").set_body("c2", "v1", &large));
     fixture.ask_for_proof(CDS);
     fixture.pass(10_000);
     assert!(fixture.renewed.is_empty());
     assert_eq!(fixture.snapshot(CDS).completeness(), crate::cache::Completeness::Complete, "by its silence");
+}
+
+/// One listener, larger than all that came before: an origin that puts two resources into a response would put that one in, too.
+#[test]
+fn o4_an_origin_that_puts_several_into_a_response_is_asked_for_proof_of_one_of_a_usual_size() {
+    let mut fixture = Fixture::connected();
+    fixture.client("a", Kind::Listener, &["*"]);
+    fixture.client("b", CDS, &["*"]);
+    fixture.pass(100);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
+    let usual = "a listener".repeat(2_000);
+    fixture.hear(Primary, &Answer::of(Kind::Listener, "2").set_body("l", "v1", &usual));
+    fixture.ask_for_proof(Kind::Listener);
+    fixture.pass(300);
+    assert_eq!(fixture.renewed.len(), 1);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(Kind::Listener, "2").set_body("l", "v1", &usual));
+    assert_eq!(fixture.snapshot(Kind::Listener).completeness(), crate::cache::Completeness::Complete);
 }
 
 /// Another origin at the same address may send each resource by itself: the one that was kept back alone is not its whole answer.

@@ -104,7 +104,7 @@ impl Topic {
         !self.ignores_versions && !self.habits.speaks_sotw
     }
 
-    /// Whether the origin was seen to put as much into one response as the least of what is held and another like the largest.
+    /// Whether the origin would put the least of what is held and another like the largest into one response.
     pub(in crate::upstream) fn would_fill(&self, view: Option<View>, snapshot: &Snapshot) -> bool {
         let bounds = |bytes: &mut dyn Iterator<Item = usize>| {
             let first = bytes.next()?;
@@ -116,6 +116,6 @@ impl Topic {
             let held = self.names.keys().filter_map(|name| snapshot.held(View::Named, name.as_str()));
             bounds(&mut held.map(|held| held.body().len()))
         };
-        bounds.is_some_and(|(least, most)| least + most <= self.habits.filled)
+        bounds.is_some_and(|(least, most)| least + most <= self.habits.fills())
     }
 }

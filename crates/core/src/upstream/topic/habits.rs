@@ -26,7 +26,16 @@ pub(in crate::upstream) struct OriginHabits {
     pub(in crate::upstream) keeps_versions: bool,
 }
 
+/// An origin that puts several resources into a response fills it with this many bytes at least. Those that cut their answers do
+/// so because of gRPC's bound on a message, which is 4 MiB by default.
+const FILLS: usize = 64 << 10;
+
 impl OriginHabits {
+    /// Bytes of resources that it would put into one response, as far as is known.
+    pub(in crate::upstream) fn fills(&self) -> usize {
+        if self.filled == 0 { 0 } else { self.filled.max(FILLS) }
+    }
+
     /// Habits that were seen here or there.
     pub(in crate::upstream) fn and(self, other: Self) -> Self {
         Self {
