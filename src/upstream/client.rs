@@ -42,6 +42,9 @@ use ended::Ended;
 
 use liveness::Sign;
 
+/// Time for which the relay upstream may be cut off before that is logged. One that begins has asked nothing yet.
+const CUT_OFF: Duration = Duration::from_secs(5);
+
 /// Subscriptions of one node group at a control plane, which is one of several.
 #[derive(Debug)]
 pub struct Client {
@@ -70,6 +73,8 @@ pub struct Client {
     /// Whether a complaint about its stream was logged since the last answer.
     has_complained: bool,
     silence: SilenceLog,
+    /// When to log that the relay upstream is cut off, if that was not logged yet.
+    cut_off_due: Option<Instant>,
     /// Numbers of requests and responses at the last check for unanswered subscriptions.
     looked_at: Option<(u64, u64)>,
     /// Time at which to take the rest of the interest, if more is known to be there.
@@ -110,7 +115,7 @@ impl Client {
         let link = Arc::clone(servers.link(0));
         let state = watch::Sender::new(UpstreamState::new(now()));
         let (tuner, tuning) = watch::channel(None);
-        let (silence, looked_at, more_interest, late) = Default::default();
+        let (silence, cut_off_due, looked_at, more_interest, late) = Default::default();
         Self {
             backoff: link.options().backoff,
             link,
@@ -129,6 +134,7 @@ impl Client {
             is_away: false,
             has_complained: false,
             silence,
+            cut_off_due,
             looked_at,
             more_interest,
             late,
@@ -330,6 +336,9 @@ impl Client {
                 Event::Look => {
                     self.restore_late(&mut talk);
                     self.look_for_silence();
+                    if self.cut_off_due.take_if(|due| *due <= now()).is_some() {
+                        self.report_word(false);
+                    }
                     self.note_refusals();
                     if let Some(end) = self.leave_silent_address(&lease, &talk) {
                         break Some(end);
@@ -634,7 +643,11 @@ impl Client {
             return;
         }
         self.mux.origin_says(is_answered, now());
-        self.report_word(is_answered);
+        if !is_answered {
+            self.cut_off_due = Some(now() + CUT_OFF);
+        } else if self.cut_off_due.take().is_none() {
+            self.report_word(true);
+        }
     }
 
     /// Logs a failed attempt to connect, unless another client made it.
@@ -676,7 +689,7 @@ impl Client {
 
     fn disconnected(&mut self, note: impl FnOnce(&mut UpstreamState)) {
         self.silence.interrupted();
-        self.looked_at = None;
+        (self.cut_off_due, self.looked_at) = (None, None);
         self.state.send_modify(note);
     }
 }
