@@ -44,7 +44,8 @@ impl Client {
 
     /// Logs the word of a relay upstream on its own control plane.
     pub(super) fn report_word(&self, is_answered: bool) {
-        let Some(unsaid) = self.link.say(Line::Watched) else { return };
+        let unsaid = if is_answered { self.link.over(Line::Watched) } else { self.link.say(Line::Watched) };
+        let Some(unsaid) = unsaid else { return };
         let uri = self.link.uri();
         if is_answered {
             tracing::info!(%uri, unsaid, "the relay upstream is answered by its control plane again");
