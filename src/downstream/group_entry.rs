@@ -13,22 +13,25 @@ use crate::groups::{GroupSeat, Newcomer};
 use crate::identity::Peer;
 use crate::proto::Node;
 use crate::resource::wire::{self, Value};
-use crate::subscription::{Session, SessionConfig, SessionError};
+use crate::subscription::{Session, SessionConfig, SessionError, observes};
+use crate::upstream::Stay;
 
-/// Takes a place in the group of a client. `raw` is the node as the client sent it.
+/// Takes a place in the group of a client, which has a stream or comes for one answer. `raw` is the node as the client sent it.
 pub(super) fn enter(
     server: &ServerState,
     rules: &SessionConfig,
     peer: &Peer,
     connection: &Connection,
-    node: &Node,
+    (node, stay): (&Node, Stay),
     raw: impl FnOnce() -> Bytes,
 ) -> Result<GroupSeat, SessionError> {
     if server.groups.is_trivial() {
         return Ok(server.groups.own());
     }
     rules.check_node(node)?;
-    let newcomer = Newcomer { node, certificate: peer.certificate.as_deref(), tenant: connection.tenant() };
+    let stay = if observes(node) { Stay::Visit } else { stay };
+    let (certificate, tenant) = (peer.certificate.as_deref(), connection.tenant());
+    let newcomer = Newcomer { node, certificate, tenant, stay };
     server.groups.enter(newcomer, raw)
 }
 
@@ -75,7 +78,7 @@ impl StreamSeat {
         let Some(node) = node.filter(|_| !server.groups.is_trivial()) else { return Ok(()) };
         let Some(client) = session.client() else {
             let raw = || raw_node(session.protocol(), message);
-            self.seat = enter(server, session.rules(), peer, connection, node, raw)?;
+            self.seat = enter(server, session.rules(), peer, connection, (node, Stay::Stream), raw)?;
             session.enter(Arc::clone(self.seat.group().cache()));
             return Ok(());
         };

@@ -29,6 +29,7 @@ use crate::proto;
 use crate::quota::QuotaGuard;
 use crate::resource::Kind;
 use crate::subscription::{Poll, PollPeer, SessionConfig};
+use crate::upstream::Stay;
 
 /// Header of Envoy with the milliseconds for which it waits for the answer.
 const EXPECTED_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
@@ -167,7 +168,7 @@ fn seat(
     let nothing = proto::Node::default();
     let node = request.node.as_ref().unwrap_or(&nothing);
     let raw = || node.encode_to_vec().into();
-    let entered = enter(server, &client.rules, &client.peer, &client.connection, node, raw);
+    let entered = enter(server, &client.rules, &client.peer, &client.connection, (node, Stay::Visit), raw);
     Ok(entered.inspect_err(|refusal| server.note_denial(refusal, &*client.peer, None))?)
 }
 

@@ -23,6 +23,7 @@ use crate::limit::Limit;
 use crate::proto;
 use crate::resource::Kind;
 use crate::subscription::{NextStep, Session, SessionConfig};
+use crate::upstream::Stay;
 
 /// Reads the request and waits until every requested resource is known.
 pub(super) async fn fetch<B>(
@@ -67,7 +68,7 @@ where
         let hear = || {
             if let Some(node) = &request.node {
                 let raw = || raw_node(Protocol::Sotw, &message);
-                seat = enter(&server, session.rules(), &peer, connection, node, raw)?;
+                seat = enter(&server, session.rules(), &peer, connection, (node, Stay::Visit), raw)?;
                 session.enter(Arc::clone(seat.group().cache()));
             }
             session.on_sotw_request(request, Instant::now())

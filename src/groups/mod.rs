@@ -32,7 +32,7 @@ use crate::pool::Tenant;
 use crate::proto::Node;
 use crate::snapshot::LiveGroup;
 use crate::subscription::SessionError;
-use crate::upstream::{Counters, Tuning, sleep_until};
+use crate::upstream::{Counters, Stay, Tuning, sleep_until};
 use running::Visitor;
 
 /// Shortest time after which a group that is kept is looked at again, however short the linger.
@@ -47,6 +47,8 @@ pub struct Newcomer<'a> {
     pub certificate: Option<&'a Certificate>,
     /// Tenant that is charged for a new group.
     pub tenant: Option<&'a Tenant>,
+    /// Whether it comes to stay.
+    pub stay: Stay,
 }
 
 /// All node groups of a relay.
@@ -111,7 +113,7 @@ impl Groups {
             Placement::Group(place) => place,
         };
         let Some(starter) = &self.starter else { return Ok(self.own()) };
-        let visitor = Visitor::of(self.rules.lends(&place), raw)?;
+        let visitor = Visitor::of(self.rules.lends(&place), newcomer.stay, raw)?;
         let (group, number) = {
             let mut table = self.table.lock();
             let make = || starter.start(&place.key, self.rules.node(&place));

@@ -21,8 +21,8 @@ use crate::proto::Node;
 use crate::snapshot::{Disk, GroupId, LiveGroup, Loaded, load_later, node_digest};
 use crate::subscription::{Code, SessionError, Upstream};
 use crate::upstream::{
-    ChangeSink, Client, Counters, Mux, NodeBudget, NodeBudgetError, Representative, Servers, Settings, Tuner,
-    Tuning, UpstreamState,
+    ChangeSink, Client, Counters, Mux, NodeBudget, NodeBudgetError, Representative, Servers, Settings, Stay,
+    Tuner, Tuning, UpstreamState,
 };
 
 /// Counters of upstream events with their names, as metrics have them.
@@ -86,17 +86,17 @@ impl Saved {
 
 /// Node of a client that comes to a group of [`GroupNode::Client`], as it was sent.
 #[derive(Debug)]
-pub(super) struct Visitor(Option<Bytes>);
+pub(super) struct Visitor(Option<(Bytes, Stay)>);
 
 impl Visitor {
     /// Node of a client. It is kept only if its group `lends` the nodes of its clients.
-    pub(super) fn of(lends: bool, raw: impl FnOnce() -> Bytes) -> Result<Self, SessionError> {
+    pub(super) fn of(lends: bool, stay: Stay, raw: impl FnOnce() -> Bytes) -> Result<Self, SessionError> {
         if !lends {
             return Ok(Self(None));
         }
         let raw = raw();
         if raw.len() <= Representative::MAX_BYTES {
-            return Ok(Self(Some(raw)));
+            return Ok(Self(Some((raw, stay))));
         }
         let limit = Representative::MAX_BYTES;
         let message = format!("`node` is longer than {limit} bytes, and may be lent to its node group");
@@ -132,7 +132,8 @@ impl Group {
     ) -> Result<Option<u64>, SessionError> {
         let representative = self.source.as_ref().and_then(|source| source.representative.as_ref());
         let lent = representative.zip(visitor.0);
-        let arrived = lent.map(|(representative, node)| representative.arrive(node, tenant)).transpose();
+        let arrived =
+            lent.map(|(representative, (node, stay))| representative.arrive(node, tenant, stay)).transpose();
         arrived.map_err(|full: NodeBudgetError| SessionError {
             code: Code::ResourceExhausted,
             message: full.to_string(),

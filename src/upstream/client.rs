@@ -340,6 +340,9 @@ impl Client {
                         self.report_word(false);
                     }
                     self.note_refusals();
+                    if self.representative.as_ref().is_some_and(|one| one.is_outdated()) {
+                        self.mux.node_is_outdated();
+                    }
                     if let Some(end) = self.leave_silent_address(&lease, &talk) {
                         break Some(end);
                     }

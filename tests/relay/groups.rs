@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use deltafan::proto::{ControlPlane, DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest};
+use deltafan::proto::{ControlPlane, DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, Node};
 use deltafan::resource::{Kind, TypeUrl, wire};
+use deltafan::subscription::OBSERVER;
 use deltafan_test_support::client::{
     CDS, DELTA_ADS, Delta, EDS, FETCH_CLUSTERS, MOMENT, SOTW_ADS, Sotw, connect, node, unary,
 };
@@ -412,7 +413,7 @@ pub(crate) const BORROWED: &str = "groups:
 async fn a_new_stream_shows_the_node_of_the_oldest_client_that_is_there() {
     let (relay, mut origin, _own) = start("", BORROWED.to_owned()).await;
     let first = client(&relay, "odd-1").await;
-    let (id, mut stream, _) = next_group(&mut origin).await;
+    let (id, _stream, _) = next_group(&mut origin).await;
     assert_eq!(id, "odd-1");
     let clients = |count: f64| relay.metric("deltafan_group_clients{group=\"odd\"}") == count;
     let _second = client(&relay, "odd-2").await;
@@ -421,11 +422,67 @@ async fn a_new_stream_shows_the_node_of_the_oldest_client_that_is_there() {
     relay.wait_for("third client", || clients(3.0));
     drop(first);
     relay.wait_for("client that left", || clients(2.0));
-    send(&stream, "1", &[]);
-    stream.expect_ack("1").await;
-    stream.close();
     let (id, ..) = next_group(&mut origin).await;
-    assert_eq!(id, "odd-2");
+    assert_eq!(id, "odd-2", "on a stream that is opened anew because of it");
+}
+
+/// Proxies of a control plane that reads their metadata, each in a group of its own.
+const EACH: &str =
+    "groups: {rules: [{name: each, match: {node.id: \"(?P<id>.+)\"}, key: \"${id}\", node: client}]}\n";
+
+/// Client of this build, which observes or not.
+async fn of_build(relay: &Process, build: &str, features: &[&str]) -> Delta {
+    let stream = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    let client_features = features.iter().map(|feature| (*feature).to_owned()).collect();
+    let node = Node { user_agent_version: build.to_owned(), client_features, ..node("proxy") };
+    let subscription = DeltaDiscoveryRequest {
+        node: Some(node),
+        type_url: CDS.to_owned(),
+        resource_names_subscribe: vec!["*".to_owned()],
+        ..DeltaDiscoveryRequest::default()
+    };
+    stream.send(subscription).await;
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_that_is_restarted_with_another_node_is_shown_as_it_is_now() {
+    let (relay, mut origin, _own) = start("", EACH.to_owned()).await;
+    let mut proxy = of_build(&relay, "1", &[]).await;
+    let (_, mut stream, request) = next_group(&mut origin).await;
+    assert_eq!(request.node.expect("a node").user_agent_version, "1");
+    send(&stream, "1", &[cluster("c", "1", "build-1")]);
+    stream.expect_ack("1").await;
+    assert!(holds(&proxy.response().await, "build-1"));
+
+    drop(proxy);
+    proxy = of_build(&relay, "2", &[]).await;
+    let (_, next, request) = next_group(&mut origin).await;
+    assert_eq!(request.node.expect("a node").user_agent_version, "2");
+    send(&next, "1", &[cluster("c", "2", "build-2")]);
+    while !holds(&proxy.response().await, "build-2") {}
+    stream.expect_end().await;
+
+    drop(proxy);
+    let _same = of_build(&relay, "2", &[]).await;
+    assert!(origin.is_quiet_for(Duration::from_secs(3)).await, "it says the same");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_at_what_a_proxy_is_sent_does_not_stand_for_the_proxy() {
+    let (relay, mut origin, _own) = start("", EACH.to_owned()).await;
+    let _looks = of_build(&relay, "command", &[OBSERVER]).await;
+    let opened = origin.accept().await;
+    let _proxy = of_build(&relay, "1", &[]).await;
+    let mut streams = vec![opened];
+    loop {
+        let (_, stream, request) = next_group(&mut origin).await;
+        streams.push(stream);
+        if request.node.expect("a node").user_agent_version == "1" {
+            break;
+        }
+    }
+    assert!(origin.is_quiet_for(Duration::from_secs(3)).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,7 +17,7 @@ use deltafan::node_group::{
 };
 use deltafan::proto::Node;
 use deltafan::resource::{Resource, TypeUrl};
-use deltafan::upstream::{NodeBudget, Representative, Settings, StreamId};
+use deltafan::upstream::{NodeBudget, Representative, Settings, Stay, StreamId};
 use prost::Message as _;
 use rand::Rng;
 use regex::Regex;
@@ -148,7 +148,8 @@ impl World {
                     self.make_group(relay, &place);
                 }
                 let representative = self.relays[relay].representative.as_ref();
-                number = representative.map(|of| of.arrive(visit.node.clone(), None).expect("room"));
+                number =
+                    representative.map(|of| of.arrive(visit.node.clone(), None, Stay::Stream).expect("room"));
                 visit.key = Some(place.key);
             }
         }
@@ -339,6 +340,7 @@ impl World {
 
     /// Looks at all groups while nothing happens.
     pub(crate) fn check_groups(&mut self) {
+        (0..self.relays.len()).for_each(|relay| self.check_choice(relay, StreamId::Primary));
         self.check_table();
         self.check_streams();
         self.check_shared();

@@ -231,10 +231,10 @@ impl Relay {
             Link::Waits(until) => also(Some(until)),
             Link::Dials | Link::Unused => {}
             Link::Stands => {
-                if self.before_relay {
+                if self.before_relay || self.representative.is_some() {
                     also(Some(self.look_at));
-                    also(self.vouches_at);
                 }
+                also(self.vouches_at.filter(|_| self.before_relay));
                 for stream in StreamId::ALL {
                     let has = self.open[stream as usize].is_some() && self.mux.has_request(stream);
                     also(has.then(|| self.room[stream as usize].unwrap_or(now)));
@@ -322,18 +322,26 @@ impl Relay {
             self.ask(now, &mut out);
         }
         self.say(now, &mut out);
+        if self.link == Link::Stands && self.look_at <= now {
+            self.look_at = now + LOOK;
+            self.look();
+        }
         if self.before_relay {
             self.vouch(now, &mut out);
         }
         out
     }
 
-    /// Looks once a second whether anything is unanswered, and tells the relay behind it.
-    fn vouch(&mut self, now: Instant, out: &mut Vec<Output>) {
-        if self.link == Link::Stands && self.look_at <= now {
-            self.look_at = now + LOOK;
-            self.state.look(self.mux.unanswered());
+    /// Looks once a second whether anything is unanswered, and whether the client is gone whose node is shown.
+    fn look(&mut self) {
+        self.state.look(self.mux.unanswered());
+        if self.representative.as_ref().is_some_and(|one| one.is_outdated()) {
+            self.mux.node_is_outdated();
         }
+    }
+
+    /// Tells the relay behind it whether anything is unanswered.
+    fn vouch(&mut self, now: Instant, out: &mut Vec<Output>) {
         let (vouches, at) = self.state.vouches(now);
         self.vouches_at = at;
         if std::mem::replace(&mut self.vouched, vouches) != vouches {

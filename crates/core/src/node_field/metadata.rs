@@ -13,16 +13,16 @@ use super::missing::{Missing, bounded};
 use crate::resource::wire::{self, Value};
 
 /// `Struct.fields`, and the parts of its entries.
-const FIELDS: u32 = 1;
+pub(super) const FIELDS: u32 = 1;
 const ENTRY_KEY: u32 = 1;
-const ENTRY_VALUE: u32 = 2;
+pub(super) const ENTRY_VALUE: u32 = 2;
 /// The kinds of a `Value`.
 const NULL: u32 = 1;
 const NUMBER: u32 = 2;
 const STRING: u32 = 3;
 const BOOL: u32 = 4;
-const STRUCT: u32 = 5;
-const LIST: u32 = 6;
+pub(super) const STRUCT: u32 = 5;
+pub(super) const LIST: u32 = 6;
 
 /// Paths that rules name, as a tree by their keys.
 #[derive(Clone, Debug, Default)]

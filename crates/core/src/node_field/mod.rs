@@ -8,6 +8,7 @@
 
 mod metadata;
 mod missing;
+mod same;
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -15,6 +16,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use missing::Missing;
+pub use same::are_same_nodes;
 
 use crate::proto::Node;
 use metadata::{Paths, Values};

@@ -18,6 +18,11 @@ const RESOURCE_TTL: [&str; 2] = ["xds.config.supports-resource-ttl", "envoy.conf
 const RESOURCE_IN_SOTW: [&str; 3] =
     ["xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw", "envoy.config.resource-in-sotw"];
 
+/// Whether a client only looks on (see [`OBSERVER`]).
+pub fn observes(node: &proto::Node) -> bool {
+    Features::read(node).observes
+}
+
 /// Abilities of a client, as its node tells them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Features {

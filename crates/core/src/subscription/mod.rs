@@ -30,7 +30,7 @@ mod upstream_state;
 mod versions;
 
 pub use client::{Client, USER_AGENT};
-pub use features::OBSERVER;
+pub use features::{OBSERVER, observes};
 pub use node_parameters::{NodeParameterRules, Outcome, Rule};
 pub use permissions::{HiddenCounts, Permissions};
 pub use poll::{Poll, PollPeer, PollVerdict};

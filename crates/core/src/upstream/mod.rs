@@ -55,7 +55,7 @@ pub use mux::{Mux, Restored};
 pub use probe::{Question, came_from};
 pub use readiness::{Readiness, Verdict};
 pub use refusal::Refusal;
-pub use representative::{NodeBudget, NodeBudgetError, Representative};
+pub use representative::{NodeBudget, NodeBudgetError, Representative, Stay};
 pub use response::ProtocolError;
 pub use server::ServerId;
 pub use silence::{SilenceEvent, SilenceLog, Unanswered};

@@ -233,6 +233,14 @@ impl Mux {
         open.opened + self.renewals[stream as usize][reason as usize].least(reason)
     }
 
+    /// The streams show a node that is to be another one: they are to be opened anew.
+    pub fn node_is_outdated(&mut self) {
+        let least = self.renewals[StreamId::Primary as usize][Renewal::Node as usize].least(Renewal::Node);
+        if let Some(open) = &mut self.streams[StreamId::Primary as usize] {
+            open.renewals.entry(Renewal::Node).or_insert(open.opened + least);
+        }
+    }
+
     /// Responses of which a part had come were on their way for this long since the last call, to this relay or to another node
     /// group on the connection; `goes_on` tells whether one is now. It is no silence of the origin, as what is awaited may be behind
     /// them, and no time to open a stream anew. At most ten minutes of each stream count, so that an origin that always has more to

@@ -1,7 +1,10 @@
 //! Node of one of a group's clients, shown to the control plane in the place of one that the relay makes.
 //!
 //! Owns which client that is. It is the one that came first; when the streams are opened anew and it is gone, the one that has
-//! been there longest. While the streams stand, its node stays, whoever leaves: a stream has one node (R-Relay-02).
+//! been there longest. While a stream stands, its node stays: a stream has one node (R-Relay-02). Where its client is gone and that
+//! of another one, which stays, differs, the streams are [to be opened anew](Representative::is_outdated): a proxy that is restarted
+//! may have another configuration by its metadata. Clients that are there for a moment, as for a poll, and observers lend their node
+//! until another one comes.
 //!
 //! The nodes of the oldest clients are kept, [`CANDIDATES`] at most, so that memory does not grow with the fleet. If all of these
 //! have left and nobody came after them, the last node stays. If they left before the first stream was opened, that stream shows
@@ -17,9 +20,12 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
+use prost::Message as _;
 
 use crate::cache::Protocol;
+use crate::node_field::are_same_nodes;
 use crate::pool::{Pool, Tenant};
+use crate::proto::Node;
 use crate::resource::wire;
 
 /// Clients of a group whose nodes are kept.
@@ -87,11 +93,28 @@ pub struct Representative {
 #[derive(Debug, Default)]
 struct State {
     /// By their number, the oldest first.
-    candidates: VecDeque<(u64, Arc<Lent>)>,
+    candidates: VecDeque<Candidate>,
     shown: Option<Shown>,
     /// The last client to leave, while no node was shown.
-    departed: Option<(u64, Arc<Lent>)>,
+    departed: Option<Candidate>,
     arrived: u64,
+}
+
+/// Client that may be shown.
+#[derive(Clone, Debug)]
+struct Candidate {
+    number: u64,
+    lent: Arc<Lent>,
+    stay: Stay,
+}
+
+/// Whether a client is in its group to stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// It has a stream, and is configured by it.
+    Stream,
+    /// It comes for one answer, or looks on.
+    Visit,
 }
 
 /// Client whose node is shown, by its number.
@@ -100,6 +123,20 @@ struct Shown {
     number: u64,
     lent: Arc<Lent>,
     since: Instant,
+}
+
+impl State {
+    /// Client that is to be shown; `None` if it is shown already, or nobody is there.
+    fn next(&self) -> Option<&Candidate> {
+        let is_there = |number| self.candidates.iter().find(|one| one.number == number);
+        let shown = self.shown.as_ref().and_then(|shown| is_there(shown.number));
+        let mut staying = self.candidates.iter().filter(|one| one.stay == Stay::Stream);
+        match shown.map(|shown| shown.stay) {
+            Some(Stay::Stream) => None,
+            Some(Stay::Visit) => staying.next(),
+            None => staying.next().or_else(|| self.candidates.front()),
+        }
+    }
 }
 
 impl Representative {
@@ -116,13 +153,17 @@ impl Representative {
     /// # Errors
     ///
     /// [`NodeBudgetError`] if there is no other node to show, and no room for this one.
-    pub fn arrive(&self, node: Bytes, tenant: Option<&Tenant>) -> Result<u64, NodeBudgetError> {
+    pub fn arrive(&self, node: Bytes, tenant: Option<&Tenant>, stay: Stay) -> Result<u64, NodeBudgetError> {
         let mut state = self.state.lock();
         let number = state.arrived + 1;
+        if stay == Stay::Stream && state.candidates.len() == CANDIDATES {
+            let visit = state.candidates.iter().rposition(|one| one.stay == Stay::Visit);
+            visit.and_then(|at| state.candidates.remove(at));
+        }
         if state.candidates.len() < CANDIDATES {
             let is_spare = !state.candidates.is_empty() || state.shown.is_some() || state.departed.is_some();
             match self.budget.lend(node, tenant, is_spare) {
-                Some(lent) => state.candidates.push_back((number, lent)),
+                Some(lent) => state.candidates.push_back(Candidate { number, lent, stay }),
                 None if !is_spare => {
                     return Err(NodeBudgetError { limit: self.budget.limit });
                 }
@@ -136,7 +177,7 @@ impl Representative {
     /// Notes that a client left.
     pub fn leave(&self, number: u64) {
         let mut state = self.state.lock();
-        if let Ok(at) = state.candidates.binary_search_by_key(&number, |(number, _)| *number) {
+        if let Ok(at) = state.candidates.binary_search_by_key(&number, |one| one.number) {
             let left = state.candidates.remove(at);
             if state.shown.is_none() && state.candidates.is_empty() {
                 state.departed = left;
@@ -147,15 +188,24 @@ impl Representative {
     /// Chooses the node for streams that are opened now. Returns whether it is another client's than before.
     pub fn choose(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
-        let shown = state.shown.as_ref().map(|shown| shown.number);
-        let is_there = |state: &State| state.candidates.iter().any(|(number, _)| Some(*number) == shown);
-        if is_there(&state) {
-            return false;
-        }
         let departed = state.departed.take();
-        let Some((number, lent)) = state.candidates.front().cloned().or(departed) else { return false };
+        let Some(Candidate { number, lent, .. }) = state.next().cloned().or(departed) else { return false };
         state.shown = Some(Shown { number, lent, since: now });
         true
+    }
+
+    /// Whether streams are to be opened anew, because the client that is shown is gone, and another one is there that says something
+    /// else. Of clients that do not stay only the same one counts, if it says something else by now: others come and go all the time.
+    pub fn is_outdated(&self) -> bool {
+        let mut state = self.state.lock();
+        let (Some(shown), Some(next)) = (&state.shown, state.next()) else { return false };
+        if are_same_nodes(&shown.lent.node, &next.lent.node) {
+            let (number, lent, since) = (next.number, Arc::clone(&next.lent), shown.since);
+            state.shown = Some(Shown { number, lent, since });
+            return false;
+        }
+        let id = |lent: &Lent| Node::decode(lent.node.clone()).map(|node| node.id).ok();
+        next.stay == Stay::Stream || id(&shown.lent) == id(&next.lent)
     }
 
     /// Puts the node that was chosen in the place of that of an encoded request, with all that the relay does not know of it. A
@@ -187,11 +237,9 @@ impl Representative {
 
 #[cfg(test)]
 mod tests {
-    use prost::Message as _;
-
     use super::*;
     use crate::identity::{Peer, Source};
-    use crate::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node};
+    use crate::proto::{DeltaDiscoveryRequest, DiscoveryRequest};
 
     fn node(number: usize) -> Bytes {
         number.to_string().into_bytes().into()
@@ -212,18 +260,25 @@ mod tests {
         let hog = tenant(1);
         let group = || Representative::new(Arc::clone(&budget));
         let made: Vec<Representative> = std::iter::repeat_with(group)
-            .take_while(|group| group.arrive(large(), Some(&hog)).is_ok())
+            .take_while(|group| group.arrive(large(), Some(&hog), Stay::Stream).is_ok())
             .collect();
         assert_eq!(made.len(), 4, "a quarter over one connection");
-        assert_eq!(group().arrive(large(), Some(&hog)), Err(NodeBudgetError { limit: 1 << 20 }));
+        assert_eq!(
+            group().arrive(large(), Some(&hog), Stay::Stream),
+            Err(NodeBudgetError { limit: 1 << 20 })
+        );
         // Where a node is shown already, a client does without lending its own.
-        assert_eq!(made[0].arrive(large(), Some(&hog)), Ok(2));
+        assert_eq!(made[0].arrive(large(), Some(&hog), Stay::Stream), Ok(2));
         assert!(made[0].choose(Instant::now()));
         made[0].leave(1);
-        assert_eq!(made[0].arrive(large(), Some(&hog)), Ok(3), "the node that is shown is still kept");
+        assert_eq!(
+            made[0].arrive(large(), Some(&hog), Stay::Stream),
+            Ok(3),
+            "the node that is shown is still kept"
+        );
         assert_eq!(made[0].state.lock().candidates.len(), 0);
         let other = group();
-        assert_eq!(other.arrive(large(), Some(&tenant(2))), Ok(1));
+        assert_eq!(other.arrive(large(), Some(&tenant(2)), Stay::Stream), Ok(1));
         assert_eq!(budget.pool.lock().taken(), 5 * Representative::MAX_BYTES);
         drop((made, other));
         assert_eq!(budget.pool.lock().taken(), 0);
@@ -233,7 +288,7 @@ mod tests {
     fn the_oldest_client_that_is_there_lends_its_node_to_new_streams() {
         let representative = representative();
         let [first, second, third] =
-            [1, 2, 3].map(|number| representative.arrive(node(number), None).expect("room"));
+            [1, 2, 3].map(|number| representative.arrive(node(number), None, Stay::Stream).expect("room"));
         let (start, later) = (Instant::now(), Instant::now() + std::time::Duration::from_secs(9));
         assert!(representative.shown().is_none());
         assert!(representative.choose(start) && !representative.choose(later));
@@ -246,9 +301,61 @@ mod tests {
         representative.leave(third);
         assert!(!representative.choose(Instant::now()));
         assert_eq!(representative.node(), node(3), "nobody else is there");
-        representative.arrive(node(4), None).expect("room");
+        representative.arrive(node(4), None, Stay::Stream).expect("room");
         assert!(representative.choose(Instant::now()));
         assert_eq!(representative.node(), node(4));
+    }
+
+    /// Node of this id that says this of itself.
+    fn saying(id: &str, build: &str) -> Bytes {
+        let node = Node { id: id.to_owned(), user_agent_version: build.to_owned(), ..Node::default() };
+        node.encode_to_vec().into()
+    }
+
+    #[test]
+    fn a_client_that_comes_back_with_another_node_is_shown_on_new_streams() {
+        let representative = representative();
+        let arrive = |node: &Bytes, stay| representative.arrive(node.clone(), None, stay).expect("room");
+        let [old, new, other] = [saying("n", "1"), saying("n", "2"), saying("other", "2")];
+        let first = arrive(&old, Stay::Stream);
+        assert!(!representative.is_outdated(), "nothing is shown yet");
+        representative.choose(Instant::now());
+        let second = arrive(&new, Stay::Stream);
+        assert!(!representative.is_outdated(), "both are there, as in a hot restart");
+        representative.leave(first);
+        assert!(representative.is_outdated());
+        assert!(representative.choose(Instant::now()) && !representative.is_outdated());
+        assert_eq!(representative.node(), new);
+        representative.leave(second);
+        assert!(!representative.is_outdated(), "nobody is there");
+        let third = arrive(&new, Stay::Stream);
+        assert!(!representative.is_outdated(), "it says the same");
+        let fourth = arrive(&other, Stay::Stream);
+        representative.leave(third);
+        assert!(representative.is_outdated(), "another client, and the only one");
+        representative.choose(Instant::now());
+        representative.leave(fourth);
+        arrive(&new, Stay::Visit);
+        assert!(!representative.is_outdated(), "it is gone in a moment");
+        arrive(&saying("other", "3"), Stay::Visit);
+        assert!(!representative.is_outdated(), "the oldest is another one");
+    }
+
+    #[test]
+    fn a_client_that_looks_on_is_shown_until_another_comes() {
+        let representative = representative();
+        let arrive = |node: &Bytes, stay| representative.arrive(node.clone(), None, stay).expect("room");
+        for _ in 0..CANDIDATES {
+            arrive(&saying("n", ""), Stay::Visit);
+        }
+        representative.choose(Instant::now());
+        assert!(!representative.is_outdated());
+        arrive(&saying("n", "1"), Stay::Stream);
+        assert!(representative.is_outdated());
+        assert!(representative.choose(Instant::now()));
+        assert_eq!(representative.node(), saying("n", "1"));
+        arrive(&saying("n", "2"), Stay::Visit);
+        assert!(!representative.is_outdated() && !representative.choose(Instant::now()));
     }
 
     #[test]
@@ -263,7 +370,9 @@ mod tests {
                 peer += 1;
                 let source = Source::of(std::net::IpAddr::from(peer.to_be_bytes()));
                 let tenant = Tenant::new(&Peer::unproven(source), peer.into());
-                group.arrive(vec![b'x'; NodeBudget::PER_GROUP / 2].into(), Some(&tenant)).expect("room");
+                group
+                    .arrive(vec![b'x'; NodeBudget::PER_GROUP / 2].into(), Some(&tenant), Stay::Stream)
+                    .expect("room");
             }
             groups.push(group);
         }
@@ -272,7 +381,8 @@ mod tests {
     #[test]
     fn a_group_that_is_empty_before_its_first_stream_shows_the_node_of_its_last_client() {
         let representative = representative();
-        let [first, second] = [1, 2].map(|number| representative.arrive(node(number), None).expect("room"));
+        let [first, second] =
+            [1, 2].map(|number| representative.arrive(node(number), None, Stay::Stream).expect("room"));
         representative.leave(first);
         representative.leave(second);
         assert!(representative.choose(Instant::now()));
@@ -281,7 +391,7 @@ mod tests {
             node(2),
             "a stream without a node is refused, or answered for another one"
         );
-        representative.arrive(node(3), None).expect("room");
+        representative.arrive(node(3), None, Stay::Stream).expect("room");
         assert!(representative.choose(Instant::now()));
         assert_eq!(representative.node(), node(3));
     }
@@ -291,7 +401,7 @@ mod tests {
         let representative = representative();
         // `id`, and a field that nobody knows.
         let sent = Bytes::from_static(&[10, 2, b'c', b'1', 0xfa, 7, 1, b'x']);
-        representative.arrive(sent.clone(), None).expect("room");
+        representative.arrive(sent.clone(), None, Stay::Stream).expect("room");
         representative.choose(Instant::now());
         let own = Node { id: "relay".to_owned(), ..Node::default() };
         let type_url = "type".to_owned();
@@ -321,8 +431,9 @@ mod tests {
     #[test]
     fn memory_does_not_grow_with_the_fleet() {
         let representative = representative();
-        let numbers: Vec<u64> =
-            (0..1000).map(|number| representative.arrive(node(number), None).expect("room")).collect();
+        let numbers: Vec<u64> = (0..1000)
+            .map(|number| representative.arrive(node(number), None, Stay::Stream).expect("room"))
+            .collect();
         assert_eq!(representative.state.lock().candidates.len(), CANDIDATES);
         numbers.into_iter().for_each(|number| representative.leave(number));
         assert!(representative.state.lock().candidates.is_empty());

@@ -104,9 +104,11 @@ pub(in crate::upstream) enum Renewal {
     Unanswered,
     /// An operator wants a resource anew.
     Ordered,
+    /// The client whose node the control plane is shown is gone.
+    Node,
 }
 
 impl Renewal {
     /// How many there are.
-    pub(in crate::upstream) const COUNT: usize = 4;
+    pub(in crate::upstream) const COUNT: usize = 5;
 }
