@@ -26,7 +26,7 @@ pub(super) enum Checks {
     Suspected,
     /// A server that answers its streams is asked, since then.
     Tried(Instant),
-    /// It was asked then, and did not answer. Whether it still answers its streams is to be seen.
+    /// It left a check unanswered by then. Whether it still answers its streams is to be seen on the connection of that check.
     Failed(Instant),
     /// Asking is of no use until then.
     Ignored(Instant),
@@ -57,7 +57,7 @@ impl Checks {
     pub(super) fn purpose(&mut self, streams: Streams, now: Instant) -> Option<Purpose> {
         let is_over = |since: Instant, time| now.saturating_duration_since(since) >= time;
         match *self {
-            Self::Tried(since) if is_over(since, LOST) => *self = Self::Suspected,
+            Self::Tried(since) | Self::Failed(since) if is_over(since, LOST) => *self = Self::Suspected,
             Self::Ignored(until) if now >= until => *self = Self::Suspected,
             _ => {}
         }
@@ -77,18 +77,24 @@ impl Checks {
         }
     }
 
-    /// Notes when the server was last heard. Returns whether that shows that it answers streams and no checks.
-    pub(super) fn heard(&mut self, heard: Option<Instant>, now: Instant) -> bool {
-        let is_mute = matches!(*self, Self::Failed(asked) if heard.is_some_and(|heard| heard > asked));
-        if is_mute {
-            *self = Self::Ignored(now + IGNORED);
-        }
-        is_mute
+    /// Notes that a trial failed.
+    pub(super) const fn failed(&mut self, now: Instant) {
+        *self = Self::Failed(now);
     }
 
-    /// Notes that a trial ended with its connection.
+    /// Notes that the server was heard since the check that it left unanswered: it answers its streams. Returns whether that is
+    /// news: another replica may have answered a check meanwhile.
+    pub(super) fn are_mute(&mut self, now: Instant) -> bool {
+        let is_open = matches!(self, Self::Failed(_));
+        if is_open {
+            *self = Self::Ignored(now + IGNORED);
+        }
+        is_open
+    }
+
+    /// Notes that a trial ended with its connection, before it was judged.
     pub(super) const fn trial_lost(&mut self) {
-        if let Self::Tried(_) = self {
+        if let Self::Tried(_) | Self::Failed(_) = self {
             *self = Self::Suspected;
         }
     }
@@ -101,11 +107,6 @@ impl Checks {
     /// Notes that a connection was given up for want of an answer.
     pub(super) const fn gave_up(&mut self) {
         *self = Self::Suspected;
-    }
-
-    /// Notes that a trial of then failed.
-    pub(super) const fn failed(&mut self, asked: Instant) {
-        *self = Self::Failed(asked);
     }
 }
 
@@ -124,9 +125,8 @@ mod tests {
         assert_eq!(checks.purpose(Streams::Unanswered, at(41)), Some(Purpose::Judge), "it may hang still");
         assert_eq!(checks.purpose(Streams::Answered, at(42)), Some(Purpose::Try));
         assert_eq!(checks.purpose(Streams::Answered, at(43)), None, "another client tries");
-        checks.failed(at(42));
-        assert!(checks.heard(Some(at(50)), at(52)), "an answer to something else");
-        assert!(!checks.heard(Some(at(53)), at(53)), "it is told once");
+        checks.failed(at(52));
+        assert!(checks.are_mute(at(52)) && !checks.are_mute(at(53)), "it is told once");
         assert_eq!(checks.purpose(Streams::Answered, at(651)), None);
         assert_eq!(checks.purpose(Streams::Unanswered, at(651)), None, "it may be slow");
         assert_eq!(checks.purpose(Streams::Answered, at(652)), Some(Purpose::Try));
@@ -145,14 +145,20 @@ mod tests {
         let at = |second| begun + Duration::from_secs(second);
         let mut checks = Checks::Ignored(at(600));
         assert_eq!(checks.purpose(Streams::Answered, at(600)), Some(Purpose::Try));
-        checks.failed(at(600));
-        assert!(!checks.heard(Some(at(300)), at(611)), "that was before");
+        checks.failed(at(611));
         assert_eq!(checks.purpose(Streams::Answered, at(611)), None, "another client was answered before");
         assert_eq!(checks.purpose(Streams::Unanswered, at(611)), Some(Purpose::Judge));
-        assert!(checks.heard(Some(at(615)), at(616)), "it is well");
+        assert!(checks.are_mute(at(616)));
         assert_eq!(checks.purpose(Streams::Unanswered, at(617)), None);
         // A connection of which nothing was heard by then.
         assert_eq!(checks.purpose(Streams::Unanswered, at(1216)), Some(Purpose::Judge));
+        // Another server may be there now.
+        checks.failed(at(1300));
+        checks.trial_lost();
+        assert_eq!(checks.purpose(Streams::Answered, at(1301)), Some(Purpose::Try));
+        // Nothing was asked that shows how it is.
+        checks.failed(at(1400));
+        assert_eq!(checks.purpose(Streams::Answered, at(1520)), Some(Purpose::Try));
     }
 
     #[test]

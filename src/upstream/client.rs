@@ -416,8 +416,8 @@ impl Client {
                     "it sends nothing, and did not answer a health check within {timeout:?}"
                 )))
             }
-            Sign::Mute(asked) => {
-                self.link.trial_of_checks_failed(asked);
+            Sign::Mute => {
+                self.link.trial_of_checks_failed(now());
                 if !self.note_mute_checks(talk) {
                     // It may hang by now. What it answered before is no sign that it does not.
                     talk.answered = false;
@@ -433,8 +433,8 @@ impl Client {
     }
 
     /// Notes that the server answers its streams and no checks, where it was heard since one. Returns whether that is so.
-    fn note_mute_checks(&self, talk: &Conversation) -> bool {
-        let are_mute = self.link.has_mute_checks(talk.liveness.last_heard(), now());
+    fn note_mute_checks(&self, talk: &mut Conversation) -> bool {
+        let are_mute = talk.liveness.is_mute() && self.link.checks_are_mute(now());
         if are_mute {
             self.report_mute_checks();
         }

@@ -457,14 +457,14 @@ impl Link {
         self.state.lock().checks.gave_up();
     }
 
-    /// Notes that a server that answered its streams left a health check of then unanswered.
-    pub(super) fn trial_of_checks_failed(&self, asked: Instant) {
-        self.state.lock().checks.failed(asked);
+    /// Notes that a server that answered its streams left a health check unanswered.
+    pub(super) fn trial_of_checks_failed(&self, now: Instant) {
+        self.state.lock().checks.failed(now);
     }
 
-    /// Notes when the server was last heard. Returns whether that shows that it answers streams and no checks.
-    pub(super) fn has_mute_checks(&self, heard: Option<Instant>, now: Instant) -> bool {
-        self.state.lock().checks.heard(heard, now)
+    /// Notes that the server still answers its streams. Returns whether that is news.
+    pub(super) fn checks_are_mute(&self, now: Instant) -> bool {
+        self.state.lock().checks.are_mute(now)
     }
 
     /// Notes the protocol in which the server answers. Returns the one before, if it is another one.

@@ -50,6 +50,8 @@ pub(super) struct Liveness {
     call: Option<Call>,
     /// Purpose of a call that the connection refused before it reached the server.
     refused: Option<Purpose>,
+    /// When a trial began that stayed unanswered, until something shows what that means.
+    failed: Option<Instant>,
 }
 
 /// Outcome of a look.
@@ -62,8 +64,8 @@ pub(super) enum Sign {
         /// See above.
         is_first: bool,
     },
-    /// It was there, and left a check of then unanswered.
-    Mute(Instant),
+    /// It was there, and left a trial unanswered.
+    Mute,
     /// It is to be asked, and takes no more calls on the connection.
     Closed,
 }
@@ -80,7 +82,7 @@ struct Call {
 
 impl Liveness {
     pub(super) const fn new(channel: Channel, pulse: Arc<Pulse>, times: LivenessTimes, now: Instant) -> Self {
-        Self { channel, pulse, times, begun: now, call: None, refused: None }
+        Self { channel, pulse, times, begun: now, call: None, refused: None, failed: None }
     }
 
     /// Notes that something came from the server. That says nothing of whether it answers checks: a trial goes on.
@@ -120,7 +122,8 @@ impl Liveness {
                 let Call { begun, purpose, .. } = *call;
                 self.call = None;
                 if purpose == Purpose::Try {
-                    return Sign::Mute(begun);
+                    self.failed = Some(begun);
+                    return Sign::Mute;
                 }
                 is_first = self.pulse.unanswered(begun);
             }
@@ -138,14 +141,16 @@ impl Liveness {
         if self.pulse.is_gone() { Sign::Gone { is_first } } else { Sign::Fine }
     }
 
-    /// When something last came from the server.
-    pub(super) fn last_heard(&self) -> Option<Instant> {
-        self.pulse.last_heard()
+    /// Whether the server was heard on this connection since it left a trial unanswered. Told once.
+    pub(super) fn is_mute(&mut self) -> bool {
+        let heard = self.pulse.last_heard();
+        self.failed.take_if(|asked| heard.is_some_and(|heard| heard > *asked)).is_some()
     }
 
-    /// Whether a trial is under way, or was refused.
+    /// Whether a trial is not judged yet: it is under way, was refused, or stayed unanswered.
     pub(super) fn tries(&self) -> bool {
-        self.call.as_ref().map(|call| call.purpose).or(self.refused) == Some(Purpose::Try)
+        let purpose = self.call.as_ref().map(|call| call.purpose).or(self.refused);
+        purpose == Some(Purpose::Try) || self.failed.is_some()
     }
 
     /// The answer. Cancel-safe.
@@ -154,6 +159,7 @@ impl Liveness {
         let (is_of_server, purpose) = ((&mut call.answer).await, call.purpose);
         self.call = None;
         if is_of_server {
+            self.failed = None;
             self.heard(now());
         } else {
             self.refused = Some(purpose);
@@ -207,7 +213,7 @@ mod tests {
             liveness.transferred(second, begun);
         }
         assert_eq!(look(&mut liveness, 10), Sign::Fine);
-        assert_eq!(look(&mut liveness, 1), Sign::Mute(begun), "nothing else comes either");
+        assert_eq!(look(&mut liveness, 1), Sign::Mute, "nothing else comes either");
     }
 
     /// Another client has found it out, and its connection ends within a second.
