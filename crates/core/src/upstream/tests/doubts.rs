@@ -440,6 +440,28 @@ fn o2_of_a_name_that_nothing_is_held_of_an_origin_that_reads_versions_says_that_
     }
 }
 
+/// It would send everything once more for each name that it does not know.
+#[test]
+fn o2_an_origin_that_reads_no_versions_is_not_asked_about_name_after_name() {
+    const LDS: Kind = Kind::Listener;
+    const NAMES: [&str; 12] = ["l0", "l1", "l2", "l3", "l4", "l5", "l6", "l7", "l8", "l9", "l10", "l11"];
+    let mut fixture = Fixture::connected();
+    fixture.client("all", CDS, &["*"]);
+    for count in 1..=NAMES.len() {
+        fixture.client("grows", LDS, &NAMES[..count]);
+        for _ in 0..150 {
+            fixture.ask_for_proof(LDS);
+            fixture.pass(1_000);
+            for request in fixture.requests(Primary) {
+                if request.type_url == TypeUrl::from(CDS).as_str() && request.response_nonce.is_empty() {
+                    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
+                }
+            }
+        }
+    }
+    assert!(fixture.renewed.len() <= 2, "{} streams", fixture.renewed.len());
+}
+
 /// O2: istiod and java-control-plane answer names of clusters with all clusters.
 #[test]
 fn an_answer_with_resources_that_were_not_asked_for_proves_nothing() {

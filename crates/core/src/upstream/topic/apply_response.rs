@@ -177,6 +177,7 @@ impl Topic {
         }
         if let Some(resource) = heard.encode(type_url, &name) {
             self.ignores_versions |= same && is_claimed;
+            self.habits.ignores_versions |= same && is_claimed;
             if same && resend == Resend::Unsolicited && self.habits.speaks_sotw {
                 // The state of the world repeats everything: no more than a TTL begins anew, or ends.
                 asked().for_each(|name| self.expiry.set(view, name, deadline));
