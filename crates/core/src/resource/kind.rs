@@ -123,7 +123,13 @@ impl Kind {
 
     /// Whether [`follows_clusters`](Self::follows_clusters) types wait for this one.
     pub const fn leads_routes(self) -> bool {
-        matches!(self, Self::Cluster | Self::Endpoint | Self::LocalityEndpoint)
+        self.outlasts_routes() || matches!(self, Self::LocalityEndpoint)
+    }
+
+    /// Whether what is gone of this type is kept while routes may lead there. No route names a single endpoint of a collection, and
+    /// one that is dead is of no use.
+    pub const fn outlasts_routes(self) -> bool {
+        matches!(self, Self::Cluster | Self::Endpoint)
     }
 }
 

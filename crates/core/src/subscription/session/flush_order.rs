@@ -287,10 +287,7 @@ impl Session {
         self.profile.aggregated
             && !self.rules.warm_wait.is_zero()
             && self.role == Role::Client
-            && self.clusters().is_some_and(|clusters| {
-                let subscription = clusters.subscription();
-                subscription.wildcard || subscription.has_collections()
-            })
+            && self.clusters().is_some_and(|clusters| clusters.subscription().wildcard)
             && self.types.iter().any(|state| state.kind.follows_clusters())
             && !self.client().is_some_and(|client| is_grpc(&client.user_agent))
             && !self.is_relay()
@@ -302,7 +299,9 @@ impl Session {
         for (state, pending) in self.types.iter_mut().zip(pending) {
             match pending {
                 Pending::Nothing => (state.addition_waits, state.removal_waits) = (None, None),
-                Pending::Update(update) if applies && state.kind.leads_routes() && update.has_removals() => {
+                Pending::Update(update)
+                    if applies && state.kind.outlasts_routes() && update.has_removals() =>
+                {
                     state.removal_waits.get_or_insert(now);
                 }
                 Pending::Update(_) => state.removal_waits = None,
@@ -381,7 +380,7 @@ impl Session {
         let works_on = state.has_clusters_from_before() && self.has_routes_to_all_clusters();
         let wait = if works_on { self.rules.longest_silence() } else { self.rules.ack_timeout };
         let until = state.holds? + wait;
-        let until = state.collections_settle_at(&self.rules).map_or(until, |settled| settled.min(until));
+        let until = state.collections_settle_at().map_or(until, |settled| settled.min(until));
         (self.profile.aggregated && matches!(pending, Pending::Unknown) && now < until).then_some(until)
     }
 
@@ -394,7 +393,7 @@ impl Session {
         };
         if kind.follows_clusters() && self.types[at].has_addition(update) {
             lacks(|kind| kind == Kind::Cluster).then_some(Overdue::Clusters)
-        } else if kind.leads_routes() && class != Class::Additions && update.has_removals() {
+        } else if kind.outlasts_routes() && class != Class::Additions && update.has_removals() {
             lacks(Kind::follows_clusters).then_some(Overdue::Routes)
         } else {
             None

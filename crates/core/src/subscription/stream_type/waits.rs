@@ -83,9 +83,10 @@ impl StreamType {
     }
 
     /// When the types that follow this one need not wait any more for the rest of its collections, though these are not known to
-    /// be complete: nothing has been new for as long as settles a wildcard. `None` where something else is unknown, or nothing of
-    /// a collection has come, or the client was told nothing yet. Endpoints come one by one in any case.
-    pub(in crate::subscription) fn collections_settle_at(&self, rules: &SessionConfig) -> Option<Instant> {
+    /// be complete: nothing has been new for longer than two parts are apart over most links. `None` where something else is unknown,
+    /// or nothing of a collection has come, or the client was told nothing yet. Single endpoints come one by one in any case.
+    pub(in crate::subscription) fn collections_settle_at(&self) -> Option<Instant> {
+        const APART: Duration = Duration::from_secs(1);
         let subscription = self.subscription();
         if !subscription.has_collections() || self.is_full_state() || self.own().brought.is_some() {
             return None;
@@ -102,7 +103,7 @@ impl StreamType {
         if self.kind == Kind::LocalityEndpoint {
             return Some(self.asked);
         }
-        snapshot.changed_at().map(|changed| changed + rules.settle)
+        snapshot.changed_at().map(|changed| changed + APART)
     }
 
     /// Whether the client has clusters from an earlier stream, and was told of none on this one.
