@@ -98,6 +98,8 @@ struct State {
     /// The last client to leave, while no node was shown.
     departed: Option<Candidate>,
     arrived: u64,
+    /// Client that was compared with the one that is shown, and whether it makes that outdated: nodes may be large.
+    compared: Option<(u64, bool)>,
 }
 
 /// Client that may be shown.
@@ -191,6 +193,7 @@ impl Representative {
         let departed = state.departed.take();
         let Some(Candidate { number, lent, .. }) = state.next().cloned().or(departed) else { return false };
         state.shown = Some(Shown { number, lent, since: now });
+        state.compared = None;
         true
     }
 
@@ -199,13 +202,18 @@ impl Representative {
     pub fn is_outdated(&self) -> bool {
         let mut state = self.state.lock();
         let (Some(shown), Some(next)) = (&state.shown, state.next()) else { return false };
+        if let Some((_, is_outdated)) = state.compared.filter(|(number, _)| *number == next.number) {
+            return is_outdated;
+        }
         if are_same_nodes(&shown.lent.node, &next.lent.node) {
             let (number, lent, since) = (next.number, Arc::clone(&next.lent), shown.since);
             state.shown = Some(Shown { number, lent, since });
             return false;
         }
         let id = |lent: &Lent| Node::decode(lent.node.clone()).map(|node| node.id).ok();
-        next.stay == Stay::Stream || id(&shown.lent) == id(&next.lent)
+        let is_outdated = next.stay == Stay::Stream || id(&shown.lent) == id(&next.lent);
+        state.compared = Some((next.number, is_outdated));
+        is_outdated
     }
 
     /// Puts the node that was chosen in the place of that of an encoded request, with all that the relay does not know of it. A
