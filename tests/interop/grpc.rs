@@ -126,7 +126,7 @@ fn loses_a_listener_that_went_while_the_relay_was_dead(clients: Implementation) 
     if !is_direct() {
         world.fixture.start_relay_again();
     }
-    // The relay asks once more after 3 s.
+    // The relay asks once more after 6 s.
     eventually(PATIENCE, "calls fail", || match client.results().last() {
         Some(CallResult::Error { .. }) => Ok(()),
         other => Err(format!("{other:?}")),

@@ -38,6 +38,10 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
     (24, "the relay did not run for longer than a time to live, heartbeats waited: all is removed"),
     (168, "the same for incremental clients"),
     (62, "the same after a short pause"),
+    (
+        8399,
+        "a name is claimed after 3 s, while the answer is on its way: the whole answer is taken for one without it",
+    ),
     (163, "what ended in a pause never comes back: heartbeats bring no body"),
     (307, "the same with a short time to live"),
     (413, "the cold deadline passes while the origin is away: nobody wakes the stream when it is back"),

@@ -410,7 +410,7 @@ fn o2_of_a_name_that_nothing_is_held_of_an_origin_that_reads_versions_says_that_
         fixture.client("a", LDS, &["l"]);
         fixture.ask_for_proof(LDS);
         assert_eq!(fixture.request(Primary).initial_resource_versions.len(), 0);
-        fixture.pass(2_900);
+        fixture.pass(5_900);
         assert_eq!(fixture.renewed.len(), 0);
         fixture.pass(200);
         let request = fixture.request(Primary);

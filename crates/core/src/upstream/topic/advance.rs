@@ -15,6 +15,10 @@ use crate::resource::Name;
 /// the time for an answer.
 const MISSING_TIMEOUTS: u32 = 5;
 
+/// A name of which nothing is known, and that the origin leaves unanswered for so many times the time for an answer, is claimed on another
+/// stream. An origin that is busy may take longer for a name than for the rest: what it says first is taken for all there is.
+const OPEN_TIMEOUTS: u32 = 2;
+
 impl Topic {
     /// Does what has become due on the streams.
     pub(in crate::upstream) fn advance(
@@ -195,8 +199,9 @@ impl Topic {
     /// Has names of which nothing is known, and that stay unanswered, asked for where silence says that they do not exist, or an origin
     /// that reads versions says it itself.
     fn ask_about_open(&mut self, placed: Placement, settings: &Settings, now: Instant) {
-        let asked =
-            now.checked_sub(settings.answer_timeout).filter(|_| self.needs_proof[View::Named as usize]);
+        let asked = now
+            .checked_sub(OPEN_TIMEOUTS * settings.answer_timeout)
+            .filter(|_| self.needs_proof[View::Named as usize]);
         let subscription = self.subscriptions[placed.stream as usize].as_mut();
         let open = asked
             .zip(subscription)
@@ -284,7 +289,7 @@ impl Topic {
             let missing =
                 missing_at(subscription, &self.silent_streams, settings).filter(|_| !self.habits.speaks_sotw);
             let open = subscription.open_since().filter(|_| self.needs_proof[View::Named as usize]);
-            let open = open.map(|since| since + settings.answer_timeout);
+            let open = open.map(|since| since + OPEN_TIMEOUTS * settings.answer_timeout);
             subscription.deadline(settings).into_iter().chain(suspect).chain(missing).chain(open).min()
         };
         let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
