@@ -155,7 +155,15 @@ impl World {
         }
         let Some(host) = &mut self.host else { return };
         visit.number = number;
-        visit.is_kept = host.visits(relay).count() < KEPT;
+        visit.is_kept = true;
+        // The newest takes the place of the one before it.
+        let kept = host.visits.values_mut().filter(|visit| visit.relay == relay && visit.is_kept);
+        let mut kept: Vec<&mut Visit> = kept.collect();
+        if kept.len() == KEPT
+            && let Some(last) = kept.iter_mut().max_by_key(|visit| visit.number)
+        {
+            last.is_kept = false;
+        }
         host.visits.insert(stream, visit);
     }
 

@@ -10,6 +10,11 @@ use crate::resource::wire::{self, Value};
 
 /// `Node.metadata`
 const METADATA: u32 = 3;
+/// `Node.user_agent_build_version`, and `BuildVersion.metadata`
+const BUILD: u32 = 8;
+const BUILD_METADATA: u32 = 2;
+/// `Node.dynamic_parameters`: a map to `ContextParams`, which are a map.
+const PARAMETERS: u32 = 12;
 /// Structs within structs that are looked into. Those deeper are compared as they came.
 const DEPTH: u32 = 32;
 
@@ -19,22 +24,24 @@ pub fn are_same_nodes(one: &[u8], other: &[u8]) -> bool {
 }
 
 fn canonical_node(node: &[u8]) -> BytesMut {
-    canonical(node, |field, value| (field == METADATA).then(|| canonical_struct(value, DEPTH)))
+    let in_field = |number, other: &dyn Fn(&[u8]) -> BytesMut, message: &[u8]| {
+        canonical(message, |field, value| (field == number).then(|| other(value)))
+    };
+    let structure = |value: &[u8]| canonical_struct(value, DEPTH);
+    sorted(node, |field, value| match field {
+        METADATA => Some(structure(value)),
+        BUILD => Some(in_field(BUILD_METADATA, &structure, value)),
+        PARAMETERS => Some(in_field(ENTRY_VALUE, &|params| sorted(params, |_, _| None), value)),
+        _ => None,
+    })
 }
 
 /// Its entries in the order of their bytes.
 fn canonical_struct(fields: &[u8], depth: u32) -> BytesMut {
-    let mut entries: Vec<BytesMut> = wire::fields(fields)
-        .map_while(Result::ok)
-        .map(|entry| match entry.value {
-            Value::Bytes(bytes) if entry.number == FIELDS => {
-                canonical(bytes, |field, value| (field == ENTRY_VALUE).then(|| canonical_value(value, depth)))
-            }
-            _ => entry.raw.into(),
-        })
-        .collect();
-    entries.sort_unstable();
-    put(entries.iter())
+    sorted(fields, |field, entry| {
+        let value = |field, value: &[u8]| (field == ENTRY_VALUE).then(|| canonical_value(value, depth));
+        (field == FIELDS).then(|| canonical(entry, value))
+    })
 }
 
 fn canonical_value(value: &[u8], depth: u32) -> BytesMut {
@@ -48,11 +55,22 @@ fn canonical_value(value: &[u8], depth: u32) -> BytesMut {
 
 /// A message with other contents in some of its fields; bytes that are none stay as they are.
 fn canonical(message: &[u8], other: impl Fn(u32, &[u8]) -> Option<BytesMut>) -> BytesMut {
-    let fields: Result<Vec<BytesMut>, _> = wire::fields(message)
+    parts(message, other).map_or_else(|| message.into(), |parts| put(parts.iter()))
+}
+
+/// Its canonical form, with fields in the order of their bytes.
+fn sorted(message: &[u8], other: impl Fn(u32, &[u8]) -> Option<BytesMut>) -> BytesMut {
+    let Some(mut parts) = parts(message, other) else { return message.into() };
+    parts.sort_unstable();
+    put(parts.iter())
+}
+
+fn parts(message: &[u8], other: impl Fn(u32, &[u8]) -> Option<BytesMut>) -> Option<Vec<BytesMut>> {
+    wire::fields(message)
         .map(|field| {
-            let field = field?;
-            let Value::Bytes(bytes) = field.value else { return Ok(field.raw.into()) };
-            Ok(other(field.number, bytes).map_or_else(
+            let field = field.ok()?;
+            let Value::Bytes(bytes) = field.value else { return Some(field.raw.into()) };
+            Some(other(field.number, bytes).map_or_else(
                 || field.raw.into(),
                 |bytes| {
                     let mut out = BytesMut::new();
@@ -62,8 +80,7 @@ fn canonical(message: &[u8], other: impl Fn(u32, &[u8]) -> Option<BytesMut>) -> 
                 },
             ))
         })
-        .collect();
-    fields.map_or_else(|wire::MalformedError| message.into(), |fields| put(fields.iter()))
+        .collect()
 }
 
 /// Parts with their lengths, so that none can be taken for another.
@@ -112,6 +129,17 @@ mod tests {
         let same =
             node("n", &[entry("v", &text("1")), entry("list", &list("p", "q")), entry("labels", &swapped)]);
         assert!(one != same && are_same_nodes(&one, &same));
+        let build = |metadata: &[Vec<u8>]| field(8, &field(2, &metadata.concat()));
+        let parameters = |first: &str, second: &str| {
+            let params = [entry(first, b"1"), entry(second, b"1")].concat();
+            [entry("type", &params), entry("a type", b"")].map(|entry| field(12, &entry[2..]))
+        };
+        let (a, b) = (entry("a", &text("1")), entry("b", &text("2")));
+        let [first, second] = parameters("p", "q");
+        let more = [one.clone(), build(&[a.clone(), b.clone()]), first, second].concat();
+        let [first, second] = parameters("q", "p");
+        let same = [one.clone(), build(&[b, a]), second, first].concat();
+        assert!(more != same && are_same_nodes(&more, &same) && !are_same_nodes(&one, &more));
         for other in [
             node("m", &[entry("labels", &labels), entry("list", &list("p", "q")), entry("v", &text("1"))]),
             node("n", &[entry("labels", &labels), entry("list", &list("q", "p")), entry("v", &text("1"))]),

@@ -57,10 +57,10 @@ struct Lent {
 }
 
 impl NodeBudget {
-    /// Bytes for each group that there may be. Nodes of proxies have a few KiB.
-    const PER_GROUP: usize = 16 << 10;
+    /// Bytes for each group that there may be. The node of an Envoy 1.40 has 60 KiB: it lists 516 extensions.
+    const PER_GROUP: usize = 128 << 10;
     /// Bytes however few groups there may be, so that the share of one connection has room for a node.
-    const LEAST: usize = 1 << 20;
+    const LEAST: usize = 4 << 20;
 
     /// Creates the budget of so many groups.
     pub fn new(groups: usize) -> Self {
@@ -124,6 +124,7 @@ pub enum Stay {
 struct Shown {
     number: u64,
     lent: Arc<Lent>,
+    stay: Stay,
     since: Instant,
 }
 
@@ -143,7 +144,7 @@ impl State {
 
 impl Representative {
     /// Longest node that is taken, in bytes.
-    pub const MAX_BYTES: usize = 64 << 10;
+    pub const MAX_BYTES: usize = 256 << 10;
 
     /// Creates one without clients.
     pub fn new(budget: Arc<NodeBudget>) -> Self {
@@ -159,14 +160,22 @@ impl Representative {
         let mut state = self.state.lock();
         let number = state.arrived + 1;
         if stay == Stay::Stream && state.candidates.len() == CANDIDATES {
+            // The newest is kept in any case: it may be the only one that stays.
             let visit = state.candidates.iter().rposition(|one| one.stay == Stay::Visit);
-            visit.and_then(|at| state.candidates.remove(at));
+            state.candidates.remove(visit.unwrap_or(CANDIDATES - 1));
         }
         if state.candidates.len() < CANDIDATES {
-            let is_spare = !state.candidates.is_empty() || state.shown.is_some() || state.departed.is_some();
-            match self.budget.lend(node, tenant, is_spare) {
+            // A client that comes back says the same as a rule.
+            let shown = state.shown.as_ref().filter(|_| state.candidates.is_empty());
+            let same = shown.filter(|shown| are_same_nodes(&shown.lent.node, &node));
+            let is_spare = !state.candidates.is_empty() || state.departed.is_some();
+            let lent = match same {
+                Some(shown) => Some(Arc::clone(&shown.lent)),
+                None => self.budget.lend(node, tenant, is_spare),
+            };
+            match lent {
                 Some(lent) => state.candidates.push_back(Candidate { number, lent, stay }),
-                None if !is_spare => {
+                None if !is_spare && state.shown.is_none() => {
                     return Err(NodeBudgetError { limit: self.budget.limit });
                 }
                 None => {}
@@ -191,14 +200,15 @@ impl Representative {
     pub fn choose(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
         let departed = state.departed.take();
-        let Some(Candidate { number, lent, .. }) = state.next().cloned().or(departed) else { return false };
-        state.shown = Some(Shown { number, lent, since: now });
+        let Some(Candidate { number, lent, stay }) = state.next().cloned().or(departed) else { return false };
+        state.shown = Some(Shown { number, lent, stay, since: now });
         state.compared = None;
         true
     }
 
     /// Whether streams are to be opened anew, because the client that is shown is gone, and another one is there that says something
-    /// else. Of clients that do not stay only the same one counts, if it says something else by now: others come and go all the time.
+    /// else. One that does not stay takes the place of none that does; of such clients only the same one counts, if it says something
+    /// else by now: others come and go all the time.
     pub fn is_outdated(&self) -> bool {
         let mut state = self.state.lock();
         let (Some(shown), Some(next)) = (&state.shown, state.next()) else { return false };
@@ -206,12 +216,14 @@ impl Representative {
             return is_outdated;
         }
         if are_same_nodes(&shown.lent.node, &next.lent.node) {
+            let stay = if next.stay == Stay::Stream { next.stay } else { shown.stay };
             let (number, lent, since) = (next.number, Arc::clone(&next.lent), shown.since);
-            state.shown = Some(Shown { number, lent, since });
+            state.shown = Some(Shown { number, lent, stay, since });
             return false;
         }
         let id = |lent: &Lent| Node::decode(lent.node.clone()).map(|node| node.id).ok();
-        let is_outdated = next.stay == Stay::Stream || id(&shown.lent) == id(&next.lent);
+        let is_same_visitor = || shown.stay == Stay::Visit && id(&shown.lent) == id(&next.lent);
+        let is_outdated = next.stay == Stay::Stream || is_same_visitor();
         state.compared = Some((next.number, is_outdated));
         is_outdated
     }
@@ -273,7 +285,7 @@ mod tests {
         assert_eq!(made.len(), 4, "a quarter over one connection");
         assert_eq!(
             group().arrive(large(), Some(&hog), Stay::Stream),
-            Err(NodeBudgetError { limit: 1 << 20 })
+            Err(NodeBudgetError { limit: NodeBudget::LEAST })
         );
         // Where a node is shown already, a client does without lending its own.
         assert_eq!(made[0].arrive(large(), Some(&hog), Stay::Stream), Ok(2));
@@ -284,7 +296,7 @@ mod tests {
             Ok(3),
             "the node that is shown is still kept"
         );
-        assert_eq!(made[0].state.lock().candidates.len(), 0);
+        assert_eq!(made[0].state.lock().candidates.len(), 1, "it is the same node");
         let other = group();
         assert_eq!(other.arrive(large(), Some(&tenant(2)), Stay::Stream), Ok(1));
         assert_eq!(budget.pool.lock().taken(), 5 * Representative::MAX_BYTES);
@@ -344,9 +356,56 @@ mod tests {
         representative.choose(Instant::now());
         representative.leave(fourth);
         arrive(&new, Stay::Visit);
-        assert!(!representative.is_outdated(), "it is gone in a moment");
         arrive(&saying("other", "3"), Stay::Visit);
-        assert!(!representative.is_outdated(), "the oldest is another one");
+        assert!(!representative.is_outdated(), "they are gone in a moment, and `other` comes back");
+    }
+
+    #[test]
+    fn a_poll_that_says_something_else_by_now_is_shown_so_in_a_group_of_polls() {
+        let representative = representative();
+        let arrive = |node: &Bytes| representative.arrive(node.clone(), None, Stay::Visit).expect("room");
+        let first = arrive(&saying("n", "1"));
+        representative.choose(Instant::now());
+        representative.leave(first);
+        let other = arrive(&saying("other", "2"));
+        assert!(!representative.is_outdated(), "another client, for a moment");
+        representative.leave(other);
+        arrive(&saying("n", "2"));
+        assert!(representative.is_outdated());
+    }
+
+    #[test]
+    fn the_newest_of_many_clients_is_shown_once_all_before_it_are_gone() {
+        let representative = representative();
+        let arrive = |build: usize| {
+            representative.arrive(saying("n", &build.to_string()), None, Stay::Stream).expect("room")
+        };
+        let old: Vec<u64> = (0..10).map(|_| arrive(1)).collect();
+        representative.choose(Instant::now());
+        for _ in 0..10 {
+            arrive(2);
+        }
+        old.into_iter().for_each(|number| representative.leave(number));
+        assert!(representative.is_outdated() && representative.choose(Instant::now()));
+        assert_eq!(representative.node(), saying("n", "2"));
+    }
+
+    /// The node of each group takes its room.
+    #[test]
+    fn a_client_that_comes_back_finds_room_where_there_is_none_for_spare_nodes() {
+        let budget = Arc::new(NodeBudget::new(1));
+        let other = Representative::new(Arc::clone(&budget));
+        let filler = vec![b'x'; NodeBudget::LEAST * 3 / 4];
+        other.arrive(filler.into(), None, Stay::Stream).expect("room");
+        let representative = Representative::new(budget);
+        for build in ["1", "1", "2"] {
+            let number = representative.arrive(saying("n", build), None, Stay::Stream).expect("room");
+            if representative.shown().is_none() || representative.is_outdated() {
+                representative.choose(Instant::now());
+            }
+            assert_eq!(representative.node(), saying("n", build));
+            representative.leave(number);
+        }
     }
 
     #[test]
