@@ -311,6 +311,33 @@ fn r_sotw_10_a_reconnect_with_the_digest_of_the_current_set_is_told_nothing() {
     assert_eq!(resume(&fixture, "cds", &[], &clusters), ["cds a:1"]);
 }
 
+/// It let go of everything that the digest is of, but for a name.
+#[test]
+fn r_sotw_15_a_wildcard_that_was_let_go_before_the_first_answer_is_answered_in_full() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1 b:1");
+    let mut client = fixture.sotw();
+    client.ask(&fixture, "cds", &[]);
+    let version = client.poll(&fixture).unwrap().version;
+
+    let mut fixture = Fixture::new();
+    let mut client = fixture.sotw();
+    for names in [&[][..], &["a"], &["a", "*"]] {
+        let request = proto::DiscoveryRequest {
+            version_info: version.clone(),
+            type_url: url("cds").as_str().to_owned(),
+            resource_names: strings(names),
+            ..proto::DiscoveryRequest::default()
+        };
+        client.on_sotw_request(&fixture, request).unwrap();
+        assert!(client.told(&fixture).is_empty(), "nothing is known");
+    }
+    fixture.origin("cds a:1 b:1");
+    fixture.named("cds a:1");
+    fixture.known("cds");
+    assert_eq!(client.told(&fixture), ["cds a:1 b:1"]);
+}
+
 /// Envoy applies what is good of a response that it rejects.
 #[test]
 fn r_sotw_10_a_client_that_rejected_something_is_sent_what_it_went_back_to() {

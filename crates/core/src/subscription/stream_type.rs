@@ -472,7 +472,7 @@ impl StreamType {
         self.trim();
     }
 
-    fn take_brought(&mut self) -> Option<ResumedVersions> {
+    pub(super) fn take_brought(&mut self) -> Option<ResumedVersions> {
         let brought = self.own.as_mut()?.brought.take();
         self.trim();
         brought

@@ -73,6 +73,10 @@ impl Session {
             self.turn_endpoints_of(&type_url);
             let state = self.state(at);
             let subscription = state.subscription().clone();
+            if !subscription.wildcard {
+                // It holds no longer what it named when the stream began.
+                state.take_brought();
+            }
             let snapshot = state.membership.of().snapshot();
             let owed = &mut state.own_mut().owed;
             owed.held.retain(|name, _| subscription.contains(name.as_str()) && !added.contains(name));
