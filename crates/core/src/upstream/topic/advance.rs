@@ -211,6 +211,7 @@ impl Topic {
         if !open.is_empty()
             && self.habits.absences == Absences::Untold
             && self.reads_versions()
+            && self.habits.gives_versions
             && !self.habits.ignores_versions
             && settings.reconcile == Reconcile::Trust
             && is_only

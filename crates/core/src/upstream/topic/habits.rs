@@ -24,6 +24,8 @@ pub(in crate::upstream) struct OriginHabits {
     pub(in crate::upstream) speaks_sotw: bool,
     /// It keeps the versions that it sent (O1): each name that is let go and wanted again costs a stream.
     pub(in crate::upstream) keeps_versions: bool,
+    /// It gives resources versions: one that does not reads none.
+    pub(in crate::upstream) gives_versions: bool,
     /// It sends what was claimed in the version that it has: each new stream costs all that is subscribed to.
     pub(in crate::upstream) ignores_versions: bool,
 }
@@ -45,6 +47,7 @@ impl OriginHabits {
             filled: self.filled.max(other.filled),
             speaks_sotw: self.speaks_sotw || other.speaks_sotw,
             keeps_versions: self.keeps_versions || other.keeps_versions,
+            gives_versions: self.gives_versions || other.gives_versions,
             ignores_versions: self.ignores_versions || other.ignores_versions,
         }
     }
@@ -53,6 +56,13 @@ impl OriginHabits {
     /// is wrong, it costs time. All else would be evidence.
     pub(in crate::upstream) fn of_another(self) -> Self {
         let absences = if self.absences == Absences::Told { Absences::Told } else { Absences::Untold };
-        Self { absences, filled: 0, keeps_versions: false, ignores_versions: false, ..self }
+        Self {
+            absences,
+            filled: 0,
+            keeps_versions: false,
+            gives_versions: false,
+            ignores_versions: false,
+            ..self
+        }
     }
 }

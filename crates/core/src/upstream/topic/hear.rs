@@ -207,6 +207,8 @@ impl Topic {
                 subscription.judge_proof(is_whole);
             }
         }
+        self.habits.gives_versions |=
+            reading.resources.iter().any(|heard| !heard.envelope.version.is_empty());
         let bodies = || reading.resources.iter().filter_map(|heard| heard.envelope.body);
         if bodies().nth(1).is_some() {
             self.habits.filled = self.habits.filled.max(bodies().map(<[u8]>::len).sum());
