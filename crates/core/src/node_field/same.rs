@@ -1,7 +1,7 @@
 //! Whether two encoded nodes say the same.
 //!
-//! Maps of protobuf have no order: an Envoy that is restarted writes the same metadata in another one. All else is compared as it came,
-//! with fields that nobody here knows.
+//! Maps of protobuf have no order: an Envoy writes the same metadata in another one on each stream. So maps, and the fields of the node
+//! itself, are put in order. All else is compared as it came, with fields that nobody here knows.
 
 use bytes::{BufMut as _, BytesMut};
 

@@ -235,9 +235,10 @@ impl Mux {
 
     /// The streams show a node that is to be another one: they are to be opened anew.
     pub fn node_is_outdated(&mut self) {
-        let least = self.renewals[StreamId::Primary as usize][Renewal::Node as usize].least(Renewal::Node);
+        let Some(open) = &self.streams[StreamId::Primary as usize] else { return };
+        let at = self.renewable_at(StreamId::Primary, open, Renewal::Node);
         if let Some(open) = &mut self.streams[StreamId::Primary as usize] {
-            open.renewals.entry(Renewal::Node).or_insert(open.opened + least);
+            open.renewals.entry(Renewal::Node).or_insert(at);
         }
     }
 

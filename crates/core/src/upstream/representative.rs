@@ -6,7 +6,7 @@
 //! may have another configuration by its metadata. Clients that are there for a moment, as for a poll, and observers lend their node
 //! until another one comes.
 //!
-//! The nodes of the oldest clients are kept, [`CANDIDATES`] at most, so that memory does not grow with the fleet. If all of these
+//! The nodes of the oldest clients and of the newest are kept, [`CANDIDATES`] at most, so that memory does not grow with the fleet. If all of these
 //! have left and nobody came after them, the last node stays. If they left before the first stream was opened, that stream shows
 //! the node of the last of them: a group lingers, and without a node it would be answered for nobody.
 //!
@@ -165,7 +165,7 @@ impl Representative {
             state.candidates.remove(visit.unwrap_or(CANDIDATES - 1));
         }
         if state.candidates.len() < CANDIDATES {
-            // A client that comes back says the same as a rule.
+            // As a rule a client that comes back says what it said before, and needs no room.
             let shown = state.shown.as_ref().filter(|_| state.candidates.is_empty());
             let same = shown.filter(|shown| are_same_nodes(&shown.lent.node, &node));
             let is_spare = !state.candidates.is_empty() || state.departed.is_some();
@@ -219,6 +219,7 @@ impl Representative {
             let stay = if next.stay == Stay::Stream { next.stay } else { shown.stay };
             let (number, lent, since) = (next.number, Arc::clone(&next.lent), shown.since);
             state.shown = Some(Shown { number, lent, stay, since });
+            state.compared = None;
             return false;
         }
         let id = |lent: &Lent| Node::decode(lent.node.clone()).map(|node| node.id).ok();
@@ -372,6 +373,11 @@ mod tests {
         representative.leave(other);
         arrive(&saying("n", "2"));
         assert!(representative.is_outdated());
+        // A client with a stream came in its place, and will be back.
+        let stays = representative.arrive(saying("n", "1"), None, Stay::Stream).expect("room");
+        assert!(!representative.is_outdated());
+        representative.leave(stays);
+        assert!(!representative.is_outdated());
     }
 
     #[test]
