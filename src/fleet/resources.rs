@@ -53,7 +53,7 @@ fn is_tombstone(entry: &Entry) -> bool {
 /// Word for what is known of a name.
 const fn state(entry: &Entry) -> &'static str {
     match (entry.is_member(), entry.named()) {
-        (true, _) | (_, Named::Present(_) | Named::Alias(_)) => "present",
+        (true, _) | (_, Named::Present(_) | Named::Superseded(_) | Named::Alias(_)) => "present",
         (_, Named::Collection { .. }) => "collection",
         (_, Named::Absent | Named::Gone) => "absent",
         (_, Named::Unknown) => "unknown",

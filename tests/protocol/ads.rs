@@ -410,6 +410,8 @@ fn r_ads_05_v1_endpoints_follow_a_cluster_that_is_newly_asked_for_by_name() {
     fixture.origin("cds -eds-a other:1");
     assert_eq!(told_and_acked(&mut client, &fixture, "*"), ["cds eds-a:1 other:1"]);
     client.ask(&fixture, "cds", &["eds-a"]);
+    // Asked anew.
+    fixture.named("cds eds-a:2");
     assert_eq!(told_and_acked(&mut client, &fixture, "eds-a"), ["cds eds-a:2", "eds eds-a:1"]);
 }
 

@@ -38,6 +38,53 @@ fn r_relay_03_a_name_that_somebody_asked_for_is_no_member_of_the_wildcard() {
 }
 
 #[test]
+fn r_relay_03_a_member_has_one_body_whichever_stream_brings_it() {
+    for protocol in [Protocol::Sotw, Protocol::Delta] {
+        let mut fixture = Fixture::knowing(&["cds"]);
+        fixture.origin("cds a:1");
+        fixture.named("cds a:1");
+        let (mut everything, mut one) = (fixture.client(protocol, None), fixture.client(protocol, None));
+        everything.ask_or_change(&fixture, "cds", "*");
+        one.ask_or_change(&fixture, "cds", "a");
+        let mut both_are_told = |fixture: &Fixture, expected: &[&str]| {
+            assert_eq!(everything.acked_with(fixture, &[("cds", &["*"])]), strings(expected));
+            assert_eq!(one.acked_with(fixture, &[("cds", &["a"])]), strings(expected));
+        };
+        both_are_told(&fixture, &["cds a:1"]);
+        // Either stream may be the faster one: each change is sent once.
+        fixture.named("cds a:2");
+        both_are_told(&fixture, &[]);
+        fixture.origin("cds a:2");
+        both_are_told(&fixture, &["cds a:2"]);
+        fixture.origin("cds a:3");
+        both_are_told(&fixture, &["cds a:3"]);
+        fixture.named("cds a:3");
+        both_are_told(&fixture, &[]);
+    }
+}
+
+#[test]
+fn r_relay_03_the_end_of_a_member_shows_nobody_an_older_copy_of_it() {
+    for protocol in [Protocol::Sotw, Protocol::Delta] {
+        let mut fixture = Fixture::knowing(&["cds"]);
+        fixture.named("cds a:2");
+        fixture.origin("cds a:2 b:1");
+        let mut one = fixture.client(protocol, None);
+        one.ask_or_change(&fixture, "cds", "a");
+        let mut is_told = |fixture: &Fixture| one.acked_with(fixture, &[("cds", &["a"])]);
+        assert_eq!(is_told(&fixture), ["cds a:2"]);
+        fixture.origin("cds a:201");
+        assert_eq!(is_told(&fixture), ["cds a:201"]);
+        fixture.origin("cds -a");
+        assert!(is_told(&fixture).is_empty(), "the stream that asks by name has said nothing of version 201");
+        let mut late = fixture.delta_of("cds", "a");
+        assert!(late.acked(&fixture).is_empty(), "unknown is not shown as absent");
+        fixture.named("cds -a");
+        assert_eq!(late.acked(&fixture), ["cds -a"]);
+    }
+}
+
+#[test]
 fn r_relay_03_a_member_that_is_held_by_name_too_leaves_the_wildcard_alone() {
     for protocol in [Protocol::Sotw, Protocol::Delta] {
         let mut fixture = Fixture::knowing(&["cds"]);

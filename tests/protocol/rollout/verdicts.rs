@@ -250,6 +250,32 @@ fn a_change_that_no_canary_asks_for_spreads() {
     assert_eq!(other.acked(&fixture), ["cds b:3"]);
 }
 
+/// The type is asked for as wildcard and by name, so the origin sends each change twice, in either order. It is one change.
+#[test]
+fn the_second_copy_of_a_change_discards_no_verdict() {
+    for (first, second) in [(View::Wildcard, View::Named), (View::Named, View::Wildcard)] {
+        let mut fixture = guarded(&["cds"]);
+        begin(&mut fixture, "cds a:1 b:1");
+        fixture.named("cds a:1");
+        let [mut canary, mut other] = canary_and_other(&fixture, Protocol::Delta);
+        for client in [&mut canary, &mut other] {
+            client.change(&fixture, "cds", "*");
+            client.acked(&fixture);
+        }
+        fixture.resend(first, "cds a:2");
+        let mut nack = |fixture: &Fixture| {
+            let told = canary.poll(fixture);
+            told.map(|told| canary.nack_saying(fixture, &told, &[], "a is bad")).is_some()
+        };
+        let was_sent = nack(&fixture);
+        fixture.resend(second, "cds a:2");
+        assert_ne!(nack(&fixture), was_sent, "canaries are sent it once");
+        fixture.roll_out(TRIAL);
+        assert_eq!(held_changes(&fixture), ["a:2"]);
+        assert!(other.acked(&fixture).is_empty(), "every canary rejected it");
+    }
+}
+
 /// All clients leave while changes are tried, the relay lets go of what they asked for, and they come back: the set that is complete
 /// has all members, and a name that is asked for is answered.
 #[test]

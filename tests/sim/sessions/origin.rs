@@ -84,6 +84,14 @@ impl Said {
             || (!timed && subscribed.names.iter().any(|name| self.by_name(name) == Seen::Unknown))
     }
 
+    /// A name is no member any more. Another content that came by name is of no use: nothing is known of the name.
+    fn end_membership(&mut self, name: &str) {
+        let member = self.members.remove(name);
+        if member.is_some() && self.named.get(name).is_some_and(|named| named.is_some() && *named != member) {
+            self.named.remove(name);
+        }
+    }
+
     pub(crate) fn ever_said(&self, name: &str, text: &str) -> bool {
         self.texts.contains(&(name.to_owned(), text.to_owned()))
     }
@@ -149,14 +157,14 @@ impl Origin {
             (6..9, _) => {
                 ops.push(Op::Remove { view, name: name.as_str().into() });
                 match view {
-                    View::Wildcard => drop(said.members.remove(&name)),
+                    View::Wildcard => said.end_membership(&name),
                     View::Named => drop(said.named.insert(name, None)),
                 }
             }
             _ => {
                 ops.push(Op::Forget { view, name: name.as_str().into() });
                 match view {
-                    View::Wildcard => drop(said.members.remove(&name)),
+                    View::Wildcard => said.end_membership(&name),
                     View::Named => drop(said.named.remove(&name)),
                 }
             }
@@ -219,7 +227,7 @@ impl Origin {
             }
             _ => {
                 let old = cluster(self.target + 2);
-                self.said[CDS].members.remove(&old);
+                self.said[CDS].end_membership(&old);
                 ops.push(Op::Remove { view: View::Wildcard, name: old.into() });
                 CDS
             }

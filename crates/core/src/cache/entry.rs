@@ -22,8 +22,11 @@ pub enum Named {
     Unknown,
     /// It does not exist.
     Absent,
-    /// It exists.
+    /// It exists. While it is a member of the wildcard set too, this is the member's body: a name has one.
     Present(Arc<Resource>),
+    /// It exists and is a member, but the last content that came by name, which has this digest, is not the member's. Once it
+    /// is no member any more, its content is unknown.
+    Superseded(u64),
     /// It was a member of a collection and is none any more; nobody asks for it by name.
     Gone,
     /// It is a collection of which all members have been heard (R-XT-03).
@@ -35,6 +38,17 @@ pub enum Named {
     },
     /// It is, or was, a name beside its own by which the origin knows a resource (R-Relay-20).
     Alias(Box<Alias>),
+}
+
+impl Named {
+    /// Answer for the name of a member, by the digest of the last content that came by name.
+    fn of_member(by_name: u64, member: &Arc<Resource>) -> Self {
+        if by_name == content_digest(member) {
+            Self::Present(Arc::clone(member))
+        } else {
+            Self::Superseded(by_name)
+        }
+    }
 }
 
 /// View that one subscriber has of a name.
@@ -90,14 +104,15 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// One name with both ways in which it can be held (R-Relay-03): as a member of the origin's wildcard set, and by its name.
-/// Subscribers of the wildcard see only the first; clients that asked by name see the member if it is one, else what was said
-/// of the name.
+/// One name and its one body. Membership in the origin's wildcard set, and the origin's answer for the name itself, are facts
+/// about it (R-Relay-03). The wildcard's stream decides the content of a member, the stream that asks by name that of all others:
+/// so clients see the contents of a name in one order.
 ///
 /// Each node group has one for each of its resources, be they the same as those of others: it is kept small.
 #[derive(Clone, Debug)]
 pub struct Entry {
     name: Name,
+    /// The body, while it is a member.
     pub(super) wild: Option<Arc<Resource>>,
     pub(super) named: Named,
     /// When the wildcard's subscribers last had something to learn of it.
@@ -151,8 +166,7 @@ impl Entry {
         self.wild.as_ref().map_or(Seen::Absent, Seen::Present)
     }
 
-    /// Answer of the origin for the name itself, whether or not it is a member too: all that the relay may claim to hold
-    /// where it subscribes by name (R-Up-03).
+    /// Answer of the origin for the name itself, whether or not it is a member too.
     pub const fn named(&self) -> &Named {
         &self.named
     }
@@ -167,9 +181,37 @@ impl Entry {
             }
             (None, Named::Absent | Named::Collection { members: 0, .. }) => Seen::Absent,
             (None, Named::Unknown) if self.failed().is_some() => Seen::Failed,
-            (None, Named::Unknown | Named::Gone) => Seen::Unknown,
+            (None, Named::Unknown | Named::Superseded(_) | Named::Gone) => Seen::Unknown,
             (None, Named::Collection { .. }) => Seen::Collection,
         }
+    }
+
+    /// The wildcard's stream brought this: the body, whatever came by name.
+    pub(super) fn set_member(&mut self, body: Arc<Resource>) {
+        match &self.named {
+            Named::Present(by_name) => self.named = Named::of_member(content_digest(by_name), &body),
+            Named::Superseded(by_name) => self.named = Named::of_member(*by_name, &body),
+            Named::Unknown | Named::Absent | Named::Gone | Named::Collection { .. } | Named::Alias(_) => {}
+        }
+        self.wild = Some(body);
+    }
+
+    /// It is no member any more. The body stays only if it is also what came by name.
+    pub(super) fn end_membership(&mut self) {
+        self.wild = None;
+        if matches!(self.named, Named::Superseded(_)) {
+            self.named = Named::Unknown;
+        }
+    }
+
+    /// The stream that asks by name brought this resource of its own name. Of a member that is a fact and no content. Returns
+    /// whether it is a member.
+    pub(super) fn confirm_member(&mut self, resource: &Resource) -> bool {
+        if let Some(member) = self.wild.as_ref().filter(|_| resource.name() == &self.name) {
+            self.named = Named::of_member(content_digest(resource), member);
+            return true;
+        }
+        false
     }
 
     fn unless_denied<'a>(&self, resource: &'a Arc<Resource>) -> Seen<'a> {
@@ -197,7 +239,7 @@ impl Entry {
         if failure.is_not_found() {
             match &self.named {
                 Named::Collection { .. } | Named::Gone => {}
-                Named::Present(_) if listed => self.named = Named::Gone,
+                Named::Present(_) | Named::Superseded(_) if listed => self.named = Named::Gone,
                 // It has not been a member either.
                 _ if listed => return,
                 _ => self.set_named(None),
@@ -213,7 +255,7 @@ impl Entry {
         let is_gone = match &self.named {
             Named::Absent | Named::Gone => true,
             Named::Alias(alias) => alias.now().is_none(),
-            Named::Unknown | Named::Present(_) | Named::Collection { .. } => false,
+            Named::Unknown | Named::Present(_) | Named::Superseded(_) | Named::Collection { .. } => false,
         };
         if !(is_gone && self.failure().is_some_and(OriginError::is_not_found)) {
             self.set_failed(None);
@@ -229,6 +271,7 @@ impl Entry {
                 _ => Seen::Absent,
             },
             Named::Absent | Named::Gone => Seen::Absent,
+            Named::Superseded(_) => self.wild.as_ref().map_or(Seen::Unknown, Seen::Present),
             Named::Unknown if self.failed().is_some() => Seen::Failed,
             Named::Unknown | Named::Collection { .. } => Seen::Unknown,
         }
@@ -333,4 +376,9 @@ impl Entry {
             }
         });
     }
+}
+
+/// Tells contents of one name apart: 64 bits of the [digest](Resource::digest).
+const fn content_digest(resource: &Resource) -> u64 {
+    resource.digest() as u64
 }

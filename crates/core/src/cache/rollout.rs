@@ -262,6 +262,10 @@ impl Rollout {
                 }
             }
             canary.push(op.clone());
+            if gate::is_fact(op, origin) && (gate::is_fact(op, stable) || gate::repeats(op, origin)) {
+                settled.push(op.clone());
+                continue;
+            }
             let in_trial = state.trial.as_ref().is_some_and(|trial| has(&trial.names, key, name));
             let is_waiting = in_trial || has(&state.fresh, key, name);
             if is_waiting && gate::repeats(op, origin) {

@@ -349,6 +349,9 @@ impl Snapshot {
         let Some(entry) = self.get(name.as_str()) else { return Vec::new() };
         let mut ops = match entry.named() {
             Named::Unknown | Named::Gone => Vec::new(),
+            Named::Superseded(_) => {
+                self.member(name).map(|member| self.op_as_named(member)).into_iter().collect()
+            }
             Named::Alias(alias) => vec![match alias.now() {
                 Some(resource) => {
                     let (resource, resend) = (Arc::clone(resource), Resend::Answer);

@@ -173,6 +173,14 @@ impl StreamSubscription {
         }
     }
 
+    /// Like [`ask_again`](Self::ask_again), of a name that exists: if it stays unanswered, the origin takes it for delivered.
+    pub(super) fn ask_anew(&mut self, name: &Name) {
+        if self.names.contains_key(name) {
+            self.remember_spent(name.clone(), true);
+            self.ask_again(name);
+        }
+    }
+
     /// The origin said that what it sent is gone: a name that is subscribed to again in case it comes back, because some
     /// origins (java-control-plane) forget the subscription. Nothing is expected of it.
     pub(super) fn repeat(&mut self, name: &Name) {

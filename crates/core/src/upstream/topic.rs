@@ -347,6 +347,11 @@ impl Topic {
         self.subscriptions.iter_mut().flatten().for_each(|subscription| subscription.ask_again(name));
     }
 
+    /// A name is to be subscribed to once more, on another stream if the origin takes it for delivered on this one (O1).
+    fn ask_anew(&mut self, name: &Name) {
+        self.subscriptions.iter_mut().flatten().for_each(|subscription| subscription.ask_anew(name));
+    }
+
     /// Whether a collection was asked for that has this member.
     fn is_listed(&self, name: &Name) -> bool {
         let covering = Collection::covering(name.as_str());
@@ -389,10 +394,13 @@ impl Topic {
     /// the member came: that is asked for again.
     pub(super) fn forget_wildcard(&mut self, by_locator: bool, snapshot: &Snapshot, now: Instant) -> Change {
         self.remove_wildcard(by_locator);
-        let is_outdated = |name: &Name| self.asks_for(name) && is_absent(snapshot, name);
-        let outdated: Vec<&Name> =
-            snapshot.members().map(|member| member.name()).filter(|name| is_outdated(name)).collect();
-        outdated.into_iter().for_each(|name| self.ask_again(name));
+        for member in
+            snapshot.members().map(|member| member.name()).filter(|name| is_outdated(snapshot, name))
+        {
+            if self.asks_for(member) {
+                self.ask_again(member);
+            }
+        }
         let open = snapshot.members().filter(|member| self.is_open(member.name()));
         let open: BTreeMap<&Name, &Arc<Resource>> = open.map(|member| (member.name(), member)).collect();
         self.disproved.drop_wildcard(|name| open.contains_key(name), now);
@@ -509,9 +517,10 @@ impl Topic {
     }
 }
 
-/// Whether the origin has said that a name does not exist.
-fn is_absent(snapshot: &Snapshot, name: &Name) -> bool {
-    snapshot.get(name.as_str()).is_some_and(|entry| matches!(entry.named(), Named::Absent))
+/// Whether the last word that came by the name of a member is not that it exists as the member does.
+fn is_outdated(snapshot: &Snapshot, name: &Name) -> bool {
+    let named = snapshot.get(name.as_str()).map(|entry| entry.named());
+    matches!(named, Some(Named::Absent | Named::Superseded(_)))
 }
 
 /// Op for a name that does not exist (any more): clients that ask for it by name are told so for as long as it is asked for,

@@ -13,7 +13,11 @@ impl Entry {
         match &self.named {
             Named::Present(resource) => Some(resource),
             Named::Alias(alias) => alias.now(),
-            Named::Unknown | Named::Absent | Named::Gone | Named::Collection { .. } => None,
+            Named::Unknown
+            | Named::Superseded(_)
+            | Named::Absent
+            | Named::Gone
+            | Named::Collection { .. } => None,
         }
     }
 

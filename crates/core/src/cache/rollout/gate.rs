@@ -10,6 +10,12 @@ use super::super::snapshot::Snapshot;
 use super::super::view::View;
 use crate::resource::{Form, Name, Resource};
 
+/// Whether an operation says of a member what came by its name: a fact, and no content for anybody.
+pub(super) fn is_fact(op: &Op, of: &Snapshot) -> bool {
+    let is_named = matches!(op, Op::Set { view: View::Named, .. } | Op::Remove { view: View::Named, .. });
+    is_named && of.get(op.name().as_str()).is_some_and(|entry| entry.is_member())
+}
+
 /// Whether an operation changes or removes what the stable track shows, or adds a member to its wildcard set. A name of which it
 /// knows nothing is answered at once: clients that ask for it have nothing better. So is one that did not exist.
 pub(super) fn is_change(op: &Op, stable: &Snapshot) -> bool {
@@ -18,7 +24,9 @@ pub(super) fn is_change(op: &Op, stable: &Snapshot) -> bool {
     let named = entry.and_then(|entry| match entry.named() {
         Named::Present(held) => Some(held),
         Named::Alias(alias) => alias.now(),
-        Named::Unknown | Named::Absent | Named::Gone | Named::Collection { .. } => None,
+        Named::Unknown | Named::Superseded(_) | Named::Absent | Named::Gone | Named::Collection { .. } => {
+            None
+        }
     });
     match op {
         Op::Set { view: View::Wildcard, resource, .. } => match member {
@@ -126,6 +134,7 @@ impl Steps {
         let member = |entry: Option<&'_ super::super::entry::Entry>| -> Option<Arc<Resource>> {
             entry.and_then(|entry| entry.as_member().present()).cloned()
         };
+        let (was_member, is_member) = (member(was).is_some(), member(is).is_some());
         match (member(was), member(is)) {
             (Some(_), None) => self.removals.push(Op::Remove { view: View::Wildcard, name: name.clone() }),
             (was, Some(is)) if was.as_ref().is_none_or(|was| !was.same_content(&is)) => {
@@ -142,9 +151,17 @@ impl Steps {
             (Named::Gone, Named::Gone) => None,
             (_, Named::Gone) => Some(Op::Withdraw { name: name.clone() }),
             (Named::Present(was), Named::Present(is)) if was.same_content(is) => None,
+            // The body is the member's.
+            (Named::Present(_) | Named::Superseded(_), Named::Present(_) | Named::Superseded(_))
+                if is_member =>
+            {
+                None
+            }
             _ => {
                 for op in target.said_of(name) {
                     match op {
+                        // After the end of a membership, which decides the content.
+                        _ if was_member => self.removals.push(op),
                         Op::Remove { .. } | Op::Fail { .. } => self.removals.push(op),
                         _ => self.additions.push(op),
                     }

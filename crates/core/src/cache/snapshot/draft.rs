@@ -131,15 +131,18 @@ impl<'a> Draft<'a> {
         let mut repush = false;
         match op {
             Op::Set { view, resource, resend, lease } => {
-                resent = self.take(entry, view, resource, resend, lease);
+                resent = Self::take(entry, view, resource, resend, lease);
             }
             Op::Alias { resource, resend, .. } => {
                 // Under an alias a resource is told without its time. That one which was told has ended is news.
-                resent = self.take(entry, View::Named, resource, resend, None);
+                resent = Self::take(entry, View::Named, resource, resend, None);
             }
             Op::Drop { .. } => {
+                // A member keeps its body for as long as it is one.
                 let held = entry.named_resource().filter(|held| held.form() == Form::Whole);
-                if let Some(dropped) = held.map(|held| Arc::new(held.dropped())) {
+                if let Some(dropped) =
+                    held.filter(|_| !entry.is_member()).map(|held| Arc::new(held.dropped()))
+                {
                     entry.set_named(Some(dropped));
                 }
             }
@@ -157,11 +160,11 @@ impl<'a> Draft<'a> {
                 entry.named = Named::Unknown;
             }
             Op::Remove { view: View::Wildcard, .. } | Op::Forget { view: View::Wildcard, .. } => {
-                entry.wild = None
+                entry.end_membership();
             }
             Op::Withdraw { .. } => {
                 entry.recover();
-                if matches!(entry.named, Named::Present(_)) {
+                if matches!(entry.named, Named::Present(_) | Named::Superseded(_)) {
                     entry.named = Named::Gone;
                 }
             }
@@ -180,29 +183,29 @@ impl<'a> Draft<'a> {
 
     /// Takes in a resource that came. Returns whether the clients are to be sent it again.
     fn take(
-        &self,
         entry: &mut Entry,
         view: View,
         resource: Arc<Resource>,
         resend: Resend,
         lease: Option<Lease>,
     ) -> bool {
+        entry.set_failed(None);
+        if view == View::Named && entry.confirm_member(&resource) {
+            entry.lend(view, lease, !matches!(entry.named, Named::Present(_)), false);
+            return false;
+        }
         let held = held_in(entry, view).filter(|held| held.same_content(&resource));
         let is_new = held.is_none();
-        let (resource, resent) = match held {
-            Some(held) => {
-                // A resend that answers no question of ours is meant for the clients (R-Relay-21). What a member's own
-                // name brings is the second copy and no resend.
-                let resent =
-                    resend == Resend::Unsolicited && (view == View::Wildcard || entry.wild.is_none());
-                (if held.form() == Form::Dropped { resource } else { Arc::clone(held) }, resent)
-            }
-            None => (Self::apart(entry, self.other_copy(entry, view, resource)), false),
+        // A resend that answers no question of ours is meant for the clients (R-Relay-21).
+        let resent = !is_new && resend == Resend::Unsolicited;
+        let body = match held.or_else(|| entry.held().filter(|held| held.same_content(&resource))) {
+            Some(held) if held.form() != Form::Dropped => Arc::clone(held),
+            _ if is_new => Self::apart(entry, resource),
+            _ => resource,
         };
-        entry.set_failed(None);
         match view {
-            View::Wildcard => entry.wild = Some(resource),
-            View::Named => entry.set_named(Some(resource)),
+            View::Wildcard => entry.set_member(body),
+            View::Named => entry.set_named(Some(body)),
         }
         entry.lend(view, lease, is_new, resent);
         resent
@@ -224,23 +227,10 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Reuses the allocation of the other view if that has this content.
-    fn other_copy(&self, entry: &Entry, view: View, resource: Arc<Resource>) -> Arc<Resource> {
-        let other = match (view, &entry.named) {
-            (View::Wildcard, Named::Present(other)) => Some(other),
-            (View::Wildcard, _) => None,
-            (View::Named, _) => entry.wild.as_ref(),
-        };
-        match other {
-            Some(other) if other.same_content(&resource) => Arc::clone(other),
-            _ => resource,
-        }
-    }
-
     /// Tells a resource apart from what is held with other content in an equal version (R-XT-06).
     fn apart(entry: &Entry, resource: Arc<Resource>) -> Arc<Resource> {
-        let mut held = [View::Wildcard, View::Named].into_iter().filter_map(|view| held_in(entry, view));
-        held.find_map(|held| resource.told_apart(held)).map_or(resource, Arc::new)
+        let held = entry.held().or_else(|| entry.named_resource());
+        held.and_then(|held| resource.told_apart(held)).map_or(resource, Arc::new)
     }
 
     fn replace(&mut self, old: Option<Arc<Entry>>, mut new: Entry, resent: bool, repush: bool) {

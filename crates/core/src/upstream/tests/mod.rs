@@ -241,6 +241,7 @@ impl Fixture {
         let snapshot = self.snapshot(kind);
         match snapshot.get(name).map_or(&Named::Unknown, |entry| entry.named()) {
             Named::Unknown => "unknown".to_owned(),
+            Named::Superseded(_) => "superseded".to_owned(),
             Named::Absent => "absent".to_owned(),
             Named::Gone => "gone".to_owned(),
             Named::Collection { members, .. } => format!("{members} members"),

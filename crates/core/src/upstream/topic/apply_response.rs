@@ -428,20 +428,20 @@ impl Topic {
     }
 
     /// The end of a member answers a question for its name that is open: of many origins no other answer comes (O2), and
-    /// clients that ask for the name were shown the member.
-    pub(super) fn answer_by_name(&self, ops: &mut Vec<Op>, snapshot: &Snapshot) {
+    /// clients that ask for the name were shown the member. Where another content came by name, it is asked for anew.
+    pub(super) fn answer_by_name(&mut self, ops: &mut Vec<Op>, snapshot: &Snapshot) {
         if self.names.is_empty() {
             return;
         }
-        let is_open = |name: &Name| {
-            let entry = snapshot.get(name.as_str());
-            self.asks_for(name) && entry.is_some_and(|entry| matches!(entry.named(), Named::Unknown))
-        };
-        let answered = ops.iter().filter_map(|op| match op {
-            Op::Remove { view: View::Wildcard, name } if is_open(name) => Some(name.clone()),
-            _ => None,
-        });
-        let answered: Vec<Op> = answered.map(|name| Op::Remove { view: View::Named, name }).collect();
-        ops.extend(answered);
+        let mut answered = Vec::new();
+        for op in &*ops {
+            let Op::Remove { view: View::Wildcard, name } = op else { continue };
+            match snapshot.get(name.as_str()).map(|entry| entry.named()).filter(|_| self.asks_for(name)) {
+                Some(Named::Unknown) => answered.push(Op::Remove { view: View::Named, name: name.clone() }),
+                Some(Named::Superseded(_)) => self.ask_anew(name),
+                _ => {}
+            }
+        }
+        ops.append(&mut answered);
     }
 }
