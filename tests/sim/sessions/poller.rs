@@ -10,7 +10,7 @@ use deltafan::subscription::{Poll, PollHistory, PollPeer, PollVerdict, SessionCo
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use super::origin::{Origin, TYPES};
+use super::origin::{Origin, Seen, TYPES};
 use super::subscription::{Subscribed, pick};
 use deltafan_test_support::wire::{self, type_url};
 
@@ -107,6 +107,9 @@ impl Pollers {
         let visible = owned(said.visible(&subscribed));
         let needed = if client.version.is_empty() { Completeness::Presumed } else { Completeness::Complete };
         let known = !said.is_unknown(&subscribed, needed, false);
+        let is_unknown = |name: &String| said.seen(&subscribed, name) == Some(Seen::Unknown);
+        let knows_nothing =
+            !subscribed.wildcard && !subscribed.names.is_empty() && subscribed.names.iter().all(is_unknown);
         let timed = rules.cold_deadline < Duration::from_secs(60);
         let answerable = !said.is_unknown(&subscribed, needed, timed);
         let verdict = poll.expire(now, Upstream::Answering);
@@ -136,12 +139,13 @@ impl Pollers {
                 }
             }
             PollVerdict::NotModified => {
+                assert!(!knows_nothing, "{client:?} is told that it has what nothing is known of");
                 let holds_it = client.held == visible;
                 assert!(!known || holds_it, "{client:?} is told that it has all, and that is {visible:?}");
                 poll.end(None, &self.memory, now);
             }
             PollVerdict::Unknown => {
-                assert!(!known && client.version.is_empty());
+                assert!(!known && (client.version.is_empty() || knows_nothing));
                 poll.end(None, &self.memory, now);
             }
             PollVerdict::Wait(_) => panic!("the end of a poll is no wait"),

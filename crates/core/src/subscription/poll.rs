@@ -210,7 +210,13 @@ impl Poll {
             // Also what was given before: it may have been lost on the way (R-REST-08).
             return PollVerdict::Answer(set_state.version);
         }
-        if self.offered == OfferedVersion::Nothing { PollVerdict::Unknown } else { PollVerdict::NotModified }
+        // Its names may be gone by now, for all that the relay knows.
+        let knows_nothing = set_state.unknown_name && !set_state.knows_something;
+        if self.offered == OfferedVersion::Nothing || (knows_nothing && !self.asks_for_wildcard()) {
+            PollVerdict::Unknown
+        } else {
+            PollVerdict::NotModified
+        }
     }
 
     /// Number of names that it asks for.
