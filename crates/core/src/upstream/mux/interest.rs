@@ -8,6 +8,7 @@ use super::super::StreamId;
 use super::super::topic::Want;
 use super::super::topic_set::{SHED_LINGERS, TopicSet, snapshot};
 use super::Mux;
+use super::let_go::KEPT;
 use crate::cache::{Change, Wanted};
 use crate::resource::Name;
 
@@ -29,7 +30,7 @@ impl Mux {
         let plain = self.locators == Locators::Plain;
         let habits = self.habits;
         let new = || TopicSet::new(type_url.clone(), open, plain, habits);
-        let until = now + self.linger();
+        let (until, names_until) = (now + self.linger(), now + self.names_linger());
         let is_silent = !self.knows_locators;
         let topic_set = self.topic_sets.entry(type_url.clone()).or_insert_with(new);
         let mut change = Change::default();
@@ -66,9 +67,9 @@ impl Mux {
                     }
                 }
                 (Some(want @ Want::Yes), false) => {
-                    *want = Want::Until(until);
+                    *want = Want::Until(names_until);
                     let item = Some(name.clone());
-                    self.lingering.insert(until, type_url.clone(), parameters.clone(), item);
+                    self.lingering.insert(names_until, type_url.clone(), parameters.clone(), item);
                 }
                 (Some(_), _) | (None, false) => {}
             }
@@ -84,8 +85,14 @@ impl Mux {
         }
     }
 
-    /// How long a name that nobody wants stays subscribed to.
-    pub(super) fn linger(&self) -> Duration {
+    /// How long a name that nobody wants stays subscribed to. Over state of the world that is no longer than a client takes to
+    /// reconnect: of a list with one name that is gone, java-control-plane answers none (O12).
+    pub(super) fn names_linger(&self) -> Duration {
+        if self.habits.speaks_sotw { KEPT.min(self.linger()) } else { self.linger() }
+    }
+
+    /// How long what nobody wants stays subscribed to.
+    fn linger(&self) -> Duration {
         if self.habits.keeps_versions { SHED_LINGERS * self.settings.linger } else { self.settings.linger }
     }
 }

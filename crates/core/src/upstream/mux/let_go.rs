@@ -14,7 +14,7 @@ use crate::fairness::NAMES_PER_SLICE;
 use crate::resource::{Name, Parameters, TypeUrl};
 
 /// Shortest time after which a name that nobody wants and is kept is looked at again, however short the linger.
-const KEPT: Duration = Duration::from_secs(1);
+pub(super) const KEPT: Duration = Duration::from_secs(1);
 
 impl Mux {
     /// Lets go of wildcards that nobody wants and no stream carries. While the origin is away, they are kept for clients that

@@ -210,6 +210,19 @@ fn r_sotw_18_the_first_response_is_the_whole_set_and_what_is_missing_later_is_go
     assert!(fixture.snapshot(CDS).completeness() == Completeness::Complete);
 }
 
+/// java-control-plane answers no list with a name that it does not have.
+#[test]
+fn o12_a_name_that_nobody_wants_leaves_the_list_within_a_second() {
+    let mut fixture = Fixture::sotw();
+    fixture.client("a", EDS, &["e1", "e2"]);
+    fixture.says(Primary);
+    fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a"), ("e2", "a")]));
+    fixture.client("a", EDS, &["e1"]);
+    assert_eq!(fixture.says(Primary), [], "a client that reconnects finds it");
+    fixture.pass(1_000);
+    assert_eq!(parts(&fixture.says_once(Primary)).0, ["e1"]);
+}
+
 #[test]
 fn r_relay_09_of_a_repeated_state_only_news_reach_the_cache() {
     let mut fixture = Fixture::sotw();
