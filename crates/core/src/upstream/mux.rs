@@ -378,6 +378,9 @@ impl Mux {
                     let name = response::clipped(name.as_str());
                     tracing::warn!(%type_url, %node, name, fault, unsaid, "the control plane sent an unusable resource");
                 }
+                if matches!(&increments, Ok(Increments::Sotw(reading)) if reading.is_partial) {
+                    topic_set.doubt(stream);
+                }
                 self.writer.heard(&type_url, now);
                 self.note_habits(habits);
                 let is_proven =

@@ -116,6 +116,13 @@ impl TopicSet {
         self.refused.get_or_insert_with(|| Refused::new(now)).add(fault, wanted.into_iter());
     }
 
+    /// A response may lack resources that exist: the first response of the next stream tells.
+    pub(super) fn doubt(&mut self, stream: StreamId) {
+        for topic in self.topics.values_mut() {
+            topic.renewals[stream as usize].insert(Renewal::Doubt);
+        }
+    }
+
     /// Refused response, if nothing usable came in its place.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         self.refused.as_ref().map(|refused| refused.of(&self.type_url))

@@ -19,6 +19,8 @@ pub(in crate::upstream) struct Reading {
     /// Whether the response held all members of the wildcard set: of those that came on earlier streams too, what is missing is
     /// gone.
     pub(in crate::upstream) is_whole: bool,
+    /// Whether it looks like what changed, and not like the state of the world: the next stream will tell.
+    pub(in crate::upstream) is_partial: bool,
     has_heartbeats: bool,
     version: String,
     delivered: NameMap<Variants>,
@@ -77,6 +79,8 @@ struct Elements<'a> {
     /// Aliases and collections of what came.
     answered: HashSet<Cow<'a, str>>,
     has_heartbeats: bool,
+    /// Whether any of it is as it was.
+    has_repeats: bool,
     denied: Vec<Name>,
 }
 
@@ -93,6 +97,7 @@ impl TypeState {
             spared: HashSet::default(),
             answered: HashSet::default(),
             has_heartbeats: false,
+            has_repeats: false,
             denied: Vec::new(),
         };
         for bytes in &response.resources {
@@ -100,7 +105,8 @@ impl TypeState {
         }
         let in_error = errors.iter().filter_map(|error| error.resource_name.as_ref());
         elements.spared.extend(in_error.map(|named| normal_form(&named.name)));
-        let is_state = self.full_state && !elements.has_heartbeats;
+        let is_partial = self.full_state && elements.is_partial();
+        let is_state = self.full_state && !elements.has_heartbeats && !is_partial;
         let (mut removed, mut variants) = Default::default();
         let mut gone = Vec::new();
         if is_state {
@@ -121,6 +127,7 @@ impl TypeState {
         }
         Ok(Reading {
             is_whole: is_state && self.wildcard,
+            is_partial,
             has_heartbeats,
             version: response.version_info.clone(),
             delivered,
@@ -141,8 +148,7 @@ impl TypeState {
     }
 
     fn accept(&mut self, reading: Reading) {
-        let Reading { response, is_whole: _, has_heartbeats: _, version, delivered, came, gone, denied } =
-            reading;
+        let Reading { response, version, delivered, came, gone, denied, .. } = reading;
         let is_news = !response.resources.is_empty()
             || !response.removed_resources.is_empty()
             || !response.removed_resource_names.is_empty();
@@ -214,8 +220,9 @@ impl<'a> Elements<'a> {
             return Ok(());
         };
         let is_retold = has_aliases || has_ttl;
-        let is_as_it_was = known.is_some_and(|known| known.hash == hash && !known.is_retold && !is_retold);
-        if !is_as_it_was {
+        let is_repeated = known.is_some_and(|known| known.hash == hash);
+        self.has_repeats |= is_repeated;
+        if !is_repeated || is_retold || known.is_some_and(|known| known.is_retold) {
             self.resources.push(element.as_delta(&version_text(hash)));
         }
         if self.state.covers(&name) {
@@ -227,6 +234,17 @@ impl<'a> Elements<'a> {
             self.delivered.entry(name).or_default().push(Delivered { constraints, hash, is_retold });
         }
         Ok(())
+    }
+
+    /// Whether it may hold only what changed: go-control-plane's LinearCache sends no more on a stream that lives (O7). The first
+    /// response of a stream is the state of the world.
+    fn is_partial(&self) -> bool {
+        if self.state.responses <= 1 || self.has_heartbeats || self.has_repeats {
+            return false;
+        }
+        let came: HashSet<&str> = self.came.iter().map(|(name, _)| &**name).collect();
+        let is_there = |name: &Name| came.contains(name.as_str()) || self.spared.contains(name.as_str());
+        !self.state.delivered.keys().all(is_there)
     }
 
     /// Finds what is missing from a state of the world: resources that came before it, and names that the origin had read.

@@ -198,16 +198,46 @@ fn r_sotw_18_the_first_response_is_the_whole_set_and_what_is_missing_later_is_go
     fixture.says(Primary);
     fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a"), ("c2", "a")]));
     assert!(fixture.snapshot(CDS).completeness() == Completeness::Complete, "no silence is waited for");
-    fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "b"), ("c3", "a")]));
-    assert_eq!(fixture.members(CDS), set(&[&at(CDS, "c1", "b"), &at(CDS, "c3", "a")]));
-    fixture.takes(Primary, &World::of(CDS, "3", &[]));
-    assert_eq!(fixture.members(CDS), set(&[]));
+    fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "a"), ("c3", "a")]));
+    assert_eq!(fixture.members(CDS), set(&[&at(CDS, "c1", "a"), &at(CDS, "c3", "a")]));
     // An empty set is whole too.
     let mut fixture = Fixture::sotw();
     fixture.client("a", CDS, &["*"]);
     fixture.says(Primary);
     fixture.takes(Primary, &World::of(CDS, "1", &[]));
     assert!(fixture.snapshot(CDS).completeness() == Completeness::Complete);
+}
+
+/// go-control-plane's LinearCache sends only what changed on a stream that lives.
+#[test]
+fn o7_a_response_without_anything_that_was_there_removes_nothing_before_a_new_stream_confirms_it() {
+    for kind in [CDS, Kind::ScopedRoute] {
+        let mut fixture = Fixture::sotw();
+        fixture.client("a", kind, &["*"]);
+        fixture.says(Primary);
+        fixture.takes(Primary, &World::of(kind, "1", &[("c1", "a"), ("c2", "a")]));
+        fixture.takes(Primary, &World::of(kind, "2", &[("c1", "b")]));
+        assert_eq!(fixture.members(kind), set(&[&at(kind, "c1", "b"), &at(kind, "c2", "a")]));
+        fixture.pass(1_000);
+        assert_eq!(fixture.renewed.len(), 1);
+        fixture.says(Primary);
+        fixture.takes(Primary, &World::of(kind, "2", &[("c1", "b"), ("c2", "a")]));
+        assert_eq!(fixture.members(kind).len(), 2);
+        // This time c2 is gone.
+        fixture.takes(Primary, &World::of(kind, "3", &[("c1", "c")]));
+        assert_eq!(fixture.members(kind).len(), 2);
+        fixture.pass(2_000);
+        fixture.says(Primary);
+        fixture.takes(Primary, &World::of(kind, "3", &[("c1", "c")]));
+        assert_eq!(fixture.members(kind), set(&[&at(kind, "c1", "c")]));
+        // A control plane that lost everything is asked once more, too.
+        fixture.takes(Primary, &World::of(kind, "4", &[]));
+        assert_eq!(fixture.members(kind).len(), 1);
+        fixture.pass(4_000);
+        fixture.says(Primary);
+        fixture.takes(Primary, &World::of(kind, "4", &[]));
+        assert_eq!(fixture.members(kind), set(&[]));
+    }
 }
 
 /// java-control-plane answers no list with a name that it does not have.
