@@ -27,5 +27,5 @@ pub use resource_name::{parse_resource_name, resource_name};
 pub use routes::clusters_in_routes;
 pub use scope::{Pattern, Patterns, Scope};
 pub use sotw_element::SotwElement;
-pub(crate) use xdstp::is_xdstp;
 pub use xdstp::{Collection, normal_form, without_directives};
+pub(crate) use xdstp::{has_other_spellings, is_xdstp};

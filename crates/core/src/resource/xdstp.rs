@@ -33,6 +33,12 @@ pub fn normal_form(name: &str) -> Cow<'_, str> {
     }
 }
 
+/// Whether a name in its normal form may be spelled in other ways that a control plane is likely to use: with its context parameters in
+/// another order, or with other characters escaped.
+pub(crate) fn has_other_spellings(name: &str) -> bool {
+    is_xdstp(name) && name.contains(['&', '%'])
+}
+
 /// The name as it was spelled, without what is no part of it (R-XT-02).
 pub fn without_directives(name: &str) -> &str {
     match name.split_once('#') {

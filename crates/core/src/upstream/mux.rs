@@ -400,6 +400,7 @@ impl Mux {
                     tracing::warn!(%type_url, %node, fault = fault.text(), unsaid, "refused a response of the control plane");
                 }
                 topic_set.refuse(&fault, increments.iter().flat_map(Increments::names), now);
+                topic_set.claim_nothing_next(stream, self.writer.cache());
                 Some(fault.text().to_owned())
             }
         };

@@ -171,17 +171,9 @@ pub(super) fn read<'a>(
         let constraints = Constraints::parse(&removed.dynamic_parameter_constraints).ok()?;
         Some((&removed.name, constraints))
     };
-    let removed = plain.chain(response.removed_resource_names.iter().filter_map(variant));
-    let removed: Vec<Removed<'_>> = removed
-        .map(|(name, constraints)| Removed {
-            name: normal_form(name),
-            constraints,
-            covered: false,
-            asked: None,
-        })
-        .collect();
-    let gone: HashSet<(&str, Option<&Constraints>)> =
-        removed.iter().map(|removed| (&*removed.name, removed.constraints.as_ref())).collect();
+    let gone: Vec<_> = plain.chain(response.removed_resource_names.iter().filter_map(variant)).collect();
+    let gone_as_spelled: HashSet<(&str, Option<&Constraints>)> =
+        gone.iter().map(|(name, constraints)| (name.as_str(), constraints.as_ref())).collect();
 
     let mut resources = Vec::with_capacity(response.resources.len());
     for bytes in &response.resources {
@@ -192,7 +184,7 @@ pub(super) fn read<'a>(
     let mut seen = HashSet::with_capacity(resources.len());
     for heard in resources.iter().filter(|heard| heard.is_understood()) {
         let identity = (&*heard.name, heard.constraints());
-        if gone.contains(&identity) {
+        if gone_as_spelled.contains(&(heard.envelope.name, heard.constraints())) {
             return Err(ResponseError::new(format_args!(
                 "resource `{}` is both sent and removed in one response",
                 heard.envelope.name
@@ -205,6 +197,12 @@ pub(super) fn read<'a>(
             )));
         }
     }
+    // A name that is sent in one spelling and removed in another exists (O9).
+    let removed = gone.into_iter().map(|(name, constraints)| (normal_form(name), constraints));
+    let removed = removed.filter(|(name, constraints)| !seen.contains(&(&**name, constraints.as_ref())));
+    let removed = removed
+        .map(|(name, constraints)| Removed { name, constraints, covered: false, asked: None })
+        .collect();
     let reports = reports(response, &seen)?;
     let system_version = &response.system_version_info;
     let is_part = response.nonce.as_bytes().last() == Some(&Nonce::MORE);

@@ -116,6 +116,17 @@ impl TopicSet {
         self.refused.get_or_insert_with(|| Refused::new(now)).add(fault, wanted.into_iter());
     }
 
+    /// A response was refused. If it was the first of a stream, the origin may take what it claimed for answered: the next stream claims
+    /// nothing.
+    pub(super) fn claim_nothing_next(&mut self, stream: StreamId, cache: &Cache) {
+        let Some(view) = self.placed(stream) else { return };
+        for (parameters, topic) in &mut self.topics {
+            if topic.subscription(stream).is_some_and(|subscription| !subscription.silence().answered) {
+                topic.refresh_all(view, &snapshot(cache, &self.type_url, parameters));
+            }
+        }
+    }
+
     /// A response may lack resources that exist: the first response of the next stream tells.
     pub(super) fn doubt(&mut self, stream: StreamId) {
         for topic in self.topics.values_mut() {

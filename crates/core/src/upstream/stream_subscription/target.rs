@@ -9,7 +9,7 @@ use super::super::server::Provenance;
 use super::super::{Reconcile, Settings};
 use crate::cache::{Snapshot, View};
 use crate::proto::{DeltaDiscoveryRequest, ResourceLocator};
-use crate::resource::{Form, Name, Parameters, Resource};
+use crate::resource::{Form, Name, Parameters, Resource, has_other_spellings};
 
 /// Part of a type that a stream is to carry.
 pub(in crate::upstream) struct Target<'a> {
@@ -86,13 +86,15 @@ impl Target<'_> {
         name.len() + 8 + pairs().map(|(key, value)| key.len() + value.len() + 8).sum::<usize>()
     }
 
-    /// The version of what is held that can be told to the origin: versions go by names alone (R-DP-14), and belong to the server
-    /// that gave them (R-Up-04). One that the origin gave to several contents may be that of another by now.
+    /// Version of a held resource to claim: versions go by names alone (R-DP-14), and belong to the server that gave them (R-Up-04).
+    /// One that the origin gave to several contents may be that of another by now. A name that the origin may spell in another way is
+    /// not claimed: some compare names byte by byte, and would remove the spelling that they do not know (O9).
     pub(super) fn claim<'r>(&self, view: View, held: &'r Resource) -> Option<&'r str> {
         let is_refreshed =
             || !self.refreshed.is_empty() && self.refreshed.contains(&(view, held.name().clone()));
         held.origin_version().filter(|_| {
             !held.has_body_mark()
+                && !has_other_spellings(held.name().as_str())
                 && self.provenance.may_claim(view, held)
                 && (self.is_shared)(view, held)
                 && !is_refreshed()

@@ -2,6 +2,7 @@
 
 use super::*;
 
+const CDS: Kind = Kind::Cluster;
 const EDS: Kind = Kind::Endpoint;
 const NORMAL: &str = "xdstp://auth/t/web?a=2&b=1";
 const OTHER: &str = "xdstp://auth/t/web?b=1&a=2";
@@ -20,16 +21,44 @@ fn r_xt_01_the_origin_may_spell_a_name_as_it_likes() {
 
 #[test]
 fn r_xt_01_two_spellings_of_one_name_are_a_name_twice() {
-    for answer in [
-        Answer::of(EDS, "1").set(OTHER, "v1").set(NORMAL, "v2"),
-        Answer::of(EDS, "1").set(OTHER, "v1").remove(NORMAL),
-    ] {
-        let mut fixture = Fixture::connected();
-        fixture.client("a", EDS, &[NORMAL]);
-        fixture.requests(Primary);
-        fixture.mux.on_message(Primary, answer.bytes(), fixture.now).expect("a response");
-        assert!(fixture.request(Primary).error_detail.is_some());
-        assert_eq!(fixture.seen(EDS, NORMAL), "unknown");
+    let mut fixture = Fixture::connected();
+    fixture.client("a", EDS, &[NORMAL]);
+    fixture.requests(Primary);
+    let answer = Answer::of(EDS, "1").set(OTHER, "v1").set(NORMAL, "v2");
+    fixture.mux.on_message(Primary, answer.bytes(), fixture.now).expect("a response");
+    assert!(fixture.request(Primary).error_detail.is_some());
+    assert_eq!(fixture.seen(EDS, NORMAL), "unknown");
+}
+
+/// go-control-plane compares names byte by byte (O9).
+#[test]
+fn r_xt_01_a_name_that_is_removed_in_another_spelling_than_it_is_sent_in_exists() {
+    let mut fixture = Fixture::connected();
+    fixture.client("a", EDS, &[NORMAL]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(EDS, "1").set(OTHER, "v1").remove(NORMAL));
+    assert_eq!(fixture.seen(EDS, NORMAL), "v1");
+}
+
+#[test]
+fn r_up_03_a_version_is_claimed_under_a_name_with_one_spelling_only() {
+    const PLAIN: &str = "xdstp://auth/t/web?a=2";
+    let mut fixture = Fixture::connected();
+    fixture.client("a", EDS, &[NORMAL, PLAIN]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(EDS, "1").set(OTHER, "v1").set(PLAIN, "v1"));
+    fixture.client("b", CDS, &["*"]);
+    fixture.pass(10);
+    fixture.requests(Primary);
+    fixture.hear(
+        Primary,
+        &Answer::of(CDS, "1").set(OTHER, "v1").set("c1", "v1").set("c2", "v1").set("c3", "v1"),
+    );
+    fixture.close();
+    fixture.open(Primary);
+    for request in fixture.requests(Primary) {
+        assert!(!request.initial_resource_versions.contains_key(NORMAL), "{request:?}");
+        assert!(!request.initial_resource_versions.is_empty(), "{request:?}");
     }
 }
 

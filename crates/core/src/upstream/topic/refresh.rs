@@ -33,6 +33,12 @@ impl Topic {
         }
     }
 
+    /// Everything that is held in a view is to come anew, on the stream that is opened next.
+    pub(in crate::upstream) fn refresh_all(&mut self, view: View, snapshot: &Snapshot) {
+        let held = snapshot.entries().filter_map(|entry| snapshot.held(view, entry.name().as_str()));
+        self.refreshed.extend(held.map(|held| (view, held.name().clone())));
+    }
+
     /// Lends out what is to come anew, until it is [put back](Self::put_back_refreshed).
     pub(in crate::upstream) fn take_refreshed(&mut self) -> HashSet<(View, Name)> {
         std::mem::take(&mut self.refreshed)
