@@ -317,7 +317,12 @@ impl Client {
                         {
                             self.go_on_with_sotw(&mut talk);
                         }
-                        (StreamId::Primary, Some(end)) => break Some(end),
+                        (StreamId::Primary, Some(end)) => {
+                            if !matches!(end, Ended::Unfit(_)) {
+                                self.mux.ended_by_server(now());
+                            }
+                            break Some(end);
+                        }
                     }
                 }
                 Event::Room(stream) => self.ask(stream, &talk),

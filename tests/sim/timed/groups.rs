@@ -25,10 +25,10 @@ use regex::Regex;
 use super::net::{Consumer, Server};
 use super::plan::{GroupPlan, Plan, millis};
 use super::reading::Told;
-use super::relay::{Input, Relay, Request};
+use super::relay::{ENDING, Input, Relay, Request};
 use super::truth::{TYPES, at_of};
 use super::world::{Site, World};
-use deltafan_test_support::wire::body;
+use deltafan_test_support::wire::{body, type_url};
 
 /// Nodes of clients that a group keeps at least, while so many are there.
 const KEPT: usize = 4;
@@ -299,6 +299,10 @@ impl World {
 
     /// A request arrives at the origin, which answers by the node of the stream.
     pub(crate) fn origin_hears(&mut self, stream: u32, request: &Request) {
+        if request.type_url() == type_url(ENDING).as_str() {
+            self.say(|_| format!("the origin ends stream {stream}: it has no cache for {ENDING}"));
+            return self.lose(stream);
+        }
         let site = self.site_asked(stream, request);
         let Site { truth, origin, .. } = &mut self.sites[site];
         let said = origin.hear(stream, request, truth);

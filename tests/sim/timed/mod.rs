@@ -23,7 +23,9 @@ mod wiring;
 mod world;
 
 use crate::harness;
-use world::{FailoverWorld, GroupsWorld, SotwWorld, ThinWorld, WarmFailoverWorld, WarmWorld, World};
+use world::{
+    FailoverWorld, GroupsWorld, PeculiarWorld, SotwWorld, ThinWorld, WarmFailoverWorld, WarmWorld, World,
+};
 
 #[test]
 fn histories_that_found_a_defect_find_none() {
@@ -63,4 +65,10 @@ fn r_relay_06_nothing_is_lost_when_a_relay_is_killed_and_starts_from_its_disk() 
 #[test]
 fn r_up_04_versions_of_a_disk_are_told_to_their_control_plane_alone() {
     harness::play::<WarmFailoverWorld>();
+}
+
+/// Control planes that end the stream for a type (O8), or send a part of the state of the world (O7).
+#[test]
+fn one_type_that_ends_the_stream_and_partial_states_take_nothing_away() {
+    harness::play::<PeculiarWorld>();
 }

@@ -35,6 +35,10 @@ pub(crate) const WARM: u64 = 7_000_000;
 /// From this seed on they also move between two control planes.
 pub(crate) const WARM_FAILOVER: u64 = 7_500_000;
 
+/// From this seed on a client asks for a type at which the origin ends the stream, or the origin speaks state of the world and sends
+/// only what changed on a stream that lives.
+pub(crate) const PECULIAR: u64 = 8_000_000;
+
 pub(crate) fn millis(rng: &mut StdRng, range: std::ops::Range<u64>) -> Duration {
     Duration::from_millis(rng.random_range(range))
 }
@@ -81,6 +85,8 @@ pub(crate) struct Plan {
     pub(crate) first: usize,
     /// Whether relays keep what they hold on disk.
     pub(crate) warm: bool,
+    /// Whether a client of each relay asks for a type at which the origin ends the stream.
+    pub(crate) ends_stream: bool,
 }
 
 impl Plan {
@@ -90,12 +96,17 @@ impl Plan {
             lends_nodes: rng.random_bool(0.5),
             encoded_bytes: [256 << 20, 1 << 20, 4 << 10][rng.random_range(0..3)],
         });
-        let (thin, failover) =
-            ((THIN..FAILOVER).contains(&seed), (FAILOVER..WARM).contains(&seed) || seed >= WARM_FAILOVER);
-        let warm = seed >= WARM;
+        let (thin, failover) = (
+            (THIN..FAILOVER).contains(&seed),
+            (FAILOVER..WARM).contains(&seed) || (WARM_FAILOVER..PECULIAR).contains(&seed),
+        );
+        let warm = (WARM..PECULIAR).contains(&seed);
+        let peculiar = seed >= PECULIAR;
+        let ends_stream = peculiar && rng.random_bool(0.6);
         let sotw = match () {
             () if failover || warm => rng.random_bool(0.15),
             () if groups.is_some() || thin => rng.random_bool(0.4),
+            () if ends_stream => rng.random_bool(0.3),
             () => seed >= SOTW,
         };
         let is_of_harsh = (HARSH..SOTW).contains(&seed) || (HARSH_SOTW..GROUPS).contains(&seed);
@@ -113,7 +124,8 @@ impl Plan {
             flavor = if rng.random_bool(0.75) { plain } else { Flavor::random(rng) };
         }
         if sotw {
-            flavor = Flavor::Sotw(SotwHabits::random(rng));
+            let habits = SotwHabits::random(rng);
+            flavor = Flavor::Sotw(if peculiar { habits.sending_changes() } else { habits });
         }
         let chain = groups.is_none() && !bulky && rng.random_bool(if harsh { 0.5 } else { 0.25 });
         let timed = !chain
@@ -150,6 +162,7 @@ impl Plan {
             failover,
             first: 0,
             warm,
+            ends_stream,
         }
     }
 

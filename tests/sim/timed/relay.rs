@@ -8,15 +8,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use deltafan::cache::{Cache, Frame, Protocol, Writer};
+use deltafan::cache::{
+    Cache, Frame, Membership, Protocol, StreamProfile, Subscription, TtlSupport, WakeHandle, Writer,
+};
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node};
-use deltafan::resource::TypeUrl;
+use deltafan::resource::{Name, TypeUrl};
 use deltafan::subscription::{NextStep, Outgoing, Session, SessionConfig, Upstream};
 use deltafan::upstream::{Backoff, Mux, Representative, ServerId, Settings, StreamId, UpstreamState};
 use prost::Message as _;
 use rand::rngs::StdRng;
 
 use crate::common::Bell;
+use deltafan_test_support::wire::type_url;
 
 /// Time between two looks at what is unanswered, as of the client upstream.
 const LOOK: Duration = Duration::from_secs(1);
@@ -31,7 +34,17 @@ pub(crate) enum Request {
     Sotw(DiscoveryRequest),
 }
 
+/// Type at which some origins end the stream.
+pub(crate) const ENDING: &str = "thing";
+
 impl Request {
+    pub(crate) fn type_url(&self) -> &str {
+        match self {
+            Self::Delta(request) => &request.type_url,
+            Self::Sotw(request) => &request.type_url,
+        }
+    }
+
     pub(crate) const fn node(&self) -> Option<&Node> {
         match self {
             Self::Delta(request) => request.node.as_ref(),
@@ -124,6 +137,8 @@ pub(crate) struct Relay {
     received: Duration,
     /// When to look again while one is on its way.
     receives_at: Option<Instant>,
+    /// A client that asks for a type at which the origin ends the stream.
+    ending: Option<Membership>,
     /// Streams upstream that it opened, by itself or not.
     pub(crate) opens: u64,
     pub(crate) requests: u64,
@@ -168,6 +183,7 @@ impl Relay {
             paused: None,
             received: Duration::ZERO,
             receives_at: None,
+            ending: None,
             opens: 0,
             requests: 0,
             protocol: Protocol::Delta,
@@ -179,6 +195,14 @@ impl Relay {
             vouches_at: None,
             vouched: false,
         }
+    }
+
+    /// A client comes that asks for a type at which the origin ends the stream.
+    pub(crate) fn ask_for_ending(&mut self) {
+        let of = self.cache.of(&type_url(ENDING)).expect("room for a type");
+        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let subscription = Subscription::new(false, [Name::from("secret")]);
+        self.ending = Some(of.join(subscription, profile, &Arc::new(WakeHandle::default())));
     }
 
     /// The place of a group that nobody uses.
@@ -442,6 +466,7 @@ impl Relay {
             }
             self.second_retry = Some(now + self.backoffs[1].next(rng));
         } else if self.open[0] == Some(stream) {
+            self.mux.ended_by_server(now);
             self.close(StreamId::Primary, out);
             if self.state.answered {
                 self.backoffs[0].reset();

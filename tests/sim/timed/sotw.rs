@@ -19,12 +19,20 @@ pub(crate) struct SotwHabits {
     repeats_all: bool,
     /// A first request is answered though nothing of it exists.
     answers_empty: bool,
+    /// Of a full state it sends only what changed, but for the first response of a stream, as LinearCache does.
+    sends_changes: bool,
 }
 
 impl SotwHabits {
     pub(crate) fn random(rng: &mut StdRng) -> Self {
         let [ignores_stale, repeats_all, answers_empty] = std::array::from_fn(|_| rng.random_bool(0.5));
-        Self { ignores_stale, repeats_all, answers_empty }
+        Self { ignores_stale, repeats_all, answers_empty, sends_changes: false }
+    }
+
+    /// The same, but for full states of which only the changes are sent.
+    #[must_use]
+    pub(crate) const fn sending_changes(self) -> Self {
+        Self { sends_changes: true, ..self }
     }
 
     pub(crate) const fn answers_empty(self) -> bool {
@@ -116,7 +124,8 @@ impl SotwSubscription {
         let news: Vec<String> = visible.iter().filter(is_news).map(|(name, _)| name.clone()).collect();
         let lacks = is_full_state(at) && self.sent.keys().any(|name| !visible.contains_key(name));
         let is_due = !news.is_empty() || lacks || self.must_answer;
-        let names = match is_full_state(at) || habits.repeats_all {
+        let is_whole = self.version.is_empty() || !habits.sends_changes;
+        let names = match if is_full_state(at) { is_whole } else { habits.repeats_all } {
             true => visible.keys().cloned().collect(),
             false => news,
         };

@@ -14,7 +14,7 @@ use super::judge::Scene;
 use super::net::{Consumer, Server, Way};
 use super::origin::Said;
 use super::reading::{self, Told};
-use super::relay::{Input, Output, Request};
+use super::relay::{ENDING, Input, Output, Request};
 use super::servers::uri;
 use super::truth::{TYPES, at_of};
 use super::world::{Arrival, Event, Site, World};
@@ -97,7 +97,17 @@ impl World {
     /// Sends what a relay asks for, and notes what it asks for by that.
     fn send_relay(&mut self, relay: usize, id: u32, request: Request) {
         self.say(|_| format!("relay {relay} asks on {id} {}", shown_request(&request)));
-        let (at, add, end, bytes) = match &request {
+        let is_of_histories = request.type_url() != type_url(ENDING).as_str();
+        let bytes = if is_of_histories { self.note_request(relay, id, &request) } else { 100 };
+        let (sent, _) = self.send_up(id, None, request, bytes);
+        if let Some(Consumer::Mux(_, stream)) = self.consumer(id) {
+            self.relays[relay].room[stream as usize] = Some(sent);
+        }
+    }
+
+    /// Notes what a relay asks for; returns the length of the request.
+    fn note_request(&mut self, relay: usize, id: u32, request: &Request) -> usize {
+        let (at, add, end, bytes) = match request {
             Request::Delta(request) => {
                 let (add, end) = (&request.resource_names_subscribe, &request.resource_names_unsubscribe);
                 (at_of(&request.type_url), add.clone(), end.clone(), request.encoded_len())
@@ -124,10 +134,7 @@ impl World {
         }
         add.iter().for_each(|name| self.seen[relay].ask(at, name, id, self.now));
         end.iter().for_each(|name| self.seen[relay].leave(at, name));
-        let (sent, _) = self.send_up(id, None, request, bytes);
-        if let Some(Consumer::Mux(_, stream)) = self.consumer(id) {
-            self.relays[relay].room[stream as usize] = Some(sent);
-        }
+        bytes
     }
 
     /// A relay that wants nothing of its second stream any more closes it: a word about each name is not needed then.

@@ -20,7 +20,7 @@ use super::groups::Host;
 use super::judge::{Repeats, Seen};
 use super::net::{Consumer, Net, Server};
 use super::origin::Origin;
-use super::plan::{FAILOVER, GROUPS, Plan, SOTW, THIN, WARM, WARM_FAILOVER};
+use super::plan::{FAILOVER, GROUPS, PECULIAR, Plan, SOTW, THIN, WARM, WARM_FAILOVER};
 use super::queue::Queue;
 use super::relay::{Relay, Request};
 use super::servers::Elsewhere;
@@ -265,6 +265,8 @@ pub(crate) type FailoverWorld = KindOfWorld<FAILOVER, 4_200>;
 pub(crate) type WarmWorld = KindOfWorld<WARM, 4_200>;
 /// They also move between two control planes.
 pub(crate) type WarmFailoverWorld = KindOfWorld<WARM_FAILOVER, 3_000>;
+/// The control plane is peculiar.
+pub(crate) type PeculiarWorld = KindOfWorld<PECULIAR, 3_000>;
 
 impl<const FIRST: u64, const STEPS: u64> Scenario for KindOfWorld<FIRST, STEPS> {
     const NAME: &'static str = World::NAME;
@@ -390,7 +392,10 @@ impl World {
             Some(host) => host.settings(plan, settings.node),
             None => settings,
         };
-        let relay = Relay::new(settings, store, rules, neighbours, now);
+        let mut relay = Relay::new(settings, store, rules, neighbours, now);
+        if plan.ends_stream && (at == 0 || !plan.chain) {
+            relay.ask_for_ending();
+        }
         if host.is_some() && at > 0 { relay.unused() } else { relay }
     }
 

@@ -38,6 +38,7 @@ mod server;
 mod silence;
 mod sotw;
 mod stream_subscription;
+mod suspects;
 mod topic;
 mod topic_set;
 mod upstream_state;

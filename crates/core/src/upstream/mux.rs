@@ -18,6 +18,7 @@ mod restore;
 mod servers;
 mod silence;
 mod stream;
+mod trials;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use super::complaints::Complaint;
 use super::linger::Lingering;
 use super::refusal::Refusal;
 use super::response::{self, ProtocolError};
+use super::suspects::Suspects;
 use super::topic::{Absences, OriginHabits, Renewal};
 use super::topic_set::{Changes, TopicSet};
 use super::{Counters, Locators, ReceivedUpdates, ServerId, Settings, StreamId, Tuning};
@@ -88,6 +90,7 @@ pub struct Mux {
     held: BTreeSet<TypeUrl>,
     /// Streams that ended soon after the origin was told of these.
     ended_by_reports: u32,
+    suspects: Suspects,
 }
 
 impl Mux {
@@ -118,6 +121,7 @@ impl Mux {
             locators_due: None,
             held: BTreeSet::new(),
             ended_by_reports: 0,
+            suspects: Suspects::default(),
         }
     }
 
@@ -381,6 +385,7 @@ impl Mux {
                 if matches!(&increments, Ok(Increments::Sotw(reading)) if reading.is_partial) {
                     topic_set.doubt(stream);
                 }
+                self.suspects.answered(&type_url);
                 self.writer.heard(&type_url, now);
                 self.note_habits(habits);
                 let is_proven =
@@ -524,6 +529,7 @@ impl Mux {
             self.advance(&type_url, now);
         }
         self.look_for_ignored_locators(now);
+        self.try_suspects(now);
         self.writer.roll_out(now);
         self.look_for_hold();
         self.tick(now);
@@ -541,7 +547,8 @@ impl Mux {
         let lingering = self.lingering.first();
         let renewals = StreamId::ALL.into_iter().filter_map(|stream| self.renewal_at(stream));
         let rollout = self.writer.next_rollout();
-        topic_sets.chain(ticks).chain(lingering).chain(self.locators_due).chain(renewals).chain(rollout).min()
+        let others = self.locators_due.into_iter().chain(self.next_trial());
+        topic_sets.chain(ticks).chain(lingering).chain(others).chain(renewals).chain(rollout).min()
     }
 
     fn advance(&mut self, type_url: &TypeUrl, now: Instant) {
@@ -578,6 +585,9 @@ impl Mux {
     }
 
     fn mark(&mut self, type_url: &TypeUrl) {
+        if self.suspects.withholds(type_url) {
+            return;
+        }
         let Some(topic_set) = self.topic_sets.get(type_url) else { return };
         for stream in StreamId::ALL {
             if topic_set.is_dirty(stream)

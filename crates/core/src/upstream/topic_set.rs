@@ -250,6 +250,19 @@ impl TopicSet {
         renewals
     }
 
+    /// Since when something has been unanswered on a stream.
+    pub(super) fn unanswered_on(&self, stream: StreamId) -> Option<Instant> {
+        self.subscriptions(stream).filter_map(StreamSubscription::unanswered_since).min()
+    }
+
+    /// Whether a client wants anything of the type, and not only did lately.
+    pub(super) fn is_wanted_now(&self) -> bool {
+        let wants = |topic: &Topic| {
+            topic.wildcard == Want::Yes || topic.names.values().any(|want| *want == Want::Yes)
+        };
+        self.topics.values().any(|topic| wants(topic))
+    }
+
     /// Whether these are the only parameters for which the origin was asked for the plain wildcard.
     pub(super) fn is_last_of_wildcard(&self, parameters: &Parameters) -> bool {
         let others = || self.topics.iter().filter(|(other, _)| *other != parameters);

@@ -39,6 +39,7 @@ impl Mux {
     fn switched(&mut self, from: &ServerId, to: &ServerId) {
         self.is_heard = false;
         self.renewals = Default::default();
+        self.suspects = Default::default();
         let offers = self.settings.same_versions;
         let cache = Arc::clone(self.writer.cache());
         for topic_set in self.topic_sets.values_mut() {

@@ -240,3 +240,88 @@ fn a_stream_that_waits_for_its_renewal_has_no_deadline_that_never_passes() {
     }
     assert!((1..12).contains(&fixture.renewed.len()), "{:?}", fixture.renewed);
 }
+
+/// go-control-plane ends the stream when it has no cache for a type.
+fn ends_stream_for(fixture: &mut Fixture, bad: &str) -> Vec<String> {
+    fixture.pass(10);
+    let asked: Vec<String> = fixture.requests(Primary).into_iter().map(|request| request.type_url).collect();
+    if asked.iter().any(|type_url| type_url == bad) {
+        fixture.mux.ended_by_server(fixture.now);
+        fixture.close();
+        fixture.pass(100);
+        fixture.open(Primary);
+    }
+    asked
+}
+
+#[test]
+fn o8_a_type_at_which_the_stream_ends_twice_is_asked_for_less_and_less_often() {
+    let bad = TypeUrl::from(Kind::Listener);
+    let mut fixture = Fixture::connected();
+    fixture.client("a", CDS, &["*"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+    fixture.client("b", Kind::Listener, &["*"]);
+    fixture.pass(10);
+    assert_eq!(ends_stream_for(&mut fixture, bad.as_str()), [bad.as_str()]);
+    assert_eq!(ends_stream_for(&mut fixture, bad.as_str()).len(), 2);
+    // The third stream lives.
+    assert_eq!(ends_stream_for(&mut fixture, bad.as_str()), [TypeUrl::from(CDS).as_str()]);
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+    fixture.pass(59_000);
+    assert_eq!(fixture.requests(Primary), []);
+    fixture.pass(2_000);
+    assert_eq!(ends_stream_for(&mut fixture, bad.as_str()), [bad.as_str()], "tried again");
+    assert_eq!(ends_stream_for(&mut fixture, bad.as_str()), [TypeUrl::from(CDS).as_str()]);
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+    fixture.pass(119_000);
+    assert_eq!(fixture.requests(Primary), []);
+    // The control plane serves it now.
+    fixture.pass(2_000);
+    assert_eq!(fixture.request(Primary).type_url, bad.as_str());
+    fixture.hear(Primary, &Answer::of(Kind::Listener, "1").set("l1", "v1"));
+    fixture.close();
+    fixture.open(Primary);
+    assert_eq!(fixture.requests(Primary).len(), 2, "it is as good as any other type");
+}
+
+/// A relay that restarts while a client asks for such a type, and is not answered for any before the stream ends.
+#[test]
+fn o8_where_any_of_several_types_may_end_the_stream_they_are_tried_one_by_one() {
+    let bad = TypeUrl::from(Kind::Listener);
+    let mut fixture = Fixture::connected();
+    for (who, kind) in [("a", CDS), ("b", Kind::Listener), ("c", Kind::Route)] {
+        fixture.client(who, kind, if kind == Kind::Route { &["r1"] } else { &["*"] });
+    }
+    assert_eq!(ends_stream_for(&mut fixture, bad.as_str()).len(), 3);
+    assert_eq!(ends_stream_for(&mut fixture, bad.as_str()).len(), 3);
+    let mut asked = Vec::new();
+    for round in 0..30 {
+        let types = ends_stream_for(&mut fixture, bad.as_str());
+        let lives = !types.iter().any(|type_url| *type_url == bad.as_str());
+        if lives && types.iter().any(|type_url| *type_url == TypeUrl::from(CDS).as_str()) {
+            fixture.hear(Primary, &Answer::of(CDS, &round.to_string()).set("c1", "v1"));
+        }
+        asked.extend(types);
+        // Nothing exists of routes, and nobody says so.
+        fixture.pass(300);
+    }
+    let route = TypeUrl::from(Kind::Route);
+    assert_eq!(asked.iter().filter(|type_url| **type_url == bad.as_str()).count(), 1, "{asked:?}");
+    assert!(asked.iter().any(|type_url| *type_url == route.as_str()), "{asked:?}");
+    assert_eq!(fixture.members(CDS).len(), 1);
+}
+
+#[test]
+fn o8_a_type_that_nobody_wants_any_more_is_not_asked_for_after_a_stream_that_ended() {
+    let mut fixture = Fixture::connected();
+    fixture.client("a", CDS, &["*"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+    fixture.client("b", Kind::Listener, &["*"]);
+    fixture.pass(10);
+    fixture.leave("b");
+    let bad = TypeUrl::from(Kind::Listener);
+    assert_eq!(ends_stream_for(&mut fixture, bad.as_str()), [bad.as_str()]);
+    assert_eq!(ends_stream_for(&mut fixture, bad.as_str()), [TypeUrl::from(CDS).as_str()]);
+}

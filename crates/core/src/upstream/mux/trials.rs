@@ -1,0 +1,60 @@
+//! Trials of types at which the origin may end the stream.
+
+use std::time::Instant;
+
+use super::super::StreamId;
+use super::super::suspects::Suspect;
+use super::super::topic_set::TopicSet;
+use super::Mux;
+use crate::resource::TypeUrl;
+
+impl Mux {
+    /// The server ended the primary stream, or the connection with it.
+    pub fn ended_by_server(&mut self, now: Instant) {
+        let recent = now.checked_sub(self.settings.answer_timeout);
+        let is_blamed = |topic_set: &TopicSet| {
+            let asked = topic_set.unanswered_on(StreamId::Primary);
+            topic_set.control_plane().is_none()
+                && asked.is_some_and(|asked| recent.is_none_or(|recent| recent <= asked))
+        };
+        let blamed = self.topic_sets.iter().filter(|(_, topic_set)| is_blamed(topic_set));
+        let blamed =
+            blamed.map(|(type_url, topic_set)| (type_url.clone(), topic_set.is_wanted_now())).collect();
+        for (type_url, wait) in self.suspects.ended(blamed, now) {
+            tracing::warn!(
+                %type_url,
+                node = %self.settings.node.id.escape_debug(),
+                retry_in = format!("{} s", wait.as_secs()),
+                "the control plane ends the stream when this type is asked for, so it is not asked for a while; have the control \
+                 plane serve it, or find the clients that ask for it: deltafan clients --type"
+            );
+        }
+    }
+
+    /// Suspect that is on trial or is tried next, and when that ends or begins.
+    fn next_suspect(&self) -> Option<(&TypeUrl, Instant)> {
+        self.streams[StreamId::Primary as usize].as_ref()?;
+        let is_wanted =
+            |type_url: &TypeUrl| self.topic_sets.get(type_url).is_some_and(TopicSet::is_wanted_now);
+        self.suspects.on_trial(self.settings.answer_timeout).or_else(|| self.suspects.next(is_wanted))
+    }
+
+    /// When to [`try_suspects`](Self::try_suspects) though nothing happened.
+    pub(super) fn next_trial(&self) -> Option<Instant> {
+        self.next_suspect().map(|(_, at)| at)
+    }
+
+    /// Clears the suspect that was on trial for long enough, and tries the next one that is due.
+    pub(super) fn try_suspects(&mut self, now: Instant) {
+        while let Some((type_url, _)) = self.next_suspect().filter(|(_, at)| *at <= now) {
+            let type_url = type_url.clone();
+            match self.suspects.types.remove(&type_url) {
+                Some(Suspect::Waits(_, failures)) => {
+                    self.suspects.types.insert(type_url.clone(), Suspect::Tried(now, failures));
+                    self.mark(&type_url);
+                }
+                Some(Suspect::Tried(..)) | None => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Types at which the origin ends the stream.
+//!
+//! go-control-plane ends the whole stream when a type is asked for that it has no cache for (O8). One client that asks for such a
+//! type must not keep all others from their answers. Owns which types are under suspicion, and when each is tried again.
+//!
+//! A type is suspect if two streams in a row ended soon after it was asked for, and the origin has never answered for it; one that no
+//! client wants any more, after one. Suspects are tried one at a time, on the stream that carries the others, while clients want
+//! them. One that is answered, or left unanswered for long while the stream lives, is cleared. One at which the stream ends waits:
+//! a minute, then two, up to an hour.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use crate::resource::TypeUrl;
+
+/// Wait after the first failure; it doubles with each.
+const FIRST_WAIT: Duration = Duration::from_secs(60);
+/// Failures that the wait grows with: 60 s, 2 min, …, 64 min.
+const MOST_FAILURES: u32 = 7;
+
+/// State of one suspect.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Suspect {
+    /// It is not asked for before this moment, after so many failures.
+    Waits(Instant, u32),
+    /// It is asked for since this moment, after so many failures.
+    Tried(Instant, u32),
+}
+
+/// Types under suspicion.
+#[derive(Debug, Default)]
+pub(super) struct Suspects {
+    pub(super) types: BTreeMap<TypeUrl, Suspect>,
+    /// Types that may have been the reason for which the last stream ended.
+    blamed: BTreeSet<TypeUrl>,
+}
+
+impl Suspects {
+    /// Whether a type is not to be asked for.
+    pub(super) fn withholds(&self, type_url: &TypeUrl) -> bool {
+        matches!(self.types.get(type_url), Some(Suspect::Waits(..)))
+    }
+
+    /// The origin answered for a type.
+    pub(super) fn answered(&mut self, type_url: &TypeUrl) {
+        if !self.types.is_empty() {
+            self.types.remove(type_url);
+        }
+    }
+
+    /// A stream ended, for which these types may be the reason; with each comes whether a client wants it. Returns those that are known
+    /// to be, with their wait.
+    pub(super) fn ended(
+        &mut self,
+        blamed: BTreeMap<TypeUrl, bool>,
+        now: Instant,
+    ) -> Vec<(TypeUrl, Duration)> {
+        let is_only = blamed.len() == 1;
+        let mut found = Vec::new();
+        for (type_url, is_wanted) in &blamed {
+            let failures = match self.types.get(type_url) {
+                Some(Suspect::Tried(_, failures)) => failures + 1,
+                Some(Suspect::Waits(..)) => continue,
+                None if *is_wanted && !self.blamed.contains(type_url) => continue,
+                None => u32::from(is_only),
+            };
+            let wait = match failures.min(MOST_FAILURES) {
+                0 => Duration::ZERO,
+                failures => FIRST_WAIT * (1 << (failures - 1)),
+            };
+            self.types.insert(type_url.clone(), Suspect::Waits(now + wait, failures));
+            if failures > 0 {
+                found.push((type_url.clone(), wait));
+            }
+        }
+        self.blamed = blamed.into_keys().collect();
+        found
+    }
+
+    /// Type on trial, and when it is cleared.
+    pub(super) fn on_trial(&self, patience: Duration) -> Option<(&TypeUrl, Instant)> {
+        self.types.iter().find_map(|(type_url, suspect)| match suspect {
+            Suspect::Tried(since, _) => Some((type_url, *since + patience)),
+            Suspect::Waits(..) => None,
+        })
+    }
+
+    /// Type that is tried next, and when.
+    pub(super) fn next(&self, is_wanted: impl Fn(&TypeUrl) -> bool) -> Option<(&TypeUrl, Instant)> {
+        let waits = self.types.iter().filter_map(|(type_url, suspect)| match suspect {
+            Suspect::Waits(until, _) => Some((type_url, *until)),
+            Suspect::Tried(..) => None,
+        });
+        waits.filter(|(type_url, _)| is_wanted(type_url)).min_by_key(|(_, until)| *until)
+    }
+}
