@@ -8,8 +8,8 @@ use super::errors::quoted;
 use super::mapping::Mapping;
 use super::non_empty::NonEmpty;
 use super::notation::{
-    Beside, Choice, Count, DAY, Each, Flag, HOUR, MESSAGE, MONTH, Nested, OneOf, Optional, Size, TICK, Text,
-    Time, Written,
+    Beside, Choice, Count, DAY, Each, Flag, HOUR, MESSAGE, MONTH, Nested, OneOf, Optional, SECOND, Size, TICK,
+    Text, Time, Written,
 };
 use super::printed::Entries;
 use super::schema::{Key, Section};
@@ -33,8 +33,9 @@ section! {
         /// there are more than 500 names or 16 KiB of them; 0s sends each at once.
         #[key(Time<0, 10>, default = Duration::from_millis(10))]
         pub request_interval: Duration,
-        /// How long a name that no client wants any more stays subscribed, so that a client that comes back finds it.
-        #[key(Time<0, DAY>, default = Duration::from_secs(60))]
+        /// How long a name that no client wants any more stays subscribed, so that a client that comes back finds it. Less would lose
+        /// removals where a relay asks a relay.
+        #[key(Time<SECOND, DAY>, default = Duration::from_secs(60))]
         pub unsubscribe_linger: Duration,
         /// How many such names there may be; past that the oldest are let go early, so that clients that come and go with
         /// names of their own do not grow the subscription without bound.

@@ -35,9 +35,6 @@ use crate::subscription::SessionError;
 use crate::upstream::{Counters, Stay, Tuning, sleep_until};
 use running::Visitor;
 
-/// Shortest time after which a group that is kept is looked at again, however short the linger.
-const KEPT: Duration = Duration::from_secs(1);
-
 /// Client that comes to a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Newcomer<'a> {
@@ -154,7 +151,7 @@ impl Groups {
             loop {
                 let mut table = self.table.lock();
                 let now = Instant::now();
-                let later = now + self.linger.max(KEPT);
+                let later = now + self.linger;
                 let Some((key, group)) = table.release_unless(now, later, |group| group.is_irreplaceable())
                 else {
                     break;

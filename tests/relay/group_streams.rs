@@ -185,7 +185,7 @@ async fn a_server_that_allows_one_stream_is_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_takes_room_that_comes_free_though_a_further_connection_fails() {
     // The own group and one more have room on the connection, and there is no other.
-    let upstream = "unsubscribe_linger: 100ms, backoff: {initial: 5m, max: 5m}";
+    let upstream = "unsubscribe_linger: 1s, backoff: {initial: 5m, max: 5m}";
     let (relay, mut told) = behind_few(6, 1, upstream, FLEETS).await;
     let first = client(&relay, "a-1").await;
     assert_eq!(group_of(told.recv().await.unwrap().1), "fleet-a");

@@ -434,6 +434,10 @@ fn upstream_sources() {
             "f:1: `upstream.request_interval`: `11ms` is out of range; allowed is 0s to 10ms",
         ),
         (
+            "{directory: d, unsubscribe_linger: 0s}",
+            "f:1: `upstream.unsubscribe_linger`: `0s` is out of range; allowed is 1s to 24h",
+        ),
+        (
             "{directory: d, backoff: {max: 100ms}}",
             "f:1: `upstream.backoff.initial`: `500ms` is above `max`, which is `100ms`",
         ),

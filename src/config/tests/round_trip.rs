@@ -23,7 +23,7 @@ upstream:
   connect_timeout: 1.5s
   max_response_bytes: 1000
   request_interval: 0s
-  unsubscribe_linger: 0ms
+  unsubscribe_linger: 1000ms
   max_lingering_names: 0
   prefetch_endpoints: false
   ready_wait: 15s
