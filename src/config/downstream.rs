@@ -96,9 +96,8 @@ section! {
         /// How long a TLS handshake may take, beside what it waits for its turn.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(5), effect = Restart)]
         pub handshake_timeout: Duration,
-        /// How long a new connection or stream may stay silent before it is closed. The stream of a relay may for ever: it
-        /// asks when its clients do.
-        #[key(Time<TICK, HOUR>, default = Duration::from_secs(10), effect = Connections)]
+        /// How long a new connection or stream may stay silent before it is closed.
+        #[key(Time<TICK, HOUR>, default = Duration::from_secs(30), effect = Connections)]
         pub first_request_timeout: Duration,
         /// A connection whose transport takes less than 32 KiB in this time, though there is more to send, is closed; so is
         /// a stream that opens windows as slowly, and one on which a request began to come and is not whole.

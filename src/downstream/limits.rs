@@ -32,7 +32,7 @@ impl Default for TransportLimits {
     fn default() -> Self {
         Self {
             max_request_bytes: 4 << 20,
-            first_request_timeout: Duration::from_secs(10),
+            first_request_timeout: Duration::from_secs(30),
             max_streams_per_connection: 1000,
             stall_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(5 * 60),

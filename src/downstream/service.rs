@@ -104,7 +104,6 @@ impl<H: Health> Services<H> {
         }
         match route {
             Some(Route::Stream(protocol, kind)) => {
-                let is_relay = request.headers().contains_key(RELAY_HEADER);
                 let session = Session::new(
                     Arc::clone(self.server.groups.own().group().cache()),
                     self.rules,
@@ -112,19 +111,12 @@ impl<H: Health> Services<H> {
                     kind.map(Into::into),
                     Instant::now(),
                 )
-                .of_relay(is_relay)
+                .of_relay(request.headers().contains_key(RELAY_HEADER))
                 .proven(self.peer.proven())
                 .charged_to(self.connection.tenant().cloned());
                 let (requests, limits) = (request.into_body(), &self.policy.limits);
-                let body = StreamBody::new(
-                    requests,
-                    is_relay,
-                    session,
-                    self.peer,
-                    self.connection,
-                    self.server,
-                    limits,
-                );
+                let body =
+                    StreamBody::new(requests, session, self.peer, self.connection, self.server, limits);
                 grpc(ResponseBody::Stream(Box::new(body)))
             }
             Some(Route::Fetch(kind)) => {

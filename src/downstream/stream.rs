@@ -103,9 +103,8 @@ pub(super) struct StreamBody<B> {
     timer: LazyTimer,
     /// Whether it has asked for a turn for the first answer of its connection, and has not had it.
     awaits_turn: bool,
-    /// Time at which its first request must have begun to arrive; `None` for a relay, which opens its stream before its own clients
-    /// ask for anything.
-    first_due: Option<Instant>,
+    /// Time at which its first request must have begun to arrive.
+    first_due: Instant,
     /// Time within which a request must be whole once it has begun to arrive.
     stall_timeout: Duration,
     ended: bool,
@@ -123,7 +122,6 @@ where
 {
     pub(super) fn new(
         requests: B,
-        is_relay: bool,
         session: Session,
         peer: Arc<Peer>,
         connection: Arc<Connection>,
@@ -148,7 +146,7 @@ where
             waits: None,
             awaits_turn: false,
             timer: LazyTimer::default(),
-            first_due: (!is_relay).then(|| Instant::now() + limits.first_request_timeout),
+            first_due: Instant::now() + limits.first_request_timeout,
             stall_timeout: limits.stall_timeout,
             ended: false,
             names: NameShare::new(&connection),
@@ -374,10 +372,8 @@ where
             if self.requests.has_whole() {
                 let again = now + RETRY;
                 deadline = Some(deadline.map_or(again, |deadline| deadline.min(again)));
-            } else if let Some(first) = self.first_due
-                && self.session.client().is_none()
-                && incomplete_since.is_none()
-            {
+            } else if self.session.client().is_none() && incomplete_since.is_none() {
+                let first = self.first_due;
                 if now >= first {
                     let status = Status::deadline_exceeded("no request came on this stream");
                     return Poll::Ready(Err(status.over(Limit::FirstRequest)));

@@ -229,10 +229,7 @@ impl Client {
                     continue;
                 }
             };
-            let Some(ended) = ended else {
-                self.disconnected(|state| state.disconnected(now()));
-                continue;
-            };
+            let Some(ended) = ended else { continue };
             let wait = self.ended(ended);
             self.meanwhile(tokio::time::sleep(wait)).await;
         }
@@ -269,7 +266,8 @@ impl Client {
         }
     }
 
-    /// Serves both streams until the primary one ends. `None`: another server is used from here on.
+    /// Serves both streams until the primary one ends. `None`: the next connection is due at once, as another server is used from here
+    /// on, or nothing was asked on one that is gone, so that nothing ended.
     async fn converse(&mut self, connected: Connected) -> Option<Ended> {
         let cache = Arc::clone(self.mux.cache());
         let Connected { lease, is_new } = connected;
@@ -289,6 +287,7 @@ impl Client {
                     lease.silent();
                 }
                 break None;
+                self.disconnected(|state| state.disconnected(now()));
             }
             let interest = next_interest(&cache, self.more_interest);
             let probed = (&mut self.probes, self.failover.deadline());
@@ -338,8 +337,12 @@ impl Client {
                     }
                 }
                 Event::Probed((server, answers)) => self.failover.probed(server, answers, now()),
+                Event::Look if lease.is_closed() && !self.mux.has_asked(StreamId::Primary) => break None,
                 Event::Look => {
                     self.restore_late(&mut talk);
+                    if !self.mux.has_asked(StreamId::Primary) {
+                        talk.rest_at_relay();
+                    }
                     self.look_for_silence();
                     if self.cut_off_due.take_if(|due| *due <= now()).is_some() {
                         self.report_word(false);

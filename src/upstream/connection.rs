@@ -111,11 +111,20 @@ impl OpenStream {
     /// Opens a stream of a relay on a connection without waiting for the server: many send their headers only with the
     /// first response, which follows the first request.
     pub(super) fn on(server: &Server, protocol: Protocol) -> Self {
+        Self::of_relay(server, protocol, false)
+    }
+
+    /// A stream of a relay that is opened with its first request.
+    pub(super) fn when_asked(server: &Server, protocol: Protocol) -> Self {
+        Self::of_relay(server, protocol, true)
+    }
+
+    fn of_relay(server: &Server, protocol: Protocol, waits: bool) -> Self {
         let Server { channel, max_message, transfers, identity, .. } = server.clone();
         // A `node.id` with control characters is no header: such a relay is not recognized.
         let name = HeaderValue::from_bytes(identity.as_str().as_bytes()).ok();
         let headers = name.into_iter().map(|name| (HeaderName::from_static(RELAY_HEADER), name)).collect();
-        Self::begin(channel, protocol, headers, Vec::new(), max_message, &transfers)
+        Self::begin(channel, protocol, headers, (Vec::new(), waits), max_message, &transfers)
     }
 
     /// Opens a stream of a client that is no relay, and has these requests sent first. `transfers` notes when a part of a response
@@ -127,20 +136,20 @@ impl OpenStream {
         max_message: usize,
         transfers: &Transfers,
     ) -> Self {
-        Self::begin(channel, protocol, HeaderMap::new(), first, max_message, transfers)
+        Self::begin(channel, protocol, HeaderMap::new(), (first, false), max_message, transfers)
     }
 
+    /// `first` are sent first; if it `waits`, the stream is opened with the request after them.
     fn begin(
         channel: Channel,
         protocol: Protocol,
         headers: HeaderMap,
-        first: Vec<Bytes>,
+        (mut first, waits): (Vec<Bytes>, bool),
         max_message: usize,
         transfers: &Transfers,
     ) -> Self {
         let (outgoing, mut requests) = mpsc::channel(WAITING);
-        let requests = stream::poll_fn(move |context| requests.poll_recv(context));
-        let requests = stream::iter(first).chain(requests);
+        let mut requests = stream::poll_fn(move |context| requests.poll_recv(context));
         let is_relay = Arc::<AtomicBool>::default();
         let noted = Arc::clone(&is_relay);
         let transfer = transfers.of_stream();
@@ -149,6 +158,10 @@ impl OpenStream {
                 Protocol::Delta => DELTA_ADS,
                 Protocol::Sotw => SOTW_ADS,
             };
+            if waits {
+                first.extend(requests.next().await);
+            }
+            let requests = stream::iter(first).chain(requests);
             let (headers, messages) = call(channel, path, headers, requests, max_message, transfer).await?;
             noted.store(headers.contains_key(RELAY_HEADER), Ordering::Relaxed);
             Ok(messages)

@@ -180,7 +180,7 @@ impl Probe {
         let (mut answered, mut is_cut_off) = (false, false);
         let mut question = self.ask(&open, protocol);
         let mut wait = Box::pin(tokio::time::sleep(if question.is_some() { self.after } else { STANDS }));
-        let mut waits = true;
+        let (mut waits, mut rests) = (true, false);
         loop {
             tokio::select! {
                 message = open.incoming.next() => match message {
@@ -228,7 +228,16 @@ impl Probe {
                         return End::Silent;
                     }
                     self.tell(true).await;
-                    waits = false;
+                    (waits, rests) = (false, open.is_relay());
+                    if rests {
+                        // It ends streams on which nothing is asked.
+                        open = OpenStream::when_asked(server, protocol);
+                    }
+                }
+                () = tokio::time::sleep(STANDS), if rests && question.is_none() => {
+                    if lease.is_closed() {
+                        return End::Lost { answered: true };
+                    }
                 }
             }
         }

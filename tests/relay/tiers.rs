@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::TcpListener;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use deltafan::proto::{ControlPlane, DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest};
@@ -11,6 +11,7 @@ use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, SOTW_ADS, Sotw, conne
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
 use deltafan_test_support::process::{self, Process, relay, relay_and_origin};
 use deltafan_test_support::slow_link::SlowLink;
+use tonic::metadata::MetadataMap;
 
 /// Response with one cluster, which has come through these servers.
 fn clusters(identifier: &str, nonce: &str, name: &str, version: &str) -> DeltaDiscoveryResponse {
@@ -139,17 +140,37 @@ async fn r_up_05_a_wildcard_of_each_type_passes_through_tiers() {
     }
 }
 
-/// A relay opens its stream before any client of it asks for anything.
+/// A relay opens a stream to see that the server is there. At a relay, which ends streams without a request, it leaves it at that, and
+/// loses nothing when the connection is closed because it is idle.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relay_without_clients_keeps_its_stream() {
-    let first = relay("  first_request_timeout: 300ms\n");
-    let _second = behind(first.uri()).await;
+async fn a_relay_without_clients_stays_connected_and_asks_once_it_has_some() {
+    let first = relay("  first_request_timeout: 2s\n  idle_timeout: 3s\n");
+    let second = behind(first.uri()).await;
     let streams = || first.metric("deltafan_streams{");
-    first.wait_for("the stream of the relay", || streams() == 1.0);
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!((streams(), first.metric("deltafan_streams_ended_total{")), (1.0, 0.0));
-    // Any other client has to ask.
-    let mut client = Delta::open(&connect(&first.uri()).await, DELTA_ADS).await;
+    let idle = || first.metric("deltafan_refused_total{reason=\"idle_timeout\"}");
+    let connects = || second.metric("deltafan_upstream_events_total{event=\"reconnect\"}");
+    let until = Instant::now() + Duration::from_secs(9);
+    while Instant::now() < until {
+        assert_eq!(second.admin_get("/ready").0, 200);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(streams(), 0.0);
+    assert_eq!(first.metric("deltafan_refused_total{reason=\"first_request_timeout\"}"), 0.0);
+    assert!(idle() >= 1.0 && connects() >= 1.0, "{} {}", idle(), connects());
+    let complaints = second.events().into_iter().filter(|event| event["level"] == "WARN");
+    assert_eq!(complaints.collect::<Vec<_>>(), Vec::<serde_json::Value>::new());
+    let mut client = Delta::open(&connect(&second.uri()).await, DELTA_ADS).await;
+    client.subscribe("client", CDS, &[]).await;
+    assert_eq!(names(&client.response().await), ["a", "b"]);
+    assert_eq!(streams(), 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_says_it_is_a_relay_has_to_ask_for_something_too() {
+    let relay = relay("  first_request_timeout: 300ms\n");
+    let mut headers = MetadataMap::new();
+    headers.insert("x-deltafan-relay", "another/1".parse().unwrap());
+    let mut client = Delta::open_with(&connect(&relay.uri()).await, DELTA_ADS, headers).await;
     assert_eq!(client.end().await.code(), tonic::Code::DeadlineExceeded);
 }
 

@@ -10,6 +10,7 @@ use deltafan::proto::{
 use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::sync::mpsc;
+use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 
 pub use crate::PATIENCE;
@@ -44,13 +45,19 @@ pub struct Stream<Q> {
 
 impl<Q: Message + 'static> Stream<Q> {
     pub async fn open(channel: &Channel, method: &'static str) -> Self {
+        Self::open_with(channel, method, MetadataMap::new()).await
+    }
+
+    /// Opens a stream with these headers.
+    pub async fn open_with(channel: &Channel, method: &'static str, headers: MetadataMap) -> Self {
         let (requests, mut outgoing) = mpsc::channel::<Q>(64);
         let stream = futures_util::stream::poll_fn(move |cx| outgoing.poll_recv(cx));
         let mut grpc = tonic::client::Grpc::new(channel.clone()).max_decoding_message_size(256 << 20);
         grpc.ready().await.unwrap();
         let codec = RawCodec::<Q>::default();
         let path = PathAndQuery::from_static(method);
-        let responses = grpc.streaming(tonic::Request::new(stream), path, codec).await.unwrap().into_inner();
+        let request = tonic::Request::from_parts(headers, tonic::Extensions::default(), stream);
+        let responses = grpc.streaming(request, path, codec).await.unwrap().into_inner();
         Self { requests: Some(requests), responses }
     }
 

@@ -136,6 +136,14 @@ impl Conversation {
         }
     }
 
+    /// Closes the primary stream, on which nothing was asked, if the server is a relay: it ends streams without a request. That it is
+    /// there is known. The stream is opened with the first request.
+    pub(super) fn rest_at_relay(&mut self) {
+        if self.primary.is_relay() {
+            self.primary = OpenStream::when_asked(&self.server, self.protocol);
+        }
+    }
+
     /// Keeps a response, which is the next event once the relay that sent it has said how it stands, or does not say in time.
     pub(super) fn keep(&mut self, stream: StreamId, response: Bytes) {
         self.kept = Some((stream, response));

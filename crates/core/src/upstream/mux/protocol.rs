@@ -20,6 +20,11 @@ impl Mux {
         self.set_habits(OriginHabits { speaks_sotw, ..self.habits });
     }
 
+    /// Whether anything was asked for on an open stream.
+    pub fn has_asked(&self, stream: StreamId) -> bool {
+        self.streams[stream as usize].as_ref().is_some_and(|open| open.node_sent)
+    }
+
     pub(super) fn decode(&self, stream: StreamId, message: Bytes) -> Result<Incoming, ProtocolError> {
         let open = self.streams[stream as usize].as_ref();
         match open.and_then(|open| open.sotw.as_ref()) {
