@@ -161,6 +161,7 @@ fn start_log(format: Option<LogFormat>, level: &str) -> (LogLevel, WrittenLog) {
 }
 
 fn check(config: &Config, node: Option<&Path>) -> anyhow::Result<()> {
+    preview::warnings(config).for_each(|warning| complain(format_args!("deltafan: warning: {warning}")));
     match node {
         None => print(config.to_string()),
         Some(path) => print(&preview::of_node(config, &node_file::read(path)?)?),

@@ -4,11 +4,11 @@
 
 use prost::Message as _;
 
-use crate::config::{Config, DynamicParameter, Pattern, Source};
+use crate::config::{Config, DynamicParameter, GroupRule, Listener, Pattern, Source};
 use crate::directory;
 use crate::node_field::{Missing, NodeField};
 use crate::node_file::NodeFile;
-use crate::node_group::{GroupNode, Placement, Rule, RuleOutcome};
+use crate::node_group::{GroupNode, MatchKey, Placement, Rule, RuleOutcome};
 use crate::proto::Node;
 use crate::relay;
 use crate::subscription::Outcome;
@@ -21,6 +21,21 @@ use crate::terminal::printable;
 /// Node that cannot be shown as JSON.
 pub fn of_node(config: &Config, file: &NodeFile) -> anyhow::Result<String> {
     Ok(groups(config, file)? + &parameters(config, &file.node))
+}
+
+/// One line for each rule of `groups` by which clients without a certificate can choose what others are configured by.
+pub fn warnings(config: &Config) -> impl Iterator<Item = String> {
+    let proves = |listener: &Listener| listener.tls.as_ref().is_some_and(|tls| tls.clients.is_some());
+    let takes_unproven = !config.downstream.listeners.iter().all(proves);
+    let rules = config.groups.rules.iter().map(GroupRule::rule);
+    rules.filter(move |rule| takes_unproven && rule.trusts_claims()).map(|rule| {
+        format!(
+            "groups.rules: `node: client` of {} trusts whatever clients without a certificate claim: one of them can choose what \
+             the others are configured by; set `client_ca_file` on all listeners, or match `peer.spiffe_id` or `{}` too",
+            rule.name(),
+            MatchKey::SAN
+        )
+    })
 }
 
 /// Empty for a directory, which no control plane is behind.
@@ -45,7 +60,12 @@ fn groups(config: &Config, file: &NodeFile) -> anyhow::Result<String> {
                     ("  # of one client of the group, such as this one", file.encoded.clone())
                 }
             };
-            (format!("group {}{key}  # the first rule that matches", place.name), Some(seen))
+            let each = if rules.is_by_identity(&place) {
+                ", with a group for each identity that clients prove"
+            } else {
+                ""
+            };
+            (format!("group {}{key}  # the first rule that matches{each}", place.name), Some(seen))
         }
         Err(refusal) => (format!("no group  # {refusal}"), None),
     };
@@ -99,8 +119,8 @@ fn explain(rule: &Rule, outcome: &RuleOutcome<'_>, lines: &mut Vec<String>) {
             Err(missing) => format!("  {}", reason(&key, condition.key.is_proven(), pattern, *missing)),
         });
     }
-    if let Some(field) = outcome.too_long {
-        lines.push(format!("  {} in `key`", reason(&field.to_string(), false, "", Missing::TooLong)));
+    if let Some(value) = &outcome.too_long {
+        lines.push(format!("  {} in `key`", reason(value, false, "", Missing::TooLong)));
     }
 }
 

@@ -59,11 +59,13 @@ section! {
         /// group `(?P<name>...)` is a value for `key` and `node`. Values longer than `downstream.max_name_bytes` match nothing.
         #[key(
             Conditions, name = "match", required = "which clients it takes, as in {node.id: \"edge-.*\"}",
-            example = "{node.id: \"edge-(?P<region>[a-z]+)-.*\", node.metadata.role: gateway}"
+            example = "{node.id: \"edge-(?P<region>[a-z]+)-.*\", peer.spiffe_id: \"spiffe://mesh/ns/edge/.*\"}"
         )]
         conditions: Vec<Condition>,
         /// One group for each value of this text. ${name} stands for a named group in `match`, or for a field such as
         /// ${node.id} or ${peer.spiffe_id}; what is absent is empty text. $$ is a dollar. Default: one group for the rule.
+        /// With `node: client` there is a group for each value and each identity that clients have proven, unless the text
+        /// holds a named group of a `peer.` pattern.
         #[key(Optional<Text>, example = "\"${region}\"")]
         key: Option<String>,
         /// Node that the control plane sees: id, cluster, locality and metadata, whose texts may hold values that are in

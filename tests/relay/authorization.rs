@@ -40,15 +40,15 @@ fn secrets() -> String {
     )
 }
 
-struct Fixture {
-    relay: Process,
+pub(crate) struct Fixture {
+    pub(crate) relay: Process,
     servers: Authority,
     clients: Authority,
     _home: TempDir,
 }
 
 impl Fixture {
-    async fn start(more: &'static str, origin: Option<String>) -> Self {
+    pub(crate) async fn start(more: &'static str, origin: Option<String>) -> Self {
         let home = tempfile::tempdir().unwrap();
         let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
         let server = servers.server();
@@ -70,7 +70,7 @@ impl Fixture {
         self.clients.client(&format!("spiffe://mesh/ns/{who}/sa/envoy"))
     }
 
-    async fn connect(&self, who: &str) -> Channel {
+    pub(crate) async fn connect(&self, who: &str) -> Channel {
         let config = self.servers.trusting(Some(&self.identity(who)), &[&TLS13], &["h2"]);
         connect_tls(self.relay.listener, config).await.unwrap()
     }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use deltafan_test_support::certificates::Authority;
 use deltafan_test_support::process::program;
 use tempfile::TempDir;
 
@@ -168,6 +169,7 @@ rule gateways matches
   node.metadata.role = "gateway"  # matches gateway
 rule proxies does not match
   node.id does not match sidecar~.*
+  peer.spiffe_id is known of a client only
 rule payments may match: that depends on the client's certificate
   peer.spiffe_id is known of a client only
 env = "prod"  # node.metadata.env
@@ -176,16 +178,18 @@ env = "prod"  # node.metadata.env
     assert_eq!(files.given(&gateway), expected);
 }
 
+const CLAIMED: &str = "groups: {rules: [{name: proxies, match: {node.id: \"sidecar~.*\"}, key: \"${node.id}\", node: client}]}\n";
+
 #[test]
 fn r_relay_02_the_node_of_a_client_is_shown_verbatim() {
-    let files = with_groups("");
+    let files = Files::with(CLAIMED);
     let sidecar = files.write(
         "sidecar.json",
         r#"{"id": "sidecar~1", "metadata": {"n": [1, null]}, "extensions": [{"name": "e", "version": {"version": {"majorNumber": 1}}}],
             "listeningAddresses": [{"pipe": {"path": "/p"}}]}"#,
     );
-    let shown = files.given(&sidecar);
-    let start = "group proxies \"sidecar~1\"  # the first rule that matches\n\
+    let shown = String::from_utf8(files.check(&sidecar).stdout).unwrap();
+    let start = "group proxies \"sidecar~1\"  # the first rule that matches, with a group for each identity that clients prove\n\
                  the control plane sees this node:  # of one client of the group, such as this one\n";
     let json = shown.strip_prefix(start).unwrap_or_else(|| panic!("{shown}"));
     let json: serde_json::Value = serde_json::from_str(&json[..json.find("\nrule ").unwrap()]).unwrap();
@@ -193,6 +197,38 @@ fn r_relay_02_the_node_of_a_client_is_shown_verbatim() {
     assert_eq!(json["extensions"], original["extensions"], "{shown}");
     assert_eq!(json["listeningAddresses"], original["listeningAddresses"], "{shown}");
     assert_eq!((&json["id"], json["metadata"]["n"].to_string()), (&original["id"], "[1.0,null]".to_owned()));
+}
+
+#[test]
+fn r_relay_01_rules_that_trust_the_claims_of_clients_are_warned_of() {
+    let warning = "deltafan: warning: groups.rules: `node: client` of proxies trusts whatever clients without a certificate claim";
+    let certificates = "cert_file: a.pem, key_file: a.key";
+    let listeners = |listed: &str| format!("downstream: {{listeners: [{listed}]}}\n{CLAIMED}");
+    let proven = format!("{{tls: {{{certificates}, client_ca_file: ca.pem}}}}");
+    let served = format!("{{address: \"0.0.0.0:2\", tls: {{{certificates}}}}}");
+    let (server, clients) = (Authority::new("servers").server(), Authority::new("clients"));
+    let matches = |more: &str| CLAIMED.replace("sidecar~.*\"", &format!("sidecar~.*\", {more}"));
+    for (rules, is_warned) in [
+        (CLAIMED.to_owned(), true),
+        (listeners(&served), true),
+        (listeners(&format!("{proven}, {served}")), true),
+        (listeners(&proven), false),
+        (matches("node.cluster: a"), true),
+        (matches("peer.spiffe_id: \".*\""), false),
+        (matches("peer.san: \".*\""), false),
+        (CLAIMED.replace("node: client", "node: {id: a}"), false),
+    ] {
+        let files = Files::with(&rules);
+        files.write("a.pem", &server.cert_pem);
+        files.write("a.key", &server.key_pem);
+        files.write("ca.pem", &clients.pem());
+        let config = files.0.path().join("relay.yaml");
+        let output = Command::new(program()).arg("check").arg("--config").arg(config).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{rules}: {stderr}");
+        assert_eq!(stderr.starts_with(warning), is_warned, "{rules}: {stderr}");
+        assert_eq!(stderr.lines().count(), usize::from(is_warned), "{rules}: {stderr}");
+    }
 }
 
 #[test]

@@ -15,10 +15,13 @@ use deltafan_test_support::http1::Http1;
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
 use deltafan_test_support::process::Process;
 use prost::Message as _;
+use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+
+use crate::authorization::Fixture;
 
 /// A group for each fleet: the letters before the first dash of `node.id`.
 pub(crate) const FLEETS: &str = "groups:
@@ -432,7 +435,11 @@ const EACH: &str =
 
 /// Client of this build, which observes or not.
 async fn of_build(relay: &Process, build: &str, features: &[&str]) -> Delta {
-    let stream = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    of_build_on(&connect(&relay.uri()).await, build, features).await
+}
+
+async fn of_build_on(channel: &Channel, build: &str, features: &[&str]) -> Delta {
+    let stream = Delta::open(channel, DELTA_ADS).await;
     let client_features = features.iter().map(|feature| (*feature).to_owned()).collect();
     let node = Node { user_agent_version: build.to_owned(), client_features, ..node("proxy") };
     let subscription = DeltaDiscoveryRequest {
@@ -443,6 +450,34 @@ async fn of_build(relay: &Process, build: &str, features: &[&str]) -> Delta {
     };
     stream.send(subscription).await;
     stream
+}
+
+/// A node is the client's word, and so is the key that is made of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_01_a_client_that_claims_the_node_of_another_does_not_choose_its_configuration() {
+    let mut origin = Origin::start().await;
+    let fixture = Fixture::start(EACH, Some(origin.uri())).await;
+    let _own = origin.accept().await;
+    let (strangers, victims) = (fixture.connect("stranger").await, fixture.connect("victim").await);
+    let mut stranger = of_build_on(&strangers, "evil", &[]).await;
+    let (_, evil, request) = next_group(&mut origin).await;
+    assert_eq!(request.node.expect("a node").user_agent_version, "evil");
+    send(&evil, "1", &[cluster("c", "1", "for-evil")]);
+    assert!(holds(&stranger.response().await, "for-evil"));
+
+    let mut victim = of_build_on(&victims, "1", &[]).await;
+    let (_, own, request) = next_group(&mut origin).await;
+    assert_eq!(request.node.expect("a node").user_agent_version, "1");
+    send(&own, "1", &[cluster("c", "1", "for-victim")]);
+    assert!(holds(&victim.response().await, "for-victim"));
+    // Another client of the same identity is in the same group.
+    let mut second = of_build_on(&victims, "1", &[]).await;
+    assert!(holds(&second.response().await, "for-victim"));
+    let groups = fixture.relay.admin_json("/upstreams?group=each:*");
+    let listed = groups["groups"]["listed"].as_array().unwrap();
+    let names: BTreeSet<&str> = listed.iter().map(|group| group["group"].as_str().unwrap()).collect();
+    let of = |who: &str| format!("each:proxy (spiffe://mesh/ns/{who}/sa/envoy)");
+    assert_eq!(names, BTreeSet::from([&*of("stranger"), &*of("victim")]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

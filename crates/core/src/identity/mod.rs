@@ -7,6 +7,7 @@
 mod certificate;
 mod matching;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -46,6 +47,15 @@ impl Certificate {
     /// Identity that its holder is counted as: the SPIFFE ID, else the subject.
     pub fn identity(&self) -> &str {
         self.spiffe_id.as_deref().unwrap_or(&self.subject)
+    }
+
+    /// Everything that tells its holder from others: the SPIFFE ID, else the subject, which may be empty, and the DNS names.
+    pub fn names(&self) -> Cow<'_, str> {
+        if let Some(id) = &self.spiffe_id {
+            return Cow::Borrowed(id);
+        }
+        let names = std::iter::once(&self.subject).chain(&self.dns_names).map(|name| &**name);
+        names.filter(|name| !name.is_empty()).collect::<Vec<_>>().join(",").into()
     }
 }
 

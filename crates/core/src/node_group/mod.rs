@@ -25,7 +25,7 @@ pub use rule::{Fault, NodeSpec, Rule, RuleError, RuleSpec};
 pub use template::TemplateError;
 
 use crate::identity::Certificate;
-use crate::node_field::{FieldReader, Missing, NodeField, NodeFields};
+use crate::node_field::{FieldReader, Missing, NodeFields};
 use crate::proto::Node;
 
 /// Names of rules that a refusal lists.
@@ -71,7 +71,8 @@ pub struct GroupPlace {
     pub key: GroupKey,
 }
 
-/// Identity of a group: the name of its rule and the values in the rule's `key`.
+/// Identity of a group: the name of its rule and the values in the rule's `key`. Where the node is that of a client, the names in
+/// the client's certificate are the last value.
 ///
 /// Two keys with the same text are equal only if the values in it are: `${a}-${b}` of `x-y`, `z` is not that of `x`, `y-z`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -114,8 +115,8 @@ fn in_words(names: &[Arc<str>]) -> String {
 pub struct RuleOutcome<'a> {
     /// Each condition, with the value that matches or the reason why none does.
     pub conditions: Vec<(&'a Condition, Result<Cow<'a, str>, Missing>)>,
-    /// Field in the rule's key whose value is longer than the bound, so that the rule does not match.
-    pub too_long: Option<&'a NodeField>,
+    /// Value in the rule's key that is longer than the bound, so that the rule does not match.
+    pub too_long: Option<String>,
 }
 
 impl RuleOutcome<'_> {
@@ -171,6 +172,11 @@ impl GroupRules {
     /// Node of a group of these rules, which is made anew each time: to be asked when the group is.
     pub fn node(&self, place: &GroupPlace) -> GroupNode {
         self.rules[place.rule].node(&place.key, &self.own)
+    }
+
+    /// Whether groups of its rule differ by what their clients have proven.
+    pub fn is_by_identity(&self, place: &GroupPlace) -> bool {
+        self.rules[place.rule].is_by_identity()
     }
 
     /// Whether the node of a group of these rules is that of one of its clients.

@@ -1,7 +1,9 @@
 //! One rule of `groups.rules`: read once, with all of its faults, and then followed.
 //!
-//! Invariant: a node is made of values in the key and of nothing else a client says.
+//! Invariants: a node is made of values in the key and of nothing else a client says · where the node is that of a client, clients
+//! that prove different things are in different groups, but where the operator's key says which part of their proof counts.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -20,6 +22,9 @@ use crate::proto::{self, Locality, Node};
 const MAX_VALUES: usize = 16;
 /// Places in the key and the node of a rule that a value is put in.
 const MAX_PLACES: usize = 64;
+
+/// Name of the last value of a key, where groups differ by it.
+const CERTIFICATE: &str = "the names in the certificate";
 
 /// A rule as it is written: texts of key and node are templates.
 #[derive(Clone, Debug)]
@@ -60,6 +65,8 @@ pub struct Rule {
     key: Template,
     values: Vec<ValueSource>,
     node: NodeForm,
+    /// Whether clients with different certificates are in different groups.
+    by_identity: bool,
 }
 
 /// Origin of a value in the key.
@@ -131,8 +138,21 @@ impl Rule {
         if !faults.is_empty() {
             return Err(RuleError(faults));
         }
-        let values = values.into_iter().map(|(_, source)| source).collect();
-        Ok(Self { name: spec.name.into(), conditions: spec.conditions, key, values, node })
+        let values: Vec<ValueSource> = values.into_iter().map(|(_, source)| source).collect();
+        let conditions = spec.conditions;
+        // A node is a claim, and configures all of its group. The operator may widen that to a part of what the clients prove.
+        let is_proven = |source: &ValueSource| match source {
+            ValueSource::Capture { condition, .. } => conditions[*condition].key.is_proven(),
+            ValueSource::Field(_) => false,
+        };
+        let by_identity = matches!(node, NodeForm::Client) && !values.iter().any(is_proven);
+        Ok(Self { name: spec.name.into(), conditions, key, values, node, by_identity })
+    }
+
+    /// Whether a client without a certificate may be in one group with others that it claims to be: the rule shows the node of
+    /// a client, and matches whatever that has proven.
+    pub fn trusts_claims(&self) -> bool {
+        self.lends() && !self.conditions.iter().any(|condition| condition.key.is_proven())
     }
 
     /// Its name.
@@ -158,6 +178,11 @@ impl Rule {
         matches!(self.node, NodeForm::Client)
     }
 
+    /// Whether clients with different certificates are in different groups.
+    pub(super) const fn is_by_identity(&self) -> bool {
+        self.by_identity
+    }
+
     /// Key of the group that a client belongs to, if the rule matches it.
     pub(super) fn key<'a>(&self, node: &FieldReader<'a>, proof: Option<&'a Certificate>) -> Option<GroupKey> {
         let matching = |condition: &Condition| condition.value(node, proof).ok();
@@ -173,8 +198,24 @@ impl Rule {
                 Err(_) => Some(Box::default()),
             },
         });
+        let identity = self.identity(proof);
+        if identity.as_ref().is_some_and(|identity| identity.len() > node.limit) {
+            return None;
+        }
+        let values = values.chain(identity.as_deref().map(|identity| Some(identity.into())));
         let values = values.collect::<Option<Arc<[Box<str>]>>>()?;
-        Some(GroupKey { rule: Arc::clone(&self.name), text: self.key.fill(&values).into(), values })
+        let text = self.key.fill(&values);
+        let text = match identity {
+            Some(identity) if text.is_empty() => format!("({identity})"),
+            Some(identity) => format!("{text} ({identity})"),
+            None => text,
+        };
+        Some(GroupKey { rule: Arc::clone(&self.name), text: text.into(), values })
+    }
+
+    /// Last value of the key of a client that has proven an identity, where groups differ by it.
+    fn identity<'a>(&self, proof: Option<&'a Certificate>) -> Option<Cow<'a, str>> {
+        proof.filter(|_| self.by_identity).map(Certificate::names)
     }
 
     /// Node of the group with this key.
@@ -208,12 +249,19 @@ impl Rule {
     ) -> RuleOutcome<'a> {
         let result = |condition: &'a Condition| (condition, condition.value(node, proof));
         let too_long = |source: &'a ValueSource| match source {
-            ValueSource::Field(field) => (node.read(field) == Err(Missing::TooLong)).then_some(field),
+            ValueSource::Field(field) => {
+                (node.read(field) == Err(Missing::TooLong)).then(|| field.to_string())
+            }
             ValueSource::Capture { .. } => None,
         };
+        let identity = self.identity(proof).filter(|identity| identity.len() > node.limit);
         RuleOutcome {
             conditions: self.conditions.iter().map(result).collect(),
-            too_long: self.values.iter().find_map(too_long),
+            too_long: self
+                .values
+                .iter()
+                .find_map(too_long)
+                .or_else(|| identity.map(|_| CERTIFICATE.to_owned())),
         }
     }
 }

@@ -181,7 +181,7 @@ fn a_capture_without_part_in_the_match_and_an_absent_field_are_empty_text() {
     let long = Node { cluster: "c".repeat(LIMIT + 1), ..client };
     assert_eq!(rules.place(&long, None), Ok(Placement::Own));
     let (_, outcome) = rules.outcomes(&long, None).next().expect("a rule");
-    assert_eq!((outcome.too_long, outcome.matches()), (Some(&NodeField::Cluster), false));
+    assert_eq!((outcome.too_long.as_deref(), outcome.matches()), (Some("node.cluster"), false));
 }
 
 #[test]
@@ -206,6 +206,74 @@ fn r_relay_01_a_proven_identity_is_not_taken_from_the_node() {
     assert_eq!(key(&rules, Some(&proof(None, &["other", "A.Edge", "b.edge"]))).as_deref(), Some("a"));
     assert_eq!(key(&rules, Some(&proof(Some("spiffe://a/b"), &["a.edge"]))).as_deref(), Some("spiffe://a/b"));
     assert_eq!(key(&rules, Some(&proof(None, &["other"]))), None);
+}
+
+/// A node is the client's word: one that claims the key of another must not lend that its own node.
+#[test]
+fn r_relay_01_clients_that_prove_different_things_are_in_different_groups_of_clients_nodes() {
+    let proof = |id: Option<&str>, subject: &str, dns: &[&str]| Certificate {
+        spiffe_id: id.map(Into::into),
+        dns_names: dns.iter().map(|name| (*name).into()).collect(),
+        subject: subject.into(),
+    };
+    let victim = node("sidecar~v");
+    let proofs = [
+        None,
+        Some(proof(Some("spiffe://m/a"), "CN=a", &["a"])),
+        Some(proof(Some("spiffe://m/b"), "CN=a", &["a"])),
+        Some(proof(None, "CN=a", &[])),
+        Some(proof(None, "CN=b", &[])),
+        Some(proof(None, "", &["a"])),
+        Some(proof(None, "", &["b"])),
+    ];
+    let matches = [("node.id", "sidecar~.*")];
+    let rules = one(spec(&matches, Some("${node.id}"), NodeSpec::Client));
+    let texts: Vec<String> = proofs
+        .iter()
+        .map(|proof| group(&rules, &victim, proof.as_ref()).expect("a group").key.text().to_owned())
+        .collect();
+    let expected = [
+        "sidecar~v",
+        "sidecar~v (spiffe://m/a)",
+        "sidecar~v (spiffe://m/b)",
+        "sidecar~v (CN=a)",
+        "sidecar~v (CN=b)",
+        "sidecar~v (a)",
+        "sidecar~v (b)",
+    ];
+    assert_eq!(texts, expected);
+    // Text of the key that looks like an identity makes no group of one that has it.
+    let key = |id: &str, proof: Option<&Certificate>| group(&rules, &node(id), proof).expect("a group").key;
+    let claimed = key("sidecar~v (spiffe://m/a)", None);
+    assert_eq!(claimed.text(), expected[1]);
+    assert_ne!(claimed, key("sidecar~v", proofs[1].as_ref()));
+    // Identities have the bound of all values.
+    let long = proof(None, &"C".repeat(LIMIT + 1), &[]);
+    assert_eq!(rules.place(&victim, Some(&long)), Ok(Placement::Own));
+    let (_, outcome) = rules.outcomes(&victim, Some(&long)).next().expect("a rule");
+    assert!(!outcome.matches());
+    // A node that the relay makes is nobody's word.
+    let made = one(spec(&matches, Some("${node.id}"), with_id("${node.id}")));
+    let made_for = |proof| group(&made, &victim, proof).expect("a group");
+    assert_eq!(made_for(None), made_for(proofs[1].as_ref()));
+}
+
+#[test]
+fn r_relay_01_a_key_may_say_which_part_of_what_clients_prove_counts() {
+    let proof = |id: &str| Certificate { spiffe_id: Some(id.into()), ..Certificate::default() };
+    let (a, b, other) =
+        (proof("spiffe://m/ns/edge/a"), proof("spiffe://m/ns/edge/b"), proof("spiffe://m/ns/x/a"));
+    let text = |matches: &[(&str, &str)], key, proof| {
+        let rules = one(spec(matches, Some(key), NodeSpec::Client));
+        group(&rules, &node("n"), Some(proof)).expect("a group").key.text().to_owned()
+    };
+    let named = [("node.id", "n"), ("peer.spiffe_id", "spiffe://m/ns/(?P<ns>[^/]+)/.*")];
+    assert_eq!(text(&named, "${ns}", &a), "edge");
+    assert_eq!(text(&named, "${ns}", &b), "edge");
+    assert_eq!(text(&named, "${ns}", &other), "x");
+    // A pattern alone tells none of those apart that match it.
+    assert_eq!(text(&named, "${node.id}", &a), "n (spiffe://m/ns/edge/a)");
+    assert_eq!(text(&named, "", &b), "(spiffe://m/ns/edge/b)");
 }
 
 #[test]
