@@ -11,6 +11,9 @@ use crate::terminal::printable;
 /// A broken file can be wrong in every line. Of problems beyond this many, the message has only the number.
 const MAX_PROBLEMS: usize = 100;
 
+/// Text with which a key or certificate begins.
+pub(super) const PEM: &str = "-----BEGIN";
+
 /// The longest piece of the file that a message repeats, in characters.
 const MAX_QUOTED: usize = 60;
 
@@ -152,8 +155,11 @@ fn listed(mut problems: Vec<Problem>, origin: &str) -> Option<ConfigError> {
     Some(ConfigError { origin: origin.to_owned(), problems, untold })
 }
 
-/// A piece of the file for a message: in backticks, not too long.
+/// A piece of the file for a message: in backticks, not too long, and no key.
 pub(super) fn quoted(text: &str) -> String {
+    if text.contains(PEM) {
+        return format!("`{PEM}...`");
+    }
     match text.char_indices().nth(MAX_QUOTED) {
         Some((end, _)) => format!("`{}...`", &text[..end]),
         None => format!("`{text}`"),
@@ -161,7 +167,7 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// Which of these a word was probably meant to be.
-pub(super) fn near<'k>(known: impl IntoIterator<Item = &'k str>, word: &str) -> Option<&'k str> {
+pub(crate) fn near<'k>(known: impl IntoIterator<Item = &'k str>, word: &str) -> Option<&'k str> {
     /// A longer word is no slip of the keyboard, and the distance of a huge one takes long to compute.
     const LONGEST: usize = 64;
     known

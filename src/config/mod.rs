@@ -59,6 +59,7 @@ pub use authorization::{Authorization, AuthorizationRule, DefaultAccess, name_pa
 pub use changes::{Changes, diff};
 pub use downstream::{Downstream, ListenAddress, Listener, MakeBeforeBreak};
 pub use dynamic_parameters::{DynamicParameter, Pattern};
+pub(crate) use errors::near;
 pub use errors::{ConfigError, IgnoredKeys, Problem, UnknownKeys};
 pub use groups::{GroupRule, Groups};
 pub use listener_tls::{ClientAuthorities, ListenerTls};

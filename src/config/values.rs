@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
 
-use super::errors::quoted;
+use super::errors::{PEM, quoted};
 use super::mapping::Word;
 use super::notation::{Single, Written};
 use crate::resource::Kind;
@@ -29,6 +29,12 @@ impl Written for PathBuf {
     fn parse(text: &str, base: &Path) -> Result<Self, String> {
         if text.is_empty() {
             return Err("a path must not be empty".to_owned());
+        }
+        // No message may repeat it.
+        if text.contains(PEM) {
+            return Err(
+                "has the text of a key or certificate; write the path of a file that holds it".to_owned()
+            );
         }
         std::path::absolute(base.join(text)).map_err(|error| format!("{}: {error}", quoted(text)))
     }

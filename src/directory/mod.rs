@@ -11,6 +11,7 @@
 mod canonical;
 mod decode;
 mod document;
+mod fault;
 mod files;
 mod readable;
 mod watch;

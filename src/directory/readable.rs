@@ -1,16 +1,19 @@
 //! JSON, YAML and proto text into the binary form. Knows the descriptors, and which message a text is; what the
 //! message holds is `decode`'s affair.
 //!
-//! Invariants: depth is bounded before anything recursive runs · equal texts give equal bytes (`canonical`).
+//! Invariants: depth is bounded before anything recursive runs · equal texts give equal bytes (`canonical`) · no error
+//! quotes a value, which may be a private key.
 
-use prost_reflect::{DeserializeOptions, DynamicMessage};
+use prost_reflect::text_format::ParseError;
+use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor};
 use serde_json::Value;
 
 use super::{
     canonical,
     document::{DISCOVERY_RESPONSE, DecodeError, Document, Format},
+    fault::{Fault, Step},
 };
-use crate::descriptors::{ANY, DescriptorError, MAX_DEPTH, message, message_name};
+use crate::descriptors::{ANY, DescriptorError, MAX_DEPTH, message};
 
 /// Limit on the events of a YAML file. The library's own bounds are made for settings typed by people; the size of the file, which is
 /// bounded, bounds these too, save for aliases, which keep the library's.
@@ -19,18 +22,21 @@ const MAX_YAML_EVENTS: usize = 64 << 20;
 const NODE: &str = "envoy.config.core.v3.Node";
 
 pub(super) fn json(bytes: &[u8]) -> Result<Document, DecodeError> {
-    from_value(&json_value(bytes)?)
+    let text = utf8(bytes)?;
+    from_value(&json_value(text)?, text)
 }
 
 pub(super) fn yaml(bytes: &[u8]) -> Result<Document, DecodeError> {
-    from_value(&yaml_value(bytes)?)
+    let text = utf8(bytes)?;
+    from_value(&yaml_value(text)?, text)
 }
 
 /// See [`super::read_node`].
 pub(super) fn node(format: Format, bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let text = utf8(bytes)?;
     let value = match format {
-        Format::Json => json_value(bytes)?,
-        _ => yaml_value(bytes)?,
+        Format::Json => json_value(text)?,
+        _ => yaml_value(text)?,
     };
     // A Node has no field of this name; bootstraps of Envoy and of gRPC have.
     let node = value.get("node").unwrap_or(&value);
@@ -39,11 +45,10 @@ pub(super) fn node(format: Format, bytes: &[u8]) -> Result<Vec<u8>, DecodeError>
             "expected an {NODE}, or a bootstrap with a `node`, as an object"
         )));
     }
-    let node = parse(NODE, node).map_err(|reason| {
-        let what =
-            if value.get("node").is_some() { "its `node`" } else { "it has no `node`, and by itself it" };
-        DecodeError::Syntax(format!("{what} is not a valid {NODE}: {reason}"))
-    })?;
+    let place = Vec::from_iter(value.get("node").map(|_| Step::Key("node".to_owned())));
+    let what = if place.is_empty() { "it has no `node`, and by itself it" } else { "its `node`" };
+    let node = parse(NODE, node, text, &place, &DeserializeOptions::new())?;
+    let node = node.map_err(|fault| DecodeError::Syntax(format!("{what} is not a valid {NODE}: {fault}")))?;
     Ok(canonical::encode(&node)?)
 }
 
@@ -59,21 +64,24 @@ pub(super) fn node_json(encoded: &[u8]) -> Result<Value, DecodeError> {
 
 /// See [`super::read_response`].
 pub(super) fn response(bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
-    let value = json_value(bytes)?;
+    let text = utf8(bytes)?;
+    let value = json_value(text)?;
     let options = DeserializeOptions::new().deny_unknown_fields(false);
-    let response = DynamicMessage::deserialize_with_options(message(DISCOVERY_RESPONSE)?, &value, &options);
-    let response = response.map_err(|error| match unknown_type(&value) {
-        Some(unknown) => unknown.into(),
-        None => DecodeError::Syntax(format!("not a DiscoveryResponse: {error}")),
-    })?;
+    let response = parse(DISCOVERY_RESPONSE, &value, text, &[], &options)?;
+    let response =
+        response.map_err(|fault| DecodeError::Syntax(format!("not a DiscoveryResponse: {fault}")))?;
     Ok(canonical::encode(&response)?)
 }
 
-fn json_value(bytes: &[u8]) -> Result<Value, DecodeError> {
-    serde_json::from_slice(bytes).map_err(|error| DecodeError::Syntax(format!("not JSON: {error}")))
+fn utf8(bytes: &[u8]) -> Result<&str, DecodeError> {
+    std::str::from_utf8(bytes).map_err(|error| DecodeError::Syntax(format!("not text: {error}")))
 }
 
-fn yaml_value(bytes: &[u8]) -> Result<Value, DecodeError> {
+fn json_value(text: &str) -> Result<Value, DecodeError> {
+    serde_json::from_str(text).map_err(|error| DecodeError::Syntax(format!("not JSON: {error}")))
+}
+
+fn yaml_value(text: &str) -> Result<Value, DecodeError> {
     let options = serde_saphyr::options! {
         // YAML 1.2: `no` and `on` are words, as in a host name.
         strict_booleans: true,
@@ -85,13 +93,30 @@ fn yaml_value(bytes: &[u8]) -> Result<Value, DecodeError> {
             max_nodes: MAX_YAML_EVENTS,
         },
     };
-    serde_saphyr::from_slice_with_options(bytes, options)
-        .map_err(|error| DecodeError::Syntax(format!("not YAML: {error}")))
+    serde_saphyr::from_str_with_options(text, options)
+        .map_err(|error| DecodeError::Syntax(yaml_fault(&error)))
+}
+
+/// An error of the YAML parser without what it quotes.
+fn yaml_fault(error: &serde_saphyr::Error) -> String {
+    use serde_saphyr::Error;
+    let reason = match error {
+        // Of the scanner, which quotes no more than a character.
+        Error::ExternalMessage { msg, .. } => msg.as_str(),
+        Error::Eof { .. } => "unexpected end",
+        Error::DuplicateMappingKey { .. } => "a key is there twice",
+        Error::MultipleDocuments { .. } => "a second document begins; only one is allowed",
+        Error::Budget { .. } => "nested too deep, or too large",
+        _ => "a tag, alias or value that JSON does not have",
+    };
+    match error.location() {
+        Some(location) => format!("not YAML: line {}: {reason}", location.line()),
+        None => format!("not YAML: {reason}"),
+    }
 }
 
 pub(super) fn text(bytes: &[u8]) -> Result<Document, DecodeError> {
-    let text =
-        std::str::from_utf8(bytes).map_err(|error| DecodeError::Syntax(format!("not text: {error}")))?;
+    let text = utf8(bytes)?;
     let outline = outline(text)?;
     let response = DynamicMessage::parse_text_format(message(DISCOVERY_RESPONSE)?, text);
     match response {
@@ -103,65 +128,60 @@ pub(super) fn text(bytes: &[u8]) -> Result<Document, DecodeError> {
                 // `[` begins the expanded form of an Any, and nothing else at the top.
                 let (shape, error) =
                     if outline.begins_with_bracket { (ANY, any_error) } else { (DISCOVERY_RESPONSE, error) };
-                Err(DecodeError::Syntax(format!("not the text of a {shape}: {error}")))
+                let fault = text_fault(&message(shape)?, text, &error);
+                Err(DecodeError::Syntax(format!("not the text of a {shape}: {fault}")))
             }
         },
     }
 }
 
-fn from_value(value: &Value) -> Result<Document, DecodeError> {
+/// First fault of a text, and its line: what ends before it is only incomplete. The error has no line, and quotes the text.
+fn text_fault(message: &MessageDescriptor, text: &str, error: &ParseError) -> String {
+    let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at + 1).chain([text.len()]).collect();
+    let is_incomplete = |error: &ParseError| error.to_string().ends_with("but reached end of input");
+    let is_before = |end: &usize| {
+        let parsed = DynamicMessage::parse_text_format(message.clone(), &text[..*end]);
+        parsed.map_or_else(|error| is_incomplete(&error), |_| true)
+    };
+    let line = ends.len().min(ends.partition_point(is_before) + 1);
+    let error = error.to_string();
+    // A type is no value.
+    let reason = if error.starts_with("message type ") {
+        &error
+    } else {
+        "syntax, an unknown field or a value that does not fit"
+    };
+    format!("line {line}: {reason}")
+}
+
+fn from_value(value: &Value, text: &str) -> Result<Document, DecodeError> {
     let Value::Object(fields) = value else {
         return Err(DecodeError::Syntax(
             "expected an object: a DiscoveryResponse, or a resource with \"@type\"".to_owned(),
         ));
     };
-    if fields.contains_key("@type") {
-        let any = parse(ANY, value).map_err(|reason| explain(value, reason))?;
-        return Ok(Document::Any(canonical::encode(&any)?));
-    }
-    let response = parse(DISCOVERY_RESPONSE, value).map_err(|reason| {
-        // The message comes without a place. Each resource on its own shows whose it is.
-        let resources = fields.get("resources").and_then(Value::as_array).into_iter().flatten().enumerate();
-        let mut failed =
-            resources.filter_map(|(index, resource)| Some((index, resource, parse(ANY, resource).err()?)));
-        match failed.next() {
-            Some((index, resource, reason)) => {
-                DecodeError::In { index, source: Box::new(explain(resource, reason)) }
-            }
-            None => DecodeError::Syntax(format!("not a DiscoveryResponse: {reason}")),
-        }
-    })?;
-    Ok(Document::Response(canonical::encode(&response)?))
+    let (type_name, document): (_, fn(Vec<u8>) -> Document) = match fields.contains_key("@type") {
+        true => (ANY, Document::Any),
+        false => (DISCOVERY_RESPONSE, Document::Response),
+    };
+    let options = DeserializeOptions::new();
+    let parsed = parse(type_name, value, text, &[], &options)?;
+    let parsed = parsed.map_err(|fault| DecodeError::Syntax(format!("not a valid {type_name}: {fault}")))?;
+    Ok(document(canonical::encode(&parsed)?))
 }
 
-fn parse(type_name: &str, value: &Value) -> Result<DynamicMessage, String> {
-    let descriptor = message(type_name).map_err(|error| error.to_string())?;
-    DynamicMessage::deserialize(descriptor, value).map_err(|error| error.to_string())
-}
-
-/// Says which type a resource that does not parse has, or which type in it nobody knows.
-fn explain(resource: &Value, reason: String) -> DecodeError {
-    if let Some(error) = unknown_type(resource) {
-        return error.into();
-    }
-    match resource.get("@type").and_then(Value::as_str) {
-        Some(type_url) => DecodeError::Syntax(format!("not a valid {type_url}: {reason}")),
-        None => DecodeError::Syntax(format!("a resource needs \"@type\": {reason}")),
-    }
-}
-
-/// The first `@type` that the descriptors do not have. Only asked about what failed: a struct of the user's own may
-/// well have a key of that name.
-fn unknown_type(value: &Value) -> Option<DescriptorError> {
-    match value {
-        Value::Object(fields) => {
-            let type_url = fields.get("@type").and_then(Value::as_str);
-            let own = type_url.and_then(|type_url| message_name(type_url).and_then(message).err());
-            own.or_else(|| fields.values().find_map(unknown_type))
-        }
-        Value::Array(items) => items.iter().find_map(unknown_type),
-        _ => None,
-    }
+/// Reads the message that stands at `place` in `text`.
+fn parse(
+    type_name: &str,
+    value: &Value,
+    text: &str,
+    place: &[Step],
+    options: &DeserializeOptions,
+) -> Result<Result<DynamicMessage, Fault>, DescriptorError> {
+    let descriptor = message(type_name)?;
+    let parsed = DynamicMessage::deserialize_with_options(descriptor.clone(), value, options);
+    // The error quotes values, and has no place.
+    Ok(parsed.map_err(|_| Fault::find(&descriptor, value, text, place, options)))
 }
 
 struct Outline {

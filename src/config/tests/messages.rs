@@ -177,6 +177,15 @@ fn tls_upstream() {
             "f:4: `upstream.servers[].tls.ca_file`: a path must not be empty",
         ),
         (
+            "uri: https://a:1\n    tls: {cert_file: c, key_file: \"-----BEGIN PRIVATE KEY----- MIIEvQ\"}",
+            "f:4: `upstream.servers[].tls.key_file`: has the text of a key or certificate; \
+             write the path of a file that holds it",
+        ),
+        (
+            "uri: https://a:1\n    tls: \"-----BEGIN PRIVATE KEY----- MIIEvQ\"",
+            "f:4: `upstream.servers[].tls` must be a mapping, not `-----BEGIN...`",
+        ),
+        (
             "uri: https://a:1\n    tls: {server_name: \"a b\"}",
             "f:4: `upstream.servers[].tls.server_name`: `a b` names no server; \
              write a name, an address or spiffe://TRUST_DOMAIN/PATH",

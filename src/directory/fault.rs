@@ -1,0 +1,310 @@
+//! First fault of JSON or YAML that should be a message: its line, its path and what would be right.
+//!
+//! Repeats no value of the file, which may be a private key, as the errors of parsers do. Everything it says comes from the
+//! descriptors; of the file there are the names of known fields, keys of maps and numbers of lines.
+
+use std::collections::HashMap;
+use std::fmt::{self, Write as _};
+
+use prost_reflect::{DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
+use serde_json::{Value, json};
+use serde_saphyr::granit_parser::{self, Event, Parser};
+
+use crate::config::near;
+use crate::descriptors::{self, ANY, message_name};
+
+/// Values of an enum that a message lists at most.
+const LISTED: usize = 8;
+
+/// Step from a value to one within it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Key of an object: a known field, or of a map.
+    Key(String),
+    /// Key that is no field. It may be a value that lost its place, so it is never shown.
+    Unknown(String),
+    /// Item of a list.
+    Item(usize),
+}
+
+/// Fault of a value. Example: `tlsCertificate.privateKey (line 7): expected an object (envoy.config.core.v3.DataSource)`.
+#[derive(Debug)]
+pub(super) struct Fault {
+    path: Vec<Step>,
+    line: Option<usize>,
+    reason: String,
+}
+
+impl Fault {
+    /// Looks for the first fault of `value`, which is no valid `message`. It stands at `place` in `text`.
+    pub(super) fn find(
+        message: &MessageDescriptor,
+        value: &Value,
+        text: &str,
+        place: &[Step],
+        options: &DeserializeOptions,
+    ) -> Self {
+        let mut search = Search { options, path: Vec::new() };
+        let reason = search.message(message, value).unwrap_or_else(|| format!("expected {}", form(message)));
+        let line = line_of(text, &[place, &search.path].concat());
+        Self { path: search.path, line, reason }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, step) in self.path.iter().enumerate() {
+            match step {
+                Step::Key(key) => write!(f, "{}{key}", if at == 0 { "" } else { "." })?,
+                Step::Item(index) => write!(f, "[{index}]")?,
+                Step::Unknown(_) => {}
+            }
+        }
+        let has_path = self.path.iter().any(|step| !matches!(step, Step::Unknown(_)));
+        match self.line {
+            Some(line) if has_path => write!(f, " (line {line}): ")?,
+            Some(line) => write!(f, "line {line}: ")?,
+            None if has_path => write!(f, ": ")?,
+            None => {}
+        }
+        f.write_str(&self.reason)
+    }
+}
+
+/// Search for the first fault. Its functions return what is wrong, and leave `path` at it; or `None`, and `path` as it was.
+struct Search<'o> {
+    options: &'o DeserializeOptions,
+    path: Vec<Step>,
+}
+
+impl Search<'_> {
+    fn is_valid(&self, message: &MessageDescriptor, value: &Value) -> bool {
+        DynamicMessage::deserialize_with_options(message.clone(), value, self.options).is_ok()
+    }
+
+    fn message(&mut self, message: &MessageDescriptor, value: &Value) -> Option<String> {
+        if self.is_valid(message, value) {
+            return None;
+        }
+        let expected = || Some(format!("expected {}", form(message)));
+        let Value::Object(fields) = value else { return expected() };
+        if message.full_name() != ANY {
+            return if has_own_form(message) { expected() } else { self.fields(message, fields) };
+        }
+        let Some(type_url) = fields.get("@type").and_then(Value::as_str) else { return expected() };
+        let inner = match message_name(type_url).and_then(descriptors::message) {
+            Ok(inner) => inner,
+            Err(error) => return Some(error.to_string()),
+        };
+        if has_own_form(&inner) {
+            let value = fields.get("value").unwrap_or(&Value::Null);
+            return self.within(Step::Key("value".to_owned()), |search| search.message(&inner, value));
+        }
+        self.fields(&inner, fields.iter().filter(|(key, _)| *key != "@type"))
+    }
+
+    fn fields<'v>(
+        &mut self,
+        message: &MessageDescriptor,
+        fields: impl IntoIterator<Item = (&'v String, &'v Value)>,
+    ) -> Option<String> {
+        let mut chosen: HashMap<String, FieldDescriptor> = HashMap::new();
+        for (key, value) in fields {
+            let field = message.get_field_by_json_name(key).or_else(|| message.get_field_by_name(key));
+            let Some(field) = field else {
+                let alone = json!({ key.as_str(): value });
+                if self.is_valid(message, &alone) {
+                    continue;
+                }
+                self.path.push(Step::Unknown(key.clone()));
+                return Some(unknown_field(message, key));
+            };
+            if value.is_null() {
+                continue;
+            }
+            let fault = self.within(Step::Key(key.clone()), |search| search.field(&field, value));
+            if fault.is_some() {
+                return fault;
+            }
+            let oneof = field.containing_oneof().map(|oneof| oneof.name().to_owned());
+            if let Some(other) = oneof.and_then(|oneof| chosen.insert(oneof, field.clone())) {
+                return Some(format!("only one of {} and {} may be set", other.name(), field.name()));
+            }
+        }
+        None
+    }
+
+    fn field(&mut self, field: &FieldDescriptor, value: &Value) -> Option<String> {
+        let name = field.json_name();
+        if field.is_map() {
+            let Value::Object(entries) = value else { return Some("expected an object".to_owned()) };
+            let of = field.kind().as_message()?.map_entry_value_field().kind();
+            return entries.iter().find_map(|(key, value)| {
+                let alone = || json!({ name: { key.as_str(): value } });
+                self.within(Step::Key(key.clone()), |search| search.one(field, &of, value, alone))
+            });
+        }
+        if field.is_list() {
+            let Value::Array(items) = value else { return Some("expected a list".to_owned()) };
+            return items.iter().enumerate().find_map(|(at, item)| {
+                let alone = || json!({ name: [item] });
+                self.within(Step::Item(at), |search| search.one(field, &field.kind(), item, alone))
+            });
+        }
+        self.one(field, &field.kind(), value, || json!({ name: value }))
+    }
+
+    /// Looks at one value of a field; `alone` is a message with nothing else.
+    fn one(
+        &mut self,
+        field: &FieldDescriptor,
+        kind: &Kind,
+        value: &Value,
+        alone: impl FnOnce() -> Value,
+    ) -> Option<String> {
+        if let Kind::Message(message) = kind {
+            return self.message(message, value);
+        }
+        let is_valid = self.is_valid(field.parent_message(), &alone());
+        (!is_valid).then(|| format!("expected {}", words(kind)))
+    }
+
+    fn within(&mut self, step: Step, search: impl FnOnce(&mut Self) -> Option<String>) -> Option<String> {
+        self.path.push(step);
+        let fault = search(self);
+        if fault.is_none() {
+            self.path.pop();
+        }
+        fault
+    }
+}
+
+fn unknown_field(message: &MessageDescriptor, key: &str) -> String {
+    let mut text = format!("unknown field of {}", message.full_name());
+    let names: Vec<_> =
+        message.fields().flat_map(|field| [field.json_name().to_owned(), field.name().to_owned()]).collect();
+    if let Some(name) = near(names.iter().map(String::as_str), key) {
+        _ = write!(text, "; did you mean {name}?");
+    }
+    text
+}
+
+/// Whether JSON writes the message as something else than an object of its fields.
+fn has_own_form(message: &MessageDescriptor) -> bool {
+    message.parent_file().package_name() == "google.protobuf" && form_of(message.name()).is_some()
+}
+
+/// A message in words.
+fn form(message: &MessageDescriptor) -> String {
+    match form_of(message.name()).filter(|_| has_own_form(message)) {
+        Some(form) => form.to_owned(),
+        None => format!("an object ({})", message.full_name()),
+    }
+}
+
+/// A message of `google.protobuf` in words.
+fn form_of(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "Any" => "an object with the \"@type\" of a known message",
+        "Duration" => "a duration such as \"1.5s\"",
+        "Timestamp" => "a time such as \"2026-01-31T12:00:00Z\"",
+        "FieldMask" => "names of fields such as \"a,b.c\"",
+        "BoolValue" => "true or false",
+        "StringValue" => "a text",
+        "BytesValue" => "a text in base64",
+        "DoubleValue" | "FloatValue" => "a number",
+        "Int32Value" | "UInt32Value" | "Int64Value" | "UInt64Value" => "a whole number",
+        "Struct" | "Empty" => "an object",
+        "ListValue" => "a list",
+        "Value" => "a value",
+        _ => return None,
+    })
+}
+
+/// A value of a field in words.
+fn words(kind: &Kind) -> String {
+    let words = match kind {
+        Kind::Enum(values) => {
+            let (names, more): (Vec<_>, Vec<_>) =
+                values.values().enumerate().partition(|(at, _)| *at < LISTED);
+            let names: Vec<_> = names.iter().map(|(_, value)| value.name()).collect();
+            let more = if more.is_empty() { "" } else { ", …" };
+            return format!("one of {}{more}", names.join(", "));
+        }
+        Kind::Bool => "true or false",
+        Kind::String => "a text",
+        Kind::Bytes => "a text in base64",
+        Kind::Double | Kind::Float => "a number",
+        Kind::Message(message) => return form(message),
+        _ => "a whole number",
+    };
+    words.to_owned()
+}
+
+/// Collection of YAML that is open.
+struct Open {
+    /// Steps that lead to its items, if it is on the path.
+    depth: Option<usize>,
+    next: Next,
+}
+
+enum Next {
+    Key,
+    /// Whether the path goes through it.
+    Value(bool),
+    Item(usize),
+}
+
+/// Line of the value that a path leads to, or of the last step there that the text has. JSON is read as YAML, which it nearly is.
+fn line_of(text: &str, path: &[Step]) -> Option<usize> {
+    let options = granit_parser::options! { emit_comments: false, emit_unresolved_aliases: true };
+    let (mut open, mut line): (Vec<Open>, _) = (Vec::new(), None);
+    for event in Parser::new_from_str_with_options(text, options) {
+        let (event, span) = event.ok()?;
+        let next = match &event {
+            Event::SequenceStart(..) => Some(Next::Item(0)),
+            Event::MappingStart(..) => Some(Next::Key),
+            Event::Scalar(..) | Event::Alias(_) | Event::UnresolvedAlias(_) => None,
+            Event::SequenceEnd | Event::MappingEnd => {
+                open.pop();
+                continue;
+            }
+            _ => continue,
+        };
+        let scalar = if let Event::Scalar(text, ..) = &event { Some(text.as_ref()) } else { None };
+        let depth = take(open.last_mut(), scalar, path);
+        if depth.is_some() {
+            line = Some(span.start.line());
+            if depth == Some(path.len()) {
+                break;
+            }
+        }
+        open.extend(next.map(|next| Open { depth, next }));
+    }
+    line
+}
+
+/// Number of steps that lead to the next node of a collection, `scalar` if it is one; `None` beside the path. A key counts like its
+/// value.
+fn take(open: Option<&mut Open>, scalar: Option<&str>, path: &[Step]) -> Option<usize> {
+    let Some(Open { depth, next }) = open else { return Some(0) };
+    let step = depth.and_then(|depth| path.get(depth));
+    let leads = match next {
+        Next::Key => {
+            let is_it = |step: &Step| matches!(step, Step::Key(key) | Step::Unknown(key) if Some(key.as_str()) == scalar);
+            let leads = step.is_some_and(is_it);
+            *next = Next::Value(leads);
+            leads
+        }
+        Next::Value(leads) => {
+            let leads = *leads;
+            *next = Next::Key;
+            leads
+        }
+        Next::Item(at) => {
+            *at += 1;
+            step == Some(&Step::Item(*at - 1))
+        }
+    };
+    depth.filter(|_| leads).map(|depth| depth + 1)
+}
