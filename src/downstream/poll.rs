@@ -128,9 +128,12 @@ async fn write(
             tokio::time::sleep_until(until.into()).await;
             let outcome = match error {
                 JsonError::UnknownType { .. } => PollOutcome::UnknownType,
-                JsonError::Broken { .. } | JsonError::Failed => PollOutcome::Unwritable,
+                JsonError::Broken { .. } | JsonError::TooLong { .. } | JsonError::Failed => {
+                    PollOutcome::Unwritable
+                }
             };
-            Err(PollError::new(outcome, StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+            let fault = PollError::new(outcome, StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+            Err(if let JsonError::TooLong { .. } = error { fault.over(Limit::Unsent) } else { fault })
         }
     }
 }

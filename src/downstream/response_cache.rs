@@ -4,8 +4,8 @@
 //! the same, through the same parameters and rules. Responses are kept within a budget while somebody asks for them, and
 //! what is not found is made again.
 //!
-//! Not in the core: those who ask for the same wait for one writer, a large response is written on another thread, and
-//! one that nobody asks for ends by the clock.
+//! Not in the core: those who ask for the same wait for one writer, large responses are written on another thread, one at a
+//! time, and one that nobody asks for ends by the clock.
 //!
 //! Invariant: no client is given a response that was made for one that may see something else, whatever versions look like: a
 //! version is a hash over texts that clients choose, so that it alone is no key.
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use moka::policy::EvictionPolicy;
+use tokio::sync::Semaphore;
 
 use crate::cache::{SetContents, SetVersion};
 use crate::descriptors::Descriptors;
@@ -41,21 +42,24 @@ enum Instead {
 #[derive(Debug)]
 pub struct ResponseCache {
     writer: Arc<JsonWriter>,
+    /// Permit to write a large response: one at a time.
+    writing: Arc<Semaphore>,
     responses: Responses,
     secret: RandomState,
 }
 
 impl ResponseCache {
-    /// Creates a cache with these descriptors, and a budget in bytes for the JSON of resources and of responses.
-    pub fn new(descriptors: Descriptors, budget: u64) -> Arc<Self> {
+    /// Creates a cache with these descriptors, a budget in bytes for the JSON of resources and of responses, and a limit on the
+    /// bytes of a response.
+    pub fn new(descriptors: Descriptors, budget: u64, limit: usize) -> Arc<Self> {
         let responses = moka::future::Cache::builder()
             .max_capacity(budget / 2)
             .weigher(|_, response: &JsonResponse| u32::try_from(response.len() + 128).unwrap_or(u32::MAX))
             .time_to_idle(IDLE)
             .eviction_policy(EvictionPolicy::lru())
             .build_with_hasher(foldhash::fast::RandomState::default());
-        let writer = Arc::new(JsonWriter::new(descriptors, budget / 2));
-        Arc::new(Self { writer, responses, secret: RandomState::new() })
+        let writer = Arc::new(JsonWriter::new(descriptors, budget / 2, limit));
+        Arc::new(Self { writer, writing: Arc::new(Semaphore::new(1)), responses, secret: RandomState::new() })
     }
 
     /// Drops responses that nobody asks for any more. Call it now and then.
@@ -102,7 +106,13 @@ impl ResponseCache {
             return self.writer.write(type_url, &found);
         }
         let (writer, type_url) = (Arc::clone(&self.writer), type_url.clone());
-        let writing = tokio::task::spawn_blocking(move || writer.write(&type_url, &found));
+        // Held until the thread is done, even if the clients are gone by then.
+        let permit = Arc::clone(&self.writing).acquire_owned().await;
+        let writing = tokio::task::spawn_blocking(move || {
+            let response = writer.write(&type_url, &found);
+            drop(permit);
+            response
+        });
         writing.await.unwrap_or(Err(JsonError::Failed))
     }
 }
@@ -133,7 +143,7 @@ mod tests {
     async fn nothing_is_kept_under_a_version_that_it_does_not_have() {
         let [old, new] = ["1", "2"].map(|digit| digit.repeat(32));
         let type_url = TypeUrl::from(Kind::Cluster);
-        let cache = ResponseCache::new(Descriptors::default(), 1 << 20);
+        let cache = ResponseCache::new(Descriptors::default(), 1 << 20, 1 << 20);
         let ask =
             async |found: SetContents| cache.response(&type_url, old.parse().unwrap(), &(), || found).await;
 
@@ -153,10 +163,48 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_response_that_is_too_long_is_refused() {
+        let type_url = TypeUrl::from(Kind::Cluster);
+        let version = "1".repeat(32);
+        for limit in [20, 250] {
+            let cache = ResponseCache::new(Descriptors::default(), 1 << 20, limit);
+            let found = || {
+                let mut found = found(&version, "google.protobuf.Empty");
+                found.resources = vec![Arc::clone(&found.resources[0]); 3];
+                found
+            };
+            let answer = cache.response(&type_url, version.parse().unwrap(), &(), found).await;
+            let error = answer.expect_err("it is longer").to_string();
+            assert!(
+                error.contains(&format!("longer than {limit} bytes of JSON with resource `a`")),
+                "{error}"
+            );
+            assert!(error.contains("raise `downstream.max_unsent_bytes`"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn large_responses_are_written_one_at_a_time() {
+        let type_url = TypeUrl::from(Kind::Cluster);
+        let version = "1".repeat(32);
+        let cache = ResponseCache::new(Descriptors::default(), 1 << 20, 1 << 20);
+        let found = || {
+            let mut found = found(&version, "google.protobuf.Empty");
+            found.resources = vec![Arc::clone(&found.resources[0]); 2_000];
+            found
+        };
+        let other = Arc::clone(&cache.writing).acquire_owned().await.unwrap();
+        let mut waiting = Box::pin(cache.response(&type_url, version.parse().unwrap(), &(), found));
+        tokio::time::timeout(Duration::from_millis(50), &mut waiting).await.expect_err("another is written");
+        drop(other);
+        waiting.await.expect("it can be written");
+    }
+
+    #[tokio::test]
     async fn a_response_is_given_only_to_clients_that_ask_for_the_same() {
         let [old, new] = ["1", "2"].map(|digit| digit.repeat(32));
         let type_url = TypeUrl::from(Kind::Cluster);
-        let cache = ResponseCache::new(Descriptors::default(), 1 << 20);
+        let cache = ResponseCache::new(Descriptors::default(), 1 << 20, 1 << 20);
         let ask = async |asked: &str, of: &str| {
             let found = found(of, "google.protobuf.Empty");
             cache

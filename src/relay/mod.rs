@@ -89,7 +89,8 @@ impl Relay {
             anyhow::bail!("`groups` needs `upstream.servers`: a directory is the same for every node");
         }
         let descriptors = load_descriptors(&config.rest)?;
-        let responses = ResponseCache::new(descriptors.clone(), config.rest.json_bytes);
+        let (budget, limit) = (config.rest.json_bytes, config.downstream.max_unsent_bytes);
+        let responses = ResponseCache::new(descriptors.clone(), budget, limit);
         let reloader = Reloader::default();
         let everything = CancellationToken::new();
         let (draining, closed) = (everything.child_token(), everything.child_token());

@@ -200,11 +200,19 @@ impl Pollers {
     fn new() -> Self {
         Self {
             fleet: Fleet::new(Protocol::Sotw, "rds"),
-            cache: ResponseCache::new(Descriptors::default(), 256 << 20),
+            cache: ResponseCache::new(Descriptors::default(), 256 << 20, 256 << 20),
             memory: PollHistory::default(),
             runtime: tokio::runtime::Builder::new_current_thread().build().unwrap(),
             polls: Vec::new(),
         }
+    }
+
+    fn set_one(&mut self, name: &str, fields: impl FnOnce(&mut bytes::BytesMut)) {
+        let type_url = wire::type_url("rds");
+        let mut route = bytes::BytesMut::new();
+        wire::put(&mut route, 1, name.as_bytes());
+        fields(&mut route);
+        self.fleet.set(View::Named, vec![wire::envelope(&type_url, name, "1", &route)]);
     }
 
     /// Routes of which the first text is a version of its own, and the second is what takes the room.
@@ -284,6 +292,24 @@ fn a_change_is_written_as_json_once_for_all_polls_that_it_wakes() {
 }
 
 #[test]
+fn a_resource_of_empty_messages_is_written_in_a_few_times_its_bytes() {
+    let _alone = ALONE.lock();
+    let mut pollers = Pollers::new();
+    // Unpacks the descriptors.
+    pollers.set(&["small"], "1", 10);
+    pollers.join(&["small"], "");
+    pollers.answers();
+    pollers.polls.clear();
+    pollers.set_one("big", |route| (0..MIB / 2).for_each(|_| wire::put(route, 2, b"")));
+    pollers.join(&["big"], "");
+    let region = Region::new(ALLOCATOR);
+    let answers = pollers.answers();
+    let allocated = region.change().bytes_allocated;
+    assert!(allocated < 8 * MIB, "{allocated} bytes for one of {MIB}");
+    assert_eq!(text(&answers[0])["resources"][0]["virtualHosts"].as_array().unwrap().len(), MIB / 2);
+}
+
+#[test]
 fn polls_for_different_names_share_the_json_that_they_have_in_common() {
     let _alone = ALONE.lock();
     let mut pollers = Pollers::new();
@@ -306,7 +332,8 @@ fn polls_for_different_names_share_the_json_that_they_have_in_common() {
 #[test]
 fn a_small_budget_costs_time_and_nothing_else() {
     let _alone = ALONE.lock();
-    let mut pollers = Pollers { cache: ResponseCache::new(Descriptors::default(), 1), ..Pollers::new() };
+    let mut pollers =
+        Pollers { cache: ResponseCache::new(Descriptors::default(), 1, 256 << 20), ..Pollers::new() };
     pollers.set(&["a", "b"], "1", 40_000);
     (0..3).for_each(|_| pollers.join(&["a", "b"], ""));
     let answers = pollers.answers();

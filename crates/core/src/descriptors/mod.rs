@@ -5,6 +5,7 @@
 //! Invariants: the embedded set decodes (a test holds it to that) · no input overflows the stack: what nests
 //! deeper than [`MAX_DEPTH`] messages, counted through every `Any`, is refused before it is shown.
 
+mod json;
 mod redact;
 mod sets;
 
@@ -34,6 +35,8 @@ pub enum DescriptorError {
     Malformed { type_name: String, reason: String },
     #[error("messages nest deeper than {MAX_DEPTH} levels")]
     TooDeep,
+    #[error("its JSON is longer than the limit")]
+    TooLong,
     #[error("{type_name} has a value that JSON cannot show: {reason}")]
     NotShowable { type_name: String, reason: String },
 }
@@ -239,7 +242,7 @@ mod tests {
             let any = from_json(&shown);
             assert_eq!(any_to_json(&any).unwrap(), shown);
             let mut written = Vec::new();
-            Descriptors::default().write_json(&any, &mut written).unwrap();
+            Descriptors::default().write_json(&any, 1 << 20, &mut written).unwrap();
             assert_eq!(serde_json::from_slice::<serde_json::Value>(&written).unwrap(), shown);
         }
         // By the numbers of the protocol, and not only by ours.

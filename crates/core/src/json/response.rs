@@ -76,6 +76,17 @@ pub enum JsonError {
         /// Tells what is wrong.
         error: DescriptorError,
     },
+    /// It is larger than the relay may keep for its clients.
+    #[error(
+        "the answer is longer than {limit} bytes of JSON with resource `{name}`; raise `downstream.max_unsent_bytes`, split what \
+         is asked for, or use gRPC"
+    )]
+    TooLong {
+        /// The resource with which it is.
+        name: Name,
+        /// The limit.
+        limit: usize,
+    },
     /// The thread that wrote it panicked.
     #[error("an answer could not be written, which is a fault of deltafan")]
     Failed,
@@ -88,14 +99,15 @@ type ResourceCache = moka::sync::Cache<u128, Result<Bytes, DescriptorError>, fol
 #[derive(Debug)]
 pub struct JsonWriter {
     descriptors: Descriptors,
+    limit: usize,
     resources: ResourceCache,
     resources_written: AtomicU64,
     responses_written: AtomicU64,
 }
 
 impl JsonWriter {
-    /// Creates a writer with these descriptors, which keeps so many bytes of JSON.
-    pub fn new(descriptors: Descriptors, budget: u64) -> Self {
+    /// Creates a writer with these descriptors, which keeps `budget` bytes of JSON and writes responses of up to `limit`.
+    pub fn new(descriptors: Descriptors, budget: u64, limit: usize) -> Self {
         let resources = moka::sync::Cache::builder()
             .max_capacity(budget)
             .weigher(|_, json: &Result<Bytes, _>| {
@@ -104,7 +116,7 @@ impl JsonWriter {
             .eviction_policy(EvictionPolicy::lru())
             .build_with_hasher(foldhash::fast::RandomState::default());
         let (resources_written, responses_written) = Default::default();
-        Self { descriptors, resources, resources_written, responses_written }
+        Self { descriptors, limit, resources, resources_written, responses_written }
     }
 
     /// Returns the number of resources written as JSON.
@@ -136,7 +148,15 @@ impl JsonWriter {
             true => self.wrapped(resource),
             false => self.resource(resource),
         };
-        let texts: Vec<Bytes> = found.resources.iter().map(text).collect::<Result<_, _>>()?;
+        let (mut texts, mut bytes) = (Vec::with_capacity(found.resources.len()), 0);
+        for resource in &found.resources {
+            let text = text(resource)?;
+            bytes += text.len();
+            if bytes > self.limit {
+                return Err(JsonError::TooLong { name: resource.name().clone(), limit: self.limit });
+            }
+            texts.push(text);
+        }
         self.responses_written.fetch_add(1, Ordering::Relaxed);
         // Only what this relay has known as long as any client is said of a response (R-REST-12).
         let mut chunks = ChunkWriter::default();
@@ -170,13 +190,14 @@ impl JsonWriter {
         let made = self.resources.get_with(key, || {
             self.resources_written.fetch_add(1, Ordering::Relaxed);
             let mut json = Vec::with_capacity(2 * any.len());
-            self.descriptors.write_json(any, &mut json)?;
+            self.descriptors.write_json(any, self.limit, &mut json)?;
             json.shrink_to_fit();
             Ok(json.into())
         });
         let name = || resource.name().clone();
         made.map_err(|error| match error {
             DescriptorError::UnknownType(_) => JsonError::UnknownType { name: name(), error },
+            DescriptorError::TooLong => JsonError::TooLong { name: name(), limit: self.limit },
             _ => JsonError::Broken { name: name(), error },
         })
     }
