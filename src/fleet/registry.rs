@@ -221,7 +221,8 @@ impl Registration {
         now: Instant,
     ) {
         let Some(client) = session.shared_client().cloned() else { return };
-        let text = self.fleet.text(type_url.rejection_text(&error.message));
+        let message = &error.message[..error.message.floor_char_boundary(REJECTION_TEXT)];
+        let text = self.fleet.text(&type_url.rejection_text(message));
         let rejection = {
             let mut state = self.record.state();
             let Some(progress) = state.find(type_url) else { return };

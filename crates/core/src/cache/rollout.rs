@@ -221,7 +221,7 @@ impl Rollout {
         let (blamed, others): (Vec<_>, Vec<_>) =
             told.into_iter().partition(|change| !names_some || is_named(change));
         let text = type_url.rejection_text(text);
-        for (changes, answer) in [(blamed, Answer::Rejects(text)), (others, Answer::RejectsOthers)] {
+        for (changes, answer) in [(blamed, Answer::Rejects(&text)), (others, Answer::RejectsOthers)] {
             Evidence::count(changes.into_iter().map(|(_, evidence)| evidence), seat.node, answer);
         }
     }

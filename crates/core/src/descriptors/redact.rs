@@ -1,7 +1,8 @@
-//! Resources without the values that the API marks as sensitive, as JSON and encoded.
+//! Resources without their keys and passwords, as JSON and encoded.
 //!
-//! Keys and passwords may be written inline in any resource. Envoy hides the same fields in its config dump, by the option
-//! `udpa.annotations.sensitive`. It does not look into a `TypedStruct`, whose fields have no options, and neither does this.
+//! Owns which fields are hidden: those that Envoy's API marks with `udpa.annotations.sensitive`, which Envoy hides too, and a short
+//! list of others that hold credentials ([`UNMARKED`], and the values of headers). Of a `TypedStruct` nothing tells which value
+//! is a key, so all are hidden.
 
 use foldhash::HashMap;
 use prost::Message as _;
@@ -10,8 +11,21 @@ use prost_reflect::{
 };
 
 use super::{ANY, DescriptorError, Descriptors, not_showable, pool, read_any, unpack_any};
+use crate::resource::CREDENTIAL_HEADERS;
 
 const SENSITIVE: &str = "udpa.annotations.sensitive";
+/// Fields with credentials that the API does not mark.
+const UNMARKED: [&str; 7] = [
+    "envoy.config.core.v3.GrpcService.GoogleGrpc.CallCredentials.access_token",
+    "envoy.config.core.v3.GrpcService.GoogleGrpc.CallCredentials.google_refresh_token",
+    "envoy.config.core.v3.GrpcService.GoogleGrpc.CallCredentials.ServiceAccountJWTAccessCredentials.json_key",
+    "envoy.config.core.v3.GrpcService.GoogleGrpc.CallCredentials.GoogleIAMCredentials.authorization_token",
+    "envoy.extensions.grpc_service.call_credentials.access_token.v3.AccessTokenCredentials.token",
+    "udpa.type.v1.TypedStruct.value",
+    "xds.type.v3.TypedStruct.value",
+];
+/// Header of additions, health checks and initial metadata.
+const HEADER: &str = "envoy.config.core.v3.HeaderValue";
 const REDACTED: &str = "[redacted]";
 
 impl Descriptors {
@@ -72,8 +86,10 @@ impl Redaction {
             message.set_field_by_number(2, Value::Bytes(inner.encode_to_vec().into()));
             return Ok(());
         }
+        let hides_value = message.descriptor().full_name() == HEADER
+            && message.get_field_by_name("key").is_some_and(|key| key.as_str().is_some_and(is_credential));
         for (field, value) in message.fields_mut() {
-            let all = all || self.is_sensitive(&field);
+            let all = all || self.is_sensitive(&field) || (hides_value && field.name() != "key");
             self.value(value, all)?;
         }
         Ok(())
@@ -101,7 +117,6 @@ impl Redaction {
     }
 
     fn is_sensitive(&mut self, field: &FieldDescriptor) -> bool {
-        let Some(sensitive) = &self.sensitive else { return false };
         if let Some(known) = self.known.get(field.full_name()) {
             return *known;
         }
@@ -110,10 +125,17 @@ impl Redaction {
             let message = pool().get_message_by_name(field.parent_message().full_name())?;
             Some(is_marked(&message.get_field(field.number())?, &pool().get_extension_by_name(SENSITIVE)?))
         };
-        let is_sensitive = is_marked(field, sensitive) || embedded().unwrap_or_default();
+        let own = self.sensitive.as_ref().is_some_and(|sensitive| is_marked(field, sensitive));
+        let is_sensitive = own || UNMARKED.contains(&field.full_name()) || embedded().unwrap_or_default();
         self.known.insert(field.full_name().to_owned(), is_sensitive);
         is_sensitive
     }
+}
+
+/// Whether a header of this name holds a credential.
+fn is_credential(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    CREDENTIAL_HEADERS.iter().any(|part| key.contains(part))
 }
 
 fn is_marked(field: &FieldDescriptor, sensitive: &ExtensionDescriptor) -> bool {
@@ -164,6 +186,74 @@ mod tests {
             assert_eq!(descriptors.redacted_json(&any).unwrap(), expected);
             let encoded = descriptors.redacted_any(&any).unwrap();
             assert_eq!(super::super::any_to_json(&encoded).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn credentials_that_the_api_does_not_mark_are_hidden_too() {
+        let header = |key: &str| json!({"header": {"key": key, "value": "PRIVATE"}});
+        let google = |credentials: serde_json::Value| {
+            json!({"googleGrpc": {"targetUri": "host", "callCredentials": [credentials]},
+                "initialMetadata": [{"key": "authorization", "value": "PRIVATE"}]})
+        };
+        let typed = |type_name: &str| json!({"@type": format!("type.googleapis.com/{type_name}"), "typeUrl": "t/a", "value": {"key": "PRIVATE"}});
+        let tokens = json!({
+            "@type": "type.googleapis.com/envoy.extensions.grpc_service.call_credentials.access_token.v3.AccessTokenCredentials",
+            "token": "PRIVATE",
+        });
+        let health = json!({"httpHealthCheck": {"path": "/", "requestHeadersToAdd": [header("Authorization"), header("x-api-key")]}});
+        let cluster = json!({
+            "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            "healthChecks": [health, {"grpcHealthCheck": {"initialMetadata": [header("proxy-authorization")]}}],
+            "edsClusterConfig": {"edsConfig": {"apiConfigSource": {"grpcServices": [
+                google(json!({"accessToken": "PRIVATE"})),
+                google(json!({"googleRefreshToken": "PRIVATE"})),
+                google(json!({"serviceAccountJwtAccess": {"jsonKey": "PRIVATE"}})),
+                google(json!({"googleIam": {"authorizationToken": "PRIVATE"}})),
+                google(json!({"fromPlugin": {"name": "x", "typedConfig": tokens}})),
+            ]}}},
+            "typedExtensionProtocolOptions": {"a": typed("xds.type.v3.TypedStruct"), "b": typed("udpa.type.v1.TypedStruct")},
+        });
+        let routes = json!({
+            "@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+            "requestHeadersToAdd": [header("authorization"), header("cookie"), header("x-auth-token")],
+            "responseHeadersToAdd": [{"header": {"key": "x-shown", "value": "shown"}}],
+        });
+        for resource in [cluster, routes] {
+            let any = DynamicMessage::deserialize(message(ANY).unwrap(), &resource).unwrap().encode_to_vec();
+            let text = Descriptors::default().redacted_json(&any).unwrap().to_string();
+            assert!(!text.contains("PRIVATE") && text.contains("[redacted]"), "{text}");
+            assert!(!text.contains("x-shown") || text.contains("\"shown\""), "{text}");
+            let encoded = Descriptors::default().redacted_any(&any).unwrap();
+            assert!(!String::from_utf8_lossy(&encoded).contains("PRIVATE"));
+        }
+    }
+
+    /// All that is hidden by its field has a name at which a text is cut.
+    #[test]
+    fn a_rejection_is_cut_at_each_hidden_field() {
+        let sensitive = pool().get_extension_by_name(SENSITIVE).unwrap();
+        let fields = pool().all_messages().flat_map(|message| message.fields().collect::<Vec<_>>());
+        let hidden =
+            fields.filter(|field| is_marked(field, &sensitive) || UNMARKED.contains(&field.full_name()));
+        let hidden: Vec<_> = hidden.collect();
+        assert!(hidden.len() > 20, "{}", hidden.len());
+        // Of these two the message, or the field that it is in, has the word.
+        let is_named = |field: &&FieldDescriptor| {
+            !["TypedStruct", "PrivateKeyProvider"].contains(&field.parent_message().name())
+        };
+        for field in hidden.iter().filter(is_named) {
+            for text in [
+                format!("bad: {} {{ inline_string: \"PRIVATE\"", field.name()),
+                format!("bad: \"{}\": \"PRIVATE\"", field.json_name()),
+            ] {
+                let shown = crate::resource::shown_rejection(&text);
+                assert!(
+                    shown.starts_with("bad: ") && !shown.contains("PRIVATE"),
+                    "{}: {shown}",
+                    field.full_name()
+                );
+            }
         }
     }
 

@@ -1,7 +1,10 @@
 //! Type URLs and what the protocol says of the types it defines.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+
+use super::rejection::shown_rejection;
 
 /// A type that the protocol defines rules for. Everything else is [`Kind::Other`]: it passes through on ADS, is
 /// not full-state, and is flushed last (R-EP-06).
@@ -183,11 +186,11 @@ impl TypeUrl {
 
     /// Text of a rejection of such resources, as it may be kept and shown. Of Secrets there is none: Envoy quotes the whole
     /// message that breaks a constraint.
-    pub fn rejection_text<'t>(&self, text: &'t str) -> &'t str {
+    pub fn rejection_text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         if self.is_secret() {
-            "withheld, because it may quote the Secret; see the log of the client"
+            "withheld, because it may quote the Secret; see the log of the client".into()
         } else {
-            text
+            shown_rejection(text)
         }
     }
 }

@@ -11,6 +11,7 @@ mod encoded;
 mod kind;
 mod name;
 mod parameters;
+mod rejection;
 mod resource_name;
 mod routes;
 mod scope;
@@ -23,6 +24,7 @@ pub use encoded::{Envelope, EnvelopeError, Form, NameForm, Resource, VersionForm
 pub use kind::{Kind, TypeUrl, UnknownKindError};
 pub use name::{Name, NameMap, NameSet, take_out};
 pub use parameters::Parameters;
+pub use rejection::{CREDENTIAL_HEADERS, shown_rejection};
 pub use resource_name::{parse_resource_name, resource_name};
 pub use routes::clusters_in_routes;
 pub use scope::{Pattern, Patterns, Scope};
