@@ -248,7 +248,8 @@ impl Segments {
             // A context parameter selects another resource, and its value may look like the rest of a path.
             Self::Xdstp if in_context => "[^&]*",
             Self::Xdstp => "[^/?]*",
-            Self::Dns => r"[^.]*",
+            // A name that is none, such as a URL, must not look like one of the domain.
+            Self::Dns => "[^./]*",
             // An escaped comma ends no segment, so it must not look as if it did.
             Self::Subject => r"[^,\\]*",
         }
@@ -258,6 +259,7 @@ impl Segments {
     const fn across(self, in_context: bool, is_last: bool) -> &'static str {
         match self {
             Self::Xdstp if !in_context && !is_last => "[^?]*",
+            Self::Dns => "[^/]*",
             _ => ".*",
         }
     }
@@ -311,6 +313,10 @@ mod tests {
         assert!(matches("dns:*.example.com", "Envoy.Example.COM"));
         assert!(!matches("dns:*.example.com", "a.b.example.com"));
         assert!(!matches("dns:a.example.com", "aXexample.com"));
+        assert!(matches("dns:**.example.com", "a.b.example.com"));
+        for pattern in ["dns:*.example.com", "dns:**.example.com", "dns:**"] {
+            assert!(!matches(pattern, "evil/a.example.com"), "{pattern}");
+        }
     }
 
     #[test]
