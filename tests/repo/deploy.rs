@@ -187,6 +187,11 @@ fn the_unit_stays_stopped_after_a_wrong_configuration() {
 }
 
 #[test]
+fn the_unit_writes_no_core_dump_which_would_have_the_keys() {
+    assert!(read("deploy/deltafan.service").contains("\nLimitCORE=0\n"));
+}
+
+#[test]
 fn the_chart_knows_the_keys_of_the_relay() {
     let operations = read("docs/operations.md");
     let table = operations.split("| Key | A change takes effect |").nth(1).unwrap();
