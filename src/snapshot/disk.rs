@@ -244,6 +244,15 @@ impl Disk {
         inode.is_some() && inode == *self.inode.lock()
     }
 
+    /// Change that somebody else made to the open file since the last transaction.
+    pub(super) fn tampering(&self) -> Option<FileError> {
+        if !self.is_in_place() {
+            return Some(FileError::Replaced);
+        }
+        let is_shorter = self.bytes_there() < self.status.lock().bytes;
+        is_shorter.then(|| FileError::Corrupt("it was cut short while the relay ran".to_owned()))
+    }
+
     /// Whether this process knows what the file had of a group: else the group is not to be written over.
     pub(super) fn has_read(&self, group: &GroupId) -> bool {
         self.read.lock().contains(group)

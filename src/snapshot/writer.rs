@@ -168,8 +168,8 @@ impl<G: LiveGroups> Writer<G> {
         }
         let begun = Instant::now();
         let disk = Arc::clone(&self.disk);
-        if !disk.is_in_place() {
-            disk.failed(CANNOT_WRITE, &FileError::Replaced);
+        if let Some(fault) = disk.tampering() {
+            disk.failed(CANNOT_WRITE, &fault);
             disk.close();
             return Err(FileFault);
         }
