@@ -7,6 +7,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use serde_json::json;
 
 use crate::fixture::{
     ControlPlane, Envoy, Fixture, PATIENCE, Transport, eventually, http, http_backend, is_direct,
@@ -219,4 +220,81 @@ fn loses_no_request(transport: Transport, kind: Swap, rounds: usize) {
             "endpoints of new clusters are asked for ahead"
         );
     }
+}
+
+#[test]
+fn delta_ads_loses_no_request_over_a_cold_restart_beside_a_route_to_nowhere() {
+    restarts_cold(Transport::DeltaAds);
+}
+
+#[test]
+fn sotw_ads_loses_a_round_trip_over_a_cold_restart_beside_a_route_to_nowhere() {
+    restarts_cold(Transport::SotwAds);
+}
+
+/// While a relay without a snapshot is away, a route moves to a cluster that its Envoys have, and the old cluster goes. So does one
+/// that another route still names: the relay waits for that, and the Envoys must not lose the old cluster meanwhile. By state of the
+/// world they lose it when they are sent the clusters, and get the route a round trip later.
+fn restarts_cold(transport: Transport) {
+    let (envoys, rounds) = (number("SWAP_ENVOYS", 2), number("SWAP_ROUNDS", 3));
+    if is_direct() {
+        return skipped("there is no relay");
+    }
+    let Some(fixture) = Fixture::start(envoys) else { return };
+    let (backend, source, origin) = (http_backend("backend"), transport.config_source(), &fixture.origin);
+    let put_cluster = |name: &str| {
+        origin.put(&endpoints(name, backend));
+        origin.put(&cluster(name, &source, "1s"));
+    };
+    let delete_cluster = |name: &str| {
+        origin.delete(CLUSTER, name);
+        origin.delete(ENDPOINTS, name);
+    };
+    let name = |round: usize| format!("backend-{round}");
+    let put_routes = |round: usize| {
+        let mut both = routes("ingress-routes", &name(round));
+        let all = both["virtual_hosts"][0]["routes"].as_array_mut().unwrap();
+        all.insert(0, json!({"match": {"prefix": "/spare"}, "route": {"cluster": "spare"}}));
+        origin.put(&both);
+    };
+    put_cluster(&name(0));
+    put_routes(0);
+    origin.put(&listener(INGRESS, &source, "ingress-routes"));
+    let envoys: Vec<Envoy> =
+        (0..envoys).map(|number| fixture.start_envoy(&format!("envoy-{number}"), transport)).collect();
+    let traffic = Traffic::default();
+    let have = |round: usize, names: &[&str]| {
+        for envoy in &envoys {
+            eventually(PATIENCE, "Envoy has the clusters that there are", || {
+                envoy.request(INGRESS)?;
+                let active: Vec<String> = envoy.dynamic_clusters()?.active.into_keys().collect();
+                if active == names { Ok(()) } else { Err(format!("round {round}: {active:?}")) }
+            });
+        }
+    };
+    have(0, &[&name(0)]);
+    thread::scope(|scope| {
+        for envoy in &envoys {
+            let url = envoy.url(INGRESS).unwrap();
+            let traffic = &traffic;
+            scope.spawn(move || traffic.run(&url));
+        }
+        for round in 1..=rounds {
+            put_cluster(&name(round));
+            put_cluster("spare");
+            have(round, &[&name(round - 1), &name(round), "spare"]);
+            fixture.stop_relay();
+            put_routes(round);
+            delete_cluster("spare");
+            delete_cluster(&name(round - 1));
+            fixture.start_relay_again();
+            have(round, &[&name(round)]);
+        }
+        traffic.is_over.store(true, Ordering::Relaxed);
+    });
+    let (sent, failed) = (traffic.sent.into_inner(), traffic.failed.into_inner());
+    eprintln!("{transport:?}: {} of {sent} requests failed in {rounds} restarts", failed.len());
+    assert!(sent > rounds, "there was traffic");
+    let round_trips = if transport == Transport::SotwAds { 10 * envoys.len() * rounds } else { 0 };
+    assert!(failed.len() <= round_trips, "{failed:?}");
 }

@@ -96,6 +96,66 @@ fn r_ads_03_a_client_that_brings_an_unknown_version_is_sent_the_state_in_force()
     assert_eq!(client.acked_with(&fixture, NAMES)[0], "cds keep:201");
 }
 
+/// Of a client that comes back to a relay which restarted without a snapshot nothing is known but that it may hold more.
+#[test]
+fn r_ads_03_clusters_of_a_client_that_may_hold_more_wait_for_the_routes_that_wait() {
+    for (unknown, waits) in [("of an earlier relay", true), ("", false)] {
+        // A cluster is gone that a route names still.
+        let mut fixture = Fixture::knowing(&["lds"]);
+        fixture.origin("cds keep:1");
+        fixture.known("cds");
+        fixture.named("rds r:eds-gone");
+        let mut client = comes_back(&fixture, Protocol::Sotw, unknown);
+        let early = client.acked_with(&fixture, NAMES);
+        assert_eq!(early, if waits { &[][..] } else { &["cds keep:1"] }, "{unknown}");
+        fixture.after(Duration::from_secs(1));
+        let all = [early, client.acked_with(&fixture, NAMES)].concat();
+        assert_eq!(all, ["cds keep:1", "rds r:eds-gone"]);
+        assert!(client.overdue.is_empty());
+    }
+}
+
+#[test]
+fn r_ads_03_clusters_of_a_client_that_may_hold_more_wait_for_routes_that_are_unknown() {
+    for names in [&["r"][..], &["known", "r"]] {
+        let mut fixture = Fixture::knowing(&["cds", "lds"]);
+        fixture.origin("cds keep:1");
+        fixture.named("rds known:keep");
+        let mut client = comes_back(&fixture, Protocol::Sotw, "of an earlier relay");
+        client.ask(&fixture, "rds", names);
+        fixture.after(Duration::from_millis(900));
+        assert!(client.told(&fixture).is_empty(), "{names:?}");
+        fixture.named("rds r:keep");
+        let told = client.acked_with(&fixture, &[("rds", names)]);
+        assert_eq!((told.len(), told[0].as_str()), (2, "cds keep:1"), "{told:?}");
+    }
+}
+
+#[test]
+fn r_ads_03_clusters_of_a_client_that_may_hold_more_wait_for_a_time_only() {
+    for (user_agent, wait, longest) in [("envoy", 5, 5), ("envoy", 2, 2), ("envoy", 0, 0), ("gRPC Go", 5, 0)]
+    {
+        let mut fixture = Fixture::knowing(&["lds"]);
+        fixture.rules.warm_wait = Duration::from_secs(wait);
+        fixture.origin("cds keep:1");
+        fixture.known("cds");
+        let mut client = fixture.client_as(user_agent, Protocol::Sotw, None);
+        let request = proto::DiscoveryRequest {
+            type_url: url("cds").as_str().to_owned(),
+            resource_names: vec!["*".to_owned()],
+            version_info: "of an earlier relay".to_owned(),
+            ..proto::DiscoveryRequest::default()
+        };
+        client.on_sotw_request(&fixture, request).unwrap();
+        client.ask(&fixture, "rds", &["never answered"]);
+        let begun = fixture.now;
+        while client.told(&fixture).is_empty() {
+            fixture.after(Duration::from_secs(1));
+        }
+        assert_eq!(fixture.now - begun, Duration::from_secs(longest), "{user_agent}, {wait} s");
+    }
+}
+
 /// The time for which it was away is no delay of what it is told.
 #[test]
 fn a_client_that_comes_back_has_waited_for_no_change() {

@@ -329,7 +329,7 @@ impl StreamType {
     }
 
     /// Whether each of its responses says of whatever it leaves out that it does not exist.
-    fn is_full_state(&self) -> bool {
+    pub(super) fn is_full_state(&self) -> bool {
         self.membership.profile().is_full_state(self.kind)
     }
 

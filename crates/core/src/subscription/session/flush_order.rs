@@ -213,6 +213,11 @@ impl Session {
                 }
                 continue;
             }
+            if let Some(until) = self.strands_routes(at, pending, now) {
+                deadline.not_after(until);
+                leader_waits = true;
+                continue;
+            }
             if leader_waits && kind.follows_clusters() {
                 if let Some(leader) = unanswered {
                     self.note_delay(leader, at, now, deadline);
@@ -316,6 +321,29 @@ impl Session {
         let clusters = self.clusters()?;
         let warms = clusters.unanswered_within(self.rules.warm_wait, now)?;
         self.has_routes_to_all_clusters().then_some(warms)
+    }
+
+    /// Until when at most a state of clusters waits that may lack some to which the client's routes lead. The relay does not know what the
+    /// client holds from an earlier stream, so it cannot keep those for a while. It sends the state once it may send routes behind it.
+    ///
+    /// Example: a relay restarts without a snapshot, cluster `x` is gone, and new routes name `y`, which has not come. An Envoy that comes
+    /// back keeps `x` and its old routes for up to a second, then gets the clusters without `x` and, a round trip later, the routes.
+    fn strands_routes(&mut self, at: usize, pending: &[Pending], now: Instant) -> Option<Instant> {
+        let state = &self.types[at];
+        let is_blind = state.has_clusters_from_before() && state.position.is_start() && state.is_full_state();
+        if !is_blind || !self.has_routes_to_all_clusters() {
+            return None;
+        }
+        let ends = *self.types[at].addition_waits.get_or_insert(now) + self.rules.warm_wait;
+        let waits = |other: usize| match &pending[other] {
+            _ if !self.types[other].kind.follows_clusters() => None,
+            Pending::Update(update) if update.has_unknown_name() => Some(ends),
+            Pending::Update(update) => self.awaits_clusters(other, update, now),
+            Pending::Unknown => self.unknown_until(other, &pending[other], now),
+            Pending::Nothing | Pending::Gated => None,
+        };
+        let until = (0..pending.len()).filter_map(waits).max()?.min(ends);
+        (now < until).then_some(until)
     }
 
     /// Until when at most routes wait for clusters that they name and that are on their way to the relay.
