@@ -24,3 +24,4 @@ mod peer;
 mod requests;
 mod slow;
 mod tls;
+mod turns;

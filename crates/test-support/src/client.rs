@@ -1,5 +1,6 @@
 //! A client that says exactly what a test tells it to, over a real connection.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,6 +31,12 @@ pub const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tl
 
 pub async fn connect(server: &str) -> Channel {
     Endpoint::from_shared(server.to_owned()).unwrap().connect().await.unwrap()
+}
+
+/// Connects from this address.
+pub async fn connect_from(server: &str, address: IpAddr) -> Channel {
+    let endpoint = Endpoint::from_shared(server.to_owned()).unwrap().local_address(Some(address));
+    endpoint.connect().await.unwrap()
 }
 
 pub fn node(id: &str) -> Node {

@@ -18,23 +18,38 @@ use super::snapshot::{Snapshot, Touch};
 use super::subscription::Subscription;
 use super::tally::{Tallies, Tally};
 use super::update_cache::UpdateCache;
+use crate::pool::Tenant;
 use crate::resource::Name;
 
-/// Waker of a session. Wakes coalesce: a session that is woken looks at everything it serves.
+/// Waker of a session, with the peer that its demand is charged to. Wakes coalesce: a session that is woken looks at everything it
+/// serves.
 ///
 /// Example: 40 changes are published while a session waits for its turn. It wakes once, and one response holds them all.
 #[derive(Debug, Default)]
-pub struct WakeHandle(AtomicWaker);
+pub struct WakeHandle {
+    waker: AtomicWaker,
+    peer: Option<Tenant>,
+}
 
 impl WakeHandle {
+    /// Waker of a session of this peer.
+    pub fn of(peer: Option<Tenant>) -> Self {
+        Self { waker: AtomicWaker::new(), peer }
+    }
+
+    /// The peer, if it is known.
+    pub const fn peer(&self) -> Option<&Tenant> {
+        self.peer.as_ref()
+    }
+
     /// Sets the waker; the last one registered counts. Register first, look for work after.
     pub fn register(&self, waker: &std::task::Waker) {
-        self.0.register(waker);
+        self.waker.register(waker);
     }
 
     /// Wakes the task that registered last.
     pub fn wake(&self) {
-        self.0.wake();
+        self.waker.wake();
     }
 }
 

@@ -17,10 +17,11 @@ use super::audience::Audience;
 use super::cohort::Cohort;
 use super::name_diff::NameDiff;
 use super::profile::{Role, StreamProfile, TtlSupport};
-use super::queue::Queue;
+use super::queue::{Lane, Queue};
 use super::snapshot::{Snapshot, Touch};
 use super::subscription::Subscription;
 use crate::fairness::{NAMES_ALTERED_IN_PLACE, NAMES_PER_SLICE, UPSTREAM_NAME_BYTES};
+use crate::pool::Tenant;
 use crate::resource::Name;
 
 /// Names of a store that operators have asked for anew, until the upstream takes them: it does so at once, unless it is stuck.
@@ -35,10 +36,8 @@ pub(super) struct CohortIndex {
     observers: Audience,
     /// How many cohorts are told TTLs.
     timed: usize,
-    /// Names of which the upstream is to be told whether anybody asks for them, in the order in which that changed.
+    /// Names of which the upstream is to be told whether anybody asks for them.
     dirty: Queue,
-    /// Such names of clients that ask for many at once, behind those of all others.
-    dirty_many: Queue,
     wildcard_dirty: bool,
     /// Whether the store is filled from others, and so has to be for its observers, of which nobody upstream is told.
     is_filled: bool,
@@ -48,6 +47,11 @@ pub(super) struct CohortIndex {
     /// Names that an operator has asked for anew.
     refreshed: BTreeSet<Name>,
     next_id: u64,
+}
+
+/// Whether a subscription, or a change of one, is large: small ones of the same peer do not wait behind it.
+const fn is_many(names: usize) -> bool {
+    names > NAMES_PER_SLICE
 }
 
 /// Does something with each name, and lets others have the registry in between.
@@ -98,16 +102,25 @@ impl CohortIndex {
         self.by_key.get(&key)?.iter().map(|slot| *slot as usize).find(is_it)
     }
 
-    /// The cohort of this subscription, profile and role, made where there is none. Others have their turn between its names:
-    /// nobody finds it before all are listed, and what is marked meanwhile is what its members begin with.
+    /// The cohort of this subscription, profile and role, made for a peer where there is none. Others have their turn between its
+    /// names: nobody finds it before all are listed, and what is marked meanwhile is what its members begin with.
     pub(super) fn enter(
         this: &mut MutexGuard<'_, Self>,
         now: impl Fn() -> Generation,
         subscription: &Subscription,
         profile: StreamProfile,
         role: Role,
+        peer: Option<&Tenant>,
     ) -> usize {
         let key = subscription.key(profile);
+        let lane = Lane::new(peer, is_many(subscription.names().len()));
+        if role == Role::Client
+            && !this.dirty.is_empty()
+            && this.find(key, subscription, profile, role).is_some()
+        {
+            // Another peer has asked for its names, and may wait for its turn.
+            in_parts(this, subscription.names(), |this, name| this.dirty.join(&lane, name));
+        }
         loop {
             if let Some(at) = this.find(key, subscription, profile, role) {
                 return at;
@@ -117,11 +130,10 @@ impl CohortIndex {
             let cohort = Arc::new(Cohort::new(this.next_id, shared, profile, role, now()));
             let at = this.cohorts.insert(Arc::clone(&cohort));
             let (slot, names) = (at as u32, cohort.subscription.names());
-            let is_many = names.len() > NAMES_PER_SLICE;
-            in_parts(this, names, |this, name| this.list(name, slot, role, is_many));
+            in_parts(this, names, |this, name| this.list(name, slot, role, &lane));
             if this.find(key, subscription, profile, role).is_some() {
                 // Another one was as far first.
-                in_parts(this, names, |this, name| this.unlist(name, slot, role, is_many));
+                in_parts(this, names, |this, name| this.unlist(name, slot, role, &lane));
                 this.cohorts.remove(at);
                 continue;
             }
@@ -141,6 +153,7 @@ impl CohortIndex {
         at: usize,
         mut subscription: Subscription,
         snapshot: &Snapshot,
+        peer: Option<&Tenant>,
     ) -> Result<Arc<Cohort>, Subscription> {
         let now = snapshot.generation();
         let old = Arc::clone(&self.cohorts[at]);
@@ -158,9 +171,9 @@ impl CohortIndex {
             .filter_map(|at| Some((*at, self.clients.shared(&subscription.names()[*at])?.clone())));
         let shared: Vec<(usize, Name)> = known.chain(kept).collect();
         subscription.share(shared);
-        let is_many = added.len() + removed.len() > NAMES_PER_SLICE;
-        added.iter().for_each(|at| self.list(&subscription.names()[*at], slot, role, is_many));
-        removed.iter().for_each(|at| self.unlist(&old.subscription.names()[*at], slot, role, is_many));
+        let lane = Lane::new(peer, is_many(added.len() + removed.len()));
+        added.iter().for_each(|at| self.list(&subscription.names()[*at], slot, role, &lane));
+        removed.iter().for_each(|at| self.unlist(&old.subscription.names()[*at], slot, role, &lane));
         let turns = self.audience(role).alter(&old.subscription, &subscription, slot);
         self.turn_wildcard(turns, role);
         self.forget(old.subscription.key(old.profile), slot);
@@ -177,32 +190,22 @@ impl CohortIndex {
     }
 
     /// Notes that a cohort asks for a name.
-    fn list(&mut self, name: &Name, slot: u32, role: Role, is_many: bool) {
+    fn list(&mut self, name: &Name, slot: u32, role: Role, lane: &Lane) {
         let is_first = self.audience(role).list(name, slot);
         match role {
-            Role::Client if is_first => self.tell(name, is_many),
-            // A small subscription must not queue behind a bulk one: the name moves to the fast queue.
-            Role::Client => {
-                if !is_many && self.dirty_many.remove(name) {
-                    self.dirty.push(name);
-                }
-            }
-            Role::Observer if is_first && self.is_filled => self.looked.push(name),
+            Role::Client if is_first => self.dirty.push(lane, name),
+            // It may wait behind the other names of the peer that asked for it first.
+            Role::Client => self.dirty.join(lane, name),
+            Role::Observer if is_first && self.is_filled => self.looked.push(lane, name),
             Role::Observer => {}
         }
     }
 
     /// Notes that it does not any more.
-    fn unlist(&mut self, name: &Name, slot: u32, role: Role, is_many: bool) {
+    fn unlist(&mut self, name: &Name, slot: u32, role: Role, lane: &Lane) {
         if self.audience(role).unlist(name, slot) && role == Role::Client {
-            self.tell(name, is_many);
+            self.dirty.push(lane, name);
         }
-    }
-
-    /// The upstream is to be told of a name.
-    fn tell(&mut self, name: &Name, is_many: bool) {
-        let of = if is_many { &mut self.dirty_many } else { &mut self.dirty };
-        of.push(name);
     }
 
     /// Whether anybody asks for the wildcard may have changed.
@@ -235,15 +238,15 @@ impl CohortIndex {
     }
 
     /// Ends a cohort that has no members. Nobody finds it any more while others have their turn between its names.
-    pub(super) fn leave(this: &mut MutexGuard<'_, Self>, at: usize) {
+    pub(super) fn leave(this: &mut MutexGuard<'_, Self>, at: usize, peer: Option<&Tenant>) {
         let (cohort, slot) = (Arc::clone(&this.cohorts[at]), at as u32);
         this.forget(cohort.subscription.key(cohort.profile), slot);
         this.timed -= usize::from(cohort.profile.ttl != TtlSupport::Untold);
         let turns = this.audience(cohort.role).remove(&cohort.subscription, slot);
         this.turn_wildcard(turns, cohort.role);
         let names = cohort.subscription.names();
-        let is_many = names.len() > NAMES_PER_SLICE;
-        in_parts(this, names, |this, name| this.unlist(name, slot, cohort.role, is_many));
+        let lane = Lane::new(peer, is_many(names.len()));
+        in_parts(this, names, |this, name| this.unlist(name, slot, cohort.role, &lane));
         this.cohorts.remove(at);
     }
 
@@ -252,7 +255,6 @@ impl CohortIndex {
         self.wildcard_dirty
             || self.wildcard_looked
             || !self.dirty.is_empty()
-            || !self.dirty_many.is_empty()
             || !self.looked.is_empty()
             || !self.refreshed.is_empty()
     }
@@ -268,10 +270,11 @@ impl CohortIndex {
     }
 
     /// Puts names on the list for the upstream that are wanted still; returns whether there are any.
-    pub(super) fn ask_again<'a>(&mut self, names: impl IntoIterator<Item = &'a Name>) -> bool {
-        let wanted = names.into_iter().filter(|name| self.clients.asks(name.as_str()));
+    pub(super) fn ask_again(&mut self, names: &[Name], peer: Option<&Tenant>) -> bool {
+        let lane = Lane::new(peer, is_many(names.len()));
+        let wanted = names.iter().filter(|name| self.clients.asks(name.as_str()));
         let before = self.dirty.len();
-        wanted.for_each(|name| self.dirty.push(name));
+        wanted.for_each(|name| self.dirty.push(&lane, name));
         self.dirty.len() > before
     }
 
@@ -323,12 +326,7 @@ impl CohortIndex {
         self.wildcard_dirty = false;
         self.wildcard_looked = false;
         let looked = self.looked.take(NAMES_PER_SLICE, UPSTREAM_NAME_BYTES);
-        let mut names = self.dirty.take(NAMES_PER_SLICE, UPSTREAM_NAME_BYTES);
-        let taken: usize = names.iter().map(|name| name.as_str().len()).sum();
-        // Some in any case, however many ask for few.
-        let (count, bytes) = (NAMES_PER_SLICE - names.len(), UPSTREAM_NAME_BYTES.saturating_sub(taken));
-        let many = self.dirty_many.take(count.max(NAMES_PER_SLICE / 5), bytes.max(UPSTREAM_NAME_BYTES / 5));
-        names.extend(many);
+        let names = self.dirty.take(NAMES_PER_SLICE, UPSTREAM_NAME_BYTES);
         let with_wanted = |name: Name| {
             let is_wanted = self.wants(name.as_str());
             (name, is_wanted)

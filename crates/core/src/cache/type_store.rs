@@ -172,13 +172,6 @@ impl TypeCache {
         self.cohort_index.lock().asks_wildcard()
     }
 
-    /// These names are to be asked for upstream once more: their bodies were not kept (R-XT-09).
-    pub fn ask_again<'a>(&self, names: impl IntoIterator<Item = &'a Name>) {
-        if self.cohort_index.lock().ask_again(names) {
-            self.interest.wake();
-        }
-    }
-
     /// Has the upstream ask for a name anew, as [`Cache::refresh`](super::Cache::refresh) says.
     pub(super) fn refresh(&self, name: &Name) -> Result<(), RefreshError> {
         let covering = Collection::covering(name.as_str());
@@ -304,6 +297,7 @@ impl Membership {
                 &subscription,
                 profile,
                 role,
+                wake_handle.peer(),
             );
             let cohort = cohort_index.cohort(cohort_at);
             let member_at = cohort.add(&wake_handle);
@@ -349,7 +343,8 @@ impl Membership {
         let (old, dirty) = {
             let mut cohort_index = self.of.cohort_index.lock();
             let snapshot = self.of.snapshot();
-            let cohort = cohort_index.alter(self.cohort_at, subscription, &snapshot)?;
+            let cohort =
+                cohort_index.alter(self.cohort_at, subscription, &snapshot, self.wake_handle.peer())?;
             self.member_at = cohort.add(&self.wake_handle);
             self.told = None;
             // Given back when the lock is.
@@ -360,6 +355,13 @@ impl Membership {
             self.of.interest.wake();
         }
         Ok(())
+    }
+
+    /// These names are to be asked for upstream once more: their bodies were not kept (R-XT-09).
+    pub fn ask_again(&self, names: &[Name]) {
+        if self.of.cohort_index.lock().ask_again(names, self.wake_handle.peer()) {
+            self.of.interest.wake();
+        }
     }
 
     /// Notes that its client is moved on by an update. Returns how many changes of the cohort that passes; 0 where it is not known
@@ -407,7 +409,7 @@ impl Drop for Membership {
             let mut cohort_index = self.of.cohort_index.lock();
             let is_over = self.cohort.remove(self.member_at);
             if is_over {
-                CohortIndex::leave(&mut cohort_index, self.cohort_at);
+                CohortIndex::leave(&mut cohort_index, self.cohort_at, self.wake_handle.peer());
             }
             (is_over, cohort_index.is_dirty())
         };

@@ -116,7 +116,7 @@ impl Poll {
         // Clients without a name cannot be told from one another.
         let is_unwelcome = |given: &DeliveredVersion| given.over == offered && !client.node_id.is_empty();
         let unwelcome = past.delivered.filter(is_unwelcome);
-        let wake_handle = Arc::default();
+        let wake_handle = Arc::new(WakeHandle::of(from.tenant.cloned()));
         let profile = StreamProfile { protocol: Protocol::Sotw, aggregated: false, ttl: TtlSupport::Untold };
         Ok(Self {
             client: Arc::new(client),
@@ -178,7 +178,7 @@ impl Poll {
         let set_state = self.set_state();
         if set_state.dropped && !self.holds(&set_state) {
             // It cannot be written before the origin has sent it once more (R-XT-09).
-            self.membership.of().ask_again(self.membership.subscription().names());
+            self.membership.ask_again(self.membership.subscription().names());
         }
         if !self.is_known(&set_state, now, upstream) {
             let subscription = self.membership.subscription();

@@ -123,8 +123,6 @@ pub struct Session {
     pub(super) delays: SmallVec<[Kind; 1]>,
     /// The SPIFFE ID that it has proven to have.
     spiffe_id: Option<Arc<str>>,
-    /// Tenant of the pools of all peers.
-    tenant: Option<Tenant>,
     /// Seat among the clients that are sent guarded changes first; decided when it asks for a type whose changes are guarded.
     canary: Option<Option<CanarySeat>>,
     /// In flush order (R-ADS-02).
@@ -167,7 +165,6 @@ impl Session {
             hidden: HiddenCounts::default(),
             delays: SmallVec::new(),
             spiffe_id: None,
-            tenant: None,
             canary: None,
             types: Vec::new(),
             first_heard: now,
@@ -208,10 +205,11 @@ impl Session {
         self
     }
 
-    /// Has this tenant charged for what the session takes of the pools of all peers.
+    /// Has this tenant charged for what the session takes of the pools of all peers, and for the names that it asks for. Before its
+    /// first request.
     #[must_use]
     pub fn charged_to(mut self, tenant: Option<Tenant>) -> Self {
-        self.tenant = tenant;
+        self.wake_handle = Arc::new(WakeHandle::of(tenant));
         self
     }
 
@@ -381,7 +379,7 @@ impl Session {
         type_url: &TypeUrl,
         subscription: &Subscription,
     ) -> Result<Arc<TypeCache>, SessionError> {
-        let tenant = self.tenant.as_ref();
+        let tenant = self.wake_handle.peer();
         let is_canary = matches!(self.canary, Some(Some(_)));
         self.rules.store(&self.cache, type_url, subscription, &self.allotted, tenant, is_canary)
     }

@@ -322,7 +322,7 @@ impl StreamType {
     fn miss(&mut self, names: &[Name]) {
         if !names.is_empty() {
             if self.membership.role() == Role::Client {
-                self.membership.of().ask_again(names);
+                self.membership.ask_again(names);
             }
             self.own_mut().owed.names.extend(names.iter().cloned());
         }

@@ -1,6 +1,9 @@
 //! Requests of the relay: for what, when, and in which form.
 
 use super::*;
+use crate::identity::{Peer, Source};
+use crate::pool::Tenant;
+use crate::resource::Name;
 
 const CDS: Kind = Kind::Cluster;
 const EDS: Kind = Kind::Endpoint;
@@ -306,16 +309,48 @@ fn r_up_20_names_have_their_turn_though_others_go_on_asking_for_earlier_ones() {
     panic!("names that come first in the alphabet were asked for again and again");
 }
 
+/// Whether they come in one request or in many small ones.
+#[test]
+fn r_up_20_each_peer_has_its_turn_in_every_request() {
+    for piece in [20_000, 400] {
+        let mut fixture = Fixture::connected();
+        fixture.client("first", EDS, &["e"]);
+        fixture.requests(Primary);
+        let peer = |address: u8| {
+            let peer = Peer::unproven(Source::of([10, 0, 0, address].into()));
+            Arc::new(WakeHandle::of(Some(Tenant::new(&peer, address.into()))))
+        };
+        let (of, profile) = (fixture.cache.of(&EDS.into()).expect("few types"), delta());
+        let made_up: Vec<Name> = (0..20_000).map(|n| format!("made-up-{n:060}").into()).collect();
+        let mut flood = of.join(Subscription::new(false, []), profile, &peer(1));
+        for end in (piece..=made_up.len()).step_by(piece) {
+            flood.change(Subscription::new(false, made_up[..end].iter().cloned()));
+        }
+        for name in ["a", "z"] {
+            let _client = of.join(Subscription::new(false, [name.into()]), profile, &peer(2));
+            fixture.look();
+            fixture.pass(10);
+            let request = fixture.request(Primary);
+            assert!(request.resource_names_subscribe.iter().any(|asked| asked == name), "{name}, by {piece}");
+            assert!(request.resource_names_subscribe.len() > 100, "the others go on");
+            assert!(request.encoded_len() < 20 << 10);
+        }
+    }
+}
+
 #[test]
 fn r_relay_14_a_client_cannot_make_the_relay_ask_for_the_wildcard_by_a_name() {
     let mut fixture = Fixture::connected();
     let of = fixture.cache.of(&CDS.into()).expect("few types");
-    let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
     let names = ["*".into(), "".into()];
-    let _client = of.join(Subscription::new(false, names), profile, &Arc::new(WakeHandle::default()));
+    let _client = of.join(Subscription::new(false, names), delta(), &Arc::new(WakeHandle::default()));
     fixture.look();
     fixture.pass(100);
     assert_eq!(fixture.requests(Primary), []);
+}
+
+const fn delta() -> StreamProfile {
+    StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold }
 }
 
 fn owned((name, version): (&str, &str)) -> (String, String) {

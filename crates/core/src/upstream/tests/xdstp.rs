@@ -209,7 +209,7 @@ fn r_xt_09_a_body_that_was_not_kept_is_asked_for_once_more_and_only_once() {
     assert_eq!(fixture.seen(EDS, "e"), "dropped");
     assert_eq!(fixture.requests(Primary), []);
     let again = |fixture: &mut Fixture| {
-        fixture.cache.of(&EDS.into()).expect("few types").ask_again([&"e".into()]);
+        fixture.clients["a"].ask_again(&["e".into()]);
         fixture.look();
         fixture.pass(1_000);
         fixture.requests(Primary)
