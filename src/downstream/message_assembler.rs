@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use http_body::Body;
 
 use super::connection::Connection;
 use super::grpc_status::Status;
 use super::request_memory::{MemoryShare, RequestMemory};
-use super::version_extractor::{Payer, TooLargeError, VersionExtractor};
+use super::version_extractor::{Payer, TooLargeError, VersionExtractor, has_versions};
 use crate::grpc::Prefix;
 use crate::limit::Limit;
 use crate::subscription::Versions;
@@ -111,6 +111,9 @@ where
 
     /// Takes a whole message, if one has arrived.
     fn take(&mut self) -> Result<Option<Bytes>, Status> {
+        if let Some(message) = self.take_in_one_piece() {
+            return Ok(Some(message));
+        }
         let missing = match self.missing {
             Some(missing) => missing,
             None => match self.take_prefix()? {
@@ -140,6 +143,24 @@ where
             share.since = None;
         }
         Ok(Some(std::mem::take(&mut self.partial).freeze()))
+    }
+
+    /// Takes a message that arrived in one piece, as nearly all do, without copying it. Left to [`take`](Self::take): a message with
+    /// versions, and one that is refused.
+    fn take_in_one_piece(&mut self) -> Option<Bytes> {
+        if self.missing.is_some() || !self.partial.is_empty() {
+            return None;
+        }
+        let prefix = Prefix::of(&self.rest)?;
+        let end = Prefix::LENGTH + prefix.length;
+        let message = self.rest.get(Prefix::LENGTH..end)?;
+        let is_refused = prefix.is_compressed || prefix.length > self.limit;
+        if is_refused || (self.extractor.is_some() && has_versions(message)) {
+            return None;
+        }
+        let mut message = self.rest.split_to(end);
+        message.advance(Prefix::LENGTH);
+        Some(message)
     }
 
     /// Takes the length of the next message, once its prefix is whole.
@@ -318,6 +339,33 @@ mod tests {
             assert_eq!(since, expected, "in pieces of {piece} bytes");
         }
         assert_eq!(open.connection.versions().load(std::sync::atomic::Ordering::Relaxed), 0, "given back");
+    }
+
+    /// An ACK is read where it arrived.
+    #[test]
+    fn a_delta_request_that_arrives_in_one_piece_is_not_copied_unless_it_has_versions() {
+        let connections: Arc<Connections> = Arc::default();
+        let open = connections.open(Duration::from_secs(60), Instant::now());
+        let held = [("a".to_owned(), "1".to_owned())].into();
+        let mut request = DeltaDiscoveryRequest { response_nonce: "7".to_owned(), ..Default::default() };
+        let ack = request.encode_to_vec();
+        request.initial_resource_versions = held;
+        let chunk = Bytes::from([framed(&ack), framed(&request.encode_to_vec()), framed(&ack)].concat());
+        let arrived = Ok::<_, std::convert::Infallible>(http_body::Frame::data(chunk.clone()));
+        let body = http_body_util::StreamBody::new(futures_util::stream::iter([arrived]));
+        let payer =
+            Payer { of: RequestMemory::versions(1 << 20, 1 << 20), connection: Arc::clone(&open.connection) };
+        let mut assembler = Assembler::extracting_versions(body, 1000, payer);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let next = [false, true, false].map(|has_versions| {
+            let Poll::Ready(Some(Ok(message))) = assembler.poll_message(&mut cx) else {
+                panic!("it has arrived")
+            };
+            assert_eq!(&message[..], &ack[..]);
+            assert_eq!(assembler.take_versions().is_empty(), !has_versions);
+            chunk.as_ptr_range().contains(&message.as_ptr())
+        });
+        assert_eq!(next, [true, false, true]);
     }
 
     #[test]

@@ -73,6 +73,8 @@ fn handle(
         return Ok(RequestOutcome::Ack(acked));
     }
     session.check_parts(&message)?;
+    // A node may be kept, and must not keep the requests that came with it.
+    let message = Bytes::copy_from_slice(&message);
     Ok(RequestOutcome::RequestKind(match session.protocol() {
         Protocol::Sotw => {
             let request = proto::DiscoveryRequest::decode(message.clone())?;

@@ -217,6 +217,11 @@ impl VersionExtractor {
     }
 }
 
+/// Whether a whole request has versions, or cannot be parsed.
+pub(super) fn has_versions(message: &[u8]) -> bool {
+    wire::fields(message).any(|field| !field.is_ok_and(|field| field.number != u32::from(VERSIONS)))
+}
+
 fn read_header(header: &[u8]) -> Header {
     let unless_full = if header.len() < HEADER { Header::Incomplete } else { Header::Unreadable };
     let Some((tag, rest)) = wire::varint(header) else { return unless_full };
