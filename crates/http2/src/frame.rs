@@ -116,6 +116,7 @@ impl Head {
 
 /// Appends a frame.
 pub(super) fn put(out: &mut Vec<u8>, kind: Kind, flags: u8, stream: u32, payload: &[u8]) {
+    out.reserve(HEAD + payload.len());
     out.extend_from_slice(&Head::new(kind, flags, stream, payload.len()).bytes());
     out.extend_from_slice(payload);
 }

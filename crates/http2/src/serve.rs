@@ -320,8 +320,9 @@ where
         // The first stream that was deferred now comes first next time.
         let turn = streams.partition_point(|stream| *stream < self.turn);
         streams.rotate_left(turn);
-        let (mut stood_back, mut over) = (None, false);
+        let (mut stood_back, mut polled, mut over) = (None, false, false);
         for stream in streams.drain(..) {
+            over = over || (polled && start.elapsed() >= SLICE);
             if over || batch.is_full() || self.connection.control.len() >= MAX_CONTROL {
                 self.connection.scheduled.push(stream);
                 stood_back.get_or_insert(stream);
@@ -329,7 +330,7 @@ where
                 if active::poll(&mut self.connection, stream, batch, now) == Turn::Deferred {
                     stood_back.get_or_insert(stream);
                 }
-                over = start.elapsed() >= SLICE;
+                polled = true;
             }
         }
         self.turn = stood_back.unwrap_or(self.turn);
