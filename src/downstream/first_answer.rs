@@ -109,7 +109,7 @@ impl FirstAnswer {
 
     /// Place in the queue, if a stream waits for its turn.
     pub(super) fn place(&self) -> Option<Instant> {
-        self.place.lock().filter(|_| self.is_due())
+        if self.is_due() { *self.place.lock() } else { None }
     }
 
     /// Gives the turn to all streams of the connection, until [`end_turn`](Self::end_turn).

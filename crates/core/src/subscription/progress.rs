@@ -256,7 +256,7 @@ impl TypeProgress {
         let took = sent.map(|sent| now.saturating_duration_since(sent.at));
         self.unconfirmed = None;
         self.acked_at = Some(now);
-        if self.is_full_state() {
+        if self.rejections.is_some() && self.is_full_state() {
             // It has accepted everything that it may hold.
             self.rejections = None;
         }

@@ -253,8 +253,8 @@ impl Session {
     }
 
     /// Whether the client is a relay that fills its cache from this one.
-    pub fn is_relay(&self) -> bool {
-        self.of_relay || self.client().is_some_and(|client| client.user_agent == USER_AGENT)
+    pub const fn is_relay(&self) -> bool {
+        self.of_relay
     }
 
     /// Whether the client says that it holds resources of an earlier stream, and has not been answered yet.
@@ -407,7 +407,9 @@ impl Session {
             if self.rules.observers {
                 self.role = features.role();
             }
-            self.client = Some(Arc::new(self.rules.client(node)?));
+            let client = self.rules.client(node)?;
+            self.of_relay |= client.user_agent == USER_AGENT;
+            self.client = Some(Arc::new(client));
         }
         Ok(())
     }
