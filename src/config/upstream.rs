@@ -8,8 +8,8 @@ use super::errors::quoted;
 use super::mapping::Mapping;
 use super::non_empty::NonEmpty;
 use super::notation::{
-    Beside, Choice, Count, DAY, Each, Flag, HOUR, MESSAGE, MONTH, Nested, OneOf, Optional, SECOND, Size, TICK,
-    Text, Time, Written,
+    Beside, Choice, Count, DAY, Each, Flag, HOUR, MESSAGE, MONTH, Nested, OneOf, Optional, SECOND, Size,
+    TICK, Text, Time, Written,
 };
 use super::printed::Entries;
 use super::schema::{Key, Section};
@@ -201,7 +201,7 @@ section! {
         #[key(Text, required = "http://HOST:PORT or https://HOST:PORT")]
         pub uri: ServerUri,
         /// How it is asked: `delta` by incremental xDS, `sotw` by state of the world, `auto` by delta, and by state of the world
-        /// on connections on which it does not implement delta (UNIMPLEMENTED).
+        /// on connections on which it does not implement delta (UNIMPLEMENTED) or resets each delta stream.
         #[key(OneOf, default = ServerProtocol::Auto)]
         pub protocol: ServerProtocol,
         /// With `https://` only. All files are PEM, and read again when they change: the next connection uses the new ones.

@@ -6,11 +6,13 @@
 //! long as the call lasts: with 2,000 node groups and first responses of 400 KiB, 800 MiB. Its reader of a status panics if the details
 //! are not base64.
 
+use std::error::Error;
 use std::future::poll_fn;
 use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _, stream};
+use h2::Reason;
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version, response};
 use http_body::Frame;
@@ -84,17 +86,25 @@ fn unreachable(error: tonic::transport::Error) -> Status {
 /// Whether a status is the word of the server on one call, in headers, in trailers, by RST_STREAM or as another answer in HTTP. The end of the
 /// connection and faults of this process are not.
 pub(super) fn is_of_server(status: &Status) -> bool {
-    let Some(mut error) = std::error::Error::source(status) else { return true };
-    loop {
-        if error.is::<NotGrpcError>() {
-            return true;
-        }
-        if let Some(error) = error.downcast_ref::<h2::Error>() {
-            return error.is_reset();
-        }
-        let Some(cause) = error.source() else { return false };
-        error = cause;
-    }
+    status.source().is_none()
+        || causes(status).any(|cause| cause.is::<NotGrpcError>())
+        || h2_error(status).is_some_and(h2::Error::is_reset)
+}
+
+/// Whether the server reset a call. One that is busy, and did not look at the call, is none that did.
+pub(super) fn is_reset(status: &Status) -> bool {
+    let is_busy = |error: &h2::Error| {
+        matches!(error.reason(), Some(Reason::REFUSED_STREAM | Reason::ENHANCE_YOUR_CALM))
+    };
+    h2_error(status).is_some_and(|error| error.is_reset() && error.is_remote() && !is_busy(error))
+}
+
+fn h2_error(status: &Status) -> Option<&h2::Error> {
+    causes(status).find_map(|cause| cause.downcast_ref())
+}
+
+fn causes(status: &Status) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(status.source(), |&error| error.source())
 }
 
 /// Whether the call ends with this head of a response, which is one of gRPC.

@@ -8,6 +8,7 @@ mod choice;
 mod conversation;
 mod ended;
 mod liveness;
+mod protocol;
 mod report;
 mod secondary;
 
@@ -37,9 +38,8 @@ use crate::cache::{Protocol, Wanted};
 use crate::proto::Node;
 use crate::snapshot_content::{Clock, Content};
 use crate::telemetry;
-use conversation::{Conversation, Event};
+use conversation::{Conversation, Delta, Event};
 use ended::Ended;
-
 use liveness::Sign;
 
 /// Time for which the relay upstream may be cut off before that is logged. One that begins has asked nothing yet.
@@ -286,8 +286,8 @@ impl Client {
                 if matches!(change, ServerChange::Next { .. }) {
                     lease.silent();
                 }
-                break None;
                 self.disconnected(|state| state.disconnected(now()));
+                break None;
             }
             let interest = next_interest(&cache, self.more_interest);
             let probed = (&mut self.probes, self.failover.deadline());
@@ -302,19 +302,14 @@ impl Client {
                         lease.answered();
                         watched.answered();
                     }
-                    match (stream, end) {
-                        (_, None) => {}
+                    match (stream, end.and_then(|end| self.fall_back(stream, end, &mut talk))) {
+                        (_, None) => self.try_delta_again(&mut talk),
                         // Both streams need the connection: it may take no more after a GOAWAY.
                         (StreamId::Secondary, Some(end)) if lease.is_closed() => break Some(end),
                         (StreamId::Secondary, Some(end)) => {
                             self.counters().stream_failures.add(1);
                             let why = end.reason(self.link.uri());
                             talk.secondary.lost(&mut self.mux, &self.link, self.group.as_deref(), &why);
-                        }
-                        (StreamId::Primary, Some(Ended::Unfit(Protocol::Delta)))
-                            if self.link.options().protocol.is_none() =>
-                        {
-                            self.go_on_with_sotw(&mut talk);
                         }
                         (StreamId::Primary, Some(end)) => {
                             if !matches!(end, Ended::Unfit(_)) {
@@ -372,7 +367,7 @@ impl Client {
             self.link.trial_of_checks_lost();
         }
         match ended {
-            Some(Ended::Failed(_) | Ended::Unfit(_)) => {
+            Some(Ended::Failed(_) | Ended::Reset(_) | Ended::Unfit(_)) => {
                 self.counters().stream_failures.add(1);
                 lease.failed();
                 watched.failed();
@@ -467,7 +462,7 @@ impl Client {
             Ok(is_of_use) => {
                 // An origin of which everything is refused is as good as silent.
                 if is_of_use && !std::mem::replace(&mut talk.answered, true) {
-                    self.answered();
+                    self.answered(talk.delta);
                 }
                 talk.secondary.answered |= is_of_use && stream == StreamId::Secondary;
                 // A burst of responses is answered with a burst of ACKs.
@@ -552,18 +547,6 @@ impl Client {
         }
     }
 
-    /// Goes on with state of the world on a connection whose server does not implement delta. The next connection tries delta
-    /// again: the server may have been replaced.
-    fn go_on_with_sotw(&mut self, talk: &mut Conversation) {
-        self.mux.closed(StreamId::Primary);
-        self.mux.set_protocol(Protocol::Sotw);
-        // The protocol is reported with the first answer in it.
-        talk.answered = false;
-        talk.speak(Protocol::Sotw);
-        self.mux.opened(StreamId::Primary, now());
-        self.state.send_modify(|state| state.protocol = Some(Protocol::Sotw));
-    }
-
     /// Takes the interest of clients. If there is more, it waits for the next request upstream, so that the
     /// names of other clients that come until then go first.
     async fn take(&mut self, interest: Vec<Wanted>) {
@@ -640,11 +623,11 @@ impl Client {
     }
 
     /// Notes the first response: only now the control plane is known to work.
-    fn answered(&mut self) {
+    fn answered(&mut self, delta: Delta) {
         self.late = None;
         self.state.send_modify(|state| state.answered = true);
         self.link.answered();
-        self.report_protocol();
+        self.report_protocol(delta);
         self.report_answer();
     }
 

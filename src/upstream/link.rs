@@ -473,6 +473,11 @@ impl Link {
         (before != Some(protocol)).then_some(before)
     }
 
+    /// Whether the server last answered in this protocol.
+    pub(super) fn has_answered_in(&self, protocol: Protocol) -> bool {
+        self.state.lock().answered_in == Some(protocol)
+    }
+
     /// Notes that resources of an earlier process are served.
     pub(super) fn restored(&self) {
         self.state.lock().has_restored = true;

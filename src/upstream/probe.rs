@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::{Code, Status};
 
+use super::call::is_reset;
 use super::connection::{OpenStream, Server};
 use super::link::{Connected, Lease, Link, UnreachableError};
 use super::relay_watch::RelayWatch;
@@ -109,7 +110,7 @@ struct Probe {
 enum End {
     /// It was not answered.
     Silent,
-    /// The server does not implement the protocol.
+    /// The server does not implement the protocol, or reset the stream, which may mean the same.
     Unfit,
     /// It failed, or ended. `answered`: after a response.
     Lost { answered: bool },
@@ -261,6 +262,7 @@ impl Probe {
 fn ended(status: &Status, answered: bool) -> End {
     match status.code() {
         Code::Unimplemented => End::Unfit,
+        _ if !answered && is_reset(status) => End::Unfit,
         _ => End::Lost { answered },
     }
 }

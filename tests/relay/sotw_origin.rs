@@ -100,9 +100,7 @@ async fn an_origin_without_delta_is_asked_by_state_of_the_world_and_with_delta_b
     upstream.send(&state(&cds(), "1", &[("a", "1"), ("b", "1")]));
     upstream.expect_ack("1").await;
     take(&mut client, 2).await;
-    let protocol =
-        |protocol: &str| relay.metric(&format!("deltafan_upstream_protocol{{protocol=\"{protocol}\"}}"));
-    assert_eq!((protocol("delta"), protocol("sotw")), (0.0, 1.0));
+    assert_eq!((protocol(&relay, "delta"), protocol(&relay, "sotw")), (0.0, 1.0));
     relay.wait_for("a line about the protocol", || {
         relay.events().iter().any(|event| {
             let text = event["message"].as_str().unwrap_or_default();
@@ -121,7 +119,113 @@ async fn an_origin_without_delta_is_asked_by_state_of_the_world_and_with_delta_b
         ..response(&cds(), "1")
     });
     upstream.expect_ack("1").await;
-    assert_eq!((protocol("delta"), protocol("sotw")), (1.0, 0.0));
+    assert_eq!((protocol(&relay, "delta"), protocol(&relay, "sotw")), (1.0, 0.0));
+}
+
+fn protocol(relay: &Process, protocol: &str) -> f64 {
+    relay.metric(&format!("deltafan_upstream_protocol{{protocol=\"{protocol}\"}}"))
+}
+
+/// Warnings that have this in them.
+fn warnings(relay: &Process, text: &str) -> usize {
+    let says = |event: &serde_json::Value| {
+        event["level"] != "INFO" && event["level"] != "DEBUG" && event.to_string().contains(text)
+    };
+    relay.events().iter().filter(|event| says(event)).count()
+}
+
+async fn answer(upstream: &mut SotwOriginStream) {
+    offer(upstream).await;
+    upstream.expect_ack("1").await;
+}
+
+/// Answers, and leaves it open whether that is acknowledged.
+async fn offer(upstream: &mut SotwOriginStream) {
+    upstream.expect_request().await;
+    upstream.send(&state(&cds(), "1", &[("a", "1"), ("b", "1")]));
+}
+
+/// As rust-control-plane, which panics on a delta stream.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_origin_that_resets_each_delta_stream_is_asked_by_state_of_the_world() {
+    let mut origin = Origin::start().await;
+    origin.implement(true, true);
+    origin.reset_delta(true);
+    let uri = origin.uri();
+    // It is ready with nothing asked.
+    let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, "")).await.unwrap();
+    let mut upstream = origin.accept_sotw().await;
+    let mut client = client(&relay, &HashMap::new()).await;
+    offer(&mut upstream).await;
+    take(&mut client, 2).await;
+    // Delta is tried once more, and state of the world is asked again.
+    upstream = origin.accept_sotw().await;
+    answer(&mut upstream).await;
+    relay.wait_for_message("the control plane resets each delta stream; using state of the world. Set upstream.servers[].protocol to sotw if that is how it is meant");
+    assert_eq!((protocol(&relay, "delta"), protocol(&relay, "sotw")), (0.0, 1.0));
+    assert_eq!(relay.metric("deltafan_upstream_events_total{event=\"reconnect\"}"), 0.0);
+    // It is known by now.
+    for turn in 1..4 {
+        upstream.close();
+        upstream = origin.accept_sotw().await;
+        answer(&mut upstream).await;
+        relay.wait_for("the reconnect", || {
+            relay.metric("deltafan_upstream_events_total{event=\"reconnect\"}") == f64::from(turn)
+        });
+        assert!(tokio::time::timeout(MOMENT, origin.accept_sotw()).await.is_err(), "one stream is enough");
+    }
+    assert_eq!(relay.admin_get("/ready").0, 200);
+    assert_eq!(warnings(&relay, ""), 0, "after the one above");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_origin_that_resets_a_delta_stream_once_is_asked_by_delta() {
+    let mut origin = Origin::start().await;
+    origin.implement(true, true);
+    origin.reset_delta(true);
+    let uri = origin.uri();
+    let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, "")).await.unwrap();
+    let mut upstream = origin.accept_sotw().await;
+    origin.reset_delta(false);
+    let mut client = client(&relay, &HashMap::new()).await;
+    offer(&mut upstream).await;
+    take(&mut client, 2).await;
+    let mut upstream = origin.accept().await;
+    upstream.expect_request().await;
+    upstream.send(&DeltaDiscoveryResponse {
+        resources: vec![resource(&cds(), "c", "1", b"")],
+        ..response(&cds(), "1")
+    });
+    upstream.expect_ack("1").await;
+    assert_eq!(names(&client.response().await), ["c"]);
+    relay.wait_for("delta", || (protocol(&relay, "delta"), protocol(&relay, "sotw")) == (1.0, 0.0));
+    assert_eq!(warnings(&relay, ""), 0);
+}
+
+/// The second stream, for a type that is wanted by name too, finds it out as well as the first.
+#[tokio::test(flavor = "multi_thread")]
+async fn that_an_origin_lacks_delta_is_warned_of_once() {
+    let mut origin = Origin::start().await;
+    origin.implement(false, true);
+    let uri = origin.uri();
+    let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, "")).await.unwrap();
+    let mut upstream = origin.accept_sotw().await;
+    let mut client = client(&relay, &HashMap::new()).await;
+    answer(&mut upstream).await;
+    take(&mut client, 2).await;
+    let by_name = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    by_name.subscribe("by-name", CDS, &["a"]).await;
+    let second = origin.accept_sotw().await;
+    let mut streams = vec![upstream, second];
+    for _ in 0..8 {
+        streams.drain(..).for_each(|stream| stream.close());
+        for _ in 0..2 {
+            let mut stream = origin.accept_sotw().await;
+            answer(&mut stream).await;
+            streams.push(stream);
+        }
+    }
+    assert_eq!(warnings(&relay, "implement delta"), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -449,6 +449,14 @@ async fn a_busy_primary_leaves_a_turn_to_clients() {
 
 /// Requests of streams to a server by h2, with the ways to answer them.
 pub(super) fn streams(listener: TcpListener) -> UnboundedReceiver<(RecvStream, SendResponse<Bytes>)> {
+    streams_of(listener, http::Request::into_body)
+}
+
+/// Streams to a server by h2: the request of each as `read` gives it, with the way to answer.
+fn streams_of<T: Send + 'static>(
+    listener: TcpListener,
+    read: fn(http::Request<RecvStream>) -> T,
+) -> UnboundedReceiver<(T, SendResponse<Bytes>)> {
     let (tell, told) = unbounded_channel();
     tokio::spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
@@ -456,7 +464,7 @@ pub(super) fn streams(listener: TcpListener) -> UnboundedReceiver<(RecvStream, S
             tokio::spawn(async move {
                 let mut connection = h2::server::handshake(socket).await.unwrap();
                 while let Some(Ok((request, respond))) = connection.accept().await {
-                    _ = tell.send((request.into_body(), respond));
+                    _ = tell.send((read(request), respond));
                 }
             });
         }
@@ -522,6 +530,42 @@ async fn answers_that_are_not_grpc_are_told_and_survived() {
         body.send_data(Bytes::copy_from_slice(&[byte]), false).expect("an open stream");
     }
     relay.holds(CDS, "c", "v1").await;
+}
+
+/// Also behind a proxy, to which the connection stands.
+#[tokio::test]
+async fn a_server_that_restarts_or_is_busy_is_asked_by_delta_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let relay = Relay::start(&format!("http://{}", listener.local_addr().expect("it is bound")));
+    let _client = relay.client(CDS, true, &[]);
+    let mut streams = streams_of(listener, |request| request.uri().path().to_owned());
+    let mut next = async |method: &str| {
+        let (path, respond) =
+            timeout(PATIENCE, streams.recv()).await.expect("a stream in time").expect("a server");
+        assert!(path.ends_with(method), "{path}");
+        respond
+    };
+    let status = |code: &'static str| {
+        let mut head = head(200, "application/grpc");
+        head.headers_mut().insert("grpc-status", code.parse().expect("a value"));
+        head
+    };
+    for code in ["0", "1", "2", "4", "7", "8", "13", "14", "16"] {
+        next("/DeltaAggregatedResources").await.send_response(status(code), true).expect("an open stream");
+    }
+    next("/DeltaAggregatedResources")
+        .await
+        .send_response(head(503, "text/html"), true)
+        .expect("an open stream");
+    for reason in [h2::Reason::REFUSED_STREAM, h2::Reason::ENHANCE_YOUR_CALM] {
+        next("/DeltaAggregatedResources").await.send_reset(reason);
+    }
+    // One that resets streams of either protocol says nothing about delta.
+    for _ in 0..3 {
+        next("/DeltaAggregatedResources").await.send_reset(h2::Reason::CANCEL);
+        next("/StreamAggregatedResources").await.send_reset(h2::Reason::CANCEL);
+    }
+    next("/DeltaAggregatedResources").await;
 }
 
 /// Over a thin link a response of another type takes longer than any silence that completes an answer.

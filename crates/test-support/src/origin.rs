@@ -90,6 +90,11 @@ impl Origin {
         self.protocols.has_sotw.store(sotw, Ordering::Relaxed);
     }
 
+    /// Resets, from now on, delta streams that are opened, as rust-control-plane does.
+    pub fn reset_delta(&self, resets: bool) {
+        self.protocols.resets_delta.store(resets, Ordering::Relaxed);
+    }
+
     /// The next state-of-the-world stream that a client opens.
     pub async fn accept_sotw(&mut self) -> SotwOriginStream {
         within(self.sotw_streams.recv()).await.expect("the server runs")
@@ -147,6 +152,7 @@ impl Drop for Origin {
 #[derive(Debug, Default)]
 struct Protocols {
     lacks_delta: AtomicBool,
+    resets_delta: AtomicBool,
     has_sotw: AtomicBool,
 }
 
@@ -368,7 +374,12 @@ impl tower::Service<http::Request<Body>> for Service {
         } else {
             protocols.lacks_delta.load(Ordering::Relaxed)
         };
+        let resets = is_delta && protocols.resets_delta.load(Ordering::Relaxed);
         Box::pin(async move {
+            if resets {
+                // A panic, of which nothing is printed, ends the task of the stream.
+                std::panic::resume_unwind(Box::new("not implemented"));
+            }
             if lacks {
                 return Ok(Status::unimplemented("").into_http());
             }

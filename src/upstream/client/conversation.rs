@@ -53,6 +53,17 @@ pub(super) enum Event {
     Nothing,
 }
 
+/// Word of a server on delta, on one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Delta {
+    /// None that speaks against it.
+    Possible,
+    /// It reset a stream before any response.
+    Doubtful,
+    /// It does not speak delta: this is what it does instead.
+    Refused(&'static str),
+}
+
 /// Both streams of one connection, with the watch of the relay at its other end.
 pub(super) struct Conversation {
     pub(super) primary: OpenStream,
@@ -66,6 +77,7 @@ pub(super) struct Conversation {
     /// Whether a response of use came on either stream.
     pub(super) answered: bool,
     protocol: Protocol,
+    pub(super) delta: Delta,
     server: Server,
     /// Time in which responses were on their way, as told so far.
     transferred: Duration,
@@ -93,6 +105,7 @@ impl Conversation {
             has_passed_over: false,
             answered: false,
             protocol,
+            delta: Delta::Possible,
             transferred: server.transfers.so_far(now).0,
             excused: Duration::ZERO,
             transfers: Duration::ZERO,

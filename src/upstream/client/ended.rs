@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Uri;
 use tonic::{Code, Status};
 
-use super::super::call::is_of_server;
+use super::super::call::{is_of_server, is_reset};
 use super::super::error_text::status_text;
 use crate::cache::Protocol;
 
@@ -15,6 +15,8 @@ pub(super) enum Ended {
     Unreachable(String),
     /// No response, or a malformed one. The back-off grows.
     Failed(String),
+    /// The server reset the stream before any response. The back-off grows.
+    Reset(String),
     /// The server does not implement ADS in this protocol. The back-off grows, and retrying helps little.
     Unfit(Protocol),
     /// An error of the connection after responses. The back-off begins anew.
@@ -30,6 +32,7 @@ impl Ended {
     pub(super) fn by(status: &Status, protocol: Protocol, is_answered: bool) -> Self {
         match status.code() {
             Code::Unimplemented => Self::Unfit(protocol),
+            _ if !is_answered && is_reset(status) => Self::Reset(status_text(status)),
             _ if !is_answered => Self::Failed(status_text(status)),
             _ if is_of_server(status) => Self::Broken(status_text(status)),
             _ => Self::Lost(status_text(status)),
@@ -47,6 +50,7 @@ impl Ended {
         match self {
             Self::Unreachable(why)
             | Self::Failed(why)
+            | Self::Reset(why)
             | Self::Lost(why)
             | Self::Broken(why)
             | Self::Closed(why) => why,

@@ -11,6 +11,7 @@ use super::super::link::Line;
 use super::super::wait::now;
 use super::super::{Representative, SilenceEvent};
 use super::Client;
+use super::conversation::Delta;
 use super::ended::{Ended, in_words};
 use crate::cache::Protocol;
 use crate::proto::Node;
@@ -75,22 +76,25 @@ impl Client {
 
     /// Logs the protocol in which the control plane answers, once for all groups, if the relay found it out and it is another one
     /// than before.
-    pub(super) fn report_protocol(&self) {
+    pub(super) fn report_protocol(&self, delta: Delta) {
         let Some(protocol) = self.state.borrow().protocol else { return };
+        if protocol == Protocol::Sotw && delta == Delta::Doubtful {
+            return;
+        }
         let Some(before) = self.link.answered_in(protocol) else { return };
         if self.link.options().protocol.is_some() {
             return;
         }
         let uri = self.link.uri();
-        match (protocol, before) {
-            (Protocol::Sotw, _) => tracing::warn!(
+        match (protocol, before, delta) {
+            (Protocol::Sotw, _, Delta::Refused(why)) => tracing::warn!(
                 %uri,
-                "the control plane does not implement delta ADS (UNIMPLEMENTED); using state of the world. Set upstream.servers[].protocol to sotw if that is how it is meant"
+                "the control plane {why}; using state of the world. Set upstream.servers[].protocol to sotw if that is how it is meant"
             ),
-            (Protocol::Delta, Some(_)) => {
+            (Protocol::Delta, Some(_), _) => {
                 tracing::info!(%uri, "the control plane implements delta ADS; using delta again");
             }
-            (Protocol::Delta, None) => {}
+            _ => {}
         }
     }
 
@@ -144,7 +148,7 @@ impl Client {
     pub(super) fn log(&mut self, ended: Ended, wait: Duration) -> String {
         let line = match ended {
             Ended::Unreachable(_) | Ended::Lost(_) => Line::Complaint,
-            Ended::Failed(_) | Ended::Unfit(_) | Ended::Broken(_) => Line::Stream,
+            Ended::Failed(_) | Ended::Reset(_) | Ended::Unfit(_) | Ended::Broken(_) => Line::Stream,
             Ended::Closed(_) => Line::Ending,
         };
         let unsaid = self.link.say(line);
@@ -162,7 +166,7 @@ impl Client {
         let is_ordinary = matches!(ended, Ended::Closed(_));
         let what = match &ended {
             Ended::Unreachable(_) | Ended::Lost(_) => "control plane unreachable",
-            Ended::Failed(_) => "no usable answer from the control plane",
+            Ended::Failed(_) | Ended::Reset(_) => "no usable answer from the control plane",
             Ended::Unfit(_) | Ended::Broken(_) | Ended::Closed(_) => "the control plane ended the stream",
         };
         let reason = ended.reason(uri);
