@@ -1,22 +1,23 @@
-//! Control planes as they are: each is asked directly, over delta ADS, and docs/origins.md has to say what it answers. Wildcards by
+//! Control planes as they are: each is asked directly, and docs/origins.md has to say what it answers. Wildcards by
 //! state of the world are asked for through a relay.
 
-use std::{collections::BTreeSet, fmt::Write as _, fs, thread, time::Duration};
+mod call;
+mod census;
+mod end_mark;
 
-use deltafan::{
-    grpc::RawCodec,
-    proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt::Write as _,
+    fs, thread,
+    time::Duration,
 };
-use deltafan_test_support::client::{DELTA_ADS, connect, names, node};
-use http::uri::PathAndQuery;
-use prost::Message as _;
-use tokio::{
-    runtime::Runtime,
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    time::timeout,
-};
-use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::client::Grpc;
+
+use deltafan::{proto::DeltaDiscoveryRequest, resource::Envelope};
+use deltafan_test_support::client::{connect, names, node};
+use tokio::{runtime::Runtime, time::timeout};
+use tonic::transport::Channel;
+
+use self::call::Delta;
 
 use crate::fixture::{
     ControlPlane, ForeignFixture, PATIENCE, eventually, in_repository,
@@ -27,15 +28,19 @@ use crate::fixture::{
 const HASTY: Duration = Duration::from_millis(200);
 /// Nothing has come for so long: nothing will.
 const PATIENT: Duration = Duration::from_secs(2);
-/// After so many responses to one step there is no end to them.
-const ENDLESS: usize = 10;
+/// On a machine that is overloaded.
+const DOGGED: Duration = Duration::from_secs(10);
 const DOCUMENT: &str = "docs/origins.md";
+/// The end mark: a name that no control plane has. The answer to it ends the answer to the request.
+const MARK: &str = "deltafan/end-of-answer";
 
 /// A step of an experiment; each request is about one type.
 #[derive(Clone, Copy)]
 enum Step {
     /// A new stream, whose first request has these versions of other times.
     Stream(&'static [&'static str]),
+    /// Adds the versions that the origin has now.
+    Held(&'static [&'static str]),
     /// A request without names.
     Empty,
     Subscribe(&'static [&'static str]),
@@ -45,7 +50,7 @@ enum Step {
     Delete(&'static str),
 }
 
-use Step::{Change, Delete, Empty, Stream, Subscribe, Unsubscribe};
+use Step::{Change, Delete, Empty, Held, Stream, Subscribe, Unsubscribe};
 
 /// Resources of the origin when an experiment begins.
 const HAS: [&str; 3] = ["a", "b", "c"];
@@ -99,8 +104,10 @@ const EXPERIMENTS: &[(&str, &[Step])] = &[
     ("legacy, of nothing", &[Delete("a"), Delete("b"), Delete("c"), Empty]),
 ];
 
-/// The columns of the document's table, in its order, and who is asked about what for each of them.
-const COLUMNS: &[(&str, &[(ControlPlane, &str)])] = &[
+/// Control planes that are to answer alike, and the type that each is asked for.
+type Column = (&'static str, &'static [(ControlPlane, &'static str)]);
+
+const COLUMNS: &[Column] = &[
     (
         "0.12.0 Linear, Mux",
         &[
@@ -131,42 +138,124 @@ const COLUMNS: &[(&str, &[(ControlPlane, &str)])] = &[
 
 #[test]
 fn the_document_has_the_answers_of_control_planes() {
-    let document = fs::read_to_string(in_repository(DOCUMENT)).unwrap();
-    let asked: Vec<_> = COLUMNS
-        .iter()
-        .enumerate()
-        .flat_map(|(at, (_, planes))| {
-            let expected = column(&document, at + 1);
-            planes.iter().map(move |(plane, type_url)| (*plane, *type_url, expected.clone()))
-        })
-        .map(|(plane, type_url, expected)| thread::spawn(move || ask(plane, type_url, &expected)))
-        .collect();
-    let mut answers = asked.into_iter().map(|thread| thread.join().unwrap());
+    Table { corner: "steps", columns: COLUMNS, rows: EXPERIMENTS, ask: experiment }.is_in_the_document();
+}
 
-    let headings: Vec<_> = COLUMNS.iter().map(|(heading, _)| *heading).collect();
-    let mut table = vec![format!("| | {} |", headings.join(" | "))];
-    table.extend(EXPERIMENTS.iter().map(|(what, _)| format!("| {what} |")));
-    for (heading, planes) in COLUMNS {
-        let mut of_planes = answers.by_ref().take(planes.len());
-        // Without one of them there is no table to compare.
-        let Some(Some(first)) = of_planes.next() else { return };
-        for other in of_planes {
-            assert_eq!(other.as_ref(), Some(&first), "all of {heading} answer the same");
-        }
-        for (row, answer) in table[1..].iter_mut().zip(first) {
-            write!(row, " {answer} |").unwrap();
-        }
+/// A table of the document, whose columns are control planes.
+#[derive(Clone, Copy)]
+struct Table<R: 'static> {
+    corner: &'static str,
+    columns: &'static [Column],
+    rows: &'static [(&'static str, R)],
+    /// Asks for a type on a connection, with this silence for the end of an answer.
+    ask: fn(Asked<'_>, &R) -> String,
+}
+
+/// The control plane that is asked.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    fixture: &'a ForeignFixture,
+    runtime: &'a Runtime,
+    plane: ControlPlane,
+    type_url: &'static str,
+    silence: Duration,
+}
+
+impl Asked<'_> {
+    async fn connect(self) -> Channel {
+        connect(&format!("http://127.0.0.1:{}", self.fixture.origin.port())).await
     }
-    let missing = table.iter().filter(|row| !document.contains(&format!("\n{row}\n"))).count();
-    assert!(missing == 0, "{missing} rows are not in {DOCUMENT}, but should be:\n{}", table.join("\n"));
+}
+
+impl<R: Copy + Send + Sync> Table<R> {
+    fn is_in_the_document(self) {
+        let document = fs::read_to_string(in_repository(DOCUMENT)).unwrap();
+        let headings: Vec<_> = self.columns.iter().map(|(heading, _)| *heading).collect();
+        let mut table = vec![format!("| {} | {} |", self.corner, headings.join(" | "))];
+        let (_, from) = document.split_once(&format!("\n{}", table[0])).unwrap_or_default();
+        let written: Vec<_> = from.lines().skip(1).take_while(|line| line.starts_with('|')).collect();
+        let asked: Vec<_> = self
+            .columns
+            .iter()
+            .enumerate()
+            .flat_map(|(at, (_, planes))| {
+                let expected = self.column(&written, at + 1);
+                planes.iter().map(move |(plane, type_url)| (*plane, *type_url, expected.clone()))
+            })
+            .map(|(plane, type_url, expected)| {
+                thread::spawn(move || self.answers(plane, type_url, &expected))
+            })
+            .collect();
+        let mut answers = asked.into_iter().map(|thread| thread.join().unwrap());
+
+        table.extend(self.rows.iter().map(|(what, _)| format!("| {what} |")));
+        for (heading, planes) in self.columns {
+            // Without one of them there is no table to compare.
+            let Some(of_planes) = answers.by_ref().take(planes.len()).collect::<Option<Vec<_>>>() else {
+                return;
+            };
+            for (other, plane) in of_planes.iter().zip(*planes) {
+                assert_eq!(other, &of_planes[0], "all of {heading} answer the same: {plane:?}");
+            }
+            for (row, answer) in table[1..].iter_mut().zip(&of_planes[0]) {
+                write!(row, " {answer} |").unwrap();
+            }
+        }
+        let is_missing = |row: &&String| !written.iter().any(|line| line == row);
+        let missing = table[1..].iter().filter(is_missing).count();
+        assert!(missing == 0, "{missing} rows are not in {DOCUMENT}, but should be:\n{}", table.join("\n"));
+    }
+
+    /// Cells of this column of the document, one for each row.
+    fn column(&self, written: &[&str], at: usize) -> Vec<String> {
+        let cell = |(what, _): &(&str, R)| {
+            let row = written.iter().find(|line| line.starts_with(&format!("| {what} |")))?;
+            Some(row.split(" | ").nth(at)?.trim_end_matches(" |").to_owned())
+        };
+        self.rows.iter().map(|row| cell(row).unwrap_or_default()).collect()
+    }
+
+    /// Asks for each row; `None` where the control plane is not installed.
+    fn answers(
+        self,
+        plane: ControlPlane,
+        type_url: &'static str,
+        expected: &[String],
+    ) -> Option<Vec<String>> {
+        let fixture = ForeignFixture::start(plane, 0)?;
+        let runtime = &Runtime::new().unwrap();
+        let asked = |silence| {
+            fixture.origin.delete(type_url, "x");
+            HAS.iter().for_each(|name| fixture.origin.put(&numbered(type_url, name, 1)));
+            Asked { fixture: &fixture, runtime, plane, type_url, silence }
+        };
+        // A JVM takes its time for the first of them.
+        eventually(PATIENCE, "the control plane answers", || {
+            match experiment(asked(PATIENT), &&[Subscribe(&["a"])][..]) {
+                silence if silence == "silence" => Err(silence),
+                _ => Ok(()),
+            }
+        });
+        let answer = |((_, row), expected): (&(&str, R), &String)| {
+            let answer = |silence| (self.ask)(asked(silence), row);
+            let is_expected = |answer: &String| answer == expected;
+            // A loaded machine may have taken its time.
+            let hurried = [HASTY, PATIENT].into_iter().map(answer).find(is_expected);
+            hurried.unwrap_or_else(|| answer(DOGGED))
+        };
+        Some(self.rows.iter().zip(expected).map(answer).collect())
+    }
 }
 
 #[test]
 fn a_snapshot_cache_is_silent_to_a_node_that_it_does_not_know() {
     let plane = ControlPlane::Go("v0.14.0", &["--cache", "snapshot", "--node", "another"]);
     let Some(fixture) = ForeignFixture::start(plane, 0) else { return };
-    let heard = Runtime::new().unwrap().block_on(experiment(&fixture, CLUSTER, &[Empty], PATIENT));
-    assert_eq!(heard, "silence");
+    let runtime = &Runtime::new().unwrap();
+    let asked = Asked { fixture: &fixture, runtime, plane, type_url: CLUSTER, silence: PATIENT };
+    for steps in [&[Empty][..], &[Stream(&[MARK]), Empty]] {
+        assert_eq!(experiment(asked, &steps), "silence");
+    }
 }
 
 /// `*` by state of the world is answered by the newest go-control-plane only, and the empty list by each: a relay asks with that.
@@ -188,14 +277,8 @@ fn r_up_05_wildcards_of_each_type_are_answered_by_state_of_the_world() {
 
 /// Names that a delta client is sent that asks for all, once it has as many as the origin.
 async fn all(port: u16, type_url: &str) -> BTreeSet<String> {
-    let mut call = Call::start(port).await;
-    let mut request = DeltaDiscoveryRequest {
-        node: Some(node("asking")),
-        type_url: type_url.to_owned(),
-        resource_names_subscribe: vec!["*".to_owned()],
-        ..Default::default()
-    };
-    call.send(&mut request);
+    let mut call = Delta::open(connect(&format!("http://127.0.0.1:{port}")).await);
+    call.send(&mut first_request(type_url, &["*"]));
     let mut got = BTreeSet::new();
     while got.len() < HAS.len() {
         let Ok(Some(response)) = timeout(PATIENCE, call.responses.recv()).await else { break };
@@ -204,44 +287,15 @@ async fn all(port: u16, type_url: &str) -> BTreeSet<String> {
     got
 }
 
-/// Cells of this column of the document, one for each experiment.
-fn column(document: &str, at: usize) -> Vec<String> {
-    let cell = |(what, _): &(&str, _)| {
-        let row = document.lines().find(|line| line.starts_with(&format!("| {what} |")))?;
-        Some(row.split(" | ").nth(at)?.trim_end_matches(" |").to_owned())
-    };
-    EXPERIMENTS.iter().map(|experiment| cell(experiment).unwrap_or_default()).collect()
+/// Goes through the steps on a stream of its own. Returns the answer to the last, in words.
+fn experiment(asked: Asked<'_>, steps: &&[Step]) -> String {
+    asked.runtime.block_on(async { take(asked, asked.connect().await, steps).await })
 }
 
-/// Makes all experiments; `None` where the control plane is not installed.
-fn ask(plane: ControlPlane, type_url: &'static str, expected: &[String]) -> Option<Vec<String>> {
-    let fixture = ForeignFixture::start(plane, 0)?;
-    let runtime = Runtime::new().unwrap();
-    let answer = |steps: &[Step], silence| {
-        fixture.origin.delete(type_url, "x");
-        HAS.iter().for_each(|name| fixture.origin.put(&numbered(type_url, name, 1)));
-        runtime.block_on(experiment(&fixture, type_url, steps, silence))
-    };
-    // A JVM takes its time for the first of them.
-    eventually(PATIENCE, "the control plane answers", || match answer(&[Subscribe(&["a"])], PATIENT) {
-        silence if silence == "silence" => Err(silence),
-        _ => Ok(()),
-    });
-    let answer = |((_, steps), expected): (&(&str, &[Step]), &String)| {
-        let quick = answer(steps, HASTY);
-        // A loaded machine may have taken its time.
-        if quick == *expected { quick } else { answer(steps, PATIENT) }
-    };
-    Some(EXPERIMENTS.iter().zip(expected).map(answer).collect())
-}
-
-async fn experiment(fixture: &ForeignFixture, type_url: &str, steps: &[Step], silence: Duration) -> String {
-    let mut call = Call::start(fixture.origin.port()).await;
-    let mut request = DeltaDiscoveryRequest {
-        node: Some(node("asking")),
-        type_url: type_url.to_owned(),
-        ..Default::default()
-    };
+async fn take(asked: Asked<'_>, channel: Channel, steps: &[Step]) -> String {
+    let Asked { fixture, type_url, silence, .. } = asked;
+    let mut call = Delta::open(channel.clone());
+    let mut request = first_request(type_url, &[]);
     let mut answer = String::new();
     for step in steps {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
@@ -249,6 +303,10 @@ async fn experiment(fixture: &ForeignFixture, type_url: &str, steps: &[Step], si
             Stream(held) => {
                 request.initial_resource_versions =
                     held.iter().map(|name| ((*name).to_owned(), "old".to_owned())).collect();
+                continue;
+            }
+            Held(names) => {
+                request.initial_resource_versions.extend(versions(channel.clone(), type_url, names).await);
                 continue;
             }
             Change(name) => fixture.origin.put(&numbered(type_url, name, 2)),
@@ -268,60 +326,28 @@ async fn experiment(fixture: &ForeignFixture, type_url: &str, steps: &[Step], si
     answer
 }
 
-/// A call of a server that may say nothing at all, not even that it takes the call.
-struct Call {
-    requests: UnboundedSender<DeltaDiscoveryRequest>,
-    responses: UnboundedReceiver<DeltaDiscoveryResponse>,
-}
-
-impl Call {
-    async fn start(port: u16) -> Self {
-        let channel = connect(&format!("http://127.0.0.1:{port}")).await;
-        let (requests, outgoing) = unbounded_channel();
-        let (incoming, responses) = unbounded_channel();
-        tokio::spawn(async move {
-            let mut grpc = Grpc::new(channel);
-            grpc.ready().await?;
-            let outgoing = tonic::Request::new(UnboundedReceiverStream::new(outgoing));
-            let path = PathAndQuery::from_static(DELTA_ADS);
-            let call = grpc.streaming(outgoing, path, RawCodec::<DeltaDiscoveryRequest>::default()).await?;
-            let mut call = call.into_inner();
-            while let Some(response) = call.message().await? {
-                incoming.send(DeltaDiscoveryResponse::decode(response)?)?;
-            }
-            anyhow::Ok(())
-        });
-        Self { requests, responses }
-    }
-
-    /// Sends a request, and leaves an empty one of the same type.
-    fn send(&self, request: &mut DeltaDiscoveryRequest) {
-        let next = DeltaDiscoveryRequest { type_url: request.type_url.clone(), ..Default::default() };
-        self.requests.send(std::mem::replace(request, next)).unwrap();
-    }
-
-    /// Everything that comes until nothing comes any more, in words; all of it is accepted.
-    async fn heard(&mut self, silence: Duration) -> String {
-        let mut heard = Vec::new();
-        while let Ok(response) = timeout(silence, self.responses.recv()).await {
-            let Some(response) = response else { return "the end of the stream".to_owned() };
-            heard.push(in_words(&response));
-            if heard.len() == ENDLESS {
-                return format!("{} without end", heard[0]);
-            }
-            let DeltaDiscoveryResponse { type_url, nonce: response_nonce, .. } = response;
-            let ack = DeltaDiscoveryRequest { type_url, response_nonce, ..Default::default() };
-            self.requests.send(ack).unwrap();
-        }
-        if heard.is_empty() { "silence".to_owned() } else { heard.join("; ") }
+fn first_request(type_url: &str, names: &[&str]) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest {
+        node: Some(node("asking")),
+        type_url: type_url.to_owned(),
+        resource_names_subscribe: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..Default::default()
     }
 }
 
-fn in_words(response: &DeltaDiscoveryResponse) -> String {
-    let mut words = names(response);
-    words.sort();
-    let mut removed = response.removed_resources.clone();
-    removed.sort();
-    words.extend(removed.iter().map(|name| format!("−{name}")));
-    if words.is_empty() { "an empty response".to_owned() } else { words.join(" ") }
+/// Versions that the origin gives to these resources, all of which it has.
+async fn versions(channel: Channel, type_url: &str, names: &[&str]) -> HashMap<String, String> {
+    let mut call = Delta::open(channel);
+    call.send(&mut first_request(type_url, names));
+    let mut versions = HashMap::new();
+    while !names.iter().all(|name| versions.contains_key(*name)) {
+        let response = timeout(PATIENCE, call.responses.recv()).await.unwrap().unwrap();
+        let type_url = response.type_url.as_str().into();
+        versions.extend(response.resources.iter().map(|resource| {
+            let envelope = Envelope::parse(resource, &type_url).unwrap();
+            (envelope.name.to_owned(), envelope.version.to_owned())
+        }));
+    }
+    versions.retain(|name, _| names.contains(&name.as_str()));
+    versions
 }

@@ -37,14 +37,14 @@ type store interface {
 
 // newStore returns the cache of this kind. Delta clients get content hashes as versions from each of them, so
 // versions stay the same over a restart of the origin.
-func newStore(kind, node string) (store, error) {
+func newStore(kind, node string, ads bool) (store, error) {
 	switch kind {
 	case "mux":
 		return newMuxed(), nil
 	case "linear":
 		return bare{cache.NewLinearCache(resource.ClusterType)}, nil
 	case "snapshot":
-		return newSnapshots(node)
+		return newSnapshots(node, ads)
 	case "fleets":
 		return newFleets(), nil
 	}
@@ -140,13 +140,13 @@ type everyNode struct{}
 
 func (everyNode) ID(*core.Node) string { return "" }
 
-func newSnapshots(node string) (*snapshots, error) {
+func newSnapshots(node string, ads bool) (*snapshots, error) {
 	var hash cache.NodeHash = everyNode{}
 	if node != "" {
 		hash = cache.IDHash{}
 	}
 	s := &snapshots{
-		SnapshotCache: cache.NewSnapshotCache(false, hash, nil),
+		SnapshotCache: cache.NewSnapshotCache(ads, hash, nil),
 		node:          node,
 		resources:     map[resource.Type]map[string]types.Resource{},
 	}

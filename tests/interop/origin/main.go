@@ -36,8 +36,10 @@ func main() {
 	kind := flag.String("cache", "mux", "where resources are kept: mux (a MuxCache over one LinearCache per type), "+
 		"linear (a LinearCache of clusters), snapshot (a SnapshotCache) or fleets (a SnapshotCache by node id)")
 	node := flag.String("node", "", "id of the only node that the SnapshotCache has a snapshot for; all nodes if empty")
+	ads := flag.Bool("ads", false, "the SnapshotCache is for ADS: it answers a state-of-the-world list only if the list "+
+		"has all names of the snapshot")
 	flag.Parse()
-	store, err := newStore(*kind, *node)
+	store, err := newStore(*kind, *node, *ads)
 	if err == nil {
 		err = run(*listen, *control, *paused, *secure, store)
 	}
