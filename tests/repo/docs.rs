@@ -210,3 +210,24 @@ fn no_cell_of_a_table_holds_a_paragraph() {
         }
     }
 }
+
+#[test]
+fn facts_about_control_planes_that_the_code_cites_are_defined() {
+    let defined = read("docs/origins.md");
+    let mut files = Vec::new();
+    for folder in FOLDERS {
+        sources(&in_repository(folder), &mut files);
+    }
+    let mut cited = BTreeSet::new();
+    for text in files.iter().map(|file| fs::read_to_string(file).unwrap()) {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let is_fact = |word: &&str| {
+            word.strip_prefix('O').is_some_and(|number| !number.is_empty() && number.parse::<u8>().is_ok())
+        };
+        cited.extend(words.filter(is_fact).map(str::to_owned));
+    }
+    assert!(cited.len() >= 4, "{cited:?}");
+    for fact in cited {
+        assert!(defined.contains(&format!("\n| {fact} | ")), "docs/origins.md does not define {fact}");
+    }
+}
