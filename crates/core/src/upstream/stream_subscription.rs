@@ -9,7 +9,7 @@ mod request;
 mod silence;
 mod target;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
 use foldhash::{HashMap, HashSet};
@@ -84,7 +84,10 @@ pub(super) struct StreamSubscription {
     names: NameMap<Asked>,
     /// Names of which what was sent may differ from what is wanted.
     pending: BTreeSet<Name>,
-    /// The last of these that was in a request which was cut.
+    /// Those of them that clients have come to want, or let go, since the stream was opened, in that order: they go before those that
+    /// a stream which was opened anew repeats.
+    fresh: VecDeque<Name>,
+    /// The last of the others that was in a request which was cut.
     cut_at: Option<Name>,
     dirty: bool,
     /// Stage of the answer for the wildcard; for names, while some that are held were neither claimed nor heard of.
@@ -142,8 +145,17 @@ impl StreamSubscription {
         self.dirty
     }
 
+    /// Notes that something else is wanted: on a new stream, all that was wanted before.
     pub(super) fn touch(&mut self, names: impl IntoIterator<Item = Name>) {
         self.pending.extend(names);
+        self.dirty = true;
+    }
+
+    /// Notes that a name has come to be wanted, or is wanted no more.
+    pub(super) fn touch_name(&mut self, name: &Name) {
+        if self.pending.insert(name.clone()) {
+            self.fresh.push_back(name.clone());
+        }
         self.dirty = true;
     }
 
@@ -156,7 +168,7 @@ impl StreamSubscription {
         self.open.remove(name);
         if let Some(asked) = self.names.get_mut(name) {
             asked.dropped = true;
-            self.touch([name.clone()]);
+            self.touch_name(name);
         } else {
             self.pending.remove(name);
         }
@@ -169,7 +181,7 @@ impl StreamSubscription {
             // An origin that does not answer may have nothing to say: that is no reason for another stream.
             asked.heard = false;
             asked.dropped = true;
-            self.touch([name.clone()]);
+            self.touch_name(name);
         }
     }
 
@@ -186,7 +198,7 @@ impl StreamSubscription {
     pub(super) fn repeat(&mut self, name: &Name) {
         if let Some(asked) = self.names.get_mut(name).filter(|asked| !asked.dropped) {
             asked.repeated = true;
-            self.touch([name.clone()]);
+            self.touch_name(name);
         }
     }
 

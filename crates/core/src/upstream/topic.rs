@@ -285,7 +285,10 @@ impl Topic {
 
     fn touch_on(&mut self, home: Option<StreamId>, name: Option<&Name>) {
         if let Some(subscription) = home.and_then(|home| self.subscriptions[home as usize].as_mut()) {
-            subscription.touch(name.cloned());
+            match name {
+                Some(name) => subscription.touch_name(name),
+                None => subscription.touch([]),
+            }
         }
     }
 

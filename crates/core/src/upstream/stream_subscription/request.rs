@@ -1,5 +1,6 @@
 //! Next request for a type on a stream.
 
+use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -214,11 +215,8 @@ impl StreamSubscription {
                 }
             }
         }
-        let mut last = self.cut_at.take();
-        while room > 0
-            && let Some(name) = self.next_pending(last.as_ref())
-        {
-            last = Some(name.clone());
+        let (mut last, mut least) = (self.cut_at.take(), room / 5);
+        while let Some(name) = self.next_pending(&mut last, &mut room, &mut least) {
             let asked = self.names.get(&name);
             if !(named && wanted(&name)) {
                 self.incomplete.remove(&name);
@@ -238,6 +236,9 @@ impl StreamSubscription {
         }
         let cut = !self.pending.is_empty();
         self.cut_at = last.filter(|_| cut);
+        if !cut {
+            self.fresh = VecDeque::new();
+        }
         if joined {
             self.started = true;
             self.arrival = self.arrival.asked_more(target.now);
@@ -298,11 +299,25 @@ impl StreamSubscription {
         self.remember_spent(name.clone(), asked.heard);
     }
 
-    /// Takes the pending name that comes after this one: names have their turn, even if earlier ones are asked for again.
-    fn next_pending(&mut self, last: Option<&Name>) -> Option<Name> {
-        let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+    /// Takes the next pending name while there is room: those that clients came to want on this stream, in the order in which the cache
+    /// took them from their peers in turn, then those that the stream repeats. These have this room at `least`, and go on after the `last`.
+    fn next_pending(&mut self, last: &mut Option<Name>, room: &mut usize, least: &mut usize) -> Option<Name> {
+        while *room > 0
+            && *least > 0
+            && let Some(name) = self.fresh.pop_front()
+        {
+            if self.pending.remove(&name) {
+                return Some(name);
+            }
+        }
+        *room = (*room).max(std::mem::take(least));
+        if *room == 0 {
+            return None;
+        }
+        let after = last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let next = self.pending.range::<Name, _>((after, Bound::Unbounded)).next();
         let next = next.or_else(|| self.pending.first())?.clone();
+        *last = Some(next.clone());
         self.pending.take(&next)
     }
 

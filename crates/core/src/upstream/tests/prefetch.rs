@@ -171,7 +171,7 @@ fn no_name_of_a_client_is_let_go_for_names_asked_for_ahead() {
     fixture.leave("b");
     fixture.pass(10);
     assert_eq!(fixture.mux.counters().crowded_out.get(), 0);
-    assert_eq!(asks(&mut fixture), (names(&["b", "old"]), names(&[])));
+    assert_eq!(asks(&mut fixture), (names(&["old", "b"]), names(&[])));
 }
 
 /// Each set of parameters of which names linger takes a topic, and there is a limit of those.

@@ -339,6 +339,25 @@ fn r_up_20_each_peer_has_its_turn_in_every_request() {
 }
 
 #[test]
+fn r_up_20_a_new_name_does_not_wait_behind_those_that_a_new_stream_repeats() {
+    let mut fixture = Fixture::new();
+    let names: Vec<String> = (0..10_000).map(|n| format!("{n:060}")).collect();
+    fixture.client("many", EDS, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    while fixture.cache.has_interest() {
+        fixture.look();
+    }
+    fixture.open(Primary);
+    fixture.requests(Primary);
+    for name in ["z", "y", "x"] {
+        fixture.client(name, EDS, &[name]);
+        fixture.pass(10);
+        let asked = fixture.request(Primary).resource_names_subscribe;
+        assert!(asked.iter().any(|asked| asked == name), "{name}");
+        assert!(asked.len() > 100, "the others go on");
+    }
+}
+
+#[test]
 fn r_relay_14_a_client_cannot_make_the_relay_ask_for_the_wildcard_by_a_name() {
     let mut fixture = Fixture::connected();
     let of = fixture.cache.of(&CDS.into()).expect("few types");
