@@ -128,12 +128,12 @@ async fn write(
             tokio::time::sleep_until(until.into()).await;
             let outcome = match error {
                 JsonError::UnknownType { .. } => PollOutcome::UnknownType,
-                JsonError::Broken { .. } | JsonError::TooLong { .. } | JsonError::Failed => {
+                JsonError::Broken { .. } | JsonError::TooLarge { .. } | JsonError::Failed => {
                     PollOutcome::Unwritable
                 }
             };
             let fault = PollError::new(outcome, StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
-            Err(if let JsonError::TooLong { .. } = error { fault.over(Limit::Unsent) } else { fault })
+            Err(if let JsonError::TooLarge { .. } = error { fault.over(Limit::Unsent) } else { fault })
         }
     }
 }

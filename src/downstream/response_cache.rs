@@ -166,17 +166,18 @@ mod tests {
     async fn a_response_that_is_too_long_is_refused() {
         let type_url = TypeUrl::from(Kind::Cluster);
         let version = "1".repeat(32);
-        for limit in [20, 250] {
+        // As a tree, and as text.
+        for limit in [20, 600] {
             let cache = ResponseCache::new(Descriptors::default(), 1 << 20, limit);
             let found = || {
                 let mut found = found(&version, "google.protobuf.Empty");
-                found.resources = vec![Arc::clone(&found.resources[0]); 3];
+                found.resources = vec![Arc::clone(&found.resources[0]); 20];
                 found
             };
             let answer = cache.response(&type_url, version.parse().unwrap(), &(), found).await;
             let error = answer.expect_err("it is longer").to_string();
             assert!(
-                error.contains(&format!("longer than {limit} bytes of JSON with resource `a`")),
+                error.contains(&format!("with resource `a` the answer takes more than {limit} bytes")),
                 "{error}"
             );
             assert!(error.contains("raise `downstream.max_unsent_bytes`"), "{error}");

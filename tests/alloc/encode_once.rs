@@ -207,14 +207,6 @@ impl Pollers {
         }
     }
 
-    fn set_one(&mut self, name: &str, fields: impl FnOnce(&mut bytes::BytesMut)) {
-        let type_url = wire::type_url("rds");
-        let mut route = bytes::BytesMut::new();
-        wire::put(&mut route, 1, name.as_bytes());
-        fields(&mut route);
-        self.fleet.set(View::Named, vec![wire::envelope(&type_url, name, "1", &route)]);
-    }
-
     /// Routes of which the first text is a version of its own, and the second is what takes the room.
     fn set(&mut self, names: &[&str], version: &str, size: usize) {
         let type_url = wire::type_url("rds");
@@ -289,24 +281,6 @@ fn a_change_is_written_as_json_once_for_all_polls_that_it_wakes() {
         assert_eq!(json["versionInfo"], answers[0].version.to_string());
         assert_eq!(json["resources"][0]["internalOnlyHeaders"], serde_json::json!(["2"]));
     }
-}
-
-#[test]
-fn a_resource_of_empty_messages_is_written_in_a_few_times_its_bytes() {
-    let _alone = ALONE.lock();
-    let mut pollers = Pollers::new();
-    // Unpacks the descriptors.
-    pollers.set(&["small"], "1", 10);
-    pollers.join(&["small"], "");
-    pollers.answers();
-    pollers.polls.clear();
-    pollers.set_one("big", |route| (0..MIB / 2).for_each(|_| wire::put(route, 2, b"")));
-    pollers.join(&["big"], "");
-    let region = Region::new(ALLOCATOR);
-    let answers = pollers.answers();
-    let allocated = region.change().bytes_allocated;
-    assert!(allocated < 8 * MIB, "{allocated} bytes for one of {MIB}");
-    assert_eq!(text(&answers[0])["resources"][0]["virtualHosts"].as_array().unwrap().len(), MIB / 2);
 }
 
 #[test]

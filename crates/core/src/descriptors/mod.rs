@@ -5,9 +5,9 @@
 //! Invariants: the embedded set decodes (a test holds it to that) · no input overflows the stack: what nests
 //! deeper than [`MAX_DEPTH`] messages, counted through every `Any`, is refused before it is shown.
 
-mod json;
 mod redact;
 mod sets;
+mod tree_size;
 
 use std::{io::Read as _, sync::OnceLock};
 
@@ -35,8 +35,8 @@ pub enum DescriptorError {
     Malformed { type_name: String, reason: String },
     #[error("messages nest deeper than {MAX_DEPTH} levels")]
     TooDeep,
-    #[error("its JSON is longer than the limit")]
-    TooLong,
+    #[error("its JSON takes more memory to write than the limit")]
+    TooLarge,
     #[error("{type_name} has a value that JSON cannot show: {reason}")]
     NotShowable { type_name: String, reason: String },
 }

@@ -9,10 +9,10 @@ use std::io::Read as _;
 
 use flate2::read::GzDecoder;
 use prost::Message as _;
-use prost_reflect::DescriptorPool;
+use prost_reflect::{DescriptorPool, SerializeOptions};
 use prost_types::FileDescriptorProto;
 
-use super::{DescriptorError, pool};
+use super::{DescriptorError, pool, tree_size};
 
 /// Size that a gzipped set may unpack to, in bytes.
 const MAX_BYTES: u64 = 256 << 20;
@@ -124,14 +124,39 @@ impl Descriptors {
         self.extended.is_some() || super::POOL.get().is_some()
     }
 
-    /// Writes the canonical proto3 JSON of an encoded `google.protobuf.Any`, with `@type`, nested ones included. Takes little
-    /// memory beside the text, which ends soon after `limit` bytes.
+    /// Writes the canonical proto3 JSON of an encoded `google.protobuf.Any`, with `@type`, nested ones included, if that takes no more
+    /// than about `limit` bytes of memory.
     ///
     /// # Errors
     ///
-    /// [`DescriptorError`] if the type has no descriptor, or the bytes do not fit it, or the text does not fit the limit.
+    /// [`DescriptorError`] if the type has no descriptor, the bytes do not fit it, or it takes more memory.
     pub fn write_json(&self, any: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), DescriptorError> {
-        super::json::write_any(self.pool(), any, limit, out)
+        if tree_size::of_any(self.pool(), any) > limit {
+            return Err(DescriptorError::TooLarge);
+        }
+        let any = super::read_any(self.pool(), any)?;
+        let start = out.len();
+        any.serialize_with_options(&mut serde_json::Serializer::new(&mut *out), &SerializeOptions::new())
+            .map_err(|error| super::not_showable(&any, &error))?;
+        drop_values_of_empty(start, out);
+        Ok(())
+    }
+}
+
+/// Takes the `value` out of each `Any` of `google.protobuf.Empty`, from `start` on. That message has no special form, so
+/// that C++ and Python take `value` for a field that it does not have; prost-reflect writes one. Within a string the
+/// quotes would be escaped, so this is found nowhere else but in a `Struct` that spells such an `Any`, which means the same.
+fn drop_values_of_empty(start: usize, out: &mut Vec<u8>) {
+    const TYPE: &[u8] = br#""@type":"type.googleapis.com/google.protobuf.Empty""#;
+    const VALUE: &[u8] = br#","value":{}"#;
+    let mut at = start;
+    while let Some(found) =
+        out.get(at..).and_then(|rest| rest.windows(TYPE.len()).position(|text| text == TYPE))
+    {
+        at += found + TYPE.len();
+        if out[at..].starts_with(VALUE) {
+            out.drain(at..at + VALUE.len());
+        }
     }
 }
 

@@ -76,12 +76,12 @@ pub enum JsonError {
         /// Tells what is wrong.
         error: DescriptorError,
     },
-    /// It is larger than the relay may keep for its clients.
+    /// It takes more memory than the relay may keep for its clients.
     #[error(
-        "the answer is longer than {limit} bytes of JSON with resource `{name}`; raise `downstream.max_unsent_bytes`, split what \
-         is asked for, or use gRPC"
+        "with resource `{name}` the answer takes more than {limit} bytes to write as JSON; raise `downstream.max_unsent_bytes`, split \
+         what is asked for, or use gRPC"
     )]
-    TooLong {
+    TooLarge {
         /// The resource with which it is.
         name: Name,
         /// The limit.
@@ -153,7 +153,7 @@ impl JsonWriter {
             let text = text(resource)?;
             bytes += text.len();
             if bytes > self.limit {
-                return Err(JsonError::TooLong { name: resource.name().clone(), limit: self.limit });
+                return Err(JsonError::TooLarge { name: resource.name().clone(), limit: self.limit });
             }
             texts.push(text);
         }
@@ -197,7 +197,7 @@ impl JsonWriter {
         let name = || resource.name().clone();
         made.map_err(|error| match error {
             DescriptorError::UnknownType(_) => JsonError::UnknownType { name: name(), error },
-            DescriptorError::TooLong => JsonError::TooLong { name: name(), limit: self.limit },
+            DescriptorError::TooLarge => JsonError::TooLarge { name: name(), limit: self.limit },
             _ => JsonError::Broken { name: name(), error },
         })
     }
