@@ -44,11 +44,26 @@ impl Fault {
         place: &[Step],
         options: &DeserializeOptions,
     ) -> Self {
+        if depth(value) > DEEP {
+            return Self { path: Vec::new(), line: None, reason: "it nests too deep".to_owned() };
+        }
         let mut search = Search { options, path: Vec::new() };
         let reason = search.message(message, value).unwrap_or_else(|| format!("expected {}", form(message)));
         let line = line_of(text, &[place, &search.path].concat());
         Self { path: search.path, line, reason }
     }
+}
+
+/// Levels of JSON from which on a message may nest too deep: an item of a list in a `Struct` takes two of the library's hundred.
+const DEEP: usize = 45;
+
+fn depth(value: &Value) -> usize {
+    let deepest = match value {
+        Value::Array(items) => items.iter().map(depth).max(),
+        Value::Object(fields) => fields.values().map(depth).max(),
+        _ => return 0,
+    };
+    1 + deepest.unwrap_or(0)
 }
 
 impl fmt::Display for Fault {

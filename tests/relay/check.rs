@@ -340,7 +340,7 @@ fn hostile_nodes_neither_crash_it_nor_steer_a_terminal() {
     // Readable as JSON, but deeper than a message may nest.
     let deep = format!("{{\"metadata\": {{\"env\": {}1{}}}}}", "[".repeat(60), "]".repeat(60));
     let told = files.refused(&files.write("deep.json", &deep));
-    assert!(told.contains("recursion limit"), "{told}");
+    assert!(told.contains("it nests too deep"), "{told}");
 
     let node = files.write("steer.json", r#"{"cluster": "\u001b[2J\n\"", "metadata": {"env": "\u001b"}}"#);
     let shown = files.given(&node);
