@@ -49,7 +49,7 @@ static QUOTED: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let fields = HIDDEN.join("|").replace('_', "_?");
     let headers = CREDENTIAL_HEADERS.join("|");
     let any = format!(
-        r#"(?i)\b(?:{fields})"?\s*[:{{<=]|TypedStruct["\]]*\s*[:{{<,]|\bkey"?\s*:\s*"[^"]*(?:{headers})"#
+        r#"(?i)\b(?:{fields})"?\s*(?::\s*["{{\[<]|[{{<])|TypedStruct["\]]*\s*[:{{<,]|\bkey"?\s*:\s*"[^"]*(?:{headers})"#
     );
     Regex::new(&any).ok()
 });
