@@ -262,7 +262,7 @@ impl Rollout {
                 }
             }
             canary.push(op.clone());
-            if gate::is_fact(op, origin) && (gate::is_fact(op, stable) || gate::repeats(op, origin)) {
+            if gate::is_fact(op, origin) && gate::is_fact(op, stable) {
                 settled.push(op.clone());
                 continue;
             }
