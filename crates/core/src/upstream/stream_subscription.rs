@@ -156,6 +156,10 @@ impl StreamSubscription {
         if self.pending.insert(name.clone()) {
             self.fresh.push_back(name.clone());
         }
+        // Names that were let go before they were sent, of a type that is not asked for, would pile up.
+        if self.fresh.len() > 2 * self.pending.len() + 1000 {
+            self.fresh.retain(|name| self.pending.contains(name));
+        }
         self.dirty = true;
     }
 
