@@ -28,4 +28,5 @@ mod promlint;
 mod reports;
 mod swap;
 mod ttl;
+mod unserved;
 mod vhds;

@@ -287,6 +287,7 @@ impl Mux {
         let topic_sets = &self.topic_sets;
         self.writer.asked_anew(|type_url| topic_sets.get(type_url).is_some_and(has_names), now);
         self.topic_sets.keys().cloned().collect::<Vec<_>>().iter().for_each(|type_url| self.mark(type_url));
+        self.try_suspects(now);
         self.tick(now);
     }
 
@@ -411,6 +412,7 @@ impl Mux {
         };
         self.note_response(stream, &type_url, &nonce, fault.is_none());
         let Some(open) = &mut self.streams[stream as usize] else { return Ok(()) };
+        open.is_answered |= fault.is_none();
         if let (Some(sotw), Ok(Increments::Sotw(reading)), None) = (&mut open.sotw, increments, &fault) {
             sotw.accept(&type_url, reading);
         }

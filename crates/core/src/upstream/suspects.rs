@@ -4,9 +4,10 @@
 //! type must not keep all others from their answers. Owns which types are under suspicion, and when each is tried again.
 //!
 //! A type is suspect if two streams in a row ended soon after it was asked for, and the origin has never answered for it; one that no
-//! client wants any more, after one. Suspects are tried one at a time, on the stream that carries the others, while clients want
-//! them. One that is answered, or left unanswered for long while the stream lives, is cleared. One at which the stream ends waits:
-//! a minute, then two, up to an hour.
+//! client wants any more, after one. Suspects are tried one at a time, while clients want them, once the stream has answered for
+//! another type. One that is answered, or left unanswered for long while the stream lives, is cleared. One at which the stream ends
+//! waits: a minute, then two, up to an hour. A stream on which nothing was answered says nothing of any type: the origin may be
+//! down.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -49,27 +50,28 @@ impl Suspects {
     }
 
     /// A stream ended, for which these types may be the reason; with each comes whether a client wants it. Returns those that are known
-    /// to be, with their wait.
+    /// to be, with their wait; none if nothing was answered on the stream.
     pub(super) fn ended(
         &mut self,
         blamed: BTreeMap<TypeUrl, bool>,
+        was_answered: bool,
         now: Instant,
     ) -> Vec<(TypeUrl, Duration)> {
         let is_only = blamed.len() == 1;
         let mut found = Vec::new();
         for (type_url, is_wanted) in &blamed {
             let failures = match self.types.get(type_url) {
-                Some(Suspect::Tried(_, failures)) => failures + 1,
+                Some(Suspect::Tried(_, failures)) => failures + u32::from(was_answered),
                 Some(Suspect::Waits(..)) => continue,
                 None if *is_wanted && !self.blamed.contains(type_url) => continue,
-                None => u32::from(is_only),
+                None => u32::from(is_only && was_answered),
             };
             let wait = match failures.min(MOST_FAILURES) {
-                0 => Duration::ZERO,
-                failures => FIRST_WAIT * (1 << (failures - 1)),
+                failures if failures > 0 && was_answered => FIRST_WAIT * (1 << (failures - 1)),
+                _ => Duration::ZERO,
             };
             self.types.insert(type_url.clone(), Suspect::Waits(now + wait, failures));
-            if failures > 0 {
+            if !wait.is_zero() {
                 found.push((type_url.clone(), wait));
             }
         }

@@ -17,6 +17,8 @@ pub(super) struct Stream {
     /// Reasons to open it anew, and when each of them may.
     pub(super) renewals: BTreeMap<Renewal, Instant>,
     pub(super) opened: Instant,
+    /// Whether a response was accepted on it.
+    pub(super) is_answered: bool,
     /// Time that counted as no silence because responses were on their way, and whether one is now.
     pub(super) transferred: Duration,
     pub(super) transfer_goes_on: bool,
@@ -86,6 +88,7 @@ impl Stream {
         Self {
             renewals: BTreeMap::new(),
             opened: now,
+            is_answered: false,
             transferred: Duration::ZERO,
             transfer_goes_on: false,
             node_sent: false,

@@ -17,10 +17,12 @@ impl Mux {
             topic_set.control_plane().is_none()
                 && asked.is_some_and(|asked| recent.is_none_or(|recent| recent <= asked))
         };
+        let was_answered =
+            self.streams[StreamId::Primary as usize].as_ref().is_some_and(|open| open.is_answered);
         let blamed = self.topic_sets.iter().filter(|(_, topic_set)| is_blamed(topic_set));
         let blamed =
             blamed.map(|(type_url, topic_set)| (type_url.clone(), topic_set.is_wanted_now())).collect();
-        for (type_url, wait) in self.suspects.ended(blamed, now) {
+        for (type_url, wait) in self.suspects.ended(blamed, was_answered, now) {
             tracing::warn!(
                 %type_url,
                 node = %self.settings.node.id.escape_debug(),
@@ -31,12 +33,22 @@ impl Mux {
         }
     }
 
-    /// Suspect that is on trial or is tried next, and when that ends or begins.
+    /// Suspect that is on trial or is tried next, and when that ends or begins: not before the stream has answered for another type, if
+    /// it was asked for one, or has left it unanswered for long.
     fn next_suspect(&self) -> Option<(&TypeUrl, Instant)> {
-        self.streams[StreamId::Primary as usize].as_ref()?;
+        let (open, patience) =
+            (self.streams[StreamId::Primary as usize].as_ref()?, self.settings.answer_timeout);
         let is_wanted =
             |type_url: &TypeUrl| self.topic_sets.get(type_url).is_some_and(TopicSet::is_wanted_now);
-        self.suspects.on_trial(self.settings.answer_timeout).or_else(|| self.suspects.next(is_wanted))
+        let is_asked = |(type_url, of): (&TypeUrl, &TopicSet)| {
+            !(self.suspects.withholds(type_url) || of.wants_nothing())
+        };
+        let asks_others = || self.topic_sets.iter().any(is_asked);
+        self.suspects.on_trial(patience).or_else(|| {
+            let (type_url, until) = self.suspects.next(is_wanted)?;
+            let is_free = open.is_answered || !asks_others();
+            Some((type_url, if is_free { until } else { until.max(open.opened + patience) }))
+        })
     }
 
     /// When to [`try_suspects`](Self::try_suspects) though nothing happened.

@@ -265,19 +265,24 @@ fn o8_a_type_at_which_the_stream_ends_twice_is_asked_for_less_and_less_often() {
     fixture.pass(10);
     assert_eq!(ends_stream_for(&mut fixture, bad.as_str()), [bad.as_str()]);
     assert_eq!(ends_stream_for(&mut fixture, bad.as_str()).len(), 2);
-    // The third stream lives.
-    assert_eq!(ends_stream_for(&mut fixture, bad.as_str()), [TypeUrl::from(CDS).as_str()]);
-    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
-    fixture.pass(59_000);
-    assert_eq!(fixture.requests(Primary), []);
+    // From here on it is asked for once the stream has answered for the other type.
+    let clusters = TypeUrl::from(CDS);
+    for minutes in [1, 2] {
+        assert_eq!(ends_stream_for(&mut fixture, bad.as_str()), [clusters.as_str()]);
+        fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+        assert_eq!(ends_stream_for(&mut fixture, bad.as_str()), [bad.as_str()]);
+        assert_eq!(ends_stream_for(&mut fixture, bad.as_str()), [clusters.as_str()]);
+        fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+        fixture.pass(minutes * 60_000 - 1_000);
+        assert_eq!(fixture.requests(Primary), []);
+        if minutes == 1 {
+            fixture.close();
+            fixture.open(Primary);
+            fixture.pass(1_000);
+        }
+    }
     fixture.pass(2_000);
-    assert_eq!(ends_stream_for(&mut fixture, bad.as_str()), [bad.as_str()], "tried again");
-    assert_eq!(ends_stream_for(&mut fixture, bad.as_str()), [TypeUrl::from(CDS).as_str()]);
-    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
-    fixture.pass(119_000);
-    assert_eq!(fixture.requests(Primary), []);
     // The control plane serves it now.
-    fixture.pass(2_000);
     assert_eq!(fixture.request(Primary).type_url, bad.as_str());
     fixture.hear(Primary, &Answer::of(Kind::Listener, "1").set("l1", "v1"));
     fixture.close();
@@ -324,4 +329,17 @@ fn o8_a_type_that_nobody_wants_any_more_is_not_asked_for_after_a_stream_that_end
     let bad = TypeUrl::from(Kind::Listener);
     assert_eq!(ends_stream_for(&mut fixture, bad.as_str()), [bad.as_str()]);
     assert_eq!(ends_stream_for(&mut fixture, bad.as_str()), [TypeUrl::from(CDS).as_str()]);
+}
+
+#[test]
+fn o8_streams_on_which_nothing_is_answered_say_nothing_of_a_type() {
+    let listeners = TypeUrl::from(Kind::Listener);
+    let mut fixture = Fixture::connected();
+    fixture.client("a", Kind::Listener, &["l1"]);
+    for _ in 0..100 {
+        assert_eq!(ends_stream_for(&mut fixture, listeners.as_str()), [listeners.as_str()]);
+    }
+    // The control plane is ready.
+    fixture.pass(10);
+    assert_eq!(fixture.request(Primary).type_url, listeners.as_str());
 }
