@@ -29,7 +29,7 @@ impl SotwHabits {
         Self { ignores_stale, repeats_all, answers_empty, sends_changes: false }
     }
 
-    /// The same, but for full states of which only the changes are sent.
+    /// These habits, but for full states of which only the changes are sent.
     #[must_use]
     pub(crate) const fn sending_changes(self) -> Self {
         Self { sends_changes: true, ..self }

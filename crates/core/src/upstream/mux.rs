@@ -608,10 +608,14 @@ impl Mux {
         for (parameters, mut change) in changes.into_iter().filter(|(_, change)| !change.is_nothing()) {
             change.control_plane.clone_from(&control_plane);
             let endpoints = self.new_endpoints(type_url, &parameters, &change);
+            let gone = self.gone_endpoints(type_url, &parameters, &change);
             // A subscription has a store, and room for it: its clients have joined it.
             self.writer.apply_seen(type_url, &parameters, change, now).ok();
             if !endpoints.is_empty() {
                 self.prefetch(endpoints, &parameters, now);
+            }
+            if !gone.is_empty() {
+                self.let_go_soon(gone, &parameters, now);
             }
         }
         if let Some(topic_set) = self.topic_sets.get_mut(type_url).filter(|_| has_loans) {

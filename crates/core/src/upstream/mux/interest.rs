@@ -9,8 +9,9 @@ use super::super::topic::Want;
 use super::super::topic_set::{SHED_LINGERS, TopicSet, snapshot};
 use super::Mux;
 use super::let_go::KEPT;
+use super::prefetch::has_endpoints;
 use crate::cache::{Change, Wanted};
-use crate::resource::Name;
+use crate::resource::{Kind, Name};
 
 impl Mux {
     /// Takes in what clients want and want no more: the outcome of [`Cache::take_interest`](crate::cache::Cache::take_interest).
@@ -30,7 +31,7 @@ impl Mux {
         let plain = self.locators == Locators::Plain;
         let habits = self.habits;
         let new = || TopicSet::new(type_url.clone(), open, plain, habits);
-        let (until, names_until) = (now + self.linger(), now + self.names_linger());
+        let until = now + self.linger();
         let is_silent = !self.knows_locators;
         let topic_set = self.topic_sets.entry(type_url.clone()).or_insert_with(new);
         let mut change = Change::default();
@@ -50,6 +51,13 @@ impl Mux {
         }
         let ops = &mut change.ops;
         let held = LazyCell::new(|| snapshot(self.writer.cache(), type_url, parameters));
+        // Over state of the world, where the clusters are known.
+        let clusters = LazyCell::new(|| {
+            let is_concerned = habits.speaks_sotw && type_url.kind() == Kind::Endpoint;
+            let clusters =
+                is_concerned.then(|| snapshot(self.writer.cache(), &Kind::Cluster.into(), parameters));
+            clusters.filter(|clusters| clusters.wildcard_known())
+        });
         for (name, is_wanted) in &interest.names {
             // A client cannot ask by name for what would be the wildcard upstream.
             if matches!(name.as_str(), "" | Name::WILDCARD) {
@@ -67,9 +75,11 @@ impl Mux {
                     }
                 }
                 (Some(want @ Want::Yes), false) => {
-                    *want = Want::Until(names_until);
+                    let is_gone = clusters.as_ref().is_some_and(|clusters| !has_endpoints(clusters, name));
+                    let until = if is_gone { until.min(now + KEPT) } else { until };
+                    *want = Want::Until(until);
                     let item = Some(name.clone());
-                    self.lingering.insert(names_until, type_url.clone(), parameters.clone(), item);
+                    self.lingering.insert(until, type_url.clone(), parameters.clone(), item);
                 }
                 (Some(_), _) | (None, false) => {}
             }
@@ -85,14 +95,8 @@ impl Mux {
         }
     }
 
-    /// How long a name that nobody wants stays subscribed to. Over state of the world that is no longer than a client takes to
-    /// reconnect: of a list with one name that is gone, java-control-plane answers none (O12).
-    pub(super) fn names_linger(&self) -> Duration {
-        if self.habits.speaks_sotw { KEPT.min(self.linger()) } else { self.linger() }
-    }
-
-    /// How long what nobody wants stays subscribed to.
-    fn linger(&self) -> Duration {
+    /// How long a name that nobody wants stays subscribed to.
+    pub(super) fn linger(&self) -> Duration {
         if self.habits.keeps_versions { SHED_LINGERS * self.settings.linger } else { self.settings.linger }
     }
 }

@@ -5,6 +5,9 @@
 //! ahead is treated as a name of a client that has just left: it is let go after the linger, or after 5 s where that is shorter, unless
 //! a client asks for it by then.
 //!
+//! Over state of the world the endpoints of a cluster that is gone leave the list within a second, once no client asks for them: of a
+//! list with one name that it does not have java-control-plane answers none (O12).
+//!
 //! They take no more than half of the room that there is for names which nobody wants: clients that leave have the rest.
 
 use std::sync::Arc;
@@ -13,7 +16,8 @@ use std::time::{Duration, Instant};
 use super::super::topic::Want;
 use super::super::topic_set::snapshot;
 use super::Mux;
-use crate::cache::{Change, Op, View};
+use super::let_go::KEPT;
+use crate::cache::{Change, Op, Snapshot, View};
 use crate::fairness::NAMES_PER_SLICE;
 use crate::resource::{Kind, Name, Parameters, Resource, TypeUrl};
 
@@ -54,7 +58,7 @@ impl Mux {
     /// Asks for endpoints that nobody has asked for yet.
     pub(super) fn prefetch(&mut self, names: Vec<Name>, parameters: &Parameters, now: Instant) {
         let type_url = TypeUrl::from(Kind::Endpoint);
-        let until = now + self.names_linger().max(LEAST);
+        let until = now + self.linger().max(LEAST);
         let Some(topic_set) = self.topic_sets.get_mut(&type_url) else { return };
         let mut change = Change::default();
         for name in names {
@@ -73,4 +77,47 @@ impl Mux {
         self.apply(&type_url, vec![(parameters.clone(), change)], now);
         self.tidy(&type_url);
     }
+
+    /// Names of the endpoints of clusters that a change removes, where they must leave the list.
+    pub(super) fn gone_endpoints(
+        &self,
+        type_url: &TypeUrl,
+        parameters: &Parameters,
+        change: &Change,
+    ) -> Vec<Name> {
+        if !self.habits.speaks_sotw || type_url.kind() != Kind::Cluster {
+            return Vec::new();
+        }
+        let held = snapshot(self.writer.cache(), type_url, parameters);
+        let services = change.ops.iter().filter_map(|op| match op {
+            Op::Remove { view, name } => held.held(*view, name.as_str())?.eds_service().cloned(),
+            _ => None,
+        });
+        services.collect()
+    }
+
+    /// Lets these endpoints go soon, if no client asks for them.
+    pub(super) fn let_go_soon(&mut self, names: Vec<Name>, parameters: &Parameters, now: Instant) {
+        let type_url = TypeUrl::from(Kind::Endpoint);
+        let Some(topic) = self.topic_sets.get_mut(&type_url).and_then(|of| of.topics.get_mut(parameters))
+        else {
+            return;
+        };
+        for name in names {
+            if let Some(Want::Until(end)) = topic.names.get_mut(&name)
+                && *end > now + KEPT
+            {
+                let before = std::mem::replace(end, now + KEPT);
+                let (item, of) = (Some(name), (type_url.clone(), parameters.clone()));
+                self.lingering.remove(before, of.0.clone(), of.1.clone(), item.clone());
+                self.lingering.insert(now + KEPT, of.0, of.1, item);
+            }
+        }
+    }
+}
+
+/// Whether a member of the set of clusters is known to have these endpoints: the one of this name.
+pub(super) fn has_endpoints(clusters: &Snapshot, service: &Name) -> bool {
+    let cluster = clusters.get(service.as_str()).and_then(|entry| entry.as_member().present());
+    cluster.and_then(|cluster| cluster.eds_service()) == Some(service)
 }

@@ -9,7 +9,9 @@ use prost::Message as _;
 use super::super::response::{ProtocolError, ResponseError};
 use super::{Delivered, SotwStream, TypeState, Variants};
 use crate::proto::{DeltaDiscoveryResponse, DiscoveryResponse, ResourceName};
-use crate::resource::{Collection, Constraints, Name, NameMap, SotwElement, TypeUrl, normal_form, take_out};
+use crate::resource::{
+    Collection, Constraints, Kind, Name, NameMap, SotwElement, TypeUrl, normal_form, take_out,
+};
 
 /// Content of a response, as increments; it counts when it was [accepted](SotwStream::accept).
 #[derive(Debug)]
@@ -79,8 +81,8 @@ struct Elements<'a> {
     /// Aliases and collections of what came.
     answered: HashSet<Cow<'a, str>>,
     has_heartbeats: bool,
-    /// Whether any of it is as it was.
-    has_repeats: bool,
+    /// Number of resources that are as they were.
+    repeats: usize,
     denied: Vec<Name>,
 }
 
@@ -97,7 +99,7 @@ impl TypeState {
             spared: HashSet::default(),
             answered: HashSet::default(),
             has_heartbeats: false,
-            has_repeats: false,
+            repeats: 0,
             denied: Vec::new(),
         };
         for bytes in &response.resources {
@@ -105,7 +107,7 @@ impl TypeState {
         }
         let in_error = errors.iter().filter_map(|error| error.resource_name.as_ref());
         elements.spared.extend(in_error.map(|named| normal_form(&named.name)));
-        let is_partial = self.full_state && elements.is_partial();
+        let is_partial = self.full_state && elements.is_partial(type_url);
         let is_state = self.full_state && !elements.has_heartbeats && !is_partial;
         let (mut removed, mut variants) = Default::default();
         let mut gone = Vec::new();
@@ -221,7 +223,7 @@ impl<'a> Elements<'a> {
         };
         let is_retold = has_aliases || has_ttl;
         let is_repeated = known.is_some_and(|known| known.hash == hash);
-        self.has_repeats |= is_repeated;
+        self.repeats += usize::from(is_repeated);
         if !is_repeated || is_retold || known.is_some_and(|known| known.is_retold) {
             self.resources.push(element.as_delta(&version_text(hash)));
         }
@@ -236,15 +238,17 @@ impl<'a> Elements<'a> {
         Ok(())
     }
 
-    /// Whether it may hold only what changed: go-control-plane's LinearCache sends no more on a stream that lives (O7). The first
-    /// response of a stream is the state of the world.
-    fn is_partial(&self) -> bool {
-        if self.state.responses <= 1 || self.has_heartbeats || self.has_repeats {
+    /// Whether it may hold only what changed: go-control-plane's LinearCache sends no more on a stream that lives (O7), and what was put
+    /// there unchanged. So a response that lacks as many resources as it repeats, or more, is doubtful; of scoped routes any that
+    /// lacks one. The first response of a stream is the state of the world.
+    fn is_partial(&self, type_url: &TypeUrl) -> bool {
+        if self.state.responses <= 1 || self.has_heartbeats {
             return false;
         }
         let came: HashSet<&str> = self.came.iter().map(|(name, _)| &**name).collect();
-        let is_there = |name: &Name| came.contains(name.as_str()) || self.spared.contains(name.as_str());
-        !self.state.delivered.keys().all(is_there)
+        let is_missing = |name: &&Name| !came.contains(name.as_str()) && !self.spared.contains(name.as_str());
+        let missing = self.state.delivered.keys().filter(is_missing).count();
+        missing > 0 && (self.repeats <= missing || type_url.kind() == Kind::ScopedRoute)
     }
 
     /// Finds what is missing from a state of the world: resources that came before it, and names that the origin had read.

@@ -196,10 +196,10 @@ fn r_sotw_18_the_first_response_is_the_whole_set_and_what_is_missing_later_is_go
     let mut fixture = Fixture::sotw();
     fixture.client("a", CDS, &["*"]);
     fixture.says(Primary);
-    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a"), ("c2", "a")]));
+    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a"), ("c2", "a"), ("c4", "a")]));
     assert!(fixture.snapshot(CDS).completeness() == Completeness::Complete, "no silence is waited for");
-    fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "a"), ("c3", "a")]));
-    assert_eq!(fixture.members(CDS), set(&[&at(CDS, "c1", "a"), &at(CDS, "c3", "a")]));
+    fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "a"), ("c3", "a"), ("c4", "a")]));
+    assert_eq!(fixture.members(CDS), set(&[&at(CDS, "c1", "a"), &at(CDS, "c3", "a"), &at(CDS, "c4", "a")]));
     // An empty set is whole too.
     let mut fixture = Fixture::sotw();
     fixture.client("a", CDS, &["*"]);
@@ -216,6 +216,9 @@ fn o7_a_response_without_anything_that_was_there_removes_nothing_before_a_new_st
         fixture.client("a", kind, &["*"]);
         fixture.says(Primary);
         fixture.takes(Primary, &World::of(kind, "1", &[("c1", "a"), ("c2", "a")]));
+        // A resource that is put there unchanged is sent, too.
+        fixture.takes(Primary, &World::of(kind, "2", &[("c1", "a")]));
+        assert_eq!(fixture.members(kind).len(), 2);
         fixture.takes(Primary, &World::of(kind, "2", &[("c1", "b")]));
         assert_eq!(fixture.members(kind), set(&[&at(kind, "c1", "b"), &at(kind, "c2", "a")]));
         fixture.pass(1_000);
@@ -242,13 +245,33 @@ fn o7_a_response_without_anything_that_was_there_removes_nothing_before_a_new_st
 
 /// java-control-plane answers no list with a name that it does not have.
 #[test]
-fn o12_a_name_that_nobody_wants_leaves_the_list_within_a_second() {
-    let mut fixture = Fixture::sotw();
-    fixture.client("a", EDS, &["e1", "e2"]);
+fn o12_endpoints_of_a_cluster_that_is_gone_leave_the_list_within_a_second() {
+    let mut fixture = Fixture::with(Settings { prefetch_endpoints: false, ..Settings::default() });
+    fixture.open_sotw(Primary);
+    let clusters = |nonce: &str, names: &[&str]| {
+        let world = World::of(CDS, nonce, &[]);
+        names.iter().fold(world, |mut world, name| {
+            // Field 2: of type EDS.
+            let value = [field(1, name.as_bytes()), vec![0x10, 3]].concat();
+            let any = [field(1, TypeUrl::from(CDS).as_str().as_bytes()), field(2, &value)].concat();
+            world.0.resources.push(any.into());
+            world
+        })
+    };
+    fixture.client("clusters", CDS, &["*"]);
+    fixture.client("a", EDS, &["e1", "e2", "e3"]);
     fixture.says(Primary);
-    fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a"), ("e2", "a")]));
+    fixture.takes(Primary, &clusters("1", &["e1", "e2", "e3", "e4", "e5"]));
+    fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a"), ("e2", "a"), ("e3", "a")]));
+    // A client that reconnects finds what is still there.
+    fixture.client("a", EDS, &["e1", "e2"]);
+    fixture.pass(2_000);
+    assert_eq!(fixture.says(Primary), []);
+    // The cluster goes before its last client lets go of the endpoints, and after.
+    fixture.takes(Primary, &clusters("2", &["e1", "e4", "e5"]));
+    fixture.pass(1_000);
+    assert_eq!(parts(&fixture.says_once(Primary)).0, ["e1", "e2"]);
     fixture.client("a", EDS, &["e1"]);
-    assert_eq!(fixture.says(Primary), [], "a client that reconnects finds it");
     fixture.pass(1_000);
     assert_eq!(parts(&fixture.says_once(Primary)).0, ["e1"]);
 }
@@ -333,9 +356,9 @@ fn r_sotw_19_endpoints_that_do_not_come_again_on_a_new_stream_are_no_doubt() {
 #[test]
 fn r_sotw_18_a_name_that_the_origin_had_read_and_does_not_send_is_absent_at_once() {
     let mut fixture = Fixture::sotw();
-    fixture.client("a", CDS, &["c1", "no"]);
-    assert_eq!(parts(&fixture.says_once(Primary)), (vec!["c1", "no"], "", ""));
-    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a")]));
+    fixture.client("a", CDS, &["c1", "c8", "c9", "no"]);
+    assert_eq!(parts(&fixture.says_once(Primary)), (vec!["c1", "c8", "c9", "no"], "", ""));
+    fixture.takes(Primary, &World::of(CDS, "1", &[("c8", "a"), ("c9", "a"), ("c1", "a")]));
     assert_eq!(
         (fixture.seen(CDS, "no"), fixture.seen(CDS, "c1")),
         ("absent".to_owned(), hash(CDS, "c1", "a"))
@@ -343,20 +366,20 @@ fn r_sotw_18_a_name_that_the_origin_had_read_and_does_not_send_is_absent_at_once
     // A response that was on its way says nothing of a name that is asked for now.
     fixture.pass(100);
     fixture.client("b", CDS, &["c2", "none"]);
-    assert_eq!(parts(&fixture.says_once(Primary)), (vec!["c1", "c2", "no", "none"], "", "1"));
-    fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "b")]));
+    assert_eq!(parts(&fixture.says_once(Primary)), (vec!["c1", "c2", "c8", "c9", "no", "none"], "", "1"));
+    fixture.takes(Primary, &World::of(CDS, "2", &[("c8", "a"), ("c9", "a"), ("c1", "b")]));
     assert_eq!(fixture.seen(CDS, "c2"), "unknown");
     // The next one follows an ACK with the name.
-    fixture.takes(Primary, &World::of(CDS, "3", &[("c1", "b"), ("c2", "a")]));
+    fixture.takes(Primary, &World::of(CDS, "3", &[("c8", "a"), ("c9", "a"), ("c1", "b"), ("c2", "a")]));
     assert_eq!(fixture.seen(CDS, "c2"), hash(CDS, "c2", "a"));
     assert_eq!(fixture.seen(CDS, "none"), "absent");
     // Later it is there, and then gone again.
-    fixture.takes(Primary, &World::of(CDS, "4", &[("c1", "b"), ("none", "a")]));
+    fixture.takes(Primary, &World::of(CDS, "4", &[("c8", "a"), ("c9", "a"), ("c1", "b"), ("none", "a")]));
     assert_eq!(
         (fixture.seen(CDS, "none"), fixture.seen(CDS, "c2")),
         (hash(CDS, "none", "a"), "absent".to_owned())
     );
-    fixture.takes(Primary, &World::of(CDS, "5", &[("c1", "b")]));
+    fixture.takes(Primary, &World::of(CDS, "5", &[("c8", "a"), ("c9", "a"), ("c1", "b")]));
     assert_eq!(fixture.seen(CDS, "none"), "absent");
 }
 
@@ -507,18 +530,18 @@ fn r_err_02_a_resource_in_error_is_kept_though_the_state_lacks_it() {
     fixture.client("a", CDS, &["*"]);
     fixture.client("b", Kind::Listener, &["l1", "l2"]);
     fixture.says(Primary);
-    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a"), ("c2", "a")]));
+    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a"), ("c3", "a"), ("c2", "a")]));
     fixture.takes(Primary, &World::of(Kind::Listener, "1", &[("l1", "a")]).error("l2", 14));
     assert_eq!(fixture.seen(Kind::Listener, "l2"), "failed", "unavailable, not absent");
-    fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "a")]).error("c2", 14));
-    assert_eq!(fixture.members(CDS).len(), 2);
+    fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "a"), ("c3", "a")]).error("c2", 14));
+    assert_eq!(fixture.members(CDS).len(), 3);
     fixture.close();
     fixture.open_sotw(Primary);
     fixture.says(Primary);
-    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a")]).error("c2", 14));
-    assert_eq!(fixture.members(CDS).len(), 2, "on a new stream too");
-    fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "a")]));
-    assert_eq!(fixture.members(CDS).len(), 1);
+    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a"), ("c3", "a")]).error("c2", 14));
+    assert_eq!(fixture.members(CDS).len(), 3, "on a new stream too");
+    fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "a"), ("c3", "a")]));
+    assert_eq!(fixture.members(CDS).len(), 2);
 }
 
 #[test]
