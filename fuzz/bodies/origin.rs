@@ -10,7 +10,7 @@ use deltafan::cache::{
 };
 use deltafan::proto::{DeltaDiscoveryResponse, ResourceError, ResourceName, Status};
 use deltafan::resource::{Constraints, Kind, Name, Parameters, TypeUrl, wire};
-use deltafan::upstream::{Locators, Mux, Reconcile, Settings, StreamId};
+use deltafan::upstream::{Locators, Mux, Settings, StreamId};
 use prost::Message as _;
 
 use super::input::Input;
@@ -70,7 +70,6 @@ impl World {
         let limits = Limits { encoded_bytes: 0, tombstones: 3, ..Limits::default() };
         let (cache, writer) = Cache::new(limits);
         let settings = Settings {
-            reconcile: if input.flag() { Reconcile::Sweep } else { Reconcile::Trust },
             locators: if input.flag() { Locators::Plain } else { Locators::Native },
             ..Settings::default()
         };
@@ -150,6 +149,9 @@ impl World {
             };
             self.now = self.now.max(at);
             self.mux.on_deadline(self.now);
+            if self.mux.begin_inquiry(self.now).is_some() {
+                self.mux.inquiry_refused(self.now);
+            }
             while let Some(stream) = self.mux.renewal_due(self.now) {
                 self.mux.closed(stream);
                 let reopens = stream == StreamId::Primary || self.mux.wants_secondary();

@@ -56,11 +56,9 @@ section! {
             note = "as none is added, removed or moved while the relay runs"
         )]
         pub listeners: NonEmpty<Listener>,
-        /// After a cold start, the set of all resources of a type counts as settled once nothing new has come for this long,
-        /// or for twice the longest wait for a part of it, whichever is longer; then the relay asks the control plane once
-        /// more, so that the answer proves that nothing is missing. State-of-the-world clients get nothing before. One that
-        /// holds nothing yet waits as long for names that are not known, and is then told of those that are. Never above
-        /// `settle_max`.
+        /// Of a control plane that does not say where its answer ends, a set counts as settled once nothing new has come for this
+        /// long. A state-of-the-world client that holds nothing yet waits as long for names that are not known, and is then
+        /// told of those that are. Never above `settle_max`.
         #[key(
             Time<0, HOUR>, default = Duration::from_millis(200), effect = AtOnce,
             note = "for sets that have not settled yet"

@@ -15,7 +15,7 @@ use super::printed::Entries;
 use super::schema::{Key, Section};
 use super::section::section;
 use super::upstream_tls::{ClientTls, ServerIdentity};
-use deltafan_core::upstream::{Locators, Reconcile};
+use deltafan_core::upstream::Locators;
 
 section! {
     /// The origin of the resources, and how the relay talks to it.
@@ -51,11 +51,6 @@ section! {
         /// empty relay must not take the place of one that has resources. 0s: a relay is ready once it is connected.
         #[key(Time<0, MONTH>, default = Duration::from_secs(24 * 60 * 60))]
         pub ready_wait: Duration,
-        /// How deletions are found that the control plane made while the relay was not connected: `trust` tells it
-        /// the versions held and relies on it to name what is gone; `sweep` asks for everything again and drops what does
-        /// not come, when asked for twice, for control planes that never name it.
-        #[key(OneOf, default = Reconcile::Trust)]
-        pub reconcile: Reconcile,
         /// How names are asked for that clients want with dynamic parameters: `native` by resource locators;
         /// `plain` by the name alone, for control planes that send every variant of a name and know no locators.
         #[key(OneOf, default = Locators::Native)]
@@ -292,10 +287,6 @@ impl fmt::Display for ServerUri {
 impl Choice for ServerProtocol {
     const WORDS: &'static [(&'static str, Self)] =
         &[("auto", Self::Auto), ("delta", Self::Delta), ("sotw", Self::Sotw)];
-}
-
-impl Choice for Reconcile {
-    const WORDS: &'static [(&'static str, Self)] = &[("trust", Self::Trust), ("sweep", Self::Sweep)];
 }
 
 impl Choice for Locators {

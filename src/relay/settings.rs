@@ -184,7 +184,6 @@ pub(super) fn upstream(config: &Config) -> Settings {
         request_interval: upstream.request_interval,
         resource_errors: downstream.resource_errors,
         prefetch_endpoints: upstream.prefetch_endpoints,
-        reconcile: upstream.reconcile,
         same_versions: upstream.failover.same_versions,
         locators: upstream.locators,
         ..Settings::default()

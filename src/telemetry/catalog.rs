@@ -403,7 +403,11 @@ const EVENTS: &[(&str, &str)] = &[
     ("unsolicited_resend", "a resource sent again at the version held, which is passed on to clients"),
     (
         "renewal",
-        "a stream was opened anew on a connection that stood, see [protocol.md](protocol.md#upstream); a few in a row after a reconnect are ordinary",
+        "a stream was opened anew on a connection that stood, see [protocol.md](protocol.md#upstream)",
+    ),
+    (
+        "inquiry",
+        "a stream was opened for one question that the others leave unanswered: names that clients wait for, or whether a set is complete, see [protocol.md](protocol.md#what-is-known)",
     ),
     (
         "crowded_out",

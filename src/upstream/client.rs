@@ -282,6 +282,7 @@ impl Client {
                 self.renew(stream, &mut talk);
             }
             talk.secondary.adjust(&mut self.mux, now());
+            self.inquire(&mut talk);
             if let Some(change) = self.choose(self.sight(&talk)) {
                 if matches!(change, ServerChange::Next { .. }) {
                     lease.silent();
@@ -319,6 +320,10 @@ impl Client {
                         }
                     }
                 }
+                Event::Inquiry(Some(Ok(answer))) if !talk.is_inquiry_of_relay() => {
+                    self.mux.on_inquiry_message(answer, now());
+                }
+                Event::Inquiry(_) => self.mux.inquiry_refused(now()),
                 Event::Room(stream) => self.ask(stream, &talk),
                 Event::Interest(interest) => self.take(interest).await,
                 Event::Tuning(tuning) => self.mux.tune(tuning),
@@ -525,6 +530,15 @@ impl Client {
             Some(representative) => representative.lend(message, protocol),
             None => message,
         }
+    }
+
+    /// Opens and closes the stream of an inquiry.
+    fn inquire(&mut self, talk: &mut Conversation) {
+        let representative = self.representative.as_ref();
+        talk.inquire(&mut self.mux, |message, protocol| match representative {
+            Some(representative) => representative.lend(message, protocol),
+            None => message,
+        });
     }
 
     /// Chooses the client whose node new streams show.

@@ -136,6 +136,8 @@ const VILLAINS: [Villain; 10] = [
 async fn welcome(origin: &mut Origin, cds: &TypeUrl, names: &[&str]) -> OriginStream {
     loop {
         let mut stream = origin.accept().await;
+        // By its end an answer would say that all else is gone.
+        stream.answers_no_end_mark();
         while let Some(request) = stream.next_request().await {
             if request.type_url == CDS && request.response_nonce.is_empty() {
                 let mut answer = response(cds, "welcome");

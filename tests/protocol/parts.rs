@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use deltafan::cache::{Change, Limits, Op, Protocol, Resend, View};
+use deltafan::cache::{Change, Completeness, Limits, Op, Protocol, Resend, View};
 use deltafan::proto;
 use deltafan::subscription::{Code, NextStep};
 use deltafan_test_support::fixture::{Client, Fixture, show, strings, url};
@@ -338,4 +338,70 @@ fn limits_of_names_and_types_refuse_the_stream() {
         Code::ResourceExhausted
     );
     assert_eq!(sotw.on_sotw_request(&fixture, names(&[&long])).unwrap_err().code, Code::InvalidArgument);
+}
+
+const END: &str = "deltafan/end-of-answer";
+
+/// The mark is claimed by a relay, which is told that it is gone once all that it asked for is known.
+#[test]
+fn r_up_23_the_end_mark_is_answered_once_the_set_is_complete() {
+    for held in [&[(END, "none")][..], &[(END, "none"), ("a", "1"), ("gone", "1")]] {
+        let mut fixture = Fixture::new();
+        let mut relay = fixture.delta();
+        relay.resume(&fixture, "cds", &[], held);
+        fixture.origin("cds a:1 b:1");
+        fixture.know("cds", Completeness::Settled);
+        let told = relay.acked(&fixture);
+        assert!(!told.iter().any(|told| told.contains(END)), "more may follow: {told:?}");
+        fixture.known("cds");
+        let told = relay.acked(&fixture);
+        assert!(told.last().is_some_and(|told| told.contains(&format!("-{END}"))), "{told:?}");
+        assert_eq!(told.last().is_some_and(|told| told.contains("-gone")), held.len() > 1, "{told:?}");
+        // It is said once.
+        fixture.origin("cds c:1");
+        assert_eq!(relay.acked(&fixture), ["cds c:1"]);
+    }
+}
+
+#[test]
+fn r_up_23_by_name_the_end_mark_is_answered_once_each_name_is_known() {
+    let mut fixture = Fixture::new();
+    let mut relay = fixture.delta();
+    relay.resume(&fixture, "eds", &["a", "x", END], &[(END, "none")]);
+    fixture.named("eds a:1");
+    assert_eq!(relay.acked(&fixture), ["eds a:1"], "x may exist");
+    fixture.named("eds -x");
+    let told = relay.acked(&fixture).join(" ");
+    assert!(told.contains("-x") && told.contains(&format!("-{END}")), "{told}");
+    // No name is asked for by it, and none is let go.
+    relay.change(&fixture, "eds", &format!("-{END}"));
+    assert!(relay.acked(&fixture).is_empty());
+    let wanted = fixture.cache.take_interest();
+    let names = wanted.iter().flat_map(|wanted| &wanted.interest.names);
+    assert!(names.clone().count() > 0 && names.clone().all(|(name, _)| name.as_str() != END));
+}
+
+/// A first request for the mark alone is no legacy wildcard.
+#[test]
+fn r_up_23_the_end_mark_of_nothing_is_answered_at_once() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1");
+    let mut relay = fixture.delta();
+    relay.resume(&fixture, "cds", &[END], &[(END, "none")]);
+    assert_eq!(relay.acked(&fixture), [format!("cds -{END}")]);
+}
+
+/// An answer in parts has it in the last.
+#[test]
+fn r_up_23_the_end_mark_comes_with_the_last_part() {
+    let mut fixture = Fixture::with_limits(Limits { response_bytes: 2_000, ..Limits::default() });
+    fixture.known("cds");
+    fixture.bulky("cds a:1 b:1 c:1 d:1 e:1");
+    let mut relay = fixture.delta();
+    relay.resume(&fixture, "cds", &[], &[(END, "none")]);
+    let told = relay.acked(&fixture);
+    assert!(told.len() > 2, "{told:?}");
+    let marks: Vec<bool> = told.iter().map(|told| told.contains(END)).collect();
+    assert_eq!(marks.iter().filter(|has| **has).count(), 1, "{told:?}");
+    assert_eq!(marks.last(), Some(&true), "{told:?}");
 }

@@ -88,6 +88,7 @@ async fn the_source_is_tuned_while_it_runs() {
     let (uri, slow) = (origin.uri(), "  settle: 1h\n  settle_max: 1h\n  cold_deadline: 1h\n");
     let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, slow)).await.unwrap();
     let mut upstream = origin.accept().await;
+    upstream.answers_no_end_mark();
     let mut stream = Sotw::open(&connect(&relay.uri()).await, SOTW_ADS).await;
     stream.subscribe("client", CDS, &[]).await;
     upstream.expect_request().await;

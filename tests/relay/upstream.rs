@@ -131,10 +131,12 @@ async fn r_up_02_held_versions_are_claimed_after_a_reconnect() {
     let mut stream = origin.accept().await;
     let cds = stream.expect_request().await;
     assert!(cds.node.is_some());
-    assert_eq!(cds.initial_resource_versions, [("c1".to_owned(), "v1".to_owned())].into());
+    let claimed =
+        |names: [&str; 2], version: &str| names.map(|name| (name.to_owned(), version.to_owned())).into();
+    assert_eq!(cds.initial_resource_versions, claimed(["c0", "c1"], "v1"));
     let eds = stream.expect_request().await;
     assert_eq!(eds.resource_names_subscribe.len(), 3);
-    assert_eq!(eds.initial_resource_versions, [("e2".to_owned(), "v7".to_owned())].into());
+    assert_eq!(eds.initial_resource_versions, claimed(["e1", "e2"], "v7"));
     assert_eq!(relay.version(CDS, "c1").as_deref(), Some("v1"), "nothing went with the connection");
     assert_eq!(relay.counters.reconnects.get(), 1);
 }

@@ -367,7 +367,7 @@ async fn after_a_rotation_the_relay_comes_back_with_the_new_certificates() {
     front.cut();
     let mut stream = origin.accept().await;
     let request = stream.expect_request().await;
-    assert_eq!(request.initial_resource_versions.len(), 1, "one is kept back: {request:?}");
+    assert_eq!(request.initial_resource_versions.len(), 2, "{request:?}");
     send(&stream, "after");
     stream.expect_ack("after").await;
     assert!(["before", "meanwhile", "after"].iter().all(|name| relay.holds(name)));

@@ -3,6 +3,7 @@
 //! It speaks `DeltaAggregatedResources`, and `StreamAggregatedResources` where a test says so, over real sockets and has no
 //! mind of its own: the test accepts streams, looks at requests and sends responses. Everything that waits gives up after [`PATIENCE`].
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::marker::PhantomData;
@@ -15,8 +16,9 @@ use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse};
-use deltafan::resource::{TypeUrl, wire};
+use deltafan::resource::{Name, TypeUrl, wire};
 use futures_util::{Stream, StreamExt as _};
+use parking_lot::Mutex;
 use prost::Message;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -159,15 +161,50 @@ struct Protocols {
 /// One state-of-the-world stream of a client.
 pub type SotwOriginStream = OriginStream<DiscoveryRequest>;
 
-/// One stream of a client.
+/// One stream of a client. As go-control-plane does, it answers the end mark in the first response of a type; the test sees requests
+/// and sends responses without it.
 #[derive(Debug)]
 pub struct OriginStream<Q = DeltaDiscoveryRequest> {
     peer: Option<SocketAddr>,
     requests: Streaming<Q>,
     responses: mpsc::UnboundedSender<Result<Bytes, Status>>,
+    /// Types of which the end mark is to be answered; `None` if it answers none.
+    end_marks: Mutex<Option<BTreeSet<String>>>,
 }
 
-impl<Q: Message + Default + std::fmt::Debug + 'static> OriginStream<Q> {
+/// Request as a control plane sees it that knows no end mark.
+pub trait Asks: Message + Default + std::fmt::Debug + 'static {
+    /// This request without the end mark; `None` if it is about that alone.
+    fn without_end_mark(self) -> Option<Self>;
+
+    /// Type of which it claims the end mark.
+    fn claims_end_mark(&self) -> Option<&str> {
+        None
+    }
+}
+
+impl Asks for DeltaDiscoveryRequest {
+    fn claims_end_mark(&self) -> Option<&str> {
+        self.initial_resource_versions.contains_key(Name::END_MARK).then_some(&self.type_url)
+    }
+
+    fn without_end_mark(mut self) -> Option<Self> {
+        self.initial_resource_versions.remove(Name::END_MARK);
+        self.resource_names_subscribe.retain(|name| name != Name::END_MARK);
+        let was_left = self.resource_names_unsubscribe == [Name::END_MARK];
+        self.resource_names_unsubscribe.retain(|name| name != Name::END_MARK);
+        let says_else = !(self.response_nonce.is_empty() && self.resource_names_subscribe.is_empty());
+        (says_else || !was_left).then_some(self)
+    }
+}
+
+impl Asks for DiscoveryRequest {
+    fn without_end_mark(self) -> Option<Self> {
+        Some(self)
+    }
+}
+
+impl<Q: Asks> OriginStream<Q> {
     /// The client's end of the connection: the same for streams that share one.
     pub const fn peer(&self) -> Option<SocketAddr> {
         self.peer
@@ -175,13 +212,34 @@ impl<Q: Message + Default + std::fmt::Debug + 'static> OriginStream<Q> {
 
     /// The next request.
     pub async fn expect_request(&mut self) -> Q {
-        let request = within(self.requests.message()).await.expect("an intact stream");
-        request.expect("a request, not the end of the stream")
+        loop {
+            let request = within(self.requests.message()).await.expect("an intact stream");
+            let request = request.expect("a request, not the end of the stream");
+            if let Some(request) = self.read(request) {
+                return request;
+            }
+        }
     }
 
     /// The next request, however long it takes; `None` at the end of the stream.
     pub async fn next_request(&mut self) -> Option<Q> {
-        self.requests.message().await.ok().flatten()
+        loop {
+            let request = self.requests.message().await.ok().flatten()?;
+            if let Some(request) = self.read(request) {
+                return Some(request);
+            }
+        }
+    }
+
+    fn read(&self, request: Q) -> Option<Q> {
+        let claimed = request.claims_end_mark().map(str::to_owned);
+        self.end_marks.lock().iter_mut().for_each(|marks| marks.extend(claimed.clone()));
+        request.without_end_mark()
+    }
+
+    /// Answers no end mark from now on, as java-control-plane does.
+    pub fn answers_no_end_mark(&self) {
+        *self.end_marks.lock() = None;
     }
 
     /// Waits until the client gives the stream up.
@@ -192,7 +250,7 @@ impl<Q: Message + Default + std::fmt::Debug + 'static> OriginStream<Q> {
 
     /// Whether the client says nothing for so long.
     pub async fn is_quiet_for(&mut self, time: Duration) -> bool {
-        tokio::time::timeout(time, self.requests.message()).await.is_err()
+        tokio::time::timeout(time, self.next_request()).await.is_err()
     }
 
     /// Sends any bytes as a message.
@@ -223,6 +281,10 @@ impl OriginStream {
 
     /// Sends a response.
     pub fn send(&self, response: &DeltaDiscoveryResponse) {
+        let mut response = response.clone();
+        if self.end_marks.lock().as_mut().is_some_and(|marks| marks.remove(&response.type_url)) {
+            response.removed_resources.push(Name::END_MARK.to_owned());
+        }
         self.send_bytes(response.encode_to_vec().into());
     }
 }
@@ -408,7 +470,12 @@ impl<Q> StreamingService<Q> for Accept<Q> {
     fn call(&mut self, request: Request<Streaming<Q>>) -> Self::Future {
         let (responses, mut queue) = mpsc::unbounded_channel();
         let peer = request.remote_addr();
-        let stream = OriginStream { peer, requests: request.into_inner(), responses };
+        let stream = OriginStream {
+            peer,
+            requests: request.into_inner(),
+            responses,
+            end_marks: Mutex::new(Some(BTreeSet::new())),
+        };
         if self.0.send(stream).is_err() {
             return ready(Err(Status::unavailable("the test is over")));
         }

@@ -10,6 +10,7 @@ use deltafan::upstream::{Mux, Settings, StreamId};
 use prost::Message as _;
 
 use crate::fixture::{Client, Fixture};
+use crate::origin::Asks;
 use crate::wire::{self, type_url};
 
 pub use StreamId::{Primary, Secondary};
@@ -70,7 +71,7 @@ impl Whole {
         self.pass(20);
         let mut requests = Vec::new();
         while self.mux.has_request(stream) {
-            requests.extend(self.mux.next_request(stream, self.fixture.now));
+            requests.extend(self.mux.next_request(stream, self.fixture.now).and_then(Asks::without_end_mark));
         }
         requests.retain(|request| request.response_nonce.is_empty() || has_names(request));
         requests
@@ -92,6 +93,9 @@ impl Whole {
         while let Some(at) = self.mux.next_deadline().filter(|at| *at <= end) {
             self.fixture.now = self.fixture.now.max(at);
             self.mux.on_deadline(self.fixture.now);
+            if self.mux.begin_inquiry(self.fixture.now).is_some() {
+                self.mux.inquiry_refused(self.fixture.now);
+            }
             while let Some(stream) = self.mux.renewal_due(self.fixture.now) {
                 self.mux.closed(stream);
                 self.has_secondary = false;
@@ -139,6 +143,7 @@ impl Whole {
         while self.mux.has_request(stream) {
             let Some(request) = self.mux.next_request(stream, self.fixture.now) else { continue };
             refused = refused.or_else(|| request.error_detail.clone());
+            let Some(request) = request.without_end_mark() else { continue };
             others.extend((has_names(&request) && !is_repeat(&request)).then_some(request));
         }
         assert!(others.is_empty(), "it is asked with an answer: {others:?}");

@@ -418,7 +418,6 @@ fn dynamic_parameters() {
 fn upstream_sources() {
     for (upstream, message) in [
         ("{}", "f:1: `upstream`: has no source; write `servers` or `directory`"),
-        ("{reconcile: trust}", "f:1: `upstream`: has no source; write `servers` or `directory`"),
         (
             "\n  directory: d\n  servers: []",
             "f:3: `upstream`: has both `servers` and `directory`; one of them is allowed",
@@ -431,8 +430,8 @@ fn upstream_sources() {
         ),
         ("{directory: \"\"}", "f:1: `upstream.directory`: a path must not be empty"),
         (
-            "{directory: d, reconcile: maybe}",
-            "f:1: `upstream.reconcile`: `maybe` is neither `trust` nor `sweep`",
+            "{directory: d, reconcile: sweep}",
+            "f:1: unknown key `reconcile` in `upstream`; take it out: the relay asks the control plane what was deleted while it was away",
         ),
         (
             "{directory: d, locators: none}",

@@ -10,7 +10,7 @@ use super::UPSTREAM;
 use crate::config::notation::Written as _;
 use crate::config::{Backoff, Config, ListenAddress, ServerIdentity, Source, UpstreamKeepalive};
 use crate::node_field::NodeField;
-use deltafan_core::upstream::{Locators, Reconcile};
+use deltafan_core::upstream::Locators;
 
 const EVERYTHING: &str = r#"
 node:
@@ -27,7 +27,6 @@ upstream:
   max_lingering_names: 0
   prefetch_endpoints: false
   ready_wait: 15s
-  reconcile: sweep
   locators: plain
   backoff: {initial: 1s, max: 1s}
   keepalive: {interval: 61s, timeout: "7s"}
@@ -119,7 +118,6 @@ fn values_are_as_in_the_file() {
     assert_eq!(config.upstream.max_response_bytes, 1000);
     assert_eq!(config.upstream.request_interval, Duration::ZERO);
     assert_eq!(config.upstream.ready_wait, Duration::from_secs(15));
-    assert_eq!(config.upstream.reconcile, Reconcile::Sweep);
     assert_eq!(config.upstream.locators, Locators::Plain);
     let second = Duration::from_secs(1);
     assert_eq!(config.upstream.backoff, Backoff { initial: second, max: second });

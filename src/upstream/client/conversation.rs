@@ -36,6 +36,8 @@ const LEAST_TRANSFER: Duration = Duration::from_millis(5);
 /// Next event on a connection.
 pub(super) enum Event {
     Message(StreamId, Option<Result<Bytes, Status>>),
+    /// Answer to an inquiry, or the end of its stream.
+    Inquiry(Option<Result<Bytes, Status>>),
     /// A stream takes a request.
     Room(StreamId),
     Interest(Vec<Wanted>),
@@ -68,6 +70,8 @@ pub(super) enum Delta {
 pub(super) struct Conversation {
     pub(super) primary: OpenStream,
     pub(super) secondary: Secondary,
+    /// Stream that was opened for one question.
+    inquiry: Option<OpenStream>,
     pub(super) watch: RelayWatch,
     pub(super) liveness: Liveness,
     /// Response that waits for the first word of the relay that sent it. No other is read meanwhile.
@@ -99,6 +103,7 @@ impl Conversation {
         Self {
             primary: OpenStream::on(&server, protocol),
             secondary: Secondary::new(server.clone(), protocol, backoff),
+            inquiry: None,
             watch: RelayWatch::new(server.channel.clone()),
             liveness: Liveness::new(server.channel.clone(), Arc::clone(&server.pulse), liveness, now),
             kept: None,
@@ -149,6 +154,24 @@ impl Conversation {
         }
     }
 
+    /// Opens a stream for an inquiry that is due, and closes that of one that is over; `lend` puts the node of a client into its request.
+    pub(super) fn inquire(&mut self, mux: &mut Mux, lend: impl FnOnce(Bytes, Protocol) -> Bytes) {
+        if !mux.has_inquiry() {
+            self.inquiry = None;
+            if let Some((protocol, request)) = mux.begin_inquiry(now()) {
+                let open = OpenStream::on(&self.server, protocol);
+                // The stream takes several requests before it is open.
+                _ = open.outgoing.try_send(lend(request, protocol));
+                self.inquiry = Some(open);
+            }
+        }
+    }
+
+    /// Whether an answer to an inquiry comes from a relay.
+    pub(super) fn is_inquiry_of_relay(&self) -> bool {
+        self.inquiry.as_ref().is_some_and(OpenStream::is_relay)
+    }
+
     /// Closes the primary stream, on which nothing was asked, if the server is a relay: it ends streams without a request. That it is
     /// there is known. The stream is opened with the first request.
     pub(super) fn rest_at_relay(&mut self) {
@@ -182,7 +205,8 @@ impl Conversation {
         let deadline = mux.next_deadline().into_iter().chain(retry_at).chain(choose_at).min();
         let says = StreamId::ALL.map(|stream| mux.has_request(stream));
         let (messages, insists, look_at) = (self.messages, self.insists, self.look_at);
-        let Self { primary, secondary, watch, liveness, clock, .. } = self;
+        let Self { primary, secondary, inquiry, watch, liveness, clock, .. } = self;
+        let inquiry = inquiry.as_mut().map(|open| &mut open.incoming);
         let (second_in, second_out) = match &mut secondary.open {
             Some(open) => (Some(&mut open.incoming), Some(&open.outgoing)),
             None => (None, None),
@@ -203,6 +227,7 @@ impl Conversation {
                 word = watch.next() => Event::Watched(word),
                 () = liveness.next() => Event::Checked,
                 word = probes.next() => Event::Probed(word),
+                answer = next(inquiry) => Event::Inquiry(answer),
                 () = clock.wait(deadline) => Event::Deadline,
                 () = sleep_until(Some(look_at)) => Event::Look,
             }

@@ -21,7 +21,7 @@ pub(crate) enum Flavor {
     Go14 { linear: bool },
     /// 0.13 and 0.12: versions are kept whatever is let go.
     Go13,
-    /// java-control-plane: silent wherever it believes that nothing changed.
+    /// java-control-plane: it reads no versions, and is silent wherever it believes that nothing changed.
     Java,
     /// istiod: no versions, all clusters and listeners whatever is asked for, no name is absent.
     Istiod,
@@ -52,6 +52,12 @@ impl Flavor {
 
     pub(crate) const fn has_versions(self) -> bool {
         !matches!(self, Self::Istiod)
+    }
+
+    /// Whether it speaks state of the world beside delta. Of one that does not, and sends its answers in parts, nobody could tell a part
+    /// from the whole.
+    pub(crate) const fn answers_census(self) -> bool {
+        !matches!(self, Self::Plain { parts: 1000, .. })
     }
 
     /// Whether it answers for a name that does not exist.
@@ -108,8 +114,8 @@ impl Subscription {
         let (add, end) = (&request.resource_names_subscribe, &request.resource_names_unsubscribe);
         let star = add.iter().any(|name| name == "*");
         if first {
-            let versions = &request.initial_resource_versions;
-            self.returned = versions.iter().map(|(name, version)| (name.clone(), version.clone())).collect();
+            let versions = request.initial_resource_versions.iter().filter(|_| flavor != Flavor::Java);
+            self.returned = versions.map(|(name, version)| (name.clone(), version.clone())).collect();
             self.wildcard = add.is_empty() || (flavor == Flavor::Istiod && is_full_state(at));
             self.legacy = add.is_empty();
             self.must_answer = self.wildcard || star;
@@ -118,7 +124,7 @@ impl Subscription {
         match flavor {
             Flavor::Go14 { .. } => self.hear_go14(add, end, spontaneous),
             Flavor::Go13 => self.hear_go13(add, end),
-            Flavor::Java => self.hear_java(first, add, end),
+            Flavor::Java => self.hear_java(add, end),
             Flavor::Istiod => self.hear_istiod(at, first, add, end),
             Flavor::Plain { .. } => self.hear_plain(first, add, end),
             Flavor::Sotw(_) => unreachable!("a delta request to an origin without delta"),
@@ -162,7 +168,7 @@ impl Subscription {
         }
     }
 
-    fn hear_java(&mut self, first: bool, add: &[String], end: &[String]) {
+    fn hear_java(&mut self, add: &[String], end: &[String]) {
         for name in end.iter().filter(|name| *name != "*") {
             self.names.remove(name);
             self.owed.remove(name);
@@ -171,7 +177,7 @@ impl Subscription {
         for name in add.iter().filter(|name| *name != "*") {
             self.names.insert(name.clone());
         }
-        self.must_answer = first && self.wildcard && self.returned.is_empty();
+        self.must_answer = false;
     }
 
     fn hear_istiod(&mut self, at: usize, first: bool, add: &[String], end: &[String]) {

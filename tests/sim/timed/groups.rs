@@ -22,6 +22,7 @@ use prost::Message as _;
 use rand::Rng;
 use regex::Regex;
 
+use super::flavor::Flavor;
 use super::net::{Consumer, Server};
 use super::plan::{GroupPlan, Plan, millis};
 use super::reading::Told;
@@ -244,7 +245,7 @@ impl World {
             self.now,
         );
         let old = std::mem::replace(&mut self.relays[relay], unused.unused());
-        old.open.into_iter().flatten().for_each(|stream| self.hang_up(stream));
+        old.open.into_iter().chain([old.inquiry]).flatten().for_each(|stream| self.hang_up(stream));
         let cache: Weak<Cache> = Arc::downgrade(&old.cache);
         let held: Vec<(TypeUrl, View, Weak<Resource>)> = resources(&old.cache)
             .into_iter()
@@ -304,7 +305,15 @@ impl World {
             return self.lose(stream);
         }
         let site = self.site_asked(stream, request);
+        let is_inquiry = matches!(self.consumer(stream), Some(Consumer::Inquiry(_)));
         let Site { truth, origin, .. } = &mut self.sites[site];
+        let is_census = matches!(request, Request::Sotw(_)) && !matches!(origin.flavor, Flavor::Sotw(_));
+        if is_inquiry && is_census {
+            return match origin.census(stream, request, truth) {
+                Some(said) => self.send_origin(vec![said]),
+                None => self.lose(stream),
+            };
+        }
         let said = origin.hear(stream, request, truth);
         self.send_origin(said);
     }
@@ -317,7 +326,7 @@ impl World {
         }
         let node = request.node().expect("the first request of a stream shows a node");
         let site = node.cluster.strip_prefix("fleet-").map_or(0, |fleet| fleet.parse().expect("a fleet"));
-        if let Some(Consumer::Mux(relay, _)) = self.consumer(stream) {
+        if let Some(Consumer::Mux(relay, _) | Consumer::Inquiry(relay)) = self.consumer(stream) {
             assert_eq!(relay, site, "NODE: group {relay} shows {node:?}");
             let is_client = groups.lends_nodes && relay > 0;
             let is_right = match is_client {
@@ -382,7 +391,10 @@ impl World {
             let expected = if of.is_unused() { [false; 2] } else { [true, of.mux.wants_secondary()] };
             assert_eq!(of.open.map(|id| id.is_some()), expected, "STREAMS: of group {relay}");
             let heard = self.sites[relay].origin.streams();
-            let is_open = |id: &u32| open.contains(id) && self.net.streams[id].server == Server::Origin;
+            let is_open = |id: &u32| {
+                open.iter().chain(&of.inquiry).any(|open| open == id)
+                    && self.net.streams[id].server == Server::Origin
+            };
             assert!(
                 heard.iter().all(is_open),
                 "STREAMS: the origin has {heard:?} for group {relay}: {open:?}"
@@ -459,7 +471,7 @@ impl World {
         match self.rng.random_range(0..4) {
             0 => {
                 self.say(|_| format!("the origin ends the streams of group {relay}"));
-                let is_its = |consumer: Consumer| matches!(consumer, Consumer::Mux(of, _) if of == relay);
+                let is_its = |consumer: Consumer| matches!(consumer, Consumer::Mux(of, _) | Consumer::Inquiry(of) if of == relay);
                 let streams = self.net.streams.iter().filter(|(_, stream)| is_its(stream.consumer));
                 let streams: Vec<u32> = streams.map(|(id, _)| *id).collect();
                 streams.into_iter().for_each(|stream| self.lose(stream));

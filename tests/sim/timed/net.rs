@@ -15,6 +15,8 @@ use rand::rngs::StdRng;
 pub(crate) enum Consumer {
     /// A stream upstream of a relay.
     Mux(usize, StreamId),
+    /// A stream upstream of a relay for one question.
+    Inquiry(usize),
     Client(usize),
 }
 

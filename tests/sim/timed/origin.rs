@@ -77,6 +77,18 @@ impl Origin {
         }
     }
 
+    /// Answers a census: everything that there is of a type, by state of the world. `None` if it speaks delta only.
+    pub(crate) fn census(&mut self, stream: u32, request: &Request, truth: &Truth) -> Option<Said> {
+        let at = at_of(request.type_url());
+        if !self.flavor.answers_census() {
+            return None;
+        }
+        let names: Vec<String> = truth.present(at).map(|(name, _)| name.clone()).collect();
+        let nonce = format!("n{}", self.nonce);
+        self.nonce += 1;
+        Some(self.state(stream, at, &names, truth, (nonce.clone(), nonce), false))
+    }
+
     fn hear_sotw(&mut self, stream: u32, request: &DiscoveryRequest, truth: &Truth) -> Vec<Said> {
         let at = at_of(&request.type_url);
         assert!(request.error_detail.is_none(), "a NACK: {:?}", request.error_detail);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use deltafan::cache::{Limits, Protocol};
 use deltafan::proto::Node;
-use deltafan::upstream::{Reconcile, ServerId, Settings};
+use deltafan::upstream::{ServerId, Settings};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -72,7 +72,6 @@ pub(crate) struct Plan {
     /// A relay behind a relay.
     pub(crate) chain: bool,
     pub(crate) linger: Duration,
-    pub(crate) reconcile: Reconcile,
     pub(crate) response_bytes: usize,
     pub(crate) harsh: bool,
     pub(crate) thin: bool,
@@ -141,14 +140,18 @@ impl Plan {
             names = [24, 24, 3, 3];
         }
         let padding = if bulky { [64_000, 150_000][rng.random_range(0..2)] } else { 0 };
+        let versions = if rng.random_bool(0.3) { Versions::Hashes } else { Versions::Unique };
+        let ttl = timed.then(|| millis(rng, 2_000..8_000));
+        let linger = Duration::from_secs(if bulky { 60 } else { [1, 1, 3, 10, 60][rng.random_range(0..5)] });
+        // It once chose a setting. Without it each kept seed would be another history.
+        let _ = !bulky && rng.random_bool(0.1);
         Self {
             flavor,
-            versions: if rng.random_bool(0.3) { Versions::Hashes } else { Versions::Unique },
+            versions,
             padding,
-            ttl: timed.then(|| millis(rng, 2_000..8_000)),
+            ttl,
             chain,
-            linger: Duration::from_secs(if bulky { 60 } else { [1, 1, 3, 10, 60][rng.random_range(0..5)] }),
-            reconcile: if !bulky && rng.random_bool(0.1) { Reconcile::Sweep } else { Reconcile::Trust },
+            linger,
             response_bytes: if bulky {
                 1 << 20
             } else {
@@ -199,7 +202,7 @@ impl Plan {
         let user_agent_name = "deltafan".to_owned();
         let node = Node { id: "relay".to_owned(), user_agent_name, ..Node::default() };
         let first_server = self.failover.then(|| ServerId::from(&*uri(self.first)));
-        Settings { node, linger: self.linger, reconcile: self.reconcile, first_server, ..Settings::default() }
+        Settings { node, linger: self.linger, first_server, ..Settings::default() }
     }
 
     pub(crate) fn limits(&self) -> Limits {

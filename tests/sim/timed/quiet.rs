@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use deltafan::cache::Protocol;
-use deltafan::upstream::Reconcile;
 
 use super::client::Type;
 use super::flavor::Flavor;
@@ -72,8 +71,9 @@ impl World {
     /// In which time every change has to reach everybody.
     fn bound(&self) -> Duration {
         // Resources of another control plane are swept too.
-        let sweeps =
-            self.plan.reconcile == Reconcile::Sweep || !self.plan.flavor.has_versions() || self.plan.failover;
+        // An origin that does not say what does not exist: clients wait for such names, behind two relays twice.
+        let is_mute = self.flavors.contains(&Flavor::Java);
+        let sweeps = !self.plan.flavor.has_versions() || self.plan.failover || is_mute;
         match () {
             () if self.plan.thin => THIN,
             () if sweeps => SWEPT,
@@ -186,7 +186,7 @@ impl World {
         if has_sotw && !is_full_state(at) {
             return true;
         }
-        if named && !reports_deleted_names && self.plan.reconcile == Reconcile::Trust {
+        if named && !reports_deleted_names {
             return true;
         }
         // An origin that reports nothing, asked for names of which it has none: there is only silence, even for a sweep.

@@ -81,6 +81,7 @@ pub(crate) enum Output {
     /// Tells those that watch it whether its control plane answers.
     Serves(bool),
     Open(StreamId, u32),
+    Inquire(u32, Box<Request>),
     Close(u32),
     Ask(u32, Box<Request>),
     Say {
@@ -125,6 +126,8 @@ pub(crate) struct Relay {
     backoffs: [Backoff; 2],
     /// The streams upstream.
     pub(crate) open: [Option<u32>; 2],
+    /// The stream of a question.
+    pub(crate) inquiry: Option<u32>,
     second_answered: bool,
     second_retry: Option<Instant>,
     more_interest: Option<Instant>,
@@ -174,6 +177,7 @@ impl Relay {
             link: Link::Waits(now),
             backoffs: [Backoff::new(Duration::from_millis(500), Duration::from_secs(30)); 2],
             open: [None; 2],
+            inquiry: None,
             second_answered: false,
             second_retry: None,
             more_interest: None,
@@ -343,6 +347,7 @@ impl Relay {
         if self.link == Link::Stands {
             self.renew(now, ids, &mut out);
             self.adjust(now, ids, &mut out);
+            self.inquire(now, ids, &mut out);
             self.ask(now, &mut out);
         }
         self.say(now, &mut out);
@@ -394,6 +399,14 @@ impl Relay {
                 }
             }
             Input::Connected(false) => self.link = Link::Waits(now + self.backoffs[0].next(rng)),
+            Input::Message(stream, bytes) if self.inquiry == Some(stream) => match self.behind_relay {
+                true => self.mux.inquiry_refused(now),
+                false => self.mux.on_inquiry_message(bytes, now),
+            },
+            Input::Ended(stream) if self.inquiry == Some(stream) => {
+                self.inquiry = None;
+                self.mux.inquiry_refused(now);
+            }
             Input::Message(stream, bytes) => {
                 let Some(id) = StreamId::ALL.into_iter().find(|id| self.open[*id as usize] == Some(stream))
                 else {
@@ -455,6 +468,7 @@ impl Relay {
         for open in &mut self.open[first..] {
             out.extend(open.take().map(Output::Close));
         }
+        out.extend(self.inquiry.take_if(|_| stream == StreamId::Primary).map(Output::Close));
         self.mux.closed(stream);
     }
 
@@ -496,6 +510,28 @@ impl Relay {
             }
             (false, Some(_)) => self.close(StreamId::Secondary, out),
             _ => {}
+        }
+    }
+
+    /// Opens a stream for a question that is due, and closes that of one that is over.
+    fn inquire(&mut self, now: Instant, ids: &mut u32, out: &mut Vec<Output>) {
+        if self.mux.has_inquiry() {
+            return;
+        }
+        out.extend(self.inquiry.take().map(Output::Close));
+        if let Some((protocol, message)) = self.mux.begin_inquiry(now) {
+            let message = match &self.representative {
+                Some(representative) => representative.lend(message, protocol),
+                None => message,
+            };
+            *ids += 1;
+            self.opens += 1;
+            self.inquiry = Some(*ids);
+            let request = match protocol {
+                Protocol::Delta => DeltaDiscoveryRequest::decode(message).map(Request::Delta),
+                Protocol::Sotw => DiscoveryRequest::decode(message).map(Request::Sotw),
+            };
+            out.push(Output::Inquire(*ids, Box::new(request.expect("a request"))));
         }
     }
 

@@ -83,7 +83,7 @@ impl World {
     /// Whether a stream is of a relay that connected to the other control plane before.
     pub(crate) fn is_elsewhere(&self, stream: u32) -> bool {
         let relay = match self.consumer(stream) {
-            Some(Consumer::Mux(relay, _)) => &self.relays[relay],
+            Some(Consumer::Mux(relay, _) | Consumer::Inquiry(relay)) => &self.relays[relay],
             Some(Consumer::Client(_)) | None => return false,
         };
         relay.server.as_str() != uri(self.present)

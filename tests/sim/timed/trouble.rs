@@ -216,7 +216,7 @@ impl World {
         let parts = self.parts(relay);
         let is_its = |stream: &super::net::Stream| {
             matches!(stream.server, Server::Relay(of) if parts.contains(&of))
-                || matches!(stream.consumer, Consumer::Mux(of, _) if parts.contains(&of))
+                || matches!(stream.consumer, Consumer::Mux(of, _) | Consumer::Inquiry(of) if parts.contains(&of))
         };
         let streams = self.net.streams.iter().filter(|(_, stream)| is_its(stream));
         let streams: Vec<u32> = streams.map(|(id, _)| *id).collect();

@@ -58,6 +58,16 @@ impl World {
                 let is_anew = self.now > self.connected;
                 self.is_misled |= is_anew && self.now < self.hushed_until + UNANSWERED;
             }
+            Output::Inquire(id, request) => {
+                self.say(|_| format!("relay {relay} inquires on {id} {}", shown_request(&request)));
+                self.net.open(
+                    id,
+                    self.link_of(relay),
+                    Consumer::Inquiry(relay),
+                    Self::server_of(&self.plan, relay),
+                );
+                self.send_up(id, None, *request, 100);
+            }
             Output::Close(id) => {
                 self.note_let_go(relay, id);
                 self.hang_up(id);
@@ -292,7 +302,8 @@ impl World {
                     Request::Delta(_) => Protocol::Delta,
                     Request::Sotw(_) => Protocol::Sotw,
                 };
-                if protocol != self.flavor().protocol() || self.is_elsewhere(stream) {
+                let is_inquiry = matches!(self.consumer(stream), Some(Consumer::Inquiry(_)));
+                if (!is_inquiry && protocol != self.flavor().protocol()) || self.is_elsewhere(stream) {
                     // Another control plane has taken over since the relay found out about the last one.
                     return self.lose(stream);
                 }
@@ -328,6 +339,10 @@ impl World {
                 if !self.relays[relay].has_lost_primary() {
                     self.seen[relay].note(&told, arrival.made, wildcard, self.plan.ttl, self.now);
                 }
+                self.relays[relay].inbox.push_back(Input::Message(*stream, bytes.clone()));
+            }
+            Some(Consumer::Inquiry(relay)) => {
+                self.causes += 1;
                 self.relays[relay].inbox.push_back(Input::Message(*stream, bytes.clone()));
             }
             Some(Consumer::Client(client)) if !self.clients[client].reading => {
@@ -388,6 +403,7 @@ impl World {
                 self.causes += 1;
                 self.relays[relay].inbox.push_back(Input::Ended(stream));
             }
+            Some(Consumer::Inquiry(relay)) => self.relays[relay].inbox.push_back(Input::Ended(stream)),
             Some(Consumer::Client(client)) if self.clients[client].has(stream) => {
                 self.say(|_| format!("client {client} loses its streams"));
                 self.leave(client);

@@ -176,6 +176,9 @@ impl Connection {
             let Some(next) = next.filter(|at| *at <= end) else { break };
             self.now = self.now.max(next);
             self.mux.on_deadline(self.now);
+            if self.mux.begin_inquiry(self.now).is_some() {
+                self.mux.inquiry_refused(self.now);
+            }
             self.pump();
             Self::check_known(&known);
         }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceName};
+use deltafan::resource::Name;
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -237,11 +238,20 @@ impl Origin {
             topic.volunteered.retain(|(other, rule)| other != name || !word.gone.contains(rule));
         }
         if !words.is_empty() {
-            self.say(rng, stream, at, words.into_iter().collect(), now);
+            self.say(rng, stream, at, words.into_iter().collect(), false, now);
         }
     }
 
-    fn say(&mut self, rng: &mut StdRng, stream: usize, at: usize, words: Vec<(String, Word)>, now: Instant) {
+    /// Says these words; `ends` tells whether they are the end of the answer to a first request.
+    fn say(
+        &mut self,
+        rng: &mut StdRng,
+        stream: usize,
+        at: usize,
+        words: Vec<(String, Word)>,
+        ends: bool,
+        now: Instant,
+    ) {
         self.nonce += 1;
         let type_url = type_url(TYPES[at]);
         let mut response = DeltaDiscoveryResponse {
@@ -266,6 +276,7 @@ impl Origin {
                 response.removed_resources.push(name);
             }
         }
+        response.removed_resources.extend(ends.then(|| Name::END_MARK.to_owned()));
         if self.trace {
             let sent: Vec<String> =
                 response.resources.iter().map(|r| super::client::text_of(r, at)).collect();
@@ -304,7 +315,7 @@ impl Origin {
             topic.volunteered.insert((name.to_owned(), rule));
         }
         let word = Word { sent: [(*rule, *version)].into(), ..Word::default() };
-        self.say(rng, stream, at, vec![(name.to_owned(), word)], now);
+        self.say(rng, stream, at, vec![(name.to_owned(), word)], false, now);
     }
 }
 
@@ -323,13 +334,17 @@ impl Origin {
         let is_ack = !request.response_nonce.is_empty();
         assert!(!is_ack || peer.nonces.remove(&request.response_nonce), "an ACK of nothing");
         let plain = |name: &String| (name.clone(), ClientParameters::default());
-        let mut joined: Vec<Asked> = request.resource_names_subscribe.iter().map(plain).collect();
+        let is_name = |name: &&String| *name != Name::END_MARK;
+        let ends = request.initial_resource_versions.contains_key(Name::END_MARK);
+        let mut joined: Vec<Asked> =
+            request.resource_names_subscribe.iter().filter(is_name).map(plain).collect();
         let located = request.resource_locators_subscribe.iter();
         joined.extend(
             located
                 .map(|locator| (locator.name.clone(), ClientParameters::read(&locator.dynamic_parameters))),
         );
-        let mut left: Vec<Asked> = request.resource_names_unsubscribe.iter().map(plain).collect();
+        let mut left: Vec<Asked> =
+            request.resource_names_unsubscribe.iter().filter(is_name).map(plain).collect();
         let located = request.resource_locators_unsubscribe.iter();
         left.extend(
             located
@@ -373,7 +388,7 @@ impl Origin {
                 word.sent.extend(fitting);
             }
         }
-        for (name, version) in versions {
+        for (name, version) in versions.iter().filter(|(name, _)| is_name(name)) {
             let word = words.entry(name.clone()).or_default();
             match self.truth[at].get(name.as_str()).and_then(|variants| variants.get("")) {
                 Some(current) if current.to_string() == *version => drop(word.sent.remove("")),
@@ -392,11 +407,11 @@ impl Origin {
         for word in words {
             part.push(word);
             if rng.random_bool(0.2) {
-                self.say(rng, stream, at, std::mem::take(&mut part), now);
+                self.say(rng, stream, at, std::mem::take(&mut part), false, now);
             }
         }
-        if !part.is_empty() || must_answer {
-            self.say(rng, stream, at, part, now);
+        if !part.is_empty() || must_answer || ends {
+            self.say(rng, stream, at, part, ends, now);
         }
     }
 }

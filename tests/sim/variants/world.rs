@@ -8,7 +8,7 @@ use deltafan::cache::{Limits, ParameterView};
 use deltafan::node_field::NodeField;
 use deltafan::resource::Constraints;
 use deltafan::subscription::{NextStep, NodeParameterRules, PollHistory, Rule, SessionConfig, Upstream};
-use deltafan::upstream::{Reconcile, Settings, StreamId};
+use deltafan::upstream::{Settings, StreamId};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -58,18 +58,17 @@ impl Scenario for World {
             response_bytes: [1, 300, 1 << 20, 1 << 20][rng.random_range(0..4)],
             ..Limits::default()
         };
-        let reconcile = if rng.random_bool(0.3) { Reconcile::Sweep } else { Reconcile::Trust };
+        // It once chose a setting. Without it each kept seed would be another history.
+        let _ = rng.random_bool(0.3);
         let origin = Origin::new(&mut rng, trace);
         if trace {
             let Origin { manner, ambiguous, shares_versions, .. } = &origin;
-            eprintln!(
-                "origin {manner:?}, ambiguous: {ambiguous}, shares versions: {shares_versions}; {reconcile:?}"
-            );
+            eprintln!("origin {manner:?}, ambiguous: {ambiguous}, shares versions: {shares_versions}");
         }
         // One that is silent would be taken for one that does not read locators.
         let locators = if origin.manner == Manner::IsSilent { 1_000_000 } else { 5 };
         let locator_timeout = Duration::from_secs(locators);
-        let settings = Settings { reconcile, linger: LINGER, locator_timeout, ..Settings::default() };
+        let settings = Settings { linger: LINGER, locator_timeout, ..Settings::default() };
         let resumes = !origin.shares_versions;
         let mut relay = Connection::new(origin, rng, limits, settings, trace);
         let rules = Arc::new(SessionConfig {

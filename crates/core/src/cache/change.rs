@@ -17,8 +17,8 @@ pub enum Completeness {
     Unknown,
     /// The origin paused after its first parts. An incremental client that holds nothing needs no more: the rest follows.
     Settled,
-    /// Nothing can be proven, nothing was in time, or the origin was silent for long while nobody waited for proof. A
-    /// state-of-the-world client that holds nothing is shown the set: it cannot lose what has not come yet.
+    /// The origin does not say whether this is all, and cannot be asked, or was silent for long. A state-of-the-world client that
+    /// holds nothing is shown the set: it cannot lose what has not come yet.
     Presumed,
     /// There is evidence that nothing more comes. A client that may hold a member is told a full state, and of removals,
     /// from here on only.

@@ -42,7 +42,7 @@ pub struct TypeCache {
     pub(super) cohort_index: Mutex<CohortIndex>,
     pub(super) answering: Arc<Answering>,
     pub(super) interest: Arc<WakeHandle>,
-    /// Whether a client asked for proof since interest was last taken.
+    /// Whether a client waits for evidence, noted since interest was last taken.
     pub(super) proof_asked: AtomicBool,
     pub(super) encoder: Arc<Encoder>,
 }

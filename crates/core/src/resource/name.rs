@@ -33,6 +33,10 @@ impl Name {
     /// The subscription to "everything the origin lists for me" (xDS protocol, "Wildcard Subscriptions").
     pub const WILDCARD: &'static str = "*";
 
+    /// The end mark: a name that cannot exist. A relay claims it in its first request for a type; the response that says that it is gone
+    /// is the end of the answer (R-Up-22).
+    pub const END_MARK: &'static str = "deltafan/end-of-answer";
+
     /// A name that a peer said, in its normal form (R-XT-01). What the relay subscribes to, holds and compares are names
     /// that went through here once.
     pub fn normal(text: &str) -> Self {

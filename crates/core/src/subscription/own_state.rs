@@ -47,6 +47,8 @@ pub(super) struct OwnState {
     pub(super) to_judge: Vec<Unjudged>,
     /// Names that are gone and that the newest response left out, where it said others that are gone still.
     pub(super) left_out: BTreeSet<Name>,
+    /// It claimed the end mark, and is told that it is gone once all that it asked for is known (R-Up-23).
+    pub(super) asks_end: bool,
     /// The response before the newest one, if that was sent without an answer to it and none has come since.
     pub(super) overtaken: Option<Nonce>,
 }
@@ -63,6 +65,7 @@ impl OwnState {
         let_go: None,
         to_judge: Vec::new(),
         left_out: BTreeSet::new(),
+        asks_end: false,
         overtaken: None,
     };
 
@@ -77,6 +80,7 @@ impl OwnState {
             && self.let_go.is_none()
             && self.to_judge.is_empty()
             && self.left_out.is_empty()
+            && !self.asks_end
             && self.overtaken.is_none()
     }
 }

@@ -256,7 +256,8 @@ impl StreamType {
         }
         // Another relay waits for the last part (R-Up-23). Where nothing is left, or nothing is known of what is, that is empty.
         let owes_end = moment.is_relay && self.newest_nonce.is_some_and(|newest| newest.announces_more());
-        if let Some(unknown) = self.unknown.filter(|_| !owes_end && self.is_quiet()) {
+        let asks_end = self.own().asks_end;
+        if let Some(unknown) = self.unknown.filter(|_| !owes_end && !asks_end && self.is_quiet()) {
             return Ok(if unknown { Pending::Unknown } else { Pending::Nothing });
         }
         let (of, cohort) = (self.membership.of(), self.membership.cohort());
@@ -269,6 +270,13 @@ impl StreamType {
             None => Arc::new(of.own_update(cohort, &self.position, owed, moment.now)?),
         };
         self.miss(update.missed());
+        let is_whole = !update.is_partial() && !update.has_unknown_name();
+        if asks_end && is_whole && update.wildcard() == Completeness::Complete {
+            let own = self.own_mut();
+            own.asks_end = false;
+            own.owed.gone.insert(Name::END_MARK.into());
+            return self.look(rules, moment);
+        }
 
         let unknown_name = update.has_unknown_name() && self.waits_for_names(&update, rules, moment);
         let unknown = update.wildcard() < self.needed() || unknown_name;

@@ -1,20 +1,32 @@
 //! The relay as an xDS client: from one origin, or from a directory in its place, into the cache.
 //!
-//! Owns the aggregated streams to the origin, what is subscribed to on them, and the times that decide when
-//! a wildcard set counts as complete and when a name nobody wants is let go. Knows nothing of clients: what they
-//! want comes from the cache as names with parameters, and nothing of theirs reaches the origin but those (R-Relay-14), and texts of
-//! rejections where the rollout guard reports what it holds.
+//! Owns the aggregated streams to the origin, what is subscribed to on them, and what is known by the answers. Knows nothing of clients:
+//! what they want comes from the cache as names with parameters, and nothing of theirs reaches the origin but those (R-Relay-14), and
+//! texts of rejections where the rollout guard reports what it holds. [`Mux`] is a plain value that is told what happened and when;
+//! [`DirectoryMirror`] takes its place where the origin is a directory. The program's `upstream` module moves bytes and tells them.
 //!
-//! [`Mux`] is a plain value that is told what happened and when; [`DirectoryMirror`] takes its place where the origin is a
-//! directory. The program's `upstream` module moves bytes and tells them.
+//! Four rules decide what exists. Each fact about an origin (O1 and others, docs/origins.md) has its place beside the rule that it concerns:
+//!
+//! | Rule | Place |
+//! |---|---|
+//! | 1. A response changes what it names. | `response` checks it, `topic/hear` finds the questions that it answers, `topic/apply_response` the changes |
+//! | 2. An answer is complete with its end mark (R-Up-22). | `stream_subscription/request` asks; `stream_subscription/answer` (`hear_end`) judges what answers it |
+//! | 3. What was asked for and is missing from a complete answer is absent. | `stream_subscription/answer` (`take_whole`), `topic/apply_response` (`learn_end`) |
+//! | 4. What stays unanswered is asked by inquiry: names, or a census of a set. | `topic/advance` and `stream_subscription/answer` (`census_since`) say when, `inquiry` asks, `mux/inquiries` learns |
+//! | Fallback: silence shows a set to clients that hold nothing, and removes nothing. | `arrival`, `topic/completeness` |
+//!
+//! | The origin … | Place |
+//! |---|---|
+//! | must not be told a version (spelling, TTL, other server) | `stream_subscription/target` (`claim`) |
+//! | needs a new stream | `topic/renewal` has the reasons, `mux/stream` the pace |
+//! | ends the stream when asked for a type | `suspects`, `mux/trials` |
+//! | speaks state of the world | `sotw/ask`, `sotw/hear` |
+//! | has variants, or does not read locators | `topic_set`, `disproved`, `variants`, `mux/locators` |
+//! | is a relay, or refuses a census | `topic/habits` |
 //!
 //! Invariants:
-//! - On one stream a type is subscribed to either as wildcard or by names, never both and never first the one and then the
-//!   other, so that what a stream brings is a member of the wildcard set or is not (R-Relay-03).
-//! - A wildcard is not let go on a stream that lives, and what an origin leaves unanswered that it may believe to have sent
-//!   is asked for on a new stream (O1).
-//! - Nothing is removed because a connection was lost, nor because a silence seemed long: what is missing from an answer is
-//!   asked for on another stream before it counts as gone.
+//! - On one stream a type is subscribed to either as wildcard or by names, never first the one and then the other (R-Relay-03). A
+//!   wildcard is not let go on a stream that lives (O1).
 //! - A response is applied as a whole or, with a NACK, not at all (R-Up-12, R-Up-13).
 //! - What is kept is bounded by what was subscribed to on the connection that stands, whatever the origin sends.
 
@@ -24,9 +36,9 @@ mod backoff;
 mod complaints;
 mod directory_mirror;
 mod disproved;
-mod doubts;
 mod expiry;
 mod failover;
+mod inquiry;
 mod linger;
 mod mux;
 mod probe;
@@ -81,16 +93,6 @@ impl StreamId {
     pub const ALL: [Self; 2] = [Self::Primary, Self::Secondary];
 }
 
-/// How to find out, after a reconnect, what the origin removed meanwhile (R-Up-21).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reconcile {
-    /// Tell the origin the versions held; it says what is gone.
-    #[default]
-    Trust,
-    /// Tell it nothing, and remove what it does not send again.
-    Sweep,
-}
-
 /// How names are asked for that clients want with dynamic parameters (R-Up-18).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Locators {
@@ -126,8 +128,6 @@ pub struct Settings {
     pub settle_max: Duration,
     /// Subscription changes after the first are sent this far apart (R-Up-20).
     pub request_interval: Duration,
-    /// See [`Reconcile`].
-    pub reconcile: Reconcile,
     /// Whether all servers give equal content equal versions, so that versions of one are offered to another (R-Up-04).
     pub same_versions: bool,
     /// Server whose versions clients are told as they are, where there are several; those of others are marked.
@@ -160,7 +160,6 @@ impl Default for Settings {
             settle: Duration::from_millis(200),
             settle_max: Duration::from_secs(1),
             request_interval: Duration::from_millis(10),
-            reconcile: Reconcile::default(),
             same_versions: false,
             first_server: None,
             locators: Locators::default(),
@@ -223,6 +222,8 @@ pub struct Counters {
     pub prefetched: Counter,
     /// Streams that were opened anew on a connection that stood (O1).
     pub renewals: Counter,
+    /// Streams that were opened for one question.
+    pub inquiries: Counter,
     /// Connections that stood.
     pub connects: Counter,
     /// Connections that stood, after the first.
@@ -241,7 +242,7 @@ pub struct Counters {
 
 impl Counters {
     /// Number of counters.
-    pub const COUNT: usize = 23;
+    pub const COUNT: usize = 24;
 
     /// All of them with their names.
     pub fn all(&self) -> [(&'static str, u64); Self::COUNT] {
@@ -262,6 +263,7 @@ impl Counters {
             ("hold_reported", self.holds_reported.get()),
             ("operation", self.operations.get()),
             ("renewal", self.renewals.get()),
+            ("inquiry", self.inquiries.get()),
             ("connect", self.connects.get()),
             ("reconnect", self.reconnects.get()),
             ("connect_failure", self.connect_failures.get()),

@@ -6,6 +6,7 @@
 mod ack;
 mod held;
 mod incoming;
+mod inquiries;
 mod interest;
 mod let_go;
 mod locators;
@@ -27,16 +28,17 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::complaints::Complaint;
+use super::inquiry::Inquiries;
 use super::linger::Lingering;
 use super::refusal::Refusal;
 use super::response::{self, ProtocolError};
 use super::suspects::Suspects;
-use super::topic::{Absences, OriginHabits, Renewal};
+use super::topic::{OriginHabits, Renewal};
 use super::topic_set::{Changes, TopicSet};
 use super::{Counters, Locators, ReceivedUpdates, ServerId, Settings, StreamId, Tuning};
-use crate::cache::{Cache, Change, Completeness, Generation, View, Writer};
+use crate::cache::{Cache, Generation, View, Writer};
 use crate::fairness::ACKS_IN_A_ROW;
-use crate::proto::{DeltaDiscoveryRequest, Status};
+use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Status};
 use crate::resource::{Name, TypeUrl};
 use ack::Ack;
 use incoming::Increments;
@@ -91,6 +93,7 @@ pub struct Mux {
     /// Streams that ended soon after the origin was told of these.
     ended_by_reports: u32,
     suspects: Suspects,
+    inquiries: Inquiries,
 }
 
 impl Mux {
@@ -122,6 +125,7 @@ impl Mux {
             held: BTreeSet::new(),
             ended_by_reports: 0,
             suspects: Suspects::default(),
+            inquiries: Inquiries::default(),
         }
     }
 
@@ -162,15 +166,12 @@ impl Mux {
 
     /// The origin is not known to be a relay. Behind a proxy another one may have taken its place on the same connection.
     pub fn origin_is_no_relay(&mut self) {
-        if self.habits.absences == Absences::Relay {
-            self.set_habits(self.habits.of_another());
-        }
+        self.set_habits(OriginHabits { is_relay: false, ..self.habits });
     }
 
-    /// The origin is a relay like this one. It says of each name that does not exist that it does not, as soon as it knows:
-    /// that it brings other names sooner says nothing of these.
+    /// The origin is a relay like this one.
     pub fn origin_is_relay(&mut self) {
-        self.note_habits(OriginHabits { absences: Absences::Relay, ..self.habits });
+        self.set_habits(OriginHabits { is_relay: true, ..self.habits });
     }
 
     /// The relay that is the origin says whether its own control plane answers it. While that is not so, its silence says nothing:
@@ -190,10 +191,6 @@ impl Mux {
             let pause = now.saturating_duration_since(std::mem::replace(since, now));
             self.overslept(pause, now);
         }
-    }
-
-    fn note_habits(&mut self, seen: OriginHabits) {
-        self.set_habits(self.habits.and(seen));
     }
 
     fn set_habits(&mut self, habits: OriginHabits) {
@@ -223,18 +220,12 @@ impl Mux {
             return open.renewals.get(&Renewal::Unanswered).copied();
         }
         let shed = sheds.min().map(|at| at.max(self.renewable_at(stream, open, Renewal::Doubt)));
-        // An answer that is on its way would begin anew, too.
-        let awaits = || self.topic_sets.values().any(|topic_set| topic_set.awaits_first_part(stream));
-        let renewals = open.renewals.iter().map(|(reason, at)| match reason {
-            Renewal::Proof if awaits() => (*at).max(open.opened + RenewalPace::FIRST),
-            _ => *at,
-        });
-        renewals.chain(shed).min()
+        open.renewals.values().copied().chain(shed).min()
     }
 
     /// When an open stream may be opened anew for this reason.
     fn renewable_at(&self, stream: StreamId, open: &Stream, reason: Renewal) -> Instant {
-        open.opened + self.renewals[stream as usize][reason as usize].least(reason)
+        open.opened + self.renewals[stream as usize][reason as usize].least()
     }
 
     /// The streams show a node that is to be another one: they are to be opened anew.
@@ -264,6 +255,7 @@ impl Mux {
     pub fn overslept(&mut self, pause: Duration, now: Instant) {
         self.topic_sets.values_mut().for_each(|topic_set| topic_set.shift(pause, now));
         self.locators_due = self.locators_due.map(|due| due + pause);
+        self.inquiries.shift(pause, now);
         self.writer.overslept(pause, now);
     }
 
@@ -295,6 +287,9 @@ impl Mux {
     pub fn closed(&mut self, stream: StreamId) {
         if stream == StreamId::Primary && self.streams[StreamId::Secondary as usize].is_some() {
             self.closed(StreamId::Secondary);
+        }
+        if stream == StreamId::Primary {
+            self.inquiries.abandon();
         }
         if let Some(open) = self.streams[stream as usize].take() {
             self.note_end(&open.reports);
@@ -371,12 +366,10 @@ impl Mux {
                 let changes = topic_set.learn(
                     stream,
                     reading,
-                    &self.settings,
                     self.writer.cache(),
-                    &self.counters,
+                    (&self.counters, self.knows_locators),
                     now,
                 );
-                let habits = topic_set.habits();
                 if let Some((name, fault)) = topic_set.take_complaint()
                     && let Some(unsaid) = self.settings.complaints.say(Complaint::Unusable, now)
                 {
@@ -388,12 +381,6 @@ impl Mux {
                 }
                 self.suspects.answered(&type_url);
                 self.writer.heard(&type_url, now);
-                self.note_habits(habits);
-                let is_proven =
-                    |(_, change): &(_, Change)| change.wildcard_known == Some(Completeness::Complete);
-                if changes.iter().any(is_proven) {
-                    self.renewals[stream as usize][Renewal::Proof as usize].bore_fruit();
-                }
                 self.apply(&type_url, changes, now);
                 self.tidy(&type_url);
                 None
@@ -422,6 +409,27 @@ impl Mux {
         }
         self.tick(now);
         Ok(())
+    }
+
+    /// Takes in what an inquiry brought, as if it came on this stream.
+    fn learn_as_on(
+        &mut self,
+        stream: StreamId,
+        type_url: &TypeUrl,
+        response: &DeltaDiscoveryResponse,
+        now: Instant,
+    ) {
+        let Ok(mut reading) = response::read(response, type_url, self.settings.resource_errors) else {
+            return;
+        };
+        let Some(topic_set) = self.topic_sets.get_mut(type_url).filter(|_| !reading.is_empty()) else {
+            return;
+        };
+        reading.mark(if self.habits.speaks_sotw { "" } else { &self.mark });
+        let changes =
+            topic_set.learn(stream, reading, self.writer.cache(), (&self.counters, self.knows_locators), now);
+        self.apply(type_url, changes, now);
+        self.tidy(type_url);
     }
 
     /// Takes the count of resources of the newest response of a type that is subscribed to.
@@ -532,6 +540,7 @@ impl Mux {
         }
         self.look_for_ignored_locators(now);
         self.try_suspects(now);
+        self.inquiries.give_up(now);
         self.writer.roll_out(now);
         self.look_for_hold();
         self.tick(now);
@@ -549,7 +558,7 @@ impl Mux {
         let lingering = self.lingering.first();
         let renewals = StreamId::ALL.into_iter().filter_map(|stream| self.renewal_at(stream));
         let rollout = self.writer.next_rollout();
-        let others = self.locators_due.into_iter().chain(self.next_trial());
+        let others = self.locators_due.into_iter().chain(self.next_trial()).chain(self.next_inquiry());
         topic_sets.chain(ticks).chain(lingering).chain(others).chain(renewals).chain(rollout).min()
     }
 
@@ -566,7 +575,7 @@ impl Mux {
         for ((open, renewals), paces) in self.streams.iter_mut().zip(renewals).zip(&self.renewals) {
             let Some(open) = open else { continue };
             for reason in renewals {
-                let at = open.opened + paces[reason as usize].least(reason);
+                let at = open.opened + paces[reason as usize].least();
                 open.renewals.entry(reason).or_insert(at);
                 if reason == Renewal::Unanswered {
                     // The silence until then says nothing of the names.

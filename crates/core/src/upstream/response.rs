@@ -13,7 +13,7 @@ use foldhash::{HashSet, HashSetExt};
 use prost::Message;
 
 use crate::cache::{Nonce, OriginError};
-use crate::proto::{DeltaDiscoveryResponse, ResourceName};
+use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceName};
 use crate::resource::{Constraints, Envelope, Name, Parameters, Resource, TypeUrl, normal_form};
 
 /// How much of a fault is told to the origin: names are its own and may be as long as it likes.
@@ -59,6 +59,18 @@ pub(super) fn decode(message: Bytes) -> Result<DeltaDiscoveryResponse, ProtocolE
     DeltaDiscoveryResponse::decode(message).map_err(|_| ProtocolError::Undecodable)
 }
 
+/// Version of the end mark, which no resource has.
+const NO_VERSION: &str = "none";
+
+/// Has a first request claim the end mark, so that the origin says where the answer ends. Where it is `by_name`, claims count only of
+/// names that are subscribed to.
+pub(super) fn ask_for_end(request: &mut DeltaDiscoveryRequest, by_name: bool) {
+    request.initial_resource_versions.insert(Name::END_MARK.to_owned(), NO_VERSION.to_owned());
+    if by_name {
+        request.resource_names_subscribe.push(Name::END_MARK.to_owned());
+    }
+}
+
 /// Content of a response, taken apart.
 #[derive(Debug)]
 pub(super) struct DecodedResponse<'a> {
@@ -76,6 +88,8 @@ pub(super) struct DecodedResponse<'a> {
     /// Whether it is the state of the world of the wildcard set: members that are held and that it does not speak of, and that no
     /// earlier response on the stream spoke of, are gone.
     pub(super) is_whole: bool,
+    /// Whether it answers the end mark: it is the end of the answer to the first request.
+    pub(super) answers_end_mark: bool,
     /// Whether it says of variants that they do not exist.
     names_variants: bool,
 }
@@ -171,13 +185,24 @@ pub(super) fn read<'a>(
         let constraints = Constraints::parse(&removed.dynamic_parameter_constraints).ok()?;
         Some((&removed.name, constraints))
     };
-    let gone: Vec<_> = plain.chain(response.removed_resource_names.iter().filter_map(variant)).collect();
+    let mut gone: Vec<_> = plain.chain(response.removed_resource_names.iter().filter_map(variant)).collect();
+    let mut answers_end_mark = false;
+    gone.retain(|(name, _)| {
+        let is_end_mark = *name == Name::END_MARK;
+        answers_end_mark |= is_end_mark;
+        !is_end_mark
+    });
     let gone_as_spelled: HashSet<(&str, Option<&Constraints>)> =
         gone.iter().map(|(name, constraints)| (name.as_str(), constraints.as_ref())).collect();
 
     let mut resources = Vec::with_capacity(response.resources.len());
     for bytes in &response.resources {
         let envelope = Envelope::parse(bytes, type_url).map_err(ResponseError::new)?;
+        // istiod makes an empty resource of each name of endpoints and routes.
+        if envelope.name == Name::END_MARK {
+            answers_end_mark = true;
+            continue;
+        }
         let name = normal_form(envelope.name);
         resources.push(ReceivedResource { name, envelope, answers: false, covered: false, encoded: None });
     }
@@ -203,7 +228,9 @@ pub(super) fn read<'a>(
     let removed = removed
         .map(|(name, constraints)| Removed { name, constraints, covered: false, asked: None })
         .collect();
-    let reports = reports(response, &seen)?;
+    let mut reports = reports(response, &seen)?;
+    answers_end_mark |= reports.iter().any(|report| report.name == Name::END_MARK);
+    reports.retain(|report| report.name != Name::END_MARK);
     let system_version = &response.system_version_info;
     let is_part = response.nonce.as_bytes().last() == Some(&Nonce::MORE);
     let names_variants = !response.removed_resource_names.is_empty();
@@ -215,6 +242,7 @@ pub(super) fn read<'a>(
         system_version,
         is_part,
         is_whole: false,
+        answers_end_mark,
         names_variants,
     })
 }

@@ -4,7 +4,6 @@
 //! neither why something is wanted nor what the other stream carries.
 
 mod answer;
-mod proof;
 mod request;
 mod silence;
 mod target;
@@ -12,19 +11,16 @@ mod target;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
-use foldhash::{HashMap, HashSet};
+use foldhash::HashSet;
 
-use proof::Proof;
-pub(super) use request::room;
+pub(super) use answer::Whole;
+pub(super) use request::{REQUEST_BYTES, room};
 pub(super) use silence::Silence;
 pub(super) use target::Target;
 
 use super::Settings;
 use super::arrival::Arrival;
 use crate::resource::{Collection, Name, NameMap};
-
-/// Names let go on a stream that are remembered; past that, every name counts as one of them.
-const SPENT: usize = 100_000;
 
 /// Whether an unchanged resource of the origin is an answer to the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,21 +41,27 @@ struct Asked {
     /// Let go since, without the origin having been told. It is forgotten, so that wanting it again takes a new
     /// subscribe (R-Up-19).
     dropped: bool,
-    /// The origin has said something of it on this stream.
-    heard: bool,
+    /// It was asked for on a stream of its own, as this one left it unanswered.
+    inquired: bool,
     /// It is to be subscribed to once more, and no answer is expected.
     repeated: bool,
+    /// It was in the first request: once the end mark is answered, nothing more is said of it.
+    in_first: bool,
 }
 
-/// A name of which the origin may believe that it need not send it.
-#[derive(Clone, Copy, Debug)]
-struct Suspect {
-    /// Since when it is unanswered: since the question, or the first heartbeat after it.
-    since: Instant,
-    /// Whether it was answered on this stream, and unsubscribed from after that. Of other suspects the origin may have heard one
-    /// question only: over state of the world no list says that a name of a full-state type is asked for again, and a list that
-    /// crosses the first answer may be dropped for its old nonce.
-    was_let_go: bool,
+/// End mark of the answer to the first request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum EndMark {
+    /// Not asked for.
+    #[default]
+    Unasked,
+    Asked,
+    /// Asked for beside questions with parameters: an origin that does not read these answers it for the rest alone.
+    AskedBeside,
+    /// The response is being read that answers it.
+    Answered,
+    /// The answer is known to be whole.
+    Over,
 }
 
 /// A collection whose members have not all been heard yet.
@@ -75,8 +77,6 @@ struct Incomplete {
 /// On one stream it carries the wildcard or names, never first the one and then the other.
 #[derive(Debug, Default)]
 pub(super) struct StreamSubscription {
-    /// As in [`Target::is_only`], when the stream last asked for something.
-    only: bool,
     /// Whether a request for the type was sent on this stream.
     started: bool,
     /// Whether the wildcard was asked for, and if so whether it was let go since as in [`Asked::dropped`].
@@ -94,39 +94,19 @@ pub(super) struct StreamSubscription {
     arrival: Arrival,
     /// Members, or names, that are held, could not be claimed, and have not been sent again on this stream.
     unseen: HashSet<Name>,
-    /// Part of `unseen` that is in doubt because of this answer. The next answer judges them.
-    late: HashSet<Name>,
     /// When silence means that there is nothing for these clients, given that others are answered.
     nothing_at: Option<Instant>,
     /// Members that were claimed and of which nothing has come since, until the answer is over.
     claimed: HashSet<Name>,
-    /// Everything that is held was claimed, and nothing was kept back.
-    all_claimed: bool,
+    end_mark: EndMark,
+    /// The end mark was subscribed to, and is still to be unsubscribed from.
+    leaves_end_mark: bool,
     /// A member that came by the wildcard has come to its end, and the origin may take it for delivered.
     lapsed: bool,
-    /// Whether these were noted as missing while nothing came.
-    missing_noted: bool,
-    /// The resource of which the version was not told though all others were.
-    kept_back: Option<Name>,
-    /// Where everything that is held was claimed but for that one: what the answer proves.
-    proof: Option<Proof>,
-    /// Names of which nothing is known and that the origin leaves unanswered, where full states wait for them.
-    open: HashSet<Name>,
-    /// None of these was asked for before then; unset once they were asked for on another stream in vain.
-    open_since: Option<Instant>,
-    /// Names that were claimed though nothing is held of them.
-    claimed_open: HashSet<Name>,
+    /// No name that is unanswered, and was not inquired about, was asked for before then.
+    unanswered: Option<Instant>,
     /// Collections that were asked for, until they are complete.
     incomplete: BTreeMap<Name, Incomplete>,
-    /// Names that were asked for on this stream and let go since. Asked for again they may stay unanswered: some origins
-    /// keep the versions that they sent (O1). With each, whether it was answered before it was let go.
-    spent: HashMap<Name, bool>,
-    /// There were too many of these to remember.
-    all_spent: bool,
-    /// Names of which the origin may believe that it need not send them, and that it has not answered.
-    suspects: HashMap<Name, Suspect>,
-    /// None of these has been unanswered since before then.
-    suspect_since: Option<Instant>,
 }
 
 impl StreamSubscription {
@@ -163,37 +143,25 @@ impl StreamSubscription {
         self.dirty = true;
     }
 
-    /// A name is let go. Returns whether it was the one that the origin had to send and has not sent: all others are claimed,
-    /// and of these its silence tells nothing.
-    pub(super) fn drop_name(&mut self, name: &Name) -> bool {
-        let was_awaited = self.wildcard.is_none() && (self.unseen.remove(name) | self.late.remove(name));
+    /// A name is let go.
+    pub(super) fn drop_name(&mut self, name: &Name) {
+        if self.wildcard.is_none() {
+            self.unseen.remove(name);
+        }
         self.incomplete.remove(name);
-        self.forget_suspect(name.as_str());
-        self.open.remove(name);
         if let Some(asked) = self.names.get_mut(name) {
             asked.dropped = true;
             self.touch_name(name);
         } else {
             self.pending.remove(name);
         }
-        was_awaited && self.kept_back.as_ref() == Some(name)
     }
 
     /// A name is to be subscribed to once more, so that the origin sends it in full (R-Delta-04).
     pub(super) fn ask_again(&mut self, name: &Name) {
         if let Some(asked) = self.names.get_mut(name) {
-            // An origin that does not answer may have nothing to say: that is no reason for another stream.
-            asked.heard = false;
             asked.dropped = true;
             self.touch_name(name);
-        }
-    }
-
-    /// Like [`ask_again`](Self::ask_again), of a name that exists: if it stays unanswered, the origin takes it for delivered.
-    pub(super) fn ask_anew(&mut self, name: &Name) {
-        if self.names.contains_key(name) {
-            self.remember_spent(name.clone(), true);
-            self.ask_again(name);
         }
     }
 
@@ -253,7 +221,6 @@ impl StreamSubscription {
     /// let go on a stream that lives is not to be relied on (O1).
     pub(super) fn drop_wildcard(&mut self, tells: bool) {
         self.unseen.clear();
-        self.late.clear();
         self.dirty = true;
         self.wildcard = self.wildcard.filter(|_| tells).map(|_| true);
         // No more is known of it, also before the origin is told.
@@ -263,11 +230,6 @@ impl StreamSubscription {
     /// Whether any name was asked for.
     pub(super) fn has_names(&self) -> bool {
         !self.names.is_empty()
-    }
-
-    /// Whether the origin was asked for this name before now, and not told that it was let go.
-    pub(super) fn asked_before(&self, name: &str, now: Instant) -> bool {
-        self.names.get(name).is_some_and(|asked| asked.at < now)
     }
 
     pub(super) fn covers_wildcard(&self) -> bool {
@@ -289,32 +251,14 @@ impl StreamSubscription {
         Collection::covering(name).is_some_and(|covering| self.covered(&covering).is_some())
     }
 
-    /// A name came that was not asked for, or was let go: the origin will not send it once more when it is asked for (O1).
-    pub(super) fn note_unasked(&mut self, name: &str) {
-        if self.started && self.wildcard.is_none() && !self.all_spent && !self.spent.contains_key(name) {
-            self.remember_spent(name.into(), false);
-        }
-    }
-
-    fn remember_spent(&mut self, name: Name, was_answered: bool) {
-        self.spent.insert(name, was_answered);
-        if self.spent.len() > SPENT {
-            self.all_spent = true;
-            self.spent = HashMap::default();
-        }
-    }
-
-    /// Whether all that the stream brings of the type is for one set of parameters.
-    pub(super) const fn is_only(&self) -> bool {
-        self.only
-    }
-
     /// When to look again though nothing happened.
     pub(super) fn deadline(&self, settings: &Settings) -> Option<Instant> {
         let collections = self.incomplete.values();
-        let collections = collections.filter_map(|incomplete| incomplete.arrival.deadline(settings)).min();
+        let collections =
+            collections.filter_map(|incomplete| incomplete.arrival.deadline(settings, false)).min();
         // All that is asked for has to be sent before silence says anything of it.
-        let arrival = self.arrival.deadline(settings).filter(|_| self.pending.is_empty());
+        let awaits_end = self.awaits_end();
+        let arrival = self.arrival.deadline(settings, awaits_end).filter(|_| self.pending.is_empty());
         arrival.into_iter().chain(collections).min()
     }
 

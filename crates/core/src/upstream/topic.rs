@@ -11,7 +11,6 @@ mod hear;
 mod refresh;
 mod renewal;
 mod request;
-mod retries;
 mod servers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,9 +19,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
 
-use super::arrival::News;
 use super::disproved::Disproved;
-use super::doubts::Doubts;
 use super::expiry::Expiry;
 use super::response::DecodedResponse;
 use super::server::Provenance;
@@ -31,9 +28,8 @@ use super::variants::Candidates;
 use super::{ServerId, StreamId};
 use crate::cache::{Change, Completeness, Lease, Named, Op, Snapshot, View};
 use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource, take_out};
-pub(super) use habits::{Absences, OriginHabits};
-pub(super) use renewal::{Renewal, SilentStreams, Unproven};
-use retries::Retries;
+pub(super) use habits::OriginHabits;
+pub(super) use renewal::Renewal;
 
 const VIEWS: [View; 2] = [View::Wildcard, View::Named];
 
@@ -77,10 +73,6 @@ pub(super) struct Topic {
     /// Resources from a lender or an earlier stream that may be gone: kept until the answer to what is asked in their place,
     /// which takes their place whatever its constraints (R-DP-14, R-DP-16).
     pub(super) orphans: HashSet<(View, Name)>,
-    /// Resources that are held and may be gone.
-    doubts: Doubts,
-    /// Streams in a row, of each view, on which nothing at all came for as long as an answer may take.
-    pub(super) silent_streams: SilentStreams,
     /// Identities among the orphaned and borrowed that the origin has said are gone.
     pub(super) disproved: Disproved,
     /// Resources that are to come anew, whatever their version, on the stream that is opened next.
@@ -89,10 +81,6 @@ pub(super) struct Topic {
     pub(super) needs_proof: [bool; 2],
     /// This is new.
     pub(super) looks_again: bool,
-    /// Set while streams are opened anew for proof that the wildcard set is complete.
-    pub(super) unproven: Option<Unproven>,
-    /// The origin sends what it was told is held: nothing is proven by what it does not send.
-    ignores_versions: bool,
     pub(super) habits: OriginHabits,
     /// Which of the streams are to be opened anew, and why.
     pub(super) renewals: [BTreeSet<Renewal>; 2],
@@ -100,8 +88,8 @@ pub(super) struct Topic {
     pub(super) rivals: BTreeMap<(View, Name), Candidates>,
     /// One of these that came last, until it is complained of.
     pub(super) ambiguous: Option<Name>,
-    /// Names for which a stream was opened anew, on this connection.
-    retries: Retries,
+    /// Names that are to be asked for on a stream of their own.
+    pub(super) inquiries: Vec<Name>,
     /// Servers of what did not come from the present one.
     provenance: Provenance,
     expiry: Expiry,
@@ -120,19 +108,15 @@ impl Topic {
             names: NameMap::default(),
             borrowed: HashSet::default(),
             orphans: HashSet::default(),
-            doubts: Doubts::default(),
-            silent_streams: SilentStreams::default(),
             disproved: Disproved::default(),
             refreshed: HashSet::default(),
             needs_proof: [false; 2],
             looks_again: false,
-            unproven: None,
-            ignores_versions: false,
             habits,
             renewals: Default::default(),
             rivals: BTreeMap::new(),
             ambiguous: None,
-            retries: Retries::default(),
+            inquiries: Vec::new(),
             provenance: Provenance::default(),
             expiry: Expiry::default(),
             uncacheable: Expiry::default(),
@@ -218,15 +202,6 @@ impl Topic {
         self.borrowed.contains(name)
     }
 
-    /// A connection stands: what was about to be proven on the last one begins anew.
-    pub(super) fn connected(&mut self) {
-        self.needs_proof[View::Wildcard as usize] |= self.unproven.take().is_some();
-        self.ignores_versions = false;
-        self.silent_streams = SilentStreams::default();
-        self.retries = Retries::default();
-        self.doubts.connected();
-    }
-
     /// Something is held that an earlier process held.
     pub(super) fn note_restored(&mut self, op: &Op) {
         if let Op::Set { view, resource, lease: Some(lease), .. } = op {
@@ -235,6 +210,9 @@ impl Topic {
     }
 
     pub(super) fn opened(&mut self, stream: StreamId) {
+        if stream == StreamId::Primary {
+            self.inquiries = Vec::new();
+        }
         self.subscriptions[stream as usize] = Some(StreamSubscription::default());
         self.renewals[stream as usize].clear();
     }
@@ -269,10 +247,9 @@ impl Topic {
         self.touch_on(home, None);
     }
 
-    /// The wildcard is seen as another topic sees it that asked for it in the same words, with what is in doubt there.
+    /// The wildcard is seen as another topic sees it that asked for it in the same words.
     pub(super) fn share_wildcard(&mut self, of: &Self, stream: Option<StreamId>, held: &[Op]) {
         let members = || held.iter().map(|op| (View::Wildcard, op.name().clone()));
-        self.doubts.share(&of.doubts, members());
         self.share_provenance(of, held);
         self.orphans.extend(members().filter(|member| of.orphans.contains(member)));
         if let Some(stream) = stream
@@ -297,7 +274,7 @@ impl Topic {
         if let Some(subscription) = &mut self.subscriptions[stream as usize]
             && subscription.wildcard_asked().is_some_and(|at| asked.contains(&at))
         {
-            subscription.arrived(now, News::default(), false);
+            subscription.arrived(now, false, false);
         }
     }
 
@@ -315,8 +292,6 @@ impl Topic {
     /// Time in which this process did not run is no silence of the origin.
     pub(super) fn shift(&mut self, pause: Duration, now: Instant) {
         self.disproved.shift(pause, now);
-        self.retries.shift(pause, now);
-        self.unproven = self.unproven.map(|unproven| unproven.shifted(pause, now));
         self.subscriptions.iter_mut().flatten().for_each(|subscription| subscription.shift(pause, now));
     }
 
@@ -326,16 +301,7 @@ impl Topic {
         self.borrowed.remove(name);
         self.orphans.remove(&(View::Named, name.clone()));
         self.disproved.remove(View::Named, name);
-        self.doubts.remove(View::Named, name);
-        self.retries.let_go(name);
-        for (subscription, renewals) in self.subscriptions.iter_mut().zip(&mut self.renewals) {
-            if subscription.as_mut().is_some_and(|subscription| subscription.drop_name(name))
-                && !self.names.is_empty()
-            {
-                // On another stream another one is to be sent.
-                renewals.insert(Renewal::Doubt);
-            }
-        }
+        self.subscriptions.iter_mut().flatten().for_each(|subscription| subscription.drop_name(name));
     }
 
     /// A client asks for a name that is asked for already: what was not kept has to come once more (R-XT-09).
@@ -348,11 +314,6 @@ impl Topic {
     /// A name is to be subscribed to once more.
     pub(super) fn ask_again(&mut self, name: &Name) {
         self.subscriptions.iter_mut().flatten().for_each(|subscription| subscription.ask_again(name));
-    }
-
-    /// A name is to be subscribed to once more, on another stream if the origin takes it for delivered on this one (O1).
-    fn ask_anew(&mut self, name: &Name) {
-        self.subscriptions.iter_mut().flatten().for_each(|subscription| subscription.ask_anew(name));
     }
 
     /// Whether a collection was asked for that has this member.
@@ -381,8 +342,6 @@ impl Topic {
 
     fn remove_wildcard(&mut self, by_locator: bool) {
         self.wildcard = Want::No;
-        self.unproven = None;
-        self.doubts.drop_wildcard();
         self.expiry.drop_wildcard();
         self.rivals.retain(|(view, _), _| *view != View::Wildcard);
         self.orphans.retain(|(view, _)| *view != View::Wildcard);
@@ -426,7 +385,6 @@ impl Topic {
         self.expiry.note(ops);
         self.uncacheable.note(ops);
         self.disproved.note(ops);
-        self.doubts.note(ops);
         self.provenance.note(ops);
         let ends = |op: &&Op| matches!(op, Op::Remove { .. } | Op::Forget { .. } | Op::Withdraw { .. });
         if !self.rivals.is_empty() {

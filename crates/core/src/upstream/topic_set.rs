@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use super::refusal::{Refusal, Refused};
 use super::response::ResponseError;
-use super::stream_subscription::StreamSubscription;
+use super::stream_subscription::{REQUEST_BYTES, StreamSubscription};
 use super::topic::{OriginHabits, Placement, Renewal, Topic, Want};
 use super::{Counters, ServerId, Settings, StreamId};
 use crate::RelayIdentity;
@@ -43,7 +43,7 @@ pub(super) type Changes = Vec<(Parameters, Change)>;
 pub(super) struct TopicSet {
     type_url: TypeUrl,
     /// On which stream each view lives.
-    homes: [Option<StreamId>; 2],
+    pub(super) homes: [Option<StreamId>; 2],
     open: [bool; 2],
     /// Whether a request for the type was sent on a stream: its responses are ACKed from then on (R-Up-11).
     started: [bool; 2],
@@ -165,11 +165,6 @@ impl TopicSet {
         self.topics.values_mut().for_each(|topic| topic.habits = habits);
     }
 
-    /// Habits of the origin as far as this type shows them.
-    pub(super) fn habits(&self) -> OriginHabits {
-        self.topics.values().fold(self.habits, |habits, topic| habits.and(topic.habits))
-    }
-
     /// Since when the origin has left something unanswered that it was asked for by locators.
     pub(super) fn unanswered_since(&self) -> Option<Instant> {
         let located = self.topics.iter().filter(|(parameters, _)| !self.plain && !parameters.is_empty());
@@ -225,14 +220,39 @@ impl TopicSet {
         self.placed(stream).is_some_and(|view| self.topics.values().any(|topic| topic.is_live(view)))
     }
 
+    /// Since when a census of the set is due.
+    pub(super) fn census_since(&self, settings: &Settings, opened: Instant) -> Option<Instant> {
+        let stream = self.homes[View::Wildcard as usize]?;
+        self.topics.get(&Parameters::NONE)?.census_since(stream, settings, opened)
+    }
+
+    /// Whether a name was asked for on a stream, and nothing has been said of it.
+    pub(super) fn awaits(&self, stream: StreamId, name: &str) -> bool {
+        self.subscriptions(stream).any(|subscription| subscription.awaits_since(name).is_some())
+    }
+
+    /// Takes names that are to be asked for on a stream of their own, as many as fit into one request, unless they were answered by now.
+    pub(super) fn take_inquiries(&mut self) -> BTreeSet<Name> {
+        let (mut names, mut bytes) = (BTreeSet::new(), 0);
+        let stream = self.homes[View::Named as usize];
+        for topic in self.topics.values_mut() {
+            while bytes < REQUEST_BYTES
+                && let Some(name) = topic.inquiries.pop()
+            {
+                let subscription = stream.and_then(|stream| topic.subscription(stream));
+                if subscription.is_some_and(|subscription| subscription.awaits_since(name.as_str()).is_some())
+                {
+                    bytes += name.as_str().len();
+                    names.insert(name);
+                }
+            }
+        }
+        names
+    }
+
     /// Whether parts of an answer come on a stream, or on one that ends with it.
     pub(super) fn is_receiving(&self, stream: StreamId) -> bool {
         self.ending_with(stream).any(StreamSubscription::is_receiving)
-    }
-
-    /// Whether nothing has come yet of an answer that would begin anew if this stream were opened anew.
-    pub(super) fn awaits_first_part(&self, stream: StreamId) -> bool {
-        self.ending_with(stream).any(StreamSubscription::awaits_first_part)
     }
 
     /// Subscriptions on the streams that end with this one.
@@ -313,11 +333,6 @@ impl TopicSet {
             let snapshot = snapshot(cache, &self.type_url, parameters);
             topic.switched((!offers).then_some((from, to)), &snapshot);
         }
-    }
-
-    /// A connection stands.
-    pub(super) fn connected(&mut self) {
-        self.topics.values_mut().for_each(|topic| topic.connected());
     }
 
     /// A stream was opened, on which nothing is asked for yet; on the primary the layout starts anew.

@@ -52,6 +52,13 @@ impl RequestedNames {
             && self.unlocate.is_empty()
     }
 
+    /// Takes out the end mark. It is claimed, and no name to be subscribed to.
+    fn take_end_mark(&mut self) {
+        for names in [&mut self.subscribe, &mut self.unsubscribe] {
+            names.retain(|name| name != Name::END_MARK);
+        }
+    }
+
     /// Applies all of it. Subscribing comes first (R-Delta-03).
     fn apply(&mut self, asks: &mut SubscriptionEdit, of: &TypeCache) -> ChangedNames<'_> {
         let mut changed = ChangedNames::default();
@@ -99,16 +106,18 @@ impl Session {
     ) -> Result<RequestKind, SessionError> {
         self.meet(request.node, now)?;
         let type_url = self.type_of(&request.type_url)?;
-        let requested = RequestedNames {
+        let mut requested = RequestedNames {
             subscribe: request.resource_names_subscribe,
             locate: request.resource_locators_subscribe,
             unsubscribe: request.resource_names_unsubscribe,
             unlocate: request.resource_locators_unsubscribe,
         };
         versions.extend(request.initial_resource_versions);
+        let is_legacy = requested.is_empty();
+        requested.take_end_mark();
         self.check_request(&type_url, &requested)?;
         let Some(at) = self.find(&type_url) else {
-            self.begin_type(&type_url, requested, versions, now)?;
+            self.begin_type(&type_url, requested, is_legacy, versions, now)?;
             return Ok(RequestKind::Subscribed { type_url });
         };
         // `initial_resource_versions` of a later request are not looked at (R-Delta-05).
@@ -139,10 +148,11 @@ impl Session {
         &mut self,
         type_url: &TypeUrl,
         requested: RequestedNames,
+        is_legacy: bool,
         mut versions: Versions,
         now: Instant,
     ) -> Result<(), SessionError> {
-        let is_legacy = requested.is_empty() && self.allows_legacy_wildcard(type_url);
+        let is_legacy = is_legacy && self.allows_legacy_wildcard(type_url);
         let mut asks = SubscriptionEdit::new(is_legacy);
         requested.subscribe.iter().for_each(|name| drop(asks.subscribe(name)));
         requested.locate.into_iter().for_each(|locator| drop(asks.locate(locator)));
@@ -158,6 +168,10 @@ impl Session {
             let ended = requested.unsubscribe.iter().chain(unlocated);
             let ended: HashSet<_> = ended.map(|name| normal_form(name)).collect();
             versions.retain(|name| !ended.contains(name));
+        }
+        if versions.names().any(|name| name == Name::END_MARK) {
+            versions.retain(|name| name != Name::END_MARK);
+            state.own_mut().asks_end = true;
         }
         if !versions.is_empty() {
             state.own_mut().brought = Some(ResumedVersions::Versions(versions));

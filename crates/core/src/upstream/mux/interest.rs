@@ -1,12 +1,12 @@
 //! Interest of clients, as subscriptions at the origin.
 
 use std::cell::LazyCell;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::super::Locators;
 use super::super::StreamId;
 use super::super::topic::Want;
-use super::super::topic_set::{SHED_LINGERS, TopicSet, snapshot};
+use super::super::topic_set::{TopicSet, snapshot};
 use super::Mux;
 use super::let_go::KEPT;
 use super::prefetch::has_endpoints;
@@ -31,7 +31,7 @@ impl Mux {
         let plain = self.locators == Locators::Plain;
         let habits = self.habits;
         let new = || TopicSet::new(type_url.clone(), open, plain, habits);
-        let until = now + self.linger();
+        let until = now + self.settings.linger;
         let is_silent = !self.knows_locators;
         let topic_set = self.topic_sets.entry(type_url.clone()).or_insert_with(new);
         let mut change = Change::default();
@@ -93,10 +93,5 @@ impl Mux {
         if interest.proof {
             self.advance(type_url, now);
         }
-    }
-
-    /// How long a name that nobody wants stays subscribed to.
-    pub(super) fn linger(&self) -> Duration {
-        if self.habits.keeps_versions { SHED_LINGERS * self.settings.linger } else { self.settings.linger }
     }
 }

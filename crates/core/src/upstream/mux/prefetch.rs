@@ -58,7 +58,7 @@ impl Mux {
     /// Asks for endpoints that nobody has asked for yet.
     pub(super) fn prefetch(&mut self, names: Vec<Name>, parameters: &Parameters, now: Instant) {
         let type_url = TypeUrl::from(Kind::Endpoint);
-        let until = now + self.linger().max(LEAST);
+        let until = now + self.settings.linger.max(LEAST);
         let Some(topic_set) = self.topic_sets.get_mut(&type_url) else { return };
         let mut change = Change::default();
         for name in names {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use super::super::ServerId;
+use super::super::inquiry::Inquiries;
+use super::super::topic::OriginHabits;
 use super::super::topic_set::TopicSet;
 use super::Mux;
 
@@ -16,8 +18,8 @@ impl Mux {
         }
         self.asks_plainly = false;
         self.cut_off = None;
-        self.set_habits(self.habits.of_another());
-        self.topic_sets.values_mut().for_each(TopicSet::connected);
+        self.inquiries = Inquiries::default();
+        self.set_habits(OriginHabits { is_relay: false, refuses_census: false, ..self.habits });
         self.writer.unheard();
     }
 

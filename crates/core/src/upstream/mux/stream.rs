@@ -39,7 +39,7 @@ pub(super) struct Stream {
 }
 
 /// How often a stream may be opened anew for one reason: each time the origin is asked for everything. Reasons do not wait for
-/// each other: one client with names that nobody answers must not hold up the proof that another one waits for.
+/// each other.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RenewalPace {
     /// Whether the stream was to be opened anew for it when it was closed. One that was lost is no renewal: else a link
@@ -51,7 +51,7 @@ pub(super) struct RenewalPace {
 }
 
 impl RenewalPace {
-    pub(super) const FIRST: Duration = Duration::from_secs(1);
+    const FIRST: Duration = Duration::from_secs(1);
     const CALM: Duration = Duration::from_secs(120);
     /// An origin that takes long to answer is given the time.
     const MOST: u32 = 6;
@@ -67,18 +67,9 @@ impl RenewalPace {
         }
     }
 
-    /// The stream brought what it was opened anew for: the next one for this reason is as good as the first.
-    pub(super) fn bore_fruit(&mut self) {
-        *self = Self::default();
-    }
-
     /// How long a stream that was opened now stays open: 1 s at least, then 2 s, 4 s, and in the end 64 s. After two minutes
-    /// without a renewal for this reason, it begins at 1 s again. A set has settled before its proof is sought, and clients of a
-    /// cold relay ask for one type after the other: the first proof, and the next after one that came, need not wait.
-    pub(super) fn least(self, reason: Renewal) -> Duration {
-        if reason == Renewal::Proof && self.soon == 0 {
-            return Duration::ZERO;
-        }
+    /// without a renewal for this reason, it begins at 1 s again.
+    pub(super) fn least(self) -> Duration {
         Self::FIRST.saturating_mul(2_u32.pow(self.soon))
     }
 }

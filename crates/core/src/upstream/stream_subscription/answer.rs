@@ -2,14 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-use foldhash::{HashMap, HashSet};
+use foldhash::HashSet;
 
 use super::super::Settings;
-use super::super::arrival::{Arrival, News};
-use super::proof::{Evidence, Proof};
-use super::{Asked, Awaited, StreamSubscription, Suspect};
+use super::super::arrival::Arrival;
+use super::{Awaited, EndMark, StreamSubscription};
 use crate::cache::Completeness;
 use crate::resource::{Collection, Name};
+
+/// Conclusions from an answer that is known to be whole: whatever was asked for and is missing does not exist (R-Up-22).
+#[derive(Debug)]
+pub(in crate::upstream) struct Whole {
+    /// Members, names and members of collections that are gone, or never were.
+    pub(in crate::upstream) absent: Vec<Name>,
+    /// Collections that have no more members than came.
+    pub(in crate::upstream) collections: Vec<Name>,
+}
 
 impl StreamSubscription {
     /// The origin said something of a name; `is_new` tells whether that is a resource which was not held. Returns whether it answers
@@ -27,18 +35,9 @@ impl StreamSubscription {
         self.wildcard.is_some() && self.arrival.is_expected()
     }
 
-    /// Whether a word about this name is the first on this stream, and the answer to a question that was never asked before. Of what was
-    /// claimed any origin says that it is gone.
-    pub(in crate::upstream) fn awaits_first_word(&self, name: &str) -> bool {
-        let is_open = |asked: &Asked| asked.awaited == Awaited::Answer && !asked.heard;
-        self.names.get(name).is_some_and(is_open)
-            && !self.suspects.contains_key(name)
-            && !self.claimed_open.contains(name)
-    }
-
     /// Notes what a response brought of what is held and was not claimed; returns whether there was any.
     pub(in crate::upstream) fn saw(&mut self, name: &str) -> bool {
-        self.unseen.remove(name) || self.late.remove(name)
+        self.unseen.remove(name)
     }
 
     /// Whether a response brought what was claimed, for the first time: the origin has it in another version, and that is a part
@@ -55,7 +54,7 @@ impl StreamSubscription {
         let Some(covering) = Collection::covering(name) else { return false };
         let Some(incomplete) = self.incomplete.get_mut(covering.as_str()) else { return false };
         let is_news = incomplete.unseen.remove(name) || is_new;
-        incomplete.arrival = incomplete.arrival.arrived(now, News::of(is_news), false);
+        incomplete.arrival = incomplete.arrival.arrived(now, is_news, false);
         let is_expected = incomplete.arrival.is_expected();
         self.answered(&covering, now);
         is_expected
@@ -63,11 +62,8 @@ impl StreamSubscription {
 
     fn answered(&mut self, name: &str, now: Instant) -> bool {
         let Some(asked) = self.names.get_mut(name) else { return false };
-        asked.heard = true;
         let awaited = std::mem::replace(&mut asked.awaited, Awaited::No);
         let at = asked.at;
-        self.forget_suspect(name);
-        self.open.remove(name);
         match awaited {
             Awaited::No => false,
             Awaited::Answer => true,
@@ -75,102 +71,36 @@ impl StreamSubscription {
         }
     }
 
-    /// The origin renews the time of what is not held. Returns whether it was asked for it and has yet to answer: it may believe
-    /// that it did, and then no answer comes. A heartbeat that a link held up was made before the question came there, so the
-    /// answer may be right behind it.
-    pub(in crate::upstream) fn suspect(&mut self, name: &str, now: Instant) -> bool {
-        let asked = self.names.get_key_value(name).filter(|(_, asked)| asked.awaited == Awaited::Answer);
-        let Some((name, _)) = asked else { return false };
-        if !self.suspects.contains_key(name) {
-            self.suspects.insert(name.clone(), Suspect { since: now, was_let_go: false });
-            self.suspect_since.get_or_insert(now);
-        }
-        true
-    }
-
-    /// No other stream is to be opened for a name.
-    pub(in crate::upstream) fn forget_suspect(&mut self, name: &str) {
-        if !self.suspects.is_empty() && self.suspects.remove(name).is_some() && self.suspects.is_empty() {
-            self.suspect_since = None;
-        }
-    }
-
-    /// Names that stay unanswered and that the origin may believe to have answered for, once one of them has been unanswered since
-    /// then: all of these are to be asked for on another stream, and on this one nothing is expected of them any more. Names that
-    /// were asked for once are none of these: many origins say nothing of what does not exist (O2). With each comes whether it was
-    /// let go before, and has been unanswered for as long.
-    pub(in crate::upstream) fn give_up_on_suspects(&mut self, asked: Instant) -> Vec<(Name, bool)> {
-        if self.suspect_since.is_none_or(|since| since > asked) {
-            return Vec::new();
-        }
-        let since = self.suspects.values().map(|suspect| suspect.since).min();
-        let is_over = since.is_some_and(|since| since <= asked);
-        self.suspect_since = since.filter(|_| !is_over);
-        let given_up = if is_over { std::mem::take(&mut self.suspects) } else { HashMap::default() };
-        given_up.into_iter().map(|(name, of)| (name, of.was_let_go && of.since <= asked)).collect()
-    }
-
-    /// No earlier than since when such a name is unanswered.
-    pub(in crate::upstream) const fn suspect_since(&self) -> Option<Instant> {
-        self.suspect_since
-    }
-
     /// The origin said that a collection is empty: nothing more is to come.
     pub(in crate::upstream) fn heard_empty(&mut self, collection: &Name) {
         self.incomplete.remove(collection);
     }
 
-    /// Collections of which all members have been heard by now, with those that are held and were not sent again.
-    pub(in crate::upstream) fn complete(
-        &mut self,
-        settings: &Settings,
-        now: Instant,
-    ) -> Vec<(Name, HashSet<Name>)> {
+    /// Collections of which all members have been heard by now, as far as silence tells.
+    pub(in crate::upstream) fn complete(&mut self, settings: &Settings, now: Instant) -> Vec<Name> {
         let mut complete = Vec::new();
         for (name, incomplete) in &mut self.incomplete {
-            if incomplete.arrival.step(settings, now).is_some() && incomplete.arrival.is_over() {
+            if incomplete.arrival.step(settings, false, now) == Some(Completeness::Complete) {
                 complete.push(name.clone());
             }
         }
-        let take = |name: Name| self.incomplete.remove(&name).map(|incomplete| (name, incomplete.unseen));
-        complete.into_iter().filter_map(take).collect()
+        complete.iter().for_each(|name| _ = self.incomplete.remove(name));
+        complete
     }
 
     /// A response for the type was accepted that may be a part of what is awaited.
-    pub(in crate::upstream) fn arrived(&mut self, now: Instant, news: News, more_follows: bool) {
-        self.arrival = self.arrival.arrived(now, news, more_follows);
+    pub(in crate::upstream) fn arrived(&mut self, now: Instant, brings_news: bool, more_follows: bool) {
+        self.arrival = self.arrival.arrived(now, brings_news, more_follows);
     }
 
     /// The degree that the answer has reached by now, if it is a new one.
     pub(in crate::upstream) fn step(&mut self, settings: &Settings, now: Instant) -> Option<Completeness> {
-        let degree = self.arrival.step(settings, now);
+        let awaits_end = self.awaits_end();
+        let degree = self.arrival.step(settings, awaits_end, now);
         if self.arrival.is_over() {
             self.claimed = HashSet::default();
         }
         degree
-    }
-
-    /// Since when nothing at all came of an answer that has to bring what is held and was not claimed, or may have nothing to
-    /// bring.
-    pub(in crate::upstream) fn missing_since(&self) -> Option<Instant> {
-        let awaits = !self.unseen.is_empty() || self.all_claimed;
-        self.arrival.waits_since().filter(|_| awaits && !self.missing_noted)
-    }
-
-    /// Since when nothing at all came, where that was too long.
-    pub(in crate::upstream) fn given_up_since(&self) -> Option<Instant> {
-        self.arrival.waits_since().filter(|_| self.missing_noted)
-    }
-
-    /// Whether this resource is held, was not claimed, and has not come again.
-    pub(in crate::upstream) fn lacks(&self, name: &Name) -> bool {
-        self.unseen.contains(name)
-    }
-
-    /// Resources that are held and were not claimed, while nothing came at all. They are still awaited.
-    pub(in crate::upstream) fn note_missing(&mut self) -> impl Iterator<Item = &Name> {
-        self.missing_noted = true;
-        self.unseen.iter()
     }
 
     /// Whether the answer to the wildcard was followed by a short silence at least.
@@ -182,7 +112,6 @@ impl StreamSubscription {
     /// more.
     pub(in crate::upstream) fn lapse(&mut self) {
         self.lapsed = true;
-        self.proof = None;
     }
 
     pub(in crate::upstream) const fn has_lapsed(&self) -> bool {
@@ -192,11 +121,6 @@ impl StreamSubscription {
     /// Whether parts of an answer come, one after the other.
     pub(in crate::upstream) fn is_receiving(&self) -> bool {
         self.arrival.is_under_way() && self.has_asked()
-    }
-
-    /// Whether nothing has come of it yet.
-    pub(in crate::upstream) fn awaits_first_part(&self) -> bool {
-        self.arrival.waits_since().is_some() && self.has_asked()
     }
 
     /// The degree that the answer has reached.
@@ -209,102 +133,146 @@ impl StreamSubscription {
         self.unseen.is_empty()
     }
 
-    /// Whether a response of one resource, this one, would prove that the answer is complete.
-    pub(in crate::upstream) fn is_kept_back(&self, name: &str) -> bool {
-        self.proof.as_ref().and_then(Proof::kept_back).is_some_and(|kept_back| kept_back.as_str() == name)
-    }
-
-    /// The resource that was kept back, where the answer has settled without it.
-    pub(in crate::upstream) fn lacks_kept_back(&self) -> Option<&Name> {
-        let is_settled = self.arrival.degree() >= Completeness::Settled;
-        self.kept_back.as_ref().filter(|name| is_settled && self.unseen.contains(*name))
-    }
-
-    /// The response was the last of the answer to the wildcard, by the word of the origin.
-    pub(in crate::upstream) fn note_whole(&mut self) {
-        if !self.lapsed && self.covers_wildcard() && self.awaits_more() {
-            let lacked = self.unseen.drain().chain(self.late.drain()).collect();
-            let absent = HashSet::default();
-            self.proof = Some(Proof::Proven(Evidence { absent, lacked, reads_versions: false }));
-        }
-    }
-
-    /// A response brought what was kept back alone, or any other resource.
-    pub(in crate::upstream) fn judge_proof(&mut self, is_alone: bool) {
-        if let Some(proof) = &mut self.proof {
-            proof.judge(is_alone);
-        }
-    }
-
-    /// Whether versions were told, and nothing has come that tells whether that was all.
-    pub(in crate::upstream) const fn awaits_proof(&self) -> bool {
-        matches!(self.proof, Some(Proof::Asked { .. }))
-    }
-
-    /// Takes the evidence that the answer is complete. Names that were let go or answered since are in no need of it.
-    pub(in crate::upstream) fn take_proof(&mut self, now: Instant) -> Option<Evidence<Vec<Name>>> {
-        let Evidence { absent, lacked, reads_versions } = match self.proof.take()? {
-            Proof::Proven(evidence) => evidence,
-            asked @ Proof::Asked { .. } => {
-                self.proof = Some(asked);
-                return None;
-            }
-            Proof::Failed(_) => return None,
+    /// A response for the type was accepted, which may answer the end mark, or be a whole state of the world.
+    pub(in crate::upstream) fn hear_end(
+        &mut self,
+        answers_end_mark: bool,
+        is_state: bool,
+        reads_locators: bool,
+    ) {
+        let counts = match self.end_mark {
+            EndMark::Asked => true,
+            EndMark::AskedBeside => reads_locators,
+            EndMark::Unasked | EndMark::Answered | EndMark::Over => false,
         };
-        self.arrival = Arrival::asked(now, Some(now), Duration::ZERO);
-        let absent = absent.into_iter().filter(|name| {
-            self.names.get(name).is_some_and(|asked| !asked.dropped && asked.awaited == Awaited::Answer)
-        });
-        let mut absent: Vec<Name> = absent.collect();
-        absent.sort_unstable();
+        if answers_end_mark && self.wildcard.is_none() && !self.names.is_empty() {
+            (self.leaves_end_mark, self.dirty) = (true, true);
+        }
+        let is_state = is_state && self.covers_wildcard() && self.awaits_more();
+        if ((counts && answers_end_mark) || is_state) && !self.lapsed {
+            self.end_mark = EndMark::Answered;
+        }
+    }
+
+    /// Since when a census of the set is due: its answer is quiet, or stays away, and the origin does not say whether that was all. A
+    /// client waits for that, or something that was held has not come again. `opened` is when the stream was opened.
+    pub(in crate::upstream) fn census_since(
+        &self,
+        is_awaited: bool,
+        settings: &Settings,
+        opened: Instant,
+    ) -> Option<Instant> {
+        let is_open = self.awaits_end() && self.covers_wildcard() && !self.lapsed && self.has_asked();
+        let may_lack = !self.unseen.is_empty() || !self.claimed.is_empty();
+        if !is_open || !(may_lack || (is_awaited && !self.arrival.is_over())) {
+            return None;
+        }
+        match self.arrival.waits_since() {
+            Some(since) => Some(since + settings.answer_timeout),
+            None => Some(opened).filter(|_| self.has_settled()),
+        }
+    }
+
+    /// A census has come: the set has these names, and if `is_all_held`, all of them are held. Returns the members that are gone: they
+    /// are missing from that, and from the first answer on this stream. Before that has come, what is missing leaves the question open.
+    pub(in crate::upstream) fn take_census(
+        &mut self,
+        has: impl Fn(&Name) -> bool,
+        is_all_held: bool,
+        now: Instant,
+    ) -> Vec<Name> {
+        if self.end_mark != EndMark::Asked || !self.covers_wildcard() {
+            return Vec::new();
+        }
+        let is_missing = |name: &Name| !has(name);
+        self.unseen.retain(is_missing);
+        self.claimed.retain(is_missing);
+        let mut gone = Vec::new();
+        if self.has_begun() {
+            gone.extend(self.unseen.drain().chain(self.claimed.drain()));
+            gone.sort_unstable();
+        }
+        if is_all_held && self.unseen.is_empty() && self.claimed.is_empty() {
+            self.end_mark = EndMark::Over;
+            self.claimed = HashSet::default();
+            self.arrival = Arrival::asked(now, Some(now), Duration::ZERO);
+        }
+        gone
+    }
+
+    /// Whether the origin may still say that what came was all.
+    pub(in crate::upstream) fn awaits_end(&self) -> bool {
+        self.end_mark == EndMark::Asked
+    }
+
+    /// Whether the answer to the first request is known to be whole.
+    pub(in crate::upstream) fn is_whole(&self) -> bool {
+        self.end_mark == EndMark::Over
+    }
+
+    /// Whether this member was claimed, and the answer is not over.
+    pub(in crate::upstream) fn is_claimed(&self, name: &Name) -> bool {
+        self.claimed.contains(name)
+    }
+
+    /// Takes what follows from the response that ended the answer to the first request. Names that were let go or asked for once
+    /// more since are not concerned.
+    pub(in crate::upstream) fn take_whole(&mut self, now: Instant) -> Option<Whole> {
+        if self.end_mark != EndMark::Answered {
+            return None;
+        }
+        self.end_mark = EndMark::Over;
+        self.claimed = HashSet::default();
+        if self.covers_wildcard() {
+            self.arrival = Arrival::asked(now, Some(now), Duration::ZERO);
+            let absent = self.unseen.drain().collect();
+            return Some(Whole { absent, collections: Vec::new() });
+        }
+        let is_absent =
+            |asked: &super::Asked| asked.in_first && !asked.dropped && asked.awaited == Awaited::Answer;
+        let is_named = |name: &&Name| Collection::named(name.as_str()).is_none();
+        let names = self.names.iter().filter(|(_, asked)| is_absent(asked)).map(|(name, _)| name);
+        let mut absent: Vec<Name> = names.filter(is_named).cloned().collect();
         for name in &absent {
+            self.unseen.remove(name);
             self.answered(name.as_str(), now);
         }
-        Some(Evidence { absent, lacked, reads_versions })
+        let names = &self.names;
+        let is_first = |name: &Name| names.get(name).is_some_and(|asked| asked.in_first && !asked.dropped);
+        let ended: Vec<Name> = self.incomplete.keys().filter(|name| is_first(name)).cloned().collect();
+        for name in &ended {
+            absent.extend(self.incomplete.remove(name).into_iter().flat_map(|incomplete| incomplete.unseen));
+            self.answered(name.as_str(), now);
+        }
+        absent.sort_unstable();
+        Some(Whole { absent, collections: ended })
     }
 
-    /// Whether every resource that is held was claimed, or all but one: an origin that sends one of the others at the
-    /// version that it was told does not read versions.
-    pub(in crate::upstream) const fn has_claimed_all(&self) -> bool {
-        self.proof.is_some()
-    }
-
-    /// Whether a name of which nothing is known stays unanswered since then. Each is told once.
-    pub(in crate::upstream) fn take_open(&mut self, asked: Instant) -> Vec<Name> {
-        if self.open_since.is_none_or(|since| since > asked) {
+    /// Takes the names that stay unanswered since then: they are asked for once on a stream of their own, unless they were in the first
+    /// request, which is answered in full. The origin may believe that it has sent them here (O1), or says nothing of what does not exist (O2).
+    pub(in crate::upstream) fn take_unanswered(&mut self, since: Instant) -> Vec<Name> {
+        if self.unanswered.is_none_or(|first| first > since) {
             return Vec::new();
         }
-        let at = |name: &Name| self.names.get(name).map(|asked| asked.at);
-        let since = self.open.iter().filter_map(at).min();
-        if since.is_none_or(|since| since > asked) {
-            self.open_since = since;
-            return Vec::new();
+        self.unanswered = None;
+        let mut taken = Vec::new();
+        for (name, asked) in &mut self.names {
+            if asked.awaited != Awaited::Answer || asked.dropped || asked.in_first || asked.inquired {
+                continue;
+            }
+            if asked.at > since {
+                self.unanswered = Some(self.unanswered.map_or(asked.at, |first| first.min(asked.at)));
+            } else {
+                asked.inquired = true;
+                taken.push(name.clone());
+            }
         }
-        self.open_since = None;
-        self.open.drain().collect()
+        taken
     }
 
     /// No earlier than since when such a name is unanswered.
-    pub(in crate::upstream) const fn open_since(&self) -> Option<Instant> {
-        self.open_since
-    }
-
-    /// Whether nothing more can be a part of the answer.
-    pub(in crate::upstream) const fn is_over(&self) -> bool {
-        self.arrival.is_over()
-    }
-
-    /// Notes which of what is held and was not sent again is in doubt from here on. It may still come.
-    pub(in crate::upstream) fn note_late(&mut self, is_late: impl Fn(&Name) -> bool) -> HashSet<Name> {
-        let late: HashSet<Name> = self.unseen.iter().filter(|name| is_late(name)).cloned().collect();
-        self.unseen.retain(|name| !late.contains(name));
-        self.late.extend(late.iter().cloned());
-        late
-    }
-
-    /// Takes what is held and was not sent again.
-    pub(in crate::upstream) fn take_unseen(&mut self) -> HashSet<Name> {
-        std::mem::take(&mut self.unseen)
+    pub(in crate::upstream) const fn unanswered_from(&self) -> Option<Instant> {
+        self.unanswered
     }
 
     /// Time in which this process did not run is no silence of the origin.
@@ -320,9 +288,7 @@ impl StreamSubscription {
                 Awaited::Answer | Awaited::No => later(asked.at),
             };
         }
-        self.suspects.values_mut().for_each(|suspect| suspect.since = later(suspect.since));
-        self.suspect_since = self.suspect_since.map(later);
-        self.open_since = self.open_since.map(later);
+        self.unanswered = self.unanswered.map(later);
     }
 
     /// Whether parts of an answer are awaited.

@@ -8,17 +8,16 @@ use std::time::Duration;
 use foldhash::HashSet;
 
 use super::super::arrival::Arrival;
-use super::super::doubts::{Doubt, Doubts};
-use super::proof::Proof;
+use super::super::response::ask_for_end;
 use super::target::Target;
-use super::{Asked, Awaited, Incomplete, StreamSubscription, Suspect};
-use crate::cache::{Completeness, Named, View};
+use super::{Asked, Awaited, EndMark, Incomplete, StreamSubscription};
+use crate::cache::{Completeness, View};
 use crate::fairness::UPSTREAM_NAME_BYTES;
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Collection, Name, Resource, take_out};
 
 /// A request is cut when its names reach this many bytes: servers that kept gRPC's default take 4 MiB.
-const REQUEST_BYTES: usize = 1 << 20;
+pub(in crate::upstream) const REQUEST_BYTES: usize = 1 << 20;
 
 /// How many bytes of names go into a request, which may be the first one for a type of which something is held: that one
 /// says the versions, and what is behind it is not said with versions any more (R-Delta-05). In state of the world each request
@@ -31,38 +30,21 @@ pub(in crate::upstream) const fn room(is_first_of_held: bool, speaks_sotw: bool)
 /// default take 4 MiB. The other members are sent again in full.
 const VERSIONS_BYTES: usize = 3 << 20;
 
-/// Version of a resource that is not held.
-const NO_VERSION: &str = "none";
-
 impl StreamSubscription {
-    /// Whether the versions of all of these are told in one request.
-    pub(in crate::upstream) fn fits_in_one_request<'r>(
-        held: impl Iterator<Item = &'r Arc<Resource>>,
-    ) -> bool {
-        let bytes = |held: &Arc<Resource>| held.name().as_str().len() + held.version().len() + 10;
-        held.map(bytes).sum::<usize>() <= VERSIONS_BYTES
-    }
-
     /// The next request that brings the origin closer to the target, and whether another has to follow.
     pub(in crate::upstream) fn changes(
         &mut self,
         target: &Target<'_>,
-        doubts: &Doubts,
         wanted: &dyn Fn(&Name) -> bool,
     ) -> (Option<DeltaDiscoveryRequest>, bool) {
         self.dirty = false;
-        self.only = target.is_only;
         let mut request = DeltaDiscoveryRequest::default();
         let left_wildcard = self.leave_wildcard(target, &mut request);
-        let is_first = !self.started;
-        let cut = self.exchange_names(target, doubts, wanted, &mut request);
-        if is_first {
-            self.claim_open(target, doubts, &mut request);
-        }
+        let cut = self.exchange_names(target, wanted, &mut request);
         let is_new = target.view == Some(View::Wildcard) && self.wildcard.is_none();
         let join = is_new && !left_wildcard && !target.wildcard_waits;
         if join {
-            self.join_wildcard(target, doubts, &mut request);
+            self.join_wildcard(target, &mut request);
         }
         let empty = !join
             && request.resource_names_subscribe.is_empty()
@@ -97,7 +79,7 @@ impl StreamSubscription {
         leave
     }
 
-    fn join_wildcard(&mut self, target: &Target<'_>, doubts: &Doubts, request: &mut DeltaDiscoveryRequest) {
+    fn join_wildcard(&mut self, target: &Target<'_>, request: &mut DeltaDiscoveryRequest) {
         self.wildcard = Some(false);
         if self.started || !target.fresh || !target.has_legacy_wildcard {
             target.subscribe(Name::WILDCARD, request);
@@ -105,7 +87,8 @@ impl StreamSubscription {
         // Otherwise the request stays empty: the form that every server understands (R-Up-05).
         let mut quiet_at = None;
         if !self.started {
-            self.claim_members(target, doubts, request);
+            self.claim_members(target, request);
+            self.ask_for_end(target, request);
             // Members that others have claimed in this request need not come again.
             let is_confirmed = self.unseen.is_empty()
                 && !target.claimed.is_empty()
@@ -122,16 +105,14 @@ impl StreamSubscription {
         self.arrival = Arrival::asked(target.now, quiet_at, hold);
     }
 
-    /// Tells the versions of the members that are held, as far as they fit; those in doubt first. The others have to come
+    /// Tells the versions of the members that are held, as far as they fit. The others have to come
     /// again if they are still there.
-    fn claim_members(&mut self, target: &Target<'_>, doubts: &Doubts, request: &mut DeltaDiscoveryRequest) {
+    fn claim_members(&mut self, target: &Target<'_>, request: &mut DeltaDiscoveryRequest) {
         let mut room = VERSIONS_BYTES;
-        let doubt = |held: &Arc<Resource>| doubts.get(View::Wildcard, held.name());
-        let is_doubted = |held: &&Arc<Resource>| doubt(held).is_some();
         let members = || target.snapshot.members();
-        for held in members().filter(is_doubted).chain(members().filter(|held| !is_doubted(held))) {
+        for held in members() {
             let name = held.name().as_str();
-            let claim = target.claim(View::Wildcard, held).filter(|_| target.tells_version(doubt(held)));
+            let claim = target.claim(View::Wildcard, held).filter(|_| target.tells_versions());
             let bytes = claim.map_or(usize::MAX, |version| name.len() + version.len() + 10);
             match claim {
                 Some(version) if bytes <= room => {
@@ -142,50 +123,20 @@ impl StreamSubscription {
                 _ => drop(self.unseen.insert(held.name().clone())),
             }
         }
-        // Resources of other servers need not be there: it is no reason for this one to say anything.
-        if target.are_foreign(View::Wildcard, self.unseen.iter()) {
-            self.keep_back(target, members().map(|held| (held, doubt(held))), request);
-            self.all_claimed = self.unseen.is_empty() && target.snapshot.member_count() > 0;
-        }
         let is_claimed =
             |held: &&Arc<Resource>| request.initial_resource_versions.contains_key(held.name().as_str());
         self.claimed = members().filter(is_claimed).map(|held| held.name().clone()).collect();
     }
 
-    /// Keeps back the version of one resource, the smallest, where all were claimed: an origin that has to say nothing at
-    /// all, because every version is current, could not be told from one that hangs. What is in doubt is claimed, unless
-    /// there is nothing else.
-    fn keep_back<'r>(
-        &mut self,
-        target: &Target<'_>,
-        held: impl Iterator<Item = (&'r Arc<Resource>, Option<Doubt>)>,
-        request: &mut DeltaDiscoveryRequest,
-    ) {
-        if target.is_last {
-            // With all versions told, an origin that wakes up can say on this stream what is gone.
+    /// Claims the end mark.
+    fn ask_for_end(&mut self, target: &Target<'_>, request: &mut DeltaDiscoveryRequest) {
+        if target.speaks_sotw || !target.is_first {
             return;
         }
-        let claimed = held.filter(|(held, doubt)| {
-            let is_settled = doubt.is_none_or(Doubt::was_told);
-            is_settled && request.initial_resource_versions.contains_key(held.name().as_str())
-        });
-        let smallest =
-            claimed.min_by_key(|(held, doubt)| (doubt.is_some(), held.delta_entry().len(), held.name()));
-        if let Some(name) = smallest.map(|(held, _)| held.name().clone()) {
-            request.initial_resource_versions.remove(name.as_str());
-            if let Some(asked) = self.names.get_mut(&name) {
-                asked.awaited = Awaited::Answer;
-            }
-            self.unseen.insert(name.clone());
-            self.kept_back = Some(name.clone());
-            if target.is_only {
-                let is_open = |name: &&Name| {
-                    self.names.get(*name).is_some_and(|asked| asked.awaited == Awaited::Answer)
-                };
-                let open = self.open.iter().filter(is_open).cloned().collect();
-                let claims = !request.initial_resource_versions.is_empty();
-                self.proof = Some(Proof::Asked { kept_back: name, open, claims });
-            }
+        let is_alone = target.is_only || target.is_plain;
+        self.end_mark = if is_alone { EndMark::Asked } else { EndMark::AskedBeside };
+        if !target.claimed.contains_key(Name::END_MARK) {
+            ask_for_end(request, self.wildcard.is_none());
         }
     }
 
@@ -193,7 +144,6 @@ impl StreamSubscription {
     fn exchange_names(
         &mut self,
         target: &Target<'_>,
-        doubts: &Doubts,
         wanted: &dyn Fn(&Name) -> bool,
         request: &mut DeltaDiscoveryRequest,
     ) -> bool {
@@ -202,26 +152,12 @@ impl StreamSubscription {
         let first = !self.started;
         let is_first_of_held = first && target.fresh && target.snapshot.holds_anything();
         let mut room = room(is_first_of_held, target.speaks_sotw);
-        if first && named && !doubts.is_empty() {
-            // The first request has room for some versions only. Those of what is in doubt go into it before all others, so
-            // that the origin can say that it is gone.
-            let is_doubted = |name: &&Name| wanted(name) && doubts.get(View::Named, name).is_some();
-            let names: Vec<Name> = self.pending.iter().filter(is_doubted).cloned().collect();
-            for name in names {
-                if room > 0 {
-                    self.pending.remove(&name);
-                    joined = true;
-                    room = room.saturating_sub(self.ask_for(target, doubts, wanted, name, first, request));
-                }
-            }
-        }
         let (mut last, mut least) = (self.cut_at.take(), room / 5);
         while let Some(name) = self.next_pending(&mut last, &mut room, &mut least) {
             let asked = self.names.get(&name);
             if !(named && wanted(&name)) {
                 self.incomplete.remove(&name);
-                if let Some(asked) = take_out(&mut self.names, &name) {
-                    self.spend(&name, asked, target);
+                if take_out(&mut self.names, &name).is_some() {
                     room = room.saturating_sub(target.unsubscribe(name.as_str(), request));
                 }
             } else if asked.is_some_and(|asked| asked.repeated && !asked.dropped) {
@@ -231,8 +167,12 @@ impl StreamSubscription {
                 room = room.saturating_sub(target.subscribe(name.as_str(), request));
             } else if asked.is_none_or(|asked| asked.dropped) {
                 joined = true;
-                room = room.saturating_sub(self.ask_for(target, doubts, wanted, name, first, request));
+                room = room.saturating_sub(self.ask_for(target, wanted, name, first, request));
             }
+        }
+        if self.leaves_end_mark && self.started {
+            self.leaves_end_mark = false;
+            request.resource_names_unsubscribe.push(Name::END_MARK.to_owned());
         }
         let cut = !self.pending.is_empty();
         self.cut_at = last.filter(|_| cut);
@@ -243,60 +183,28 @@ impl StreamSubscription {
             self.started = true;
             self.arrival = self.arrival.asked_more(target.now);
             if first {
-                self.start_names(target, doubts, wanted, request);
+                self.start_names(target, wanted, request);
             }
         }
         if self.names.is_empty() && self.wildcard.is_none() {
             self.arrival = Arrival::Idle;
             self.unseen.clear();
-            self.late.clear();
         }
         cut
-    }
-
-    /// Claims names that stayed unanswered, and of which nothing is held, in a version that no resource has. Origins that are silent
-    /// about what does not exist (O2) say of what is claimed that it is gone. A resource that exists has another version, and is sent.
-    fn claim_open(&mut self, target: &Target<'_>, doubts: &Doubts, request: &mut DeltaDiscoveryRequest) {
-        if doubts.is_empty() || !target.fresh || target.speaks_sotw {
-            return;
-        }
-        for name in &request.resource_names_subscribe {
-            if self.open.contains(name.as_str())
-                && doubts.get(View::Named, &name.as_str().into()) == Some(Doubt::Silence)
-            {
-                request.initial_resource_versions.insert(name.clone(), NO_VERSION.to_owned());
-                self.claimed_open.insert(name.as_str().into());
-            }
-        }
     }
 
     /// Subscribes to a name; returns the bytes that this takes.
     fn ask_for(
         &mut self,
         target: &Target<'_>,
-        doubts: &Doubts,
         wanted: &dyn Fn(&Name) -> bool,
         name: Name,
         first: bool,
         request: &mut DeltaDiscoveryRequest,
     ) -> usize {
         let bytes = target.subscribe(name.as_str(), request);
-        let trusts = first && target.tells_version(doubts.get(View::Named, &name));
+        let trusts = first && target.tells_versions();
         bytes + self.join_name(target, wanted, name, trusts, request)
-    }
-
-    /// Remembers a name that is let go, if the origin sent it, or the answer may still be on its way. Names that do not exist
-    /// would cost a stream each time that somebody asks for them.
-    fn spend(&mut self, name: &Name, asked: Asked, target: &Target<'_>) {
-        const ON_ITS_WAY: Duration = Duration::from_secs(30);
-        if !asked.heard && asked.at + ON_ITS_WAY <= target.now {
-            return;
-        }
-        // An origin that reads locators answers each of them.
-        if self.all_spent || !target.parameters.is_empty() {
-            return;
-        }
-        self.remember_spent(name.clone(), asked.heard);
     }
 
     /// Takes the next pending name while there is room: those that clients came to want on this stream, in the order in which the cache
@@ -344,29 +252,12 @@ impl StreamSubscription {
             0 if !target.claimed.contains_key(name.as_str()) => (Awaited::Answer, target.now),
             _ => (Awaited::Until, target.now + target.settings.settle_max),
         };
-        let before = self.names.get(&name);
-        let heard = before.is_some_and(|asked| asked.heard);
-        if awaited == Awaited::Answer && target.full_state && target.is_only {
-            let entry = target.snapshot.get(name.as_str());
-            if entry.is_none_or(|entry| matches!(entry.named(), Named::Unknown)) {
-                self.open.insert(name.clone());
-                self.open_since.get_or_insert(target.now);
-            }
+        let in_first = target.is_first && !self.started;
+        if awaited == Awaited::Answer && target.parameters.is_empty() && !in_first {
+            self.unanswered.get_or_insert(target.now);
         }
-        let spent = if self.spent.is_empty() { None } else { self.spent.remove(&name) };
-        let spent = spent.or_else(|| self.all_spent.then_some(true));
-        let is_suspect = spent.is_some()
-            || heard
-            || self.suspects.contains_key(&name)
-            || (target.is_asked_for)(name.as_str());
-        if is_suspect && awaited == Awaited::Answer {
-            self.suspects
-                .insert(name.clone(), Suspect { since: target.now, was_let_go: spent == Some(true) });
-            self.suspect_since.get_or_insert(target.now);
-        }
-        // The origin knows that a claimed resource is held, just as one that it has sent.
-        let heard = heard || bytes > 0;
-        self.names.insert(name, Asked { at, awaited, dropped: false, heard, repeated: false });
+        let asked = Asked { at, awaited, dropped: false, inquired: false, repeated: false, in_first };
+        self.names.insert(name, asked);
         bytes
     }
 
@@ -403,7 +294,6 @@ impl StreamSubscription {
     fn start_names(
         &mut self,
         target: &Target<'_>,
-        doubts: &Doubts,
         wanted: &dyn Fn(&Name) -> bool,
         request: &mut DeltaDiscoveryRequest,
     ) {
@@ -414,21 +304,8 @@ impl StreamSubscription {
                 && target.snapshot.held(View::Named, name.as_str()).is_some()
         };
         self.unseen = self.names.keys().chain(&self.pending).filter(is_unclaimed).cloned().collect();
-        if target.are_foreign(View::Named, self.unseen.iter()) && self.incomplete.is_empty() {
-            // A name that is an alias is answered under another one.
-            let held: Vec<Arc<Resource>> = self
-                .names
-                .keys()
-                .filter_map(|name| {
-                    target.snapshot.held(View::Named, name.as_str()).filter(|held| held.name() == name)
-                })
-                .cloned()
-                .collect();
-            let held = held.iter().map(|held| (held, doubts.get(View::Named, held.name())));
-            self.keep_back(target, held, request);
-            self.all_claimed = self.unseen.is_empty() && !request.initial_resource_versions.is_empty();
-        }
-        if !self.unseen.is_empty() || self.all_claimed {
+        self.ask_for_end(target, request);
+        if !self.unseen.is_empty() {
             self.arrival = Arrival::asked(target.now, None, Duration::ZERO);
         }
     }

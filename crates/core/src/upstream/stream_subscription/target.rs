@@ -4,9 +4,8 @@ use std::time::Instant;
 
 use foldhash::HashSet;
 
-use super::super::doubts::Doubt;
+use super::super::Settings;
 use super::super::server::Provenance;
-use super::super::{Reconcile, Settings};
 use crate::cache::{Snapshot, View};
 use crate::proto::{DeltaDiscoveryRequest, ResourceLocator};
 use crate::resource::{Form, Name, Parameters, Resource, has_other_spellings};
@@ -18,6 +17,10 @@ pub(in crate::upstream) struct Target<'a> {
     pub(in crate::upstream) parameters: &'a Parameters,
     /// Whether nothing of the type was asked for on this stream, so that versions can be told (R-Delta-05).
     pub(in crate::upstream) fresh: bool,
+    /// Whether nothing of the type was asked for on this stream, be it with other parameters.
+    pub(in crate::upstream) is_first: bool,
+    /// Whether all is asked for without parameters.
+    pub(in crate::upstream) is_plain: bool,
     /// Whether a request without names asks for everything.
     pub(in crate::upstream) has_legacy_wildcard: bool,
     /// Whether the wildcard has to wait for another stream: on this one the origin was asked for it already, for others.
@@ -26,20 +29,12 @@ pub(in crate::upstream) struct Target<'a> {
     pub(in crate::upstream) beside: bool,
     /// Whether all that the stream brings of the type is for these clients.
     pub(in crate::upstream) is_only: bool,
-    /// Whether the stream was opened anew for a proof that the wildcard set is complete.
-    pub(in crate::upstream) proves: bool,
-    /// Whether no other stream is opened if the origin stays silent on this one too.
-    pub(in crate::upstream) is_last: bool,
     /// Whether the origin speaks state of the world: it is told no versions, and each request repeats all names.
     pub(in crate::upstream) speaks_sotw: bool,
-    /// Whether a state-of-the-world client of the type waits for all of its names (R-SotW-18).
-    pub(in crate::upstream) full_state: bool,
     /// The versions that others have claimed in the same request, and that hold for everybody.
     pub(in crate::upstream) claimed: &'a std::collections::HashMap<String, String>,
     /// Whether all topics that ask for a name hold this of it: else its version would say nothing (R-DP-14).
     pub(in crate::upstream) is_shared: &'a dyn Fn(View, &Resource) -> bool,
-    /// Whether the origin was asked for this name on this stream, for others.
-    pub(in crate::upstream) is_asked_for: &'a dyn Fn(&str) -> bool,
     /// Resources that are to come anew, whatever their version.
     pub(in crate::upstream) refreshed: &'a HashSet<(View, Name)>,
     /// Resources that came from other servers than this one.
@@ -50,18 +45,9 @@ pub(in crate::upstream) struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Whether the version of what is held is told. A sweep tells none, but where only the origin itself can settle what
-    /// silence has left open: once after a silence, since many origins say of no version that it is gone (O3), or whether
-    /// there is more.
-    pub(super) fn tells_version(&self, doubt: Option<Doubt>) -> bool {
-        let sweeps = self.settings.reconcile == Reconcile::Sweep;
-        let tells = match doubt {
-            _ if !sweeps => true,
-            Some(Doubt::Silence) => true,
-            Some(Doubt::Missing) => false,
-            Some(Doubt::Told | Doubt::Unanswered) | None => self.proves,
-        };
-        self.fresh && tells && !self.speaks_sotw
+    /// Whether versions of what is held are told.
+    pub(super) const fn tells_versions(&self) -> bool {
+        self.fresh && !self.speaks_sotw
     }
 
     /// Puts a name into a request; returns the bytes that it takes.
@@ -98,20 +84,15 @@ impl Target<'_> {
                 && self.provenance.may_claim(view, held)
                 && (self.is_shared)(view, held)
                 && !is_refreshed()
-                && (self.proves || !self.ends_soon(view, held))
+                && !self.ends_soon(view, held)
         })
     }
 
     /// Whether the TTL of a resource may end before the origin, which takes it for held, says anything of it. It would have to be
-    /// asked for once more then, on a further stream. A proof that there is no more needs its version all the same.
+    /// asked for once more then, on a further stream.
     fn ends_soon(&self, view: View, held: &Resource) -> bool {
         let lease = self.snapshot.lease(view, held.name().as_str());
         lease.is_some_and(|lease| lease.until() <= self.now + self.settings.answer_timeout)
-    }
-
-    /// Whether each of these came from another server: no version of it can be told, and this server may not have it.
-    pub(super) fn are_foreign<'n>(&self, view: View, mut names: impl Iterator<Item = &'n Name>) -> bool {
-        names.all(|name| self.provenance.is_foreign(view, name))
     }
 
     /// Whether others have claimed it, so that it need not come again.

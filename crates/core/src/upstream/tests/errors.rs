@@ -95,25 +95,6 @@ fn r_err_01_an_error_answers_a_request() {
 }
 
 #[test]
-fn r_err_02_a_sweep_spares_resources_in_error() {
-    let mut fixture = Fixture::sweeping();
-    fixture.open(Primary);
-    fixture.client("a", EDS, &["e1", "e2"]);
-    fixture.requests(Primary);
-    fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1"));
-    fixture.pass(10_000);
-    fixture.close();
-    fixture.open(Primary);
-    fixture.requests(Primary);
-    for round in ["2", "3"] {
-        fixture.hear(Primary, &Answer::of(EDS, round).fail("e1", UNAVAILABLE));
-        fixture.pass(10_000);
-        fixture.requests(Primary);
-    }
-    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v1".to_owned(), "absent".to_owned()));
-}
-
-#[test]
 fn r_err_03_not_found_makes_a_name_absent() {
     let mut fixture = fixture(&["e1", "e2"]);
     fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1"));

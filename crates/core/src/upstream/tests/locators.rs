@@ -92,7 +92,7 @@ impl Fixture {
             .snapshot()
     }
 
-    fn seen_with(&self, kind: Kind, pairs: &str, name: &str) -> String {
+    pub(super) fn seen_with(&self, kind: Kind, pairs: &str, name: &str) -> String {
         match self.snapshot_with(kind, pairs).by_name(name) {
             Seen::Present(resource) => resource.version().to_owned(),
             other => format!("{other:?}").to_lowercase(),

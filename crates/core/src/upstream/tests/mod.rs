@@ -2,6 +2,7 @@
 
 mod doubts;
 mod errors;
+mod inquiries;
 mod linger;
 mod locators;
 mod prefetch;
@@ -27,14 +28,14 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 
-use super::{Mux, Reconcile, Settings, StreamId};
+use super::{Mux, Settings, StreamId};
 use crate::cache::{
     Budget, Cache, Limits, Membership, Named, Protocol, Seen, Snapshot, StreamProfile, Subscription,
     TtlSupport, WakeHandle,
 };
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
 use crate::resource::wire::field;
-use crate::resource::{Kind, TypeUrl, wire};
+use crate::resource::{Kind, Name, TypeUrl, wire};
 
 pub(super) use StreamId::{Primary, Secondary};
 
@@ -90,15 +91,14 @@ struct Fixture {
     clients: BTreeMap<&'static str, Membership>,
     /// Streams that were opened anew, with the time.
     renewed: Vec<(Instant, StreamId)>,
+    /// Inquiries, with the time.
+    inquiries: Vec<(Instant, Protocol, Bytes)>,
+    answers_inquiries: bool,
 }
 
 impl Fixture {
     fn new() -> Self {
         Self::with(Settings::default())
-    }
-
-    fn sweeping() -> Self {
-        Self::with(Settings { reconcile: Reconcile::Sweep, ..Settings::default() })
     }
 
     fn with(settings: Settings) -> Self {
@@ -114,7 +114,15 @@ impl Fixture {
         settings.node = Node { id: "relay".to_owned(), ..Node::default() };
         let (cache, writer) = Cache::within(limits, budget);
         let mux = Mux::new(writer, settings);
-        Self { cache, mux, now: Instant::now(), clients: BTreeMap::new(), renewed: Vec::new() }
+        Self {
+            cache,
+            mux,
+            now: Instant::now(),
+            clients: BTreeMap::new(),
+            renewed: Vec::new(),
+            inquiries: Vec::new(),
+            answers_inquiries: false,
+        }
     }
 
     fn connected() -> Self {
@@ -181,18 +189,30 @@ impl Fixture {
             self.now = self.now.max(at);
             last = Some(at);
             self.mux.on_deadline(self.now);
+            self.inquire();
             self.renew();
         }
         self.now = end;
         self.mux.on_deadline(end);
+        self.inquire();
         self.renew();
+    }
+
+    /// Opens a stream for an inquiry as a shell would. The origin refuses it unless the test is about inquiries.
+    fn inquire(&mut self) {
+        if let Some((protocol, request)) = self.mux.begin_inquiry(self.now) {
+            self.inquiries.push((self.now, protocol, request));
+            if !self.answers_inquiries {
+                self.mux.inquiry_refused(self.now);
+            }
+        }
     }
 
     /// Everything that a stream has to say now.
     fn requests(&mut self, stream: StreamId) -> Vec<DeltaDiscoveryRequest> {
         let mut requests = Vec::new();
         while self.mux.has_request(stream) {
-            requests.extend(self.mux.next_request(stream, self.now));
+            requests.extend(self.mux.next_request(stream, self.now).and_then(without_end_mark));
             assert!(requests.len() < 1000, "the stream has always something more to say");
         }
         requests
@@ -249,6 +269,19 @@ impl Fixture {
             Named::Alias(alias) => alias.now().map_or_else(|| "absent".to_owned(), |now| format!("{now:?}")),
         }
     }
+}
+
+/// A request as an origin sees it that does not know the end mark; `None` if it is about that alone.
+fn without_end_mark(mut request: DeltaDiscoveryRequest) -> Option<DeltaDiscoveryRequest> {
+    request.initial_resource_versions.remove(Name::END_MARK);
+    request.resource_names_subscribe.retain(|name| name != Name::END_MARK);
+    let ended = request.resource_names_unsubscribe.len();
+    request.resource_names_unsubscribe.retain(|name| name != Name::END_MARK);
+    let is_about_it_alone = request.resource_names_unsubscribe.len() < ended
+        && request.resource_names_unsubscribe.is_empty()
+        && request.resource_names_subscribe.is_empty()
+        && request.response_nonce.is_empty();
+    (!is_about_it_alone).then_some(request)
 }
 
 fn sorted(names: &[String]) -> Vec<&str> {

@@ -115,32 +115,6 @@ fn endpoints_are_asked_for_ahead_where_clients_ask_for_endpoints_only() {
     assert_eq!(fixture.mux.counters().crowded_out.get(), 0);
 }
 
-#[test]
-fn o1_names_asked_for_ahead_are_kept_as_long_as_others_at_an_origin_that_keeps_versions() {
-    let mut fixture = with(Settings::default());
-    fixture.leave("b");
-    fixture.pass(90_000);
-    fixture.requests(Primary);
-    fixture.client("b", EDS, &["a"]);
-    fixture.pass(10);
-    fixture.requests(Primary);
-    fixture.pass(3_000);
-    fixture.requests(Primary);
-    assert_eq!(fixture.renewed.len(), 1, "for the name that it left unanswered");
-    fixture.hear(Primary, &Answer::of(CDS, "3").cluster("a", "1", ""));
-    fixture.hear(Primary, &Answer::of(EDS, "4").set("a", "1"));
-    fixture.pass(10_000);
-
-    hear(&mut fixture, &Answer::of(CDS, "5").cluster("b", "1", ""));
-    assert_eq!(asks(&mut fixture), (names(&["b"]), names(&[])));
-    fixture.hear(Primary, &Answer::of(EDS, "6").set("b", "1"));
-    fixture.pass(90_000);
-    fixture.client("c", EDS, &["b"]);
-    fixture.pass(10_000);
-    assert_eq!(asks(&mut fixture), Default::default(), "it would be met with silence, and cost a stream");
-    assert_eq!((fixture.seen(EDS, "b"), fixture.renewed.len()), ("1".to_owned(), 1));
-}
-
 /// It would be unsubscribed from before its answer, and the client that asks for it next met with silence.
 #[test]
 fn names_asked_for_ahead_are_kept_for_a_while_where_others_are_let_go_at_once() {

@@ -44,28 +44,10 @@ fn nothing_is_complete_while_a_response_is_on_its_way() {
     assert_eq!(fixture.transfer(300, is_complete), 300);
     assert!(!fixture.snapshot(CDS).wildcard_known());
     fixture.mux.transferred(Duration::ZERO, false, fixture.now);
-    fixture.pass(4_900);
+    fixture.pass(89_000);
     assert!(!is_complete(&fixture));
-    fixture.pass(200);
+    fixture.pass(1_100);
     assert!(is_complete(&fixture));
-}
-
-#[test]
-fn no_stream_is_opened_anew_while_a_response_is_on_its_way() {
-    for (seconds, renewals) in [(300, 0), (700, 1)] {
-        let mut fixture = Fixture::connected();
-        fixture.client("a", CDS, &["*"]);
-        fixture.requests(Primary);
-        fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
-        fixture.pass(10_000);
-        fixture.mux.transferred(Duration::ZERO, true, fixture.now);
-        fixture.ask_for_proof(CDS);
-        fixture.transfer(seconds, |fixture| !fixture.renewed.is_empty());
-        assert_eq!(fixture.renewed.len(), renewals, "after {seconds} s");
-        fixture.mux.transferred(Duration::ZERO, false, fixture.now);
-        fixture.pass(1_000);
-        assert_eq!(fixture.renewed.len(), 1);
-    }
 }
 
 #[test]

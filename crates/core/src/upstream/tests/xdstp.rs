@@ -167,26 +167,6 @@ fn r_xt_05_after_a_reconnect_members_are_claimed_and_removals_are_told() {
 }
 
 #[test]
-fn r_xt_05_members_that_are_not_sent_again_are_swept() {
-    let mut fixture = Fixture::sweeping();
-    fixture.open(Primary);
-    fixture.client("a", EDS, &[GLOB]);
-    fixture.requests(Primary);
-    fixture.hear(Primary, &Answer::of(EDS, "1").set(X, "v1").set(Y, "v1"));
-    fixture.pass(5_000);
-    fixture.close();
-    fixture.open(Primary);
-    for round in ["2", "3"] {
-        assert!(fixture.request(Primary).initial_resource_versions.is_empty());
-        fixture.hear(Primary, &Answer::of(EDS, round).set(X, "v1"));
-        assert_eq!(fixture.seen(EDS, Y), "v1", "more may come");
-        fixture.pass(5_000);
-    }
-    assert_eq!((fixture.seen(EDS, X), fixture.named(EDS, Y)), ("v1".to_owned(), "gone".to_owned()));
-    assert_eq!(fixture.mux.counters().unsolicited.get(), 0);
-}
-
-#[test]
 fn r_xt_05_a_glob_whose_members_still_come_is_not_known() {
     let mut fixture = collecting();
     fixture.pass(1_000);

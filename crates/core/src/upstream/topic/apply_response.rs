@@ -12,9 +12,10 @@ use foldhash::{HashMap, HashSet};
 use super::super::Counters;
 use super::super::aliases;
 use super::super::response::{DecodedResponse, ErrorReport, ReceivedResource, Removed};
+use super::super::stream_subscription::Whole;
 use super::super::variants::{Candidates, Receipt};
 use super::coverage::{aliases_of, concerns, covered, covering, is_of_earlier};
-use super::{Absences, Placement, Renewal, Topic, gone};
+use super::{Placement, Renewal, Topic, gone};
 use crate::cache::{Change, Completeness, Lease, Named, Op, Resend, Snapshot, View};
 use crate::resource::{Collection, Name, Resource, TypeUrl};
 
@@ -105,7 +106,7 @@ impl Topic {
         let wildcard_known = if lacks_member {
             self.lapse(snapshot.member_count(), snapshot)
         } else {
-            self.learn_proof(&mut ops, context)
+            self.learn_end(&mut ops, context)
         };
         counters.operations.add(ops.len() as u64);
         let version = reading.system_version;
@@ -113,30 +114,21 @@ impl Topic {
         Change { ops, wildcard_known, system_version, control_plane: None }
     }
 
-    /// Takes notice of what the response proves beside what it says.
-    fn learn_proof(&mut self, ops: &mut Vec<Op>, context: ResponseContext<'_>) -> Option<Completeness> {
+    /// Takes notice of what follows from a response that ends the answer to the first request.
+    fn learn_end(&mut self, ops: &mut Vec<Op>, context: ResponseContext<'_>) -> Option<Completeness> {
         let ResponseContext { placed, snapshot, now, .. } = context;
-        let evidence = self.subscriptions[placed.stream as usize].as_mut()?.take_proof(now)?;
-        self.ignores_versions &= !evidence.reads_versions;
-        if placed.view == Some(View::Wildcard) {
-            self.unproven = None;
-            // No second question: the answer is known to be whole.
-            let lacked = evidence
-                .lacked
-                .into_iter()
-                .filter(|name| snapshot.held(View::Wildcard, name.as_str()).is_some());
-            let mut gone: Vec<Op> = lacked.map(|name| Op::Remove { view: View::Wildcard, name }).collect();
-            self.answer_by_name(&mut gone, snapshot);
-            self.note(&gone);
-            ops.append(&mut gone);
-            return Some(Completeness::Complete).filter(|all| snapshot.completeness() < *all);
-        }
-        // An origin that says it of each name, late if need be, has not said it yet.
-        for name in evidence.absent.into_iter().filter(|_| self.habits.absences == Absences::Untold) {
-            self.doubts.remove(View::Named, &name);
-            ops.push(Op::Remove { view: View::Named, name });
-        }
-        None
+        let Whole { absent, collections } =
+            self.subscriptions[placed.stream as usize].as_mut()?.take_whole(now)?;
+        let view = placed.view?;
+        let is_concerned = |name: &Name| view == View::Named || snapshot.held(view, name.as_str()).is_some();
+        let absent = absent.into_iter().filter(is_concerned);
+        let mut gone: Vec<Op> = absent.map(|name| gone(&self.names, view, name)).collect();
+        self.answer_by_name(&mut gone, snapshot);
+        self.note(&gone);
+        ops.append(&mut gone);
+        ops.extend(collections.into_iter().map(|name| Op::Complete { name }));
+        (view == View::Wildcard && snapshot.completeness() < Completeness::Complete)
+            .then_some(Completeness::Complete)
     }
 
     fn learn_resource(
@@ -160,11 +152,16 @@ impl Topic {
         let same = own_held.is_some_and(|held| {
             held.origin_version() == Some(heard.envelope.version) && heard.is_variant_of(held)
         });
-        let is_claimed = subscription.has_claimed_all() && !subscription.is_kept_back(&heard.name);
         let ttl = heard.envelope.ttl;
         // A heartbeat has no version if the resource never had one; a resource that does not exist has no TTL (R-TTL-08).
         let unversioned = || own_held.is_some_and(|held| held.origin_version().is_none());
-        let renews = same || (heard.envelope.version.is_empty() && ttl.is_some() && unversioned());
+        // The stream of the wildcard has the content of a member: by name it is only said that the member exists.
+        let is_member = || {
+            let entry = snapshot.get(&heard.name).filter(|_| is_named && ttl.is_some());
+            entry.is_some_and(|entry| matches!(entry.named(), Named::Superseded(_)))
+        };
+        let renews =
+            same || (heard.envelope.version.is_empty() && ttl.is_some() && unversioned()) || is_member();
         let deadline = ttl.and_then(|ttl| now.checked_add(ttl));
         let lease = ttl.and_then(|ttl| Lease::new(ttl, now));
         let resend = if heard.answers { Resend::Answer } else { Resend::Unsolicited };
@@ -172,12 +169,7 @@ impl Topic {
         let asked = || own.iter().chain(&others);
         let weighed =
             |held: Option<&Arc<Resource>>| many || held.is_some_and(|held| held.constraints().is_some());
-        if let Some(name) = &own {
-            self.doubts.remove(view, name);
-        }
         if let Some(resource) = heard.encode(type_url, &name) {
-            self.ignores_versions |= same && is_claimed;
-            self.habits.ignores_versions |= same && is_claimed;
             if same && resend == Resend::Unsolicited && self.habits.speaks_sotw {
                 // The state of the world repeats everything: no more than a TTL begins anew, or ends.
                 asked().for_each(|name| self.expiry.set(view, name, deadline));
@@ -212,7 +204,8 @@ impl Topic {
         } else if renews && !heard.envelope.has_aliases {
             // A heartbeat (R-TTL-02).
             asked().for_each(|name| self.expiry.set(view, name, deadline));
-            if let Some(name) = own.filter(|_| lease.is_some() || snapshot.is_leased(&heard.name)) {
+            let is_told = held.is_some() && (lease.is_some() || snapshot.is_leased(&heard.name));
+            if let Some(name) = own.filter(|_| is_told) {
                 effects.ops.push(Op::Renew { view, name, lease });
             }
         } else if ttl.is_some() && !heard.envelope.has_aliases {
@@ -355,7 +348,6 @@ impl Topic {
         let Some((view, name)) = own.filter(|_| report.matches(&self.parameters)) else { return };
         let is_gone = report.failure.is_not_found();
         let is_told = beside.tells_errors;
-        self.doubts.remove(view, &name);
         let came = beside.came.get(&(view, name.clone()));
         let doubted = is_gone && came.is_none() && report.constraints.is_none() && self.doubted(view, &name);
         let held = came.or_else(|| snapshot.held(view, &report.name).filter(|_| !doubted));
@@ -438,7 +430,7 @@ impl Topic {
             let Op::Remove { view: View::Wildcard, name } = op else { continue };
             match snapshot.get(name.as_str()).map(|entry| entry.named()).filter(|_| self.asks_for(name)) {
                 Some(Named::Unknown) => answered.push(Op::Remove { view: View::Named, name: name.clone() }),
-                Some(Named::Superseded(_)) => self.ask_anew(name),
+                Some(Named::Superseded(_)) => self.ask_again(name),
                 _ => {}
             }
         }

@@ -4,14 +4,11 @@ use std::time::Instant;
 
 use foldhash::HashSet;
 
-use super::super::Settings;
 use super::super::aliases;
-use super::super::arrival::News;
 use super::super::response::{DecodedResponse, ErrorReport, ReceivedResource, Removed};
 use super::super::stream_subscription::StreamSubscription;
 use super::coverage::{aliases_of, concerns, is_covered, is_of_earlier, view_of};
-use super::retries::Retries;
-use super::{Absences, Placement, Topic};
+use super::{Placement, Topic};
 use crate::cache::{Snapshot, View};
 use crate::resource::{Name, Parameters};
 
@@ -20,13 +17,8 @@ use crate::resource::{Name, Parameters};
 struct Findings {
     /// Whether it answers a question, or holds what the subscription covers.
     concerned: bool,
-    /// Resources that are new to the set. A response without them is no part of the answer that is awaited.
-    news: News,
-    brings_kept_back: bool,
-    /// Whether it brings any resource but the one that was kept back.
-    brings_others: bool,
-    absences: Absences,
-    keeps_versions: bool,
+    /// Whether it brings resources that are new to the set. A response without them is no part of the answer that is awaited.
+    brings_news: bool,
 }
 
 /// A topic that goes through a response.
@@ -34,14 +26,11 @@ struct Hearing<'t> {
     parameters: &'t Parameters,
     borrowed: &'t HashSet<Name>,
     subscription: &'t mut StreamSubscription,
-    retries: &'t mut Retries,
     placed: Placement,
     snapshot: &'t Snapshot,
-    settings: &'t Settings,
     now: Instant,
     /// Whether parts of an answer are awaited.
     awaits: bool,
-    speaks_sotw: bool,
     found: Findings,
 }
 
@@ -55,17 +44,6 @@ impl Hearing<'_> {
         self.placed.view == Some(View::Wildcard) && self.snapshot.held(View::Wildcard, name).is_none()
     }
 
-    /// The origin says that a name does not exist. If that is its first word about the name, it says so of others too; where it
-    /// follows from a state of the world, it says nothing of names of other types.
-    fn note_absence(&mut self, name: &str) {
-        if self.speaks_sotw {
-            return;
-        }
-        if self.subscription.awaits_first_word(name) && self.snapshot.get(name).is_none() {
-            self.found.absences = Absences::Told;
-        }
-    }
-
     fn hear_resource(&mut self, heard: &mut ReceivedResource<'_>) {
         if !heard.matches(self.parameters) && heard.is_understood() {
             return;
@@ -76,36 +54,19 @@ impl Hearing<'_> {
         for name in own.into_iter().chain(others.iter().map(Name::as_str)) {
             self.found.concerned = true;
             heard.covered = true;
-            if heard.envelope.body.is_none() && heard.envelope.ttl.is_none() {
-                self.note_absence(name);
-            }
             // Held, not claimed, and not sent again before: an answer, however late it comes.
             let was_unseen = self.subscription.saw(name);
             let was_claimed = self.subscription.saw_claimed(name);
             let is_heartbeat = heard.envelope.body.is_none() && heard.envelope.ttl.is_some();
             let is_lacked = self.is_by_name() && self.snapshot.held(View::Named, name).is_none();
-            if is_heartbeat && is_lacked && self.subscription.suspect(name, self.now) {
-                // It exists, and is no answer.
-                self.found.brings_others = true;
+            if is_heartbeat && is_lacked && self.subscription.awaits_since(name).is_some() {
+                // It exists, and this is no answer.
                 continue;
             }
-            let awaited = self.subscription.awaits_since(name).filter(|_| heard.envelope.body.is_some());
-            let is_prompt = self.retries.came(name, awaited, self.settings.answer_timeout, self.now);
-            self.found.keeps_versions |= is_prompt;
             let answers = self.subscription.heard(name, is_lacked, self.now);
             heard.answers |= answers || was_unseen;
             let is_first = was_unseen || was_claimed || self.is_new_member(name);
-            self.found.news.came += usize::from(self.awaits && (is_first || (self.is_by_name() && answers)));
-            let is_kept_back = self.subscription.is_kept_back(name);
-            self.found.brings_kept_back |= is_kept_back;
-            self.found.brings_others |= !is_kept_back;
-        }
-        self.found.brings_others |= !heard.covered;
-        if !is_own {
-            self.retries.remove(&heard.name);
-        }
-        if !is_own && self.parameters.is_empty() && self.is_by_name() {
-            self.subscription.note_unasked(&heard.name);
+            self.found.brings_news |= self.awaits && (is_first || (self.is_by_name() && answers));
         }
     }
 
@@ -116,15 +77,10 @@ impl Hearing<'_> {
         let view = view_of(self.subscription, self.borrowed, self.placed.view, &removed.name);
         let is_concerned = view.is_some_and(|view| concerns(removed, view, self.snapshot, self.parameters));
         if is_concerned {
-            self.note_absence(&removed.name);
-            self.retries.remove(&removed.name);
             let answers = self.subscription.heard(&removed.name, false, self.now);
             let is_first =
                 self.subscription.saw(&removed.name) || self.subscription.saw_claimed(&removed.name);
-            let is_news = is_first || (self.is_by_name() && answers);
-            self.found.news.came += usize::from(self.awaits && is_news);
-            let is_held = self.snapshot.held(View::Wildcard, &removed.name).is_some();
-            self.found.news.went += usize::from(self.awaits && !is_news && is_held);
+            self.found.brings_news |= self.awaits && (is_first || (self.is_by_name() && answers));
         }
         let has_aliases = || !aliases::held_by(self.subscription, self.snapshot, &removed.name).is_empty();
         if is_concerned || (self.is_by_name() && has_aliases()) {
@@ -139,12 +95,8 @@ impl Hearing<'_> {
         let Some(view) = view_of(self.subscription, self.borrowed, reportable, &report.name) else { return };
         if report.matches(self.parameters) {
             self.found.concerned = true;
-            if report.failure.is_not_found() {
-                self.note_absence(&report.name);
-            }
-            self.retries.remove(&report.name);
             self.subscription.heard(&report.name, false, self.now);
-            self.found.news.came += usize::from(self.awaits && self.subscription.saw(&report.name));
+            self.found.brings_news |= self.awaits && self.subscription.saw(&report.name);
             // Clients of the wildcard are told of no errors (R-Err-05).
             report.covered |= view == View::Named || report.failure.is_not_found();
         }
@@ -158,9 +110,8 @@ impl Topic {
         &mut self,
         placed: Placement,
         reading: &mut DecodedResponse<'_>,
-        settings: &Settings,
         snapshot: &Snapshot,
-        is_only: bool,
+        (is_only, reads_locators): (bool, bool),
         now: Instant,
     ) -> bool {
         let Some(subscription) = &mut self.subscriptions[placed.stream as usize] else { return false };
@@ -169,12 +120,9 @@ impl Topic {
             borrowed: &self.borrowed,
             awaits: subscription.awaits_more(),
             subscription,
-            retries: &mut self.retries,
             placed,
             snapshot,
-            settings,
             now,
-            speaks_sotw: self.habits.speaks_sotw,
             found: Findings {
                 concerned: is_only || reading.is_empty() || reading.is_whole,
                 ..Findings::default()
@@ -184,35 +132,14 @@ impl Topic {
         reading.removed.iter_mut().for_each(|removed| hearing.hear_removal(removed));
         reading.reports.iter_mut().for_each(|report| hearing.hear_error(report));
         let Hearing { subscription, found, .. } = hearing;
-        let Findings { concerned, news, brings_kept_back, brings_others, absences, keeps_versions } = found;
-        self.habits.absences = self.habits.absences.max(absences);
-        self.habits.keeps_versions |= keeps_versions;
-        // A relay cuts an answer by its size, be it behind a single resource, and says so.
-        let is_relay = self.habits.absences == Absences::Relay;
-        let is_part = reading.is_part && is_relay;
+        let Findings { concerned, brings_news } = found;
+        // A relay cuts an answer by its size, and says so.
+        let is_part = reading.is_part && self.habits.is_relay;
         // Parts that came for others say nothing of how far the answer to this one has come.
         if concerned {
-            let waited = subscription.given_up_since().map(|since| now.saturating_duration_since(since));
-            placed.view.into_iter().for_each(|view| self.silent_streams.end(view, waited));
-            subscription.arrived(now, news, is_part);
-            // A relay tells another one nothing of a set that is not complete.
-            let is_told = is_relay && !self.habits.speaks_sotw && !is_part && subscription.is_only();
-            if (is_told || reading.is_whole) && placed.view == Some(View::Wildcard) {
-                subscription.note_whole();
-            }
+            subscription.arrived(now, brings_news, is_part);
         }
-        if brings_kept_back || brings_others {
-            let is_whole = !brings_others && !is_part && self.would_fill(placed.view, snapshot);
-            if let Some(subscription) = &mut self.subscriptions[placed.stream as usize] {
-                subscription.judge_proof(is_whole);
-            }
-        }
-        self.habits.gives_versions |=
-            reading.resources.iter().any(|heard| !heard.envelope.version.is_empty());
-        let bodies = || reading.resources.iter().filter_map(|heard| heard.envelope.body);
-        if bodies().nth(1).is_some() {
-            self.habits.filled = self.habits.filled.max(bodies().map(<[u8]>::len).sum());
-        }
+        subscription.hear_end(reading.answers_end_mark, reading.is_whole, reads_locators);
         concerned
     }
 }

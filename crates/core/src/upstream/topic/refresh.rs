@@ -1,9 +1,8 @@
 //! Resources that an operator wants from the origin anew.
 //!
-//! A resource that is held may be wrong though its version is current: the origin lost a change, or changed a body and not its version. The
-//! stream is opened anew, and the version is kept back there, so that an origin that has the resource sends it. What it leaves out is
-//! judged as ever: the next stream says its version, and the origin may say that it is gone. Until then it stays as it is, for
-//! clients too.
+//! A resource that is held may be wrong though its version is current: the origin lost a change, or changed a body and not its version.
+//! The stream is opened anew without a claim of that version, so that an origin that has the resource sends it. If an answer that is
+//! known to be whole lacks it, it is gone. Until then it stays as it is, for clients too.
 
 use foldhash::HashSet;
 

@@ -18,17 +18,9 @@ impl Topic {
     ) -> (Option<DeltaDiscoveryRequest>, bool) {
         let wanted = |name: &Name| self.names.contains_key(name) && !self.borrowed.contains(name);
         let Some(subscription) = &mut self.subscriptions[stream as usize] else { return (None, false) };
-        let (request, more) = subscription.changes(target, &self.doubts, &wanted);
+        let (request, more) = subscription.changes(target, &wanted);
         if let Some(request) = &request {
-            let (retries, asked) = (&self.retries, &request.resource_names_subscribe);
-            asked
-                .iter()
-                .filter(|name| retries.was_in_vain(name))
-                .for_each(|name| subscription.forget_suspect(name));
             self.orphan(request, target);
-            if let Some(view) = target.view {
-                request.initial_resource_versions.keys().for_each(|name| self.doubts.tell(view, name));
-            }
         }
         (request, more)
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::super::ServerId;
 use super::super::disproved::Disproved;
-use super::super::doubts::Doubts;
 use super::super::server::Provenance;
 use super::Topic;
 use crate::cache::{Op, Snapshot, View};
@@ -12,13 +11,12 @@ use crate::resource::{Name, Resource};
 
 impl Topic {
     /// Another server takes the place of the last one; `servers` are both, unless versions of the one are offered to the other. What
-    /// the last one left in doubt, or said of other variants, is no evidence here.
+    /// the last one said of other variants is no evidence here.
     pub(in crate::upstream) fn switched(
         &mut self,
         servers: Option<(&ServerId, &ServerId)>,
         snapshot: &Snapshot,
     ) {
-        self.doubts = Doubts::default();
         self.disproved = Disproved::default();
         self.rivals.clear();
         if let Some((from, to)) = servers {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::super::response::DecodedResponse;
 use super::super::stream_subscription::StreamSubscription;
 use super::super::topic::{Placement, Topic};
-use super::super::{Counters, Settings, StreamId};
+use super::super::{Counters, StreamId};
 use super::{Changes, TopicSet, snapshot};
 use crate::cache::{Cache, Snapshot, View};
 use crate::resource::{Name, Parameters, Resource};
@@ -22,13 +22,13 @@ impl TopicSet {
         &mut self,
         stream: StreamId,
         mut reading: DecodedResponse<'_>,
-        settings: &Settings,
         cache: &Cache,
-        counters: &Counters,
+        (counters, knows_locators): (&Counters, bool),
         now: Instant,
     ) -> Changes {
         let placed = self.placement(stream);
         let is_only = self.topics.len() == 1;
+        let reads_locators = knows_locators || self.habits.is_relay;
         self.refused.take_if(|refused| refused.ends_with(&reading));
         if !self.plain && !is_only {
             // Questions are answered in the order in which they were asked.
@@ -47,7 +47,7 @@ impl TopicSet {
             let subscription = topic.subscription(stream);
             let asked = subscription.and_then(StreamSubscription::wildcard_asked);
             let expects = subscription.is_some_and(StreamSubscription::expects_members);
-            if topic.hear(placed, &mut reading, settings, &snapshot, is_only, now) {
+            if topic.hear(placed, &mut reading, &snapshot, (is_only, reads_locators), now) {
                 answered.extend(asked);
                 is_answer |= expects;
             }

@@ -60,11 +60,7 @@ impl TopicSet {
                 })
             };
             let nothing = Parameters::NONE;
-            let plain = self.plain;
-            let is_asked_for = |name: &str| {
-                plain && self.subscriptions(stream).any(|subscription| subscription.asked_before(name, now))
-            };
-            let wildcard_waits = plain && !fresh && self.has_wildcard[stream as usize];
+            let wildcard_waits = self.plain && !fresh && self.has_wildcard[stream as usize];
             let provenance = topic.lend_provenance();
             let mut refreshed = topic.take_refreshed();
             let claimed = whole.as_ref().map_or(&unclaimed, |whole| &whole.initial_resource_versions);
@@ -72,17 +68,15 @@ impl TopicSet {
                 claimed,
                 beside: !self.plain && snapshots.len() > 1,
                 is_only: snapshots.len() == 1 && parameters.is_empty(),
-                proves: placed.view == Some(View::Wildcard) && topic.unproven.is_some(),
-                is_last: placed.view.is_some_and(|view| topic.silent_streams.are_over(view)),
                 speaks_sotw,
-                full_state: self.type_url.kind().full_state(),
                 view: placed.view.filter(|view| topic.wants(*view)),
                 parameters: if self.plain { &nothing } else { parameters },
                 fresh: fresh && parameters.is_empty(),
+                is_first: fresh,
+                is_plain: self.plain,
                 has_legacy_wildcard,
                 wildcard_waits,
                 is_shared: &is_shared,
-                is_asked_for: &is_asked_for,
                 provenance: &provenance,
                 refreshed: &refreshed,
                 snapshot,

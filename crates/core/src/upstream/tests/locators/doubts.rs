@@ -66,6 +66,7 @@ fn plain_the_wildcard_of_each_set_is_asked_for_though_the_first_request_is_full(
 #[test]
 fn plain_names_of_several_sets_that_need_several_requests_do_not_renew_the_stream_for_ever() {
     let mut fixture = Fixture::with(Settings { locators: Locators::Plain, ..Settings::default() });
+    fixture.answers_inquiries = true;
     fixture.open(Primary);
     let names: Vec<String> = (0..12_000).map(|n| format!("{}-{n:05}", "n".repeat(110))).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -81,6 +82,14 @@ fn plain_names_of_several_sets_that_need_several_requests_do_not_renew_the_strea
         if fixture.renewed.len() > renewed {
             renewed = fixture.renewed.len();
             sent.clear();
+        }
+        for (_, _, request) in std::mem::take(&mut fixture.inquiries) {
+            let request = DeltaDiscoveryRequest::decode(request).expect("a request");
+            let names = request.resource_names_subscribe.iter().filter(|name| *name != Name::END_MARK);
+            let answer = names.fold(Answer::of(EDS, "i"), |answer, name| {
+                answer.variant(name, "v=1", "1").variant(name, "v=2", "2")
+            });
+            fixture.mux.on_inquiry_message(answer.remove(Name::END_MARK).bytes(), fixture.now);
         }
         // The origin answers each request at once, and each name once on a stream, in all its variants.
         while fixture.mux.has_request(Primary) {

@@ -57,36 +57,6 @@ fn loans_end_with_their_ttl_and_are_asked_for() {
     assert_eq!(located(&all), ["a{env=prod, v=1}", "a{env=prod, v=2}"]);
 }
 
-#[test]
-fn loans_survive_a_reconnect_and_end_with_a_sweep() {
-    let settle = Duration::from_millis(50);
-    let mut fixture = Fixture::with(Settings { reconcile: Reconcile::Sweep, settle, ..Settings::default() });
-    fixture.open(Primary);
-    fixture.client_with("one", EDS, "env=prod v=1", &["a", "b"]);
-    fixture.requests(Primary);
-    fixture.hear(Primary, &Answer::of(EDS, "1").variant("a", "env=prod", "1").set("b", "1"));
-    fixture.client_with("two", EDS, "env=prod v=2", &["a"]);
-    let requests = reconnect(&mut fixture, 1_000);
-    let all: Vec<ResourceLocator> =
-        requests.iter().flat_map(|r| r.resource_locators_subscribe.clone()).collect();
-    assert_eq!(located(&all), ["a{env=prod, v=1}", "b{env=prod, v=1}"]);
-    for round in ["2", "3"] {
-        fixture.hear(Primary, &Answer::of(EDS, round).set("b", "1"));
-        assert_eq!(fixture.seen_with(EDS, "env=prod v=1", "a"), "1", "missing once is no evidence");
-        fixture.pass(2_500);
-        if round == "2" {
-            fixture.requests(Primary);
-        }
-    }
-    assert_eq!(fixture.seen_with(EDS, "env=prod v=1", "a"), "absent");
-    assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "1", "until its own answer");
-    assert_eq!(exchange(&mut fixture, Primary).0, ["a{env=prod, v=2}"]);
-    fixture.hear(Primary, &Answer::of(EDS, "3").remove("a"));
-    // It may be a late answer to the question of the lender.
-    fixture.pass(4_000);
-    assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "absent");
-}
-
 /// Both views, so that there is a secondary stream; the loan is of what lives there.
 #[test]
 fn loans_on_the_secondary_end_when_it_is_lost_and_nothing_comes_back() {
