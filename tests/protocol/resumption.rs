@@ -5,7 +5,7 @@ use std::time::Duration;
 use deltafan::cache::Protocol;
 use deltafan::proto;
 use deltafan::subscription::NextStep;
-use deltafan_test_support::fixture::{Client, Fixture, show, url};
+use deltafan_test_support::fixture::{Client, Fixture, show, strings, url};
 
 use crate::ads::{NAMES, knowing_x, move_from_x_to_y};
 
@@ -187,4 +187,38 @@ fn listeners_that_went_while_a_client_was_away_are_gone_at_once() {
     client.on_sotw_request(&fixture, request).unwrap();
     client.ask(&fixture, "rds", &["r"]);
     assert_eq!(client.acked_with(&fixture, NAMES), ["lds b:1", "rds r:x"]);
+}
+
+/// gRPC lists the clusters of the routes that it has from before. They may have gone with its routes.
+#[test]
+fn r_ads_03_a_client_whose_listed_clusters_are_all_gone_gets_its_routes_first() {
+    for lists_others in [true, false] {
+        let mut fixture = Fixture::knowing(&["cds"]);
+        fixture.rules.warm_wait = Duration::from_secs(5);
+        fixture.named("cds -old");
+        fixture.named("rds r:new");
+        let mut client = fixture.client_as("gRPC C-core", Protocol::Sotw, None);
+        let list = |names: &[&str], nonce: String| proto::DiscoveryRequest {
+            type_url: url("cds").as_str().to_owned(),
+            resource_names: strings(names),
+            version_info: "of an earlier relay".to_owned(),
+            response_nonce: nonce,
+            ..proto::DiscoveryRequest::default()
+        };
+        client.on_sotw_request(&fixture, list(&["old"], String::new())).unwrap();
+        client.ask(&fixture, "rds", &["r"]);
+        assert_eq!(client.acked_with(&fixture, &[("rds", &["r"])]), ["rds r:new"], "without a wait");
+        fixture.after(Duration::from_secs(4));
+        assert_eq!(client.told(&fixture), [""; 0], "its old routes still work");
+        if lists_others {
+            client.on_sotw_request(&fixture, list(&["new"], String::new())).unwrap();
+            fixture.after(Duration::from_secs(10));
+            assert_eq!(client.told(&fixture), [""; 0], "not known yet");
+            fixture.named("cds new:1");
+            assert_eq!(client.told(&fixture), ["cds new:1"]);
+        } else {
+            fixture.after(Duration::from_secs(1));
+            assert_eq!(client.told(&fixture), ["cds"], "not for ever");
+        }
+    }
 }

@@ -215,7 +215,7 @@ impl Session {
             }
             if let Some(until) = self.strands_routes(at, pending, now) {
                 deadline.not_after(until);
-                leader_waits = true;
+                leader_waits |= self.has_routes_to_all_clusters();
                 continue;
             }
             if leader_waits && kind.follows_clusters() {
@@ -328,13 +328,22 @@ impl Session {
     ///
     /// Example: a relay restarts without a snapshot, cluster `x` is gone, and new routes name `y`, which has not come. An Envoy that comes
     /// back keeps `x` and its old routes for up to a second, then gets the clusters without `x` and, a round trip later, the routes.
+    ///
+    /// gRPC lists the clusters of its routes. If none of those exists any more, new routes may be on their way, with which it lists
+    /// others: until then go-control-plane is silent, and so is the relay for this wait.
     fn strands_routes(&mut self, at: usize, pending: &[Pending], now: Instant) -> Option<Instant> {
         let state = &self.types[at];
         let is_blind = state.has_clusters_from_before() && state.position.is_start() && state.is_full_state();
-        if !is_blind || !self.has_routes_to_all_clusters() {
+        let lists_gone = !state.subscription().wildcard
+            && self.role == Role::Client
+            && pending[at].update().is_some_and(|update| !update.shows_something());
+        if !is_blind || !(lists_gone || self.has_routes_to_all_clusters()) {
             return None;
         }
         let ends = *self.types[at].addition_waits.get_or_insert(now) + self.rules.warm_wait;
+        if lists_gone {
+            return (now < ends).then_some(ends);
+        }
         let waits = |other: usize| match &pending[other] {
             _ if !self.types[other].kind.follows_clusters() => None,
             Pending::Update(update) if update.has_unknown_name() => Some(ends),
