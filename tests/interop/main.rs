@@ -13,6 +13,7 @@ mod comeback;
 mod commands;
 mod cut;
 mod envoy;
+mod evidence;
 mod failover;
 mod fallback;
 mod faults;
