@@ -25,6 +25,7 @@ mod h2spec;
 mod json;
 mod mtls;
 mod origins;
+mod partial;
 mod promlint;
 mod reports;
 mod swap;

@@ -20,7 +20,7 @@ use tonic::{Request, Status, client::Grpc, transport::Channel};
 use super::codec::ProstCodec;
 use crate::fixture::{
     Transport,
-    resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES},
+    resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPED_ROUTES},
 };
 
 #[derive(Clone)]
@@ -229,8 +229,8 @@ async fn sotw(channel: Channel, stream: Stream, held: &Mutex<Held>) -> Result<()
             held.type_versions.insert(response.type_url.clone(), response.version_info.clone());
             let Held { resources, lost, .. } = &mut *held;
             let resources = resources.entry(response.type_url.clone()).or_default();
-            if [CLUSTER, LISTENER].contains(&response.type_url.as_str()) {
-                // These two come whole: what is missing is gone.
+            if [CLUSTER, LISTENER, SCOPED_ROUTES].contains(&response.type_url.as_str()) {
+                // These three come whole: what is missing is gone.
                 let before = std::mem::take(resources);
                 resources.extend(named(&response));
                 let gone = before.into_keys().filter(|name| !resources.contains_key(name));
