@@ -9,8 +9,8 @@ use deltafan_test_support::fixture::{Client, Fixture, show, strings, url};
 
 use crate::ads::{NAMES, knowing_x, move_from_x_to_y};
 
-/// A client that has come back and asked for clusters, of which it accepted `newest` last, and for a route.
-fn comes_back(fixture: &Fixture, protocol: Protocol, newest: &str) -> Client {
+/// A client that has come back and asked for clusters, of which it accepted `newest` last.
+fn asks_for_clusters(fixture: &Fixture, protocol: Protocol, newest: &str) -> Client {
     let mut client = fixture.client(protocol, None);
     match protocol {
         Protocol::Delta => client.resume(fixture, "cds", &["*"], &[("keep", "1"), ("x", "1")]),
@@ -23,6 +23,12 @@ fn comes_back(fixture: &Fixture, protocol: Protocol, newest: &str) -> Client {
             client.on_sotw_request(fixture, request).unwrap();
         }
     }
+    client
+}
+
+/// A client that has asked for a route too.
+fn comes_back(fixture: &Fixture, protocol: Protocol, newest: &str) -> Client {
+    let mut client = asks_for_clusters(fixture, protocol, newest);
     client.ask_or_change(fixture, "rds", "r");
     client
 }
@@ -58,6 +64,42 @@ fn r_ads_03_clusters_that_went_while_a_client_was_away_leave_after_its_routes() 
         assert_eq!(client.acked_with(&fixture, NAMES), [end]);
         assert!(client.overdue.is_empty());
     }
+}
+
+/// It asks for one type after another, and may be answered in between.
+#[test]
+fn r_ads_03_clusters_that_went_while_a_client_was_away_wait_for_routes_that_it_asks_for_last() {
+    for protocol in [Protocol::Sotw, Protocol::Delta] {
+        let mut fixture = knowing_x();
+        let before = fixture.sotw_of("cds", &[]).poll(&fixture).unwrap().version;
+        move_from_x_to_y(&mut fixture);
+        fixture.after(Duration::from_secs(60));
+        let mut client = asks_for_clusters(&fixture, protocol, &before);
+        let clusters = client.poll(&fixture).unwrap();
+        let all = if protocol == Protocol::Sotw { "cds keep:1 x:1 y:1" } else { "cds y:1" };
+        assert_eq!(show(&clusters), all);
+        client.ask_or_change(&fixture, "rds", "r");
+        client.ack(&fixture, &clusters, &[]);
+        assert_eq!(client.acked_with(&fixture, NAMES), ["rds r:y"]);
+        fixture.after(Duration::from_secs(2));
+        let end = if protocol == Protocol::Sotw { "cds keep:1 y:1" } else { "cds -x" };
+        assert_eq!(client.acked_with(&fixture, NAMES), [end]);
+    }
+}
+
+/// It asks for endpoints by name, and holds those of a cluster that is gone. Of what it does not hold it is told at once.
+#[test]
+fn r_ads_03_endpoints_that_went_while_a_client_was_away_leave_after_its_routes() {
+    let mut fixture = knowing_x();
+    move_from_x_to_y(&mut fixture);
+    fixture.named("eds -eds-x -eds-z");
+    fixture.after(Duration::from_secs(60));
+    let mut client = asks_for_clusters(&fixture, Protocol::Delta, "");
+    client.resume(&fixture, "eds", &["eds-x", "eds-z"], &[("eds-x", "1")]);
+    client.ask_or_change(&fixture, "rds", "r");
+    assert_eq!(client.acked(&fixture), ["cds y:1", "eds -eds-z", "rds r:y"]);
+    fixture.after(Duration::from_secs(2));
+    assert_eq!(client.acked(&fixture), ["eds -eds-x", "cds -x"]);
 }
 
 /// As after an outage of the relay in which nothing but a cluster went.

@@ -88,6 +88,8 @@ impl World {
         self.say(|_| "nothing is left to do".to_owned());
         let before: Vec<u64> = self.relays.iter().map(|relay| relay.opens).collect();
         let (calm, most) = if self.plan.ttl.is_some() { BEATING } else { CALM };
+        // A type at which the stream ends is tried once more in that time, which takes both streams and what is inquired behind them.
+        let most = if self.plan.ends_stream { most + 5 } else { most };
         self.advance(calm);
         for (at, (relay, before)) in self.relays.iter().zip(before).enumerate() {
             let opened = relay.opens - before;

@@ -15,7 +15,7 @@ use super::Generation;
 use super::change::Completeness;
 use super::change_log::Changed;
 use super::cohort::Cohort;
-use super::entry::Entry;
+use super::entry::{Entry, Seen};
 use super::position::{FellBehindError, NextPosition, Part, Position};
 use super::profile::{Protocol, StreamProfile, TtlSupport};
 use super::snapshot::Snapshot;
@@ -248,9 +248,13 @@ impl<'a> Diff<'a> {
         if self.subscription.wildcard { self.snapshot.completeness } else { Completeness::Complete }
     }
 
-    /// Whether a name that is no member may be one that has not come yet.
-    fn may_be_member(&self, name: &Name) -> bool {
-        !self.subscription.contains(name.as_str()) && self.wildcard_completeness() < Completeness::Complete
+    /// Whether nothing was said of what a client held: of a name, or of what may be a member that has not come yet.
+    fn may_exist(&self, name: &Name) -> bool {
+        if self.subscription.contains(name.as_str()) {
+            self.snapshot.get(name.as_str()).is_none_or(|entry| matches!(entry.by_name(), Seen::Unknown))
+        } else {
+            self.wildcard_completeness() < Completeness::Complete
+        }
     }
 
     pub(super) fn is_delta(&self) -> bool {

@@ -136,7 +136,7 @@ impl Diff<'_> {
                     has_news = true;
                     if self.is_seen_by_alias(entry.name()) {
                         // The client sees it by another name still.
-                    } else if self.position.is_start() {
+                    } else if self.position.is_start() && !owed.gone.contains(entry.name()) {
                         absent.push(entry.name().clone());
                     } else {
                         removed.push((look.changed, entry.name().clone()));
@@ -289,7 +289,7 @@ impl Diff<'_> {
             if bytes >= self.limit {
                 return;
             }
-            if self.may_be_member(name) {
+            if self.may_exist(name) {
                 continue;
             }
             let held =
@@ -347,7 +347,7 @@ impl Diff<'_> {
                     update.endpoints.extend(resource.eds_service().cloned());
                     update.resources.push(Arc::clone(resource));
                 }
-                Seen::Absent if self.may_be_member(name) => continue,
+                Seen::Absent if self.may_exist(name) => continue,
                 Seen::Absent if !self.subscription.contains(name.as_str()) => {
                     bytes += self.let_go(update, name, entry, told);
                 }

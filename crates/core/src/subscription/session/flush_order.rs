@@ -286,14 +286,18 @@ impl Session {
         None
     }
 
-    /// Whether its client is sent all clusters, and routes for them, as Envoy is. gRPC asks for clusters because of its routes, which
+    /// Whether its client is sent all clusters, and routes for them, as Envoy is. Until its clusters are answered it may not have
+    /// come to asking for routes, and may have some from before. gRPC asks for clusters because of its routes, which
     /// must not wait for them. Another relay has no traffic: it sees to the order at its own clients.
     pub(super) fn has_routes_to_all_clusters(&self) -> bool {
         self.profile.aggregated
             && !self.rules.warm_wait.is_zero()
             && self.role == Role::Client
-            && self.clusters().is_some_and(|clusters| clusters.subscription().wildcard)
-            && self.types.iter().any(|state| state.kind.follows_clusters())
+            && self.clusters().is_some_and(|clusters| {
+                clusters.subscription().wildcard
+                    && (!clusters.was_answered()
+                        || self.types.iter().any(|state| state.kind.follows_clusters()))
+            })
             && !self.client().is_some_and(|client| is_grpc(&client.user_agent))
             && !self.is_relay()
     }

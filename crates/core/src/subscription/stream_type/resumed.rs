@@ -96,7 +96,9 @@ impl StreamType {
                 }
             }
         }
-        brought.retain(|name, (is_there, _)| !*is_there && !subscription.contains(name));
+        // A name that it held is gone like a member: its routes may lead there still (R-ADS-03).
+        let stays = |name| subscription.contains(name) && !matches!(snapshot.by_name(name), Seen::Absent);
+        brought.retain(|name, (is_there, _)| !*is_there && !stays(name));
         own.gone = charge.or_else(|| own.gone.take());
         let gone = brought.keys().copied().chain(owed.gone.iter().map(Name::as_str));
         let bytes = gone.map(|name| NAME + name.len()).sum();

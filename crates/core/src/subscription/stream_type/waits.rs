@@ -106,6 +106,11 @@ impl StreamType {
         snapshot.changed_at().map(|changed| changed + APART)
     }
 
+    /// Whether anything was said of it on this stream.
+    pub(in crate::subscription) const fn was_answered(&self) -> bool {
+        self.newest_nonce.is_some()
+    }
+
     /// Whether the client has clusters from an earlier stream, and was told of none on this one.
     pub(in crate::subscription) fn has_clusters_from_before(&self) -> bool {
         self.kind == Kind::Cluster && (self.may_hold || self.own().brought.is_some())
