@@ -172,14 +172,12 @@ where
         None
     }
 
-    /// Reads and handles requests. `Ready` ends the stream.
-    fn read(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<Status> {
+    /// Reads and handles requests; tells whether all that came have had their turn. `Err` ends the stream.
+    fn read(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, Status> {
         for _ in 0..REQUESTS_IN_A_ROW {
             let message = match self.requests.poll_message(cx) {
-                Poll::Pending => return self.charge_memory(now),
-                Poll::Ready(None) => return Poll::Ready(Status::ok()),
-                Poll::Ready(Some(Err(status))) => return Poll::Ready(status),
-                Poll::Ready(Some(Ok(message))) => message,
+                Poll::Pending => return self.charge_memory(now).map(|()| true),
+                Poll::Ready(message) => message.unwrap_or_else(|| Err(Status::ok()))?,
             };
             match self.handle(message, now) {
                 Some(Ok(RequestOutcome::Ack(acked))) => {
@@ -192,25 +190,20 @@ where
                     self.waits = None;
                     self.record(&heard, now);
                 }
-                Some(Err(status)) => return Poll::Ready(status),
-                None => return self.charge_memory(now),
+                Some(Err(status)) => return Err(status),
+                None => return self.charge_memory(now).map(|()| true),
             }
-            if let Err(status) = self.count_names() {
-                return Poll::Ready(status);
-            }
+            self.count_names()?;
             if now.elapsed() >= REQUEST_SLICE {
                 break;
             }
         }
         cx.waker().wake_by_ref();
-        self.charge_memory(now)
+        self.charge_memory(now).map(|()| false)
     }
 
-    fn charge_memory(&mut self, now: Instant) -> Poll<Status> {
-        match self.requests.charge(&self.server.buffered, &self.connection, now) {
-            Ok(()) => Poll::Pending,
-            Err(status) => Poll::Ready(status),
-        }
+    fn charge_memory(&mut self, now: Instant) -> Result<(), Status> {
+        self.requests.charge(&self.server.buffered, &self.connection, now)
     }
 
     /// Charges the names to the connection. Too many are not subscribed upstream for long: they end with the
@@ -434,8 +427,11 @@ where
         }
         // Registered before the check, so that any later change wakes the stream.
         this.session.wake_handle().register(cx.waker());
-        if let Poll::Ready(status) = this.read(cx, now) {
-            return Poll::Ready(Some(Ok(this.end(status))));
+        match this.read(cx, now) {
+            // An Envoy that comes back asks for its routes behind its clusters: what it is told of these depends on both (R-ADS-03).
+            Ok(false) => return Poll::Pending,
+            Ok(true) => {}
+            Err(status) => return Poll::Ready(Some(Ok(this.end(status)))),
         }
         match this.poll_chunk(cx) {
             Poll::Pending => Poll::Pending,

@@ -533,6 +533,35 @@ async fn a_stream_without_a_window_is_sent_the_newest_state_when_it_opens() {
     assert_eq!(names(&response), ["e"]);
 }
 
+/// R-ADS-03: an Envoy that comes back asks for one type after another, and what it is told depends on all of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_came_together_are_all_read_before_an_answer() {
+    let many: Vec<String> = (0..40).map(|number| format!("cluster-{number:02}")).collect();
+    let relay = Process::start(&[("clusters.yaml", &clusters(&many))], "");
+    is_served_with(&relay, &many.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let socket = tokio::net::TcpStream::connect(relay.listener).await.unwrap();
+    let (sender, connection) = h2::client::handshake(socket).await.unwrap();
+    tokio::spawn(connection);
+    let request =
+        http::Request::post(format!("http://relay{DELTA_ADS}")).header("content-type", "application/grpc");
+    let mut sender = sender.ready().await.unwrap();
+    let (response, mut requests) = sender.send_request(request.body(()).unwrap(), false).unwrap();
+    let subscribe = |name: &String| {
+        let request = DeltaDiscoveryRequest {
+            node: Some(node("hasty")),
+            type_url: CDS.to_owned(),
+            resource_names_subscribe: vec![name.clone()],
+            ..Default::default()
+        };
+        framed(&request.encode_to_vec())
+    };
+    requests.send_data(many.iter().flat_map(subscribe).collect(), false).unwrap();
+    let mut responses = response.await.unwrap().into_body();
+    let data = tokio::time::timeout(PATIENCE, responses.data()).await.unwrap().unwrap().unwrap();
+    let response = DeltaDiscoveryResponse::decode(&data[5..]).unwrap();
+    assert_eq!(names(&response).len(), many.len());
+}
+
 /// Preface, settings, headers and one message, as plain bytes. `flags` are those of the message.
 fn raw_stream(path: &str, message: &[u8], flags: u8) -> Vec<u8> {
     let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
