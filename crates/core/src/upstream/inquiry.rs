@@ -14,17 +14,26 @@ use bytes::Bytes;
 use foldhash::HashSet;
 use prost::Message as _;
 
-use super::response::{self, ProtocolError, ResponseError};
+use super::response;
 use super::sotw::{self, SotwStream};
 use crate::cache::Protocol;
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, Node};
 use crate::resource::{Envelope, Kind, Name, SotwElement, TypeUrl, normal_form};
 
 /// Time that the origin has to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Time between two questions about a type. It doubles with each that had no answer of use: 1 s, 2 s, …, 64 s.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// An inquiry makes way for another one that is due after this time without an answer.
+const LEAST: Duration = Duration::from_secs(3);
+/// An answer that does not say where it ends may go on for as long.
+const REST: Duration = Duration::from_secs(1);
+/// No two inquiries begin within this time, of whatever types.
+const APART: Duration = Duration::from_millis(250);
+/// Time until a question that had no answer of use is asked again. It doubles with each: 1 s, 2 s, …, 64 s.
 const PACE: Duration = Duration::from_secs(1);
 const DOUBLINGS: u32 = 6;
+
+/// Subject of a question: a type, and whether the set is counted or names are asked for.
+type Subject = (TypeUrl, bool);
 
 /// Question that is open.
 #[derive(Debug)]
@@ -45,12 +54,21 @@ pub(super) enum Answer {
     Names(DeltaDiscoveryResponse, Option<BTreeSet<Name>>),
 }
 
+impl Question {
+    const fn is_census(&self) -> bool {
+        matches!(self, Self::Census)
+    }
+}
+
 /// Inquiries on one connection.
 #[derive(Debug, Default)]
 pub(super) struct Inquiries {
+    /// The one that is open, and when it is given up.
     open: Option<(TypeUrl, Question, Instant)>,
-    /// When each type may be asked about again, and how many questions in a row had no answer of use.
-    paces: BTreeMap<TypeUrl, (Instant, u32)>,
+    /// When the last one began.
+    begun: Option<Instant>,
+    /// When questions that had no answer of use may be asked again, and how many of them there were in a row.
+    paces: BTreeMap<Subject, (Instant, u32)>,
 }
 
 impl Inquiries {
@@ -64,9 +82,14 @@ impl Inquiries {
         self.open.is_some()
     }
 
-    /// When a type may be asked about that is due since then.
-    pub(super) fn not_before(&self, type_url: &TypeUrl, due: Instant) -> Instant {
-        self.paces.get(type_url).map_or(due, |(at, _)| due.max(*at))
+    /// When a question may be asked that is due since then. `None` while it is open.
+    pub(super) fn not_before(&self, subject: &Subject, due: Instant) -> Option<Instant> {
+        let (type_url, is_census) = subject;
+        let is_open =
+            |(of, question, _): &(TypeUrl, Question, _)| of == type_url && question.is_census() && *is_census;
+        let paced = self.paces.get(subject).map(|(at, _)| *at);
+        let at = paced.into_iter().chain(self.begun.map(|begun| begun + APART)).fold(due, Instant::max);
+        (!self.open.as_ref().is_some_and(is_open)).then_some(at)
     }
 
     /// Begins an inquiry about these names, or about the set where there are none; returns its first request.
@@ -77,9 +100,10 @@ impl Inquiries {
         (node, protocol): (&Node, Protocol),
         now: Instant,
     ) -> (Protocol, Bytes) {
-        let failures = self.paces.get(&type_url).map_or(0, |(_, failures)| *failures);
-        let wait = PACE * (1 << failures.min(DOUBLINGS));
-        self.paces.insert(type_url.clone(), (now + wait, failures + 1));
+        let subject = (type_url.clone(), names.is_empty());
+        let failures = self.paces.get(&subject).map_or(0, |(_, failures)| *failures);
+        self.paces.insert(subject, (now + PACE * (1 << failures.min(DOUBLINGS)), failures + 1));
+        self.begun = Some(now);
         let (url, node) = (type_url.as_str().to_owned(), Some(node.clone()));
         let (question, protocol, request) = if names.is_empty() {
             let request = DiscoveryRequest { type_url: url, node, ..DiscoveryRequest::default() };
@@ -101,77 +125,77 @@ impl Inquiries {
                 }
             }
         };
-        self.open = Some((type_url, question, now));
+        self.open = Some((type_url, question, now + PATIENCE));
         (protocol, request)
     }
 
-    /// The stream ended without an answer. Returns whether it was that of a census.
+    /// The origin refuses the open one. Returns whether that is a census.
     pub(super) fn refuse(&mut self) -> bool {
-        matches!(self.open.take(), Some((_, Question::Census, _)))
+        self.open.take().is_some_and(|(_, question, _)| question.is_census())
     }
 
-    /// When the open one is given up.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.open.as_ref().map(|(.., since)| *since + PATIENCE)
+    /// When the open one is given up, given when another one is due.
+    pub(super) fn deadline(&self, next: Option<Instant>) -> Option<Instant> {
+        let until = self.open.as_ref().map(|(.., until)| *until)?;
+        Some(next.map_or(until, |next| next.max(until - (PATIENCE - LEAST)).min(until)))
     }
 
-    /// Gives up the open one if it has had its time.
-    pub(super) fn give_up(&mut self, now: Instant) {
-        if self.deadline().is_some_and(|at| at <= now) {
-            self.open = None;
+    /// Gives up the open one if it has had its time. Silence about names says nothing of others: these wait for no pace.
+    pub(super) fn give_up(&mut self, next: Option<Instant>, now: Instant) {
+        if self.deadline(next).is_some_and(|at| at <= now)
+            && let Some((type_url, Question::Names(..), _)) = self.open.take()
+        {
+            self.was_useful(&(type_url, false));
         }
     }
 
-    /// The connection is gone, and with it what was asked.
+    /// The stream of the open one is gone, and with it what was asked.
     pub(super) fn abandon(&mut self) {
         self.open = None;
     }
 
     /// Time in which this process did not run is no silence of the origin.
     pub(super) fn shift(&mut self, pause: Duration, now: Instant) {
-        if let Some((.., since)) = &mut self.open {
-            *since = (*since + pause).min(now);
+        if let Some((.., until)) = &mut self.open {
+            *until = (*until + pause).min(now + PATIENCE);
         }
     }
 
-    /// The last answer was of use: the next question about the type need not wait longer than the first.
-    pub(super) fn was_useful(&mut self, type_url: &TypeUrl) {
-        if let Some((at, failures)) = self.paces.get_mut(type_url) {
-            *at -= PACE * (1 << failures.saturating_sub(1).min(DOUBLINGS)) - PACE;
-            *failures = 0;
-        }
+    /// The answer was of use.
+    pub(super) fn was_useful(&mut self, subject: &Subject) {
+        self.paces.remove(subject);
     }
 
-    /// Takes in a message on the stream of the open one. `None` if it is no answer to it.
-    pub(super) fn take_answer(&mut self, message: Bytes) -> Result<Option<(TypeUrl, Answer)>, ProtocolError> {
-        let Some((type_url, question, since)) = self.open.take() else { return Ok(None) };
-        // One that cannot be read says nothing.
+    /// Takes in a message on the stream of the open one. `None` if it cannot be read: then it ends that one, and says nothing.
+    pub(super) fn take_answer(&mut self, message: Bytes, now: Instant) -> Option<(TypeUrl, Answer)> {
+        let (type_url, question, until) = self.open.take()?;
         let answer = match question {
             Question::Census => {
-                let response = sotw::decode(message)?;
+                let response = sotw::decode(message).ok()?;
                 let name = |bytes: &Bytes| {
                     SotwElement::parse(bytes, &type_url)
                         .map(|element| normal_form(element.name()).into_owned())
                 };
-                response.resources.iter().map(name).collect::<Result<_, _>>().ok().map(Answer::Census)
+                Answer::Census(response.resources.iter().map(name).collect::<Result<_, _>>().ok()?)
             }
             Question::Names(_, Some(mut stream)) => {
-                let read: Result<_, ResponseError> = stream.read(sotw::decode(message)?, &type_url);
-                read.ok().map(|reading| Answer::Names(reading.response, Some(BTreeSet::new())))
+                let reading = stream.read(sotw::decode(message).ok()?, &type_url).ok()?;
+                Answer::Names(reading.response, Some(BTreeSet::new()))
             }
             Question::Names(names, None) => {
-                let response = response::decode(message)?;
+                let response = response::decode(message).ok()?;
                 let is_end = |bytes: &Bytes| Envelope::name_in(bytes) == Some(Name::END_MARK);
                 let ends = response.removed_resources.iter().any(|name| name == Name::END_MARK)
                     || response.resources.iter().any(is_end);
                 if ends {
-                    Some(Answer::Names(response, Some(names)))
+                    Answer::Names(response, Some(names))
                 } else {
-                    self.open = Some((type_url.clone(), Question::Names(names, None), since));
-                    Some(Answer::Names(response, None))
+                    let until = until.min(now + REST);
+                    self.open = Some((type_url.clone(), Question::Names(names, None), until));
+                    Answer::Names(response, None)
                 }
             }
         };
-        Ok(answer.map(|answer| (type_url, answer)))
+        Some((type_url, answer))
     }
 }

@@ -38,7 +38,7 @@ use super::topic_set::{Changes, TopicSet};
 use super::{Counters, Locators, ReceivedUpdates, ServerId, Settings, StreamId, Tuning};
 use crate::cache::{Cache, Generation, View, Writer};
 use crate::fairness::ACKS_IN_A_ROW;
-use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Status};
+use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, TypeUrl};
 use ack::Ack;
 use incoming::Increments;
@@ -411,27 +411,6 @@ impl Mux {
         Ok(())
     }
 
-    /// Takes in what an inquiry brought, as if it came on this stream.
-    fn learn_as_on(
-        &mut self,
-        stream: StreamId,
-        type_url: &TypeUrl,
-        response: &DeltaDiscoveryResponse,
-        now: Instant,
-    ) {
-        let Ok(mut reading) = response::read(response, type_url, self.settings.resource_errors) else {
-            return;
-        };
-        let Some(topic_set) = self.topic_sets.get_mut(type_url).filter(|_| !reading.is_empty()) else {
-            return;
-        };
-        reading.mark(if self.habits.speaks_sotw { "" } else { &self.mark });
-        let changes =
-            topic_set.learn(stream, reading, self.writer.cache(), (&self.counters, self.knows_locators), now);
-        self.apply(type_url, changes, now);
-        self.tidy(type_url);
-    }
-
     /// Takes the count of resources of the newest response of a type that is subscribed to.
     pub const fn take_received(&mut self) -> Option<ReceivedUpdates> {
         self.received.take()
@@ -540,7 +519,7 @@ impl Mux {
         }
         self.look_for_ignored_locators(now);
         self.try_suspects(now);
-        self.inquiries.give_up(now);
+        self.end_inquiry(now);
         self.writer.roll_out(now);
         self.look_for_hold();
         self.tick(now);

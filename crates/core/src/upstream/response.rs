@@ -4,6 +4,7 @@
 //! a fault is told by names and types, never by content.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +15,7 @@ use prost::Message;
 
 use crate::cache::{Nonce, OriginError};
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceName};
-use crate::resource::{Constraints, Envelope, Name, Parameters, Resource, TypeUrl, normal_form};
+use crate::resource::{Collection, Constraints, Envelope, Name, Parameters, Resource, TypeUrl, normal_form};
 
 /// How much of a fault is told to the origin: names are its own and may be as long as it likes.
 const FAULT_CHARS: usize = 500;
@@ -103,6 +104,31 @@ impl<'a> DecodedResponse<'a> {
     /// Marks the versions of a server whose versions another one may give to other contents.
     pub(super) fn mark(&mut self, mark: &'a str) {
         self.resources.iter_mut().for_each(|heard| heard.envelope.mark = mark);
+    }
+
+    /// Keeps what it says of names, or of members of collections, that are awaited. Names that have `ended` and of which it says nothing
+    /// do not exist.
+    pub(super) fn retain_answers(&mut self, ended: &'a BTreeSet<Name>, awaits: impl Fn(&str) -> bool) {
+        let mut said = HashSet::new();
+        let mut is_awaited = |name: &str| {
+            let names = Collection::covering(name).into_iter().chain([name.to_owned()]);
+            names.filter(|name| awaits(name)).map(|name| said.insert(name)).count() > 0
+        };
+        self.resources.retain(|heard| {
+            let aliases = heard.envelope.aliases().map(normal_form);
+            let names = std::iter::once(heard.name.clone()).chain(aliases);
+            names.filter(|name| is_awaited(name)).count() > 0
+        });
+        self.removed.retain(|removed| is_awaited(&removed.name));
+        self.reports.retain(|report| is_awaited(&report.name));
+        self.answers_end_mark = false;
+        let absent = ended.iter().map(Name::as_str).filter(|name| awaits(name) && !said.contains(*name));
+        self.removed.extend(absent.map(|name| Removed {
+            name: name.into(),
+            constraints: None,
+            covered: false,
+            asked: None,
+        }));
     }
 
     /// Whether it says nothing of any name.

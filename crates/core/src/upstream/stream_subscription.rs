@@ -20,7 +20,11 @@ pub(super) use target::Target;
 
 use super::Settings;
 use super::arrival::Arrival;
+use super::inquiry::PATIENCE;
 use crate::resource::{Collection, Name, NameMap};
+
+/// A name that stays unanswered is asked for by so many inquiries on one stream: one of them may be lost.
+const INQUIRIES: u8 = 3;
 
 /// Whether an unchanged resource of the origin is an answer to the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +45,21 @@ struct Asked {
     /// Let go since, without the origin having been told. It is forgotten, so that wanting it again takes a new
     /// subscribe (R-Up-19).
     dropped: bool,
-    /// It was asked for on a stream of its own, as this one left it unanswered.
-    inquired: bool,
+    /// How often it was asked for on a stream of its own, as this one left it unanswered.
+    inquiries: u8,
     /// It is to be subscribed to once more, and no answer is expected.
     repeated: bool,
     /// It was in the first request: once the end mark is answered, nothing more is said of it.
     in_first: bool,
+}
+
+impl Asked {
+    /// Since when it has been unanswered: it is to be asked for on a stream of its own, and again as long as there is time for an
+    /// answer. Names of the first request are not, since that is answered in full.
+    fn unanswered_since(&self) -> Option<Instant> {
+        let is_open = self.awaited == Awaited::Answer && !self.dropped && !self.in_first;
+        (is_open && self.inquiries < INQUIRIES).then(|| self.at + PATIENCE * self.inquiries.into())
+    }
 }
 
 /// End mark of the answer to the first request.
@@ -103,7 +116,7 @@ pub(super) struct StreamSubscription {
     leaves_end_mark: bool,
     /// A member that came by the wildcard has come to its end, and the origin may take it for delivered.
     lapsed: bool,
-    /// No name that is unanswered, and was not inquired about, was asked for before then.
+    /// No name has been unanswered for longer, as [`Asked::unanswered_since`] says.
     unanswered: Option<Instant>,
     /// Collections that were asked for, until they are complete.
     incomplete: BTreeMap<Name, Incomplete>,

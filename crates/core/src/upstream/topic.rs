@@ -88,8 +88,6 @@ pub(super) struct Topic {
     pub(super) rivals: BTreeMap<(View, Name), Candidates>,
     /// One of these that came last, until it is complained of.
     pub(super) ambiguous: Option<Name>,
-    /// Names that are to be asked for on a stream of their own.
-    pub(super) inquiries: Vec<Name>,
     /// Servers of what did not come from the present one.
     provenance: Provenance,
     expiry: Expiry,
@@ -116,7 +114,6 @@ impl Topic {
             renewals: Default::default(),
             rivals: BTreeMap::new(),
             ambiguous: None,
-            inquiries: Vec::new(),
             provenance: Provenance::default(),
             expiry: Expiry::default(),
             uncacheable: Expiry::default(),
@@ -210,9 +207,6 @@ impl Topic {
     }
 
     pub(super) fn opened(&mut self, stream: StreamId) {
-        if stream == StreamId::Primary {
-            self.inquiries = Vec::new();
-        }
         self.subscriptions[stream as usize] = Some(StreamSubscription::default());
         self.renewals[stream as usize].clear();
     }

@@ -231,20 +231,18 @@ impl TopicSet {
         self.subscriptions(stream).any(|subscription| subscription.awaits_since(name).is_some())
     }
 
-    /// Takes names that are to be asked for on a stream of their own, as many as fit into one request, unless they were answered by now.
-    pub(super) fn take_inquiries(&mut self) -> BTreeSet<Name> {
-        let (mut names, mut bytes) = (BTreeSet::new(), 0);
-        let stream = self.homes[View::Named as usize];
-        for topic in self.topics.values_mut() {
-            while bytes < REQUEST_BYTES
-                && let Some(name) = topic.inquiries.pop()
-            {
-                let subscription = stream.and_then(|stream| topic.subscription(stream));
-                if subscription.is_some_and(|subscription| subscription.awaits_since(name.as_str()).is_some())
-                {
-                    bytes += name.as_str().len();
-                    names.insert(name);
-                }
+    /// No earlier than since when names are to be asked for on a stream of their own.
+    pub(super) fn names_overdue(&self, settings: &Settings) -> Option<Instant> {
+        let stream = self.homes[View::Named as usize]?;
+        self.topics.values().filter_map(|topic| topic.names_overdue(stream, settings)).min()
+    }
+
+    /// Takes such names, as many as fit into one request.
+    pub(super) fn take_overdue(&mut self, settings: &Settings, now: Instant) -> BTreeSet<Name> {
+        let (mut names, mut room) = (BTreeSet::new(), REQUEST_BYTES);
+        if let Some(stream) = self.homes[View::Named as usize] {
+            for topic in self.topics.values_mut() {
+                names.extend(topic.take_overdue(stream, settings, &mut room, now));
             }
         }
         names

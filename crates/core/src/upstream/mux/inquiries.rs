@@ -10,35 +10,46 @@ use bytes::Bytes;
 
 use super::super::StreamId;
 use super::super::inquiry::{Answer, Inquiries};
+use super::super::response;
 use super::super::topic::OriginHabits;
 use super::super::topic_set::snapshot;
 use super::Mux;
 use crate::cache::{Protocol, View};
 use crate::proto::DeltaDiscoveryResponse;
-use crate::resource::{Envelope, Name, Parameters, TypeUrl, normal_form};
+use crate::resource::{Name, Parameters, TypeUrl};
 
 impl Mux {
-    /// Type that is to be asked about, and since when. A relay says itself what it knows, as soon as it knows it, and what it sends to a
-    /// newcomer by state of the world need not be whole: it is not asked.
-    fn next_question(&self) -> Option<(&TypeUrl, Instant)> {
+    /// Type that is to be asked about next, whether it is to be counted, and when. A relay says itself what it knows, as soon as it
+    /// knows it, and what it sends to a newcomer by state of the world need not be whole: it is not asked.
+    fn next_question(&self) -> Option<(TypeUrl, bool, Instant)> {
         let open = self.streams[StreamId::Primary as usize].as_ref()?;
-        if self.inquiries.is_open() || open.transfer_goes_on || self.habits.is_relay {
+        if open.transfer_goes_on || self.habits.is_relay {
             return None;
         }
-        let due = self.topic_sets.iter().filter_map(|(type_url, topic_set)| {
-            let has_names = topic_set.topics.values().any(|topic| !topic.inquiries.is_empty());
+        let due = self.topic_sets.iter().flat_map(|(type_url, topic_set)| {
             let is_counted = Inquiries::can_count(type_url.kind())
                 && !(self.habits.refuses_census || self.habits.speaks_sotw);
-            let census = || topic_set.census_since(&self.settings, open.opened).filter(|_| is_counted);
-            let due = if has_names { Some(open.opened) } else { census() }?;
-            Some((type_url, self.inquiries.not_before(type_url, due)))
+            let names = topic_set.names_overdue(&self.settings);
+            let census = topic_set.census_since(&self.settings, open.opened).filter(|_| is_counted);
+            [(false, names), (true, census)].into_iter().filter_map(|(is_census, due)| {
+                let subject = (type_url.clone(), is_census);
+                let at = self.inquiries.not_before(&subject, due?)?;
+                Some((subject.0, is_census, at))
+            })
         });
-        due.min_by_key(|(_, at)| *at)
+        due.min_by_key(|(.., at)| *at)
     }
 
     /// When an inquiry is next due, or given up.
     pub(super) fn next_inquiry(&self) -> Option<Instant> {
-        self.inquiries.deadline().or_else(|| self.next_question().map(|(_, at)| at))
+        let next = self.next_question().map(|(.., at)| at);
+        self.inquiries.deadline(next).or(next)
+    }
+
+    /// Gives up the inquiry that is open, if it has had its time.
+    pub(super) fn end_inquiry(&mut self, now: Instant) {
+        let next = self.next_question().map(|(.., at)| at);
+        self.inquiries.give_up(next, now);
     }
 
     /// Whether a stream is to be open for an inquiry: it is closed once this does not hold any more.
@@ -48,11 +59,11 @@ impl Mux {
 
     /// Begins an inquiry that is due; returns the protocol of its stream and the first request there.
     pub fn begin_inquiry(&mut self, now: Instant) -> Option<(Protocol, Bytes)> {
-        let type_url = self.next_question().filter(|(_, at)| *at <= now)?.0.clone();
+        let (type_url, is_census, _) =
+            self.next_question().filter(|(.., at)| *at <= now && !self.inquiries.is_open())?;
         let topic_set = self.topic_sets.get_mut(&type_url)?;
-        let had_names = topic_set.topics.values().any(|topic| !topic.inquiries.is_empty());
-        let names = topic_set.take_inquiries();
-        if had_names && names.is_empty() {
+        let names = if is_census { BTreeSet::new() } else { topic_set.take_overdue(&self.settings, now) };
+        if names.is_empty() && !is_census {
             return None;
         }
         self.counters.inquiries.add(1);
@@ -61,6 +72,11 @@ impl Mux {
     }
 
     /// The stream of an inquiry ended before its answer.
+    pub fn inquiry_lost(&mut self) {
+        self.inquiries.abandon();
+    }
+
+    /// The origin does not serve the protocol of an inquiry, or is a relay.
     pub fn inquiry_refused(&mut self, now: Instant) {
         if self.inquiries.refuse() {
             self.set_habits(OriginHabits { refuses_census: true, ..self.habits });
@@ -75,19 +91,17 @@ impl Mux {
     /// A message came on the stream of an inquiry.
     pub fn on_inquiry_message(&mut self, message: Bytes, now: Instant) {
         self.keep_still(now);
-        match self.inquiries.take_answer(message) {
-            Ok(Some((type_url, Answer::Census(names)))) => {
+        match self.inquiries.take_answer(message, now) {
+            Some((type_url, Answer::Census(names))) => {
                 let is_present = |name: &str| names.contains(name);
                 self.learn_census(&type_url, names.len(), is_present, now);
             }
-            Ok(Some((type_url, Answer::Names(response, names)))) => {
-                if names.is_some() {
-                    self.inquiries.was_useful(&type_url);
+            Some((type_url, Answer::Names(response, names))) => {
+                if self.learn_about(&type_url, &response, &names.unwrap_or_default(), now) {
+                    self.inquiries.was_useful(&(type_url, false));
                 }
-                self.learn_about(&type_url, response, &names.unwrap_or_default(), now);
             }
-            Ok(None) => return,
-            Err(_) => return self.inquiry_refused(now),
+            None => {}
         }
         self.tick(now);
     }
@@ -110,37 +124,34 @@ impl Mux {
         let present = held.members().filter(|member| is_present(member.name().as_str())).count();
         let change = topic.learn_census(stream, is_present, present == count, &held, now);
         if change.wildcard_known.is_some() {
-            self.inquiries.was_useful(type_url);
+            self.inquiries.was_useful(&(type_url.clone(), true));
         }
         self.apply(type_url, vec![(plain, change)], now);
         self.tidy(type_url);
     }
 
-    /// Takes in what was said of names that the stream which lives has left unanswered; `ended` are those of which nothing more will
-    /// be said.
+    /// Takes in what was said of names that the stream which lives has left unanswered, as if it came there. Names that have `ended` and
+    /// of which it does not speak do not exist. Returns whether it could be read.
     fn learn_about(
         &mut self,
         type_url: &TypeUrl,
-        mut response: DeltaDiscoveryResponse,
+        response: &DeltaDiscoveryResponse,
         ended: &BTreeSet<Name>,
         now: Instant,
-    ) {
-        let Some(topic_set) = self.topic_sets.get(type_url) else { return };
-        let Some(stream) = topic_set.homes[View::Named as usize] else { return };
-        response.resources.retain(|bytes| {
-            Envelope::parse(bytes, type_url).is_ok_and(|envelope| {
-                let mut names = std::iter::once(envelope.name).chain(envelope.aliases());
-                names.any(|name| topic_set.awaits(stream, &normal_form(name)))
-            })
-        });
-        response.removed_resources.retain(|name| topic_set.awaits(stream, &normal_form(name)));
-        response.resource_errors.clear();
-        response.removed_resource_names.clear();
-        self.learn_as_on(stream, type_url, &response, now);
-        let Some(topic_set) = self.topic_sets.get(type_url) else { return };
-        let absent = ended.iter().filter(|name| topic_set.awaits(stream, name.as_str()));
-        let removed_resources = absent.map(|name| name.as_str().to_owned()).collect();
-        let absent = DeltaDiscoveryResponse { removed_resources, ..DeltaDiscoveryResponse::default() };
-        self.learn_as_on(stream, type_url, &absent, now);
+    ) -> bool {
+        let Ok(mut reading) = response::read(response, type_url, self.settings.resource_errors) else {
+            return false;
+        };
+        let Some(topic_set) = self.topic_sets.get_mut(type_url) else { return true };
+        let Some(stream) = topic_set.homes[View::Named as usize] else { return true };
+        reading.retain_answers(ended, |name| topic_set.awaits(stream, name));
+        if !reading.is_empty() {
+            reading.mark(if self.habits.speaks_sotw { "" } else { &self.mark });
+            let counters = (&*self.counters, self.knows_locators);
+            let changes = topic_set.learn(stream, reading, self.writer.cache(), counters, now);
+            self.apply(type_url, changes, now);
+            self.tidy(type_url);
+        }
+        true
     }
 }

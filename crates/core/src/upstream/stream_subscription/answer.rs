@@ -248,25 +248,27 @@ impl StreamSubscription {
         Some(Whole { absent, collections: ended })
     }
 
-    /// Takes the names that stay unanswered since then: they are asked for once on a stream of their own, unless they were in the first
-    /// request, which is answered in full. The origin may believe that it has sent them here (O1), or says nothing of what does not exist (O2).
-    pub(in crate::upstream) fn take_unanswered(&mut self, since: Instant) -> Vec<Name> {
-        if self.unanswered.is_none_or(|first| first > since) {
+    /// Takes the names that have been unanswered for so long, while there is room: they are asked for on a stream of their own. The origin
+    /// may believe that it has sent them here (O1), or says nothing of what does not exist (O2).
+    pub(in crate::upstream) fn take_unanswered(
+        &mut self,
+        patience: Duration,
+        room: &mut usize,
+        now: Instant,
+    ) -> Vec<Name> {
+        if self.unanswered.is_none_or(|first| first + patience > now) {
             return Vec::new();
         }
-        self.unanswered = None;
-        let mut taken = Vec::new();
+        let (mut taken, mut first) = (Vec::new(), None::<Instant>);
         for (name, asked) in &mut self.names {
-            if asked.awaited != Awaited::Answer || asked.dropped || asked.in_first || asked.inquired {
-                continue;
-            }
-            if asked.at > since {
-                self.unanswered = Some(self.unanswered.map_or(asked.at, |first| first.min(asked.at)));
-            } else {
-                asked.inquired = true;
+            if *room > 0 && asked.unanswered_since().is_some_and(|since| since + patience <= now) {
+                asked.inquiries += 1;
+                *room = room.saturating_sub(name.as_str().len());
                 taken.push(name.clone());
             }
+            first = first.into_iter().chain(asked.unanswered_since()).min();
         }
+        self.unanswered = first;
         taken
     }
 

@@ -254,9 +254,9 @@ impl StreamSubscription {
         };
         let in_first = target.is_first && !self.started;
         if awaited == Awaited::Answer && target.parameters.is_empty() && !in_first {
-            self.unanswered.get_or_insert(target.now);
+            self.unanswered = self.unanswered.into_iter().chain([target.now]).min();
         }
-        let asked = Asked { at, awaited, dropped: false, inquired: false, repeated: false, in_first };
+        let asked = Asked { at, awaited, dropped: false, inquiries: 0, repeated: false, in_first };
         self.names.insert(name, asked);
         bytes
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cache::Completeness;
-use crate::proto::DiscoveryResponse;
+use crate::proto::{DiscoveryResponse, ResourceError, ResourceName, Status};
 
 const CDS: Kind = Kind::Cluster;
 const EDS: Kind = Kind::Endpoint;
@@ -245,6 +245,109 @@ fn what_the_living_stream_says_meanwhile_outweighs_an_inquiry() {
     }
 }
 
+/// A relay whose stream is answered, and that asks for these names on it later.
+fn asked_later(names: &[&str]) -> Fixture {
+    let mut fixture = Fixture::inquiring();
+    fixture.client("one", EDS, &["a"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "v1").remove(Name::END_MARK));
+    fixture.client("two", EDS, names);
+    fixture.pass(20);
+    fixture.requests(Primary);
+    fixture
+}
+
+/// Its stream is reset, or the origin is not there for a while.
+#[test]
+fn an_inquiry_about_names_that_had_no_answer_is_repeated_and_not_for_ever() {
+    for is_reset in [true, false] {
+        let mut fixture = asked_later(&["x"]);
+        for wait in [3_100, 10_000] {
+            fixture.pass(wait);
+            assert_eq!(fixture.inquired(), ["x"], "reset: {is_reset}");
+            if is_reset {
+                fixture.mux.inquiry_refused(fixture.now);
+            }
+        }
+        fixture.pass(10_000);
+        assert_eq!(fixture.inquired(), ["x"]);
+        fixture.answer(&Answer::of(EDS, "i").set("x", "v1").remove(Name::END_MARK));
+        assert_eq!(fixture.seen(EDS, "x"), "v1");
+    }
+    let mut fixture = asked_later(&["x"]);
+    fixture.pass(600_000);
+    assert_eq!(fixture.inquiries.len(), 3);
+}
+
+#[test]
+fn an_answer_to_an_inquiry_counts_as_on_any_stream() {
+    let mut fixture = asked_later(&["x", "y"]);
+    fixture.pass(3_100);
+    fixture.inquired();
+    let failed = ResourceError {
+        resource_name: Some(ResourceName { name: "x".to_owned(), ..Default::default() }),
+        error_detail: Some(Status { code: 13, ..Default::default() }),
+    };
+    let mut answer = Answer::of(EDS, "i").remove(Name::END_MARK);
+    answer.0.resource_errors.push(failed);
+    fixture.answer(&answer);
+    assert_eq!((&*fixture.seen(EDS, "x"), &*fixture.seen(EDS, "y")), ("failed", "absent"));
+
+    let mut fixture = asked_later(&["xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/f/*"]);
+    fixture.pass(3_100);
+    fixture.inquired();
+    let member = "xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/f/m";
+    fixture.answer(&Answer::of(EDS, "i").set(member, "v1").remove(Name::END_MARK));
+    assert_eq!(fixture.seen(EDS, member), "v1");
+}
+
+#[test]
+fn an_answer_to_an_inquiry_that_cannot_be_read_says_nothing() {
+    let mut fixture = asked_later(&["x", "y"]);
+    for (answer, wait) in [
+        (Answer::of(EDS, "i").set("x", "v1").raw(vec![0xff]).remove(Name::END_MARK), 3_100),
+        (Answer::of(EDS, "i").set("x", "v1").remove("x").remove(Name::END_MARK), 10_000),
+    ] {
+        fixture.pass(wait);
+        assert_eq!(fixture.inquired().len(), 2);
+        fixture.answer(&answer);
+        assert_eq!((&*fixture.seen(EDS, "x"), &*fixture.seen(EDS, "y")), ("unknown", "unknown"));
+    }
+}
+
+/// java-control-plane answers no mark, and nothing at all where none of the names exist.
+#[test]
+fn names_do_not_wait_for_an_inquiry_about_others_that_does_not_end() {
+    for part in [None, Some(Answer::of(EDS, "i").set("x", "v1"))] {
+        let mut fixture = asked_later(&["x", "nowhere"]);
+        fixture.pass(3_100);
+        assert_eq!(fixture.inquired().len(), 2);
+        part.iter().for_each(|part| fixture.answer(part));
+        fixture.client("three", EDS, &["y"]);
+        fixture.pass(20);
+        fixture.requests(Primary);
+        fixture.pass(3_100);
+        assert_eq!(fixture.inquired(), ["y"]);
+    }
+}
+
+/// One client makes up types.
+#[test]
+fn inquiries_begin_apart_of_whatever_types_they_are() {
+    let mut fixture = Fixture::connected();
+    let types: Vec<TypeUrl> = (0..40).map(|n| TypeUrl::from(format!("x/made.up.{n}").as_str())).collect();
+    for (at, type_url) in types.iter().enumerate() {
+        for name in ["a", "b"] {
+            let who: &'static str = format!("{name}{at}").leak();
+            fixture.client(who, type_url.clone(), &[name]);
+            fixture.pass(20);
+            fixture.requests(Primary);
+        }
+    }
+    fixture.pass(5_000);
+    assert!((10..=24).contains(&fixture.inquiries.len()), "{}", fixture.inquiries.len());
+}
+
 /// A state-of-the-world client is told nothing else while it waits for a name.
 #[test]
 fn a_name_that_a_client_waits_for_with_all_others_is_inquired_about_soon() {
@@ -382,10 +485,20 @@ fn a_census_that_stays_unanswered_is_given_up_and_tried_again() {
     fixture.ask_for_proof(CDS);
     fixture.pass(300);
     assert!(fixture.mux.has_inquiry());
-    fixture.pass(10_000);
+    fixture.pass(11_000);
     assert_eq!(fixture.inquiries.len(), 2);
     fixture.close();
     assert!(!fixture.mux.has_inquiry(), "it ends with the connection");
+}
+
+#[test]
+fn a_census_whose_stream_is_lost_is_repeated() {
+    let mut fixture = uncounted();
+    fixture.ask_for_proof(CDS);
+    fixture.pass(300);
+    fixture.mux.inquiry_lost();
+    fixture.pass(1_000);
+    assert_eq!((fixture.mux.has_inquiry(), fixture.inquiries.len()), (true, 2));
 }
 
 /// The pause of this process is no silence of the origin.

@@ -73,12 +73,6 @@ impl Topic {
         change: &mut Change,
     ) {
         let Some(subscription) = &mut self.subscriptions[placed.stream as usize] else { return };
-        let is_awaited = &mut self.needs_proof[View::Named as usize];
-        if let Some(since) = now.checked_sub(patience(*is_awaited, settings)) {
-            let unanswered = subscription.take_unanswered(since);
-            *is_awaited &= unanswered.is_empty();
-            self.inquiries.extend(unanswered);
-        }
         let Some(view) = placed.view else { return };
         let complete = if view == View::Named { subscription.complete(settings, now) } else { Vec::new() };
         let degree = if subscription.has_asked() { subscription.step(settings, now) } else { None };
@@ -109,24 +103,43 @@ impl Topic {
         self.lapse(left, snapshot)
     }
 
+    /// Time that an origin has to answer for a name: a client that waits for evidence has others that are to be told, and many origins
+    /// never say that a name does not exist (O2).
+    const fn patience(&self, settings: &Settings) -> Duration {
+        if self.needs_proof[View::Named as usize] { settings.settle } else { settings.answer_timeout }
+    }
+
+    /// No earlier than since when names are to be asked for on a stream of their own.
+    pub(in crate::upstream) fn names_overdue(
+        &self,
+        stream: StreamId,
+        settings: &Settings,
+    ) -> Option<Instant> {
+        Some(self.subscription(stream)?.unanswered_from()? + self.patience(settings))
+    }
+
+    /// Takes such names, while there is room in a request.
+    pub(in crate::upstream) fn take_overdue(
+        &mut self,
+        stream: StreamId,
+        settings: &Settings,
+        room: &mut usize,
+        now: Instant,
+    ) -> Vec<Name> {
+        let patience = self.patience(settings);
+        let subscription = self.subscriptions[stream as usize].as_mut();
+        let names = subscription.map(|subscription| subscription.take_unanswered(patience, room, now));
+        let names = names.unwrap_or_default();
+        self.needs_proof[View::Named as usize] &= names.is_empty();
+        names
+    }
+
     /// When to look again though nothing happened.
     pub(in crate::upstream) fn deadline(&self, settings: &Settings) -> Option<Instant> {
-        let of = |stream: StreamId| {
-            let subscription = self.subscription(stream)?;
-            let unanswered = subscription.unanswered_from();
-            let unanswered =
-                unanswered.map(|since| since + patience(self.needs_proof[View::Named as usize], settings));
-            subscription.deadline(settings).into_iter().chain(unanswered).min()
-        };
+        let of = |stream: StreamId| self.subscription(stream)?.deadline(settings);
         let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
         let disproved = self.disproved.not_before().map(|at| at + settings.answer_timeout);
         let rest = self.expiry.next().into_iter().chain(uncacheable).chain(disproved);
         StreamId::ALL.into_iter().filter_map(of).chain(rest).min()
     }
-}
-
-/// Time that an origin has to answer for a name: a client that waits for evidence has others that are to be told, and many origins
-/// never say that a name does not exist (O2).
-const fn patience(is_awaited: bool, settings: &Settings) -> Duration {
-    if is_awaited { settings.settle } else { settings.answer_timeout }
 }
