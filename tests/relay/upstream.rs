@@ -601,3 +601,24 @@ async fn nothing_is_complete_while_a_response_is_on_its_way() {
     body.send_data(Bytes::copy_from_slice(&parts[sent..]), false).expect("an open stream");
     eventually("set that is known", async || is_known()).await;
 }
+
+/// The stream of a census may end for many reasons.
+#[tokio::test]
+async fn r_up_22_a_census_that_is_lost_is_repeated_and_one_that_is_refused_is_not() {
+    let mut origin = Origin::start().await;
+    origin.implement(true, true);
+    let relay = Relay::start(&origin.uri());
+    let _client = relay.client(CDS, true, &[]);
+    let mut upstream = origin.accept().await;
+    upstream.answers_no_end_mark();
+    upstream.expect_request().await;
+    send(&upstream, CDS, "1", &[("c1", "v1")]);
+    relay.cache.of(&CDS.into()).expect("few types").ask_for_proof();
+    for end in [Status::unavailable("a restart"), Status::unimplemented("there is no such method")] {
+        let mut census = origin.accept_sotw().await;
+        census.expect_request().await;
+        census.fail(end);
+    }
+    let other = timeout(Duration::from_secs(3), origin.accept_sotw()).await;
+    assert!(other.is_err(), "a census after it was refused");
+}

@@ -311,7 +311,7 @@ impl World {
         if is_inquiry && is_census {
             return match origin.census(stream, request, truth) {
                 Some(said) => self.send_origin(vec![said]),
-                None => self.lose(stream),
+                None => self.refuse(stream),
             };
         }
         let said = origin.hear(stream, request, truth);

@@ -61,6 +61,8 @@ pub(crate) enum Input {
     Serves(bool),
     Message(u32, Bytes),
     Ended(u32),
+    /// The origin does not serve what was asked on the stream, which ends.
+    Refused(u32),
     Asked {
         stream: u32,
         protocol: Protocol,
@@ -405,7 +407,12 @@ impl Relay {
             },
             Input::Ended(stream) if self.inquiry == Some(stream) => {
                 self.inquiry = None;
-                self.mux.inquiry_refused(now);
+                self.mux.inquiry_lost();
+            }
+            Input::Refused(stream) => {
+                if self.inquiry.take_if(|open| *open == stream).is_some() {
+                    self.mux.inquiry_refused(now);
+                }
             }
             Input::Message(stream, bytes) => {
                 let Some(id) = StreamId::ALL.into_iter().find(|id| self.open[*id as usize] == Some(stream))

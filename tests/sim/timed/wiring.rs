@@ -396,6 +396,14 @@ impl World {
         self.tell_server(stream, Some(of.server).filter(|_| server));
     }
 
+    /// The origin does not serve what an inquiry asks for.
+    pub(crate) fn refuse(&mut self, stream: u32) {
+        if let Some(Consumer::Inquiry(relay)) = self.consumer(stream) {
+            self.relays[relay].inbox.push_back(Input::Refused(stream));
+        }
+        self.lose(stream);
+    }
+
     fn tell_consumer(&mut self, stream: u32, consumer: Option<Consumer>) {
         match consumer {
             Some(Consumer::Mux(relay, id)) => {
