@@ -69,8 +69,8 @@ enum EndMark {
     #[default]
     Unasked,
     Asked,
-    /// Asked for beside questions with parameters: an origin that does not read these answers it for the rest alone.
-    AskedBeside,
+    /// Asked for beside locators: an origin that does not read these answers it, and may not answer them.
+    AskedByLocator,
     /// The response is being read that answers it.
     Answered,
     /// The answer is known to be whole.

@@ -20,6 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use foldhash::HashSet;
+
 use super::refusal::{Refusal, Refused};
 use super::response::ResponseError;
 use super::stream_subscription::{REQUEST_BYTES, StreamSubscription};
@@ -223,7 +225,28 @@ impl TopicSet {
     /// Since when a census of the set is due.
     pub(super) fn census_since(&self, settings: &Settings, opened: Instant) -> Option<Instant> {
         let stream = self.homes[View::Wildcard as usize]?;
-        self.topics.get(&Parameters::NONE)?.census_since(stream, settings, opened)
+        let counted = self.topics.iter().filter(|(parameters, _)| self.plain || parameters.is_empty());
+        counted.filter_map(|(_, topic)| topic.census_since(stream, settings, opened)).min()
+    }
+
+    /// Takes in a census of the set: it counts what those see who ask without parameters.
+    pub(super) fn learn_census(&mut self, names: &HashSet<String>, cache: &Cache, now: Instant) -> Changes {
+        let Some(stream) = self.homes[View::Wildcard as usize] else { return Changes::new() };
+        let is_plain = self.plain;
+        let counted: Vec<_> = self
+            .topics
+            .iter_mut()
+            .filter(|(parameters, _)| is_plain || parameters.is_empty())
+            .map(|(parameters, topic)| (topic, snapshot(cache, &self.type_url, parameters)))
+            .collect();
+        let members = counted.iter().flat_map(|(_, snapshot)| snapshot.members());
+        let held: HashSet<&str> = members.map(|member| member.name().as_str()).collect();
+        let is_all_held = names.iter().all(|name| held.contains(name.as_str()));
+        let learn = |(topic, snapshot): (&mut Box<Topic>, Arc<Snapshot>)| {
+            let change = topic.learn_census(stream, names, is_all_held, &snapshot, now);
+            (topic.parameters.clone(), change)
+        };
+        counted.into_iter().map(learn).collect()
     }
 
     /// Whether a name was asked for on a stream, and nothing has been said of it.

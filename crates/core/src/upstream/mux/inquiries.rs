@@ -12,11 +12,10 @@ use super::super::StreamId;
 use super::super::inquiry::{Answer, Inquiries};
 use super::super::response;
 use super::super::topic::OriginHabits;
-use super::super::topic_set::snapshot;
 use super::Mux;
 use crate::cache::{Protocol, View};
 use crate::proto::DeltaDiscoveryResponse;
-use crate::resource::{Name, Parameters, TypeUrl};
+use crate::resource::{Name, TypeUrl};
 
 impl Mux {
     /// Type that is to be asked about next, whether it is to be counted, and when. A relay says itself what it knows, as soon as it
@@ -93,8 +92,13 @@ impl Mux {
         self.keep_still(now);
         match self.inquiries.take_answer(message, now) {
             Some((type_url, Answer::Census(names))) => {
-                let is_present = |name: &str| names.contains(name);
-                self.learn_census(&type_url, names.len(), is_present, now);
+                let Some(topic_set) = self.topic_sets.get_mut(&type_url) else { return };
+                let changes = topic_set.learn_census(&names, self.writer.cache(), now);
+                if changes.iter().any(|(_, change)| change.wildcard_known.is_some()) {
+                    self.inquiries.was_useful(&(type_url.clone(), true));
+                }
+                self.apply(&type_url, changes, now);
+                self.tidy(&type_url);
             }
             Some((type_url, Answer::Names(response, names))) => {
                 if self.learn_about(&type_url, &response, &names.unwrap_or_default(), now) {
@@ -104,30 +108,6 @@ impl Mux {
             None => {}
         }
         self.tick(now);
-    }
-
-    fn learn_census(
-        &mut self,
-        type_url: &TypeUrl,
-        count: usize,
-        is_present: impl Fn(&str) -> bool,
-        now: Instant,
-    ) {
-        let plain = Parameters::NONE;
-        let Some(topic_set) = self.topic_sets.get_mut(type_url) else { return };
-        let (Some(topic), Some(stream)) =
-            (topic_set.topics.get_mut(&plain), topic_set.homes[View::Wildcard as usize])
-        else {
-            return;
-        };
-        let held = snapshot(self.writer.cache(), type_url, &plain);
-        let present = held.members().filter(|member| is_present(member.name().as_str())).count();
-        let change = topic.learn_census(stream, is_present, present == count, &held, now);
-        if change.wildcard_known.is_some() {
-            self.inquiries.was_useful(&(type_url.clone(), true));
-        }
-        self.apply(type_url, vec![(plain, change)], now);
-        self.tidy(type_url);
     }
 
     /// Takes in what was said of names that the stream which lives has left unanswered, as if it came there. Names that have `ended` and

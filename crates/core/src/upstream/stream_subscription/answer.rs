@@ -134,15 +134,10 @@ impl StreamSubscription {
     }
 
     /// A response for the type was accepted, which may answer the end mark, or be a whole state of the world.
-    pub(in crate::upstream) fn hear_end(
-        &mut self,
-        answers_end_mark: bool,
-        is_state: bool,
-        reads_locators: bool,
-    ) {
+    pub(in crate::upstream) fn hear_end(&mut self, answers_end_mark: bool, is_state: bool, understood: bool) {
         let counts = match self.end_mark {
             EndMark::Asked => true,
-            EndMark::AskedBeside => reads_locators,
+            EndMark::AskedByLocator => understood,
             EndMark::Unasked | EndMark::Answered | EndMark::Over => false,
         };
         if answers_end_mark && self.wildcard.is_none() && !self.names.is_empty() {
@@ -177,14 +172,14 @@ impl StreamSubscription {
     /// are missing from that, and from the first answer on this stream. Before that has come, what is missing leaves the question open.
     pub(in crate::upstream) fn take_census(
         &mut self,
-        has: impl Fn(&Name) -> bool,
+        names: &HashSet<String>,
         is_all_held: bool,
         now: Instant,
     ) -> Vec<Name> {
         if self.end_mark != EndMark::Asked || !self.covers_wildcard() {
             return Vec::new();
         }
-        let is_missing = |name: &Name| !has(name);
+        let is_missing = |name: &Name| !names.contains(name.as_str());
         self.unseen.retain(is_missing);
         self.claimed.retain(is_missing);
         let mut gone = Vec::new();

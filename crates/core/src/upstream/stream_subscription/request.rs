@@ -133,8 +133,7 @@ impl StreamSubscription {
         if target.speaks_sotw || !target.is_first {
             return;
         }
-        let is_alone = target.is_only || target.is_plain;
-        self.end_mark = if is_alone { EndMark::Asked } else { EndMark::AskedBeside };
+        self.end_mark = if target.parameters.is_empty() { EndMark::Asked } else { EndMark::AskedByLocator };
         if !target.claimed.contains_key(Name::END_MARK) {
             ask_for_end(request, self.wildcard.is_none());
         }

@@ -19,16 +19,12 @@ pub(in crate::upstream) struct Target<'a> {
     pub(in crate::upstream) fresh: bool,
     /// Whether nothing of the type was asked for on this stream, be it with other parameters.
     pub(in crate::upstream) is_first: bool,
-    /// Whether all is asked for without parameters.
-    pub(in crate::upstream) is_plain: bool,
     /// Whether a request without names asks for everything.
     pub(in crate::upstream) has_legacy_wildcard: bool,
     /// Whether the wildcard has to wait for another stream: on this one the origin was asked for it already, for others.
     pub(in crate::upstream) wildcard_waits: bool,
     /// Whether others ask for the type with other parameters, and the origin is told so.
     pub(in crate::upstream) beside: bool,
-    /// Whether all that the stream brings of the type is for these clients.
-    pub(in crate::upstream) is_only: bool,
     /// Whether the origin speaks state of the world: it is told no versions, and each request repeats all names.
     pub(in crate::upstream) speaks_sotw: bool,
     /// The versions that others have claimed in the same request, and that hold for everybody.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::cache::Completeness;
 use crate::proto::{DiscoveryResponse, ResourceError, ResourceName, Status};
+use crate::upstream::Locators;
 
 const CDS: Kind = Kind::Cluster;
 const EDS: Kind = Kind::Endpoint;
@@ -174,6 +175,40 @@ fn r_up_22_beside_locators_the_end_mark_counts_from_an_origin_that_reads_them() 
         fixture.hear(Primary, &Answer::of(EDS, "1").remove(Name::END_MARK));
         let seen = fixture.seen_with(EDS, "v=1", "a");
         assert_eq!(seen, if is_relay { "absent" } else { "unknown" });
+    }
+}
+
+/// go-control-plane, behind which one of the clients has a parameter.
+#[test]
+fn r_up_22_the_end_mark_counts_for_what_every_origin_understands() {
+    let mut fixture = Fixture::connected();
+    fixture.client("plain", EDS, &["a", "x"]);
+    fixture.client_with("located", EDS, "v=1", &["b"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "v1").remove(Name::END_MARK));
+    assert_eq!((&*fixture.seen(EDS, "x"), &*fixture.seen_with(EDS, "v=1", "b")), ("absent", "unknown"));
+
+    let mut fixture = Fixture::connected();
+    fixture.client("plain", CDS, &["*"]);
+    fixture.client_with("located", CDS, "v=1", &["*"]);
+    for answer in [Answer::of(CDS, "1").set("c1", "").set("c2", ""), Answer::of(CDS, "2").set("c1", "")] {
+        fixture.close();
+        fixture.open(Primary);
+        fixture.requests(Primary);
+        fixture.hear(Primary, &answer.remove(Name::END_MARK));
+    }
+    assert_eq!(fixture.members(CDS).len(), 1);
+    assert_eq!(fixture.members_with(CDS, "v=1").len(), 1);
+
+    // By locators alone, an answer of nothing may be none.
+    let mut fixture = Fixture::connected();
+    fixture.client_with("located", CDS, "v=1", &["*"]);
+    for (answer, left) in [(Answer::of(CDS, "1").set("c1", ""), 1), (Answer::of(CDS, "2"), 1)] {
+        fixture.close();
+        fixture.open(Primary);
+        fixture.requests(Primary);
+        fixture.hear(Primary, &answer.remove(Name::END_MARK));
+        assert_eq!(fixture.members_with(CDS, "v=1").len(), left);
     }
 }
 
@@ -425,6 +460,28 @@ fn a_census_completes_a_set_for_a_client_that_may_lose_something() {
     assert_eq!(fixture.known(CDS), Completeness::Complete);
     fixture.pass(600_000);
     assert!(fixture.inquiries.is_empty() && fixture.renewed.is_empty());
+}
+
+/// java-control-plane reads no locators.
+#[test]
+fn a_census_completes_the_sets_of_clients_with_parameters_that_are_asked_for_plainly() {
+    let settings = Settings { locators: Locators::Plain, ..Settings::default() };
+    let mut fixture = Fixture::with(settings);
+    fixture.answers_inquiries = true;
+    fixture.open(Primary);
+    fixture.client_with("one", CDS, "v=1", &["*"]);
+    fixture.client_with("two", CDS, "v=2", &["*"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "").set("c2", ""));
+    fixture.close();
+    fixture.open(Primary);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "2").set("c1", ""));
+    fixture.pass(1_000);
+    fixture.count(CDS, &["c1"]);
+    for pairs in ["v=1", "v=2"] {
+        assert_eq!(fixture.members_with(CDS, pairs).len(), 1, "{pairs}");
+    }
 }
 
 /// Two witnesses: the first answer of the stream that lives, and the census.

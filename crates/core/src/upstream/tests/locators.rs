@@ -99,7 +99,7 @@ impl Fixture {
         }
     }
 
-    fn members_with(&self, kind: Kind, pairs: &str) -> Vec<String> {
+    pub(super) fn members_with(&self, kind: Kind, pairs: &str) -> Vec<String> {
         let snapshot = self.snapshot_with(kind, pairs);
         snapshot.members().map(|member| format!("{}:{}", member.name(), member.version())).collect()
     }

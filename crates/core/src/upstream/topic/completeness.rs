@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
+use foldhash::HashSet;
+
 use super::super::{Settings, StreamId};
 use super::{Renewal, Topic, gone};
 use crate::cache::{Change, Completeness, Op, Snapshot, View};
-use crate::resource::Name;
 
 impl Topic {
     /// The wildcard set is known to lack something, or may, that the origin takes for delivered: it is asked for anew. Returns
@@ -38,13 +39,13 @@ impl Topic {
     pub(in crate::upstream) fn learn_census(
         &mut self,
         stream: StreamId,
-        has: impl Fn(&str) -> bool,
+        names: &HashSet<String>,
         is_all_held: bool,
         snapshot: &Snapshot,
         now: Instant,
     ) -> Change {
         let Some(subscription) = &mut self.subscriptions[stream as usize] else { return Change::default() };
-        let absent = subscription.take_census(|name: &Name| has(name.as_str()), is_all_held, now);
+        let absent = subscription.take_census(names, is_all_held, now);
         let known =
             is_all_held && subscription.is_whole() && snapshot.completeness() < Completeness::Complete;
         let view = View::Wildcard;

@@ -135,11 +135,14 @@ impl Topic {
         let Findings { concerned, brings_news } = found;
         // A relay cuts an answer by its size, and says so.
         let is_part = reading.is_part && self.habits.is_relay;
+        // An origin that does not read locators may take a wildcard of them for one without.
+        let has_members = || !reading.resources.is_empty() || subscription.has_begun();
+        let understood = reads_locators || (placed.view == Some(View::Wildcard) && has_members());
         // Parts that came for others say nothing of how far the answer to this one has come.
         if concerned {
             subscription.arrived(now, brings_news, is_part);
         }
-        subscription.hear_end(reading.answers_end_mark, reading.is_whole, reads_locators);
+        subscription.hear_end(reading.answers_end_mark, reading.is_whole, understood);
         concerned
     }
 }

@@ -67,13 +67,11 @@ impl TopicSet {
             let target = Target {
                 claimed,
                 beside: !self.plain && snapshots.len() > 1,
-                is_only: snapshots.len() == 1 && parameters.is_empty(),
                 speaks_sotw,
                 view: placed.view.filter(|view| topic.wants(*view)),
                 parameters: if self.plain { &nothing } else { parameters },
                 fresh: fresh && parameters.is_empty(),
                 is_first: fresh,
-                is_plain: self.plain,
                 has_legacy_wildcard,
                 wildcard_waits,
                 is_shared: &is_shared,
