@@ -391,6 +391,16 @@ fn r_up_23_the_end_mark_of_nothing_is_answered_at_once() {
     assert_eq!(relay.acked(&fixture), [format!("cds -{END}")]);
 }
 
+/// A relay that shows the node of a gRPC client, and that is not known as one, means the wildcard.
+#[test]
+fn r_up_23_the_end_mark_stays_unanswered_where_nothing_was_understood() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1");
+    let mut client = fixture.client_as("gRPC Go", Protocol::Delta, None);
+    client.resume(&fixture, "cds", &[], &[(END, "none")]);
+    assert_eq!(client.acked(&fixture), Vec::<String>::new());
+}
+
 /// An answer in parts has it in the last.
 #[test]
 fn r_up_23_the_end_mark_comes_with_the_last_part() {

@@ -152,8 +152,8 @@ impl Session {
         mut versions: Versions,
         now: Instant,
     ) -> Result<(), SessionError> {
-        let is_legacy = is_legacy && self.allows_legacy_wildcard(type_url);
-        let mut asks = SubscriptionEdit::new(is_legacy);
+        let asks_nothing = is_legacy && !self.allows_legacy_wildcard(type_url);
+        let mut asks = SubscriptionEdit::new(is_legacy && !asks_nothing);
         requested.subscribe.iter().for_each(|name| drop(asks.subscribe(name)));
         requested.locate.into_iter().for_each(|locator| drop(asks.locate(locator)));
         requested.unsubscribe.iter().for_each(|name| drop(asks.unsubscribe(name)));
@@ -171,7 +171,8 @@ impl Session {
         }
         if versions.names().any(|name| name == Name::END_MARK) {
             versions.retain(|name| name != Name::END_MARK);
-            state.own_mut().asks_end = true;
+            // Where nothing was asked for, no answer is complete.
+            state.own_mut().asks_end = !asks_nothing;
         }
         if !versions.is_empty() {
             state.own_mut().brought = Some(ResumedVersions::Versions(versions));
