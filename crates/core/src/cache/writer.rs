@@ -90,10 +90,9 @@ impl Writer {
         self.cache.stores.read().answering().for_each(|(_, of)| of.end());
     }
 
-    /// The origin's silence about names of these types counts from then on at the earliest.
-    pub fn silent_not_before(&self, is_one: impl Fn(&TypeUrl) -> bool, at: Instant) {
-        let stores = self.cache.stores.read();
-        stores.answering().filter(|(of, _)| is_one(of)).for_each(|(_, of)| of.not_before(at));
+    /// The origin's silence about names counts from then on at the earliest.
+    pub fn silent_not_before(&self, at: Instant) {
+        self.cache.stores.read().answering().for_each(|(_, of)| of.not_before(at));
     }
 
     /// Names of these types are asked for anew: its silence on an earlier stream says nothing of them.

@@ -137,8 +137,7 @@ pub struct Settings {
     /// An origin that leaves a locator unanswered for so long, and never showed that it knows constraints, is taken not to
     /// read locators (R-Up-18).
     pub locator_timeout: Duration,
-    /// A name that the origin has sent on a stream, that was asked for there once more, and that stays unanswered for so
-    /// long, is asked for on a new stream (O1).
+    /// A question without an answer is asked again after this time, on a stream of its own (O1, O2).
     pub answer_timeout: Duration,
     /// Whether clients are told the origin's resource errors (R-Err-07). If not, all that counts of them is that a
     /// resource does not exist.

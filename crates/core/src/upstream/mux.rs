@@ -181,7 +181,7 @@ impl Mux {
         if !is_answered {
             self.cut_off = Some(now);
         } else if self.cut_off.take().is_some() {
-            self.writer.silent_not_before(|_| true, now);
+            self.writer.silent_not_before(now);
         }
     }
 
@@ -556,10 +556,6 @@ impl Mux {
             for reason in renewals {
                 let at = open.opened + paces[reason as usize].least();
                 open.renewals.entry(reason).or_insert(at);
-                if reason == Renewal::Unanswered {
-                    // The silence until then says nothing of the names.
-                    self.writer.silent_not_before(|of| of == type_url, at);
-                }
             }
         }
         self.mark(type_url);

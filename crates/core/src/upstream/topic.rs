@@ -79,7 +79,7 @@ pub(super) struct Topic {
     refreshed: HashSet<(View, Name)>,
     /// Whether a client waits for evidence, of each view, that what the origin has not sent does not exist.
     pub(super) needs_proof: [bool; 2],
-    /// This is new.
+    /// It is to be looked at though no deadline has come.
     pub(super) looks_again: bool,
     pub(super) habits: OriginHabits,
     /// Which of the streams are to be opened anew, and why.

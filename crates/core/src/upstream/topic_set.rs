@@ -230,7 +230,7 @@ impl TopicSet {
     }
 
     /// Takes in a census of the set: it counts what those see who ask without parameters.
-    pub(super) fn learn_census(&mut self, names: &HashSet<String>, cache: &Cache, now: Instant) -> Changes {
+    pub(super) fn learn_census(&mut self, names: &HashSet<String>, cache: &Cache) -> Changes {
         let Some(stream) = self.homes[View::Wildcard as usize] else { return Changes::new() };
         let is_plain = self.plain;
         let counted: Vec<_> = self
@@ -243,7 +243,7 @@ impl TopicSet {
         let held: HashSet<&str> = members.map(|member| member.name().as_str()).collect();
         let is_all_held = names.iter().all(|name| held.contains(name.as_str()));
         let learn = |(topic, snapshot): (&mut Box<Topic>, Arc<Snapshot>)| {
-            let change = topic.learn_census(stream, names, is_all_held, &snapshot, now);
+            let change = topic.learn_census(stream, names, is_all_held, &snapshot);
             (topic.parameters.clone(), change)
         };
         counted.into_iter().map(learn).collect()

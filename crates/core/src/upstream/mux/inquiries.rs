@@ -93,7 +93,7 @@ impl Mux {
         match self.inquiries.take_answer(message, now) {
             Some((type_url, Answer::Census(names))) => {
                 let Some(topic_set) = self.topic_sets.get_mut(&type_url) else { return };
-                let changes = topic_set.learn_census(&names, self.writer.cache(), now);
+                let changes = topic_set.learn_census(&names, self.writer.cache());
                 if changes.iter().any(|(_, change)| change.wildcard_known.is_some()) {
                     self.inquiries.was_useful(&(type_url.clone(), true));
                 }
@@ -101,9 +101,7 @@ impl Mux {
                 self.tidy(&type_url);
             }
             Some((type_url, Answer::Names(response, names))) => {
-                if self.learn_about(&type_url, &response, &names.unwrap_or_default(), now) {
-                    self.inquiries.was_useful(&(type_url, false));
-                }
+                self.learn_about(&type_url, &response, &names.unwrap_or_default(), now);
             }
             None => {}
         }
@@ -111,19 +109,20 @@ impl Mux {
     }
 
     /// Takes in what was said of names that the stream which lives has left unanswered, as if it came there. Names that have `ended` and
-    /// of which it does not speak do not exist. Returns whether it could be read.
+    /// of which it does not speak do not exist. One that cannot be read says nothing.
     fn learn_about(
         &mut self,
         type_url: &TypeUrl,
         response: &DeltaDiscoveryResponse,
         ended: &BTreeSet<Name>,
         now: Instant,
-    ) -> bool {
+    ) {
         let Ok(mut reading) = response::read(response, type_url, self.settings.resource_errors) else {
-            return false;
+            return;
         };
-        let Some(topic_set) = self.topic_sets.get_mut(type_url) else { return true };
-        let Some(stream) = topic_set.homes[View::Named as usize] else { return true };
+        self.inquiries.was_useful(&(type_url.clone(), false));
+        let Some(topic_set) = self.topic_sets.get_mut(type_url) else { return };
+        let Some(stream) = topic_set.homes[View::Named as usize] else { return };
         reading.retain_answers(ended, |name| topic_set.awaits(stream, name));
         if !reading.is_empty() {
             reading.mark(if self.habits.speaks_sotw { "" } else { &self.mark });
@@ -132,6 +131,5 @@ impl Mux {
             self.apply(type_url, changes, now);
             self.tidy(type_url);
         }
-        true
     }
 }

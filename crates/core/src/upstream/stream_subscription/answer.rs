@@ -174,7 +174,6 @@ impl StreamSubscription {
         &mut self,
         names: &HashSet<String>,
         is_all_held: bool,
-        now: Instant,
     ) -> Vec<Name> {
         if self.end_mark != EndMark::Asked || !self.covers_wildcard() {
             return Vec::new();
@@ -189,8 +188,7 @@ impl StreamSubscription {
         }
         if is_all_held && self.unseen.is_empty() && self.claimed.is_empty() {
             self.end_mark = EndMark::Over;
-            self.claimed = HashSet::default();
-            self.arrival = Arrival::asked(now, Some(now), Duration::ZERO);
+            self.arrival = Arrival::Complete;
         }
         gone
     }
@@ -219,7 +217,7 @@ impl StreamSubscription {
         self.end_mark = EndMark::Over;
         self.claimed = HashSet::default();
         if self.covers_wildcard() {
-            self.arrival = Arrival::asked(now, Some(now), Duration::ZERO);
+            self.arrival = Arrival::Complete;
             let absent = self.unseen.drain().collect();
             return Some(Whole { absent, collections: Vec::new() });
         }

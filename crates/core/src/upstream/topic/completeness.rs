@@ -42,10 +42,9 @@ impl Topic {
         names: &HashSet<String>,
         is_all_held: bool,
         snapshot: &Snapshot,
-        now: Instant,
     ) -> Change {
         let Some(subscription) = &mut self.subscriptions[stream as usize] else { return Change::default() };
-        let absent = subscription.take_census(names, is_all_held, now);
+        let absent = subscription.take_census(names, is_all_held);
         let known =
             is_all_held && subscription.is_whole() && snapshot.completeness() < Completeness::Complete;
         let view = View::Wildcard;

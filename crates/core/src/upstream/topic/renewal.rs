@@ -5,7 +5,7 @@
 pub(in crate::upstream) enum Renewal {
     /// Something may be gone, or is for others too: nobody lacks anything meanwhile.
     Doubt,
-    /// The origin leaves unanswered what it takes for delivered: clients wait for it.
+    /// The origin does not read the locators that it was asked by: clients wait for what it is asked plainly.
     Unanswered,
     /// An operator wants a resource anew.
     Ordered,
