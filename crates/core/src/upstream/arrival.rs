@@ -6,9 +6,10 @@
 //! An answer is [`Settled`](Completeness::Settled) after a short silence, [`Presumed`](Completeness::Presumed) after a long one, and
 //! [`Complete`](Completeness::Complete) in the end. Silence shows a set, and removes nothing.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Settings;
+use super::quiet_clock::QuietInstant;
 use crate::cache::Completeness;
 
 /// A silence of so many settle times ends an answer of which the origin cannot be asked whether it is whole.
@@ -25,7 +26,7 @@ pub(super) enum Arrival {
     Idle,
     /// Asked for. Where versions were sent, silence is an answer too, at `quiet_at`.
     /// It is not settled before `hold` after the first part: what comes may be for others.
-    Asked { since: Instant, quiet_at: Option<Instant>, hold: Duration },
+    Asked { since: QuietInstant, quiet_at: Option<QuietInstant>, hold: Duration },
     /// Parts have come.
     Arriving(Parts),
     /// Nothing more is expected.
@@ -34,9 +35,9 @@ pub(super) enum Arrival {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
-    first: Instant,
+    first: QuietInstant,
     /// When the last part came that brought anything new.
-    last: Instant,
+    last: QuietInstant,
     hold: Duration,
     /// The origin has said that more follows: no silence short of the bounds is the end.
     more_follows: bool,
@@ -44,14 +45,14 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    fn settled_at(&self, settings: &Settings) -> Instant {
+    fn settled_at(&self, settings: &Settings) -> QuietInstant {
         let bound = self.first + GROWING.max(settings.settle_max);
         let quiet = (self.last + settings.settle).max(self.first + self.hold);
         if self.more_follows { bound } else { quiet.min(bound) }
     }
 
     /// Where the origin may still say that this was all, or be asked, silence is no end for long.
-    fn presumed_at(&self, settings: &Settings, awaits_end: bool) -> Instant {
+    fn presumed_at(&self, settings: &Settings, awaits_end: bool) -> QuietInstant {
         match () {
             () if self.more_follows => self.first + LONGEST,
             () if awaits_end => self.first + GROWING,
@@ -59,21 +60,21 @@ impl Parts {
         }
     }
 
-    fn complete_at(&self, settings: &Settings, awaits_end: bool) -> Instant {
+    fn complete_at(&self, settings: &Settings, awaits_end: bool) -> QuietInstant {
         if awaits_end { self.first + LONGEST } else { self.presumed_at(settings, false) }
     }
 }
 
 impl Arrival {
     /// The question has been asked now.
-    pub(super) const fn asked(now: Instant, quiet_at: Option<Instant>, hold: Duration) -> Self {
+    pub(super) const fn asked(now: QuietInstant, quiet_at: Option<QuietInstant>, hold: Duration) -> Self {
         Self::Asked { since: now, quiet_at, hold }
     }
 
     /// A response came that may be a part. One that brings nothing new, be it that the origin repeats itself or that something changes,
     /// does not put the end off. An origin may say that more follows.
     #[must_use]
-    pub(super) fn arrived(self, now: Instant, brings_news: bool, more_follows: bool) -> Self {
+    pub(super) fn arrived(self, now: QuietInstant, brings_news: bool, more_follows: bool) -> Self {
         match self {
             Self::Asked { hold, .. } => Self::Arriving(Parts {
                 first: now,
@@ -92,10 +93,10 @@ impl Arrival {
 
     /// More of the same question was sent: the answer to it is not late before now.
     #[must_use]
-    pub(super) fn asked_more(self, now: Instant) -> Self {
+    pub(super) fn asked_more(self, now: QuietInstant) -> Self {
         match self {
             Self::Asked { since, quiet_at, hold } => {
-                let later = now.saturating_duration_since(since);
+                let later = now.since(since);
                 Self::Asked { since: now, quiet_at: quiet_at.map(|at| at + later), hold }
             }
             Self::Arriving(parts) => Self::Arriving(Parts { last: now, ..parts }),
@@ -103,25 +104,9 @@ impl Arrival {
         }
     }
 
-    /// Time in which this process did not run is no silence of the origin. What was read since is not moved into the future.
-    #[must_use]
-    pub(super) fn shifted(self, pause: Duration, now: Instant) -> Self {
-        let later = |at: Instant| (at + pause).min(now);
-        match self {
-            Self::Asked { since, quiet_at, hold } => {
-                let moved = later(since) - since;
-                Self::Asked { since: since + moved, quiet_at: quiet_at.map(|at| at + moved), hold }
-            }
-            Self::Arriving(parts) => {
-                Self::Arriving(Parts { first: later(parts.first), last: later(parts.last), ..parts })
-            }
-            Self::Idle | Self::Complete => self,
-        }
-    }
-
     /// This question, with silence as an answer from this time on.
     #[must_use]
-    pub(super) fn or_quiet_at(self, at: Instant) -> Self {
+    pub(super) fn or_quiet_at(self, at: QuietInstant) -> Self {
         match self {
             Self::Asked { since, quiet_at, hold } => {
                 Self::Asked { since, quiet_at: quiet_at.or(Some(at)), hold }
@@ -131,7 +116,7 @@ impl Arrival {
     }
 
     /// Since when it waits for the first part.
-    pub(super) const fn waits_since(self) -> Option<Instant> {
+    pub(super) const fn waits_since(self) -> Option<QuietInstant> {
         match self {
             Self::Asked { since, .. } => Some(since),
             Self::Idle | Self::Arriving(_) | Self::Complete => None,
@@ -139,7 +124,7 @@ impl Arrival {
     }
 
     /// Since when it waits for the first part, where silence is no answer.
-    pub(super) const fn unanswered_since(self) -> Option<Instant> {
+    pub(super) const fn unanswered_since(self) -> Option<QuietInstant> {
         match self {
             Self::Asked { since, quiet_at: None, .. } => Some(since),
             Self::Asked { .. } | Self::Idle | Self::Arriving(_) | Self::Complete => None,
@@ -180,7 +165,7 @@ impl Arrival {
     }
 
     /// When the next degree is reached if nothing more comes; `awaits_end` tells whether the origin may say that this was all.
-    pub(super) fn deadline(self, settings: &Settings, awaits_end: bool) -> Option<Instant> {
+    pub(super) fn deadline(self, settings: &Settings, awaits_end: bool) -> Option<QuietInstant> {
         match self {
             Self::Asked { quiet_at, .. } => quiet_at,
             Self::Arriving(parts) => Some(match parts.degree {
@@ -199,7 +184,7 @@ impl Arrival {
         &mut self,
         settings: &Settings,
         awaits_end: bool,
-        now: Instant,
+        now: QuietInstant,
     ) -> Option<Completeness> {
         match self {
             Self::Asked { quiet_at, .. } if quiet_at.is_some_and(|at| at <= now) => {

@@ -5,19 +5,20 @@
 //! answer may be on the way (R-DP-16). Many origins say nothing of what does not exist (O2): for these the view would keep
 //! it forever. Owns which views these are, and since when. Knows neither streams nor the origin's words.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use foldhash::HashMap;
 
+use super::quiet_clock::QuietInstant;
 use crate::cache::{Op, View};
 use crate::resource::Name;
 
 /// Views that hold a variant said to be gone, and since when.
 #[derive(Debug, Default)]
 pub(super) struct Disproved {
-    since: HashMap<(View, Name), Instant>,
+    since: HashMap<(View, Name), QuietInstant>,
     /// Nothing is due before the timeout after then.
-    not_before: Option<Instant>,
+    not_before: Option<QuietInstant>,
 }
 
 impl Disproved {
@@ -29,7 +30,7 @@ impl Disproved {
         !self.since.is_empty() && self.since.contains_key(&(view, name.clone()))
     }
 
-    pub(super) fn insert(&mut self, view: View, name: Name, now: Instant) {
+    pub(super) fn insert(&mut self, view: View, name: Name, now: QuietInstant) {
         self.since.entry((view, name)).or_insert(now);
         self.not_before.get_or_insert(now);
     }
@@ -42,7 +43,7 @@ impl Disproved {
 
     /// The wildcard is let go. Members that were shown to clients which asked for their names, and which the origin has not
     /// answered (`is_open`), are in question there.
-    pub(super) fn drop_wildcard(&mut self, is_open: impl Fn(&Name) -> bool, now: Instant) {
+    pub(super) fn drop_wildcard(&mut self, is_open: impl Fn(&Name) -> bool, now: QuietInstant) {
         let members = self.since.keys().filter(|(view, _)| *view == View::Wildcard);
         let open: Vec<Name> = members.map(|(_, name)| name).filter(|name| is_open(name)).cloned().collect();
         self.since.retain(|(view, _), _| *view != View::Wildcard);
@@ -58,15 +59,8 @@ impl Disproved {
         }
     }
 
-    /// Time in which this process did not run is no silence of the origin.
-    pub(super) fn shift(&mut self, pause: Duration, now: Instant) {
-        let later = |at: Instant| (at + pause).min(now);
-        self.since.values_mut().for_each(|since| *since = later(*since));
-        self.not_before = self.not_before.map(later);
-    }
-
     /// When to look at [`take_due`](Self::take_due), but for the timeout.
-    pub(super) const fn not_before(&self) -> Option<Instant> {
+    pub(super) const fn not_before(&self) -> Option<QuietInstant> {
         self.not_before
     }
 
@@ -74,8 +68,8 @@ impl Disproved {
     pub(super) fn take_due(
         &mut self,
         timeout: Duration,
-        now: Instant,
-        asked: impl Fn(&Name) -> Option<Instant>,
+        now: QuietInstant,
+        asked: impl Fn(&Name) -> Option<QuietInstant>,
     ) -> Vec<Name> {
         if self.not_before.is_none_or(|at| at + timeout > now) {
             return Vec::new();

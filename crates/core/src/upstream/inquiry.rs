@@ -8,12 +8,13 @@
 //! the world is a whole set of clusters, listeners or scoped routes (O6). An origin that refuses a census gets no other on its connection.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use foldhash::HashSet;
 use prost::Message as _;
 
+use super::quiet_clock::QuietInstant;
 use super::response;
 use super::sotw::{self, SotwStream};
 use crate::cache::Protocol;
@@ -64,11 +65,11 @@ impl Question {
 #[derive(Debug, Default)]
 pub(super) struct Inquiries {
     /// The one that is open, and when it is given up.
-    open: Option<(TypeUrl, Question, Instant)>,
+    open: Option<(TypeUrl, Question, QuietInstant)>,
     /// When the last one began.
-    begun: Option<Instant>,
+    begun: Option<QuietInstant>,
     /// When questions that had no answer of use may be asked again, and how many of them there were in a row.
-    paces: BTreeMap<Subject, (Instant, u32)>,
+    paces: BTreeMap<Subject, (QuietInstant, u32)>,
 }
 
 impl Inquiries {
@@ -83,12 +84,12 @@ impl Inquiries {
     }
 
     /// When a question may be asked that is due since then. `None` while it is open.
-    pub(super) fn not_before(&self, subject: &Subject, due: Instant) -> Option<Instant> {
+    pub(super) fn not_before(&self, subject: &Subject, due: QuietInstant) -> Option<QuietInstant> {
         let (type_url, is_census) = subject;
         let is_open =
             |(of, question, _): &(TypeUrl, Question, _)| of == type_url && question.is_census() && *is_census;
         let paced = self.paces.get(subject).map(|(at, _)| *at);
-        let at = paced.into_iter().chain(self.begun.map(|begun| begun + APART)).fold(due, Instant::max);
+        let at = paced.into_iter().chain(self.begun.map(|begun| begun + APART)).fold(due, QuietInstant::max);
         (!self.open.as_ref().is_some_and(is_open)).then_some(at)
     }
 
@@ -98,7 +99,7 @@ impl Inquiries {
         type_url: TypeUrl,
         names: BTreeSet<Name>,
         (node, protocol): (&Node, Protocol),
-        now: Instant,
+        now: QuietInstant,
     ) -> (Protocol, Bytes) {
         let subject = (type_url.clone(), names.is_empty());
         let failures = self.paces.get(&subject).map_or(0, |(_, failures)| *failures);
@@ -135,13 +136,13 @@ impl Inquiries {
     }
 
     /// When the open one is given up, given when another one is due.
-    pub(super) fn deadline(&self, next: Option<Instant>) -> Option<Instant> {
-        let until = self.open.as_ref().map(|(.., until)| *until)?;
-        Some(next.map_or(until, |next| next.max(until - (PATIENCE - LEAST)).min(until)))
+    pub(super) fn deadline(&self, next: Option<QuietInstant>) -> Option<QuietInstant> {
+        let (&(.., until), begun) = (self.open.as_ref()?, self.begun?);
+        Some(next.map_or(until, |next| next.max(begun + LEAST).min(until)))
     }
 
     /// Gives up the open one if it has had its time. Silence about names says nothing of others: these wait for no pace.
-    pub(super) fn give_up(&mut self, next: Option<Instant>, now: Instant) {
+    pub(super) fn give_up(&mut self, next: Option<QuietInstant>, now: QuietInstant) {
         if self.deadline(next).is_some_and(|at| at <= now)
             && let Some((type_url, Question::Names(..), _)) = self.open.take()
         {
@@ -154,20 +155,13 @@ impl Inquiries {
         self.open = None;
     }
 
-    /// Time in which this process did not run is no silence of the origin.
-    pub(super) fn shift(&mut self, pause: Duration, now: Instant) {
-        if let Some((.., until)) = &mut self.open {
-            *until = (*until + pause).min(now + PATIENCE);
-        }
-    }
-
     /// The answer was of use.
     pub(super) fn was_useful(&mut self, subject: &Subject) {
         self.paces.remove(subject);
     }
 
     /// Takes in a message on the stream of the open one. `None` if it cannot be read: then it ends that one, and says nothing.
-    pub(super) fn take_answer(&mut self, message: Bytes, now: Instant) -> Option<(TypeUrl, Answer)> {
+    pub(super) fn take_answer(&mut self, message: Bytes, now: QuietInstant) -> Option<(TypeUrl, Answer)> {
         let (type_url, question, until) = self.open.take()?;
         let answer = match question {
             Question::Census => {

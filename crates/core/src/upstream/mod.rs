@@ -42,6 +42,7 @@ mod inquiry;
 mod linger;
 mod mux;
 mod probe;
+mod quiet_clock;
 mod readiness;
 mod refusal;
 mod representative;

@@ -30,6 +30,7 @@ use bytes::Bytes;
 use super::complaints::Complaint;
 use super::inquiry::Inquiries;
 use super::linger::Lingering;
+use super::quiet_clock::{QuietClock, QuietInstant};
 use super::refusal::Refusal;
 use super::response::{self, ProtocolError};
 use super::suspects::Suspects;
@@ -87,13 +88,14 @@ pub struct Mux {
     /// Behaviour that the origin has shown.
     habits: OriginHabits,
     /// When to look whether it has left any unanswered.
-    locators_due: Option<Instant>,
+    locators_due: Option<QuietInstant>,
     /// Types of which the rollout guard holds changes that the origin is to be told of.
     held: BTreeSet<TypeUrl>,
     /// Streams that ended soon after the origin was told of these.
     ended_by_reports: u32,
     suspects: Suspects,
     inquiries: Inquiries,
+    clock: QuietClock,
 }
 
 impl Mux {
@@ -126,6 +128,7 @@ impl Mux {
             ended_by_reports: 0,
             suspects: Suspects::default(),
             inquiries: Inquiries::default(),
+            clock: QuietClock::default(),
         }
     }
 
@@ -177,7 +180,7 @@ impl Mux {
     /// The relay that is the origin says whether its own control plane answers it. While that is not so, its silence says nothing:
     /// it may lack resources, and a name that it leaves unanswered may exist.
     pub fn origin_says(&mut self, is_answered: bool, now: Instant) {
-        self.keep_still(now);
+        self.look_at_clock(now);
         if !is_answered {
             self.cut_off = Some(now);
         } else if self.cut_off.take().is_some() {
@@ -185,12 +188,14 @@ impl Mux {
         }
     }
 
-    /// Time in which the relay that is the origin is cut off from its own control plane is no silence of the origin.
-    fn keep_still(&mut self, now: Instant) {
+    /// Looks at the clock, before anything is made of an event. Time in which the relay that is the origin is cut off from its own control
+    /// plane is no silence of the origin.
+    fn look_at_clock(&mut self, now: Instant) {
         if let Some(since) = &mut self.cut_off {
             let pause = now.saturating_duration_since(std::mem::replace(since, now));
             self.overslept(pause, now);
         }
+        self.clock.see(now);
     }
 
     fn set_habits(&mut self, habits: OriginHabits) {
@@ -253,14 +258,13 @@ impl Mux {
 
     /// The process did not run for this long: what is measured as silence of the origin must not count it.
     pub fn overslept(&mut self, pause: Duration, now: Instant) {
-        self.topic_sets.values_mut().for_each(|topic_set| topic_set.shift(pause, now));
-        self.locators_due = self.locators_due.map(|due| due + pause);
-        self.inquiries.shift(pause, now);
+        self.clock.excuse(pause, now);
         self.writer.overslept(pause, now);
     }
 
     /// A stream was opened. Everything wanted is subscribed to on it, in the clean layout where it is the primary.
     pub fn opened(&mut self, stream: StreamId, now: Instant) {
+        self.look_at_clock(now);
         self.renewals[stream as usize].iter_mut().for_each(|pace| pace.opened(now));
         self.streams[stream as usize] = Some(Stream::new(self.habits.speaks_sotw, now));
         if stream == StreamId::Primary {
@@ -330,7 +334,7 @@ impl Mux {
         message: Bytes,
         now: Instant,
     ) -> Result<(), ProtocolError> {
-        self.keep_still(now);
+        self.look_at_clock(now);
         let message = self.decode(stream, message)?;
         self.counters.responses.add(1);
         let type_url = message.type_url();
@@ -368,7 +372,7 @@ impl Mux {
                     reading,
                     self.writer.cache(),
                     (&self.counters, self.knows_locators),
-                    now,
+                    self.clock.moment(now),
                 );
                 if let Some((name, fault)) = topic_set.take_complaint()
                     && let Some(unsaid) = self.settings.complaints.say(Complaint::Unusable, now)
@@ -437,6 +441,7 @@ impl Mux {
     /// The next request for a stream that can take one: what is owed for responses first, the newest of a type with what is
     /// due of it, then reports of held changes, then subscriptions in flush order (R-Up-06, R-Up-10).
     pub fn next_request(&mut self, stream: StreamId, now: Instant) -> Option<DeltaDiscoveryRequest> {
+        self.look_at_clock(now);
         if self.streams[stream as usize].as_ref()?.acks.is_empty()
             && let Some(report) = self.next_report(stream, now)
         {
@@ -485,10 +490,11 @@ impl Mux {
         now: Instant,
     ) -> Option<DeltaDiscoveryRequest> {
         let topic_set = self.topic_sets.get_mut(&type_url)?;
-        let (mut request, more) = topic_set.changes(stream, self.writer.cache(), &self.settings, now);
+        let (mut request, more) =
+            topic_set.changes(stream, self.writer.cache(), &self.settings, self.clock.moment(now));
         if let Some(request) = &mut request {
             if !request.resource_locators_subscribe.is_empty() && !self.knows_locators {
-                let due = now + self.settings.locator_timeout;
+                let due = self.clock.at(now) + self.settings.locator_timeout;
                 self.locators_due = Some(self.locators_due.map_or(due, |at| at.min(due)));
             }
             request.type_url = type_url.as_str().to_owned();
@@ -504,10 +510,12 @@ impl Mux {
 
     /// Does what has become due; cheap when nothing has. To be called when everything that has arrived was taken in.
     pub fn on_deadline(&mut self, now: Instant) {
-        self.keep_still(now);
+        self.look_at_clock(now);
         self.latest = Some(now);
         self.let_go(now);
-        let due = |topic_set: &TopicSet| topic_set.deadline(&self.settings).is_some_and(|at| at <= now);
+        let due = |topic_set: &TopicSet| {
+            topic_set.deadline(&self.settings, &self.clock).is_some_and(|at| at <= now)
+        };
         let due: Vec<TypeUrl> = self
             .topic_sets
             .iter()
@@ -532,18 +540,25 @@ impl Mux {
 
     /// When to call [`on_deadline`](Self::on_deadline) though nothing happened.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let topic_sets = self.topic_sets.values().filter_map(|topic_set| topic_set.deadline(&self.settings));
+        let topic_sets =
+            self.topic_sets.values().filter_map(|topic_set| topic_set.deadline(&self.settings, &self.clock));
         let ticks = self.streams.iter().flatten().filter_map(Stream::deadline);
         let lingering = self.lingering.first();
         let renewals = StreamId::ALL.into_iter().filter_map(|stream| self.renewal_at(stream));
         let rollout = self.writer.next_rollout();
-        let others = self.locators_due.into_iter().chain(self.next_trial()).chain(self.next_inquiry());
+        let others = self
+            .locators_due
+            .map(|due| self.clock.when(due))
+            .into_iter()
+            .chain(self.next_trial())
+            .chain(self.next_inquiry());
         topic_sets.chain(ticks).chain(lingering).chain(others).chain(renewals).chain(rollout).min()
     }
 
     fn advance(&mut self, type_url: &TypeUrl, now: Instant) {
         let Some(topic_set) = self.topic_sets.get_mut(type_url) else { return };
-        let changes = topic_set.advance(&self.settings, now, self.writer.cache(), &self.counters);
+        let changes =
+            topic_set.advance(&self.settings, &self.clock, now, self.writer.cache(), &self.counters);
         self.apply(type_url, changes, now);
         self.tidy(type_url);
     }

@@ -7,12 +7,12 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use foldhash::{HashSet, HashSetExt};
 use prost::Message;
 
+use super::quiet_clock::QuietInstant;
 use crate::cache::{Nonce, OriginError};
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceName};
 use crate::resource::{Collection, Constraints, Envelope, Name, Parameters, Resource, TypeUrl, normal_form};
@@ -196,7 +196,7 @@ pub(super) struct Removed<'a> {
     pub(super) covered: bool,
     /// When the question was asked that it answers, if there are several: with no constraints named, it says that there is
     /// nothing for one of the topics that ask, and not for which.
-    pub(super) asked: Option<Instant>,
+    pub(super) asked: Option<QuietInstant>,
 }
 
 /// Takes a response apart, all of it or nothing.

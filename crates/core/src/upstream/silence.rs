@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::quiet_clock::QuietClock;
 use super::stream_subscription::Silence;
 use crate::resource::{Kind, TypeUrl};
 
@@ -21,8 +22,8 @@ pub struct Unanswered {
 }
 
 impl Unanswered {
-    pub(super) fn add(&mut self, type_url: &TypeUrl, silence: Silence) {
-        let Some(since) = silence.since else { return };
+    pub(super) fn add(&mut self, type_url: &TypeUrl, silence: Silence, clock: &QuietClock) {
+        let Some(since) = silence.since.map(|since| clock.when(since)) else { return };
         self.count += silence.count;
         self.since = Some(self.since.map_or(since, |first| first.min(since)));
         if !silence.answered {

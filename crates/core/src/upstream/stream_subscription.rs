@@ -8,10 +8,8 @@ mod request;
 mod silence;
 mod target;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Instant;
-
 use foldhash::HashSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub(super) use answer::Whole;
 pub(super) use request::{REQUEST_BYTES, room};
@@ -21,6 +19,7 @@ pub(super) use target::Target;
 use super::Settings;
 use super::arrival::Arrival;
 use super::inquiry::PATIENCE;
+use super::quiet_clock::QuietInstant;
 use crate::resource::{Collection, Name, NameMap};
 
 /// A name that stays unanswered is asked for by so many inquiries on one stream: one of them may be lost.
@@ -40,7 +39,7 @@ enum Awaited {
 /// A name that the origin was asked for.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
-    at: Instant,
+    at: QuietInstant,
     awaited: Awaited,
     /// Let go since, without the origin having been told. It is forgotten, so that wanting it again takes a new
     /// subscribe (R-Up-19).
@@ -56,7 +55,7 @@ struct Asked {
 impl Asked {
     /// Since when it has been unanswered: it is to be asked for on a stream of its own, and again as long as there is time for an
     /// answer. Names of the first request are not, since that is answered in full.
-    fn unanswered_since(&self) -> Option<Instant> {
+    fn unanswered_since(&self) -> Option<QuietInstant> {
         let is_open = self.awaited == Awaited::Answer && !self.dropped && !self.in_first;
         (is_open && self.inquiries < INQUIRIES).then(|| self.at + PATIENCE * self.inquiries.into())
     }
@@ -108,7 +107,7 @@ pub(super) struct StreamSubscription {
     /// Members, or names, that are held, could not be claimed, and have not been sent again on this stream.
     unseen: HashSet<Name>,
     /// When silence means that there is nothing for these clients, given that others are answered.
-    nothing_at: Option<Instant>,
+    nothing_at: Option<QuietInstant>,
     /// Members that were claimed and of which nothing has come since, until the answer is over.
     claimed: HashSet<Name>,
     end_mark: EndMark,
@@ -117,7 +116,7 @@ pub(super) struct StreamSubscription {
     /// A member that came by the wildcard has come to its end, and the origin may take it for delivered.
     lapsed: bool,
     /// No name has been unanswered for longer, as [`Asked::unanswered_since`] says.
-    unanswered: Option<Instant>,
+    unanswered: Option<QuietInstant>,
     /// Collections that were asked for, until they are complete.
     incomplete: BTreeMap<Name, Incomplete>,
 }
@@ -201,25 +200,25 @@ impl StreamSubscription {
     }
 
     /// When the wildcard was asked for, while nothing came of it.
-    pub(super) fn wildcard_asked(&self) -> Option<Instant> {
+    pub(super) fn wildcard_asked(&self) -> Option<QuietInstant> {
         self.wildcard.and_then(|_| self.arrival.waits_since())
     }
 
     /// Since when the origin has left something unanswered, of which it said nothing else either.
-    pub(super) fn unanswered_since(&self) -> Option<Instant> {
+    pub(super) fn unanswered_since(&self) -> Option<QuietInstant> {
         let names =
             self.names.values().filter(|asked| asked.awaited == Awaited::Answer).map(|asked| asked.at);
         names.chain(self.wildcard_asked()).min()
     }
 
     /// When a name was asked for of which the origin has said nothing since.
-    pub(super) fn awaits_since(&self, name: &str) -> Option<Instant> {
+    pub(super) fn awaits_since(&self, name: &str) -> Option<QuietInstant> {
         let asked = self.names.get(name).filter(|asked| !asked.dropped && asked.awaited == Awaited::Answer);
         asked.map(|asked| asked.at)
     }
 
     /// When a name was asked for.
-    pub(super) fn asked_at(&self, name: &Name) -> Option<Instant> {
+    pub(super) fn asked_at(&self, name: &Name) -> Option<QuietInstant> {
         self.names.get(name).filter(|asked| !asked.dropped).map(|asked| asked.at)
     }
 
@@ -265,7 +264,7 @@ impl StreamSubscription {
     }
 
     /// When to look again though nothing happened.
-    pub(super) fn deadline(&self, settings: &Settings) -> Option<Instant> {
+    pub(super) fn deadline(&self, settings: &Settings) -> Option<QuietInstant> {
         let collections = self.incomplete.values();
         let collections =
             collections.filter_map(|incomplete| incomplete.arrival.deadline(settings, false)).min();

@@ -15,12 +15,13 @@ mod servers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use foldhash::HashSet;
 
 use super::disproved::Disproved;
 use super::expiry::Expiry;
+use super::quiet_clock::QuietInstant;
 use super::response::DecodedResponse;
 use super::server::Provenance;
 use super::stream_subscription::StreamSubscription;
@@ -264,7 +265,7 @@ impl Topic {
     }
 
     /// The wildcard that was asked for at one of these moments was answered for some topic.
-    pub(super) fn hear_of_others(&mut self, stream: StreamId, asked: &[Instant], now: Instant) {
+    pub(super) fn hear_of_others(&mut self, stream: StreamId, asked: &[QuietInstant], now: QuietInstant) {
         if let Some(subscription) = &mut self.subscriptions[stream as usize]
             && subscription.wildcard_asked().is_some_and(|at| asked.contains(&at))
         {
@@ -279,14 +280,8 @@ impl Topic {
         }
     }
 
-    pub(super) fn unanswered_since(&self) -> Option<Instant> {
+    pub(super) fn unanswered_since(&self) -> Option<QuietInstant> {
         self.subscriptions.iter().flatten().filter_map(StreamSubscription::unanswered_since).min()
-    }
-
-    /// Time in which this process did not run is no silence of the origin.
-    pub(super) fn shift(&mut self, pause: Duration, now: Instant) {
-        self.disproved.shift(pause, now);
-        self.subscriptions.iter_mut().flatten().for_each(|subscription| subscription.shift(pause, now));
     }
 
     /// A name is let go.
@@ -348,7 +343,12 @@ impl Topic {
     /// Forgets the wildcard set. The origin is told if it was asked by locator. A member that clients ask for by name stays
     /// under its name until the origin answers for that: its end is nobody's word yet. Nor is what was said of the name before
     /// the member came: that is asked for again.
-    pub(super) fn forget_wildcard(&mut self, by_locator: bool, snapshot: &Snapshot, now: Instant) -> Change {
+    pub(super) fn forget_wildcard(
+        &mut self,
+        by_locator: bool,
+        snapshot: &Snapshot,
+        now: QuietInstant,
+    ) -> Change {
         self.remove_wildcard(by_locator);
         for member in
             snapshot.members().map(|member| member.name()).filter(|name| is_outdated(snapshot, name))

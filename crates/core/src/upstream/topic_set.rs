@@ -18,10 +18,11 @@ mod request;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use foldhash::HashSet;
 
+use super::quiet_clock::{QuietClock, QuietInstant};
 use super::refusal::{Refusal, Refused};
 use super::response::ResponseError;
 use super::stream_subscription::{REQUEST_BYTES, StreamSubscription};
@@ -58,7 +59,7 @@ pub(super) struct TopicSet {
     /// As far as is known.
     habits: OriginHabits,
     /// Since when something may be borrowed from a topic that was asked for anew and not answered.
-    loans_doubted: Option<Instant>,
+    loans_doubted: Option<QuietInstant>,
     /// Names that may not be lent any more though nothing changed.
     disowned: BTreeSet<Name>,
     /// Name and fault of a resource that the origin sent last, until it is complained of.
@@ -168,7 +169,7 @@ impl TopicSet {
     }
 
     /// Since when the origin has left something unanswered that it was asked for by locators.
-    pub(super) fn unanswered_since(&self) -> Option<Instant> {
+    pub(super) fn unanswered_since(&self) -> Option<QuietInstant> {
         let located = self.topics.iter().filter(|(parameters, _)| !self.plain && !parameters.is_empty());
         located.filter_map(|(_, topic)| topic.unanswered_since()).min()
     }
@@ -223,7 +224,7 @@ impl TopicSet {
     }
 
     /// Since when a census of the set is due.
-    pub(super) fn census_since(&self, settings: &Settings, opened: Instant) -> Option<Instant> {
+    pub(super) fn census_since(&self, settings: &Settings, opened: QuietInstant) -> Option<QuietInstant> {
         let stream = self.homes[View::Wildcard as usize]?;
         let counted = self.topics.iter().filter(|(parameters, _)| self.plain || parameters.is_empty());
         counted.filter_map(|(_, topic)| topic.census_since(stream, settings, opened)).min()
@@ -255,13 +256,13 @@ impl TopicSet {
     }
 
     /// No earlier than since when names are to be asked for on a stream of their own.
-    pub(super) fn names_overdue(&self, settings: &Settings) -> Option<Instant> {
+    pub(super) fn names_overdue(&self, settings: &Settings) -> Option<QuietInstant> {
         let stream = self.homes[View::Named as usize]?;
         self.topics.values().filter_map(|topic| topic.names_overdue(stream, settings)).min()
     }
 
     /// Takes such names, as many as fit into one request.
-    pub(super) fn take_overdue(&mut self, settings: &Settings, now: Instant) -> BTreeSet<Name> {
+    pub(super) fn take_overdue(&mut self, settings: &Settings, now: QuietInstant) -> BTreeSet<Name> {
         let (mut names, mut room) = (BTreeSet::new(), REQUEST_BYTES);
         if let Some(stream) = self.homes[View::Named as usize] {
             for topic in self.topics.values_mut() {
@@ -292,7 +293,7 @@ impl TopicSet {
     }
 
     /// Since when something has been unanswered on a stream.
-    pub(super) fn unanswered_on(&self, stream: StreamId) -> Option<Instant> {
+    pub(super) fn unanswered_on(&self, stream: StreamId) -> Option<QuietInstant> {
         self.subscriptions(stream).filter_map(StreamSubscription::unanswered_since).min()
     }
 
@@ -325,7 +326,7 @@ impl TopicSet {
     }
 
     /// Lets go of wildcards that nobody wants where no stream carries them, or will; returns what is no longer known.
-    pub(super) fn drop_kept(&mut self, cache: &Cache, now: Instant) -> Changes {
+    pub(super) fn drop_kept(&mut self, cache: &Cache, now: QuietInstant) -> Changes {
         let mut changes = Changes::new();
         for (parameters, topic) in &mut self.topics {
             if !matches!(topic.wildcard, Want::Kept(_)) {
@@ -388,7 +389,7 @@ impl TopicSet {
         parameters: &Parameters,
         name: &Name,
         cache: &Cache,
-        now: Instant,
+        now: QuietInstant,
     ) -> Option<Op> {
         if let Some(loan) = self.lender(parameters, name, cache) {
             if self.topics.values().any(|topic| topic.is_orphan(View::Named, name)) {
@@ -490,38 +491,34 @@ impl TopicSet {
         self.topics.values_mut().for_each(|topic| topic.enter(view, stream));
     }
 
-    /// Time in which this process did not run is no silence of the origin.
-    pub(super) fn shift(&mut self, pause: Duration, now: Instant) {
-        self.loans_doubted = self.loans_doubted.map(|since| (since + pause).min(now));
-        self.topics.values_mut().for_each(|topic| topic.shift(pause, now));
-    }
-
     /// Does what has become due on the streams.
     pub(super) fn advance(
         &mut self,
         settings: &Settings,
+        clock: &QuietClock,
         now: Instant,
         cache: &Cache,
         counters: &Counters,
     ) -> Changes {
-        self.end_doubtful_loans(settings, now, cache);
+        let moment = clock.moment(now);
+        self.end_doubtful_loans(settings, moment.quiet, cache);
         let placed = StreamId::ALL.map(|stream| self.placement(stream));
         let mut changes = Vec::new();
         for (parameters, topic) in &mut self.topics {
             let looks_again = std::mem::take(&mut topic.looks_again);
-            if !looks_again && topic.deadline(settings).is_none_or(|at| at > now) {
+            if !looks_again && topic.deadline(settings, clock).is_none_or(|at| at > now) {
                 continue;
             }
             let snapshot = snapshot(cache, &self.type_url, parameters);
-            let change = topic.advance(placed, settings, now, &snapshot, counters);
+            let change = topic.advance(placed, settings, moment, &snapshot, counters);
             changes.push((parameters.clone(), change));
         }
         changes
     }
 
-    pub(super) fn deadline(&self, settings: &Settings) -> Option<Instant> {
-        let loans = self.loans_doubted.map(|since| since + settings.answer_timeout);
-        self.topics.values().filter_map(|topic| topic.deadline(settings)).chain(loans).min()
+    pub(super) fn deadline(&self, settings: &Settings, clock: &QuietClock) -> Option<Instant> {
+        let loans = self.loans_doubted.map(|since| clock.when(since + settings.answer_timeout));
+        self.topics.values().filter_map(|topic| topic.deadline(settings, clock)).chain(loans).min()
     }
 }
 

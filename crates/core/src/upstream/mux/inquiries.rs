@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use super::super::StreamId;
 use super::super::inquiry::{Answer, Inquiries};
+use super::super::quiet_clock::QuietInstant;
 use super::super::response;
 use super::super::topic::OriginHabits;
 use super::Mux;
@@ -20,16 +21,17 @@ use crate::resource::{Name, TypeUrl};
 impl Mux {
     /// Type that is to be asked about next, whether it is to be counted, and when. A relay says itself what it knows, as soon as it
     /// knows it, and what it sends to a newcomer by state of the world need not be whole: it is not asked.
-    fn next_question(&self) -> Option<(TypeUrl, bool, Instant)> {
+    fn next_question(&self) -> Option<(TypeUrl, bool, QuietInstant)> {
         let open = self.streams[StreamId::Primary as usize].as_ref()?;
         if open.transfer_goes_on || self.habits.is_relay {
             return None;
         }
+        let opened = self.clock.at(open.opened);
         let due = self.topic_sets.iter().flat_map(|(type_url, topic_set)| {
             let is_counted = Inquiries::can_count(type_url.kind())
                 && !(self.habits.refuses_census || self.habits.speaks_sotw);
             let names = topic_set.names_overdue(&self.settings);
-            let census = topic_set.census_since(&self.settings, open.opened).filter(|_| is_counted);
+            let census = topic_set.census_since(&self.settings, opened).filter(|_| is_counted);
             [(false, names), (true, census)].into_iter().filter_map(|(is_census, due)| {
                 let subject = (type_url.clone(), is_census);
                 let at = self.inquiries.not_before(&subject, due?)?;
@@ -42,13 +44,13 @@ impl Mux {
     /// When an inquiry is next due, or given up.
     pub(super) fn next_inquiry(&self) -> Option<Instant> {
         let next = self.next_question().map(|(.., at)| at);
-        self.inquiries.deadline(next).or(next)
+        self.inquiries.deadline(next).or(next).map(|at| self.clock.when(at))
     }
 
     /// Gives up the inquiry that is open, if it has had its time.
     pub(super) fn end_inquiry(&mut self, now: Instant) {
         let next = self.next_question().map(|(.., at)| at);
-        self.inquiries.give_up(next, now);
+        self.inquiries.give_up(next, self.clock.at(now));
     }
 
     /// Whether a stream is to be open for an inquiry: it is closed once this does not hold any more.
@@ -58,6 +60,8 @@ impl Mux {
 
     /// Begins an inquiry that is due; returns the protocol of its stream and the first request there.
     pub fn begin_inquiry(&mut self, now: Instant) -> Option<(Protocol, Bytes)> {
+        self.look_at_clock(now);
+        let now = self.clock.at(now);
         let (type_url, is_census, _) =
             self.next_question().filter(|(.., at)| *at <= now && !self.inquiries.is_open())?;
         let topic_set = self.topic_sets.get_mut(&type_url)?;
@@ -89,8 +93,8 @@ impl Mux {
 
     /// A message came on the stream of an inquiry.
     pub fn on_inquiry_message(&mut self, message: Bytes, now: Instant) {
-        self.keep_still(now);
-        match self.inquiries.take_answer(message, now) {
+        self.look_at_clock(now);
+        match self.inquiries.take_answer(message, self.clock.at(now)) {
             Some((type_url, Answer::Census(names))) => {
                 let Some(topic_set) = self.topic_sets.get_mut(&type_url) else { return };
                 let changes = topic_set.learn_census(&names, self.writer.cache());
@@ -127,7 +131,8 @@ impl Mux {
         if !reading.is_empty() {
             reading.mark(if self.habits.speaks_sotw { "" } else { &self.mark });
             let counters = (&*self.counters, self.knows_locators);
-            let changes = topic_set.learn(stream, reading, self.writer.cache(), counters, now);
+            let changes =
+                topic_set.learn(stream, reading, self.writer.cache(), counters, self.clock.moment(now));
             self.apply(type_url, changes, now);
             self.tidy(type_url);
         }

@@ -16,6 +16,7 @@ use crate::resource::{Kind, Name};
 impl Mux {
     /// Takes in what clients want and want no more: the outcome of [`Cache::take_interest`](crate::cache::Cache::take_interest).
     pub fn interest(&mut self, wanted: Vec<Wanted>, now: Instant) {
+        self.look_at_clock(now);
         for wanted in wanted {
             self.want(&wanted, now);
             // The store exists: its clients have just been heard.
@@ -67,7 +68,9 @@ impl Mux {
                 topic_set.topic(parameters).want_again(name, &held);
             }
             match (topic_set.topic(parameters).names.get_mut(name), is_wanted) {
-                (None, true) => ops.extend(topic_set.add_name(parameters, name, self.writer.cache(), now)),
+                (None, true) => {
+                    ops.extend(topic_set.add_name(parameters, name, self.writer.cache(), self.clock.at(now)))
+                }
                 (Some(want @ Want::Until(_)), true) => {
                     if let Want::Until(end) = std::mem::replace(want, Want::Yes) {
                         let item = Some(name.clone());

@@ -10,7 +10,7 @@ use super::Mux;
 impl Mux {
     /// Finds out whether the origin reads locators: if not, it leaves them unanswered (R-Up-18).
     pub(super) fn look_for_ignored_locators(&mut self, now: Instant) {
-        if self.locators_due.is_none_or(|due| due > now) {
+        if self.locators_due.is_none_or(|due| due > self.clock.at(now)) {
             return;
         }
         self.locators_due = None;
@@ -19,7 +19,7 @@ impl Mux {
         }
         let since = self.topic_sets.values().filter_map(TopicSet::unanswered_since).min();
         let Some(due) = since.map(|since| since + self.settings.locator_timeout) else { return };
-        if due > now {
+        if due > self.clock.at(now) {
             self.locators_due = Some(due);
             return;
         }

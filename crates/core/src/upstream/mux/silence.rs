@@ -24,7 +24,7 @@ impl Mux {
                     answered: all.answered || one.answered,
                 },
             );
-            all.add(type_url, silence);
+            all.add(type_url, silence, &self.clock);
         }
         all
     }

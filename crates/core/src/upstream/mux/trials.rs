@@ -11,11 +11,10 @@ use crate::resource::TypeUrl;
 impl Mux {
     /// The server ended the primary stream, or the connection with it.
     pub fn ended_by_server(&mut self, now: Instant) {
-        let recent = now.checked_sub(self.settings.answer_timeout);
+        let (quiet, timeout) = (self.clock.at(now), self.settings.answer_timeout);
         let is_blamed = |topic_set: &TopicSet| {
             let asked = topic_set.unanswered_on(StreamId::Primary);
-            topic_set.control_plane().is_none()
-                && asked.is_some_and(|asked| recent.is_none_or(|recent| recent <= asked))
+            topic_set.control_plane().is_none() && asked.is_some_and(|asked| asked + timeout >= quiet)
         };
         let was_answered =
             self.streams[StreamId::Primary as usize].as_ref().is_some_and(|open| open.is_answered);

@@ -1,11 +1,12 @@
 //! Answer of the origin, as far as it has come.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use foldhash::HashSet;
 
 use super::super::Settings;
 use super::super::arrival::Arrival;
+use super::super::quiet_clock::QuietInstant;
 use super::{Awaited, EndMark, StreamSubscription};
 use crate::cache::Completeness;
 use crate::resource::{Collection, Name};
@@ -22,7 +23,7 @@ pub(in crate::upstream) struct Whole {
 impl StreamSubscription {
     /// The origin said something of a name; `is_new` tells whether that is a resource which was not held. Returns whether it answers
     /// us.
-    pub(in crate::upstream) fn heard(&mut self, name: &str, is_new: bool, now: Instant) -> bool {
+    pub(in crate::upstream) fn heard(&mut self, name: &str, is_new: bool, now: QuietInstant) -> bool {
         if self.wildcard.is_some() {
             return self.expects_members();
         }
@@ -47,7 +48,7 @@ impl StreamSubscription {
     }
 
     /// Like [`heard`](Self::heard), of a member of a collection: until that is complete, it is an answer.
-    fn heard_member(&mut self, name: &str, is_new: bool, now: Instant) -> bool {
+    fn heard_member(&mut self, name: &str, is_new: bool, now: QuietInstant) -> bool {
         if self.incomplete.is_empty() {
             return false;
         }
@@ -60,7 +61,7 @@ impl StreamSubscription {
         is_expected
     }
 
-    fn answered(&mut self, name: &str, now: Instant) -> bool {
+    fn answered(&mut self, name: &str, now: QuietInstant) -> bool {
         let Some(asked) = self.names.get_mut(name) else { return false };
         let awaited = std::mem::replace(&mut asked.awaited, Awaited::No);
         let at = asked.at;
@@ -77,7 +78,7 @@ impl StreamSubscription {
     }
 
     /// Collections of which all members have been heard by now, as far as silence tells.
-    pub(in crate::upstream) fn complete(&mut self, settings: &Settings, now: Instant) -> Vec<Name> {
+    pub(in crate::upstream) fn complete(&mut self, settings: &Settings, now: QuietInstant) -> Vec<Name> {
         let mut complete = Vec::new();
         for (name, incomplete) in &mut self.incomplete {
             if incomplete.arrival.step(settings, false, now) == Some(Completeness::Complete) {
@@ -89,12 +90,16 @@ impl StreamSubscription {
     }
 
     /// A response for the type was accepted that may be a part of what is awaited.
-    pub(in crate::upstream) fn arrived(&mut self, now: Instant, brings_news: bool, more_follows: bool) {
+    pub(in crate::upstream) fn arrived(&mut self, now: QuietInstant, brings_news: bool, more_follows: bool) {
         self.arrival = self.arrival.arrived(now, brings_news, more_follows);
     }
 
     /// The degree that the answer has reached by now, if it is a new one.
-    pub(in crate::upstream) fn step(&mut self, settings: &Settings, now: Instant) -> Option<Completeness> {
+    pub(in crate::upstream) fn step(
+        &mut self,
+        settings: &Settings,
+        now: QuietInstant,
+    ) -> Option<Completeness> {
         let awaits_end = self.awaits_end();
         let degree = self.arrival.step(settings, awaits_end, now);
         if self.arrival.is_over() {
@@ -155,8 +160,8 @@ impl StreamSubscription {
         &self,
         is_awaited: bool,
         settings: &Settings,
-        opened: Instant,
-    ) -> Option<Instant> {
+        opened: QuietInstant,
+    ) -> Option<QuietInstant> {
         let is_open = self.awaits_end() && self.covers_wildcard() && !self.lapsed && self.has_asked();
         let may_lack = !self.unseen.is_empty() || !self.claimed.is_empty();
         if !is_open || !(may_lack || (is_awaited && !self.arrival.is_over())) {
@@ -210,7 +215,7 @@ impl StreamSubscription {
 
     /// Takes what follows from the response that ended the answer to the first request. Names that were let go or asked for once
     /// more since are not concerned.
-    pub(in crate::upstream) fn take_whole(&mut self, now: Instant) -> Option<Whole> {
+    pub(in crate::upstream) fn take_whole(&mut self, now: QuietInstant) -> Option<Whole> {
         if self.end_mark != EndMark::Answered {
             return None;
         }
@@ -247,12 +252,12 @@ impl StreamSubscription {
         &mut self,
         patience: Duration,
         room: &mut usize,
-        now: Instant,
+        now: QuietInstant,
     ) -> Vec<Name> {
         if self.unanswered.is_none_or(|first| first + patience > now) {
             return Vec::new();
         }
-        let (mut taken, mut first) = (Vec::new(), None::<Instant>);
+        let (mut taken, mut first) = (Vec::new(), None::<QuietInstant>);
         for (name, asked) in &mut self.names {
             if *room > 0 && asked.unanswered_since().is_some_and(|since| since + patience <= now) {
                 asked.inquiries += 1;
@@ -266,24 +271,8 @@ impl StreamSubscription {
     }
 
     /// No earlier than since when such a name is unanswered.
-    pub(in crate::upstream) const fn unanswered_from(&self) -> Option<Instant> {
+    pub(in crate::upstream) const fn unanswered_from(&self) -> Option<QuietInstant> {
         self.unanswered
-    }
-
-    /// Time in which this process did not run is no silence of the origin.
-    pub(in crate::upstream) fn shift(&mut self, pause: Duration, now: Instant) {
-        let later = |at: Instant| (at + pause).min(now);
-        self.arrival = self.arrival.shifted(pause, now);
-        for incomplete in self.incomplete.values_mut() {
-            incomplete.arrival = incomplete.arrival.shifted(pause, now);
-        }
-        for asked in self.names.values_mut() {
-            asked.at = match asked.awaited {
-                Awaited::Until => asked.at + pause,
-                Awaited::Answer | Awaited::No => later(asked.at),
-            };
-        }
-        self.unanswered = self.unanswered.map(later);
     }
 
     /// Whether parts of an answer are awaited.

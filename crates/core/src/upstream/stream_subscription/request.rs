@@ -93,16 +93,16 @@ impl StreamSubscription {
             let is_confirmed = self.unseen.is_empty()
                 && !target.claimed.is_empty()
                 && target.snapshot.completeness() == Completeness::Complete;
-            quiet_at = is_confirmed.then(|| target.now + target.settings.settle_max);
+            quiet_at = is_confirmed.then(|| target.moment.quiet + target.settings.settle_max);
         }
         let mut hold = Duration::ZERO;
         if target.beside {
             // A response may be for the others alone.
-            self.nothing_at = Some(target.now + 2 * target.settings.locator_timeout);
+            self.nothing_at = Some(target.moment.quiet + 2 * target.settings.locator_timeout);
             hold = target.settings.settle_max;
         }
         self.started = true;
-        self.arrival = Arrival::asked(target.now, quiet_at, hold);
+        self.arrival = Arrival::asked(target.moment.quiet, quiet_at, hold);
     }
 
     /// Tells the versions of the members that are held, as far as they fit. The others have to come
@@ -180,7 +180,7 @@ impl StreamSubscription {
         }
         if joined {
             self.started = true;
-            self.arrival = self.arrival.asked_more(target.now);
+            self.arrival = self.arrival.asked_more(target.moment.quiet);
             if first {
                 self.start_names(target, wanted, request);
             }
@@ -248,12 +248,12 @@ impl StreamSubscription {
             })
         };
         let (awaited, at) = match bytes {
-            0 if !target.claimed.contains_key(name.as_str()) => (Awaited::Answer, target.now),
-            _ => (Awaited::Until, target.now + target.settings.settle_max),
+            0 if !target.claimed.contains_key(name.as_str()) => (Awaited::Answer, target.moment.quiet),
+            _ => (Awaited::Until, target.moment.quiet + target.settings.settle_max),
         };
         let in_first = target.is_first && !self.started;
         if awaited == Awaited::Answer && target.parameters.is_empty() && !in_first {
-            self.unanswered = self.unanswered.into_iter().chain([target.now]).min();
+            self.unanswered = self.unanswered.into_iter().chain([target.moment.quiet]).min();
         }
         let asked = Asked { at, awaited, dropped: false, inquiries: 0, repeated: false, in_first };
         self.names.insert(name, asked);
@@ -278,13 +278,13 @@ impl StreamSubscription {
         if trusts && (1..=VERSIONS_BYTES).contains(&all) {
             let versions = versions().map(|(name, version)| (name.to_owned(), version.to_owned()));
             request.initial_resource_versions.extend(versions);
-            quiet_at = Some(target.now + target.settings.settle_max);
+            quiet_at = Some(target.moment.quiet + target.settings.settle_max);
             bytes = all;
         } else {
             unseen =
                 members().filter(|held| !target.is_claimed(held)).map(|held| held.name().clone()).collect();
         }
-        let arrival = Arrival::asked(target.now, quiet_at, Duration::ZERO);
+        let arrival = Arrival::asked(target.moment.quiet, quiet_at, Duration::ZERO);
         self.incomplete.insert(name.clone(), Incomplete { arrival, unseen });
         bytes
     }
@@ -305,7 +305,7 @@ impl StreamSubscription {
         self.unseen = self.names.keys().chain(&self.pending).filter(is_unclaimed).cloned().collect();
         self.ask_for_end(target, request);
         if !self.unseen.is_empty() {
-            self.arrival = Arrival::asked(target.now, None, Duration::ZERO);
+            self.arrival = Arrival::asked(target.moment.quiet, None, Duration::ZERO);
         }
     }
 }

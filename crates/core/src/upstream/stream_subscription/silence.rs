@@ -1,7 +1,6 @@
 //! Subscriptions that the origin has left unanswered on one stream.
 
-use std::time::Instant;
-
+use super::super::quiet_clock::QuietInstant;
 use super::{Awaited, StreamSubscription};
 
 /// Subscriptions of one type that one stream has not heard an answer to.
@@ -10,7 +9,7 @@ pub(in crate::upstream) struct Silence {
     /// Subscriptions without an answer: names, and the wildcard as one.
     pub(in crate::upstream) count: usize,
     /// When the first of them was asked for.
-    pub(in crate::upstream) since: Option<Instant>,
+    pub(in crate::upstream) since: Option<QuietInstant>,
     /// Whether anything else of the type was answered.
     pub(in crate::upstream) answered: bool,
 }
@@ -29,7 +28,7 @@ impl StreamSubscription {
                 None
             }
         });
-        let (mut count, mut since) = (0, None::<Instant>);
+        let (mut count, mut since) = (0, None::<QuietInstant>);
         for at in unanswered.chain(self.unanswered_wildcard()) {
             count += 1;
             since = Some(since.map_or(at, |first| first.min(at)));
@@ -37,7 +36,7 @@ impl StreamSubscription {
         Silence { count, since, ..silence }
     }
 
-    fn unanswered_wildcard(&self) -> Option<Instant> {
+    fn unanswered_wildcard(&self) -> Option<QuietInstant> {
         self.arrival.unanswered_since().filter(|_| self.wildcard == Some(false))
     }
 }

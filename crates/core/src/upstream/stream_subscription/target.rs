@@ -1,10 +1,9 @@
 //! Part of a type that a stream is to carry, and how it is asked for.
 
-use std::time::Instant;
-
 use foldhash::HashSet;
 
 use super::super::Settings;
+use super::super::quiet_clock::Moment;
 use super::super::server::Provenance;
 use crate::cache::{Snapshot, View};
 use crate::proto::{DeltaDiscoveryRequest, ResourceLocator};
@@ -37,7 +36,7 @@ pub(in crate::upstream) struct Target<'a> {
     pub(in crate::upstream) provenance: &'a Provenance,
     pub(in crate::upstream) snapshot: &'a Snapshot,
     pub(in crate::upstream) settings: &'a Settings,
-    pub(in crate::upstream) now: Instant,
+    pub(in crate::upstream) moment: Moment,
 }
 
 impl Target<'_> {
@@ -88,7 +87,7 @@ impl Target<'_> {
     /// asked for once more then, on a further stream.
     fn ends_soon(&self, view: View, held: &Resource) -> bool {
         let lease = self.snapshot.lease(view, held.name().as_str());
-        lease.is_some_and(|lease| lease.until() <= self.now + self.settings.answer_timeout)
+        lease.is_some_and(|lease| lease.until() <= self.moment.now + self.settings.answer_timeout)
     }
 
     /// Whether others have claimed it, so that it need not come again.

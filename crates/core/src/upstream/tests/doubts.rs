@@ -9,7 +9,7 @@ fn asked(requests: &[DeltaDiscoveryRequest]) -> BTreeSet<String> {
     requests.iter().flat_map(|request| request.resource_names_subscribe.clone()).collect()
 }
 
-/// `Arrival::shifted` moves what came *after* the pause into the future: the client reads the socket first, and shifts then.
+/// Silence is measured from the response on, though more is excused than passed since.
 #[test]
 fn a_part_that_was_read_after_a_pause_is_not_put_into_the_future() {
     let mut fixture = Fixture::connected();

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::super::quiet_clock::{Moment, QuietClock, QuietInstant};
 use super::super::{Counters, Settings, StreamId};
 use super::{Placement, Topic, gone};
 use crate::cache::{Change, Completeness, Op, Snapshot, View};
@@ -13,13 +14,13 @@ impl Topic {
         &mut self,
         placed: [Placement; 2],
         settings: &Settings,
-        now: Instant,
+        moment: Moment,
         snapshot: &Snapshot,
         counters: &Counters,
     ) -> Change {
-        let mut change = self.end_times(settings, now, snapshot, counters);
+        let mut change = self.end_times(settings, moment, snapshot, counters);
         for placed in placed {
-            self.advance_on(placed, settings, now, snapshot, &mut change);
+            self.advance_on(placed, settings, moment.quiet, snapshot, &mut change);
         }
         self.answer_by_name(&mut change.ops, snapshot);
         self.note(&change.ops);
@@ -31,10 +32,11 @@ impl Topic {
     fn end_times(
         &mut self,
         settings: &Settings,
-        now: Instant,
+        moment: Moment,
         snapshot: &Snapshot,
         counters: &Counters,
     ) -> Change {
+        let Moment { now, quiet } = moment;
         let mut change = Change::default();
         let ended = self.expiry.take_due(now);
         change.wildcard_known = self.note_lapse(&ended, snapshot);
@@ -56,7 +58,7 @@ impl Topic {
         let subscriptions = &self.subscriptions;
         let asked =
             |name: &Name| subscriptions.iter().flatten().find_map(|subscription| subscription.asked_at(name));
-        for name in self.disproved.take_due(settings.answer_timeout, now, asked) {
+        for name in self.disproved.take_due(settings.answer_timeout, quiet, asked) {
             self.orphans.remove(&(View::Named, name.clone()));
             change.ops.push(gone(&self.names, View::Named, name));
         }
@@ -68,7 +70,7 @@ impl Topic {
         &mut self,
         placed: Placement,
         settings: &Settings,
-        now: Instant,
+        now: QuietInstant,
         snapshot: &Snapshot,
         change: &mut Change,
     ) {
@@ -114,7 +116,7 @@ impl Topic {
         &self,
         stream: StreamId,
         settings: &Settings,
-    ) -> Option<Instant> {
+    ) -> Option<QuietInstant> {
         Some(self.subscription(stream)?.unanswered_from()? + self.patience(settings))
     }
 
@@ -124,7 +126,7 @@ impl Topic {
         stream: StreamId,
         settings: &Settings,
         room: &mut usize,
-        now: Instant,
+        now: QuietInstant,
     ) -> Vec<Name> {
         let patience = self.patience(settings);
         let subscription = self.subscriptions[stream as usize].as_mut();
@@ -135,11 +137,12 @@ impl Topic {
     }
 
     /// When to look again though nothing happened.
-    pub(in crate::upstream) fn deadline(&self, settings: &Settings) -> Option<Instant> {
-        let of = |stream: StreamId| self.subscription(stream)?.deadline(settings);
-        let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
+    pub(in crate::upstream) fn deadline(&self, settings: &Settings, clock: &QuietClock) -> Option<Instant> {
+        let subscriptions = self.subscriptions.iter().flatten();
+        let silences = subscriptions.filter_map(|subscription| subscription.deadline(settings));
         let disproved = self.disproved.not_before().map(|at| at + settings.answer_timeout);
-        let rest = self.expiry.next().into_iter().chain(uncacheable).chain(disproved);
-        StreamId::ALL.into_iter().filter_map(of).chain(rest).min()
+        let quiet = silences.chain(disproved).min().map(|at| clock.when(at));
+        let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
+        self.expiry.next().into_iter().chain(uncacheable).chain(quiet).min()
     }
 }

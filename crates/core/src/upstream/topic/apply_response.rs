@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use foldhash::{HashMap, HashSet};
 
 use super::super::Counters;
 use super::super::aliases;
+use super::super::quiet_clock::Moment;
 use super::super::response::{DecodedResponse, ErrorReport, ReceivedResource, Removed};
 use super::super::stream_subscription::Whole;
 use super::super::variants::{Candidates, Receipt};
@@ -63,7 +63,7 @@ struct ResponseContext<'a> {
     type_url: &'a TypeUrl,
     snapshot: &'a Snapshot,
     counters: &'a Counters,
-    now: Instant,
+    moment: Moment,
     /// Whether variants may come that are not held.
     many: bool,
 }
@@ -77,13 +77,13 @@ impl Topic {
         reading: &mut DecodedResponse<'_>,
         snapshot: &Snapshot,
         counters: &Counters,
-        now: Instant,
+        moment: Moment,
     ) -> Change {
         if self.subscriptions[placed.stream as usize].is_none() {
             return Change::default();
         }
         let many = reading.has_variants() || !self.rivals.is_empty();
-        let context = ResponseContext { placed, type_url, snapshot, counters, now, many };
+        let context = ResponseContext { placed, type_url, snapshot, counters, moment, many };
         let size = reading.resources.len() + reading.removed.len();
         let mut effects = Effects { ops: Vec::with_capacity(size), ..Effects::default() };
         for heard in reading.resources.iter_mut().filter(|heard| heard.covered) {
@@ -116,9 +116,9 @@ impl Topic {
 
     /// Takes notice of what follows from a response that ends the answer to the first request.
     fn learn_end(&mut self, ops: &mut Vec<Op>, context: ResponseContext<'_>) -> Option<Completeness> {
-        let ResponseContext { placed, snapshot, now, .. } = context;
+        let ResponseContext { placed, snapshot, moment, .. } = context;
         let Whole { absent, collections } =
-            self.subscriptions[placed.stream as usize].as_mut()?.take_whole(now)?;
+            self.subscriptions[placed.stream as usize].as_mut()?.take_whole(moment.quiet)?;
         let view = placed.view?;
         let is_concerned = |name: &Name| view == View::Named || snapshot.held(view, name.as_str()).is_some();
         let absent = absent.into_iter().filter(is_concerned);
@@ -137,7 +137,8 @@ impl Topic {
         context: ResponseContext<'_>,
         heard: &mut ReceivedResource<'_>,
     ) {
-        let ResponseContext { placed, type_url, snapshot, counters, now, many } = context;
+        let ResponseContext { placed, type_url, snapshot, counters, moment: Moment { now, .. }, many } =
+            context;
         let Some(subscription) = &self.subscriptions[placed.stream as usize] else { return };
         let own = covered(subscription, &self.borrowed, placed, snapshot, &heard.name);
         let others = aliases_of(subscription, placed, snapshot, heard);
@@ -239,12 +240,12 @@ impl Topic {
     }
 
     fn learn_removal(&mut self, effects: &mut Effects, context: ResponseContext<'_>, removed: &Removed<'_>) {
-        let ResponseContext { placed, snapshot, now, .. } = context;
+        let ResponseContext { placed, snapshot, moment, .. } = context;
         let Some(subscription) = &self.subscriptions[placed.stream as usize] else { return };
         if is_of_earlier(subscription, removed) {
             // If its own question stays unanswered, this was the answer to both.
             let name = subscription.covered(&removed.name).cloned();
-            name.into_iter().for_each(|name| self.disproved.insert(View::Named, name, now));
+            name.into_iter().for_each(|name| self.disproved.insert(View::Named, name, moment.quiet));
             return;
         }
         if placed.view == Some(View::Named) {

@@ -1,9 +1,8 @@
 //! How much of a wildcard set is known.
 
-use std::time::Instant;
-
 use foldhash::HashSet;
 
+use super::super::quiet_clock::QuietInstant;
 use super::super::{Settings, StreamId};
 use super::{Renewal, Topic, gone};
 use crate::cache::{Change, Completeness, Op, Snapshot, View};
@@ -30,8 +29,8 @@ impl Topic {
         &self,
         stream: StreamId,
         settings: &Settings,
-        opened: Instant,
-    ) -> Option<Instant> {
+        opened: QuietInstant,
+    ) -> Option<QuietInstant> {
         self.subscription(stream)?.census_since(self.needs_proof[View::Wildcard as usize], settings, opened)
     }
 

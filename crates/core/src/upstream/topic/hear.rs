@@ -1,10 +1,9 @@
 //! Questions that a response answers.
 
-use std::time::Instant;
-
 use foldhash::HashSet;
 
 use super::super::aliases;
+use super::super::quiet_clock::QuietInstant;
 use super::super::response::{DecodedResponse, ErrorReport, ReceivedResource, Removed};
 use super::super::stream_subscription::StreamSubscription;
 use super::coverage::{aliases_of, concerns, is_covered, is_of_earlier, view_of};
@@ -28,7 +27,7 @@ struct Hearing<'t> {
     subscription: &'t mut StreamSubscription,
     placed: Placement,
     snapshot: &'t Snapshot,
-    now: Instant,
+    now: QuietInstant,
     /// Whether parts of an answer are awaited.
     awaits: bool,
     found: Findings,
@@ -112,7 +111,7 @@ impl Topic {
         reading: &mut DecodedResponse<'_>,
         snapshot: &Snapshot,
         (is_only, reads_locators): (bool, bool),
-        now: Instant,
+        now: QuietInstant,
     ) -> bool {
         let Some(subscription) = &mut self.subscriptions[placed.stream as usize] else { return false };
         let mut hearing = Hearing {

@@ -1,8 +1,8 @@
 //! Changes that a response makes to the topics of a type.
 
 use std::sync::Arc;
-use std::time::Instant;
 
+use super::super::quiet_clock::{Moment, QuietInstant};
 use super::super::response::DecodedResponse;
 use super::super::stream_subscription::StreamSubscription;
 use super::super::topic::{Placement, Topic};
@@ -24,7 +24,7 @@ impl TopicSet {
         mut reading: DecodedResponse<'_>,
         cache: &Cache,
         (counters, knows_locators): (&Counters, bool),
-        now: Instant,
+        moment: Moment,
     ) -> Changes {
         let placed = self.placement(stream);
         let is_only = self.topics.len() == 1;
@@ -47,7 +47,7 @@ impl TopicSet {
             let subscription = topic.subscription(stream);
             let asked = subscription.and_then(StreamSubscription::wildcard_asked);
             let expects = subscription.is_some_and(StreamSubscription::expects_members);
-            if topic.hear(placed, &mut reading, &snapshot, (is_only, reads_locators), now) {
+            if topic.hear(placed, &mut reading, &snapshot, (is_only, reads_locators), moment.quiet) {
                 answered.extend(asked);
                 is_answer |= expects;
             }
@@ -56,7 +56,7 @@ impl TopicSet {
         // It may hold all variants there are: those of other parameters are no resend (R-Relay-21).
         reading.resources.iter_mut().for_each(|heard| heard.answers |= is_answer);
         // One response may answer all wildcards that were asked for in one request, and hold nothing for some.
-        self.topics.values_mut().for_each(|topic| topic.hear_of_others(stream, &answered, now));
+        self.topics.values_mut().for_each(|topic| topic.hear_of_others(stream, &answered, moment.quiet));
         if self.subscriptions(stream).any(StreamSubscription::has_begun) {
             self.topics.values_mut().for_each(|topic| topic.others_answered(stream));
         }
@@ -71,12 +71,12 @@ impl TopicSet {
         self.complaint = refused().next().map(|heard| (heard.name.as_ref().into(), NOT_UNDERSTOOD));
         let mut changes = Vec::with_capacity(self.topics.len());
         for ((parameters, topic), snapshot) in self.topics.iter_mut().zip(&snapshots) {
-            let change = topic.learn(placed, &self.type_url, &mut reading, snapshot, counters, now);
+            let change = topic.learn(placed, &self.type_url, &mut reading, snapshot, counters, moment);
             let ambiguous = topic.ambiguous.take().map(|name| (name, AMBIGUOUS));
             self.complaint = self.complaint.take().or(ambiguous);
             changes.push((parameters.clone(), change));
         }
-        self.disprove(placed, &reading, &snapshots, now);
+        self.disprove(placed, &reading, &snapshots, moment.quiet);
         changes
     }
 
@@ -87,7 +87,7 @@ impl TopicSet {
         placed: Placement,
         reading: &DecodedResponse<'_>,
         snapshots: &[Arc<Snapshot>],
-        now: Instant,
+        now: QuietInstant,
     ) {
         let asks = |topic: &Topic, name: &str| {
             topic.subscription(placed.stream).is_some_and(|subscription| subscription.covers(name))

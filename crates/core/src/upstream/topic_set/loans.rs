@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
 
+use super::super::quiet_clock::QuietInstant;
 use super::super::topic::Topic;
 use super::super::{ServerId, Settings};
 use super::TopicSet;
@@ -94,7 +94,7 @@ impl TopicSet {
 
     /// Asks for what is borrowed from topics that the origin has not answered on this stream: what they hold may be gone, and
     /// nobody else would find out (R-DP-16).
-    pub(super) fn end_doubtful_loans(&mut self, settings: &Settings, now: Instant, cache: &Cache) {
+    pub(super) fn end_doubtful_loans(&mut self, settings: &Settings, now: QuietInstant, cache: &Cache) {
         if self.loans_doubted.is_none_or(|since| since + settings.answer_timeout > now) {
             return;
         }

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
 
 use prost::Message as _;
 
+use super::super::quiet_clock::{Moment, QuietInstant};
 use super::super::stream_subscription::{StreamSubscription, Target, room};
 use super::super::topic::Topic;
 use super::super::{Settings, StreamId};
@@ -21,7 +21,7 @@ impl TopicSet {
         stream: StreamId,
         cache: &Cache,
         settings: &Settings,
-        now: Instant,
+        moment: Moment,
     ) -> (Option<DeltaDiscoveryRequest>, bool) {
         let placed = self.placement(stream);
         let fresh = !self.is_started(stream);
@@ -79,7 +79,7 @@ impl TopicSet {
                 refreshed: &refreshed,
                 snapshot,
                 settings,
-                now,
+                moment,
             };
             let (request, again) = topic.changes(stream, &target);
             topic.take_back(provenance);
@@ -100,7 +100,7 @@ impl TopicSet {
         if let Some(request) = whole.as_mut().filter(|_| self.plain && self.topics.len() > 1) {
             self.merge_plain_names(stream, request);
         }
-        self.note_request(stream, whole.is_some(), now);
+        self.note_request(stream, whole.is_some(), moment.quiet);
         (whole, more)
     }
 
@@ -119,7 +119,7 @@ impl TopicSet {
     }
 
     /// Notes what the origin was asked for on a stream.
-    fn note_request(&mut self, stream: StreamId, has_asked: bool, now: Instant) {
+    fn note_request(&mut self, stream: StreamId, has_asked: bool, now: QuietInstant) {
         let has_doubts = || self.topics.values().any(|topic| !topic.orphans.is_empty());
         if has_asked && self.has_loans() && has_doubts() {
             self.loans_doubted.get_or_insert(now);
