@@ -410,12 +410,7 @@ impl Client {
                     format!("{name} of {} by {:?}, {:?} {:?}", TYPES[at], self.protocol, way, state.asks);
                 if texts.is_empty() {
                     let stays = self.protocol == Protocol::Sotw && TYPES[at] == "eds";
-                    let is_unknown = |(identity, text): &(&String, &String)| {
-                        let rule = text.split_once('/').unwrap().1;
-                        // Nor is a resource that it brought known to be gone where nothing is ever said of the name.
-                        origin.kept_silent(at, name, (!state.held[*identity].old).then_some(rule))
-                    };
-                    assert!(stays || held.iter().all(is_unknown), "{held:?} is left of {place}");
+                    assert!(stays || held.is_empty(), "{held:?} is left of {place}");
                 } else {
                     assert_eq!(held.len(), 1, "{held:?} and not {texts:?} of {place}");
                     assert!(texts.contains(held[0].1), "{held:?} and not {texts:?} of {place}");

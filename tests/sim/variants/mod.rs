@@ -33,6 +33,9 @@ const FOUND: &[(u64, &str)] = &[
     (14042, "what a client brings along and lets go in one request counts as held"),
     (608, "identities that are gone are forgotten while only additions are told"),
     (15906, "the secondary stream is opened anew for ever for a wildcard that nobody wants"),
+    (38, "the end of the answer to a wildcard that was let go makes its set complete"),
+    (66, "a plain removal for some clients ends a variant that others have not been answered for"),
+    (251, "the end mark beside a plain wildcard does not count for a wildcard with parameters"),
 ];
 
 #[test]

@@ -57,8 +57,6 @@ pub(crate) struct Peer {
 pub(crate) enum Manner {
     /// As it should.
     Reads,
-    /// It says nothing of a name that has no variant for these parameters, unless a version of it is claimed.
-    IsSilent,
     /// It does not read them, and has no variants.
     Ignores,
 }
@@ -98,7 +96,7 @@ impl Origin {
             streams: [None, None],
             ambiguous: rng.random_bool(0.2),
             shares_versions: rng.random_bool(0.3),
-            manner: [Manner::Reads, Manner::Reads, Manner::IsSilent, Manner::Ignores][rng.random_range(0..4)],
+            manner: if rng.random_range(0..4) < 3 { Manner::Reads } else { Manner::Ignores },
             trace,
         }
     }
@@ -190,17 +188,6 @@ impl Origin {
         for stream in 0..2 {
             self.tell(rng, stream, at, now);
         }
-    }
-
-    /// Whether it has not said of the name, to somebody for whom a variant with this rule would be, that there is another.
-    pub(crate) fn kept_silent(&self, at: usize, name: &str, rule: Option<&str>) -> bool {
-        let topics = self.streams.iter().flatten().filter_map(|peer| peer.topics.get(&at));
-        let mut asked = topics.flat_map(|topic| &topic.asked);
-        self.manner == Manner::IsSilent
-            && !asked.any(|(asked, params)| {
-                let has_fitted = rule.is_some_and(|rule| params.fits(rule));
-                covers(asked, name) && has_fitted && self.fitting(at, name, *params).next().is_some()
-            })
     }
 
     fn visible(&self, at: usize, asked: &BTreeSet<Asked>) -> BTreeMap<(String, &'static str), u64> {
@@ -384,7 +371,7 @@ impl Origin {
                     continue;
                 }
                 let word = words.entry(name.to_owned()).or_default();
-                word.absent |= fitting.is_empty() && self.manner != Manner::IsSilent;
+                word.absent |= fitting.is_empty();
                 word.sent.extend(fitting);
             }
         }

@@ -118,8 +118,7 @@ impl Poller {
             let texts = way.map(|way| origin.texts(self.at, name, way.params)).unwrap_or_default();
             let held = self.held.get(name);
             // Between two polls it may be forgotten.
-            let is_unknown = texts.is_empty() && origin.kept_silent(self.at, name, None);
-            let right = held.map_or(texts.is_empty(), |held| texts.contains(held) || is_unknown);
+            let right = held.map_or(texts.is_empty(), |held| texts.contains(held));
             assert!(right, "{held:?} and not {texts:?} of {name} of {} by {:?}", TYPES[self.at], self.asks);
         }
     }

@@ -65,10 +65,7 @@ impl Scenario for World {
             let Origin { manner, ambiguous, shares_versions, .. } = &origin;
             eprintln!("origin {manner:?}, ambiguous: {ambiguous}, shares versions: {shares_versions}");
         }
-        // One that is silent would be taken for one that does not read locators.
-        let locators = if origin.manner == Manner::IsSilent { 1_000_000 } else { 5 };
-        let locator_timeout = Duration::from_secs(locators);
-        let settings = Settings { linger: LINGER, locator_timeout, ..Settings::default() };
+        let settings = Settings { linger: LINGER, ..Settings::default() };
         let resumes = !origin.shares_versions;
         let mut relay = Connection::new(origin, rng, limits, settings, trace);
         let rules = Arc::new(SessionConfig {
@@ -309,12 +306,11 @@ impl World {
                     let others = self.relay.origin.texts(at, name, other.1);
                     *name == other.0 && texts.iter().any(|text| others.contains(text))
                 };
-                // A loan lasts until the origin says that the name is gone; a plain name is asked for with no parameters.
-                let is_silent = self.relay.origin.manner == Manner::IsSilent && texts.is_empty();
+                // A plain name is asked for with no parameters.
                 let is_plain = |other: &Asked| {
                     self.relay.origin.manner == Manner::Ignores && other.1 == ClientParameters::default()
                 };
-                let lends = |other: &&Asked| *name == other.0 && (is_silent || is_plain(other));
+                let lends = |other: &&Asked| *name == other.0 && is_plain(other);
                 let covered = subscribed.contains(&(name.clone(), *params))
                     || subscribed.iter().any(|other| brings(other) || lends(other));
                 assert!(covered, "nothing brings {name} of {type_url} for {params:?}: {subscribed:?}");

@@ -21,7 +21,7 @@
 //! | needs a new stream | `topic/renewal` has the reasons, `mux/stream` the pace |
 //! | ends the stream when asked for a type | `suspects`, `mux/trials` |
 //! | speaks state of the world | `sotw/ask`, `sotw/hear` |
-//! | has variants, or does not read locators | `topic_set`, `disproved`, `variants`, `mux/locators` |
+//! | has variants, or does not read locators | `topic_set`, `variants`, `mux/locators` |
 //! | is a relay, or refuses a census | `topic/habits` |
 //!
 //! Invariants:
@@ -35,7 +35,6 @@ mod arrival;
 mod backoff;
 mod complaints;
 mod directory_mirror;
-mod disproved;
 mod expiry;
 mod failover;
 mod inquiry;

@@ -305,7 +305,10 @@ impl Mux {
                 self.renewals[stream as usize][reason as usize].is_renewal = true;
             }
         }
-        self.topic_sets.values_mut().for_each(|topic_set| topic_set.closed(stream));
+        for topic_set in self.topic_sets.values_mut() {
+            topic_set.closed(stream);
+            topic_set.drop_idle();
+        }
         if stream == StreamId::Secondary
             && self.streams[StreamId::Primary as usize].is_some()
             && let Some(now) = self.latest
@@ -618,7 +621,7 @@ impl Mux {
             }
         }
         if let Some(topic_set) = self.topic_sets.get_mut(type_url).filter(|_| has_loans) {
-            topic_set.end_loans(names, self.writer.cache());
+            topic_set.end_loans(&names, self.writer.cache());
         }
     }
 }

@@ -235,13 +235,9 @@ impl StreamSubscription {
         self.unseen.clear();
         self.dirty = true;
         self.wildcard = self.wildcard.filter(|_| tells).map(|_| true);
-        // No more is known of it, also before the origin is told.
+        // No more is known of it, also before the origin is told. What may still come of its answer is the end of nothing.
         self.arrival = Arrival::Idle;
-    }
-
-    /// Whether any name was asked for.
-    pub(super) fn has_names(&self) -> bool {
-        !self.names.is_empty()
+        self.end_mark = EndMark::Unasked;
     }
 
     pub(super) fn covers_wildcard(&self) -> bool {
@@ -251,11 +247,6 @@ impl StreamSubscription {
     /// A name that was asked for and not let go.
     pub(super) fn covered(&self, name: &str) -> Option<&Name> {
         self.names.get_key_value(name).filter(|(_, asked)| !asked.dropped).map(|(name, _)| name)
-    }
-
-    /// Whether a resource of this name was asked for, be it with the wildcard.
-    pub(super) fn covers(&self, name: &str) -> bool {
-        self.covers_wildcard() || self.covered(name).is_some() || self.covers_member(name)
     }
 
     /// Whether a collection was asked for that has this member.

@@ -19,10 +19,8 @@ use std::time::Instant;
 
 use foldhash::HashSet;
 
-use super::disproved::Disproved;
 use super::expiry::Expiry;
 use super::quiet_clock::QuietInstant;
-use super::response::DecodedResponse;
 use super::server::Provenance;
 use super::stream_subscription::StreamSubscription;
 use super::variants::Candidates;
@@ -74,8 +72,6 @@ pub(super) struct Topic {
     /// Resources from a lender or an earlier stream that may be gone: kept until the answer to what is asked in their place,
     /// which takes their place whatever its constraints (R-DP-14, R-DP-16).
     pub(super) orphans: HashSet<(View, Name)>,
-    /// Identities among the orphaned and borrowed that the origin has said are gone.
-    pub(super) disproved: Disproved,
     /// Resources that are to come anew, whatever their version, on the stream that is opened next.
     refreshed: HashSet<(View, Name)>,
     /// Whether a client waits for evidence, of each view, that what the origin has not sent does not exist.
@@ -107,7 +103,6 @@ impl Topic {
             names: NameMap::default(),
             borrowed: HashSet::default(),
             orphans: HashSet::default(),
-            disproved: Disproved::default(),
             refreshed: HashSet::default(),
             needs_proof: [false; 2],
             looks_again: false,
@@ -182,9 +177,7 @@ impl Topic {
 
     /// Whether others may have it from here: what may not be kept is nothing to lend (R-XT-09), nor what is said to be gone.
     pub(super) fn may_lend(&self, name: &Name) -> bool {
-        self.asks_for(name)
-            && !self.uncacheable.has(View::Named, name)
-            && !self.disproved.has(View::Named, name)
+        self.asks_for(name) && !self.uncacheable.has(View::Named, name)
     }
 
     /// Whether the resource held has had no answer since it was asked for on this stream, or since a loan ended.
@@ -289,7 +282,6 @@ impl Topic {
         take_out(&mut self.names, name);
         self.borrowed.remove(name);
         self.orphans.remove(&(View::Named, name.clone()));
-        self.disproved.remove(View::Named, name);
         self.subscriptions.iter_mut().flatten().for_each(|subscription| subscription.drop_name(name));
     }
 
@@ -343,12 +335,7 @@ impl Topic {
     /// Forgets the wildcard set. The origin is told if it was asked by locator. A member that clients ask for by name stays
     /// under its name until the origin answers for that: its end is nobody's word yet. Nor is what was said of the name before
     /// the member came: that is asked for again.
-    pub(super) fn forget_wildcard(
-        &mut self,
-        by_locator: bool,
-        snapshot: &Snapshot,
-        now: QuietInstant,
-    ) -> Change {
+    pub(super) fn forget_wildcard(&mut self, by_locator: bool, snapshot: &Snapshot) -> Change {
         self.remove_wildcard(by_locator);
         for member in
             snapshot.members().map(|member| member.name()).filter(|name| is_outdated(snapshot, name))
@@ -359,7 +346,6 @@ impl Topic {
         }
         let open = snapshot.members().filter(|member| self.is_open(member.name()));
         let open: BTreeMap<&Name, &Arc<Resource>> = open.map(|member| (member.name(), member)).collect();
-        self.disproved.drop_wildcard(|name| open.contains_key(name), now);
         let mut ops: Vec<Op> = open.values().map(|member| snapshot.op_as_named(member)).collect();
         for name in open.into_keys() {
             let lease = snapshot.lease(View::Wildcard, name.as_str());
@@ -378,7 +364,6 @@ impl Topic {
     pub(super) fn note(&mut self, ops: &[Op]) {
         self.expiry.note(ops);
         self.uncacheable.note(ops);
-        self.disproved.note(ops);
         self.provenance.note(ops);
         let ends = |op: &&Op| matches!(op, Op::Remove { .. } | Op::Forget { .. } | Op::Withdraw { .. });
         if !self.rivals.is_empty() {
@@ -399,41 +384,10 @@ impl Topic {
         }
     }
 
-    /// Takes notice of what the origin sends to others and is held here: it is there.
-    pub(super) fn confirm(&mut self, reading: &DecodedResponse<'_>, snapshot: &Snapshot) {
-        if self.disproved.is_empty() {
-            return;
-        }
-        for heard in &reading.resources {
-            for view in VIEWS {
-                if let Some(held) = snapshot.held(view, &heard.name).filter(|held| heard.is_variant_of(held))
-                {
-                    self.disproved.remove(view, held.name());
-                }
-            }
-        }
-    }
-
-    /// Whether anything may be held that the origin has not answered for these parameters on the streams that are open.
-    pub(super) fn has_questions(&self) -> bool {
-        let subscriptions = || self.subscriptions.iter().flatten();
-        !self.orphans.is_empty()
-            || !self.borrowed.is_empty()
-            || subscriptions().any(|subscription| !subscription.has_asked())
-            || (self.wants(View::Wildcard) && !subscriptions().any(StreamSubscription::covers_wildcard))
-            || (self.asks_in(View::Named) && !subscriptions().any(StreamSubscription::has_names))
-    }
-
     /// Whether it is still to be asked for: what is held is from an earlier stream, or from others.
-    fn is_unasked(&self, view: View, name: &Name) -> bool {
+    fn is_unasked(&self, name: &Name) -> bool {
         let mut subscriptions = self.subscriptions.iter().flatten();
-        match view {
-            View::Wildcard => self.wants(view) && !subscriptions.any(StreamSubscription::covers_wildcard),
-            View::Named => {
-                self.asks_for(name)
-                    && !subscriptions.any(|subscription| subscription.asked_at(name).is_some())
-            }
-        }
+        !subscriptions.any(|subscription| subscription.covered(name.as_str()).is_some())
     }
 
     /// Whether the origin has been asked for a name here, and has said nothing of it since.
@@ -446,29 +400,7 @@ impl Topic {
 
     /// Whether a name is to be answered here that is asked for, or still to be asked for.
     fn is_open(&self, name: &Name) -> bool {
-        self.asks_for(name) && (self.is_awaited(name) || self.is_unasked(View::Named, name))
-    }
-
-    /// Whether this variant is held beside others for the same parameters.
-    pub(super) fn weighs(&self, view: View, held: &Resource) -> bool {
-        let rivals = || self.rivals.get(&(view, held.name().clone()));
-        !self.rivals.is_empty() && rivals().is_some_and(|rivals| rivals.has(held.constraints()))
-    }
-
-    /// Resource that is held of a name and was not answered for these parameters.
-    pub(super) fn questions<'s>(
-        &'s self,
-        snapshot: &'s Snapshot,
-        name: &str,
-    ) -> impl Iterator<Item = (View, &'s Arc<Resource>)> {
-        let held = VIEWS.map(|view| snapshot.held(view, name).map(|held| (view, held)));
-        let is_own = |held: &Resource| held.name().as_str() == name;
-        let held: Vec<_> = held.into_iter().flatten().filter(|(_, held)| is_own(held)).collect();
-        held.into_iter().filter(|(view, held)| {
-            (*view == View::Named && self.borrowed.contains(held.name()))
-                || self.orphans.contains(&(*view, held.name().clone()))
-                || self.is_unasked(*view, held.name())
-        })
+        self.asks_for(name) && (self.is_awaited(name) || self.is_unasked(name))
     }
 }
 

@@ -58,10 +58,6 @@ pub(super) struct TopicSet {
     plain: bool,
     /// As far as is known.
     habits: OriginHabits,
-    /// Since when something may be borrowed from a topic that was asked for anew and not answered.
-    loans_doubted: Option<QuietInstant>,
-    /// Names that may not be lent any more though nothing changed.
-    disowned: BTreeSet<Name>,
     /// Name and fault of a resource that the origin sent last, until it is complained of.
     complaint: Option<(Name, &'static str)>,
     /// Response that was refused, until something usable comes in its place.
@@ -73,8 +69,7 @@ pub(super) struct TopicSet {
 impl TopicSet {
     /// A type of which nothing is wanted yet, and which of the streams are open.
     pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool, habits: OriginHabits) -> Self {
-        let (homes, started, has_wildcard, topics, disowned) = Default::default();
-        let (complaint, loans_doubted) = Default::default();
+        let (homes, started, has_wildcard, topics, complaint) = Default::default();
         Self {
             type_url,
             homes,
@@ -84,8 +79,6 @@ impl TopicSet {
             topics,
             plain,
             habits,
-            loans_doubted,
-            disowned,
             complaint,
             refused: None,
             came_through: None,
@@ -326,7 +319,7 @@ impl TopicSet {
     }
 
     /// Lets go of wildcards that nobody wants where no stream carries them, or will; returns what is no longer known.
-    pub(super) fn drop_kept(&mut self, cache: &Cache, now: QuietInstant) -> Changes {
+    pub(super) fn drop_kept(&mut self, cache: &Cache) -> Changes {
         let mut changes = Changes::new();
         for (parameters, topic) in &mut self.topics {
             if !matches!(topic.wildcard, Want::Kept(_)) {
@@ -337,7 +330,7 @@ impl TopicSet {
                 topic.wildcard = Want::Yes;
             } else {
                 let snapshot = snapshot(cache, &self.type_url, parameters);
-                changes.push((parameters.clone(), topic.forget_wildcard(false, &snapshot, now)));
+                changes.push((parameters.clone(), topic.forget_wildcard(false, &snapshot)));
             }
         }
         changes
@@ -384,17 +377,8 @@ impl TopicSet {
     }
 
     /// A name is wanted that was not. It is asked for, unless what is held already is for these clients too.
-    pub(super) fn add_name(
-        &mut self,
-        parameters: &Parameters,
-        name: &Name,
-        cache: &Cache,
-        now: QuietInstant,
-    ) -> Option<Op> {
+    pub(super) fn add_name(&mut self, parameters: &Parameters, name: &Name, cache: &Cache) -> Option<Op> {
         if let Some(loan) = self.lender(parameters, name, cache) {
-            if self.topics.values().any(|topic| topic.is_orphan(View::Named, name)) {
-                self.loans_doubted.get_or_insert(now);
-            }
             self.topic(parameters).borrow(name, loan.lease, loan.server);
             return Some(Op::held(View::Named, loan.resource, loan.lease));
         }
@@ -501,7 +485,6 @@ impl TopicSet {
         counters: &Counters,
     ) -> Changes {
         let moment = clock.moment(now);
-        self.end_doubtful_loans(settings, moment.quiet, cache);
         let placed = StreamId::ALL.map(|stream| self.placement(stream));
         let mut changes = Vec::new();
         for (parameters, topic) in &mut self.topics {
@@ -517,8 +500,7 @@ impl TopicSet {
     }
 
     pub(super) fn deadline(&self, settings: &Settings, clock: &QuietClock) -> Option<Instant> {
-        let loans = self.loans_doubted.map(|since| clock.when(since + settings.answer_timeout));
-        self.topics.values().filter_map(|topic| topic.deadline(settings, clock)).chain(loans).min()
+        self.topics.values().filter_map(|topic| topic.deadline(settings, clock)).min()
     }
 }
 

@@ -66,10 +66,6 @@ impl Candidates {
         self.variants.remove(&constraints.cloned());
     }
 
-    pub(super) fn has(&self, constraints: Option<&Constraints>) -> bool {
-        self.variants.contains_key(&constraints.cloned())
-    }
-
     pub(super) fn choose(&self) -> Option<Chosen<'_>> {
         let kept = self.held.as_ref().and_then(|held| self.variants.get(held));
         let (resource, news, is_new) = kept.or_else(|| self.variants.values().next())?;

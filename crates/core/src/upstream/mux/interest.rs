@@ -68,9 +68,7 @@ impl Mux {
                 topic_set.topic(parameters).want_again(name, &held);
             }
             match (topic_set.topic(parameters).names.get_mut(name), is_wanted) {
-                (None, true) => {
-                    ops.extend(topic_set.add_name(parameters, name, self.writer.cache(), self.clock.at(now)))
-                }
+                (None, true) => ops.extend(topic_set.add_name(parameters, name, self.writer.cache())),
                 (Some(want @ Want::Until(_)), true) => {
                     if let Want::Until(end) = std::mem::replace(want, Want::Yes) {
                         let item = Some(name.clone());

@@ -23,7 +23,7 @@ impl Mux {
         let concerned = self.topic_sets.iter().filter(|(_, topic_set)| is_concerned(topic_set));
         for type_url in concerned.map(|(type_url, _)| type_url.clone()).collect::<Vec<_>>() {
             let Some(topic_set) = self.topic_sets.get_mut(&type_url) else { continue };
-            let changes = topic_set.drop_kept(self.writer.cache(), self.clock.at(now));
+            let changes = topic_set.drop_kept(self.writer.cache());
             topic_set.arrange();
             self.apply(&type_url, changes, now);
             self.mark(&type_url);
@@ -87,7 +87,7 @@ impl Mux {
                 }
                 None => {
                     let by_locator = !parameters.is_empty() && self.locators == Locators::Native;
-                    change = topic.forget_wildcard(by_locator, snapshot, self.clock.at(now));
+                    change = topic.forget_wildcard(by_locator, snapshot);
                 }
             }
             let changes = forgotten.entry(type_url).or_default().entry(parameters).or_default();

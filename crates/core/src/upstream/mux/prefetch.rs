@@ -68,7 +68,7 @@ impl Mux {
             if topic_set.topic(parameters).names.contains_key(&name) {
                 continue;
             }
-            change.ops.extend(topic_set.add_name(parameters, &name, self.writer.cache(), self.clock.at(now)));
+            change.ops.extend(topic_set.add_name(parameters, &name, self.writer.cache()));
             topic_set.topic(parameters).names.insert(name.clone(), Want::Until(until));
             self.lingering.insert(until, type_url.clone(), parameters.clone(), Some(name));
             self.counters.prefetched.add(1);

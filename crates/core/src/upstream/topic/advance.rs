@@ -18,7 +18,7 @@ impl Topic {
         snapshot: &Snapshot,
         counters: &Counters,
     ) -> Change {
-        let mut change = self.end_times(settings, moment, snapshot, counters);
+        let mut change = self.end_times(settings, moment.now, snapshot, counters);
         for placed in placed {
             self.advance_on(placed, settings, moment.quiet, snapshot, &mut change);
         }
@@ -27,16 +27,14 @@ impl Topic {
         change
     }
 
-    /// Ends what has its time behind it: resources with a TTL, bodies that may not be kept, and what was disproved and not
-    /// answered since.
+    /// Ends what has its time behind it: resources with a TTL, and bodies that may not be kept.
     fn end_times(
         &mut self,
         settings: &Settings,
-        moment: Moment,
+        now: Instant,
         snapshot: &Snapshot,
         counters: &Counters,
     ) -> Change {
-        let Moment { now, quiet } = moment;
         let mut change = Change::default();
         let ended = self.expiry.take_due(now);
         change.wildcard_known = self.note_lapse(&ended, snapshot);
@@ -54,13 +52,6 @@ impl Topic {
             if !self.is_listed(&name) {
                 change.ops.push(Op::Drop { name });
             }
-        }
-        let subscriptions = &self.subscriptions;
-        let asked =
-            |name: &Name| subscriptions.iter().flatten().find_map(|subscription| subscription.asked_at(name));
-        for name in self.disproved.take_due(settings.answer_timeout, quiet, asked) {
-            self.orphans.remove(&(View::Named, name.clone()));
-            change.ops.push(gone(&self.names, View::Named, name));
         }
         change
     }
@@ -139,9 +130,8 @@ impl Topic {
     /// When to look again though nothing happened.
     pub(in crate::upstream) fn deadline(&self, settings: &Settings, clock: &QuietClock) -> Option<Instant> {
         let subscriptions = self.subscriptions.iter().flatten();
-        let silences = subscriptions.filter_map(|subscription| subscription.deadline(settings));
-        let disproved = self.disproved.not_before().map(|at| at + settings.answer_timeout);
-        let quiet = silences.chain(disproved).min().map(|at| clock.when(at));
+        let quiet = subscriptions.filter_map(|subscription| subscription.deadline(settings)).min();
+        let quiet = quiet.map(|at| clock.when(at));
         let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
         self.expiry.next().into_iter().chain(uncacheable).chain(quiet).min()
     }

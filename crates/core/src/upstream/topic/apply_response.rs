@@ -240,12 +240,9 @@ impl Topic {
     }
 
     fn learn_removal(&mut self, effects: &mut Effects, context: ResponseContext<'_>, removed: &Removed<'_>) {
-        let ResponseContext { placed, snapshot, moment, .. } = context;
+        let ResponseContext { placed, snapshot, .. } = context;
         let Some(subscription) = &self.subscriptions[placed.stream as usize] else { return };
         if is_of_earlier(subscription, removed) {
-            // If its own question stays unanswered, this was the answer to both.
-            let name = subscription.covered(&removed.name).cloned();
-            name.into_iter().for_each(|name| self.disproved.insert(View::Named, name, moment.quiet));
             return;
         }
         if placed.view == Some(View::Named) {
@@ -267,7 +264,8 @@ impl Topic {
         }
         let held = snapshot.held(view, &removed.name);
         let key = (view, name);
-        if removed.constraints.is_some() && self.orphans.contains(&key) {
+        let answers = removed.asked.is_none_or(|asked| subscription.asked_at(&key.1) == Some(asked));
+        if (removed.constraints.is_some() || !answers) && self.orphans.contains(&key) {
             // It is kept until its own question is answered, which this does not.
             return;
         }

@@ -34,15 +34,7 @@ impl Topic {
             let name = held.name().as_str();
             target.is_claimed(held) || request.initial_resource_versions.contains_key(name)
         };
-        let disproved = &mut self.disproved;
-        let doubted = |held: &Arc<Resource>| {
-            if is_claimed(held) {
-                // Silence about a claimed version says that the resource is still there.
-                disproved.remove(view, held.name());
-                return None;
-            }
-            Some((view, held.name().clone()))
-        };
+        let doubted = |held: &Arc<Resource>| (!is_claimed(held)).then(|| (view, held.name().clone()));
         // Those that are not seen are not claimed either.
         if view == View::Named {
             let held = asked().filter_map(|name| target.snapshot.held(view, name));

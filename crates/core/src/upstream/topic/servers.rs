@@ -3,21 +3,18 @@
 use std::sync::Arc;
 
 use super::super::ServerId;
-use super::super::disproved::Disproved;
 use super::super::server::Provenance;
 use super::Topic;
 use crate::cache::{Op, Snapshot, View};
 use crate::resource::{Name, Resource};
 
 impl Topic {
-    /// Another server takes the place of the last one; `servers` are both, unless versions of the one are offered to the other. What
-    /// the last one said of other variants is no evidence here.
+    /// Another server takes the place of the last one; `servers` are both, unless versions of the one are offered to the other.
     pub(in crate::upstream) fn switched(
         &mut self,
         servers: Option<(&ServerId, &ServerId)>,
         snapshot: &Snapshot,
     ) {
-        self.disproved = Disproved::default();
         self.rivals.clear();
         if let Some((from, to)) = servers {
             let own = |view, held: &Arc<Resource>| (view, held.name().clone());

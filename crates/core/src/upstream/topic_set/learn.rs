@@ -1,15 +1,11 @@
 //! Changes that a response makes to the topics of a type.
 
-use std::sync::Arc;
-
-use super::super::quiet_clock::{Moment, QuietInstant};
+use super::super::quiet_clock::Moment;
 use super::super::response::DecodedResponse;
 use super::super::stream_subscription::StreamSubscription;
-use super::super::topic::{Placement, Topic};
 use super::super::{Counters, StreamId};
 use super::{Changes, TopicSet, snapshot};
-use crate::cache::{Cache, Snapshot, View};
-use crate::resource::{Name, Parameters, Resource};
+use crate::cache::Cache;
 
 const NOT_UNDERSTOOD: &str = "its constraints cannot be read (R-DP-02): it is passed on to nobody";
 
@@ -76,59 +72,6 @@ impl TopicSet {
             self.complaint = self.complaint.take().or(ambiguous);
             changes.push((parameters.clone(), change));
         }
-        self.disprove(placed, &reading, &snapshots, moment.quiet);
         changes
-    }
-
-    /// An identity that the origin says is gone to one is gone for all, and what it sends to one is not. Where it sends
-    /// another variant, none is there beside it that is for the same parameters (R-DP-04).
-    fn disprove(
-        &mut self,
-        placed: Placement,
-        reading: &DecodedResponse<'_>,
-        snapshots: &[Arc<Snapshot>],
-        now: QuietInstant,
-    ) {
-        let asks = |topic: &Topic, name: &str| {
-            topic.subscription(placed.stream).is_some_and(|subscription| subscription.covers(name))
-        };
-        let mut disproved: Vec<(Parameters, View, Name)> = Vec::new();
-        for ((parameters, topic), snapshot) in self.topics.iter().zip(snapshots) {
-            if !topic.has_questions() {
-                continue;
-            }
-            let removed = reading.removed.iter().filter(|removed| removed.covered);
-            for (view, held) in removed.flat_map(|removed| {
-                let is_it = |held: &Resource| held.constraints() == removed.constraints.as_ref();
-                topic.questions(snapshot, &removed.name).filter(move |(_, held)| is_it(held))
-            }) {
-                disproved.push((parameters.clone(), view, held.name().clone()));
-            }
-            for heard in reading.resources.iter().filter(|heard| heard.covered && heard.is_understood()) {
-                for (view, held) in topic.questions(snapshot, &heard.name) {
-                    // Which it may have of a faulty origin all the same, and then sees one of both.
-                    let is_replaced = |other: &Parameters, topic: &Topic| {
-                        heard.matches(other)
-                            && held.matches(other)
-                            && asks(topic, &heard.name)
-                            && !placed.view.is_some_and(|view| topic.weighs(view, held))
-                    };
-                    if !heard.is_variant_of(held)
-                        && self.topics.iter().any(|(other, topic)| is_replaced(other, topic))
-                    {
-                        disproved.push((parameters.clone(), view, held.name().clone()));
-                    }
-                }
-            }
-        }
-        for (parameters, view, name) in disproved {
-            if let Some(topic) = self.topics.get_mut(&parameters) {
-                topic.disproved.insert(view, name.clone(), now);
-                self.disowned.insert(name);
-            }
-        }
-        for (topic, snapshot) in self.topics.values_mut().zip(snapshots) {
-            topic.confirm(reading, snapshot);
-        }
     }
 }

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::super::quiet_clock::QuietInstant;
+use super::super::ServerId;
 use super::super::topic::Topic;
-use super::super::{ServerId, Settings};
 use super::TopicSet;
 use crate::cache::{Cache, Lease, View};
 use crate::resource::{Form, Name, Parameters, Resource};
@@ -79,29 +78,11 @@ impl TopicSet {
     }
 
     /// Asks for those of these names that were borrowed and are no longer there to be borrowed.
-    pub(in crate::upstream) fn end_loans(&mut self, mut names: BTreeSet<Name>, cache: &Cache) {
-        names.append(&mut self.disowned);
+    pub(in crate::upstream) fn end_loans(&mut self, names: &BTreeSet<Name>, cache: &Cache) {
         let mut ended = Vec::new();
         for (parameters, topic) in self.topics.iter().filter(|(_, topic)| topic.has_loans()) {
             let names = names.iter().filter(|name| topic.has_borrowed(name));
             ended.extend(self.unlent(parameters, names, cache, |_, _| true));
-        }
-        let home = self.homes[View::Named as usize];
-        for (parameters, name) in &ended {
-            self.topic(parameters).end_loan(name, home);
-        }
-    }
-
-    /// Asks for what is borrowed from topics that the origin has not answered on this stream: what they hold may be gone, and
-    /// nobody else would find out (R-DP-16).
-    pub(super) fn end_doubtful_loans(&mut self, settings: &Settings, now: QuietInstant, cache: &Cache) {
-        if self.loans_doubted.is_none_or(|since| since + settings.answer_timeout > now) {
-            return;
-        }
-        self.loans_doubted = None;
-        let mut ended = Vec::new();
-        for (parameters, topic) in &self.topics {
-            ended.extend(self.unlent(parameters, topic.borrowed.iter(), cache, is_answered));
         }
         let home = self.homes[View::Named as usize];
         for (parameters, name) in &ended {

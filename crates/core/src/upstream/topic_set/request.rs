@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use prost::Message as _;
 
-use super::super::quiet_clock::{Moment, QuietInstant};
+use super::super::quiet_clock::Moment;
 use super::super::stream_subscription::{StreamSubscription, Target, room};
 use super::super::topic::Topic;
 use super::super::{Settings, StreamId};
@@ -100,7 +100,7 @@ impl TopicSet {
         if let Some(request) = whole.as_mut().filter(|_| self.plain && self.topics.len() > 1) {
             self.merge_plain_names(stream, request);
         }
-        self.note_request(stream, whole.is_some(), moment.quiet);
+        self.note_request(stream, whole.is_some());
         (whole, more)
     }
 
@@ -119,11 +119,7 @@ impl TopicSet {
     }
 
     /// Notes what the origin was asked for on a stream.
-    fn note_request(&mut self, stream: StreamId, has_asked: bool, now: QuietInstant) {
-        let has_doubts = || self.topics.values().any(|topic| !topic.orphans.is_empty());
-        if has_asked && self.has_loans() && has_doubts() {
-            self.loans_doubted.get_or_insert(now);
-        }
+    fn note_request(&mut self, stream: StreamId, has_asked: bool) {
         self.started[stream as usize] |= has_asked;
         let asks_plainly = |subscription: &StreamSubscription| subscription.covers_wildcard();
         let plain_topics = self.topics.iter().filter(|(parameters, _)| self.plain || parameters.is_empty());
