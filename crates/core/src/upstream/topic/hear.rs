@@ -110,7 +110,7 @@ impl Topic {
         placed: Placement,
         reading: &mut DecodedResponse<'_>,
         snapshot: &Snapshot,
-        (is_only, reads_locators): (bool, bool),
+        (is_only, understood): (bool, bool),
         now: QuietInstant,
     ) -> bool {
         let Some(subscription) = &mut self.subscriptions[placed.stream as usize] else { return false };
@@ -136,7 +136,7 @@ impl Topic {
         let is_part = reading.is_part && self.habits.is_relay;
         // An origin that does not read locators may take a wildcard of them for one without.
         let has_members = || !reading.resources.is_empty() || subscription.has_begun();
-        let understood = reads_locators || (placed.view == Some(View::Wildcard) && has_members());
+        let understood = understood || (placed.view == Some(View::Wildcard) && has_members());
         // Parts that came for others say nothing of how far the answer to this one has come.
         if concerned {
             subscription.arrived(now, brings_news, is_part);

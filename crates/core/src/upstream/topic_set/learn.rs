@@ -24,7 +24,8 @@ impl TopicSet {
     ) -> Changes {
         let placed = self.placement(stream);
         let is_only = self.topics.len() == 1;
-        let reads_locators = knows_locators || self.habits.is_relay;
+        // An origin that does not read locators has answered the plain wildcard that was asked for beside them.
+        let understood = knows_locators || self.habits.is_relay || self.has_wildcard[stream as usize];
         self.refused.take_if(|refused| refused.ends_with(&reading));
         if !self.plain && !is_only {
             // Questions are answered in the order in which they were asked.
@@ -43,7 +44,7 @@ impl TopicSet {
             let subscription = topic.subscription(stream);
             let asked = subscription.and_then(StreamSubscription::wildcard_asked);
             let expects = subscription.is_some_and(StreamSubscription::expects_members);
-            if topic.hear(placed, &mut reading, &snapshot, (is_only, reads_locators), moment.quiet) {
+            if topic.hear(placed, &mut reading, &snapshot, (is_only, understood), moment.quiet) {
                 answered.extend(asked);
                 is_answer |= expects;
             }
