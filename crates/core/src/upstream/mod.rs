@@ -12,7 +12,7 @@
 //! | 1. A response changes what it names. | `response` checks it, `topic/hear` finds the questions that it answers, `topic/apply_response` the changes |
 //! | 2. An answer is complete with its end mark (R-Up-22). | `stream_subscription/request` asks; `stream_subscription/answer` (`hear_end`) judges what answers it |
 //! | 3. What was asked for and is missing from a complete answer is absent. | `stream_subscription/answer` (`take_whole`), `topic/apply_response` (`learn_end`) |
-//! | 4. What stays unanswered is asked by inquiry: names, or a census of a set. | `topic/advance` and `stream_subscription/answer` (`census_since`) say when, `inquiry` asks, `mux/inquiries` learns |
+//! | 4. What stays unanswered is asked by inquiry: names, or a census of a set. | `stream_subscription/answer` (`take_unanswered`, `census_since`) says when, `inquiry` asks, `mux/inquiries` learns |
 //! | Fallback: silence shows a set to clients that hold nothing, and removes nothing. | `arrival`, `topic/completeness` |
 //!
 //! | The origin … | Place |
