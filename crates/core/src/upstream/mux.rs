@@ -195,7 +195,6 @@ impl Mux {
             let pause = now.saturating_duration_since(std::mem::replace(since, now));
             self.overslept(pause, now);
         }
-        self.clock.see(now);
     }
 
     fn set_habits(&mut self, habits: OriginHabits) {
@@ -258,7 +257,7 @@ impl Mux {
 
     /// The process did not run for this long: what is measured as silence of the origin must not count it.
     pub fn overslept(&mut self, pause: Duration, now: Instant) {
-        self.clock.excuse(pause, now);
+        self.clock.excuse(pause);
         self.writer.overslept(pause, now);
     }
 

@@ -36,8 +36,6 @@ pub(super) struct Moment {
 #[derive(Debug, Default)]
 pub(super) struct QuietClock {
     excused: Duration,
-    /// The latest moment that anything was measured from.
-    latest: Option<QuietInstant>,
 }
 
 impl QuietClock {
@@ -55,14 +53,9 @@ impl QuietClock {
         moment.0 + self.excused
     }
 
-    /// Something is measured from now on: this moment is never in the future.
-    pub(super) fn see(&mut self, now: Instant) {
-        self.latest = self.latest.max(Some(self.at(now)));
-    }
-
-    /// Excuses so much of the time before now, which may have been excused for another reason already.
-    pub(super) fn excuse(&mut self, time: Duration, now: Instant) {
-        let most = self.latest.map_or(Duration::MAX, |latest| now.saturating_duration_since(latest.0));
-        self.excused = (self.excused + time).min(most).max(self.excused);
+    /// Excuses so much of the time before now. What is measured from a moment in that time, or is excused twice, is judged later by as
+    /// much.
+    pub(super) fn excuse(&mut self, time: Duration) {
+        self.excused += time;
     }
 }
