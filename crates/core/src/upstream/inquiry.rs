@@ -25,11 +25,11 @@ use crate::resource::{Envelope, Kind, Name, SotwElement, TypeUrl, normal_form};
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// An inquiry makes way for another one that is due after this time without an answer.
 const LEAST: Duration = Duration::from_secs(3);
-/// An answer that does not say where it ends may go on for as long.
+/// An answer that does not say where it ends may go on for as long after its first response.
 const REST: Duration = Duration::from_secs(1);
 /// No two inquiries begin within this time, of whatever types.
 const APART: Duration = Duration::from_millis(250);
-/// Time until a question that had no answer of use is asked again. It doubles with each: 1 s, 2 s, …, 64 s.
+/// Time between two questions about the same. It doubles with each that had no answer of use: 1 s, 2 s, …, 64 s.
 const PACE: Duration = Duration::from_secs(1);
 const DOUBLINGS: u32 = 6;
 
@@ -50,9 +50,9 @@ enum Question {
 pub(super) enum Answer {
     /// The names of a set.
     Census(HashSet<String>),
-    /// A response about names. If it is the last, these have been asked for, and the ones that it does not have do not exist; a
-    /// state of the world says by itself what is gone, of types that have states (R-SotW-19).
-    Names(DeltaDiscoveryResponse, Option<BTreeSet<Name>>),
+    /// A response about names, and of the last one those that were asked for: the ones that it does not have do not exist. A state of
+    /// the world says by itself what is gone, of types that have states (R-SotW-19).
+    Names(DeltaDiscoveryResponse, BTreeSet<Name>),
 }
 
 impl Question {
@@ -68,7 +68,7 @@ pub(super) struct Inquiries {
     open: Option<(TypeUrl, Question, QuietInstant)>,
     /// When the last one began.
     begun: Option<QuietInstant>,
-    /// When questions that had no answer of use may be asked again, and how many of them there were in a row.
+    /// When the same may be asked about again, and how many questions in a row had no answer of use.
     paces: BTreeMap<Subject, (QuietInstant, u32)>,
 }
 
@@ -103,6 +103,7 @@ impl Inquiries {
     ) -> (Protocol, Bytes) {
         let subject = (type_url.clone(), names.is_empty());
         let failures = self.paces.get(&subject).map_or(0, |(_, failures)| *failures);
+        self.paces.retain(|_, (at, failures)| *at > now || *failures > 0);
         self.paces.insert(subject, (now + PACE * (1 << failures.min(DOUBLINGS)), failures + 1));
         self.begun = Some(now);
         let (url, node) = (type_url.as_str().to_owned(), Some(node.clone()));
@@ -157,7 +158,9 @@ impl Inquiries {
 
     /// The answer was of use.
     pub(super) fn was_useful(&mut self, subject: &Subject) {
-        self.paces.remove(subject);
+        if let (Some(pace), Some(begun)) = (self.paces.get_mut(subject), self.begun) {
+            *pace = (begun + PACE, 0);
+        }
     }
 
     /// Takes in a message on the stream of the open one. `None` if it cannot be read: then it ends that one, and says nothing.
@@ -174,7 +177,7 @@ impl Inquiries {
             }
             Question::Names(_, Some(mut stream)) => {
                 let reading = stream.read(sotw::decode(message).ok()?, &type_url).ok()?;
-                Answer::Names(reading.response, Some(BTreeSet::new()))
+                Answer::Names(reading.response, BTreeSet::new())
             }
             Question::Names(names, None) => {
                 let response = response::decode(message).ok()?;
@@ -182,11 +185,11 @@ impl Inquiries {
                 let ends = response.removed_resources.iter().any(|name| name == Name::END_MARK)
                     || response.resources.iter().any(is_end);
                 if ends {
-                    Answer::Names(response, Some(names))
+                    Answer::Names(response, names)
                 } else {
                     let until = until.min(now + REST);
                     self.open = Some((type_url.clone(), Question::Names(names, None), until));
-                    Answer::Names(response, None)
+                    Answer::Names(response, BTreeSet::new())
                 }
             }
         };

@@ -106,13 +106,20 @@ impl<'a> DecodedResponse<'a> {
         self.resources.iter_mut().for_each(|heard| heard.envelope.mark = mark);
     }
 
-    /// Keeps what it says of names, or of members of collections, that are awaited. Names that have `ended` and of which it says nothing
-    /// do not exist.
-    pub(super) fn retain_answers(&mut self, ended: &'a BTreeSet<Name>, awaits: impl Fn(&str) -> bool) {
+    /// Keeps what it says of names, or of members of collections, that were `asked` for and are awaited. Names that have `ended` and of
+    /// which it says nothing do not exist.
+    pub(super) fn retain_answers(
+        &mut self,
+        ended: &'a BTreeSet<Name>,
+        asked: impl Fn(&str) -> Option<QuietInstant>,
+    ) {
         let mut said = HashSet::new();
         let mut is_awaited = |name: &str| {
             let names = Collection::covering(name).into_iter().chain([name.to_owned()]);
-            names.filter(|name| awaits(name)).map(|name| said.insert(name)).count() > 0
+            let awaited: Vec<_> = names.filter(|name| asked(name).is_some()).collect();
+            let is_awaited = !awaited.is_empty();
+            said.extend(awaited);
+            is_awaited
         };
         self.resources.retain(|heard| {
             let aliases = heard.envelope.aliases().map(normal_form);
@@ -122,13 +129,15 @@ impl<'a> DecodedResponse<'a> {
         self.removed.retain(|removed| is_awaited(&removed.name));
         self.reports.retain(|report| is_awaited(&report.name));
         self.answers_end_mark = false;
-        let absent = ended.iter().map(Name::as_str).filter(|name| awaits(name) && !said.contains(*name));
+        let absent =
+            ended.iter().map(Name::as_str).filter(|name| asked(name).is_some() && !said.contains(*name));
         self.removed.extend(absent.map(|name| Removed {
             name: name.into(),
             constraints: None,
             covered: false,
             asked: None,
         }));
+        self.removed.iter_mut().for_each(|removed| removed.asked = asked(&removed.name));
     }
 
     /// Whether it says nothing of any name.

@@ -22,7 +22,7 @@ use super::inquiry::PATIENCE;
 use super::quiet_clock::QuietInstant;
 use crate::resource::{Collection, Name, NameMap};
 
-/// A name that stays unanswered is asked for by so many inquiries on one stream: one of them may be lost.
+/// A name that stays unanswered is asked for by so many inquiries on one stream: one may be lost, and many origins never answer (O2).
 const INQUIRIES: u8 = 3;
 
 /// Whether an unchanged resource of the origin is an answer to the relay.
@@ -53,8 +53,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Since when it has been unanswered: it is to be asked for on a stream of its own, and again as long as there is time for an
-    /// answer. Names of the first request are not, since that is answered in full.
+    /// Since when it has been unanswered: it is to be asked for on a stream of its own, and again 10 and 20 s later. Names of the first request are not, since that is answered in full.
     fn unanswered_since(&self) -> Option<QuietInstant> {
         let is_open = self.awaited == Awaited::Answer && !self.dropped && !self.in_first;
         (is_open && self.inquiries < INQUIRIES).then(|| self.at + PATIENCE * self.inquiries.into())
@@ -232,6 +231,9 @@ impl StreamSubscription {
     /// The wildcard is let go. The origin is told if it is that of a set of parameters: what it makes of a plain one that is
     /// let go on a stream that lives is not to be relied on (O1).
     pub(super) fn drop_wildcard(&mut self, tells: bool) {
+        if self.wildcard.is_none() {
+            return;
+        }
         self.unseen.clear();
         self.dirty = true;
         self.wildcard = self.wildcard.filter(|_| tells).map(|_| true);

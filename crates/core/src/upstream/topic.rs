@@ -59,6 +59,8 @@ impl Want {
 pub(super) struct Placement {
     pub(super) stream: StreamId,
     pub(super) view: Option<View>,
+    /// Whether everything is asked for without parameters: its answers are for all topics.
+    pub(super) is_plain: bool,
 }
 
 /// Subscription to one type with one set of parameters, and how far it is answered.
@@ -175,7 +177,7 @@ impl Topic {
         self.names.contains_key(name) && !self.borrowed.contains(name)
     }
 
-    /// Whether others may have it from here: what may not be kept is nothing to lend (R-XT-09), nor what is said to be gone.
+    /// Whether others may have it from here: what may not be kept is nothing to lend (R-XT-09).
     pub(super) fn may_lend(&self, name: &Name) -> bool {
         self.asks_for(name) && !self.uncacheable.has(View::Named, name)
     }

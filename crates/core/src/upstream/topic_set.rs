@@ -25,7 +25,7 @@ use foldhash::HashSet;
 use super::quiet_clock::{QuietClock, QuietInstant};
 use super::refusal::{Refusal, Refused};
 use super::response::ResponseError;
-use super::stream_subscription::{REQUEST_BYTES, StreamSubscription};
+use super::stream_subscription::StreamSubscription;
 use super::topic::{OriginHabits, Placement, Renewal, Topic, Want};
 use super::{Counters, ServerId, Settings, StreamId};
 use crate::RelayIdentity;
@@ -208,7 +208,7 @@ impl TopicSet {
     }
 
     fn placement(&self, stream: StreamId) -> Placement {
-        Placement { stream, view: self.placed(stream) }
+        Placement { stream, view: self.placed(stream), is_plain: self.plain }
     }
 
     /// Whether anybody wants what lives on a stream, or did lately.
@@ -243,9 +243,10 @@ impl TopicSet {
         counted.into_iter().map(learn).collect()
     }
 
-    /// Whether a name was asked for on a stream, and nothing has been said of it.
-    pub(super) fn awaits(&self, stream: StreamId, name: &str) -> bool {
-        self.subscriptions(stream).any(|subscription| subscription.awaits_since(name).is_some())
+    /// When a name was asked for on a stream without parameters of which nothing has been said since.
+    pub(super) fn awaits_plainly(&self, stream: StreamId, name: &str) -> Option<QuietInstant> {
+        let plain = self.topics.iter().filter(|(parameters, _)| self.plain || parameters.is_empty());
+        plain.filter_map(|(_, topic)| topic.subscription(stream)?.awaits_since(name)).min()
     }
 
     /// No earlier than since when names are to be asked for on a stream of their own.
@@ -254,9 +255,19 @@ impl TopicSet {
         self.topics.values().filter_map(|topic| topic.names_overdue(stream, settings)).min()
     }
 
+    /// Looks whether there are such names now.
+    pub(super) fn look_for_overdue(&mut self, settings: &Settings, now: QuietInstant) {
+        self.take_overdue(settings, 0, now);
+    }
+
     /// Takes such names, as many as fit into one request.
-    pub(super) fn take_overdue(&mut self, settings: &Settings, now: QuietInstant) -> BTreeSet<Name> {
-        let (mut names, mut room) = (BTreeSet::new(), REQUEST_BYTES);
+    pub(super) fn take_overdue(
+        &mut self,
+        settings: &Settings,
+        mut room: usize,
+        now: QuietInstant,
+    ) -> BTreeSet<Name> {
+        let mut names = BTreeSet::new();
         if let Some(stream) = self.homes[View::Named as usize] {
             for topic in self.topics.values_mut() {
                 names.extend(topic.take_overdue(stream, settings, &mut room, now));

@@ -12,6 +12,7 @@ use super::super::StreamId;
 use super::super::inquiry::{Answer, Inquiries};
 use super::super::quiet_clock::QuietInstant;
 use super::super::response;
+use super::super::stream_subscription::REQUEST_BYTES;
 use super::super::topic::OriginHabits;
 use super::Mux;
 use crate::cache::{Protocol, View};
@@ -33,12 +34,13 @@ impl Mux {
             let names = topic_set.names_overdue(&self.settings);
             let census = topic_set.census_since(&self.settings, opened).filter(|_| is_counted);
             [(false, names), (true, census)].into_iter().filter_map(|(is_census, due)| {
-                let subject = (type_url.clone(), is_census);
-                let at = self.inquiries.not_before(&subject, due?)?;
-                Some((subject.0, is_census, at))
+                let (subject, due) = ((type_url.clone(), is_census), due?);
+                let at = self.inquiries.not_before(&subject, due)?;
+                Some((due, (subject.0, is_census, at)))
             })
         });
-        due.min_by_key(|(.., at)| *at)
+        // Of several that may be asked now, the one that has been due for longest.
+        due.min_by_key(|(due, (.., at))| (*at, *due)).map(|(_, question)| question)
     }
 
     /// When an inquiry is next due, or given up.
@@ -49,8 +51,15 @@ impl Mux {
 
     /// Gives up the inquiry that is open, if it has had its time.
     pub(super) fn end_inquiry(&mut self, now: Instant) {
-        let next = self.next_question().map(|(.., at)| at);
-        self.inquiries.give_up(next, self.clock.at(now));
+        let now = self.clock.at(now);
+        let next = |mux: &Self| mux.next_question().map(|(.., at)| at);
+        if self.inquiries.deadline(next(self)).is_some_and(|at| at <= now) {
+            // It yields to names that are overdue, not to some that were answered meanwhile.
+            self.topic_sets
+                .values_mut()
+                .for_each(|topic_set| topic_set.look_for_overdue(&self.settings, now));
+            self.inquiries.give_up(next(self), now);
+        }
     }
 
     /// Whether a stream is to be open for an inquiry: it is closed once this does not hold any more.
@@ -65,7 +74,11 @@ impl Mux {
         let (type_url, is_census, _) =
             self.next_question().filter(|(.., at)| *at <= now && !self.inquiries.is_open())?;
         let topic_set = self.topic_sets.get_mut(&type_url)?;
-        let names = if is_census { BTreeSet::new() } else { topic_set.take_overdue(&self.settings, now) };
+        let names = if is_census {
+            BTreeSet::new()
+        } else {
+            topic_set.take_overdue(&self.settings, REQUEST_BYTES, now)
+        };
         if names.is_empty() && !is_census {
             return None;
         }
@@ -105,7 +118,7 @@ impl Mux {
                 self.tidy(&type_url);
             }
             Some((type_url, Answer::Names(response, names))) => {
-                self.learn_about(&type_url, &response, &names.unwrap_or_default(), now);
+                self.learn_about(&type_url, &response, &names, now);
             }
             None => {}
         }
@@ -127,7 +140,7 @@ impl Mux {
         self.inquiries.was_useful(&(type_url.clone(), false));
         let Some(topic_set) = self.topic_sets.get_mut(type_url) else { return };
         let Some(stream) = topic_set.homes[View::Named as usize] else { return };
-        reading.retain_answers(ended, |name| topic_set.awaits(stream, name));
+        reading.retain_answers(ended, |name| topic_set.awaits_plainly(stream, name));
         if !reading.is_empty() {
             reading.mark(if self.habits.speaks_sotw { "" } else { &self.mark });
             let counters = (&*self.counters, self.knows_locators);

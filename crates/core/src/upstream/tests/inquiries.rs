@@ -314,6 +314,87 @@ fn an_inquiry_about_names_that_had_no_answer_is_repeated_and_not_for_ever() {
     assert_eq!(fixture.inquiries.len(), 3);
 }
 
+/// Another client asks for what does not exist all the time, of types that come first.
+#[test]
+fn no_type_keeps_the_names_of_others_from_being_inquired_about() {
+    let mut fixture = asked_later(&[]);
+    let types: Vec<TypeUrl> = (0..30).map(|n| TypeUrl::from(format!("a/made.up.{n}").as_str())).collect();
+    for number in 0..600_usize {
+        let name: &'static str = format!("none-{number}").leak();
+        fixture.client(name, types[number % 30].clone(), &[name]);
+        if number == 300 {
+            fixture.client("waits", EDS, &["x"]);
+        }
+        fixture.pass(50);
+        fixture.requests(Primary);
+        if fixture.mux.has_inquiry() {
+            let (_, _, request) = fixture.inquiries.last().expect("it is open");
+            let request = DeltaDiscoveryRequest::decode(&request[..]).expect("a request");
+            let mut answer = Answer::of(EDS, "i").remove(Name::END_MARK);
+            answer.0.type_url = request.type_url;
+            fixture.answer(&answer);
+        }
+    }
+    assert_eq!(fixture.seen(EDS, "x"), "absent");
+}
+
+/// Another client asks for what exists.
+#[test]
+fn an_inquiry_yields_to_no_names_that_are_answered() {
+    let mut fixture = asked_later(&["x"]);
+    fixture.pass(3_100);
+    for number in 0..9_u32 {
+        let name: &'static str = format!("c{number}").leak();
+        fixture.client("three", EDS, &[name]);
+        fixture.pass(900);
+        fixture.requests(Primary);
+        fixture.hear(Primary, &Answer::of(EDS, name).set(name, "v1"));
+    }
+    assert_eq!(fixture.inquired(), ["x"]);
+    fixture.answer(&Answer::of(EDS, "i").set("x", "v1").remove(Name::END_MARK));
+    assert_eq!(fixture.seen(EDS, "x"), "v1");
+}
+
+/// It is asked plainly, and others wait for an answer by locator.
+#[test]
+fn an_inquiry_answers_those_who_ask_without_parameters() {
+    let mut fixture = Fixture::inquiring();
+    fixture.client_with("located", EDS, "v=1", &["x"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(EDS, "1").variant("x", "v=1", "old"));
+    fixture.close();
+    fixture.open(Primary);
+    fixture.requests(Primary);
+    fixture.client("plain", EDS, &["x"]);
+    fixture.pass(20);
+    fixture.requests(Primary);
+    fixture.pass(3_100);
+    assert_eq!(fixture.inquired(), ["x"]);
+    fixture.answer(&Answer::of(EDS, "i").remove(Name::END_MARK));
+    assert_eq!((&*fixture.seen(EDS, "x"), &*fixture.seen_with(EDS, "v=1", "x")), ("absent", "old"));
+}
+
+/// It lives on the other stream.
+#[test]
+fn a_wildcard_that_is_let_go_leaves_the_end_mark_of_names_alone() {
+    let settings = Settings { linger: Duration::from_secs(1), ..Settings::default() };
+    let mut fixture = Fixture::with(settings);
+    fixture.open(Primary);
+    fixture.client("named", EDS, &["x"]);
+    fixture.requests(Primary);
+    fixture.client_with("wild", EDS, "v=1", &["*"]);
+    fixture.client("wild too", EDS, &["*"]);
+    fixture.open(Secondary);
+    fixture.requests(Secondary);
+    fixture.leave("wild");
+    fixture.leave("wild too");
+    fixture.pass(2_000);
+    fixture.mux.closed(Secondary);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(EDS, "1").remove(Name::END_MARK));
+    assert_eq!(fixture.seen(EDS, "x"), "absent");
+}
+
 #[test]
 fn an_answer_to_an_inquiry_counts_as_on_any_stream() {
     let mut fixture = asked_later(&["x", "y"]);

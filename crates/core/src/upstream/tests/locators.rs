@@ -27,7 +27,7 @@ fn resource_name(name: &str, constraints: &[u8]) -> Vec<u8> {
 }
 
 impl Answer {
-    fn variant(self, name: &str, rule: &str, version: &str) -> Self {
+    pub(super) fn variant(self, name: &str, rule: &str, version: &str) -> Self {
         self.constrained(name, &constraints(rule), version)
     }
 

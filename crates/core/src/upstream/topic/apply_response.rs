@@ -14,7 +14,7 @@ use super::super::quiet_clock::Moment;
 use super::super::response::{DecodedResponse, ErrorReport, ReceivedResource, Removed};
 use super::super::stream_subscription::Whole;
 use super::super::variants::{Candidates, Receipt};
-use super::coverage::{aliases_of, concerns, covered, covering, is_of_earlier};
+use super::coverage::{aliases_of, concerns, covered, covering, is_of_another};
 use super::{Placement, Renewal, Topic, gone};
 use crate::cache::{Change, Completeness, Lease, Named, Op, Resend, Snapshot, View};
 use crate::resource::{Collection, Name, Resource, TypeUrl};
@@ -225,7 +225,7 @@ impl Topic {
             let held = held.filter(|_| !doubted);
             if weighed(held) {
                 self.candidates(effects, (view, own), held).remove(heard.constraints());
-            } else if !self.keeps(view, &own) {
+            } else if !self.keeps(placed, view, &own) {
                 effects.removed.push((view, own));
             }
         } else if is_named {
@@ -242,7 +242,7 @@ impl Topic {
     fn learn_removal(&mut self, effects: &mut Effects, context: ResponseContext<'_>, removed: &Removed<'_>) {
         let ResponseContext { placed, snapshot, .. } = context;
         let Some(subscription) = &self.subscriptions[placed.stream as usize] else { return };
-        if is_of_earlier(subscription, removed) {
+        if is_of_another(subscription, removed) {
             return;
         }
         if placed.view == Some(View::Named) {
@@ -274,7 +274,7 @@ impl Topic {
         if effects.variants.contains_key(&key) || self.rivals.contains_key(&key) {
             self.candidates(effects, key, held).remove(removed.constraints.as_ref());
         } else if held.is_none_or(|held| held.constraints() == removed.constraints.as_ref())
-            && !self.keeps(view, &key.1)
+            && !self.keeps(placed, view, &key.1)
         {
             effects.removed.push(key);
         }
@@ -290,8 +290,8 @@ impl Topic {
     }
 
     /// Whether a resource is kept because it was borrowed, until it was asked for and answered (R-DP-16).
-    fn keeps(&self, view: View, name: &Name) -> bool {
-        view == View::Named && self.has_borrowed(name)
+    fn keeps(&self, placed: Placement, view: View, name: &Name) -> bool {
+        !placed.is_plain && view == View::Named && self.has_borrowed(name)
     }
 
     fn candidates<'l>(
@@ -321,7 +321,7 @@ impl Topic {
                         effects.ops.push(Op::held(view, Arc::clone(chosen.resource), lease));
                     }
                 }
-                None if self.keeps(view, &name) => {}
+                None if self.keeps(context.placed, view, &name) => {}
                 None => effects.removed.push((view, name.clone())),
             }
             if candidates.are_ambiguous() {
@@ -352,7 +352,7 @@ impl Topic {
         let held = came.or_else(|| snapshot.held(view, &report.name).filter(|_| !doubted));
         let is_of_another = held.is_some_and(|held| held.constraints() != report.constraints.as_ref());
         if (is_of_another && (is_gone || report.constraints.is_some()))
-            || (is_gone && self.keeps(view, &name))
+            || (is_gone && self.keeps(placed, view, &name))
         {
             // Another identity is gone, or there is nothing for others, or it is kept until its own question is answered.
             return;

@@ -48,9 +48,9 @@ pub(super) fn concerns(
         || snapshot.held(view, &removed.name).is_some_and(|held| is_held(held))
 }
 
-/// Whether it answers a topic that asked for the name before this one, whose own answer is on its way.
-pub(super) fn is_of_earlier(subscription: &StreamSubscription, removed: &Removed<'_>) -> bool {
-    removed.asked.is_some_and(|asked| subscription.awaits_since(&removed.name).is_some_and(|at| at > asked))
+/// Whether it answers a topic that asked for the name at another time than this one, whose own answer is on its way.
+pub(super) fn is_of_another(subscription: &StreamSubscription, removed: &Removed<'_>) -> bool {
+    removed.asked.is_some_and(|asked| subscription.awaits_since(&removed.name).is_some_and(|at| at != asked))
 }
 
 /// The view through which a stream brings a name, if anything subscribed to there covers it (R-Up-15).

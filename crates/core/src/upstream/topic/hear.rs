@@ -6,7 +6,7 @@ use super::super::aliases;
 use super::super::quiet_clock::QuietInstant;
 use super::super::response::{DecodedResponse, ErrorReport, ReceivedResource, Removed};
 use super::super::stream_subscription::StreamSubscription;
-use super::coverage::{aliases_of, concerns, is_covered, is_of_earlier, view_of};
+use super::coverage::{aliases_of, concerns, is_covered, is_of_another, view_of};
 use super::{Placement, Topic};
 use crate::cache::{Snapshot, View};
 use crate::resource::{Name, Parameters};
@@ -70,7 +70,7 @@ impl Hearing<'_> {
     }
 
     fn hear_removal(&mut self, removed: &mut Removed<'_>) {
-        if is_of_earlier(self.subscription, removed) {
+        if is_of_another(self.subscription, removed) {
             return;
         }
         let view = view_of(self.subscription, self.borrowed, self.placed.view, &removed.name);

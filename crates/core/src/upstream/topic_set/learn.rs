@@ -1,7 +1,7 @@
 //! Changes that a response makes to the topics of a type.
 
 use super::super::quiet_clock::Moment;
-use super::super::response::DecodedResponse;
+use super::super::response::{DecodedResponse, Removed};
 use super::super::stream_subscription::StreamSubscription;
 use super::super::{Counters, StreamId};
 use super::{Changes, TopicSet, snapshot};
@@ -27,9 +27,13 @@ impl TopicSet {
         // An origin that does not read locators has answered the plain wildcard that was asked for beside them.
         let understood = knows_locators || self.habits.is_relay || self.has_wildcard[stream as usize];
         self.refused.take_if(|refused| refused.ends_with(&reading));
-        if !self.plain && !is_only {
+        if self.plain || is_only {
+            reading.removed.iter_mut().for_each(|removed| removed.asked = None);
+        } else {
             // Questions are answered in the order in which they were asked.
-            for removed in reading.removed.iter_mut().filter(|removed| removed.constraints.is_none()) {
+            let is_open =
+                |removed: &&mut Removed<'_>| removed.constraints.is_none() && removed.asked.is_none();
+            for removed in reading.removed.iter_mut().filter(is_open) {
                 removed.asked = self
                     .subscriptions(stream)
                     .filter_map(|subscription| subscription.awaits_since(&removed.name))

@@ -10,6 +10,20 @@ fn a_borrower_keeps_its_variant_when_not_found_is_said_to_the_lender() {
     assert_eq!(fixture.seen_with(EDS, "v=2", "a"), "1", "its own parameters were never told");
 }
 
+/// Asked for by plain names, a removal is for everybody.
+#[test]
+fn r_up_18_a_plain_removal_reaches_borrowers_at_once() {
+    let mut fixture = Fixture::with(Settings { locators: Locators::Plain, ..Settings::default() });
+    fixture.open(Primary);
+    fixture.client_with("one", EDS, "v=1", &["a"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "1"));
+    fixture.client_with("two", EDS, "v=2", &["a"]);
+    assert_eq!(fixture.seen_with(EDS, "v=2", "a"), "1");
+    fixture.hear(Primary, &Answer::of(EDS, "2").remove("a"));
+    assert_eq!(fixture.seen_with(EDS, "v=2", "a"), "absent");
+}
+
 /// The lender leaves; the origin splits the variant before it hears of the borrower's own question.
 #[test]
 fn a_loan_is_kept_until_its_own_answer_whatever_crosses_it() {
