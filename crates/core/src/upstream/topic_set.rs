@@ -198,6 +198,12 @@ impl TopicSet {
         self.subscriptions(stream).any(StreamSubscription::is_dirty)
     }
 
+    /// Topics for which the origin is asked without parameters.
+    fn plain_topics(&self) -> impl Iterator<Item = &Topic> {
+        let plain = self.topics.iter().filter(|(parameters, _)| self.plain || parameters.is_empty());
+        plain.map(|(_, topic)| &**topic)
+    }
+
     fn subscriptions(&self, stream: StreamId) -> impl Iterator<Item = &StreamSubscription> {
         self.topics.values().filter_map(move |topic| topic.subscription(stream))
     }
@@ -219,8 +225,7 @@ impl TopicSet {
     /// Since when a census of the set is due.
     pub(super) fn census_since(&self, settings: &Settings, opened: QuietInstant) -> Option<QuietInstant> {
         let stream = self.homes[View::Wildcard as usize]?;
-        let counted = self.topics.iter().filter(|(parameters, _)| self.plain || parameters.is_empty());
-        counted.filter_map(|(_, topic)| topic.census_since(stream, settings, opened)).min()
+        self.plain_topics().filter_map(|topic| topic.census_since(stream, settings, opened)).min()
     }
 
     /// Takes in a census of the set: it counts what those see who ask without parameters.
@@ -245,8 +250,7 @@ impl TopicSet {
 
     /// When a name was asked for on a stream without parameters of which nothing has been said since.
     pub(super) fn awaits_plainly(&self, stream: StreamId, name: &str) -> Option<QuietInstant> {
-        let plain = self.topics.iter().filter(|(parameters, _)| self.plain || parameters.is_empty());
-        plain.filter_map(|(_, topic)| topic.subscription(stream)?.awaits_since(name)).min()
+        self.plain_topics().filter_map(|topic| topic.subscription(stream)?.awaits_since(name)).min()
     }
 
     /// No earlier than since when names are to be asked for on a stream of their own.

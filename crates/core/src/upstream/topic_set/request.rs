@@ -121,10 +121,10 @@ impl TopicSet {
     /// Notes what the origin was asked for on a stream.
     fn note_request(&mut self, stream: StreamId, has_asked: bool) {
         self.started[stream as usize] |= has_asked;
-        let asks_plainly = |subscription: &StreamSubscription| subscription.covers_wildcard();
-        let plain_topics = self.topics.iter().filter(|(parameters, _)| self.plain || parameters.is_empty());
-        let mut plain_links = plain_topics.filter_map(|(_, topic)| topic.subscription(stream));
-        self.has_wildcard[stream as usize] |= plain_links.any(asks_plainly);
+        let covers =
+            |topic: &Topic| topic.subscription(stream).is_some_and(StreamSubscription::covers_wildcard);
+        let asks_plainly = self.plain_topics().any(covers);
+        self.has_wildcard[stream as usize] |= asks_plainly;
     }
 }
 
