@@ -323,16 +323,11 @@ impl Client {
                 Event::Inquiry(Some(Ok(answer))) if !talk.is_inquiry_of_relay() => {
                     self.mux.on_inquiry_message(answer, now());
                 }
-                Event::Inquiry(end) => {
-                    let is_refused = |end: &Result<_, Status>| {
-                        end.as_ref().map_or_else(|end| end.code() == Code::Unimplemented, |_| true)
-                    };
-                    if end.as_ref().is_some_and(is_refused) {
-                        self.mux.inquiry_refused(now());
-                    } else {
-                        self.mux.inquiry_lost();
-                    }
+                Event::Inquiry(Some(Ok(_))) => self.mux.inquiry_refused(now()),
+                Event::Inquiry(Some(Err(end))) if end.code() == Code::Unimplemented => {
+                    self.mux.inquiry_refused(now());
                 }
+                Event::Inquiry(_) => self.mux.inquiry_lost(),
                 Event::Room(stream) => self.ask(stream, &talk),
                 Event::Interest(interest) => self.take(interest).await,
                 Event::Tuning(tuning) => self.mux.tune(tuning),

@@ -53,7 +53,8 @@ struct Asked {
 }
 
 impl Asked {
-    /// Since when it has been unanswered: it is to be asked for on a stream of its own, and again 10 and 20 s later. Names of the first request are not, since that is answered in full.
+    /// Since when it has been unanswered: it is to be asked for on a stream of its own, and again 10 and 20 s
+    /// later. Names of the first request are not, since that is answered in full.
     fn unanswered_since(&self) -> Option<QuietInstant> {
         let is_open = self.awaited == Awaited::Answer && !self.dropped && !self.in_first;
         (is_open && self.inquiries < INQUIRIES).then(|| self.at + PATIENCE * self.inquiries.into())
@@ -114,7 +115,7 @@ pub(super) struct StreamSubscription {
     leaves_end_mark: bool,
     /// A member that came by the wildcard has come to its end, and the origin may take it for delivered.
     lapsed: bool,
-    /// No name has been unanswered for longer, as [`Asked::unanswered_since`] says.
+    /// No name has been unanswered for longer, as [`Asked::unanswered_since`] says. One that was answered may have been.
     unanswered: Option<QuietInstant>,
     /// Collections that were asked for, until they are complete.
     incomplete: BTreeMap<Name, Incomplete>,

@@ -1,6 +1,7 @@
 //! Questions on a stream of their own: when they are asked, and what follows from the answers.
 //!
-//! Names that stay unanswered are asked for once on each stream; a set that may lack something, or that a client waits for, is counted.
+//! Names that stay unanswered are asked for, a few times on each stream; a set that may lack something, or that a client waits for, is
+//! counted.
 //! An answer about names is taken in as if it came on the stream that lives, as far as that has said nothing of them meanwhile.
 
 use std::collections::BTreeSet;
@@ -34,7 +35,8 @@ impl Mux {
             let names = topic_set.names_overdue(&self.settings);
             let census = topic_set.census_since(&self.settings, opened).filter(|_| is_counted);
             [(false, names), (true, census)].into_iter().filter_map(|(is_census, due)| {
-                let (subject, due) = ((type_url.clone(), is_census), due?);
+                let due = due?;
+                let subject = (type_url.clone(), is_census);
                 let at = self.inquiries.not_before(&subject, due)?;
                 Some((due, (subject.0, is_census, at)))
             })
@@ -51,6 +53,9 @@ impl Mux {
 
     /// Gives up the inquiry that is open, if it has had its time.
     pub(super) fn end_inquiry(&mut self, now: Instant) {
+        if !self.inquiries.is_open() {
+            return;
+        }
         let now = self.clock.at(now);
         let next = |mux: &Self| mux.next_question().map(|(.., at)| at);
         if self.inquiries.deadline(next(self)).is_some_and(|at| at <= now) {
