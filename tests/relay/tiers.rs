@@ -154,7 +154,7 @@ async fn a_relay_without_clients_stays_connected_and_asks_once_it_has_some() {
         assert_eq!(second.admin_get("/ready").0, 200);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(streams(), 0.0);
+    first.wait_for("the end of the last look", || streams() == 0.0);
     assert_eq!(first.metric("deltafan_refused_total{reason=\"first_request_timeout\"}"), 0.0);
     assert!(idle() >= 1.0 && connects() >= 1.0, "{} {}", idle(), connects());
     let complaints = second.events().into_iter().filter(|event| event["level"] == "WARN");
