@@ -186,92 +186,75 @@ pub struct Tuning {
     pub prefetch_endpoints: bool,
 }
 
-/// Counts of upstream events since the start.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Responses received and decoded.
-    pub responses: Counter,
-    /// Responses refused with a NACK.
-    pub nacks_sent: Counter,
-    /// Requests of any kind, ACKs included.
-    pub requests: Counter,
-    /// Responses dropped because their type was never subscribed to on their stream (R-Up-11).
-    pub unrequested_responses: Counter,
-    /// Resources, removals and errors ignored because nothing subscribed to covers them (R-Up-15).
-    pub unrequested_resources: Counter,
-    /// Resources refused because their dynamic parameter constraints are not to be understood (R-DP-02).
-    pub refused_resources: Counter,
-    /// Names of which more than one variant was found to be for the same clients (R-DP-04).
-    pub ambiguous: Counter,
-    /// Errors of single resources, whether or not they were of use.
-    pub resource_errors: Counter,
-    /// Resources sent again by the origin of its own accord at the version held (R-Relay-21).
-    pub unsolicited: Counter,
-    /// Resources whose TTL ended without a word of the origin (R-TTL-09).
-    pub expired: Counter,
-    /// Requests that told of changes which the rollout guard holds, one for each type.
-    pub holds_reported: Counter,
-    /// Resources and removals handed to the cache.
-    pub operations: Counter,
-    /// Connections on which locators were given up, because the origin does not answer them (R-Up-18).
-    pub locators_ignored: Counter,
-    /// Names let go before their linger time, because too many waited.
-    pub crowded_out: Counter,
-    /// Names of endpoints that were asked for before any client asked for them.
-    pub prefetched: Counter,
-    /// Streams that were opened anew on a connection that stood (O1).
-    pub renewals: Counter,
-    /// Streams that were opened for one question.
-    pub inquiries: Counter,
-    /// Connections that stood.
-    pub connects: Counter,
-    /// Connections that stood, after the first.
-    pub reconnects: Counter,
-    /// Attempts to connect that failed.
-    pub connect_failures: Counter,
-    /// Streams that ended before any response, or with a fault in the protocol.
-    pub stream_failures: Counter,
-    /// Changes to the next server, because one did not answer.
-    pub failovers: Counter,
-    /// Changes back to a more preferred server.
-    pub failbacks: Counter,
-    /// Streams that were opened to find out whether a more preferred server answers.
-    pub probes: Counter,
+macro_rules! counters {
+    ($($(#[$doc:meta])* $counter:ident: $label:literal,)*) => {
+        /// Counts of upstream events since the start.
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            $($(#[$doc])* pub $counter: Counter,)*
+        }
+
+        impl Counters {
+            /// Number of counters.
+            pub const COUNT: usize = [$($label),*].len();
+
+            /// All of them with their names.
+            pub fn all(&self) -> [(&'static str, u64); Self::COUNT] {
+                [$(($label, self.$counter.get())),*]
+            }
+        }
+    };
 }
 
-impl Counters {
-    /// Number of counters.
-    pub const COUNT: usize = 24;
-
-    /// All of them with their names.
-    pub fn all(&self) -> [(&'static str, u64); Self::COUNT] {
-        [
-            ("response", self.responses.get()),
-            ("nack_sent", self.nacks_sent.get()),
-            ("request", self.requests.get()),
-            ("unrequested_response", self.unrequested_responses.get()),
-            ("unrequested_resource", self.unrequested_resources.get()),
-            ("refused_resource", self.refused_resources.get()),
-            ("ambiguous_variant", self.ambiguous.get()),
-            ("resource_error", self.resource_errors.get()),
-            ("unsolicited_resend", self.unsolicited.get()),
-            ("expired_resource", self.expired.get()),
-            ("locators_ignored", self.locators_ignored.get()),
-            ("crowded_out", self.crowded_out.get()),
-            ("prefetch", self.prefetched.get()),
-            ("hold_reported", self.holds_reported.get()),
-            ("operation", self.operations.get()),
-            ("renewal", self.renewals.get()),
-            ("inquiry", self.inquiries.get()),
-            ("connect", self.connects.get()),
-            ("reconnect", self.reconnects.get()),
-            ("connect_failure", self.connect_failures.get()),
-            ("stream_failure", self.stream_failures.get()),
-            ("failover", self.failovers.get()),
-            ("failback", self.failbacks.get()),
-            ("probe", self.probes.get()),
-        ]
-    }
+counters! {
+    /// Responses received and decoded.
+    responses: "response",
+    /// Responses refused with a NACK.
+    nacks_sent: "nack_sent",
+    /// Requests of any kind, ACKs included.
+    requests: "request",
+    /// Responses dropped because their type was never subscribed to on their stream (R-Up-11).
+    unrequested_responses: "unrequested_response",
+    /// Resources, removals and errors ignored because nothing subscribed to covers them (R-Up-15).
+    unrequested_resources: "unrequested_resource",
+    /// Resources refused because their dynamic parameter constraints are not to be understood (R-DP-02).
+    refused_resources: "refused_resource",
+    /// Names of which more than one variant was found to be for the same clients (R-DP-04).
+    ambiguous: "ambiguous_variant",
+    /// Errors of single resources, whether or not they were of use.
+    resource_errors: "resource_error",
+    /// Resources sent again by the origin of its own accord at the version held (R-Relay-21).
+    unsolicited: "unsolicited_resend",
+    /// Resources whose TTL ended without a word of the origin (R-TTL-09).
+    expired: "expired_resource",
+    /// Connections on which locators were given up, because the origin does not answer them (R-Up-18).
+    locators_ignored: "locators_ignored",
+    /// Names let go before their linger time, because too many waited.
+    crowded_out: "crowded_out",
+    /// Names of endpoints that were asked for before any client asked for them.
+    prefetched: "prefetch",
+    /// Requests that told of changes which the rollout guard holds, one for each type.
+    holds_reported: "hold_reported",
+    /// Resources and removals handed to the cache.
+    operations: "operation",
+    /// Streams that were opened anew on a connection that stood (O1).
+    renewals: "renewal",
+    /// Streams that were opened for one question.
+    inquiries: "inquiry",
+    /// Connections that stood.
+    connects: "connect",
+    /// Connections that stood, after the first.
+    reconnects: "reconnect",
+    /// Attempts to connect that failed.
+    connect_failures: "connect_failure",
+    /// Streams that ended before any response, or with a fault in the protocol.
+    stream_failures: "stream_failure",
+    /// Changes to the next server, because one did not answer.
+    failovers: "failover",
+    /// Changes back to a more preferred server.
+    failbacks: "failback",
+    /// Streams that were opened to find out whether a more preferred server answers.
+    probes: "probe",
 }
 
 /// Resources in one response of the origin.
