@@ -162,6 +162,10 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
         7_000_094,
         "a wildcard set that was restored counts as complete, and lacks what came after the last transaction",
     ),
+    (
+        7_000_067,
+        "a relay has nothing to say of what it is told is held, and leaves another name open: a client waits for ever",
+    ),
     (372, "model: an empty full state would say of an unknown name too that it is gone"),
     (
         7_500_003,

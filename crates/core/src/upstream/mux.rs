@@ -178,14 +178,21 @@ impl Mux {
     }
 
     /// The relay that is the origin says whether its own control plane answers it. While that is not so, its silence says nothing:
-    /// it may lack resources, and a name that it leaves unanswered may exist.
+    /// it may lack resources, and a name that it leaves unanswered may exist. If it is so, that is an answer for what it was asked for: it
+    /// has no other if all that it knows of is claimed.
     pub fn origin_says(&mut self, is_answered: bool, now: Instant) {
         self.look_at_clock(now);
         if !is_answered {
             self.cut_off = Some(now);
-        } else if self.cut_off.take().is_some() {
+            return;
+        }
+        if self.cut_off.take().is_some() {
             self.writer.silent_not_before(now);
         }
+        let is_asked =
+            |topic_set: &TopicSet| StreamId::ALL.iter().any(|stream| topic_set.is_started(*stream));
+        let asked = self.topic_sets.iter().filter(|(_, topic_set)| is_asked(topic_set));
+        asked.for_each(|(type_url, _)| self.writer.heard(type_url, now));
     }
 
     /// Looks at the clock, before anything is made of an event. Time in which the relay that is the origin is cut off from its own control
