@@ -64,8 +64,8 @@ section! {
             note = "for sets that have not settled yet"
         )]
         pub settle: Duration,
-        /// How long the control plane may take to speak of the versions that it was told after a reconnect; then its silence
-        /// says that they are current.
+        /// A wildcard beside wildcards with other dynamic parameters settles no sooner after the first part of its answer, which may
+        /// be for the others. A resource with `do_not_cache` is dropped this long after it came.
         #[key(
             Time<0, HOUR>, default = Duration::from_secs(1), effect = AtOnce,
             note = "for sets that have not settled yet"

@@ -3,8 +3,8 @@
 //! An origin may split an answer and send each part only after the ACK of the last (O4), and not each says where it ends (R-Up-22).
 //! Owns the judgement how long a silence must last before it counts. Knows neither names nor requests, and no clock.
 //!
-//! An answer is [`Settled`](Completeness::Settled) after a short silence, [`Presumed`](Completeness::Presumed) after a long one, and
-//! [`Complete`](Completeness::Complete) in the end. Silence shows a set, and removes nothing.
+//! An answer is [`Settled`](Completeness::Settled) after a short silence, or a longer time if the origin may still say that it is whole,
+//! and [`Complete`](Completeness::Complete) after a long one. Silence shows a set, and removes nothing.
 
 use std::time::Duration;
 
@@ -19,18 +19,28 @@ const GROWING: Duration = Duration::from_secs(30);
 /// Clients that may hold something wait no longer for the end of an answer.
 const LONGEST: Duration = Duration::from_secs(90);
 
+/// Whether the origin says that an answer is whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Evidence {
+    /// It was asked for the end mark, or can be asked for a census.
+    Awaited,
+    /// It leaves the end mark unanswered so far, and refuses a census, or there is none.
+    Refused,
+    /// It cannot be asked.
+    None,
+}
+
 /// Stage of one answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Arrival {
     #[default]
     Idle,
-    /// Asked for. Where versions were sent, silence is an answer too, at `quiet_at`.
-    /// It is not settled before `hold` after the first part: what comes may be for others.
-    Asked { since: QuietInstant, quiet_at: Option<QuietInstant>, hold: Duration },
+    /// Asked for. It is not settled before `hold` after the first part: what comes may be for others.
+    Asked { since: QuietInstant, hold: Duration },
     /// Parts have come.
     Arriving(Parts),
-    /// Nothing more is expected.
-    Complete,
+    /// It is known to be whole.
+    Whole,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,30 +55,31 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    fn settled_at(&self, settings: &Settings) -> QuietInstant {
-        let bound = self.first + GROWING.max(settings.settle_max);
-        let quiet = (self.last + settings.settle).max(self.first + self.hold);
-        if self.more_follows { bound } else { quiet.min(bound) }
+    /// When they are followed by a short silence.
+    fn quiet_at(&self, settings: &Settings) -> QuietInstant {
+        (self.last + settings.settle).max(self.first + self.hold)
     }
 
-    /// Where the origin may still say that this was all, or be asked, silence is no end for long.
-    fn presumed_at(&self, settings: &Settings, awaits_end: bool) -> QuietInstant {
-        match () {
-            () if self.more_follows => self.first + LONGEST,
-            () if awaits_end => self.first + GROWING,
-            () => (self.last + COMPLETE_SETTLES * settings.settle).min(self.first + LONGEST),
+    fn settled_at(&self, settings: &Settings, evidence: Evidence) -> QuietInstant {
+        let bound = self.first + GROWING.max(settings.settle_max);
+        match evidence {
+            _ if self.more_follows => self.first + LONGEST,
+            Evidence::Awaited => bound,
+            Evidence::Refused | Evidence::None => self.quiet_at(settings).min(bound),
         }
     }
 
-    fn complete_at(&self, settings: &Settings, awaits_end: bool) -> QuietInstant {
-        if awaits_end { self.first + LONGEST } else { self.presumed_at(settings, false) }
+    fn complete_at(&self, settings: &Settings, evidence: Evidence) -> QuietInstant {
+        let bound = self.first + LONGEST;
+        let waits = self.more_follows || evidence != Evidence::None;
+        if waits { bound } else { (self.last + COMPLETE_SETTLES * settings.settle).min(bound) }
     }
 }
 
 impl Arrival {
     /// The question has been asked now.
-    pub(super) const fn asked(now: QuietInstant, quiet_at: Option<QuietInstant>, hold: Duration) -> Self {
-        Self::Asked { since: now, quiet_at, hold }
+    pub(super) const fn asked(now: QuietInstant, hold: Duration) -> Self {
+        Self::Asked { since: now, hold }
     }
 
     /// A response came that may be a part. One that brings nothing new, be it that the origin repeats itself or that something changes,
@@ -87,7 +98,7 @@ impl Arrival {
                 let last = if brings_news { now } else { parts.last };
                 Self::Arriving(Parts { last, more_follows, ..parts })
             }
-            Self::Idle | Self::Complete => self,
+            Self::Idle | Self::Whole => self,
         }
     }
 
@@ -95,23 +106,9 @@ impl Arrival {
     #[must_use]
     pub(super) fn asked_more(self, now: QuietInstant) -> Self {
         match self {
-            Self::Asked { since, quiet_at, hold } => {
-                let later = now.since(since);
-                Self::Asked { since: now, quiet_at: quiet_at.map(|at| at + later), hold }
-            }
+            Self::Asked { hold, .. } => Self::Asked { since: now, hold },
             Self::Arriving(parts) => Self::Arriving(Parts { last: now, ..parts }),
-            Self::Idle | Self::Complete => self,
-        }
-    }
-
-    /// This question, with silence as an answer from this time on.
-    #[must_use]
-    pub(super) fn or_quiet_at(self, at: QuietInstant) -> Self {
-        match self {
-            Self::Asked { since, quiet_at, hold } => {
-                Self::Asked { since, quiet_at: quiet_at.or(Some(at)), hold }
-            }
-            Self::Idle | Self::Arriving(_) | Self::Complete => self,
+            Self::Idle | Self::Whole => self,
         }
     }
 
@@ -119,21 +116,21 @@ impl Arrival {
     pub(super) const fn waits_since(self) -> Option<QuietInstant> {
         match self {
             Self::Asked { since, .. } => Some(since),
-            Self::Idle | Self::Arriving(_) | Self::Complete => None,
+            Self::Idle | Self::Arriving(_) | Self::Whole => None,
         }
     }
 
-    /// Since when it waits for the first part, where silence is no answer.
-    pub(super) const fn unanswered_since(self) -> Option<QuietInstant> {
+    /// When what came is followed by a short silence.
+    pub(super) fn quiet_at(self, settings: &Settings) -> Option<QuietInstant> {
         match self {
-            Self::Asked { since, quiet_at: None, .. } => Some(since),
-            Self::Asked { .. } | Self::Idle | Self::Arriving(_) | Self::Complete => None,
+            Self::Arriving(parts) => Some(parts.quiet_at(settings)),
+            Self::Idle | Self::Asked { .. } | Self::Whole => None,
         }
     }
 
     /// Whether any of it has come.
     pub(super) const fn has_begun(self) -> bool {
-        matches!(self, Self::Arriving(_) | Self::Complete)
+        matches!(self, Self::Arriving(_) | Self::Whole)
     }
 
     /// Whether parts of it come, one after the other.
@@ -141,41 +138,25 @@ impl Arrival {
         matches!(self, Self::Arriving(Parts { degree: Completeness::Unknown, .. }))
     }
 
-    /// The degree that it has reached.
-    pub(super) const fn degree(self) -> Completeness {
-        match self {
-            Self::Arriving(parts) => parts.degree,
-            Self::Complete => Completeness::Complete,
-            Self::Idle | Self::Asked { .. } => Completeness::Unknown,
-        }
-    }
-
     /// Whether nothing more is expected of it.
     pub(super) const fn is_over(self) -> bool {
-        matches!(self, Self::Complete)
+        matches!(self, Self::Arriving(Parts { degree: Completeness::Complete, .. }) | Self::Whole)
     }
 
     /// Whether a copy of what is held is an answer, and not a resend of the origin's own accord.
-    pub(super) fn is_expected(self) -> bool {
-        match self {
-            Self::Asked { .. } => true,
-            Self::Arriving(parts) => parts.degree == Completeness::Unknown,
-            Self::Idle | Self::Complete => false,
-        }
+    pub(super) const fn is_expected(self) -> bool {
+        matches!(self, Self::Asked { .. }) || self.is_under_way()
     }
 
-    /// When the next degree is reached if nothing more comes; `awaits_end` tells whether the origin may say that this was all.
-    pub(super) fn deadline(self, settings: &Settings, awaits_end: bool) -> Option<QuietInstant> {
+    /// When the next degree is reached if nothing more comes.
+    pub(super) fn deadline(self, settings: &Settings, evidence: Evidence) -> Option<QuietInstant> {
         match self {
-            Self::Asked { quiet_at, .. } => quiet_at,
-            Self::Arriving(parts) => Some(match parts.degree {
-                Completeness::Unknown => {
-                    parts.settled_at(settings).min(parts.presumed_at(settings, awaits_end))
-                }
-                Completeness::Settled => parts.presumed_at(settings, awaits_end),
-                Completeness::Presumed | Completeness::Complete => parts.complete_at(settings, awaits_end),
-            }),
-            Self::Idle | Self::Complete => None,
+            Self::Arriving(parts) => match parts.degree {
+                Completeness::Unknown => Some(parts.settled_at(settings, evidence)),
+                Completeness::Settled => Some(parts.complete_at(settings, evidence)),
+                Completeness::Complete => None,
+            },
+            Self::Idle | Self::Asked { .. } | Self::Whole => None,
         }
     }
 
@@ -183,30 +164,18 @@ impl Arrival {
     pub(super) fn step(
         &mut self,
         settings: &Settings,
-        awaits_end: bool,
+        evidence: Evidence,
         now: QuietInstant,
     ) -> Option<Completeness> {
-        match self {
-            Self::Asked { quiet_at, .. } if quiet_at.is_some_and(|at| at <= now) => {
-                *self = Self::Complete;
-                Some(Completeness::Complete)
-            }
-            Self::Arriving(parts) if parts.complete_at(settings, awaits_end) <= now => {
-                *self = Self::Complete;
-                Some(Completeness::Complete)
-            }
-            Self::Arriving(parts) => {
-                let reached = match now {
-                    _ if parts.presumed_at(settings, awaits_end) <= now => Completeness::Presumed,
-                    _ if parts.settled_at(settings) <= now => Completeness::Settled,
-                    _ => return None,
-                };
-                (parts.degree < reached).then(|| {
-                    parts.degree = reached;
-                    reached
-                })
-            }
-            Self::Idle | Self::Asked { .. } | Self::Complete => None,
-        }
+        let Self::Arriving(parts) = self else { return None };
+        let reached = match now {
+            _ if parts.complete_at(settings, evidence) <= now => Completeness::Complete,
+            _ if parts.settled_at(settings, evidence) <= now => Completeness::Settled,
+            _ => Completeness::Unknown,
+        };
+        (parts.degree < reached).then(|| {
+            parts.degree = reached;
+            reached
+        })
     }
 }

@@ -19,14 +19,12 @@ use super::response;
 use super::sotw::{self, SotwStream};
 use crate::cache::Protocol;
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, Node};
-use crate::resource::{Envelope, Kind, Name, SotwElement, TypeUrl, normal_form};
+use crate::resource::{Envelope, Name, SotwElement, TypeUrl, normal_form};
 
 /// Time that the origin has to answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// An inquiry makes way for another one that is due after this time without an answer.
 const LEAST: Duration = Duration::from_secs(3);
-/// An answer that does not say where it ends may go on for as long after its first response.
-const REST: Duration = Duration::from_secs(1);
 /// No two inquiries begin within this time, of whatever types.
 const APART: Duration = Duration::from_millis(250);
 /// Time between two questions about the same. It doubles with each that had no answer of use: 1 s, 2 s, …, 64 s.
@@ -50,8 +48,8 @@ enum Question {
 pub(super) enum Answer {
     /// The names of a set.
     Census(HashSet<String>),
-    /// A response about names, and of the last one those that were asked for: the ones that it does not have do not exist. A state of
-    /// the world says by itself what is gone, of types that have states (R-SotW-19).
+    /// A response about names, and if it answers the end mark, those that were asked for: the ones that it does not have do not exist. A
+    /// state of the world says by itself what is gone, of types that have states (R-SotW-19).
     Names(DeltaDiscoveryResponse, BTreeSet<Name>),
 }
 
@@ -73,11 +71,6 @@ pub(super) struct Inquiries {
 }
 
 impl Inquiries {
-    /// Whether a state of the world of this type is a whole set.
-    pub(super) const fn can_count(kind: Kind) -> bool {
-        matches!(kind, Kind::Cluster | Kind::Listener | Kind::ScopedRoute)
-    }
-
     /// Whether a stream is to be open for one.
     pub(super) const fn is_open(&self) -> bool {
         self.open.is_some()
@@ -164,8 +157,8 @@ impl Inquiries {
     }
 
     /// Takes in a message on the stream of the open one. `None` if it cannot be read: then it ends that one, and says nothing.
-    pub(super) fn take_answer(&mut self, message: Bytes, now: QuietInstant) -> Option<(TypeUrl, Answer)> {
-        let (type_url, question, until) = self.open.take()?;
+    pub(super) fn take_answer(&mut self, message: Bytes) -> Option<(TypeUrl, Answer)> {
+        let (type_url, question, _) = self.open.take()?;
         let answer = match question {
             Question::Census => {
                 let response = sotw::decode(message).ok()?;
@@ -184,13 +177,7 @@ impl Inquiries {
                 let is_end = |bytes: &Bytes| Envelope::name_in(bytes) == Some(Name::END_MARK);
                 let ends = response.removed_resources.iter().any(|name| name == Name::END_MARK)
                     || response.resources.iter().any(is_end);
-                if ends {
-                    Answer::Names(response, names)
-                } else {
-                    let until = until.min(now + REST);
-                    self.open = Some((type_url.clone(), Question::Names(names, None), until));
-                    Answer::Names(response, BTreeSet::new())
-                }
+                Answer::Names(response, if ends { names } else { BTreeSet::new() })
             }
         };
         Some((type_url, answer))

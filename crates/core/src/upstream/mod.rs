@@ -124,7 +124,8 @@ pub struct Settings {
     pub complaints: Arc<Complaints>,
     /// Least silence after which an answer is settled (R-Relay-05), see `arrival`.
     pub settle: Duration,
-    /// Time that the origin has to speak of versions that it was told; then its silence confirms them (R-Up-02).
+    /// A wildcard beside wildcards with other parameters settles no sooner after the first part of its answer; what may not be kept is
+    /// dropped so long after it came (R-XT-09).
     pub settle_max: Duration,
     /// Subscription changes after the first are sent this far apart (R-Up-20).
     pub request_interval: Duration,

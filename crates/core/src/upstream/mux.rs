@@ -34,7 +34,7 @@ use super::quiet_clock::{QuietClock, QuietInstant};
 use super::refusal::Refusal;
 use super::response::{self, ProtocolError};
 use super::suspects::Suspects;
-use super::topic::{OriginHabits, Renewal};
+use super::topic::OriginHabits;
 use super::topic_set::{Changes, TopicSet};
 use super::{Counters, Locators, ReceivedUpdates, ServerId, Settings, StreamId, Tuning};
 use crate::cache::{Cache, Generation, View, Writer};
@@ -63,8 +63,7 @@ pub struct Mux {
     counters: Arc<Counters>,
     pub(super) topic_sets: BTreeMap<TypeUrl, TopicSet>,
     streams: [Option<Stream>; 2],
-    /// For each stream and [`Renewal`].
-    renewals: [[RenewalPace; Renewal::COUNT]; 2],
+    renewals: [RenewalPace; 2],
     /// The newest moment that it was told.
     latest: Option<Instant>,
     /// The origin is a relay that is cut off from its own control plane: the time up to which that was made up for.
@@ -207,7 +206,7 @@ impl Mux {
     fn set_habits(&mut self, habits: OriginHabits) {
         if habits != self.habits {
             self.habits = habits;
-            self.topic_sets.values_mut().for_each(|topic_set| topic_set.set_habits(habits));
+            self.topic_sets.values_mut().for_each(|topic_set| topic_set.habits = habits);
         }
     }
 
@@ -228,24 +227,20 @@ impl Mux {
         let sheds = topic_sets.filter_map(|topic_set| topic_set.sheds_at(stream, &self.settings));
         // An answer that comes in parts would begin anew. It settles in bounded time.
         if self.topic_sets.values().any(|topic_set| topic_set.is_receiving(stream)) {
-            return open.renewals.get(&Renewal::Unanswered).copied();
+            return None;
         }
-        let shed = sheds.min().map(|at| at.max(self.renewable_at(stream, open, Renewal::Doubt)));
-        open.renewals.values().copied().chain(shed).min()
+        let shed = sheds.min().map(|at| at.max(self.renewable_at(stream, open)));
+        open.renews_at.into_iter().chain(shed).min()
     }
 
-    /// When an open stream may be opened anew for this reason.
-    fn renewable_at(&self, stream: StreamId, open: &Stream, reason: Renewal) -> Instant {
-        open.opened + self.renewals[stream as usize][reason as usize].least()
+    /// When an open stream may be opened anew.
+    fn renewable_at(&self, stream: StreamId, open: &Stream) -> Instant {
+        open.opened + self.renewals[stream as usize].least()
     }
 
     /// The streams show a node that is to be another one: they are to be opened anew.
     pub fn node_is_outdated(&mut self) {
-        let Some(open) = &self.streams[StreamId::Primary as usize] else { return };
-        let at = self.renewable_at(StreamId::Primary, open, Renewal::Node);
-        if let Some(open) = &mut self.streams[StreamId::Primary as usize] {
-            open.renewals.entry(Renewal::Node).or_insert(at);
-        }
+        self.renew([true, false]);
     }
 
     /// Responses of which a part had come were on their way for this long since the last call, to this relay or to another node
@@ -271,7 +266,7 @@ impl Mux {
     /// A stream was opened. Everything wanted is subscribed to on it, in the clean layout where it is the primary.
     pub fn opened(&mut self, stream: StreamId, now: Instant) {
         self.look_at_clock(now);
-        self.renewals[stream as usize].iter_mut().for_each(|pace| pace.opened(now));
+        self.renewals[stream as usize].opened(now);
         self.streams[stream as usize] = Some(Stream::new(self.habits.speaks_sotw, now));
         if stream == StreamId::Primary {
             // No origin is known that reads locators in a list of names.
@@ -307,9 +302,7 @@ impl Mux {
                 .topic_sets
                 .values()
                 .any(|topic_set| topic_set.sheds_at(stream, &self.settings).is_some());
-            for reason in open.renewals.into_keys().chain(sheds.then_some(Renewal::Doubt)) {
-                self.renewals[stream as usize][reason as usize].is_renewal = true;
-            }
+            self.renewals[stream as usize].is_renewal |= open.renews_at.is_some() || sheds;
         }
         for topic_set in self.topic_sets.values_mut() {
             topic_set.closed(stream);
@@ -574,14 +567,8 @@ impl Mux {
 
     /// Announces what a type has to say, removes what is spent.
     fn tidy(&mut self, type_url: &TypeUrl) {
-        let renewals = self.topic_sets.get_mut(type_url).map(TopicSet::take_renewals).unwrap_or_default();
-        for ((open, renewals), paces) in self.streams.iter_mut().zip(renewals).zip(&self.renewals) {
-            let Some(open) = open else { continue };
-            for reason in renewals {
-                let at = open.opened + paces[reason as usize].least();
-                open.renewals.entry(reason).or_insert(at);
-            }
-        }
+        let renews = self.topic_sets.get_mut(type_url).map(TopicSet::take_renewals).unwrap_or_default();
+        self.renew(renews);
         self.mark(type_url);
         if self.topic_sets.get_mut(type_url).is_some_and(TopicSet::drop_idle) {
             self.writer.cache().drop_unused();
@@ -591,6 +578,17 @@ impl Mux {
         }
         if self.topic_sets.get(type_url).is_some_and(TopicSet::is_idle) {
             self.topic_sets.remove(type_url);
+        }
+    }
+
+    /// Has these streams opened anew, as soon as their pace allows.
+    fn renew(&mut self, renews: [bool; 2]) {
+        for ((open, pace), _) in
+            self.streams.iter_mut().zip(&self.renewals).zip(renews).filter(|(_, renews)| *renews)
+        {
+            if let Some(open) = open {
+                open.renews_at.get_or_insert_with(|| open.opened + pace.least());
+            }
         }
     }
 

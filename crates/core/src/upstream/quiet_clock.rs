@@ -18,13 +18,6 @@ impl Add<Duration> for QuietInstant {
     }
 }
 
-impl QuietInstant {
-    /// Time since an earlier moment.
-    pub(super) fn since(self, earlier: Self) -> Duration {
-        self.0.saturating_duration_since(earlier.0)
-    }
-}
-
 /// One moment on both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {

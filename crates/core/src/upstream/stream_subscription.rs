@@ -8,7 +8,7 @@ mod request;
 mod silence;
 mod target;
 
-use foldhash::HashSet;
+use foldhash::{HashMap, HashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub(super) use answer::Whole;
@@ -17,7 +17,7 @@ pub(super) use silence::Silence;
 pub(super) use target::Target;
 
 use super::Settings;
-use super::arrival::Arrival;
+use super::arrival::{Arrival, Evidence};
 use super::inquiry::PATIENCE;
 use super::quiet_clock::QuietInstant;
 use crate::resource::{Collection, Name, NameMap};
@@ -29,11 +29,9 @@ const INQUIRIES: u8 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     No,
-    /// Since [`Asked::at`].
+    /// The origin was told which version is held: it need not answer (R-Up-02).
+    Claimed,
     Answer,
-    /// Until [`Asked::at`]: we said which version we hold, so that the origin need not answer, and after a while it will
-    /// not (R-Up-02).
-    Until,
 }
 
 /// A name that the origin was asked for.
@@ -68,8 +66,6 @@ enum EndMark {
     #[default]
     Unasked,
     Asked,
-    /// Asked for beside locators: an origin that does not read these answers it, and may not answer them.
-    AskedByLocator,
     /// The response is being read that answers it.
     Answered,
     /// The answer is known to be whole.
@@ -104,17 +100,12 @@ pub(super) struct StreamSubscription {
     dirty: bool,
     /// Stage of the answer for the wildcard; for names, while some that are held were neither claimed nor heard of.
     arrival: Arrival,
-    /// Members, or names, that are held, could not be claimed, and have not been sent again on this stream.
-    unseen: HashSet<Name>,
-    /// When silence means that there is nothing for these clients, given that others are answered.
-    nothing_at: Option<QuietInstant>,
-    /// Members that were claimed and of which nothing has come since, until the answer is over.
-    claimed: HashSet<Name>,
+    /// Members, or names, that are held and of which nothing has come on this stream, and whether they were claimed. Claimed ones are no
+    /// longer among them once the answer is over.
+    unheard: HashMap<Name, bool>,
     end_mark: EndMark,
     /// The end mark was subscribed to, and is still to be unsubscribed from.
     leaves_end_mark: bool,
-    /// A member that came by the wildcard has come to its end, and the origin may take it for delivered.
-    lapsed: bool,
     /// No name has been unanswered for longer, as [`Asked::unanswered_since`] says. One that was answered may have been.
     unanswered: Option<QuietInstant>,
     /// Collections that were asked for, until they are complete.
@@ -158,7 +149,7 @@ impl StreamSubscription {
     /// A name is let go.
     pub(super) fn drop_name(&mut self, name: &Name) {
         if self.wildcard.is_none() {
-            self.unseen.remove(name);
+            self.unheard.remove(name);
         }
         self.incomplete.remove(name);
         if let Some(asked) = self.names.get_mut(name) {
@@ -183,14 +174,6 @@ impl StreamSubscription {
         if let Some(asked) = self.names.get_mut(name).filter(|asked| !asked.dropped) {
             asked.repeated = true;
             self.touch_name(name);
-        }
-    }
-
-    /// The origin has answered others that asked for the wildcard beside these clients: if it says nothing for long, it has
-    /// nothing for these.
-    pub(super) fn others_answered(&mut self) {
-        if let Some(nothing_at) = self.nothing_at.take_if(|_| self.arrival.waits_since().is_some()) {
-            self.arrival = self.arrival.or_quiet_at(nothing_at);
         }
     }
 
@@ -235,12 +218,11 @@ impl StreamSubscription {
         if self.wildcard.is_none() {
             return;
         }
-        self.unseen.clear();
+        self.unheard.clear();
         self.dirty = true;
         self.wildcard = self.wildcard.filter(|_| tells).map(|_| true);
         // No more is known of it, also before the origin is told. What may still come of its answer is the end of nothing.
-        self.arrival = Arrival::Idle;
-        self.end_mark = EndMark::Unasked;
+        self.lapse();
     }
 
     pub(super) fn covers_wildcard(&self) -> bool {
@@ -258,13 +240,13 @@ impl StreamSubscription {
     }
 
     /// When to look again though nothing happened.
-    pub(super) fn deadline(&self, settings: &Settings) -> Option<QuietInstant> {
+    pub(super) fn deadline(&self, settings: &Settings, can_count: bool) -> Option<QuietInstant> {
         let collections = self.incomplete.values();
         let collections =
-            collections.filter_map(|incomplete| incomplete.arrival.deadline(settings, false)).min();
+            collections.filter_map(|incomplete| incomplete.arrival.deadline(settings, Evidence::None)).min();
         // All that is asked for has to be sent before silence says anything of it.
-        let awaits_end = self.awaits_end();
-        let arrival = self.arrival.deadline(settings, awaits_end).filter(|_| self.pending.is_empty());
+        let evidence = self.evidence(can_count);
+        let arrival = self.arrival.deadline(settings, evidence).filter(|_| self.pending.is_empty());
         arrival.into_iter().chain(collections).min()
     }
 

@@ -9,11 +9,10 @@ mod coverage;
 mod habits;
 mod hear;
 mod refresh;
-mod renewal;
 mod request;
 mod servers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,7 +27,6 @@ use super::{ServerId, StreamId};
 use crate::cache::{Change, Completeness, Lease, Named, Op, Snapshot, View};
 use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource, take_out};
 pub(super) use habits::OriginHabits;
-pub(super) use renewal::Renewal;
 
 const VIEWS: [View; 2] = [View::Wildcard, View::Named];
 
@@ -61,6 +59,7 @@ pub(super) struct Placement {
     pub(super) view: Option<View>,
     /// Whether everything is asked for without parameters: its answers are for all topics.
     pub(super) is_plain: bool,
+    pub(super) habits: OriginHabits,
 }
 
 /// Subscription to one type with one set of parameters, and how far it is answered.
@@ -76,13 +75,10 @@ pub(super) struct Topic {
     pub(super) orphans: HashSet<(View, Name)>,
     /// Resources that are to come anew, whatever their version, on the stream that is opened next.
     refreshed: HashSet<(View, Name)>,
-    /// Whether a client waits for evidence, of each view, that what the origin has not sent does not exist.
-    pub(super) needs_proof: [bool; 2],
-    /// It is to be looked at though no deadline has come.
-    pub(super) looks_again: bool,
-    pub(super) habits: OriginHabits,
-    /// Which of the streams are to be opened anew, and why.
-    pub(super) renewals: [BTreeSet<Renewal>; 2],
+    /// Whether a client waits for evidence that names which the origin has not sent do not exist.
+    pub(super) needs_proof: bool,
+    /// Which of the streams are to be opened anew.
+    pub(super) renews: [bool; 2],
     /// Where more than one variant of a name is for these parameters (R-DP-04), all that are held.
     pub(super) rivals: BTreeMap<(View, Name), Candidates>,
     /// One of these that came last, until it is complained of.
@@ -97,8 +93,8 @@ pub(super) struct Topic {
 }
 
 impl Topic {
-    /// Parameters with which nothing is wanted yet, which of the streams are open, and what is known of the origin.
-    pub(super) fn new(parameters: Parameters, open: [bool; 2], habits: OriginHabits) -> Self {
+    /// Parameters with which nothing is wanted yet, and which of the streams are open.
+    pub(super) fn new(parameters: Parameters, open: [bool; 2]) -> Self {
         Self {
             parameters,
             wildcard: Want::No,
@@ -106,10 +102,8 @@ impl Topic {
             borrowed: HashSet::default(),
             orphans: HashSet::default(),
             refreshed: HashSet::default(),
-            needs_proof: [false; 2],
-            looks_again: false,
-            habits,
-            renewals: Default::default(),
+            needs_proof: false,
+            renews: [false; 2],
             rivals: BTreeMap::new(),
             ambiguous: None,
             provenance: Provenance::default(),
@@ -121,11 +115,6 @@ impl Topic {
 
     pub(super) const fn subscription(&self, stream: StreamId) -> Option<&StreamSubscription> {
         self.subscriptions[stream as usize].as_ref()
-    }
-
-    /// A client waits for evidence that what the origin has not sent does not exist.
-    pub(super) fn ask_for_proof(&mut self) {
-        (self.needs_proof, self.looks_again) = ([true; 2], true);
     }
 
     /// Whether there is nothing to remember of it.
@@ -204,7 +193,7 @@ impl Topic {
 
     pub(super) fn opened(&mut self, stream: StreamId) {
         self.subscriptions[stream as usize] = Some(StreamSubscription::default());
-        self.renewals[stream as usize].clear();
+        self.renews[stream as usize] = false;
     }
 
     pub(super) fn closed(&mut self, stream: StreamId) {
@@ -265,13 +254,6 @@ impl Topic {
             && subscription.wildcard_asked().is_some_and(|at| asked.contains(&at))
         {
             subscription.arrived(now, false, false);
-        }
-    }
-
-    /// Other topics that asked for the wildcard on a stream have been answered.
-    pub(super) fn others_answered(&mut self, stream: StreamId) {
-        if let Some(subscription) = &mut self.subscriptions[stream as usize] {
-            subscription.others_answered();
         }
     }
 

@@ -26,11 +26,11 @@ use super::quiet_clock::{QuietClock, QuietInstant};
 use super::refusal::{Refusal, Refused};
 use super::response::ResponseError;
 use super::stream_subscription::StreamSubscription;
-use super::topic::{OriginHabits, Placement, Renewal, Topic, Want};
+use super::topic::{OriginHabits, Placement, Topic, Want};
 use super::{Counters, ServerId, Settings, StreamId};
 use crate::RelayIdentity;
-use crate::cache::{Cache, Change, Op, ParameterView, Snapshot, View};
-use crate::resource::{Name, Parameters, TypeUrl};
+use crate::cache::{Cache, Change, Completeness, Op, ParameterView, Snapshot, View};
+use crate::resource::{Kind, Name, Parameters, TypeUrl};
 
 /// A wildcard that nobody wants any more costs the origin what it sends of it. After so many linger times the stream is opened
 /// anew without it.
@@ -57,7 +57,7 @@ pub(super) struct TopicSet {
     /// Whether the origin is asked for plain names whatever the parameters: it does not read locators (R-Up-18).
     plain: bool,
     /// As far as is known.
-    habits: OriginHabits,
+    pub(super) habits: OriginHabits,
     /// Name and fault of a resource that the origin sent last, until it is complained of.
     complaint: Option<(Name, &'static str)>,
     /// Response that was refused, until something usable comes in its place.
@@ -126,7 +126,7 @@ impl TopicSet {
     /// A response may lack resources that exist: the first response of the next stream tells.
     pub(super) fn doubt(&mut self, stream: StreamId) {
         for topic in self.topics.values_mut() {
-            topic.renewals[stream as usize].insert(Renewal::Doubt);
+            topic.renews[stream as usize] = true;
         }
     }
 
@@ -150,15 +150,9 @@ impl TopicSet {
 
     /// Topic for these parameters; a new one if there is none.
     pub(super) fn topic(&mut self, parameters: &Parameters) -> &mut Topic {
-        let (open, habits) = (self.open, self.habits);
-        let new = || Box::new(Topic::new(parameters.clone(), open, habits));
+        let open = self.open;
+        let new = || Box::new(Topic::new(parameters.clone(), open));
         self.topics.entry(parameters.clone()).or_insert_with(new)
-    }
-
-    /// Takes over what is known of the origin.
-    pub(super) fn set_habits(&mut self, habits: OriginHabits) {
-        self.habits = habits;
-        self.topics.values_mut().for_each(|topic| topic.habits = habits);
     }
 
     /// Since when the origin has left something unanswered that it was asked for by locators.
@@ -214,7 +208,7 @@ impl TopicSet {
     }
 
     fn placement(&self, stream: StreamId) -> Placement {
-        Placement { stream, view: self.placed(stream), is_plain: self.plain }
+        Placement { stream, view: self.placed(stream), is_plain: self.plain, habits: self.habits }
     }
 
     /// Whether anybody wants what lives on a stream, or did lately.
@@ -222,10 +216,23 @@ impl TopicSet {
         self.placed(stream).is_some_and(|view| self.topics.values().any(|topic| topic.is_live(view)))
     }
 
+    /// Whether the origin can be asked for a census of the set.
+    const fn can_count(&self) -> bool {
+        let is_whole = matches!(self.type_url.kind(), Kind::Cluster | Kind::Listener | Kind::ScopedRoute);
+        is_whole && !(self.habits.refuses_census || self.habits.speaks_sotw)
+    }
+
     /// Since when a census of the set is due.
-    pub(super) fn census_since(&self, settings: &Settings, opened: QuietInstant) -> Option<QuietInstant> {
-        let stream = self.homes[View::Wildcard as usize]?;
-        self.plain_topics().filter_map(|topic| topic.census_since(stream, settings, opened)).min()
+    pub(super) fn census_since(&self, settings: &Settings, cache: &Cache) -> Option<QuietInstant> {
+        let stream = self.homes[View::Wildcard as usize].filter(|_| self.can_count())?;
+        let due = |topic: &Topic| {
+            let subscription = topic.subscription(stream)?;
+            let since = subscription.census_since(settings)?;
+            let is_known =
+                || self.snapshot(cache, &topic.parameters).completeness() == Completeness::Complete;
+            (subscription.lacks_any() || !is_known()).then_some(since)
+        };
+        self.plain_topics().filter_map(due).min()
     }
 
     /// Takes in a census of the set: it counts what those see who ask without parameters.
@@ -291,13 +298,10 @@ impl TopicSet {
         StreamId::ALL.into_iter().filter(ends).flat_map(|stream| self.subscriptions(stream))
     }
 
-    /// Reasons for which each stream is to be opened anew.
-    pub(super) fn take_renewals(&mut self) -> [BTreeSet<Renewal>; 2] {
-        let mut renewals = <[BTreeSet<Renewal>; 2]>::default();
-        for topic in self.topics.values_mut() {
-            renewals.iter_mut().zip(&mut topic.renewals).for_each(|(all, one)| all.append(one));
-        }
-        renewals
+    /// Which of the streams are to be opened anew.
+    pub(super) fn take_renewals(&mut self) -> [bool; 2] {
+        let taken = self.topics.values_mut().map(|topic| std::mem::take(&mut topic.renews));
+        taken.fold([false; 2], |all, one| [all[0] | one[0], all[1] | one[1]])
     }
 
     /// Since when something has been unanswered on a stream.
@@ -419,9 +423,9 @@ impl TopicSet {
     /// The wildcard is wanted that was not. With `is_silent` the origin has not shown that it reads locators: its answer to a
     /// plain question may be all that it says.
     pub(super) fn add_wildcard(&mut self, parameters: &Parameters, is_silent: bool, cache: &Cache) -> Change {
-        let (open, habits, home) = (self.open, self.habits, self.homes[View::Wildcard as usize]);
+        let (open, home) = (self.open, self.homes[View::Wildcard as usize]);
         let removed = self.topics.remove(parameters);
-        let mut topic = removed.unwrap_or_else(|| Box::new(Topic::new(parameters.clone(), open, habits)));
+        let mut topic = removed.unwrap_or_else(|| Box::new(Topic::new(parameters.clone(), open)));
         let mut change = Change::default();
         let plainly = self.topics.get(&Parameters::NONE).filter(|_| is_silent);
         if self.plain {
@@ -457,7 +461,7 @@ impl TopicSet {
             topic.share_wildcard(of, stream, &change.ops);
         }
         if let Some(stream) = stream {
-            topic.renewals[stream as usize].insert(Renewal::Doubt);
+            topic.renews[stream as usize] = true;
         }
         change
     }
@@ -501,21 +505,26 @@ impl TopicSet {
     ) -> Changes {
         let moment = clock.moment(now);
         let placed = StreamId::ALL.map(|stream| self.placement(stream));
+        let counts = self.can_count();
         let mut changes = Vec::new();
         for (parameters, topic) in &mut self.topics {
-            let looks_again = std::mem::take(&mut topic.looks_again);
-            if !looks_again && topic.deadline(settings, clock).is_none_or(|at| at > now) {
+            let can_count = counts && (self.plain || parameters.is_empty());
+            if topic.deadline(settings, can_count, clock).is_none_or(|at| at > now) {
                 continue;
             }
             let snapshot = snapshot(cache, &self.type_url, parameters);
-            let change = topic.advance(placed, settings, moment, &snapshot, counters);
+            let change = topic.advance(placed, settings, can_count, moment, &snapshot, counters);
             changes.push((parameters.clone(), change));
         }
         changes
     }
 
     pub(super) fn deadline(&self, settings: &Settings, clock: &QuietClock) -> Option<Instant> {
-        self.topics.values().filter_map(|topic| topic.deadline(settings, clock)).min()
+        let counts = self.can_count();
+        let deadline = |topic: &Topic| {
+            topic.deadline(settings, counts && (self.plain || topic.parameters.is_empty()), clock)
+        };
+        self.topics.values().filter_map(|topic| deadline(topic)).min()
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::super::StreamId;
-use super::super::inquiry::{Answer, Inquiries};
+use super::super::inquiry::Answer;
 use super::super::quiet_clock::QuietInstant;
 use super::super::response;
 use super::super::stream_subscription::REQUEST_BYTES;
@@ -28,12 +28,9 @@ impl Mux {
         if open.transfer_goes_on || self.habits.is_relay {
             return None;
         }
-        let opened = self.clock.at(open.opened);
         let due = self.topic_sets.iter().flat_map(|(type_url, topic_set)| {
-            let is_counted = Inquiries::can_count(type_url.kind())
-                && !(self.habits.refuses_census || self.habits.speaks_sotw);
             let names = topic_set.names_overdue(&self.settings);
-            let census = topic_set.census_since(&self.settings, opened).filter(|_| is_counted);
+            let census = topic_set.census_since(&self.settings, self.writer.cache());
             [(false, names), (true, census)].into_iter().filter_map(|(is_census, due)| {
                 let due = due?;
                 let subject = (type_url.clone(), is_census);
@@ -101,18 +98,14 @@ impl Mux {
     pub fn inquiry_refused(&mut self, now: Instant) {
         if self.inquiries.refuse() {
             self.set_habits(OriginHabits { refuses_census: true, ..self.habits });
-            let topics = self.topic_sets.values_mut().flat_map(|topic_set| topic_set.topics.values_mut());
-            topics.for_each(|topic| topic.looks_again = true);
-            for type_url in self.topic_sets.keys().cloned().collect::<Vec<_>>() {
-                self.advance(&type_url, now);
-            }
+            self.on_deadline(now);
         }
     }
 
     /// A message came on the stream of an inquiry.
     pub fn on_inquiry_message(&mut self, message: Bytes, now: Instant) {
         self.look_at_clock(now);
-        match self.inquiries.take_answer(message, self.clock.at(now)) {
+        match self.inquiries.take_answer(message) {
             Some((type_url, Answer::Census(names))) => {
                 let Some(topic_set) = self.topic_sets.get_mut(&type_url) else { return };
                 let changes = topic_set.learn_census(&names, self.writer.cache());

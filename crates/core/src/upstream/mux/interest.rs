@@ -85,14 +85,9 @@ impl Mux {
                 (Some(_), _) | (None, false) => {}
             }
         }
-        if interest.proof {
-            topic_set.topic(parameters).ask_for_proof();
-        }
+        topic_set.topic(parameters).needs_proof |= interest.proof;
         topic_set.arrange();
         interest.refreshed.iter().for_each(|name| topic_set.refresh(name, self.writer.cache()));
         self.apply(type_url, vec![(parameters.clone(), change)], now);
-        if interest.proof {
-            self.advance(type_url, now);
-        }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use super::super::topic::Renewal;
 use super::super::topic_set::TopicSet;
 use super::super::{Locators, StreamId};
 use super::Mux;
@@ -31,7 +30,7 @@ impl Mux {
         // wildcard cannot be made to forget it.
         self.asks_plainly = true;
         if let Some(primary) = &mut self.streams[StreamId::Primary as usize] {
-            primary.renewals.insert(Renewal::Unanswered, now);
+            primary.renews_at = Some(now);
         }
     }
 }

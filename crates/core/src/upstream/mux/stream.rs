@@ -1,11 +1,10 @@
 //! State of an open stream: what it has to say, and when it may be opened anew.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::super::Settings;
 use super::super::sotw::SotwStream;
-use super::super::topic::Renewal;
 use super::ack::Ack;
 use super::held::Reports;
 use super::refusals::Refusals;
@@ -14,8 +13,8 @@ use crate::resource::TypeUrl;
 /// State of an open stream, with what it has to say.
 #[derive(Debug)]
 pub(super) struct Stream {
-    /// Reasons to open it anew, and when each of them may.
-    pub(super) renewals: BTreeMap<Renewal, Instant>,
+    /// When it is to be opened anew.
+    pub(super) renews_at: Option<Instant>,
     pub(super) opened: Instant,
     /// Whether a response was accepted on it.
     pub(super) is_answered: bool,
@@ -38,11 +37,10 @@ pub(super) struct Stream {
     pub(super) reports: Reports,
 }
 
-/// How often a stream may be opened anew for one reason: each time the origin is asked for everything. Reasons do not wait for
-/// each other.
+/// How often a stream may be opened anew: each time the origin is asked for everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RenewalPace {
-    /// Whether the stream was to be opened anew for it when it was closed. One that was lost is no renewal: else a link
+    /// Whether the stream was to be opened anew when it was closed. One that was lost is no renewal: else a link
     /// that breaks a few times would make everything wait that needs a new stream afterwards.
     pub(super) is_renewal: bool,
     renewed: Option<Instant>,
@@ -56,7 +54,7 @@ impl RenewalPace {
     /// An origin that takes long to answer is given the time.
     const MOST: u32 = 6;
 
-    /// The stream was opened, for this reason or for another.
+    /// The stream was opened, for whatever reason.
     pub(super) fn opened(&mut self, now: Instant) {
         let is_soon = self.renewed.is_some_and(|last| now.saturating_duration_since(last) < Self::CALM);
         if std::mem::take(&mut self.is_renewal) {
@@ -68,7 +66,7 @@ impl RenewalPace {
     }
 
     /// How long a stream that was opened now stays open: 1 s at least, then 2 s, 4 s, and in the end 64 s. After two minutes
-    /// without a renewal for this reason, it begins at 1 s again.
+    /// without a renewal, it begins at 1 s again.
     pub(super) fn least(self) -> Duration {
         Self::FIRST.saturating_mul(2_u32.pow(self.soon))
     }
@@ -77,7 +75,7 @@ impl RenewalPace {
 impl Stream {
     pub(super) fn new(speaks_sotw: bool, now: Instant) -> Self {
         Self {
-            renewals: BTreeMap::new(),
+            renews_at: None,
             opened: now,
             is_answered: false,
             transferred: Duration::ZERO,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use foldhash::HashSet;
 
 use super::super::Settings;
-use super::super::arrival::Arrival;
+use super::super::arrival::{Arrival, Evidence};
 use super::super::quiet_clock::QuietInstant;
 use super::{Awaited, EndMark, StreamSubscription};
 use crate::cache::Completeness;
@@ -28,7 +28,7 @@ impl StreamSubscription {
             return self.expects_members();
         }
         let of_collection = self.heard_member(name, is_new, now);
-        of_collection | self.answered(name, now)
+        of_collection | self.answered(name)
     }
 
     /// Whether it asks for the wildcard, and resources are its answer.
@@ -36,15 +36,10 @@ impl StreamSubscription {
         self.wildcard.is_some() && self.arrival.is_expected()
     }
 
-    /// Notes what a response brought of what is held and was not claimed; returns whether there was any.
-    pub(in crate::upstream) fn saw(&mut self, name: &str) -> bool {
-        self.unseen.remove(name)
-    }
-
-    /// Whether a response brought what was claimed, for the first time: the origin has it in another version, and that is a part
-    /// of its answer. What changes once more is none.
-    pub(in crate::upstream) fn saw_claimed(&mut self, name: &str) -> bool {
-        self.claimed.remove(name)
+    /// Notes that a response speaks of a name. If that is held, and it is the first word of it, that is a part of the answer: returns
+    /// whether it was claimed. What changes once more is none.
+    pub(in crate::upstream) fn saw(&mut self, name: &str) -> Option<bool> {
+        self.unheard.remove(name)
     }
 
     /// Like [`heard`](Self::heard), of a member of a collection: until that is complete, it is an answer.
@@ -57,18 +52,16 @@ impl StreamSubscription {
         let is_news = incomplete.unseen.remove(name) || is_new;
         incomplete.arrival = incomplete.arrival.arrived(now, is_news, false);
         let is_expected = incomplete.arrival.is_expected();
-        self.answered(&covering, now);
+        self.answered(&covering);
         is_expected
     }
 
-    fn answered(&mut self, name: &str, now: QuietInstant) -> bool {
+    fn answered(&mut self, name: &str) -> bool {
         let Some(asked) = self.names.get_mut(name) else { return false };
-        let awaited = std::mem::replace(&mut asked.awaited, Awaited::No);
-        let at = asked.at;
-        match awaited {
+        match std::mem::replace(&mut asked.awaited, Awaited::No) {
             Awaited::No => false,
             Awaited::Answer => true,
-            Awaited::Until => now < at || self.arrival.is_expected(),
+            Awaited::Claimed => self.awaits_end() || self.arrival.is_expected(),
         }
     }
 
@@ -81,7 +74,7 @@ impl StreamSubscription {
     pub(in crate::upstream) fn complete(&mut self, settings: &Settings, now: QuietInstant) -> Vec<Name> {
         let mut complete = Vec::new();
         for (name, incomplete) in &mut self.incomplete {
-            if incomplete.arrival.step(settings, false, now) == Some(Completeness::Complete) {
+            if incomplete.arrival.step(settings, Evidence::None, now) == Some(Completeness::Complete) {
                 complete.push(name.clone());
             }
         }
@@ -98,29 +91,30 @@ impl StreamSubscription {
     pub(in crate::upstream) fn step(
         &mut self,
         settings: &Settings,
+        can_count: bool,
         now: QuietInstant,
     ) -> Option<Completeness> {
-        let awaits_end = self.awaits_end();
-        let degree = self.arrival.step(settings, awaits_end, now);
+        let evidence = self.evidence(can_count);
+        let degree = self.arrival.step(settings, evidence, now);
         if self.arrival.is_over() {
-            self.claimed = HashSet::default();
+            self.unheard.retain(|_, is_claimed| !*is_claimed);
         }
         degree
     }
 
-    /// Whether the answer to the wildcard was followed by a short silence at least.
-    pub(in crate::upstream) fn has_settled(&self) -> bool {
-        self.wildcard.is_some() && self.arrival.degree() >= Completeness::Settled
+    /// Whether the origin says that the answer is whole.
+    pub(super) const fn evidence(&self, can_count: bool) -> Evidence {
+        match self.end_mark {
+            EndMark::Unasked | EndMark::Answered | EndMark::Over => Evidence::None,
+            EndMark::Asked if can_count => Evidence::Awaited,
+            EndMark::Asked => Evidence::Refused,
+        }
     }
 
     /// A member that came by the wildcard has come to its end, and the origin may take it for delivered: its answer says nothing any
     /// more.
     pub(in crate::upstream) fn lapse(&mut self) {
-        self.lapsed = true;
-    }
-
-    pub(in crate::upstream) const fn has_lapsed(&self) -> bool {
-        self.lapsed
+        (self.arrival, self.end_mark) = (Arrival::Idle, EndMark::Unasked);
     }
 
     /// Whether parts of an answer come, one after the other.
@@ -128,49 +122,30 @@ impl StreamSubscription {
         self.arrival.is_under_way() && self.has_asked()
     }
 
-    /// The degree that the answer has reached.
-    pub(in crate::upstream) const fn degree(&self) -> Completeness {
-        self.arrival.degree()
-    }
-
-    /// Whether all that was held and not claimed has come again.
-    pub(in crate::upstream) fn misses_nothing(&self) -> bool {
-        self.unseen.is_empty()
-    }
-
-    /// A response for the type was accepted, which may answer the end mark, or be a whole state of the world.
+    /// A response for the type was accepted, which may answer the end mark, or be a whole state of the world. An origin that does not
+    /// read locators answers the mark that was asked for beside them, and may not answer them: then it is not `understood`.
     pub(in crate::upstream) fn hear_end(&mut self, answers_end_mark: bool, is_state: bool, understood: bool) {
-        let counts = match self.end_mark {
-            EndMark::Asked => true,
-            EndMark::AskedByLocator => understood,
-            EndMark::Unasked | EndMark::Answered | EndMark::Over => false,
-        };
         if answers_end_mark && self.wildcard.is_none() && !self.names.is_empty() {
             (self.leaves_end_mark, self.dirty) = (true, true);
         }
         let is_state = is_state && self.covers_wildcard() && self.awaits_more();
-        if ((counts && answers_end_mark) || is_state) && !self.lapsed {
+        if (answers_end_mark && understood && self.awaits_end()) || is_state {
             self.end_mark = EndMark::Answered;
         }
     }
 
-    /// Since when a census of the set is due: its answer is quiet, or stays away, and the origin does not say whether that was all. A
-    /// client waits for that, or something that was held has not come again. `opened` is when the stream was opened.
-    pub(in crate::upstream) fn census_since(
-        &self,
-        is_awaited: bool,
-        settings: &Settings,
-        opened: QuietInstant,
-    ) -> Option<QuietInstant> {
-        let is_open = self.awaits_end() && self.covers_wildcard() && !self.lapsed && self.has_asked();
-        let may_lack = !self.unseen.is_empty() || !self.claimed.is_empty();
-        if !is_open || !(may_lack || (is_awaited && !self.arrival.is_over())) {
+    /// Whether something that is held has not come again.
+    pub(in crate::upstream) fn lacks_any(&self) -> bool {
+        !self.unheard.is_empty()
+    }
+
+    /// Since when the set may be counted: its answer is quiet, or stays away, and the origin does not say whether that was all.
+    pub(in crate::upstream) fn census_since(&self, settings: &Settings) -> Option<QuietInstant> {
+        if !(self.awaits_end() && self.covers_wildcard() && self.has_asked()) {
             return None;
         }
-        match self.arrival.waits_since() {
-            Some(since) => Some(since + settings.answer_timeout),
-            None => Some(opened).filter(|_| self.has_settled()),
-        }
+        let unanswered = self.arrival.waits_since().map(|since| since + settings.answer_timeout);
+        unanswered.or_else(|| self.arrival.quiet_at(settings))
     }
 
     /// A census has come: the set has these names, and if `is_all_held`, all of them are held. Returns the members that are gone: they
@@ -183,17 +158,15 @@ impl StreamSubscription {
         if self.end_mark != EndMark::Asked || !self.covers_wildcard() {
             return Vec::new();
         }
-        let is_missing = |name: &Name| !names.contains(name.as_str());
-        self.unseen.retain(is_missing);
-        self.claimed.retain(is_missing);
+        self.unheard.retain(|name, _| !names.contains(name.as_str()));
         let mut gone = Vec::new();
         if self.has_begun() {
-            gone.extend(self.unseen.drain().chain(self.claimed.drain()));
+            gone.extend(self.unheard.drain().map(|(name, _)| name));
             gone.sort_unstable();
         }
-        if is_all_held && self.unseen.is_empty() && self.claimed.is_empty() {
+        if is_all_held && self.unheard.is_empty() {
             self.end_mark = EndMark::Over;
-            self.arrival = Arrival::Complete;
+            self.arrival = Arrival::Whole;
         }
         gone
     }
@@ -210,20 +183,20 @@ impl StreamSubscription {
 
     /// Whether this member was claimed, and the answer is not over.
     pub(in crate::upstream) fn is_claimed(&self, name: &Name) -> bool {
-        self.claimed.contains(name)
+        self.unheard.get(name) == Some(&true)
     }
 
     /// Takes what follows from the response that ended the answer to the first request. Names that were let go or asked for once
     /// more since are not concerned.
-    pub(in crate::upstream) fn take_whole(&mut self, now: QuietInstant) -> Option<Whole> {
+    pub(in crate::upstream) fn take_whole(&mut self) -> Option<Whole> {
         if self.end_mark != EndMark::Answered {
             return None;
         }
         self.end_mark = EndMark::Over;
-        self.claimed = HashSet::default();
         if self.covers_wildcard() {
-            self.arrival = Arrival::Complete;
-            let absent = self.unseen.drain().collect();
+            self.arrival = Arrival::Whole;
+            let unheard = std::mem::take(&mut self.unheard).into_iter();
+            let absent = unheard.filter(|(_, is_claimed)| !is_claimed).map(|(name, _)| name).collect();
             return Some(Whole { absent, collections: Vec::new() });
         }
         let is_absent =
@@ -232,15 +205,15 @@ impl StreamSubscription {
         let names = self.names.iter().filter(|(_, asked)| is_absent(asked)).map(|(name, _)| name);
         let mut absent: Vec<Name> = names.filter(is_named).cloned().collect();
         for name in &absent {
-            self.unseen.remove(name);
-            self.answered(name.as_str(), now);
+            self.unheard.remove(name);
+            self.answered(name.as_str());
         }
         let names = &self.names;
         let is_first = |name: &Name| names.get(name).is_some_and(|asked| asked.in_first && !asked.dropped);
         let ended: Vec<Name> = self.incomplete.keys().filter(|name| is_first(name)).cloned().collect();
         for name in &ended {
             absent.extend(self.incomplete.remove(name).into_iter().flat_map(|incomplete| incomplete.unseen));
-            self.answered(name.as_str(), now);
+            self.answered(name.as_str());
         }
         absent.sort_unstable();
         Some(Whole { absent, collections: ended })
@@ -277,6 +250,6 @@ impl StreamSubscription {
 
     /// Whether parts of an answer are awaited.
     pub(in crate::upstream) const fn awaits_more(&self) -> bool {
-        !matches!(self.arrival, Arrival::Idle | Arrival::Complete)
+        !matches!(self.arrival, Arrival::Idle) && !self.arrival.is_over()
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::ops::Bound;
-use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::HashSet;
@@ -11,10 +10,10 @@ use super::super::arrival::Arrival;
 use super::super::response::ask_for_end;
 use super::target::Target;
 use super::{Asked, Awaited, EndMark, Incomplete, StreamSubscription};
-use crate::cache::{Completeness, View};
+use crate::cache::View;
 use crate::fairness::UPSTREAM_NAME_BYTES;
 use crate::proto::DeltaDiscoveryRequest;
-use crate::resource::{Collection, Name, Resource, take_out};
+use crate::resource::{Collection, Name, take_out};
 
 /// A request is cut when its names reach this many bytes: servers that kept gRPC's default take 4 MiB.
 pub(in crate::upstream) const REQUEST_BYTES: usize = 1 << 20;
@@ -64,7 +63,8 @@ impl StreamSubscription {
         if of.covers_wildcard() {
             self.wildcard = Some(false);
             self.arrival = of.arrival;
-            self.unseen = held.filter(|name| of.unseen.contains(name)).collect();
+            let is_unclaimed = |name: &Name| of.unheard.get(name) == Some(&false);
+            self.unheard = held.filter(is_unclaimed).map(|name| (name, false)).collect();
         }
     }
 
@@ -85,32 +85,21 @@ impl StreamSubscription {
             target.subscribe(Name::WILDCARD, request);
         }
         // Otherwise the request stays empty: the form that every server understands (R-Up-05).
-        let mut quiet_at = None;
         if !self.started {
             self.claim_members(target, request);
             self.ask_for_end(target, request);
-            // Members that others have claimed in this request need not come again.
-            let is_confirmed = self.unseen.is_empty()
-                && !target.claimed.is_empty()
-                && target.snapshot.completeness() == Completeness::Complete;
-            quiet_at = is_confirmed.then(|| target.moment.quiet + target.settings.settle_max);
         }
-        let mut hold = Duration::ZERO;
-        if target.beside {
-            // A response may be for the others alone.
-            self.nothing_at = Some(target.moment.quiet + 2 * target.settings.locator_timeout);
-            hold = target.settings.settle_max;
-        }
+        // A response may be for others alone.
+        let hold = if target.beside { target.settings.settle_max } else { Duration::ZERO };
         self.started = true;
-        self.arrival = Arrival::asked(target.moment.quiet, quiet_at, hold);
+        self.arrival = Arrival::asked(target.moment.quiet, hold);
     }
 
     /// Tells the versions of the members that are held, as far as they fit. The others have to come
     /// again if they are still there.
     fn claim_members(&mut self, target: &Target<'_>, request: &mut DeltaDiscoveryRequest) {
         let mut room = VERSIONS_BYTES;
-        let members = || target.snapshot.members();
-        for held in members() {
+        for held in target.snapshot.members() {
             let name = held.name().as_str();
             let claim = target.claim(View::Wildcard, held).filter(|_| target.tells_versions());
             let bytes = claim.map_or(usize::MAX, |version| name.len() + version.len() + 10);
@@ -118,14 +107,12 @@ impl StreamSubscription {
                 Some(version) if bytes <= room => {
                     room -= bytes;
                     request.initial_resource_versions.insert(name.to_owned(), version.to_owned());
+                    self.unheard.insert(held.name().clone(), true);
                 }
                 _ if target.is_claimed(held) => {}
-                _ => drop(self.unseen.insert(held.name().clone())),
+                _ => drop(self.unheard.insert(held.name().clone(), false)),
             }
         }
-        let is_claimed =
-            |held: &&Arc<Resource>| request.initial_resource_versions.contains_key(held.name().as_str());
-        self.claimed = members().filter(is_claimed).map(|held| held.name().clone()).collect();
     }
 
     /// Claims the end mark.
@@ -133,7 +120,7 @@ impl StreamSubscription {
         if target.speaks_sotw || !target.is_first {
             return;
         }
-        self.end_mark = if target.parameters.is_empty() { EndMark::Asked } else { EndMark::AskedByLocator };
+        self.end_mark = EndMark::Asked;
         if !target.claimed.contains_key(Name::END_MARK) {
             ask_for_end(request, self.wildcard.is_none());
         }
@@ -187,7 +174,7 @@ impl StreamSubscription {
         }
         if self.names.is_empty() && self.wildcard.is_none() {
             self.arrival = Arrival::Idle;
-            self.unseen.clear();
+            self.unheard.clear();
         }
         cut
     }
@@ -247,13 +234,11 @@ impl StreamSubscription {
                 bytes
             })
         };
-        let (awaited, at) = match bytes {
-            0 if !target.claimed.contains_key(name.as_str()) => (Awaited::Answer, target.moment.quiet),
-            _ => (Awaited::Until, target.moment.quiet + target.settings.settle_max),
-        };
-        let in_first = target.is_first && !self.started;
-        if awaited == Awaited::Answer && target.parameters.is_empty() && !in_first {
-            self.unanswered = self.unanswered.into_iter().chain([target.moment.quiet]).min();
+        let is_claimed = bytes > 0 || target.claimed.contains_key(name.as_str());
+        let awaited = if is_claimed { Awaited::Claimed } else { Awaited::Answer };
+        let (at, in_first) = (target.moment.quiet, target.is_first && !self.started);
+        if !(is_claimed || in_first) && target.parameters.is_empty() {
+            self.unanswered = self.unanswered.into_iter().chain([at]).min();
         }
         let asked = Asked { at, awaited, dropped: false, inquiries: 0, repeated: false, in_first };
         self.names.insert(name, asked);
@@ -274,17 +259,16 @@ impl StreamSubscription {
         let versions =
             || members().filter_map(|held| Some((held.name().as_str(), target.claim(View::Named, held)?)));
         let all: usize = versions().map(|(name, version)| name.len() + version.len() + 8).sum();
-        let (mut bytes, mut quiet_at, mut unseen) = (0, None, HashSet::default());
+        let (mut bytes, mut unseen) = (0, HashSet::default());
         if trusts && (1..=VERSIONS_BYTES).contains(&all) {
             let versions = versions().map(|(name, version)| (name.to_owned(), version.to_owned()));
             request.initial_resource_versions.extend(versions);
-            quiet_at = Some(target.moment.quiet + target.settings.settle_max);
             bytes = all;
         } else {
             unseen =
                 members().filter(|held| !target.is_claimed(held)).map(|held| held.name().clone()).collect();
         }
-        let arrival = Arrival::asked(target.moment.quiet, quiet_at, Duration::ZERO);
+        let arrival = Arrival::asked(target.moment.quiet, Duration::ZERO);
         self.incomplete.insert(name.clone(), Incomplete { arrival, unseen });
         bytes
     }
@@ -298,14 +282,15 @@ impl StreamSubscription {
     ) {
         let is_unclaimed = |name: &&Name| {
             let awaited = self.names.get(*name).map(|asked| asked.awaited);
-            awaited != Some(Awaited::Until)
+            awaited != Some(Awaited::Claimed)
                 && wanted(name)
                 && target.snapshot.held(View::Named, name.as_str()).is_some()
         };
-        self.unseen = self.names.keys().chain(&self.pending).filter(is_unclaimed).cloned().collect();
+        let names = self.names.keys().chain(&self.pending).filter(is_unclaimed);
+        self.unheard = names.map(|name| (name.clone(), false)).collect();
         self.ask_for_end(target, request);
-        if !self.unseen.is_empty() {
-            self.arrival = Arrival::asked(target.moment.quiet, None, Duration::ZERO);
+        if !self.unheard.is_empty() {
+            self.arrival = Arrival::asked(target.moment.quiet, Duration::ZERO);
         }
     }
 }

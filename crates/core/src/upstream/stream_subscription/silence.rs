@@ -22,21 +22,17 @@ impl StreamSubscription {
         let names = self.names.values().filter(|asked| !asked.dropped);
         let unanswered = names.filter_map(|asked| match asked.awaited {
             Awaited::Answer => Some(asked.at),
-            Awaited::Until => None,
+            Awaited::Claimed => None,
             Awaited::No => {
                 silence.answered = true;
                 None
             }
         });
         let (mut count, mut since) = (0, None::<QuietInstant>);
-        for at in unanswered.chain(self.unanswered_wildcard()) {
+        for at in unanswered.chain(self.wildcard_asked().filter(|_| self.covers_wildcard())) {
             count += 1;
             since = Some(since.map_or(at, |first| first.min(at)));
         }
         Silence { count, since, ..silence }
-    }
-
-    fn unanswered_wildcard(&self) -> Option<QuietInstant> {
-        self.arrival.unanswered_since().filter(|_| self.wildcard == Some(false))
     }
 }

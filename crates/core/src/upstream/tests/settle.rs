@@ -89,11 +89,13 @@ fn r_relay_05_a_set_is_known_when_it_was_quiet_for_the_settle_time() {
 /// A full state that lacks what is on its way would delete it.
 #[test]
 fn o4_parts_that_are_a_round_trip_apart_are_no_full_state() {
-    let mut fixture = fixture();
+    let mut fixture = Fixture::inquiring();
+    fixture.client("a", CDS, &["*"]);
+    fixture.requests(Primary);
     for part in 0..20 {
         fixture.pass(500);
         assert!(
-            fixture.snapshot(CDS).completeness() < Completeness::Presumed,
+            fixture.snapshot(CDS).completeness() < Completeness::Settled,
             "{part} of 20 parts are no set"
         );
         fixture.hear(Primary, &Answer::of(CDS, &part.to_string()).set(&format!("c{part}"), "v1"));
@@ -218,7 +220,8 @@ fn r_relay_21_answers_to_a_reconnect_are_not() {
     assert!(!is_news(&mut fixture, EDS, "e1"));
     assert_eq!(fixture.mux.counters().unsolicited.get(), 0);
     assert!(is_news(&mut fixture, EDS, "e1"), "once");
-    // An origin that trusts our versions says nothing: what it says later is of its own accord.
+    // An origin that reads our versions says nothing of them: what it says after its answer is of its own accord.
+    fixture.hear(Primary, &Answer::of(EDS, "end").remove(Name::END_MARK));
     fixture.pass(1000);
     assert!(is_news(&mut fixture, CDS, "c2"));
     assert!(is_news(&mut fixture, EDS, "e2"));

@@ -14,13 +14,14 @@ impl Topic {
         &mut self,
         placed: [Placement; 2],
         settings: &Settings,
+        can_count: bool,
         moment: Moment,
         snapshot: &Snapshot,
         counters: &Counters,
     ) -> Change {
         let mut change = self.end_times(settings, moment.now, snapshot, counters);
         for placed in placed {
-            self.advance_on(placed, settings, moment.quiet, snapshot, &mut change);
+            self.advance_on(placed, settings, can_count, moment.quiet, snapshot, &mut change);
         }
         self.answer_by_name(&mut change.ops, snapshot);
         self.note(&change.ops);
@@ -61,6 +62,7 @@ impl Topic {
         &mut self,
         placed: Placement,
         settings: &Settings,
+        can_count: bool,
         now: QuietInstant,
         snapshot: &Snapshot,
         change: &mut Change,
@@ -68,11 +70,11 @@ impl Topic {
         let Some(subscription) = &mut self.subscriptions[placed.stream as usize] else { return };
         let Some(view) = placed.view else { return };
         let complete = if view == View::Named { subscription.complete(settings, now) } else { Vec::new() };
-        let degree = if subscription.has_asked() { subscription.step(settings, now) } else { None };
+        let degree =
+            if subscription.has_asked() { subscription.step(settings, can_count, now) } else { None };
         change.ops.extend(complete.into_iter().map(|name| Op::Complete { name }));
         if view == View::Wildcard {
-            let known = self.known_of_wildcard(placed.stream, degree);
-            let more = known.filter(|known| *known > snapshot.completeness());
+            let more = degree.filter(|known| *known > snapshot.completeness());
             change.wildcard_known = change.wildcard_known.or(more);
         }
     }
@@ -99,7 +101,7 @@ impl Topic {
     /// Time that an origin has to answer for a name: a client that waits for evidence has others that are to be told, and many origins
     /// never say that a name does not exist (O2).
     const fn patience(&self, settings: &Settings) -> Duration {
-        if self.needs_proof[View::Named as usize] { settings.settle } else { settings.answer_timeout }
+        if self.needs_proof { settings.settle } else { settings.answer_timeout }
     }
 
     /// No earlier than since when names are to be asked for on a stream of their own.
@@ -123,14 +125,19 @@ impl Topic {
         let subscription = self.subscriptions[stream as usize].as_mut();
         let names = subscription.map(|subscription| subscription.take_unanswered(patience, room, now));
         let names = names.unwrap_or_default();
-        self.needs_proof[View::Named as usize] &= names.is_empty();
+        self.needs_proof &= names.is_empty();
         names
     }
 
     /// When to look again though nothing happened.
-    pub(in crate::upstream) fn deadline(&self, settings: &Settings, clock: &QuietClock) -> Option<Instant> {
+    pub(in crate::upstream) fn deadline(
+        &self,
+        settings: &Settings,
+        can_count: bool,
+        clock: &QuietClock,
+    ) -> Option<Instant> {
         let subscriptions = self.subscriptions.iter().flatten();
-        let quiet = subscriptions.filter_map(|subscription| subscription.deadline(settings)).min();
+        let quiet = subscriptions.filter_map(|subscription| subscription.deadline(settings, can_count)).min();
         let quiet = quiet.map(|at| clock.when(at));
         let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
         self.expiry.next().into_iter().chain(uncacheable).chain(quiet).min()

@@ -14,8 +14,8 @@ use super::super::quiet_clock::Moment;
 use super::super::response::{DecodedResponse, ErrorReport, ReceivedResource, Removed};
 use super::super::stream_subscription::Whole;
 use super::super::variants::{Candidates, Receipt};
-use super::coverage::{aliases_of, concerns, covered, covering, is_of_another};
-use super::{Placement, Renewal, Topic, gone};
+use super::coverage::{aliases_of, concerns, covering, is_of_another, is_resource};
+use super::{Placement, Topic, gone};
 use crate::cache::{Change, Completeness, Lease, Named, Op, Resend, Snapshot, View};
 use crate::resource::{Collection, Name, Resource, TypeUrl};
 
@@ -116,9 +116,9 @@ impl Topic {
 
     /// Takes notice of what follows from a response that ends the answer to the first request.
     fn learn_end(&mut self, ops: &mut Vec<Op>, context: ResponseContext<'_>) -> Option<Completeness> {
-        let ResponseContext { placed, snapshot, moment, .. } = context;
+        let ResponseContext { placed, snapshot, .. } = context;
         let Whole { absent, collections } =
-            self.subscriptions[placed.stream as usize].as_mut()?.take_whole(moment.quiet)?;
+            self.subscriptions[placed.stream as usize].as_mut()?.take_whole()?;
         let view = placed.view?;
         let is_concerned = |name: &Name| view == View::Named || snapshot.held(view, name.as_str()).is_some();
         let absent = absent.into_iter().filter(is_concerned);
@@ -140,7 +140,8 @@ impl Topic {
         let ResponseContext { placed, type_url, snapshot, counters, moment: Moment { now, .. }, many } =
             context;
         let Some(subscription) = &self.subscriptions[placed.stream as usize] else { return };
-        let own = covered(subscription, &self.borrowed, placed, snapshot, &heard.name);
+        let own = covering(subscription, &self.borrowed, placed.view, snapshot, &heard.name);
+        let own = own.filter(|(view, name)| is_resource(*view, name.as_str()));
         let others = aliases_of(subscription, placed, snapshot, heard);
         let is_named = placed.view == Some(View::Named);
         let view = if is_named { View::Named } else { View::Wildcard };
@@ -171,7 +172,7 @@ impl Topic {
         let weighed =
             |held: Option<&Arc<Resource>>| many || held.is_some_and(|held| held.constraints().is_some());
         if let Some(resource) = heard.encode(type_url, &name) {
-            if same && resend == Resend::Unsolicited && self.habits.speaks_sotw {
+            if same && resend == Resend::Unsolicited && placed.habits.speaks_sotw {
                 // The state of the world repeats everything: no more than a TTL begins anew, or ends.
                 asked().for_each(|name| self.expiry.set(view, name, deadline));
                 if let Some(name) = own.filter(|_| lease.is_some() || snapshot.is_leased(&heard.name)) {
@@ -214,7 +215,7 @@ impl Topic {
             // way: the origin has it, and takes it for delivered. It is to be had on another stream. A name that was asked for
             // since may still be answered on this one.
             if !own.is_some_and(|name| is_named && subscription.awaits_since(name.as_str()).is_some()) {
-                self.renewals[placed.stream as usize].insert(Renewal::Doubt);
+                self.renews[placed.stream as usize] = true;
             }
             effects.lacks_member |= view == View::Wildcard && held.is_none();
         } else if !heard.envelope.has_aliases {

@@ -9,18 +9,6 @@ use super::Placement;
 use crate::cache::{Snapshot, View};
 use crate::resource::{Collection, Name, Parameters, Resource};
 
-/// Result of [`covering`] for a resource: a collection is none, whatever the origin calls its own.
-pub(super) fn covered(
-    subscription: &StreamSubscription,
-    borrowed: &HashSet<Name>,
-    placed: Placement,
-    snapshot: &Snapshot,
-    name: &str,
-) -> Option<(View, Name)> {
-    let is_resource = |view| view == View::Wildcard || Collection::named(name).is_none();
-    covering(subscription, borrowed, placed.view, snapshot, name).filter(|(view, _)| is_resource(*view))
-}
-
 /// The names under which a resource was asked for beside its own.
 pub(super) fn aliases_of(
     subscription: &StreamSubscription,
@@ -70,18 +58,12 @@ pub(super) fn view_of(
     })
 }
 
-/// Whether it is so for a resource: a collection is none, whatever the origin calls its own.
-pub(super) fn is_covered(
-    subscription: &StreamSubscription,
-    borrowed: &HashSet<Name>,
-    placed: Option<View>,
-    name: &str,
-) -> bool {
-    let is_resource = |view| view == View::Wildcard || Collection::named(name).is_none();
-    view_of(subscription, borrowed, placed, name).is_some_and(is_resource)
+/// Whether a resource may have this name in a view: a collection is none, whatever the origin calls its own.
+pub(super) fn is_resource(view: View, name: &str) -> bool {
+    view == View::Wildcard || Collection::named(name).is_none()
 }
 
-/// View by [`view_of`], and the name in the allocation that is already held.
+/// View by [`view_of`], and the name in an allocation that is already held, if there is one.
 pub(super) fn covering(
     subscription: &StreamSubscription,
     borrowed: &HashSet<Name>,
@@ -89,19 +71,8 @@ pub(super) fn covering(
     snapshot: &Snapshot,
     name: &str,
 ) -> Option<(View, Name)> {
-    match placed? {
-        View::Wildcard if subscription.covers_wildcard() => {
-            let held = snapshot.get(name).map(|entry| entry.name().clone());
-            Some((View::Wildcard, held.unwrap_or_else(|| name.into())))
-        }
-        View::Wildcard => None,
-        View::Named => {
-            let listed = || {
-                let held = snapshot.get(name).map(|entry| entry.name().clone());
-                subscription.covers_member(name).then(|| held.unwrap_or_else(|| name.into()))
-            };
-            let lent = || borrowed.get(name).cloned();
-            Some((View::Named, subscription.covered(name).cloned().or_else(lent).or_else(listed)?))
-        }
-    }
+    let view = view_of(subscription, borrowed, placed, name)?;
+    let asked = || subscription.covered(name).or_else(|| borrowed.get(name));
+    let known = snapshot.get(name).map(|entry| entry.name()).or_else(asked);
+    Some((view, known.cloned().unwrap_or_else(|| name.into())))
 }

@@ -6,7 +6,7 @@ use super::super::aliases;
 use super::super::quiet_clock::QuietInstant;
 use super::super::response::{DecodedResponse, ErrorReport, ReceivedResource, Removed};
 use super::super::stream_subscription::StreamSubscription;
-use super::coverage::{aliases_of, concerns, is_covered, is_of_another, view_of};
+use super::coverage::{aliases_of, concerns, is_of_another, is_resource, view_of};
 use super::{Placement, Topic};
 use crate::cache::{Snapshot, View};
 use crate::resource::{Name, Parameters};
@@ -48,14 +48,13 @@ impl Hearing<'_> {
             return;
         }
         let others = aliases_of(self.subscription, self.placed, self.snapshot, heard);
-        let is_own = is_covered(self.subscription, self.borrowed, self.placed.view, &heard.name);
-        let own = is_own.then_some(&*heard.name);
+        let view = view_of(self.subscription, self.borrowed, self.placed.view, &heard.name);
+        let own = view.filter(|view| is_resource(*view, &heard.name)).map(|_| &*heard.name);
         for name in own.into_iter().chain(others.iter().map(Name::as_str)) {
             self.found.concerned = true;
             heard.covered = true;
             // Held, not claimed, and not sent again before: an answer, however late it comes.
-            let was_unseen = self.subscription.saw(name);
-            let was_claimed = self.subscription.saw_claimed(name);
+            let was_unheard = self.subscription.saw(name);
             let is_heartbeat = heard.envelope.body.is_none() && heard.envelope.ttl.is_some();
             let is_lacked = self.is_by_name() && self.snapshot.held(View::Named, name).is_none();
             if is_heartbeat && is_lacked && self.subscription.awaits_since(name).is_some() {
@@ -63,8 +62,8 @@ impl Hearing<'_> {
                 continue;
             }
             let answers = self.subscription.heard(name, is_lacked, self.now);
-            heard.answers |= answers || was_unseen;
-            let is_first = was_unseen || was_claimed || self.is_new_member(name);
+            heard.answers |= answers || was_unheard == Some(false);
+            let is_first = was_unheard.is_some() || self.is_new_member(name);
             self.found.brings_news |= self.awaits && (is_first || (self.is_by_name() && answers));
         }
     }
@@ -77,8 +76,7 @@ impl Hearing<'_> {
         let is_concerned = view.is_some_and(|view| concerns(removed, view, self.snapshot, self.parameters));
         if is_concerned {
             let answers = self.subscription.heard(&removed.name, false, self.now);
-            let is_first =
-                self.subscription.saw(&removed.name) || self.subscription.saw_claimed(&removed.name);
+            let is_first = self.subscription.saw(&removed.name).is_some();
             self.found.brings_news |= self.awaits && (is_first || (self.is_by_name() && answers));
         }
         let has_aliases = || !aliases::held_by(self.subscription, self.snapshot, &removed.name).is_empty();
@@ -95,7 +93,7 @@ impl Hearing<'_> {
         if report.matches(self.parameters) {
             self.found.concerned = true;
             self.subscription.heard(&report.name, false, self.now);
-            self.found.brings_news |= self.awaits && self.subscription.saw(&report.name);
+            self.found.brings_news |= self.awaits && self.subscription.saw(&report.name).is_some();
             // Clients of the wildcard are told of no errors (R-Err-05).
             report.covered |= view == View::Named || report.failure.is_not_found();
         }
@@ -133,10 +131,11 @@ impl Topic {
         let Hearing { subscription, found, .. } = hearing;
         let Findings { concerned, brings_news } = found;
         // A relay cuts an answer by its size, and says so.
-        let is_part = reading.is_part && self.habits.is_relay;
+        let is_part = reading.is_part && placed.habits.is_relay;
         // An origin that does not read locators may take a wildcard of them for one without.
         let has_members = || !reading.resources.is_empty() || subscription.has_begun();
-        let understood = understood || (placed.view == Some(View::Wildcard) && has_members());
+        let is_plain = placed.is_plain || self.parameters.is_empty();
+        let understood = is_plain || understood || (placed.view == Some(View::Wildcard) && has_members());
         // Parts that came for others say nothing of how far the answer to this one has come.
         if concerned {
             subscription.arrived(now, brings_news, is_part);

@@ -4,10 +4,8 @@
 //! The stream is opened anew without a claim of that version, so that an origin that has the resource sends it. If an answer that is
 //! known to be whole lacks it, it is gone. Until then it stays as it is, for clients too.
 
-use foldhash::HashSet;
-
 use super::super::StreamId;
-use super::{Renewal, Topic, VIEWS};
+use super::{Topic, VIEWS};
 use crate::cache::{Snapshot, View};
 use crate::resource::Name;
 
@@ -27,7 +25,7 @@ impl Topic {
             };
             if let Some(stream) = homes[view as usize].filter(|_| is_asked_for) {
                 self.refreshed.extend(held.map(|held| (view, held.name().clone())));
-                self.renewals[stream as usize].insert(Renewal::Ordered);
+                self.renews[stream as usize] = true;
             }
         }
     }
@@ -36,14 +34,5 @@ impl Topic {
     pub(in crate::upstream) fn refresh_all(&mut self, view: View, snapshot: &Snapshot) {
         let held = snapshot.entries().filter_map(|entry| snapshot.held(view, entry.name().as_str()));
         self.refreshed.extend(held.map(|held| (view, held.name().clone())));
-    }
-
-    /// Lends out what is to come anew, until it is [put back](Self::put_back_refreshed).
-    pub(in crate::upstream) fn take_refreshed(&mut self) -> HashSet<(View, Name)> {
-        std::mem::take(&mut self.refreshed)
-    }
-
-    pub(in crate::upstream) fn put_back_refreshed(&mut self, refreshed: HashSet<(View, Name)>) {
-        self.refreshed = refreshed;
     }
 }

@@ -2,14 +2,29 @@
 
 use std::sync::Arc;
 
+use foldhash::HashSet;
+
 use super::super::StreamId;
+use super::super::server::Provenance;
 use super::super::stream_subscription::Target;
 use super::Topic;
 use crate::cache::View;
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Name, Resource};
 
+/// Servers of what is held, and what is to come anew.
+type Lent = (Provenance, HashSet<(View, Name)>);
+
 impl Topic {
+    /// Lends out what a request depends on, until it is taken back.
+    pub(in crate::upstream) fn lend(&mut self) -> Lent {
+        (std::mem::take(&mut self.provenance), std::mem::take(&mut self.refreshed))
+    }
+
+    pub(in crate::upstream) fn take_back(&mut self, lent: Lent) {
+        (self.provenance, self.refreshed) = lent;
+    }
+
     /// The next request for this type on a stream, and whether another has to follow.
     pub(in crate::upstream) fn changes(
         &mut self,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::super::ServerId;
-use super::super::server::Provenance;
 use super::Topic;
 use crate::cache::{Op, Snapshot, View};
 use crate::resource::{Name, Resource};
@@ -34,15 +33,6 @@ impl Topic {
     /// Whether everything came from the present server.
     pub(in crate::upstream) fn has_one_server(&self) -> bool {
         self.provenance.is_empty()
-    }
-
-    /// Lends out the servers of what is held, until they are [taken back](Self::take_back).
-    pub(in crate::upstream) fn lend_provenance(&mut self) -> Provenance {
-        std::mem::take(&mut self.provenance)
-    }
-
-    pub(in crate::upstream) fn take_back(&mut self, provenance: Provenance) {
-        self.provenance = provenance;
     }
 
     /// Members are held that another topic holds.

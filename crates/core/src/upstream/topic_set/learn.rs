@@ -58,9 +58,6 @@ impl TopicSet {
         reading.resources.iter_mut().for_each(|heard| heard.answers |= is_answer);
         // One response may answer all wildcards that were asked for in one request, and hold nothing for some.
         self.topics.values_mut().for_each(|topic| topic.hear_of_others(stream, &answered, moment.quiet));
-        if self.subscriptions(stream).any(StreamSubscription::has_begun) {
-            self.topics.values_mut().for_each(|topic| topic.others_answered(stream));
-        }
         let covered = |covered: &bool| !*covered;
         let unrequested = reading.resources.iter().map(|heard| &heard.covered).filter(|c| covered(c)).count()
             + reading.removed.iter().map(|removed| &removed.covered).filter(|c| covered(c)).count()

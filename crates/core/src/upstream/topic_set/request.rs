@@ -61,8 +61,7 @@ impl TopicSet {
             };
             let nothing = Parameters::NONE;
             let wildcard_waits = self.plain && !fresh && self.has_wildcard[stream as usize];
-            let provenance = topic.lend_provenance();
-            let mut refreshed = topic.take_refreshed();
+            let (provenance, mut refreshed) = topic.lend();
             let claimed = whole.as_ref().map_or(&unclaimed, |whole| &whole.initial_resource_versions);
             let target = Target {
                 claimed,
@@ -82,12 +81,11 @@ impl TopicSet {
                 moment,
             };
             let (request, again) = topic.changes(stream, &target);
-            topic.take_back(provenance);
             if fresh && request.is_some() {
                 // Versions go into the first request only.
                 refreshed.retain(|(view, _)| Some(*view) != placed.view);
             }
-            topic.put_back_refreshed(refreshed);
+            topic.take_back((provenance, refreshed));
             more |= again;
             bytes += request.as_ref().map_or(0, DeltaDiscoveryRequest::encoded_len);
             match (&mut whole, request) {
