@@ -277,6 +277,7 @@ impl Mux {
         }
         if stream == StreamId::Primary {
             self.drop_kept(|_| true, now);
+            self.withhold_suspects(now);
         }
         let plain = self.locators == Locators::Plain;
         self.topic_sets.values_mut().for_each(|topic_set| topic_set.opened(stream, plain));

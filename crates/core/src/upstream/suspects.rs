@@ -4,7 +4,7 @@
 //! type must not keep all others from their answers. Owns which types are under suspicion, and when each is tried again.
 //!
 //! A type is suspect if two streams in a row ended soon after it was asked for, and the origin has never answered for it; one that no
-//! client wants any more, after one. Suspects are tried one at a time, while clients want them, once the stream has answered for
+//! client wants any more when the next stream is opened, after one. Suspects are tried one at a time, while clients want them, once the stream has answered for
 //! another type. One that is answered, or left unanswered for long while the stream lives, is cleared. One at which the stream ends
 //! waits: a minute, then two, up to an hour. A stream on which nothing was answered says nothing of any type: the origin may be
 //! down.
@@ -49,21 +49,28 @@ impl Suspects {
         }
     }
 
-    /// A stream ended, for which these types may be the reason; with each comes whether a client wants it. Returns those that are known
-    /// to be, with their wait; none if nothing was answered on the stream.
+    /// A stream is opened: types that may be the reason for which the last one ended, and that no client wants any more, wait for one.
+    pub(super) fn opened(&mut self, is_wanted: impl Fn(&TypeUrl) -> bool, now: Instant) {
+        for type_url in self.blamed.iter().filter(|type_url| !is_wanted(type_url)) {
+            self.types.entry(type_url.clone()).or_insert(Suspect::Waits(now, 0));
+        }
+    }
+
+    /// A stream ended, for which these types may be the reason. Returns those that are known to be, with their wait; none if nothing was
+    /// answered on the stream.
     pub(super) fn ended(
         &mut self,
-        blamed: BTreeMap<TypeUrl, bool>,
+        blamed: BTreeSet<TypeUrl>,
         was_answered: bool,
         now: Instant,
     ) -> Vec<(TypeUrl, Duration)> {
         let is_only = blamed.len() == 1;
         let mut found = Vec::new();
-        for (type_url, is_wanted) in &blamed {
+        for type_url in &blamed {
             let failures = match self.types.get(type_url) {
                 Some(Suspect::Tried(_, failures)) => failures + u32::from(was_answered),
                 Some(Suspect::Waits(..)) => continue,
-                None if *is_wanted && !self.blamed.contains(type_url) => continue,
+                None if !self.blamed.contains(type_url) => continue,
                 None => u32::from(is_only && was_answered),
             };
             let wait = match failures.min(MOST_FAILURES) {
@@ -75,7 +82,7 @@ impl Suspects {
                 found.push((type_url.clone(), wait));
             }
         }
-        self.blamed = blamed.into_keys().collect();
+        self.blamed = blamed;
         found
     }
 

@@ -19,8 +19,7 @@ impl Mux {
         let was_answered =
             self.streams[StreamId::Primary as usize].as_ref().is_some_and(|open| open.is_answered);
         let blamed = self.topic_sets.iter().filter(|(_, topic_set)| is_blamed(topic_set));
-        let blamed =
-            blamed.map(|(type_url, topic_set)| (type_url.clone(), topic_set.is_wanted_now())).collect();
+        let blamed = blamed.map(|(type_url, _)| type_url.clone()).collect();
         for (type_url, wait) in self.suspects.ended(blamed, was_answered, now) {
             tracing::warn!(
                 %type_url,
@@ -30,6 +29,13 @@ impl Mux {
                  plane serve it, or find the clients that ask for it: deltafan clients --type"
             );
         }
+    }
+
+    /// A primary stream is opened.
+    pub(super) fn withhold_suspects(&mut self, now: Instant) {
+        let is_wanted =
+            |type_url: &TypeUrl| self.topic_sets.get(type_url).is_some_and(TopicSet::is_wanted_now);
+        self.suspects.opened(is_wanted, now);
     }
 
     /// Suspect that is on trial or is tried next, and when that ends or begins: not before the stream has answered for another type, if
