@@ -18,7 +18,7 @@
 //! | The origin … | Place |
 //! |---|---|
 //! | must not be told a version (spelling, TTL, other server) | `stream_subscription/target` (`claim`) |
-//! | needs a new stream | `topic/renewal` has the reasons, `mux/stream` the pace |
+//! | needs a new stream | `topic` says so (`renews`), `mux/stream` has the pace |
 //! | ends the stream when asked for a type | `suspects`, `mux/trials` |
 //! | speaks state of the world | `sotw/ask`, `sotw/hear` |
 //! | has variants, or does not read locators | `topic_set`, `variants`, `mux/locators` |

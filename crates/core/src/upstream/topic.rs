@@ -18,12 +18,12 @@ use std::time::Instant;
 
 use foldhash::HashSet;
 
+use super::ServerId;
 use super::expiry::Expiry;
 use super::quiet_clock::QuietInstant;
 use super::server::Provenance;
 use super::stream_subscription::StreamSubscription;
 use super::variants::Candidates;
-use super::{ServerId, StreamId};
 use crate::cache::{Change, Completeness, Lease, Named, Op, Snapshot, View};
 use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource, take_out};
 pub(super) use habits::OriginHabits;
@@ -52,11 +52,10 @@ impl Want {
     }
 }
 
-/// View of the type that a stream carries.
+/// View of the type that a stream carries, and how it is asked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Placement {
-    pub(super) stream: StreamId,
-    pub(super) view: Option<View>,
+pub(super) struct Asking {
+    pub(super) view: View,
     /// Whether everything is asked for without parameters: its answers are for all topics.
     pub(super) is_plain: bool,
     pub(super) habits: OriginHabits,
@@ -77,7 +76,7 @@ pub(super) struct Topic {
     refreshed: HashSet<(View, Name)>,
     /// Whether a client waits for evidence that names which the origin has not sent do not exist.
     pub(super) needs_proof: bool,
-    /// Which of the streams are to be opened anew.
+    /// Of which views the streams are to be opened anew.
     pub(super) renews: [bool; 2],
     /// Where more than one variant of a name is for these parameters (R-DP-04), all that are held.
     pub(super) rivals: BTreeMap<(View, Name), Candidates>,
@@ -88,12 +87,12 @@ pub(super) struct Topic {
     expiry: Expiry,
     /// When what may not be kept came (R-XT-09).
     uncacheable: Expiry,
-    /// `None` where the stream is not open.
+    /// Of each view; `None` where no stream that carries it is open.
     subscriptions: [Option<StreamSubscription>; 2],
 }
 
 impl Topic {
-    /// Parameters with which nothing is wanted yet, and which of the streams are open.
+    /// Parameters with which nothing is wanted yet, and of which views the streams are open.
     pub(super) fn new(parameters: Parameters, open: [bool; 2]) -> Self {
         Self {
             parameters,
@@ -113,8 +112,12 @@ impl Topic {
         }
     }
 
-    pub(super) const fn subscription(&self, stream: StreamId) -> Option<&StreamSubscription> {
-        self.subscriptions[stream as usize].as_ref()
+    pub(super) const fn subscription(&self, view: View) -> Option<&StreamSubscription> {
+        self.subscriptions[view as usize].as_ref()
+    }
+
+    const fn subscription_mut(&mut self, view: View) -> Option<&mut StreamSubscription> {
+        self.subscriptions[view as usize].as_mut()
     }
 
     /// Whether there is nothing to remember of it.
@@ -191,13 +194,21 @@ impl Topic {
         }
     }
 
-    pub(super) fn opened(&mut self, stream: StreamId) {
-        self.subscriptions[stream as usize] = Some(StreamSubscription::default());
-        self.renews[stream as usize] = false;
+    /// A stream is open for a view: what is wanted of that is to be asked for.
+    pub(super) fn opened(&mut self, view: View) {
+        self.renews[view as usize] = false;
+        let subscription = self.subscriptions[view as usize].insert(StreamSubscription::default());
+        match view {
+            View::Wildcard => subscription.touch([]),
+            View::Named => {
+                let borrowed = &self.borrowed;
+                subscription.touch(self.names.keys().filter(|name| !borrowed.contains(*name)).cloned());
+            }
+        }
     }
 
-    pub(super) fn closed(&mut self, stream: StreamId) {
-        self.subscriptions[stream as usize] = None;
+    pub(super) fn closed(&mut self, view: View) {
+        self.subscriptions[view as usize] = None;
     }
 
     /// A name is wanted that was not, and what is held by another topic serves.
@@ -209,48 +220,47 @@ impl Topic {
     }
 
     /// A borrowed name is to be asked for.
-    pub(super) fn end_loan(&mut self, name: &Name, home: Option<StreamId>) {
+    pub(super) fn end_loan(&mut self, name: &Name) {
         self.orphans.extend(self.borrowed.take(name).map(|name| (View::Named, name)));
-        self.touch_on(home, Some(name));
+        self.touch_name(name);
     }
 
     /// A name is wanted that was not.
-    pub(super) fn add_name(&mut self, name: &Name, home: Option<StreamId>) {
+    pub(super) fn add_name(&mut self, name: &Name) {
         self.names.insert(name.clone(), Want::Yes);
-        self.touch_on(home, Some(name));
+        self.touch_name(name);
+    }
+
+    fn touch_name(&mut self, name: &Name) {
+        if let Some(subscription) = self.subscription_mut(View::Named) {
+            subscription.touch_name(name);
+        }
     }
 
     /// The wildcard is wanted that was not.
-    pub(super) fn add_wildcard(&mut self, home: Option<StreamId>) {
+    pub(super) fn add_wildcard(&mut self) {
         self.wildcard = Want::Yes;
-        self.touch_on(home, None);
+        if let Some(subscription) = self.subscription_mut(View::Wildcard) {
+            subscription.touch([]);
+        }
     }
 
-    /// The wildcard is seen as another topic sees it that asked for it in the same words.
-    pub(super) fn share_wildcard(&mut self, of: &Self, stream: Option<StreamId>, held: &[Op]) {
+    /// The wildcard is seen as another topic sees it that asked for it in the same words; `is_asked` tells whether on the stream that
+    /// lives.
+    pub(super) fn share_wildcard(&mut self, of: &Self, is_asked: bool, held: &[Op]) {
         let members = || held.iter().map(|op| (View::Wildcard, op.name().clone()));
         self.share_provenance(of, held);
         self.orphans.extend(members().filter(|member| of.orphans.contains(member)));
-        if let Some(stream) = stream
-            && let (Some(subscription), Some(of)) =
-                (&mut self.subscriptions[stream as usize], of.subscription(stream))
+        if let (Some(subscription), Some(of), true) =
+            (self.subscription_mut(View::Wildcard), of.subscription(View::Wildcard), is_asked)
         {
             subscription.share_wildcard(of, members().map(|(_, name)| name));
         }
     }
 
-    fn touch_on(&mut self, home: Option<StreamId>, name: Option<&Name>) {
-        if let Some(subscription) = home.and_then(|home| self.subscriptions[home as usize].as_mut()) {
-            match name {
-                Some(name) => subscription.touch_name(name),
-                None => subscription.touch([]),
-            }
-        }
-    }
-
     /// The wildcard that was asked for at one of these moments was answered for some topic.
-    pub(super) fn hear_of_others(&mut self, stream: StreamId, asked: &[QuietInstant], now: QuietInstant) {
-        if let Some(subscription) = &mut self.subscriptions[stream as usize]
+    pub(super) fn hear_of_others(&mut self, asked: &[QuietInstant], now: QuietInstant) {
+        if let Some(subscription) = self.subscription_mut(View::Wildcard)
             && subscription.wildcard_asked().is_some_and(|at| asked.contains(&at))
         {
             subscription.arrived(now, false, false);
@@ -266,19 +276,26 @@ impl Topic {
         take_out(&mut self.names, name);
         self.borrowed.remove(name);
         self.orphans.remove(&(View::Named, name.clone()));
-        self.subscriptions.iter_mut().flatten().for_each(|subscription| subscription.drop_name(name));
+        if let Some(subscription) = self.subscription_mut(View::Named) {
+            subscription.drop_name(name);
+        }
     }
 
     /// A client asks for a name that is asked for already: what was not kept has to come once more (R-XT-09).
     pub(super) fn want_again(&mut self, name: &Name, snapshot: &Snapshot) {
-        if snapshot.held(View::Named, name.as_str()).is_some_and(|held| held.form() == Form::Dropped) {
-            self.subscriptions.iter_mut().flatten().for_each(|subscription| subscription.ask_once_more(name));
+        let is_dropped = |held: &Arc<Resource>| held.form() == Form::Dropped;
+        if snapshot.held(View::Named, name.as_str()).is_some_and(is_dropped)
+            && let Some(subscription) = self.subscription_mut(View::Named)
+        {
+            subscription.ask_once_more(name);
         }
     }
 
     /// A name is to be subscribed to once more.
     pub(super) fn ask_again(&mut self, name: &Name) {
-        self.subscriptions.iter_mut().flatten().for_each(|subscription| subscription.ask_again(name));
+        if let Some(subscription) = self.subscription_mut(View::Named) {
+            subscription.ask_again(name);
+        }
     }
 
     /// Whether a collection was asked for that has this member.
@@ -310,10 +327,9 @@ impl Topic {
         self.expiry.drop_wildcard();
         self.rivals.retain(|(view, _), _| *view != View::Wildcard);
         self.orphans.retain(|(view, _)| *view != View::Wildcard);
-        self.subscriptions
-            .iter_mut()
-            .flatten()
-            .for_each(|subscription| subscription.drop_wildcard(by_locator));
+        if let Some(subscription) = self.subscription_mut(View::Wildcard) {
+            subscription.drop_wildcard(by_locator);
+        }
     }
 
     /// Forgets the wildcard set. The origin is told if it was asked by locator. A member that clients ask for by name stays
@@ -357,29 +373,14 @@ impl Topic {
         }
     }
 
-    pub(super) fn enter(&mut self, view: View, stream: StreamId) {
-        let Some(subscription) = &mut self.subscriptions[stream as usize] else { return };
-        match view {
-            View::Wildcard => subscription.touch([]),
-            View::Named => {
-                let borrowed = &self.borrowed;
-                subscription.touch(self.names.keys().filter(|name| !borrowed.contains(*name)).cloned());
-            }
-        }
-    }
-
     /// Whether it is still to be asked for: what is held is from an earlier stream, or from others.
     fn is_unasked(&self, name: &Name) -> bool {
-        let mut subscriptions = self.subscriptions.iter().flatten();
-        !subscriptions.any(|subscription| subscription.covered(name.as_str()).is_some())
+        self.subscription(View::Named).is_none_or(|names| names.covered(name.as_str()).is_none())
     }
 
     /// Whether the origin has been asked for a name here, and has said nothing of it since.
     fn is_awaited(&self, name: &Name) -> bool {
-        self.subscriptions
-            .iter()
-            .flatten()
-            .any(|subscription| subscription.awaits_since(name.as_str()).is_some())
+        self.subscription(View::Named).is_some_and(|names| names.awaits_since(name.as_str()).is_some())
     }
 
     /// Whether a name is to be answered here that is asked for, or still to be asked for.

@@ -26,7 +26,7 @@ use super::quiet_clock::{QuietClock, QuietInstant};
 use super::refusal::{Refusal, Refused};
 use super::response::ResponseError;
 use super::stream_subscription::StreamSubscription;
-use super::topic::{OriginHabits, Placement, Topic, Want};
+use super::topic::{OriginHabits, Topic, Want};
 use super::{Counters, ServerId, Settings, StreamId};
 use crate::RelayIdentity;
 use crate::cache::{Cache, Change, Completeness, Op, ParameterView, Snapshot, View};
@@ -47,11 +47,12 @@ pub(super) struct TopicSet {
     type_url: TypeUrl,
     /// On which stream each view lives.
     pub(super) homes: [Option<StreamId>; 2],
+    /// Which streams are open.
     open: [bool; 2],
-    /// Whether a request for the type was sent on a stream: its responses are ACKed from then on (R-Up-11).
+    /// Whether a request for each view was sent on its stream: responses for the type are ACKed there from then on (R-Up-11).
     started: [bool; 2],
-    /// Whether the origin was asked for the plain wildcard on a stream, be it for clients that are gone.
-    has_wildcard: [bool; 2],
+    /// Whether the origin was asked for the plain wildcard, be it for clients that are gone.
+    has_wildcard: bool,
     /// Boxed: most types have one, and a map has room for eleven.
     pub(super) topics: BTreeMap<Parameters, Box<Topic>>,
     /// Whether the origin is asked for plain names whatever the parameters: it does not read locators (R-Up-18).
@@ -117,7 +118,7 @@ impl TopicSet {
     pub(super) fn claim_nothing_next(&mut self, stream: StreamId, cache: &Cache) {
         let Some(view) = self.placed(stream) else { return };
         for (parameters, topic) in &mut self.topics {
-            if topic.subscription(stream).is_some_and(|subscription| !subscription.silence().answered) {
+            if topic.subscription(view).is_some_and(|subscription| !subscription.silence().answered) {
                 topic.refresh_all(view, &snapshot(cache, &self.type_url, parameters));
             }
         }
@@ -125,9 +126,8 @@ impl TopicSet {
 
     /// A response may lack resources that exist: the first response of the next stream tells.
     pub(super) fn doubt(&mut self, stream: StreamId) {
-        for topic in self.topics.values_mut() {
-            topic.renews[stream as usize] = true;
-        }
+        let Some(view) = self.placed(stream) else { return };
+        self.topics.values_mut().for_each(|topic| topic.renews[view as usize] = true);
     }
 
     /// Refused response, if nothing usable came in its place.
@@ -150,7 +150,7 @@ impl TopicSet {
 
     /// Topic for these parameters; a new one if there is none.
     pub(super) fn topic(&mut self, parameters: &Parameters) -> &mut Topic {
-        let open = self.open;
+        let open = self.open_views();
         let new = || Box::new(Topic::new(parameters.clone(), open));
         self.topics.entry(parameters.clone()).or_insert_with(new)
     }
@@ -184,12 +184,12 @@ impl TopicSet {
     }
 
     /// Whether a request for the type was sent on a stream.
-    pub(super) const fn is_started(&self, stream: StreamId) -> bool {
-        self.started[stream as usize]
+    pub(super) fn is_started(&self, stream: StreamId) -> bool {
+        self.placed(stream).is_some_and(|view| self.started[view as usize])
     }
 
     pub(super) fn is_dirty(&self, stream: StreamId) -> bool {
-        self.subscriptions(stream).any(StreamSubscription::is_dirty)
+        self.on(stream).any(StreamSubscription::is_dirty)
     }
 
     /// Topics for which the origin is asked without parameters.
@@ -198,17 +198,23 @@ impl TopicSet {
         plain.map(|(_, topic)| &**topic)
     }
 
-    fn subscriptions(&self, stream: StreamId) -> impl Iterator<Item = &StreamSubscription> {
-        self.topics.values().filter_map(move |topic| topic.subscription(stream))
+    fn subscriptions(&self, view: View) -> impl Iterator<Item = &StreamSubscription> {
+        self.topics.values().filter_map(move |topic| topic.subscription(view))
+    }
+
+    /// Subscriptions on a stream.
+    fn on(&self, stream: StreamId) -> impl Iterator<Item = &StreamSubscription> {
+        self.placed(stream).into_iter().flat_map(|view| self.subscriptions(view))
+    }
+
+    /// Of which views the streams are open.
+    fn open_views(&self) -> [bool; 2] {
+        self.homes.map(|home| home.is_some_and(|home| self.open[home as usize]))
     }
 
     /// View that a stream is to carry. The layout never puts both views on one.
     pub(super) fn placed(&self, stream: StreamId) -> Option<View> {
         VIEWS.into_iter().find(|view| self.homes[*view as usize] == Some(stream))
-    }
-
-    fn placement(&self, stream: StreamId) -> Placement {
-        Placement { stream, view: self.placed(stream), is_plain: self.plain, habits: self.habits }
     }
 
     /// Whether anybody wants what lives on a stream, or did lately.
@@ -224,20 +230,18 @@ impl TopicSet {
 
     /// Since when a census of the set is due.
     pub(super) fn census_since(&self, settings: &Settings, cache: &Cache) -> Option<QuietInstant> {
-        let stream = self.homes[View::Wildcard as usize].filter(|_| self.can_count())?;
         let due = |topic: &Topic| {
-            let subscription = topic.subscription(stream)?;
+            let subscription = topic.subscription(View::Wildcard)?;
             let since = subscription.census_since(settings)?;
             let is_known =
                 || self.snapshot(cache, &topic.parameters).completeness() == Completeness::Complete;
             (subscription.lacks_any() || !is_known()).then_some(since)
         };
-        self.plain_topics().filter_map(due).min()
+        self.plain_topics().filter(|_| self.can_count()).filter_map(due).min()
     }
 
     /// Takes in a census of the set: it counts what those see who ask without parameters.
     pub(super) fn learn_census(&mut self, names: &HashSet<String>, cache: &Cache) -> Changes {
-        let Some(stream) = self.homes[View::Wildcard as usize] else { return Changes::new() };
         let is_plain = self.plain;
         let counted: Vec<_> = self
             .topics
@@ -249,21 +253,20 @@ impl TopicSet {
         let held: HashSet<&str> = members.map(|member| member.name().as_str()).collect();
         let is_all_held = names.iter().all(|name| held.contains(name.as_str()));
         let learn = |(topic, snapshot): (&mut Box<Topic>, Arc<Snapshot>)| {
-            let change = topic.learn_census(stream, names, is_all_held, &snapshot);
+            let change = topic.learn_census(names, is_all_held, &snapshot);
             (topic.parameters.clone(), change)
         };
         counted.into_iter().map(learn).collect()
     }
 
-    /// When a name was asked for on a stream without parameters of which nothing has been said since.
-    pub(super) fn awaits_plainly(&self, stream: StreamId, name: &str) -> Option<QuietInstant> {
-        self.plain_topics().filter_map(|topic| topic.subscription(stream)?.awaits_since(name)).min()
+    /// When a name was asked for without parameters of which nothing has been said since.
+    pub(super) fn awaits_plainly(&self, name: &str) -> Option<QuietInstant> {
+        self.plain_topics().filter_map(|topic| topic.subscription(View::Named)?.awaits_since(name)).min()
     }
 
     /// No earlier than since when names are to be asked for on a stream of their own.
     pub(super) fn names_overdue(&self, settings: &Settings) -> Option<QuietInstant> {
-        let stream = self.homes[View::Named as usize]?;
-        self.topics.values().filter_map(|topic| topic.names_overdue(stream, settings)).min()
+        self.topics.values().filter_map(|topic| topic.names_overdue(settings)).min()
     }
 
     /// Looks whether there are such names now.
@@ -278,13 +281,8 @@ impl TopicSet {
         mut room: usize,
         now: QuietInstant,
     ) -> BTreeSet<Name> {
-        let mut names = BTreeSet::new();
-        if let Some(stream) = self.homes[View::Named as usize] {
-            for topic in self.topics.values_mut() {
-                names.extend(topic.take_overdue(stream, settings, &mut room, now));
-            }
-        }
-        names
+        let topics = self.topics.values_mut();
+        topics.flat_map(|topic| topic.take_overdue(settings, &mut room, now)).collect()
     }
 
     /// Whether parts of an answer come on a stream, or on one that ends with it.
@@ -295,18 +293,23 @@ impl TopicSet {
     /// Subscriptions on the streams that end with this one.
     fn ending_with(&self, stream: StreamId) -> impl Iterator<Item = &StreamSubscription> {
         let ends = move |other: &StreamId| stream == StreamId::Primary || *other == stream;
-        StreamId::ALL.into_iter().filter(ends).flat_map(|stream| self.subscriptions(stream))
+        StreamId::ALL.into_iter().filter(ends).flat_map(|stream| self.on(stream))
     }
 
     /// Which of the streams are to be opened anew.
     pub(super) fn take_renewals(&mut self) -> [bool; 2] {
-        let taken = self.topics.values_mut().map(|topic| std::mem::take(&mut topic.renews));
-        taken.fold([false; 2], |all, one| [all[0] | one[0], all[1] | one[1]])
+        let mut renews = [false; 2];
+        for topic in self.topics.values_mut() {
+            let of_views = std::mem::take(&mut topic.renews);
+            let renewed = self.homes.iter().zip(of_views).filter(|(_, renews)| *renews);
+            renewed.filter_map(|(home, _)| *home).for_each(|home| renews[home as usize] = true);
+        }
+        renews
     }
 
     /// Since when something has been unanswered on a stream.
     pub(super) fn unanswered_on(&self, stream: StreamId) -> Option<QuietInstant> {
-        self.subscriptions(stream).filter_map(StreamSubscription::unanswered_since).min()
+        self.on(stream).filter_map(StreamSubscription::unanswered_since).min()
     }
 
     /// Whether a client wants anything of the type, and not only did lately.
@@ -372,7 +375,6 @@ impl TopicSet {
     /// A stream was opened, on which nothing is asked for yet; on the primary the layout starts anew.
     pub(super) fn opened(&mut self, stream: StreamId, plain: bool) {
         self.open[stream as usize] = true;
-        self.topics.values_mut().for_each(|topic| topic.opened(stream));
         if stream == StreamId::Primary || self.placed(stream).is_some() {
             self.refused = None;
         }
@@ -381,17 +383,18 @@ impl TopicSet {
             self.homes = [None, None];
             self.arrange();
         } else if let Some(view) = self.placed(stream) {
-            self.enter(view, stream);
+            self.topics.values_mut().for_each(|topic| topic.opened(view));
         }
     }
 
     pub(super) fn closed(&mut self, stream: StreamId) {
         self.open[stream as usize] = false;
-        self.started[stream as usize] = false;
-        self.has_wildcard[stream as usize] = false;
-        self.topics.values_mut().for_each(|topic| topic.closed(stream));
+        let Some(view) = self.placed(stream) else { return };
+        self.started[view as usize] = false;
+        self.has_wildcard &= view != View::Wildcard;
+        self.topics.values_mut().for_each(|topic| topic.closed(view));
         if stream == StreamId::Secondary && !self.is_live_on(stream) {
-            self.homes.iter_mut().filter(|home| **home == Some(stream)).for_each(|home| *home = None);
+            self.homes[view as usize] = None;
         }
     }
 
@@ -401,15 +404,14 @@ impl TopicSet {
             self.topic(parameters).borrow(name, loan.lease, loan.server);
             return Some(Op::held(View::Named, loan.resource, loan.lease));
         }
-        let home = self.homes[View::Named as usize];
-        self.topic(parameters).add_name(name, home);
+        self.topic(parameters).add_name(name);
         None
     }
 
     /// Has a name asked for anew. All who ask for it are concerned: what is held of it for one may be lent to another.
     pub(super) fn refresh(&mut self, name: &Name, cache: &Cache) {
         for (parameters, topic) in &mut self.topics {
-            topic.refresh(name, self.homes, &snapshot(cache, &self.type_url, parameters));
+            topic.refresh(name, &snapshot(cache, &self.type_url, parameters));
         }
     }
 
@@ -423,7 +425,7 @@ impl TopicSet {
     /// The wildcard is wanted that was not. With `is_silent` the origin has not shown that it reads locators: its answer to a
     /// plain question may be all that it says.
     pub(super) fn add_wildcard(&mut self, parameters: &Parameters, is_silent: bool, cache: &Cache) -> Change {
-        let (open, home) = (self.open, self.homes[View::Wildcard as usize]);
+        let open = self.open_views();
         let removed = self.topics.remove(parameters);
         let mut topic = removed.unwrap_or_else(|| Box::new(Topic::new(parameters.clone(), open)));
         let mut change = Change::default();
@@ -436,7 +438,7 @@ impl TopicSet {
             change.ops.extend(members.map(|member| known.op_for(View::Wildcard, member)));
             plainly.into_iter().for_each(|of| topic.share_provenance(of, &change.ops));
         }
-        topic.add_wildcard(home);
+        topic.add_wildcard();
         self.topics.insert(parameters.clone(), topic);
         change
     }
@@ -445,11 +447,8 @@ impl TopicSet {
     /// rest when it comes once more.
     fn share_wildcard(&self, topic: &mut Topic, cache: &Cache) -> Change {
         let mut change = Change::default();
-        // There the origin was asked for it, and need not answer a second time.
-        let stream = self.homes[View::Wildcard as usize].filter(|home| self.has_wildcard[*home as usize]);
-        let covers = |of: &Topic| {
-            stream.and_then(|stream| of.subscription(stream)).is_some_and(StreamSubscription::covers_wildcard)
-        };
+        let covers =
+            |of: &Topic| of.subscription(View::Wildcard).is_some_and(StreamSubscription::covers_wildcard);
         let others = self.topics.iter().filter(|(_, of)| of.asks_in(View::Wildcard));
         let known = others
             .map(|(other, of)| (of, self.snapshot(cache, other)))
@@ -458,11 +457,10 @@ impl TopicSet {
             let members = known.members().filter(|member| member.matches(&topic.parameters));
             change.ops.extend(members.map(|member| known.op_for(View::Wildcard, member)));
             change.wildcard_known = Some(known.completeness());
-            topic.share_wildcard(of, stream, &change.ops);
+            topic.share_wildcard(of, self.has_wildcard, &change.ops);
         }
-        if let Some(stream) = stream {
-            topic.renews[stream as usize] = true;
-        }
+        // The origin was asked for it on that stream, and need not answer a second time.
+        topic.renews[View::Wildcard as usize] |= self.has_wildcard;
         change
     }
 
@@ -485,13 +483,11 @@ impl TopicSet {
                     Some(StreamId::Secondary) | None => StreamId::Primary,
                 };
                 self.homes[view as usize] = Some(home);
-                self.enter(view, home);
+                if self.open[home as usize] {
+                    self.topics.values_mut().for_each(|topic| topic.opened(view));
+                }
             }
         }
-    }
-
-    fn enter(&mut self, view: View, stream: StreamId) {
-        self.topics.values_mut().for_each(|topic| topic.enter(view, stream));
     }
 
     /// Does what has become due on the streams.
@@ -504,7 +500,6 @@ impl TopicSet {
         counters: &Counters,
     ) -> Changes {
         let moment = clock.moment(now);
-        let placed = StreamId::ALL.map(|stream| self.placement(stream));
         let counts = self.can_count();
         let mut changes = Vec::new();
         for (parameters, topic) in &mut self.topics {
@@ -513,7 +508,7 @@ impl TopicSet {
                 continue;
             }
             let snapshot = snapshot(cache, &self.type_url, parameters);
-            let change = topic.advance(placed, settings, can_count, moment, &snapshot, counters);
+            let change = topic.advance(settings, can_count, moment, &snapshot, counters);
             changes.push((parameters.clone(), change));
         }
         changes

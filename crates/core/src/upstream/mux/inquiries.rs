@@ -138,7 +138,7 @@ impl Mux {
         self.inquiries.was_useful(&(type_url.clone(), false));
         let Some(topic_set) = self.topic_sets.get_mut(type_url) else { return };
         let Some(stream) = topic_set.homes[View::Named as usize] else { return };
-        reading.retain_answers(ended, |name| topic_set.awaits_plainly(stream, name));
+        reading.retain_answers(ended, |name| topic_set.awaits_plainly(name));
         if !reading.is_empty() {
             reading.mark(if self.habits.speaks_sotw { "" } else { &self.mark });
             let counters = (&*self.counters, self.knows_locators);

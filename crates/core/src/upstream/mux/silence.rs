@@ -1,9 +1,9 @@
 //! Subscriptions that the origin leaves unanswered, over all types.
 
-use super::super::StreamId;
 use super::super::silence::Unanswered;
 use super::super::stream_subscription::Silence;
 use super::Mux;
+use crate::cache::View;
 
 impl Mux {
     /// Subscriptions that the origin has not answered on this connection.
@@ -15,7 +15,7 @@ impl Mux {
             let subscriptions = topic_set
                 .topics
                 .values()
-                .flat_map(|topic| StreamId::ALL.map(|stream| topic.subscription(stream)));
+                .flat_map(|topic| [View::Wildcard, View::Named].map(|view| topic.subscription(view)));
             let silence = subscriptions.flatten().map(|subscription| subscription.silence()).fold(
                 Silence::default(),
                 |all, one| Silence {

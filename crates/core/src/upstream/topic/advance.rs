@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::super::quiet_clock::{Moment, QuietClock, QuietInstant};
-use super::super::{Counters, Settings, StreamId};
-use super::{Placement, Topic, gone};
+use super::super::{Counters, Settings};
+use super::{Topic, VIEWS, gone};
 use crate::cache::{Change, Completeness, Op, Snapshot, View};
 use crate::resource::Name;
 
@@ -12,7 +12,6 @@ impl Topic {
     /// Does what has become due on the streams.
     pub(in crate::upstream) fn advance(
         &mut self,
-        placed: [Placement; 2],
         settings: &Settings,
         can_count: bool,
         moment: Moment,
@@ -20,8 +19,8 @@ impl Topic {
         counters: &Counters,
     ) -> Change {
         let mut change = self.end_times(settings, moment.now, snapshot, counters);
-        for placed in placed {
-            self.advance_on(placed, settings, can_count, moment.quiet, snapshot, &mut change);
+        for view in VIEWS {
+            self.advance_on(view, settings, can_count, moment.quiet, snapshot, &mut change);
         }
         self.answer_by_name(&mut change.ops, snapshot);
         self.note(&change.ops);
@@ -60,15 +59,14 @@ impl Topic {
     /// Does what has become due on one stream.
     fn advance_on(
         &mut self,
-        placed: Placement,
+        view: View,
         settings: &Settings,
         can_count: bool,
         now: QuietInstant,
         snapshot: &Snapshot,
         change: &mut Change,
     ) {
-        let Some(subscription) = &mut self.subscriptions[placed.stream as usize] else { return };
-        let Some(view) = placed.view else { return };
+        let Some(subscription) = self.subscription_mut(view) else { return };
         let complete = if view == View::Named { subscription.complete(settings, now) } else { Vec::new() };
         let degree =
             if subscription.has_asked() { subscription.step(settings, can_count, now) } else { None };
@@ -87,10 +85,8 @@ impl Topic {
         let left = snapshot.member_count().saturating_sub(members);
         let leaves_nothing = left == 0 && snapshot.completeness() < Completeness::Complete;
         let is_claimed = || {
-            let mut subscriptions = self.subscriptions.iter().flatten();
-            subscriptions.any(|subscription| {
-                subscription.covers_wildcard() && ended.iter().any(|(_, name)| subscription.is_claimed(name))
-            })
+            let covering = self.subscription(View::Wildcard).filter(|wildcard| wildcard.covers_wildcard());
+            covering.is_some_and(|wildcard| ended.iter().any(|(_, name)| wildcard.is_claimed(name)))
         };
         if members == 0 || !(leaves_nothing || is_claimed()) {
             return None;
@@ -105,25 +101,21 @@ impl Topic {
     }
 
     /// No earlier than since when names are to be asked for on a stream of their own.
-    pub(in crate::upstream) fn names_overdue(
-        &self,
-        stream: StreamId,
-        settings: &Settings,
-    ) -> Option<QuietInstant> {
-        Some(self.subscription(stream)?.unanswered_from()? + self.patience(settings))
+    pub(in crate::upstream) fn names_overdue(&self, settings: &Settings) -> Option<QuietInstant> {
+        Some(self.subscription(View::Named)?.unanswered_from()? + self.patience(settings))
     }
 
     /// Takes such names, while there is room in a request.
     pub(in crate::upstream) fn take_overdue(
         &mut self,
-        stream: StreamId,
         settings: &Settings,
         room: &mut usize,
         now: QuietInstant,
     ) -> Vec<Name> {
         let patience = self.patience(settings);
-        let subscription = self.subscriptions[stream as usize].as_mut();
-        let names = subscription.map(|subscription| subscription.take_unanswered(patience, room, now));
+        let names = self
+            .subscription_mut(View::Named)
+            .map(|subscription| subscription.take_unanswered(patience, room, now));
         let names = names.unwrap_or_default();
         self.needs_proof &= names.is_empty();
         names

@@ -15,7 +15,7 @@ use super::super::response::{DecodedResponse, ErrorReport, ReceivedResource, Rem
 use super::super::stream_subscription::Whole;
 use super::super::variants::{Candidates, Receipt};
 use super::coverage::{aliases_of, concerns, covering, is_of_another, is_resource};
-use super::{Placement, Topic, gone};
+use super::{Asking, Topic, gone};
 use crate::cache::{Change, Completeness, Lease, Named, Op, Resend, Snapshot, View};
 use crate::resource::{Collection, Name, Resource, TypeUrl};
 
@@ -59,7 +59,7 @@ impl<'a> ErrorContext<'a> {
 /// Where and when something was learned.
 #[derive(Clone, Copy)]
 struct ResponseContext<'a> {
-    placed: Placement,
+    asking: Asking,
     type_url: &'a TypeUrl,
     snapshot: &'a Snapshot,
     counters: &'a Counters,
@@ -72,18 +72,18 @@ impl Topic {
     /// Works out what an accepted response changes, of which [`hear`](Self::hear) took notice.
     pub(in crate::upstream) fn learn(
         &mut self,
-        placed: Placement,
+        asking: Asking,
         type_url: &TypeUrl,
         reading: &mut DecodedResponse<'_>,
         snapshot: &Snapshot,
         counters: &Counters,
         moment: Moment,
     ) -> Change {
-        if self.subscriptions[placed.stream as usize].is_none() {
+        if self.subscription(asking.view).is_none() {
             return Change::default();
         }
         let many = reading.has_variants() || !self.rivals.is_empty();
-        let context = ResponseContext { placed, type_url, snapshot, counters, moment, many };
+        let context = ResponseContext { asking, type_url, snapshot, counters, moment, many };
         let size = reading.resources.len() + reading.removed.len();
         let mut effects = Effects { ops: Vec::with_capacity(size), ..Effects::default() };
         for heard in reading.resources.iter_mut().filter(|heard| heard.covered) {
@@ -116,10 +116,9 @@ impl Topic {
 
     /// Takes notice of what follows from a response that ends the answer to the first request.
     fn learn_end(&mut self, ops: &mut Vec<Op>, context: ResponseContext<'_>) -> Option<Completeness> {
-        let ResponseContext { placed, snapshot, .. } = context;
-        let Whole { absent, collections } =
-            self.subscriptions[placed.stream as usize].as_mut()?.take_whole()?;
-        let view = placed.view?;
+        let ResponseContext { asking, snapshot, .. } = context;
+        let Whole { absent, collections } = self.subscription_mut(asking.view)?.take_whole()?;
+        let view = asking.view;
         let is_concerned = |name: &Name| view == View::Named || snapshot.held(view, name.as_str()).is_some();
         let absent = absent.into_iter().filter(is_concerned);
         let mut gone: Vec<Op> = absent.map(|name| gone(&self.names, view, name)).collect();
@@ -137,17 +136,17 @@ impl Topic {
         context: ResponseContext<'_>,
         heard: &mut ReceivedResource<'_>,
     ) {
-        let ResponseContext { placed, type_url, snapshot, counters, moment: Moment { now, .. }, many } =
+        let ResponseContext { asking, type_url, snapshot, counters, moment: Moment { now, .. }, many } =
             context;
-        let Some(subscription) = &self.subscriptions[placed.stream as usize] else { return };
-        let own = covering(subscription, &self.borrowed, placed.view, snapshot, &heard.name);
-        let own = own.filter(|(view, name)| is_resource(*view, name.as_str()));
-        let others = aliases_of(subscription, placed, snapshot, heard);
-        let is_named = placed.view == Some(View::Named);
-        let view = if is_named { View::Named } else { View::Wildcard };
-        let Some(first) = own.as_ref().map(|(_, name)| name).or_else(|| others.first()) else { return };
+        let Some(subscription) = &self.subscriptions[asking.view as usize] else { return };
+        let own = covering(subscription, &self.borrowed, asking.view, snapshot, &heard.name);
+        let view = asking.view;
+        let own = own.filter(|name| is_resource(view, name.as_str()));
+        let others = aliases_of(subscription, asking, snapshot, heard);
+        let is_named = view == View::Named;
+        let Some(first) = own.as_ref().or_else(|| others.first()) else { return };
         let held = snapshot.held(view, first.as_str()).filter(|held| *held.name().as_str() == *heard.name);
-        let name = own.as_ref().map(|(_, name)| name).or_else(|| held.map(|held| held.name()));
+        let name = own.as_ref().or_else(|| held.map(|held| held.name()));
         let name = name.cloned().unwrap_or_else(|| Name::from(&*heard.name));
         // The version of another server says nothing here.
         let own_held = held.filter(|held| !self.provenance.is_foreign(view, held.name()));
@@ -167,12 +166,11 @@ impl Topic {
         let deadline = ttl.and_then(|ttl| now.checked_add(ttl));
         let lease = ttl.and_then(|ttl| Lease::new(ttl, now));
         let resend = if heard.answers { Resend::Answer } else { Resend::Unsolicited };
-        let own = own.map(|(_, name)| name);
         let asked = || own.iter().chain(&others);
         let weighed =
             |held: Option<&Arc<Resource>>| many || held.is_some_and(|held| held.constraints().is_some());
         if let Some(resource) = heard.encode(type_url, &name) {
-            if same && resend == Resend::Unsolicited && placed.habits.speaks_sotw {
+            if same && resend == Resend::Unsolicited && asking.habits.speaks_sotw {
                 // The state of the world repeats everything: no more than a TTL begins anew, or ends.
                 asked().for_each(|name| self.expiry.set(view, name, deadline));
                 if let Some(name) = own.filter(|_| lease.is_some() || snapshot.is_leased(&heard.name)) {
@@ -215,7 +213,7 @@ impl Topic {
             // way: the origin has it, and takes it for delivered. It is to be had on another stream. A name that was asked for
             // since may still be answered on this one.
             if !own.is_some_and(|name| is_named && subscription.awaits_since(name.as_str()).is_some()) {
-                self.renews[placed.stream as usize] = true;
+                self.renews[asking.view as usize] = true;
             }
             effects.lacks_member |= view == View::Wildcard && held.is_none();
         } else if !heard.envelope.has_aliases {
@@ -226,7 +224,7 @@ impl Topic {
             let held = held.filter(|_| !doubted);
             if weighed(held) {
                 self.candidates(effects, (view, own), held).remove(heard.constraints());
-            } else if !self.keeps(placed, view, &own) {
+            } else if !self.keeps(asking, view, &own) {
                 effects.removed.push((view, own));
             }
         } else if is_named {
@@ -241,12 +239,12 @@ impl Topic {
     }
 
     fn learn_removal(&mut self, effects: &mut Effects, context: ResponseContext<'_>, removed: &Removed<'_>) {
-        let ResponseContext { placed, snapshot, .. } = context;
-        let Some(subscription) = &self.subscriptions[placed.stream as usize] else { return };
+        let ResponseContext { asking, snapshot, .. } = context;
+        let Some(subscription) = &self.subscriptions[asking.view as usize] else { return };
         if is_of_another(subscription, removed) {
             return;
         }
-        if placed.view == Some(View::Named) {
+        if asking.view == View::Named {
             let is_gone = |alias: &Name| {
                 let held = snapshot.held(View::Named, alias.as_str());
                 held.is_none_or(|held| held.constraints() == removed.constraints.as_ref())
@@ -254,8 +252,8 @@ impl Topic {
             let aliases = aliases::held_by(subscription, snapshot, &removed.name);
             effects.lost.extend(aliases.into_iter().filter(is_gone));
         }
-        let own = covering(subscription, &self.borrowed, placed.view, snapshot, &removed.name);
-        let Some((view, name)) = own else { return };
+        let own = covering(subscription, &self.borrowed, asking.view, snapshot, &removed.name);
+        let (view, Some(name)) = (asking.view, own) else { return };
         if !concerns(removed, view, snapshot, &self.parameters) {
             return;
         }
@@ -275,7 +273,7 @@ impl Topic {
         if effects.variants.contains_key(&key) || self.rivals.contains_key(&key) {
             self.candidates(effects, key, held).remove(removed.constraints.as_ref());
         } else if held.is_none_or(|held| held.constraints() == removed.constraints.as_ref())
-            && !self.keeps(placed, view, &key.1)
+            && !self.keeps(asking, view, &key.1)
         {
             effects.removed.push(key);
         }
@@ -291,8 +289,8 @@ impl Topic {
     }
 
     /// Whether a resource is kept because it was borrowed, until it was asked for and answered (R-DP-16).
-    fn keeps(&self, placed: Placement, view: View, name: &Name) -> bool {
-        !placed.is_plain && view == View::Named && self.has_borrowed(name)
+    fn keeps(&self, asking: Asking, view: View, name: &Name) -> bool {
+        !asking.is_plain && view == View::Named && self.has_borrowed(name)
     }
 
     fn candidates<'l>(
@@ -322,7 +320,7 @@ impl Topic {
                         effects.ops.push(Op::held(view, Arc::clone(chosen.resource), lease));
                     }
                 }
-                None if self.keeps(context.placed, view, &name) => {}
+                None if self.keeps(context.asking, view, &name) => {}
                 None => effects.removed.push((view, name.clone())),
             }
             if candidates.are_ambiguous() {
@@ -342,10 +340,11 @@ impl Topic {
         report: &ErrorReport<'_>,
         beside: &ErrorContext<'_>,
     ) {
-        let ResponseContext { placed, snapshot, .. } = context;
-        let Some(subscription) = &self.subscriptions[placed.stream as usize] else { return };
-        let own = covering(subscription, &self.borrowed, placed.view, snapshot, &report.name);
-        let Some((view, name)) = own.filter(|_| report.matches(&self.parameters)) else { return };
+        let ResponseContext { asking, snapshot, .. } = context;
+        let Some(subscription) = &self.subscriptions[asking.view as usize] else { return };
+        let own = covering(subscription, &self.borrowed, asking.view, snapshot, &report.name);
+        let view = asking.view;
+        let Some(name) = own.filter(|_| report.matches(&self.parameters)) else { return };
         let is_gone = report.failure.is_not_found();
         let is_told = beside.tells_errors;
         let came = beside.came.get(&(view, name.clone()));
@@ -353,7 +352,7 @@ impl Topic {
         let held = came.or_else(|| snapshot.held(view, &report.name).filter(|_| !doubted));
         let is_of_another = held.is_some_and(|held| held.constraints() != report.constraints.as_ref());
         if (is_of_another && (is_gone || report.constraints.is_some()))
-            || (is_gone && self.keeps(placed, view, &name))
+            || (is_gone && self.keeps(asking, view, &name))
         {
             // Another identity is gone, or there is nothing for others, or it is kept until its own question is answered.
             return;
@@ -392,7 +391,7 @@ impl Topic {
             ops.extend(
                 members.filter(|name| !came.contains(name)).map(|name| gone(&self.names, View::Named, name)),
             );
-            if let Some(subscription) = &mut self.subscriptions[context.placed.stream as usize] {
+            if let Some(subscription) = self.subscription_mut(context.asking.view) {
                 subscription.heard_empty(&collection);
             }
             ops.push(Op::Complete { name: collection });
@@ -405,7 +404,7 @@ impl Topic {
             }
             _ => true,
         });
-        if let Some(subscription) = &mut self.subscriptions[context.placed.stream as usize] {
+        if let Some(subscription) = self.subscription_mut(context.asking.view) {
             for op in &ops {
                 if let Op::Remove { view: View::Named, name } = op
                     && snapshot.held(View::Named, name.as_str()).is_some_and(|held| held.name() == name)

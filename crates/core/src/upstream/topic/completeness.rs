@@ -2,7 +2,6 @@
 
 use foldhash::HashSet;
 
-use super::super::StreamId;
 use super::{Topic, gone};
 use crate::cache::{Change, Completeness, Op, Snapshot, View};
 
@@ -11,13 +10,10 @@ impl Topic {
     /// how much of the set is known until then, if that is less than before, given how many members are left. Clients that were
     /// shown the set see what goes from it. Newcomers are shown no set of which nothing is left.
     pub(in crate::upstream) fn lapse(&mut self, left: usize, snapshot: &Snapshot) -> Option<Completeness> {
-        for (subscription, renews) in self.subscriptions.iter_mut().zip(&mut self.renews) {
-            if let Some(subscription) =
-                subscription.as_mut().filter(|subscription| subscription.covers_wildcard())
-            {
-                subscription.lapse();
-                *renews = true;
-            }
+        let subscription = self.subscription_mut(View::Wildcard);
+        if let Some(subscription) = subscription.filter(|subscription| subscription.covers_wildcard()) {
+            subscription.lapse();
+            self.renews[View::Wildcard as usize] = true;
         }
         let known = if left > 0 { Completeness::Settled } else { Completeness::Unknown };
         Some(known).filter(|known| *known < snapshot.completeness())
@@ -26,12 +22,11 @@ impl Topic {
     /// Takes in a census of the set.
     pub(in crate::upstream) fn learn_census(
         &mut self,
-        stream: StreamId,
         names: &HashSet<String>,
         is_all_held: bool,
         snapshot: &Snapshot,
     ) -> Change {
-        let Some(subscription) = &mut self.subscriptions[stream as usize] else { return Change::default() };
+        let Some(subscription) = self.subscription_mut(View::Wildcard) else { return Change::default() };
         let absent = subscription.take_census(names, is_all_held);
         let known =
             is_all_held && subscription.is_whole() && snapshot.completeness() < Completeness::Complete;

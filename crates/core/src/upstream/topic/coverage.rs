@@ -5,18 +5,18 @@ use foldhash::HashSet;
 use super::super::aliases;
 use super::super::response::{ReceivedResource, Removed};
 use super::super::stream_subscription::StreamSubscription;
-use super::Placement;
+use super::Asking;
 use crate::cache::{Snapshot, View};
 use crate::resource::{Collection, Name, Parameters, Resource};
 
 /// The names under which a resource was asked for beside its own.
 pub(super) fn aliases_of(
     subscription: &StreamSubscription,
-    placed: Placement,
+    asking: Asking,
     snapshot: &Snapshot,
     heard: &ReceivedResource<'_>,
 ) -> aliases::Asked {
-    if placed.view != Some(View::Named) {
+    if asking.view != View::Named {
         return aliases::Asked::new();
     }
     aliases::asked_by(subscription, snapshot, &heard.envelope, &heard.name)
@@ -41,21 +41,21 @@ pub(super) fn is_of_another(subscription: &StreamSubscription, removed: &Removed
     removed.asked.is_some_and(|asked| subscription.awaits_since(&removed.name).is_some_and(|at| at != asked))
 }
 
-/// The view through which a stream brings a name, if anything subscribed to there covers it (R-Up-15).
-pub(super) fn view_of(
+/// Whether anything subscribed to in a view covers a name (R-Up-15).
+pub(super) fn covers(
     subscription: &StreamSubscription,
     borrowed: &HashSet<Name>,
-    placed: Option<View>,
+    view: View,
     name: &str,
-) -> Option<View> {
-    placed.filter(|view| match view {
+) -> bool {
+    match view {
         View::Wildcard => subscription.covers_wildcard(),
         View::Named => {
             subscription.covered(name).is_some()
                 || borrowed.contains(name)
                 || subscription.covers_member(name)
         }
-    })
+    }
 }
 
 /// Whether a resource may have this name in a view: a collection is none, whatever the origin calls its own.
@@ -63,16 +63,18 @@ pub(super) fn is_resource(view: View, name: &str) -> bool {
     view == View::Wildcard || Collection::named(name).is_none()
 }
 
-/// View by [`view_of`], and the name in an allocation that is already held, if there is one.
+/// The name, if it is [covered](covers), in an allocation that is already held, if there is one.
 pub(super) fn covering(
     subscription: &StreamSubscription,
     borrowed: &HashSet<Name>,
-    placed: Option<View>,
+    view: View,
     snapshot: &Snapshot,
     name: &str,
-) -> Option<(View, Name)> {
-    let view = view_of(subscription, borrowed, placed, name)?;
+) -> Option<Name> {
+    if !covers(subscription, borrowed, view, name) {
+        return None;
+    }
     let asked = || subscription.covered(name).or_else(|| borrowed.get(name));
     let known = snapshot.get(name).map(|entry| entry.name()).or_else(asked);
-    Some((view, known.cloned().unwrap_or_else(|| name.into())))
+    Some(known.cloned().unwrap_or_else(|| name.into()))
 }

@@ -6,8 +6,8 @@ use super::super::aliases;
 use super::super::quiet_clock::QuietInstant;
 use super::super::response::{DecodedResponse, ErrorReport, ReceivedResource, Removed};
 use super::super::stream_subscription::StreamSubscription;
-use super::coverage::{aliases_of, concerns, is_of_another, is_resource, view_of};
-use super::{Placement, Topic};
+use super::coverage::{aliases_of, concerns, covers, is_of_another, is_resource};
+use super::{Asking, Topic};
 use crate::cache::{Snapshot, View};
 use crate::resource::{Name, Parameters};
 
@@ -25,7 +25,7 @@ struct Hearing<'t> {
     parameters: &'t Parameters,
     borrowed: &'t HashSet<Name>,
     subscription: &'t mut StreamSubscription,
-    placed: Placement,
+    asking: Asking,
     snapshot: &'t Snapshot,
     now: QuietInstant,
     /// Whether parts of an answer are awaited.
@@ -36,20 +36,24 @@ struct Hearing<'t> {
 impl Hearing<'_> {
     /// Whether the topic asks by name: there the first word about a name is a part of the answer to all of them.
     fn is_by_name(&self) -> bool {
-        self.placed.view == Some(View::Named)
+        self.asking.view == View::Named
+    }
+
+    fn covers(&self, name: &str) -> bool {
+        covers(self.subscription, self.borrowed, self.asking.view, name)
     }
 
     fn is_new_member(&self, name: &str) -> bool {
-        self.placed.view == Some(View::Wildcard) && self.snapshot.held(View::Wildcard, name).is_none()
+        self.asking.view == View::Wildcard && self.snapshot.held(View::Wildcard, name).is_none()
     }
 
     fn hear_resource(&mut self, heard: &mut ReceivedResource<'_>) {
         if !heard.matches(self.parameters) && heard.is_understood() {
             return;
         }
-        let others = aliases_of(self.subscription, self.placed, self.snapshot, heard);
-        let view = view_of(self.subscription, self.borrowed, self.placed.view, &heard.name);
-        let own = view.filter(|view| is_resource(*view, &heard.name)).map(|_| &*heard.name);
+        let others = aliases_of(self.subscription, self.asking, self.snapshot, heard);
+        let is_own = self.covers(&heard.name) && is_resource(self.asking.view, &heard.name);
+        let own = is_own.then_some(&*heard.name);
         for name in own.into_iter().chain(others.iter().map(Name::as_str)) {
             self.found.concerned = true;
             heard.covered = true;
@@ -72,8 +76,8 @@ impl Hearing<'_> {
         if is_of_another(self.subscription, removed) {
             return;
         }
-        let view = view_of(self.subscription, self.borrowed, self.placed.view, &removed.name);
-        let is_concerned = view.is_some_and(|view| concerns(removed, view, self.snapshot, self.parameters));
+        let is_concerned =
+            self.covers(&removed.name) && concerns(removed, self.asking.view, self.snapshot, self.parameters);
         if is_concerned {
             let answers = self.subscription.heard(&removed.name, false, self.now);
             let is_first = self.subscription.saw(&removed.name).is_some();
@@ -88,14 +92,13 @@ impl Hearing<'_> {
 
     fn hear_error(&mut self, report: &mut ErrorReport<'_>) {
         // The wildcard as a whole has no errors (R-Err-05).
-        let reportable = self.placed.view.filter(|_| &*report.name != Name::WILDCARD);
-        let Some(view) = view_of(self.subscription, self.borrowed, reportable, &report.name) else { return };
-        if report.matches(self.parameters) {
+        let is_reportable = &*report.name != Name::WILDCARD && self.covers(&report.name);
+        if is_reportable && report.matches(self.parameters) {
             self.found.concerned = true;
             self.subscription.heard(&report.name, false, self.now);
             self.found.brings_news |= self.awaits && self.subscription.saw(&report.name).is_some();
             // Clients of the wildcard are told of no errors (R-Err-05).
-            report.covered |= view == View::Named || report.failure.is_not_found();
+            report.covered |= self.is_by_name() || report.failure.is_not_found();
         }
     }
 }
@@ -105,19 +108,19 @@ impl Topic {
     /// was any of either.
     pub(in crate::upstream) fn hear(
         &mut self,
-        placed: Placement,
+        asking: Asking,
         reading: &mut DecodedResponse<'_>,
         snapshot: &Snapshot,
         (is_only, understood): (bool, bool),
         now: QuietInstant,
     ) -> bool {
-        let Some(subscription) = &mut self.subscriptions[placed.stream as usize] else { return false };
+        let Some(subscription) = &mut self.subscriptions[asking.view as usize] else { return false };
         let mut hearing = Hearing {
             parameters: &self.parameters,
             borrowed: &self.borrowed,
             awaits: subscription.awaits_more(),
             subscription,
-            placed,
+            asking,
             snapshot,
             now,
             found: Findings {
@@ -131,11 +134,11 @@ impl Topic {
         let Hearing { subscription, found, .. } = hearing;
         let Findings { concerned, brings_news } = found;
         // A relay cuts an answer by its size, and says so.
-        let is_part = reading.is_part && placed.habits.is_relay;
+        let is_part = reading.is_part && asking.habits.is_relay;
         // An origin that does not read locators may take a wildcard of them for one without.
         let has_members = || !reading.resources.is_empty() || subscription.has_begun();
-        let is_plain = placed.is_plain || self.parameters.is_empty();
-        let understood = is_plain || understood || (placed.view == Some(View::Wildcard) && has_members());
+        let is_plain = asking.is_plain || self.parameters.is_empty();
+        let understood = is_plain || understood || (asking.view == View::Wildcard && has_members());
         // Parts that came for others say nothing of how far the answer to this one has come.
         if concerned {
             subscription.arrived(now, brings_news, is_part);

@@ -4,28 +4,22 @@
 //! The stream is opened anew without a claim of that version, so that an origin that has the resource sends it. If an answer that is
 //! known to be whole lacks it, it is gone. Until then it stays as it is, for clients too.
 
-use super::super::StreamId;
 use super::{Topic, VIEWS};
 use crate::cache::{Snapshot, View};
 use crate::resource::Name;
 
 impl Topic {
     /// Has a name asked for anew, on the streams that carry the views.
-    pub(in crate::upstream) fn refresh(
-        &mut self,
-        name: &Name,
-        homes: [Option<StreamId>; 2],
-        snapshot: &Snapshot,
-    ) {
+    pub(in crate::upstream) fn refresh(&mut self, name: &Name, snapshot: &Snapshot) {
         for view in VIEWS {
             let held = snapshot.held(view, name.as_str());
             let is_asked_for = match view {
                 View::Wildcard => self.wildcard.is_live() && held.is_some(),
                 View::Named => self.asks_for(name) || self.is_listed(name),
             };
-            if let Some(stream) = homes[view as usize].filter(|_| is_asked_for) {
+            if is_asked_for {
                 self.refreshed.extend(held.map(|held| (view, held.name().clone())));
-                self.renews[stream as usize] = true;
+                self.renews[view as usize] = true;
             }
         }
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use foldhash::HashSet;
 
-use super::super::StreamId;
 use super::super::server::Provenance;
 use super::super::stream_subscription::Target;
 use super::Topic;
@@ -28,11 +27,11 @@ impl Topic {
     /// The next request for this type on a stream, and whether another has to follow.
     pub(in crate::upstream) fn changes(
         &mut self,
-        stream: StreamId,
+        view: View,
         target: &Target<'_>,
     ) -> (Option<DeltaDiscoveryRequest>, bool) {
         let wanted = |name: &Name| self.names.contains_key(name) && !self.borrowed.contains(name);
-        let Some(subscription) = &mut self.subscriptions[stream as usize] else { return (None, false) };
+        let Some(subscription) = &mut self.subscriptions[view as usize] else { return (None, false) };
         let (request, more) = subscription.changes(target, &wanted);
         if let Some(request) = &request {
             self.orphan(request, target);

@@ -3,9 +3,10 @@
 use super::super::quiet_clock::Moment;
 use super::super::response::{DecodedResponse, Removed};
 use super::super::stream_subscription::StreamSubscription;
+use super::super::topic::Asking;
 use super::super::{Counters, StreamId};
 use super::{Changes, TopicSet, snapshot};
-use crate::cache::Cache;
+use crate::cache::{Cache, View};
 
 const NOT_UNDERSTOOD: &str = "its constraints cannot be read (R-DP-02): it is passed on to nobody";
 
@@ -22,10 +23,12 @@ impl TopicSet {
         (counters, knows_locators): (&Counters, bool),
         moment: Moment,
     ) -> Changes {
-        let placed = self.placement(stream);
+        let Some(view) = self.placed(stream) else { return Changes::new() };
+        let asking = Asking { view, is_plain: self.plain, habits: self.habits };
         let is_only = self.topics.len() == 1;
         // An origin that does not read locators has answered the plain wildcard that was asked for beside them.
-        let understood = knows_locators || self.habits.is_relay || self.has_wildcard[stream as usize];
+        let understood =
+            knows_locators || self.habits.is_relay || (self.has_wildcard && view == View::Wildcard);
         self.refused.take_if(|refused| refused.ends_with(&reading));
         if self.plain || is_only {
             reading.removed.iter_mut().for_each(|removed| removed.asked = None);
@@ -35,7 +38,7 @@ impl TopicSet {
                 |removed: &&mut Removed<'_>| removed.constraints.is_none() && removed.asked.is_none();
             for removed in reading.removed.iter_mut().filter(is_open) {
                 removed.asked = self
-                    .subscriptions(stream)
+                    .subscriptions(view)
                     .filter_map(|subscription| subscription.awaits_since(&removed.name))
                     .min();
             }
@@ -45,10 +48,10 @@ impl TopicSet {
         let mut snapshots = Vec::with_capacity(self.topics.len());
         for (parameters, topic) in &mut self.topics {
             let snapshot = snapshot(cache, &self.type_url, parameters);
-            let subscription = topic.subscription(stream);
+            let subscription = topic.subscription(view);
             let asked = subscription.and_then(StreamSubscription::wildcard_asked);
             let expects = subscription.is_some_and(StreamSubscription::expects_members);
-            if topic.hear(placed, &mut reading, &snapshot, (is_only, understood), moment.quiet) {
+            if topic.hear(asking, &mut reading, &snapshot, (is_only, understood), moment.quiet) {
                 answered.extend(asked);
                 is_answer |= expects;
             }
@@ -57,7 +60,7 @@ impl TopicSet {
         // It may hold all variants there are: those of other parameters are no resend (R-Relay-21).
         reading.resources.iter_mut().for_each(|heard| heard.answers |= is_answer);
         // One response may answer all wildcards that were asked for in one request, and hold nothing for some.
-        self.topics.values_mut().for_each(|topic| topic.hear_of_others(stream, &answered, moment.quiet));
+        self.topics.values_mut().for_each(|topic| topic.hear_of_others(&answered, moment.quiet));
         let covered = |covered: &bool| !*covered;
         let unrequested = reading.resources.iter().map(|heard| &heard.covered).filter(|c| covered(c)).count()
             + reading.removed.iter().map(|removed| &removed.covered).filter(|c| covered(c)).count()
@@ -69,7 +72,7 @@ impl TopicSet {
         self.complaint = refused().next().map(|heard| (heard.name.as_ref().into(), NOT_UNDERSTOOD));
         let mut changes = Vec::with_capacity(self.topics.len());
         for ((parameters, topic), snapshot) in self.topics.iter_mut().zip(&snapshots) {
-            let change = topic.learn(placed, &self.type_url, &mut reading, snapshot, counters, moment);
+            let change = topic.learn(asking, &self.type_url, &mut reading, snapshot, counters, moment);
             let ambiguous = topic.ambiguous.take().map(|name| (name, AMBIGUOUS));
             self.complaint = self.complaint.take().or(ambiguous);
             changes.push((parameters.clone(), change));

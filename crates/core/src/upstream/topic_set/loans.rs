@@ -84,9 +84,8 @@ impl TopicSet {
             let names = names.iter().filter(|name| topic.has_borrowed(name));
             ended.extend(self.unlent(parameters, names, cache, |_, _| true));
         }
-        let home = self.homes[View::Named as usize];
         for (parameters, name) in &ended {
-            self.topic(parameters).end_loan(name, home);
+            self.topic(parameters).end_loan(name);
         }
     }
 }

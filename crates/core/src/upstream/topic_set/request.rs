@@ -23,8 +23,8 @@ impl TopicSet {
         settings: &Settings,
         moment: Moment,
     ) -> (Option<DeltaDiscoveryRequest>, bool) {
-        let placed = self.placement(stream);
-        let fresh = !self.is_started(stream);
+        let Some(view) = self.placed(stream) else { return (None, false) };
+        let fresh = !self.started[view as usize];
         // Beside locators an empty list of names would not be the legacy wildcard, and not every type has one.
         let has_legacy_wildcard = self.type_url.kind().has_legacy_wildcard()
             && (self.plain || self.topics.keys().all(Parameters::is_empty));
@@ -42,7 +42,7 @@ impl TopicSet {
         let room = room(is_first_of_held, speaks_sotw);
         for (parameters, snapshot) in &snapshots {
             // A plain wildcard is asked for once a stream: by all topics that want it, in one request.
-            if bytes >= room && placed.view != Some(View::Wildcard) {
+            if bytes >= room && view != View::Wildcard {
                 more = true;
                 break;
             }
@@ -60,14 +60,14 @@ impl TopicSet {
                 })
             };
             let nothing = Parameters::NONE;
-            let wildcard_waits = self.plain && !fresh && self.has_wildcard[stream as usize];
+            let wildcard_waits = self.plain && !fresh && self.has_wildcard;
             let (provenance, mut refreshed) = topic.lend();
             let claimed = whole.as_ref().map_or(&unclaimed, |whole| &whole.initial_resource_versions);
             let target = Target {
                 claimed,
                 beside: !self.plain && snapshots.len() > 1,
                 speaks_sotw,
-                view: placed.view.filter(|view| topic.wants(*view)),
+                view: Some(view).filter(|view| topic.wants(*view)),
                 parameters: if self.plain { &nothing } else { parameters },
                 fresh: fresh && parameters.is_empty(),
                 is_first: fresh,
@@ -80,10 +80,10 @@ impl TopicSet {
                 settings,
                 moment,
             };
-            let (request, again) = topic.changes(stream, &target);
+            let (request, again) = topic.changes(view, &target);
             if fresh && request.is_some() {
                 // Versions go into the first request only.
-                refreshed.retain(|(view, _)| Some(*view) != placed.view);
+                refreshed.retain(|(of, _)| *of != view);
             }
             topic.take_back((provenance, refreshed));
             more |= again;
@@ -96,33 +96,28 @@ impl TopicSet {
             self.topics.insert(parameters.clone(), topic);
         }
         if let Some(request) = whole.as_mut().filter(|_| self.plain && self.topics.len() > 1) {
-            self.merge_plain_names(stream, request);
+            self.merge_plain_names(view, request);
         }
-        self.note_request(stream, whole.is_some());
+        self.started[view as usize] |= whole.is_some();
+        let covers =
+            |topic: &Topic| topic.subscription(view).is_some_and(StreamSubscription::covers_wildcard);
+        let has_wildcard = self.plain_topics().any(covers);
+        self.has_wildcard |= has_wildcard;
         (whole, more)
     }
 
     /// Keeps each plain name once: several topics may ask for it, and what one let go of another may hold.
-    fn merge_plain_names(&self, stream: StreamId, request: &mut DeltaDiscoveryRequest) {
+    fn merge_plain_names(&self, view: View, request: &mut DeltaDiscoveryRequest) {
         for names in [&mut request.resource_names_subscribe, &mut request.resource_names_unsubscribe] {
             names.sort_unstable();
             names.dedup();
         }
         request.resource_names_unsubscribe.retain(|name| {
-            !self.subscriptions(stream).any(|subscription| match name.as_str() {
+            !self.subscriptions(view).any(|subscription| match name.as_str() {
                 Name::WILDCARD => subscription.covers_wildcard(),
                 name => subscription.covered(name).is_some(),
             })
         });
-    }
-
-    /// Notes what the origin was asked for on a stream.
-    fn note_request(&mut self, stream: StreamId, has_asked: bool) {
-        self.started[stream as usize] |= has_asked;
-        let covers =
-            |topic: &Topic| topic.subscription(stream).is_some_and(StreamSubscription::covers_wildcard);
-        let asks_plainly = self.plain_topics().any(covers);
-        self.has_wildcard[stream as usize] |= asks_plainly;
     }
 }
 
