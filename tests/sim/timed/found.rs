@@ -166,6 +166,10 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
         7_000_067,
         "a relay has nothing to say of what it is told is held, and leaves another name open: a client waits for ever",
     ),
+    (
+        8_000_448,
+        "a name is asked for again, which no list can say: its heartbeats renew nothing, and a partial state removes it",
+    ),
     (372, "model: an empty full state would say of an unknown name too that it is gone"),
     (
         7_500_003,

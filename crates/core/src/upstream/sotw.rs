@@ -83,7 +83,7 @@ struct Delivered {
     constraints: Option<Constraints>,
     hash: u128,
     /// Whether it would be told once more though it is unchanged: it has a TTL, which begins anew, or aliases, of which another
-    /// one may be asked for by now.
+    /// one may be asked for by now; or it was asked for once more.
     is_retold: bool,
 }
 

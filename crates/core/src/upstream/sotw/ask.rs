@@ -50,8 +50,10 @@ impl TypeState {
                 continue;
             }
             let name = Name::from(name.as_str());
-            // Whatever comes of it from now on is an answer.
-            take_out(&mut self.delivered, &name);
+            // Whatever comes of it from now on is an answer. Where no list says so, the origin believes that it has sent it.
+            for delivered in self.delivered.get_mut(&name).into_iter().flatten() {
+                delivered.is_retold = true;
+            }
             if let Some(listed) = self.names.get_mut(&name) {
                 listed.is_absent = false;
                 again.insert(name);

@@ -481,6 +481,34 @@ fn r_sotw_18_heartbeats_do_not_show_that_the_origin_had_read_a_name() {
     assert_eq!(fixture.seen(CDS, "c2"), "absent");
 }
 
+/// The list that asks for it once more says nothing new, so the stream does not bring it.
+#[test]
+fn r_ttl_08_a_heartbeat_renews_what_came_by_an_inquiry() {
+    let mut fixture = Fixture::sotw();
+    fixture.answers_inquiries = true;
+    fixture.client("a", CDS, &["c1"]);
+    fixture.says(Primary);
+    let state = |nonce: &str| {
+        let world = World::of(CDS, nonce, &[]);
+        let body = world.body("c1", "a");
+        world.wrap("c1", &[ttl(10), field(2, &body)])
+    };
+    fixture.takes(Primary, &state("1"));
+    // Heartbeats are held up.
+    fixture.pass(11_000);
+    assert_eq!(fixture.seen(CDS, "c1"), "absent");
+    fixture.says(Primary);
+    fixture.pass(3_000);
+    assert_eq!(fixture.inquiries.len(), 1);
+    fixture.mux.on_inquiry_message(state("1").0.encode_to_vec().into(), fixture.now);
+    for beat in ["2", "3", "4"] {
+        fixture.pass(8000);
+        fixture.takes(Primary, &World::of(CDS, beat, &[]).version("1").wrap("c1", &[ttl(10)]));
+        assert_eq!(fixture.seen(CDS, "c1"), hash(CDS, "c1", "a"));
+    }
+    assert_eq!(fixture.renewed, []);
+}
+
 #[test]
 fn r_ttl_08_a_heartbeat_renews_and_is_no_state_of_the_world() {
     let mut fixture = Fixture::sotw();
