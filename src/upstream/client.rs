@@ -651,10 +651,11 @@ impl Client {
 
     /// The relay that is the origin says whether its own control plane answers it.
     fn origin_says(&mut self, is_answered: bool) {
-        if !self.state.send_if_modified(|state| state.origin_says(is_answered, now())) {
+        let is_news = self.state.send_if_modified(|state| state.origin_says(is_answered, now()));
+        self.mux.origin_says(is_answered, now());
+        if !is_news {
             return;
         }
-        self.mux.origin_says(is_answered, now());
         if !is_answered {
             self.cut_off_due = Some(now() + CUT_OFF);
         } else if self.cut_off_due.take().is_none() {

@@ -396,9 +396,8 @@ impl Relay {
                 self.open_on(StreamId::Primary, now, ids, out);
             }
             Input::Serves(serves) => {
-                if self.state.origin_says(serves, now) {
-                    self.mux.origin_says(serves, now);
-                }
+                self.state.origin_says(serves, now);
+                self.mux.origin_says(serves, now);
             }
             Input::Connected(false) => self.link = Link::Waits(now + self.backoffs[0].next(rng)),
             Input::Message(stream, bytes) if self.inquiry == Some(stream) => match self.behind_relay {

@@ -4,7 +4,8 @@
 //! type must not keep all others from their answers. Owns which types are under suspicion, and when each is tried again.
 //!
 //! A type is suspect if two streams in a row ended soon after it was asked for, and the origin has never answered for it; one that no
-//! client wants any more when the next stream is opened, after one. Suspects are tried one at a time, while clients want them, once the stream has answered for
+//! client wants any more when the next stream is opened, after one. Suspects are tried one at a time, while clients want them, once the
+//! stream has answered for
 //! another type. One that is answered, or left unanswered for long while the stream lives, is cleared. One at which the stream ends
 //! waits: a minute, then two, up to an hour. A stream on which nothing was answered says nothing of any type: the origin may be
 //! down.
@@ -44,9 +45,8 @@ impl Suspects {
 
     /// The origin answered for a type.
     pub(super) fn answered(&mut self, type_url: &TypeUrl) {
-        if !self.types.is_empty() {
-            self.types.remove(type_url);
-        }
+        self.types.remove(type_url);
+        self.blamed.remove(type_url);
     }
 
     /// A stream is opened: types that may be the reason for which the last one ended, and that no client wants any more, wait for one.

@@ -296,6 +296,24 @@ fn o8_a_type_that_nobody_wants_any_more_is_not_asked_for_after_a_stream_that_end
 }
 
 #[test]
+fn o8_a_type_that_was_answered_since_is_blamed_no_more() {
+    let mut fixture = Fixture::connected();
+    fixture.client("a", CDS, &["*"]);
+    fixture.client("b", Kind::Listener, &["*"]);
+    fixture.requests(Primary);
+    fixture.mux.ended_by_server(fixture.now);
+    fixture.close();
+    fixture.open(Primary);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+    fixture.hear(Primary, &Answer::of(Kind::Listener, "1").set("l1", "v1"));
+    fixture.leave("b");
+    fixture.close();
+    fixture.open(Primary);
+    assert_eq!(fixture.requests(Primary).len(), 2, "it lingers, and is kept up to date");
+}
+
+#[test]
 fn o8_streams_on_which_nothing_is_answered_say_nothing_of_a_type() {
     let listeners = TypeUrl::from(Kind::Listener);
     let mut fixture = Fixture::connected();
