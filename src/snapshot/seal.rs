@@ -62,18 +62,12 @@ impl GroupFacts {
     }
 }
 
-/// Degrees with their codes. 2 was that of a set that has been settled for long.
-const DEGREES: [(u8, Completeness); 4] = [
-    (0, Completeness::Unknown),
-    (1, Completeness::Settled),
-    (3, Completeness::Complete),
-    (2, Completeness::Settled),
-];
+const DEGREES: [Completeness; 4] =
+    [Completeness::Unknown, Completeness::Settled, Completeness::Presumed, Completeness::Complete];
 
 impl StoreFacts {
     pub(super) fn to_bytes(self) -> Vec<u8> {
-        let code = DEGREES.iter().find(|(_, degree)| *degree == self.completeness).map(|(code, _)| *code);
-        let mut out = Vec::from_iter(code);
+        let mut out = vec![self.completeness as u8];
         for number in [self.members, self.records, self.sum] {
             out.extend_from_slice(&number.to_le_bytes());
         }
@@ -85,7 +79,7 @@ impl StoreFacts {
         let (members, rest) = rest.split_first_chunk()?;
         let (records, rest) = rest.split_first_chunk()?;
         let (sum, rest) = rest.split_first_chunk()?;
-        let (_, completeness) = DEGREES.into_iter().find(|(code, _)| code == degree)?;
+        let completeness = DEGREES.into_iter().find(|one| *one as u8 == *degree)?;
         rest.is_empty().then(|| Self {
             completeness,
             members: u64::from_le_bytes(*members),
@@ -116,7 +110,7 @@ mod tests {
     fn facts_read_back() {
         let group = GroupFacts { run: 3, current: 1 << 40, node: 7, server: "http://a:1".to_owned() };
         assert_eq!(GroupFacts::from_bytes(&group.to_bytes()), Some(group));
-        for (_, completeness) in DEGREES {
+        for completeness in DEGREES {
             let store = StoreFacts { completeness, members: 1, records: 2, sum: u64::MAX };
             assert_eq!(StoreFacts::from_bytes(&store.to_bytes()), Some(store));
         }

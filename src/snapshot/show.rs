@@ -92,6 +92,7 @@ const fn completeness(known: Completeness) -> &'static str {
     match known {
         Completeness::Unknown => "unknown",
         Completeness::Settled => "settled",
+        Completeness::Presumed => "presumed",
         Completeness::Complete => "complete",
     }
 }

@@ -15,9 +15,9 @@ use super::file::FileError;
 use super::keys::GroupId;
 use super::store::{Changes, GroupChange, Names, StoreChange};
 use super::{FileFault, GroupFacts, StoreFacts};
-use crate::cache::{Cache, Generation, Snapshot, Track, TypeCache};
+use crate::cache::{Cache, Completeness, Generation, Snapshot, Track, TypeCache};
 use crate::resource::Name;
-use crate::snapshot_content::{Clock, Selection, StoreId};
+use crate::snapshot_content::{Clock, Selection, StoreId, wildcard_kept};
 
 /// Time between two transactions.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -108,6 +108,7 @@ struct StoreCursor {
     /// Its number: a store that was dropped and made again has another one.
     index: u32,
     generation: Generation,
+    completeness: Completeness,
 }
 
 pub(super) struct Writer<G> {
@@ -300,9 +301,9 @@ fn group_change(
         let Some(id) = kept_store(&of, &group.cache, selection) else { continue };
         let (index, snapshot) = (of.index(), of.snapshot());
         let at = before.and_then(|before| before.stores.get(&id)).filter(|at| at.index == index);
-        let generation = snapshot.generation();
-        cursor.stores.insert(id.clone(), StoreCursor { index, generation });
-        if at.is_none_or(|at| at.generation != generation) {
+        let (completeness, generation) = (wildcard_kept(&snapshot, clock.now).0, snapshot.generation());
+        cursor.stores.insert(id.clone(), StoreCursor { index, generation, completeness });
+        if at.is_none_or(|at| (at.generation, at.completeness) != (generation, completeness)) {
             stores.push(store_change(id, snapshot, at.map(|at| at.generation), selection, clock));
         }
     }
@@ -341,8 +342,8 @@ fn store_change(
     selection: Selection,
     clock: Clock,
 ) -> StoreChange {
-    let (completeness, members) = (snapshot.completeness(), snapshot.member_count() as u64);
-    let facts = StoreFacts { completeness, members, ..StoreFacts::default() };
+    let (completeness, members) = wildcard_kept(&snapshot, clock.now);
+    let facts = StoreFacts { completeness, members: members as u64, ..StoreFacts::default() };
     let changed = since.and_then(|since| snapshot.changed_since(since));
     let names = changed.map_or_else(
         || Names::All(snapshot.entries().map(|entry| Name::clone(entry.name())).collect()),

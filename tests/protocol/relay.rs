@@ -306,7 +306,7 @@ fn r_relay_05_a_full_state_waits_until_the_set_is_known() {
 fn r_relay_05_a_set_that_settled_is_for_clients_that_hold_nothing() {
     let mut fixture = Fixture::new();
     fixture.origin("cds a:1");
-    fixture.know("cds", Completeness::Settled);
+    fixture.know("cds", Completeness::Presumed);
     let (mut fresh, mut back, mut changed) = (fixture.sotw(), fixture.sotw(), fixture.sotw());
     fresh.ask(&fixture, "cds", &[]);
     assert_eq!(fresh.acked(&fixture), ["cds a:1"]);
@@ -333,7 +333,7 @@ fn r_relay_05_a_set_that_settled_is_for_clients_that_hold_nothing() {
 fn r_relay_05_removals_are_worked_out_from_a_complete_set_only() {
     let mut fixture = Fixture::new();
     fixture.origin("cds a:1");
-    fixture.know("cds", Completeness::Settled);
+    fixture.know("cds", Completeness::Presumed);
     let (mut back, mut fresh, mut lets_go) = (fixture.delta(), fixture.delta(), fixture.delta());
     back.resume(&fixture, "cds", &["*"], &[("a", "1"), ("b", "1"), ("c", "1")]);
     fresh.change(&fixture, "cds", "*");
@@ -353,7 +353,7 @@ fn r_relay_05_removals_are_worked_out_from_a_complete_set_only() {
 #[test]
 fn r_relay_05_a_version_brought_beside_names_is_not_gone_before_the_set_is_complete() {
     let mut fixture = Fixture::new();
-    fixture.know("cds", Completeness::Settled);
+    fixture.know("cds", Completeness::Presumed);
     fixture.named("eds x:1");
     let mut client = fixture.delta();
     client.change(&fixture, "eds", "x");
@@ -371,7 +371,7 @@ fn r_relay_05_a_version_brought_beside_names_is_not_gone_before_the_set_is_compl
 
 #[test]
 fn r_relay_05_an_empty_set_is_an_answer_once_it_settled() {
-    for (completeness, told) in [(Completeness::Unknown, 0), (Completeness::Settled, 1)] {
+    for (completeness, told) in [(Completeness::Unknown, 0), (Completeness::Presumed, 1)] {
         let mut fixture = Fixture::new();
         fixture.know("cds", completeness);
         let mut delta = fixture.delta();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltafan::cache::{Change, Order, Phase, Protocol, RolloutSettings, View};
+use deltafan::cache::{Change, Completeness, Order, Phase, Protocol, RolloutSettings, View};
 
 use deltafan_test_support::fixture::{Client, Fixture, url};
 
@@ -282,8 +282,9 @@ fn what_is_not_known_is_not_held_back() {
 
 /// Parts of a first answer, of which a slow origin sends more.
 #[test]
-fn members_that_come_before_the_set_has_settled_are_no_change() {
+fn members_that_come_before_the_set_is_complete_are_no_change() {
     let mut fixture = guarded(&["cds"]);
+    fixture.know("cds", Completeness::Settled);
     fixture.origin("cds a:1");
     let mut clients = canary_and_other(&fixture, Protocol::Delta);
     clients.iter_mut().for_each(|client| drop(client.change(&fixture, "cds", "*")));

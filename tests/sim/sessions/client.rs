@@ -143,7 +143,7 @@ impl Client {
 
     /// How much of the wildcard set has to be known before it is told a full state.
     pub(crate) fn needed(&self, at: usize) -> Completeness {
-        if self.types[at].may_hold { Completeness::Complete } else { Completeness::Settled }
+        if self.types[at].may_hold { Completeness::Complete } else { Completeness::Presumed }
     }
 
     pub(crate) fn is_full_state(&self, at: usize) -> bool {

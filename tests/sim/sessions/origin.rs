@@ -181,7 +181,7 @@ impl Origin {
         // subscribes to them.
         let known = rng.random_bool(0.3).then(|| match rng.random_range(0..10) {
             0..2 if at != CDS => Completeness::Unknown,
-            0..5 => Completeness::Settled,
+            0..5 => Completeness::Presumed,
             _ => Completeness::Complete,
         });
         if let Some(known) = known {

@@ -105,7 +105,7 @@ impl Pollers {
         let subscribed = subscribed(client);
         let said = &origin.said[client.at];
         let visible = owned(said.visible(&subscribed));
-        let needed = if client.version.is_empty() { Completeness::Settled } else { Completeness::Complete };
+        let needed = if client.version.is_empty() { Completeness::Presumed } else { Completeness::Complete };
         let known = !said.is_unknown(&subscribed, needed, false);
         let is_unknown = |name: &String| said.seen(&subscribed, name) == Some(Seen::Unknown);
         let knows_nothing =

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use deltafan::cache::{Completeness, Generation};
 use deltafan::resource::Name;
-use deltafan::snapshot_content::{Clock, Content, Record, Selection, StoreContent, StoreId, record_of};
+use deltafan::snapshot_content::{
+    Clock, Content, Record, Selection, StoreContent, StoreId, record_of, wildcard_kept,
+};
 use deltafan::upstream::ServerId;
 use rand::Rng;
 
@@ -75,7 +77,7 @@ impl World {
             let id = StoreId { type_url: of.type_url().clone(), parameters: parameters.clone() };
             let (index, snapshot) = (of.index(), of.snapshot());
             let before = last.and_then(|last| last.stores.get(&id)).filter(|before| before.index == index);
-            let (completeness, members) = (snapshot.completeness(), snapshot.member_count());
+            let (completeness, members) = wildcard_kept(&snapshot, self.now);
             let is_as_before = |before: &&Saved| {
                 (before.generation, before.completeness) == (snapshot.generation(), completeness)
             };

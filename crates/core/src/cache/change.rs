@@ -15,8 +15,11 @@ pub enum Completeness {
     /// It may lack anything.
     #[default]
     Unknown,
-    /// The origin paused after its first parts. A client that holds nothing needs no more: it cannot lose what has not come yet.
+    /// The origin paused after its first parts. An incremental client that holds nothing needs no more: the rest follows.
     Settled,
+    /// The origin does not say whether this is all, and cannot be asked, or was silent for long. A state-of-the-world client that
+    /// holds nothing is shown the set: it cannot lose what has not come yet.
+    Presumed,
     /// There is evidence that nothing more comes. A client that may hold a member is told a full state, and of removals,
     /// from here on only.
     Complete,

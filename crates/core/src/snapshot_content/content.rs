@@ -1,8 +1,10 @@
 //! Content of the stores of a node group, as records gave it.
 
+use std::time::{Duration, Instant};
+
 use super::record::is_own;
 use super::{Clock, Kept, Record, StoreId};
-use crate::cache::{Completeness, Op, Resend, View};
+use crate::cache::{Completeness, Op, Resend, Snapshot, View};
 use crate::resource::{Collection, Name, NameSet};
 
 /// Content of a node group.
@@ -34,6 +36,19 @@ impl Content {
             Kept::Collection => false,
         })
     }
+}
+
+/// Time without a change after which a set that has settled is taken for what there is, if nobody asks for proof.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// How much of the wildcard set is known and how many members it has, for [`StoreContent`]. It may become more with time alone.
+pub fn wildcard_kept(snapshot: &Snapshot, now: Instant) -> (Completeness, usize) {
+    let is_quiet = snapshot.changed_at().is_some_and(|at| now >= at + QUIET);
+    let known = match snapshot.completeness() {
+        Completeness::Settled if is_quiet && snapshot.member_count() > 0 => Completeness::Presumed,
+        known => known,
+    };
+    (known, snapshot.member_count())
 }
 
 /// Part of a store's content that is to be held again.
@@ -91,11 +106,13 @@ impl StoreContent {
 /// How much is known of a wildcard set that was known so far and had so many members, of which some are held again; `None` if
 /// there is nothing to subscribe to it for.
 ///
-/// It is complete only when the control plane says so: what came into it after the last record may be held by clients.
+/// It is complete only when the control plane says so: what came into it after the last record may be held by clients. A set that
+/// lacks some is shown to clients that are told the rest when it comes.
 fn wildcard_known(before: Completeness, members: usize, held: usize) -> Option<Completeness> {
     let known = match held {
         _ if before == Completeness::Unknown => Completeness::Unknown,
-        0 if members > 0 => Completeness::Unknown,
+        _ if held == members => before.min(Completeness::Presumed),
+        0 => Completeness::Unknown,
         _ => Completeness::Settled,
     };
     (held > 0 || known > Completeness::Unknown).then_some(known)

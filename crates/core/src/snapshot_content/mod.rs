@@ -21,7 +21,7 @@ mod record;
 mod store_id;
 
 pub use clock::Clock;
-pub use content::{Content, StoreContent};
+pub use content::{Content, StoreContent, wildcard_kept};
 pub use record::{Kept, Record, RecordError, Selection, record_of};
 pub use store_id::StoreId;
 

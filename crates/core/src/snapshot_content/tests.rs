@@ -48,7 +48,7 @@ fn records(
 }
 
 fn content(id: &StoreId, snapshot: &Snapshot, records: &BTreeMap<Name, Bytes>) -> StoreContent {
-    let (completeness, members) = (snapshot.completeness(), snapshot.member_count());
+    let (completeness, members) = wildcard_kept(snapshot, Instant::now());
     let read = |(name, bytes): (&Name, &Bytes)| {
         (name.clone(), Record::read(&id.type_url, bytes).expect("it was written here"))
     };
@@ -226,11 +226,29 @@ fn a_wildcard_set_is_complete_only_when_the_control_plane_says_so() {
         let (_, cache) = restored(vec![store], clock(Instant::now()));
         snapshot_of(&cache, &plain(&cds)).completeness()
     };
-    use Completeness::{Complete, Settled, Unknown};
-    assert_eq!([Complete, Settled, Unknown].map(|before| known(before, 2, 2)), [Settled, Settled, Unknown]);
+    use Completeness::{Complete, Presumed, Settled, Unknown};
+    assert_eq!(
+        [Complete, Presumed, Settled, Unknown].map(|before| known(before, 2, 2)),
+        [Presumed, Presumed, Settled, Unknown]
+    );
     // Members that are not recorded.
     assert_eq!([known(Complete, 2, 1), known(Complete, 2, 0)], [Settled, Unknown]);
-    assert_eq!([Complete, Settled, Unknown].map(|before| known(before, 0, 0)), [Settled, Settled, Unknown]);
+    assert_eq!(
+        [known(Complete, 0, 0), known(Settled, 0, 0), known(Unknown, 0, 0)],
+        [Presumed, Settled, Unknown]
+    );
+}
+
+#[test]
+fn a_set_that_has_settled_is_taken_for_what_there_is_after_a_while() {
+    let (now, cds) = (Instant::now(), TypeUrl::from(Kind::Cluster));
+    let (cache, mut writer) = Cache::new(Limits::default());
+    let ops = vec![Op::held(View::Wildcard, resource(&cds, "a", "1"), None)];
+    let change = Change { ops, wildcard_known: Some(Completeness::Settled), ..Change::default() };
+    writer.apply(&cds, change, now).expect("a type of the protocol");
+    let snapshot = snapshot_of(&cache, &plain(&cds));
+    let known = |seconds| wildcard_kept(&snapshot, now + Duration::from_secs(seconds)).0;
+    assert_eq!([known(4), known(5)], [Completeness::Settled, Completeness::Presumed]);
 }
 
 #[test]
@@ -394,7 +412,7 @@ proptest! {
         let (_mux, cache) = restored(vec![content(&id, &before, &written)], clock(now));
         let after = snapshot_of(&cache, &id);
         prop_assert_eq!(records(&type_url, &after, ALL, clock(now)), written);
-        prop_assert!(after.completeness() <= Completeness::Settled);
+        prop_assert!(after.completeness() <= Completeness::Presumed);
     }
 
     #[test]

@@ -286,6 +286,7 @@ impl Poll {
     /// How much of the wildcard set has to be known for an answer.
     fn needed(&self) -> Completeness {
         match self.offered {
+            OfferedVersion::Nothing if self.type_url().kind().full_state() => Completeness::Presumed,
             OfferedVersion::Nothing => Completeness::Settled,
             _ => Completeness::Complete,
         }

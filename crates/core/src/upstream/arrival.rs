@@ -3,8 +3,8 @@
 //! An origin may split an answer and send each part only after the ACK of the last (O4), and not each says where it ends (R-Up-22).
 //! Owns the judgement how long a silence must last before it counts. Knows neither names nor requests, and no clock.
 //!
-//! An answer is [`Settled`](Completeness::Settled) after a short silence, or a longer time if the origin may still say that it is whole,
-//! and [`Complete`](Completeness::Complete) after a long one. Silence shows a set, and removes nothing.
+//! An answer is [`Settled`](Completeness::Settled) after a short silence, [`Presumed`](Completeness::Presumed) after a longer time if the
+//! origin may still say that it is whole, and [`Complete`](Completeness::Complete) in the end. Silence shows a set, and removes nothing.
 
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ const LONGEST: Duration = Duration::from_secs(90);
 /// Whether the origin says that an answer is whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evidence {
-    /// It was asked for the end mark, or can be asked for a census.
+    /// It was asked for the end mark, and can be asked for a census; or something that is held has not come again.
     Awaited,
-    /// It leaves the end mark unanswered so far, and refuses a census, or there is none.
-    Refused,
-    /// It cannot be asked.
+    /// It was asked for the end mark, and there is no census.
+    Uncounted,
+    /// It was not asked, or need not have understood.
     None,
 }
 
@@ -60,12 +60,17 @@ impl Parts {
         (self.last + settings.settle).max(self.first + self.hold)
     }
 
-    fn settled_at(&self, settings: &Settings, evidence: Evidence) -> QuietInstant {
+    fn settled_at(&self, settings: &Settings) -> QuietInstant {
         let bound = self.first + GROWING.max(settings.settle_max);
+        if self.more_follows { bound } else { self.quiet_at(settings).min(bound) }
+    }
+
+    fn presumed_at(&self, settings: &Settings, evidence: Evidence) -> QuietInstant {
         match evidence {
             _ if self.more_follows => self.first + LONGEST,
-            Evidence::Awaited => bound,
-            Evidence::Refused | Evidence::None => self.quiet_at(settings).min(bound),
+            Evidence::Awaited => self.first + GROWING.max(settings.settle_max),
+            Evidence::Uncounted => self.settled_at(settings),
+            Evidence::None => self.complete_at(settings, evidence),
         }
     }
 
@@ -152,8 +157,9 @@ impl Arrival {
     pub(super) fn deadline(self, settings: &Settings, evidence: Evidence) -> Option<QuietInstant> {
         match self {
             Self::Arriving(parts) => match parts.degree {
-                Completeness::Unknown => Some(parts.settled_at(settings, evidence)),
-                Completeness::Settled => Some(parts.complete_at(settings, evidence)),
+                Completeness::Unknown => Some(parts.settled_at(settings)),
+                Completeness::Settled => Some(parts.presumed_at(settings, evidence)),
+                Completeness::Presumed => Some(parts.complete_at(settings, evidence)),
                 Completeness::Complete => None,
             },
             Self::Idle | Self::Asked { .. } | Self::Whole => None,
@@ -170,7 +176,8 @@ impl Arrival {
         let Self::Arriving(parts) = self else { return None };
         let reached = match now {
             _ if parts.complete_at(settings, evidence) <= now => Completeness::Complete,
-            _ if parts.settled_at(settings, evidence) <= now => Completeness::Settled,
+            _ if parts.presumed_at(settings, evidence) <= now => Completeness::Presumed,
+            _ if parts.settled_at(settings) <= now => Completeness::Settled,
             _ => Completeness::Unknown,
         };
         (parts.degree < reached).then(|| {

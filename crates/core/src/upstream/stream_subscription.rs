@@ -240,12 +240,12 @@ impl StreamSubscription {
     }
 
     /// When to look again though nothing happened.
-    pub(super) fn deadline(&self, settings: &Settings, can_count: bool) -> Option<QuietInstant> {
+    pub(super) fn deadline(&self, settings: &Settings, asked: Evidence) -> Option<QuietInstant> {
         let collections = self.incomplete.values();
         let collections =
             collections.filter_map(|incomplete| incomplete.arrival.deadline(settings, Evidence::None)).min();
         // All that is asked for has to be sent before silence says anything of it.
-        let evidence = self.evidence(can_count);
+        let evidence = self.evidence(asked);
         let arrival = self.arrival.deadline(settings, evidence).filter(|_| self.pending.is_empty());
         arrival.into_iter().chain(collections).min()
     }

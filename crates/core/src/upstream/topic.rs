@@ -74,8 +74,8 @@ pub(super) struct Topic {
     pub(super) orphans: HashSet<(View, Name)>,
     /// Resources that are to come anew, whatever their version, on the stream that is opened next.
     refreshed: HashSet<(View, Name)>,
-    /// Whether a client waits for evidence that names which the origin has not sent do not exist.
-    pub(super) needs_proof: bool,
+    /// Whether a client waits for evidence, of each view, that what the origin has not sent does not exist.
+    pub(super) needs_proof: [bool; 2],
     /// Of which views the streams are to be opened anew.
     pub(super) renews: [bool; 2],
     /// Where more than one variant of a name is for these parameters (R-DP-04), all that are held.
@@ -101,7 +101,7 @@ impl Topic {
             borrowed: HashSet::default(),
             orphans: HashSet::default(),
             refreshed: HashSet::default(),
-            needs_proof: false,
+            needs_proof: [false; 2],
             renews: [false; 2],
             rivals: BTreeMap::new(),
             ambiguous: None,

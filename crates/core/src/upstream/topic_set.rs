@@ -22,6 +22,7 @@ use std::time::Instant;
 
 use foldhash::HashSet;
 
+use super::arrival::Evidence;
 use super::quiet_clock::{QuietClock, QuietInstant};
 use super::refusal::{Refusal, Refused};
 use super::response::ResponseError;
@@ -29,7 +30,7 @@ use super::stream_subscription::StreamSubscription;
 use super::topic::{OriginHabits, Topic, Want};
 use super::{Counters, ServerId, Settings, StreamId};
 use crate::RelayIdentity;
-use crate::cache::{Cache, Change, Completeness, Op, ParameterView, Snapshot, View};
+use crate::cache::{Cache, Change, Op, ParameterView, Snapshot, View};
 use crate::resource::{Kind, Name, Parameters, TypeUrl};
 
 /// A wildcard that nobody wants any more costs the origin what it sends of it. After so many linger times the stream is opened
@@ -228,14 +229,21 @@ impl TopicSet {
         is_whole && !(self.habits.refuses_census || self.habits.speaks_sotw)
     }
 
+    /// Evidence for the set where the end mark was asked for with these parameters. An origin that does not read locators answers the mark
+    /// beside them.
+    fn evidence(&self, parameters: &Parameters) -> Evidence {
+        match self.can_count() {
+            _ if !(self.plain || parameters.is_empty()) => Evidence::None,
+            true => Evidence::Awaited,
+            false => Evidence::Uncounted,
+        }
+    }
+
     /// Since when a census of the set is due.
-    pub(super) fn census_since(&self, settings: &Settings, cache: &Cache) -> Option<QuietInstant> {
+    pub(super) fn census_since(&self, settings: &Settings) -> Option<QuietInstant> {
         let due = |topic: &Topic| {
-            let subscription = topic.subscription(View::Wildcard)?;
-            let since = subscription.census_since(settings)?;
-            let is_known =
-                || self.snapshot(cache, &topic.parameters).completeness() == Completeness::Complete;
-            (subscription.lacks_any() || !is_known()).then_some(since)
+            let is_awaited = topic.needs_proof[View::Wildcard as usize];
+            topic.subscription(View::Wildcard)?.census_since(is_awaited, settings)
         };
         self.plain_topics().filter(|_| self.can_count()).filter_map(due).min()
     }
@@ -500,25 +508,22 @@ impl TopicSet {
         counters: &Counters,
     ) -> Changes {
         let moment = clock.moment(now);
-        let counts = self.can_count();
+        let (plain, plainly) = (self.plain, self.evidence(&Parameters::NONE));
         let mut changes = Vec::new();
         for (parameters, topic) in &mut self.topics {
-            let can_count = counts && (self.plain || parameters.is_empty());
-            if topic.deadline(settings, can_count, clock).is_none_or(|at| at > now) {
+            let evidence = if plain || parameters.is_empty() { plainly } else { Evidence::None };
+            if topic.deadline(settings, evidence, clock).is_none_or(|at| at > now) {
                 continue;
             }
             let snapshot = snapshot(cache, &self.type_url, parameters);
-            let change = topic.advance(settings, can_count, moment, &snapshot, counters);
+            let change = topic.advance(settings, evidence, moment, &snapshot, counters);
             changes.push((parameters.clone(), change));
         }
         changes
     }
 
     pub(super) fn deadline(&self, settings: &Settings, clock: &QuietClock) -> Option<Instant> {
-        let counts = self.can_count();
-        let deadline = |topic: &Topic| {
-            topic.deadline(settings, counts && (self.plain || topic.parameters.is_empty()), clock)
-        };
+        let deadline = |topic: &Topic| topic.deadline(settings, self.evidence(&topic.parameters), clock);
         self.topics.values().filter_map(|topic| deadline(topic)).min()
     }
 }

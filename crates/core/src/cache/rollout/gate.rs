@@ -32,7 +32,7 @@ pub(super) fn is_change(op: &Op, stable: &Snapshot) -> bool {
         Op::Set { view: View::Wildcard, resource, .. } => match member {
             Some(held) => !held.same_content(resource),
             // Until then it may be a part of the first answer.
-            None => stable.completeness() >= Completeness::Settled || last_good(op, stable).is_some(),
+            None => stable.completeness() >= Completeness::Presumed || last_good(op, stable).is_some(),
         },
         Op::Set { view: View::Named, resource, .. } | Op::Alias { resource, .. } => {
             named.is_some_and(|held| !held.same_content(resource))
@@ -62,7 +62,7 @@ pub(super) fn is_first_answer(op: &Op, stable: &Snapshot) -> bool {
     let entry = stable.get(op.name().as_str());
     let is_member = entry.is_some_and(|entry| entry.is_member());
     let is_unheard = || match op.view() {
-        View::Wildcard => stable.completeness() < Completeness::Settled,
+        View::Wildcard => stable.completeness() < Completeness::Presumed,
         View::Named => entry.is_none_or(|entry| matches!(entry.named(), Named::Unknown)),
     };
     !is_member && is_unheard()
@@ -174,7 +174,7 @@ impl Steps {
 
     /// Takes out removals of members that came after a moment at which the wildcard set was not known: nothing says that they were none.
     pub(in crate::cache) fn keep_later_members(&mut self, then: &Snapshot, origin: &Snapshot) {
-        if then.completeness() >= Completeness::Settled {
+        if then.completeness() >= Completeness::Presumed {
             return;
         }
         let came = |name: &Name| origin.get(name.as_str()).is_some_and(|entry| entry.is_member());

@@ -120,6 +120,8 @@ impl StreamType {
     pub(super) fn needed(&self) -> Completeness {
         match self.may_hold {
             true => Completeness::Complete,
+            // A client that was shown the set sees what goes from it.
+            false if self.is_full_state() && self.position.is_start() => Completeness::Presumed,
             false => Completeness::Settled,
         }
     }

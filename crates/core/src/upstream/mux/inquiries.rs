@@ -30,7 +30,7 @@ impl Mux {
         }
         let due = self.topic_sets.iter().flat_map(|(type_url, topic_set)| {
             let names = topic_set.names_overdue(&self.settings);
-            let census = topic_set.census_since(&self.settings, self.writer.cache());
+            let census = topic_set.census_since(&self.settings);
             [(false, names), (true, census)].into_iter().filter_map(|(is_census, due)| {
                 let due = due?;
                 let subject = (type_url.clone(), is_census);

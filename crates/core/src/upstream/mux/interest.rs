@@ -85,7 +85,9 @@ impl Mux {
                 (Some(_), _) | (None, false) => {}
             }
         }
-        topic_set.topic(parameters).needs_proof |= interest.proof;
+        if interest.proof {
+            topic_set.topic(parameters).needs_proof = [true; 2];
+        }
         topic_set.arrange();
         interest.refreshed.iter().for_each(|name| topic_set.refresh(name, self.writer.cache()));
         self.apply(type_url, vec![(parameters.clone(), change)], now);

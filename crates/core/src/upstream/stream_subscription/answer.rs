@@ -91,10 +91,10 @@ impl StreamSubscription {
     pub(in crate::upstream) fn step(
         &mut self,
         settings: &Settings,
-        can_count: bool,
+        asked: Evidence,
         now: QuietInstant,
     ) -> Option<Completeness> {
-        let evidence = self.evidence(can_count);
+        let evidence = self.evidence(asked);
         let degree = self.arrival.step(settings, evidence, now);
         if self.arrival.is_over() {
             self.unheard.retain(|_, is_claimed| !*is_claimed);
@@ -102,12 +102,12 @@ impl StreamSubscription {
         degree
     }
 
-    /// Whether the origin says that the answer is whole.
-    pub(super) const fn evidence(&self, can_count: bool) -> Evidence {
-        match self.end_mark {
-            EndMark::Unasked | EndMark::Answered | EndMark::Over => Evidence::None,
-            EndMark::Asked if can_count => Evidence::Awaited,
-            EndMark::Asked => Evidence::Refused,
+    /// Whether the origin says that the answer is whole, given what it says where it was asked for the end mark.
+    pub(super) fn evidence(&self, asked: Evidence) -> Evidence {
+        match asked {
+            _ if !self.awaits_end() => Evidence::None,
+            Evidence::Uncounted if self.lacks_any() => Evidence::Awaited,
+            _ => asked,
         }
     }
 
@@ -139,9 +139,15 @@ impl StreamSubscription {
         !self.unheard.is_empty()
     }
 
-    /// Since when the set may be counted: its answer is quiet, or stays away, and the origin does not say whether that was all.
-    pub(in crate::upstream) fn census_since(&self, settings: &Settings) -> Option<QuietInstant> {
-        if !(self.awaits_end() && self.covers_wildcard() && self.has_asked()) {
+    /// Since when a census of the set is due: its answer is quiet, or stays away, and the origin does not say whether that was all. A
+    /// client waits for that, or something that was held has not come again.
+    pub(in crate::upstream) fn census_since(
+        &self,
+        is_awaited: bool,
+        settings: &Settings,
+    ) -> Option<QuietInstant> {
+        let is_open = self.awaits_end() && self.covers_wildcard() && self.has_asked();
+        if !is_open || !(self.lacks_any() || (is_awaited && !self.arrival.is_over())) {
             return None;
         }
         let unanswered = self.arrival.waits_since().map(|since| since + settings.answer_timeout);

@@ -118,3 +118,16 @@ fn orders_that_nobody_takes_are_few() {
     fixture.look();
     assert_eq!(fixture.cache.refresh(&CDS.into(), &"c999".into()), Ok(()));
 }
+
+/// java-control-plane answers no end mark, and a set that is known needs no census.
+#[test]
+fn an_order_soon_after_a_reconnect_waits_for_no_evidence() {
+    let mut fixture = wildcard();
+    fixture.answers_inquiries = true;
+    fixture.close();
+    fixture.open(Primary);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "2").set("a", "v1").set("b", "v1"));
+    fixture.pass(1_500);
+    fixture.refresh(CDS, "a");
+}

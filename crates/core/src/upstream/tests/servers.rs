@@ -4,7 +4,9 @@ use super::super::ServerId;
 use super::*;
 use crate::cache::View;
 use crate::resource::{Name, Parameters};
-use crate::snapshot_content::{Clock, Content, Record, Selection, StoreContent, StoreId, record_of};
+use crate::snapshot_content::{
+    Clock, Content, Record, Selection, StoreContent, StoreId, record_of, wildcard_kept,
+};
 
 const A: &str = "http://a";
 const B: &str = "http://b";
@@ -28,7 +30,7 @@ impl Fixture {
             Some((name.clone(), Record::read(&type_url, &bytes).expect("written here")))
         };
         let records = snapshot.entries().filter_map(|entry| record(entry.name())).collect();
-        let (completeness, members) = (snapshot.completeness(), snapshot.member_count());
+        let (completeness, members) = wildcard_kept(&snapshot, self.now);
         let id = StoreId { type_url: type_url.clone(), parameters: Parameters::NONE };
         let content = Content { stores: vec![StoreContent { id, completeness, members, records }] };
         let (from, now) = (self.mux.source().cloned(), self.now);

@@ -1,7 +1,7 @@
 //! Resources that end by themselves.
 
 use super::*;
-use crate::cache::Completeness::{Complete, Unknown};
+use crate::cache::Completeness::{Complete, Settled};
 use crate::cache::TtlSupport;
 
 const CDS: Kind = Kind::Cluster;
@@ -244,7 +244,7 @@ fn r_relay_04_a_set_of_which_all_came_to_its_end_is_not_known_to_be_empty() {
     fixture.requests(Primary);
     fixture.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 3, true).ttl("c2", "v1", 3, true));
     fixture.pass(6_000);
-    assert_eq!((fixture.snapshot(CDS).member_count(), fixture.snapshot(CDS).completeness()), (0, Unknown));
+    assert_eq!((fixture.snapshot(CDS).member_count(), fixture.snapshot(CDS).completeness()), (0, Settled));
     assert_eq!(fixture.renewed.len(), 1);
     fixture.requests(Primary);
     fixture.hear(Primary, &Answer::of(CDS, "2").remove(Name::END_MARK));

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::super::arrival::Evidence;
 use super::super::quiet_clock::{Moment, QuietClock, QuietInstant};
 use super::super::{Counters, Settings};
 use super::{Topic, VIEWS, gone};
@@ -13,14 +14,14 @@ impl Topic {
     pub(in crate::upstream) fn advance(
         &mut self,
         settings: &Settings,
-        can_count: bool,
+        asked: Evidence,
         moment: Moment,
         snapshot: &Snapshot,
         counters: &Counters,
     ) -> Change {
         let mut change = self.end_times(settings, moment.now, snapshot, counters);
         for view in VIEWS {
-            self.advance_on(view, settings, can_count, moment.quiet, snapshot, &mut change);
+            self.advance_on(view, settings, asked, moment.quiet, snapshot, &mut change);
         }
         self.answer_by_name(&mut change.ops, snapshot);
         self.note(&change.ops);
@@ -61,15 +62,14 @@ impl Topic {
         &mut self,
         view: View,
         settings: &Settings,
-        can_count: bool,
+        asked: Evidence,
         now: QuietInstant,
         snapshot: &Snapshot,
         change: &mut Change,
     ) {
         let Some(subscription) = self.subscription_mut(view) else { return };
         let complete = if view == View::Named { subscription.complete(settings, now) } else { Vec::new() };
-        let degree =
-            if subscription.has_asked() { subscription.step(settings, can_count, now) } else { None };
+        let degree = if subscription.has_asked() { subscription.step(settings, asked, now) } else { None };
         change.ops.extend(complete.into_iter().map(|name| Op::Complete { name }));
         if view == View::Wildcard {
             let more = degree.filter(|known| *known > snapshot.completeness());
@@ -97,7 +97,7 @@ impl Topic {
     /// Time that an origin has to answer for a name: a client that waits for evidence has others that are to be told, and many origins
     /// never say that a name does not exist (O2).
     const fn patience(&self, settings: &Settings) -> Duration {
-        if self.needs_proof { settings.settle } else { settings.answer_timeout }
+        if self.needs_proof[View::Named as usize] { settings.settle } else { settings.answer_timeout }
     }
 
     /// No earlier than since when names are to be asked for on a stream of their own.
@@ -117,7 +117,7 @@ impl Topic {
             .subscription_mut(View::Named)
             .map(|subscription| subscription.take_unanswered(patience, room, now));
         let names = names.unwrap_or_default();
-        self.needs_proof &= names.is_empty();
+        self.needs_proof[View::Named as usize] &= names.is_empty();
         names
     }
 
@@ -125,11 +125,11 @@ impl Topic {
     pub(in crate::upstream) fn deadline(
         &self,
         settings: &Settings,
-        can_count: bool,
+        asked: Evidence,
         clock: &QuietClock,
     ) -> Option<Instant> {
         let subscriptions = self.subscriptions.iter().flatten();
-        let quiet = subscriptions.filter_map(|subscription| subscription.deadline(settings, can_count)).min();
+        let quiet = subscriptions.filter_map(|subscription| subscription.deadline(settings, asked)).min();
         let quiet = quiet.map(|at| clock.when(at));
         let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
         self.expiry.next().into_iter().chain(uncacheable).chain(quiet).min()

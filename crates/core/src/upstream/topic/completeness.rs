@@ -15,7 +15,7 @@ impl Topic {
             subscription.lapse();
             self.renews[View::Wildcard as usize] = true;
         }
-        let known = if left > 0 { Completeness::Settled } else { Completeness::Unknown };
+        let known = if left > 0 { Completeness::Presumed } else { Completeness::Settled };
         Some(known).filter(|known| *known < snapshot.completeness())
     }
 
@@ -31,6 +31,7 @@ impl Topic {
         let known =
             is_all_held && subscription.is_whole() && snapshot.completeness() < Completeness::Complete;
         let view = View::Wildcard;
+        self.needs_proof[view as usize] &= !known;
         let absent = absent.into_iter().filter(|name| snapshot.held(view, name.as_str()).is_some());
         let mut ops: Vec<Op> = absent.map(|name| gone(&self.names, view, name)).collect();
         self.answer_by_name(&mut ops, snapshot);

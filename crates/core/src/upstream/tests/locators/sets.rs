@@ -1,6 +1,7 @@
 //! Several sets of parameters of one type: what is an answer to which, and what is left of those that nobody has.
 
 use super::*;
+use crate::cache::Completeness;
 
 #[test]
 fn an_empty_answer_to_one_set_is_no_answer_to_another() {
@@ -105,4 +106,19 @@ fn no_name_is_twice_in_a_request() {
     let asked: Vec<String> =
         fixture.requests(Primary).into_iter().flat_map(|r| r.resource_names_subscribe).collect();
     assert_eq!(asked, ["a"]);
+}
+
+/// The end mark need not count for it, and a census is no help.
+#[test]
+fn r_relay_05_a_set_that_is_asked_for_by_locator_is_complete_after_a_silence() {
+    let mut fixture = Fixture::inquiring();
+    fixture.client_with("one", CDS, "env=prod", &["*"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("a", "1"));
+    let known = |fixture: &Fixture| fixture.snapshot_with(CDS, "env=prod").completeness();
+    fixture.pass(4_900);
+    assert_eq!(known(&fixture), Completeness::Settled);
+    fixture.pass(200);
+    assert_eq!(known(&fixture), Completeness::Complete);
+    assert_eq!(fixture.inquiries, []);
 }
