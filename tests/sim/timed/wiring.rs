@@ -94,7 +94,6 @@ impl World {
                 self.queue.put(sent, Event::Taken { relay, stream });
             }
             Output::End { stream, reason } => {
-                self.ends += 1;
                 self.say(|_| format!("relay {relay} ends {stream}: {reason}"));
                 let (_, there) = self.net.send(&mut self.rng, stream, Way::Down, 10, self.now);
                 self.net.close(stream, &[Way::Up]);

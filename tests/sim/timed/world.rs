@@ -160,8 +160,6 @@ pub(crate) struct World {
     pub(crate) unread: Vec<VecDeque<Arrival>>,
     /// Streams on which a relay has said more than such a client's transport takes.
     pub(crate) stuffed: Vec<Vec<(u32, bool)>>,
-    /// Number of client streams that relays ended.
-    pub(crate) ends: u64,
     /// Kinds of control planes that there were so far, the present one last.
     pub(crate) flavors: Vec<Flavor>,
     pub(crate) rules: Arc<SessionConfig>,
@@ -224,7 +222,6 @@ impl Scenario for World {
             nodes: BTreeMap::new(),
             unread: clients.iter().map(|_| VecDeque::new()).collect(),
             stuffed: clients.iter().map(|_| Vec::new()).collect(),
-            ends: 0,
             clients,
             rules,
             repeats: Repeats::default(),
