@@ -16,8 +16,6 @@ use deltafan_test_support::wire::body;
 /// Longest time for which a word of the origin may be true no more.
 const STALE: Duration = Duration::from_millis(100);
 
-const VIEWS: [View; 2] = [View::Wildcard, View::Named];
-
 /// State that a store shows of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
@@ -31,7 +29,7 @@ enum Shown {
 struct Look {
     generation: Generation,
     /// By view and name.
-    shown: [[Shown; NAMES.len()]; VIEWS.len()],
+    shown: [[Shown; NAMES.len()]; View::ALL.len()],
 }
 
 /// Stores as they were at the last look, by their numbers.
@@ -69,13 +67,13 @@ impl Stores {
             }
             check_totals(&snapshot);
             check_members(&of, &snapshot);
-            let shown = VIEWS.map(|view| NAMES.map(|name| shown(&snapshot, view, name)));
+            let shown = View::ALL.map(|view| NAMES.map(|name| shown(&snapshot, view, name)));
             for (view, name) in
-                (0..VIEWS.len()).flat_map(|view| (0..NAMES.len()).map(move |name| (view, name)))
+                (0..View::ALL.len()).flat_map(|view| (0..NAMES.len()).map(move |name| (view, name)))
             {
                 let was = last.map_or(Shown::Unknown, |last| last.shown[view][name]);
                 if shown[view][name] == Shown::Gone && was != Shown::Gone {
-                    check_gone(&of, VIEWS[view], NAMES[name], was, origin, now);
+                    check_gone(&of, View::ALL[view], NAMES[name], was, origin, now);
                 }
             }
             self.looks.insert(of.index(), Look { generation, shown });

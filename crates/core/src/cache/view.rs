@@ -8,3 +8,8 @@ pub enum View {
     /// By its name.
     Named,
 }
+
+impl View {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Wildcard, Self::Named];
+}

@@ -30,6 +30,18 @@ pub(super) enum Evidence {
     None,
 }
 
+impl Evidence {
+    /// Evidence where the end mark was asked for, with or without parameters: an origin that does not read locators answers it beside
+    /// them. `can_count` tells whether there is a census.
+    pub(super) const fn of(is_plain: bool, can_count: bool) -> Self {
+        match (is_plain, can_count) {
+            (false, _) => Self::None,
+            (true, true) => Self::Awaited,
+            (true, false) => Self::Uncounted,
+        }
+    }
+}
+
 /// Stage of one answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Arrival {

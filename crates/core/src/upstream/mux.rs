@@ -274,8 +274,6 @@ impl Mux {
             self.locators = if plain { Locators::Plain } else { self.settings.locators };
             self.knows_locators = false;
             self.locators_due = None;
-        }
-        if stream == StreamId::Primary {
             self.drop_kept(|_| true, now);
             self.withhold_suspects(now);
         }
@@ -584,11 +582,10 @@ impl Mux {
 
     /// Has these streams opened anew, as soon as their pace allows.
     fn renew(&mut self, renews: [bool; 2]) {
-        for ((open, pace), _) in
-            self.streams.iter_mut().zip(&self.renewals).zip(renews).filter(|(_, renews)| *renews)
-        {
-            if let Some(open) = open {
-                open.renews_at.get_or_insert_with(|| open.opened + pace.least());
+        for stream in StreamId::ALL.into_iter().filter(|stream| renews[*stream as usize]) {
+            let at = self.streams[stream as usize].as_ref().map(|open| self.renewable_at(stream, open));
+            if let Some(open) = &mut self.streams[stream as usize] {
+                open.renews_at = open.renews_at.or(at);
             }
         }
     }

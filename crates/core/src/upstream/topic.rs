@@ -28,8 +28,6 @@ use crate::cache::{Change, Completeness, Lease, Named, Op, Snapshot, View};
 use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource, take_out};
 pub(super) use habits::OriginHabits;
 
-const VIEWS: [View; 2] = [View::Wildcard, View::Named];
-
 /// Whether anybody wants something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Want {
@@ -131,7 +129,7 @@ impl Topic {
 
     /// Whether nobody wants anything of it, or did lately.
     pub(super) fn wants_nothing(&self) -> bool {
-        VIEWS.iter().all(|view| !self.wants(*view))
+        View::ALL.iter().all(|view| !self.wants(*view))
     }
 
     /// Whether anybody wants anything in a view, or did lately.

@@ -37,8 +37,6 @@ use crate::resource::{Kind, Name, Parameters, TypeUrl};
 /// anew without it.
 pub(super) const SHED_LINGERS: u32 = 10;
 
-const VIEWS: [View; 2] = [View::Wildcard, View::Named];
-
 /// Changes by one event, by the parameters of the clients that see them.
 pub(super) type Changes = Vec<(Parameters, Change)>;
 
@@ -215,7 +213,7 @@ impl TopicSet {
 
     /// View that a stream is to carry. The layout never puts both views on one.
     pub(super) fn placed(&self, stream: StreamId) -> Option<View> {
-        VIEWS.into_iter().find(|view| self.homes[*view as usize] == Some(stream))
+        View::ALL.into_iter().find(|view| self.homes[*view as usize] == Some(stream))
     }
 
     /// Whether anybody wants what lives on a stream, or did lately.
@@ -227,16 +225,6 @@ impl TopicSet {
     const fn can_count(&self) -> bool {
         let is_whole = matches!(self.type_url.kind(), Kind::Cluster | Kind::Listener | Kind::ScopedRoute);
         is_whole && !(self.habits.refuses_census || self.habits.speaks_sotw)
-    }
-
-    /// Evidence for the set where the end mark was asked for with these parameters. An origin that does not read locators answers the mark
-    /// beside them.
-    fn evidence(&self, parameters: &Parameters) -> Evidence {
-        match self.can_count() {
-            _ if !(self.plain || parameters.is_empty()) => Evidence::None,
-            true => Evidence::Awaited,
-            false => Evidence::Uncounted,
-        }
     }
 
     /// Since when a census of the set is due.
@@ -483,7 +471,7 @@ impl TopicSet {
 
     /// Gives a home to a view that is wanted and has none.
     pub(super) fn arrange(&mut self) {
-        for view in VIEWS {
+        for view in View::ALL {
             let is_live = self.topics.values().any(|topic| topic.is_live(view));
             if is_live && self.homes[view as usize].is_none() {
                 let home = match self.homes[opposite(view) as usize] {
@@ -508,10 +496,10 @@ impl TopicSet {
         counters: &Counters,
     ) -> Changes {
         let moment = clock.moment(now);
-        let (plain, plainly) = (self.plain, self.evidence(&Parameters::NONE));
+        let (plain, can_count) = (self.plain, self.can_count());
         let mut changes = Vec::new();
         for (parameters, topic) in &mut self.topics {
-            let evidence = if plain || parameters.is_empty() { plainly } else { Evidence::None };
+            let evidence = Evidence::of(plain || parameters.is_empty(), can_count);
             if topic.deadline(settings, evidence, clock).is_none_or(|at| at > now) {
                 continue;
             }
@@ -523,8 +511,9 @@ impl TopicSet {
     }
 
     pub(super) fn deadline(&self, settings: &Settings, clock: &QuietClock) -> Option<Instant> {
-        let deadline = |topic: &Topic| topic.deadline(settings, self.evidence(&topic.parameters), clock);
-        self.topics.values().filter_map(|topic| deadline(topic)).min()
+        let can_count = self.can_count();
+        let evidence = |topic: &Topic| Evidence::of(self.plain || topic.parameters.is_empty(), can_count);
+        self.topics.values().filter_map(|topic| topic.deadline(settings, evidence(topic), clock)).min()
     }
 }
 

@@ -12,10 +12,8 @@ impl Mux {
     pub fn unanswered(&self) -> Unanswered {
         let mut all = Unanswered::default();
         for (type_url, topic_set) in &self.topic_sets {
-            let subscriptions = topic_set
-                .topics
-                .values()
-                .flat_map(|topic| [View::Wildcard, View::Named].map(|view| topic.subscription(view)));
+            let subscriptions =
+                topic_set.topics.values().flat_map(|topic| View::ALL.map(|view| topic.subscription(view)));
             let silence = subscriptions.flatten().map(|subscription| subscription.silence()).fold(
                 Silence::default(),
                 |all, one| Silence {

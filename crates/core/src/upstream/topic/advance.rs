@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::super::arrival::Evidence;
 use super::super::quiet_clock::{Moment, QuietClock, QuietInstant};
 use super::super::{Counters, Settings};
-use super::{Topic, VIEWS, gone};
+use super::{Topic, gone};
 use crate::cache::{Change, Completeness, Op, Snapshot, View};
 use crate::resource::Name;
 
@@ -20,7 +20,7 @@ impl Topic {
         counters: &Counters,
     ) -> Change {
         let mut change = self.end_times(settings, moment.now, snapshot, counters);
-        for view in VIEWS {
+        for view in View::ALL {
             self.advance_on(view, settings, asked, moment.quiet, snapshot, &mut change);
         }
         self.answer_by_name(&mut change.ops, snapshot);

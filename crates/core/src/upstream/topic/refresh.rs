@@ -4,14 +4,14 @@
 //! The stream is opened anew without a claim of that version, so that an origin that has the resource sends it. If an answer that is
 //! known to be whole lacks it, it is gone. Until then it stays as it is, for clients too.
 
-use super::{Topic, VIEWS};
+use super::Topic;
 use crate::cache::{Snapshot, View};
 use crate::resource::Name;
 
 impl Topic {
     /// Has a name asked for anew, on the streams that carry the views.
     pub(in crate::upstream) fn refresh(&mut self, name: &Name, snapshot: &Snapshot) {
-        for view in VIEWS {
+        for view in View::ALL {
             let held = snapshot.held(view, name.as_str());
             let is_asked_for = match view {
                 View::Wildcard => self.wildcard.is_live() && held.is_some(),
