@@ -300,7 +300,8 @@ fn o8_a_type_that_was_answered_since_is_blamed_no_more() {
     let mut fixture = Fixture::connected();
     fixture.client("a", CDS, &["*"]);
     fixture.client("b", Kind::Listener, &["*"]);
-    fixture.requests(Primary);
+    fixture.pass(10);
+    assert_eq!(fixture.requests(Primary).len(), 2);
     fixture.mux.ended_by_server(fixture.now);
     fixture.close();
     fixture.open(Primary);
