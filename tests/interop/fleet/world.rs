@@ -84,9 +84,13 @@ impl World {
 
     /// The canonical JSON of a resource.
     pub(crate) fn body(&self, type_url: &str, name: &str) -> Value {
-        let any = descriptors::pool().get_message_by_name("google.protobuf.Any").unwrap();
-        let body = numbered(type_url, name, self.resources[type_url][name]);
-        let encoded = DynamicMessage::deserialize(any, body).unwrap().encode_to_vec();
-        descriptors::any_to_json(&encoded).unwrap()
+        canonical(numbered(type_url, name, self.resources[type_url][name]))
     }
+}
+
+/// The canonical form of the JSON of a resource.
+pub(crate) fn canonical(body: Value) -> Value {
+    let any = descriptors::pool().get_message_by_name("google.protobuf.Any").unwrap();
+    let encoded = DynamicMessage::deserialize(any, body).unwrap().encode_to_vec();
+    descriptors::any_to_json(&encoded).unwrap()
 }

@@ -1,0 +1,146 @@
+//! Facts about control planes (docs/origins.md) that would harm clients if the relay did not heed them: partial answers of state of the
+//! world (O7), types that are not served (O8), names of several spellings (O9).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use deltafan::descriptors::any_to_json;
+use tokio::runtime::Runtime;
+
+use crate::fixture::resources::{CLUSTER, LISTENER, SCOPED_ROUTES, numbered};
+use crate::fixture::{ControlPlane, ForeignFixture, PATIENCE, Transport, eventually, is_direct, skipped};
+use crate::fleet::client::{Client, Held};
+use crate::fleet::local;
+use crate::fleet::world::{Guest, World, canonical, subscriptions};
+
+const VERSIONS: [&str; 3] = ["v0.12.0", "v0.13.4", "v0.14.0"];
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+/// Time in which a wrong removal would be sent.
+const QUIET: Duration = Duration::from_millis(700);
+
+/// Time in which newcomers are answered, on a busy machine too.
+const ANSWERED: Duration = Duration::from_secs(5);
+
+/// A LinearCache or MuxCache sends what changed on a stream that lives: of 0.13 and older for clusters and listeners too, of 0.14 for
+/// scoped routes. Nothing that is missing from such a response is gone.
+#[test]
+fn o7_nothing_is_gone_that_a_response_with_the_changes_alone_lacks() {
+    for version in VERSIONS {
+        for cache in [&["--cache", "linear"], &["--cache", "mux"], &["--cache", "snapshot"]] {
+            let control_plane = ControlPlane::Go(version, cache);
+            let types = [CLUSTER, LISTENER, SCOPED_ROUTES];
+            let served = if control_plane.serves_clusters_only() { &types[..1] } else { &types[..] };
+            let Some(fixture) = ForeignFixture::start_speaking(control_plane, 1, "sotw") else { return };
+            let runtime = Runtime::new().unwrap();
+            let mut world = World::default();
+            for type_url in served {
+                NAMES[..4].iter().for_each(|name| world.set(&fixture.origin, type_url, name));
+            }
+            let asked: Vec<(&'static str, &[&str])> = served.iter().map(|each| (*each, &[][..])).collect();
+            let guests = [Transport::DeltaAds, Transport::SotwAds].map(|transport| {
+                let asked = subscriptions(&asked);
+                let server = local(fixture.port(0));
+                let client = Client::come_back(runtime.handle(), server, transport, &asked, Held::default());
+                Guest { client, who: format!("{transport:?} behind {version} {}", cache[1]), asked }
+            });
+            let check = |world: &World| {
+                eventually(PATIENCE, "all hold what there is", || {
+                    guests.iter().try_for_each(|guest| guest.complaint(world).map_or(Ok(()), Err))
+                });
+                // A cluster that was removed and comes back would be a moment in which calls fail.
+                let since = Instant::now();
+                while since.elapsed() < QUIET {
+                    for guest in &guests {
+                        assert_eq!(guest.complaint(world), None);
+                    }
+                    thread::sleep(Duration::from_millis(5));
+                }
+            };
+            check(&world);
+            for type_url in served {
+                // One changes, then one comes.
+                for name in ["b", "e"] {
+                    world.set(&fixture.origin, type_url, name);
+                    check(&world);
+                }
+            }
+            // One goes: the next stream tells, if the response does not.
+            for type_url in served.iter().filter(|_| cache[1] == "snapshot") {
+                world.remove(&fixture.origin, type_url, "c");
+                check(&world);
+            }
+        }
+    }
+}
+
+/// A client asks for listeners of a LinearCache of clusters, and stays. Directly, only its own stream ends.
+#[test]
+fn o8_a_client_that_asks_for_a_type_nobody_serves_locks_no_newcomer_out() {
+    if is_direct() {
+        return skipped("the stream that ends is the client's own");
+    }
+    let control_plane = ControlPlane::Go("v0.14.0", &["--cache", "linear"]);
+    let Some(fixture) = ForeignFixture::start(control_plane, 1) else { return };
+    let mut world = World::default();
+    world.set(&fixture.origin, CLUSTER, "a");
+    let runtime = Runtime::new().unwrap();
+    let server = local(fixture.port(0));
+    let enter =
+        |transport, asked: &[_]| Client::start(runtime.handle(), server, transport, &subscriptions(asked));
+    let _asking = enter(Transport::DeltaAds, &[(LISTENER, &[])]);
+    let mut guests = Vec::new();
+    for name in ["b", "c", "d"] {
+        for transport in [Transport::SotwAds, Transport::DeltaAds] {
+            let client = enter(transport, &[(CLUSTER, &[])]);
+            let who = format!("came before {name}, {transport:?}");
+            guests.push(Guest { client, who, asked: subscriptions(&[(CLUSTER, &[])]) });
+        }
+        let complaint = |world: &World| guests.iter().find_map(|guest| guest.complaint(world));
+        eventually(ANSWERED, "newcomers are answered", || complaint(&world).map_or(Ok(()), Err));
+        world.set(&fixture.origin, CLUSTER, name);
+        eventually(ANSWERED, "changes arrive", || complaint(&world).map_or(Ok(()), Err));
+    }
+}
+
+/// The control plane restarts, and something else changes meanwhile. It compares names byte by byte: a version that the relay claimed under
+/// another spelling would come back as a resource that is both sent and removed.
+#[test]
+fn o9_a_name_in_a_spelling_of_its_own_holds_up_no_change() {
+    const SPELLED: &str = "xdstp://west/envoy.config.cluster.v3.Cluster/a?b=1&a=2";
+    for version in VERSIONS {
+        for cache in [&["--cache", "linear"], &["--cache", "mux"], &["--cache", "snapshot"]] {
+            let control_plane = ControlPlane::Go(version, cache);
+            let Some(fixture) = ForeignFixture::start(control_plane, 1) else { return };
+            let runtime = Runtime::new().unwrap();
+            let asked = subscriptions(&[(CLUSTER, &[])]);
+            let clients = [Transport::DeltaAds, Transport::SotwAds]
+                .map(|transport| Client::start(runtime.handle(), local(fixture.port(0)), transport, &asked));
+            let mut bodies = BTreeMap::new();
+            for (changed, number) in [SPELLED, "b", "b", SPELLED, "c"].into_iter().zip(1..) {
+                fixture.origin.kill();
+                let body = numbered(CLUSTER, changed, number);
+                fixture.origin.put(&body);
+                fixture.origin.start_again();
+                bodies.insert(changed, canonical(body).to_string());
+                // By delta the relay says the normal form of the name (R-XT-01), and passes on the body as it is.
+                let expected: BTreeSet<_> = bodies.values().cloned().collect();
+                let body = |client: &Client, name: &String| {
+                    let body = client.resource(CLUSTER, name)?;
+                    Some(any_to_json(&body).ok()?.to_string())
+                };
+                eventually(ANSWERED, "all hold what there is", || {
+                    for client in &clients {
+                        let held: BTreeSet<_> =
+                            client.names(CLUSTER).iter().filter_map(|name| body(client, name)).collect();
+                        if held != expected {
+                            return Err(format!("{version} {}: {held:?}, not {expected:?}", cache[1]));
+                        }
+                    }
+                    Ok(())
+                });
+            }
+            assert_eq!(fixture.origin.stats().nacks(), [""; 0]);
+        }
+    }
+}
