@@ -18,6 +18,37 @@ use crate::common::any;
 use deltafan_test_support::origin::wrapped;
 use deltafan_test_support::wire::type_url;
 
+/// End of a name of several spellings in its normal form, and as the origin spells it.
+const SPELLINGS: [&str; 2] = ["?a=1&b=2", "?b=2&a=1"];
+/// Marks a name in the normal form, which is another one for an origin that spells it otherwise.
+const OTHER: &str = " in another spelling";
+
+/// A name as the origin says it.
+fn spelled(name: &str) -> String {
+    let other = name.strip_suffix(OTHER).map(str::to_owned);
+    other.unwrap_or_else(|| name.replace(SPELLINGS[0], SPELLINGS[1]))
+}
+
+/// A request by an origin that compares names byte by byte (O9).
+fn as_compared(mut request: DeltaDiscoveryRequest) -> DeltaDiscoveryRequest {
+    let read = |name: &mut String| {
+        *name = match name.ends_with(SPELLINGS[0]) {
+            true => format!("{name}{OTHER}"),
+            false => name.replace(SPELLINGS[1], SPELLINGS[0]),
+        };
+    };
+    request.resource_names_subscribe.iter_mut().for_each(read);
+    request.resource_names_unsubscribe.iter_mut().for_each(read);
+    let versions = request.initial_resource_versions.into_iter();
+    request.initial_resource_versions = versions
+        .map(|(mut name, version)| {
+            read(&mut name);
+            (name, version)
+        })
+        .collect();
+    request
+}
+
 /// A response on its way.
 pub(crate) struct Said {
     pub(crate) stream: u32,
@@ -124,8 +155,8 @@ impl Origin {
         let element = |name: &String| {
             let body = truth.get(at, name)?;
             Some(match self.ttl {
-                None => any(TYPES[at], name, &body.text).freeze(),
-                Some(_) => wrapped(&encode(at, name, body, self.ttl, heartbeat)),
+                None => any(TYPES[at], &spelled(name), &body.text).freeze(),
+                Some(_) => wrapped(&encode(at, &spelled(name), body, self.ttl, heartbeat)),
             })
         };
         let response = DiscoveryResponse {
@@ -141,6 +172,7 @@ impl Origin {
     fn hear_delta(&mut self, stream: u32, request: &DeltaDiscoveryRequest, truth: &Truth) -> Vec<Said> {
         let at = at_of(&request.type_url);
         assert!(request.error_detail.is_none(), "a NACK: {:?}", request.error_detail);
+        let request = &as_compared(request.clone());
         let types = self.streams.entry(stream).or_default();
         let first = !types.contains_key(&at);
         let subscription = types.entry(at).or_default();
@@ -171,12 +203,13 @@ impl Origin {
         let Some(answer) = subscription.answer(self.flavor, at, truth, &nonce) else { return Vec::new() };
         self.nonce += 1;
         let sent = answer.resources.iter();
-        let sent = sent.filter_map(|name| Some(encode(at, name, truth.get(at, name)?, self.ttl, false)));
+        let sent =
+            sent.filter_map(|name| Some(encode(at, &spelled(name), truth.get(at, name)?, self.ttl, false)));
         let text = format!("#{nonce} {} +{:?} -{:?}", TYPES[at], answer.resources, answer.removed);
         let response = DeltaDiscoveryResponse {
             type_url: type_url(TYPES[at]).as_str().to_owned(),
             resources: sent.collect(),
-            removed_resources: answer.removed.clone(),
+            removed_resources: answer.removed.iter().map(|name| spelled(name)).collect(),
             nonce,
             ..DeltaDiscoveryResponse::default()
         };
@@ -198,7 +231,7 @@ impl Origin {
                     // Only what the other end was sent in this version can be renewed.
                     let is_held =
                         subscription.returned.get(*name).is_some_and(|held| **held == *body.version);
-                    is_held.then(|| encode(*at, name, body, self.ttl, true))
+                    is_held.then(|| encode(*at, &spelled(name), body, self.ttl, true))
                 });
                 let nonce = format!("h{}", self.nonce);
                 self.nonce += 1;

@@ -15,7 +15,8 @@ use super::flavor::Flavor;
 use super::net::Link;
 use super::servers::uri;
 use super::sotw::SotwHabits;
-use super::truth::is_full_state;
+use super::truth::{TYPES, is_full_state};
+use deltafan_test_support::wire::type_url;
 
 /// Histories from this seed on are harsh: outages last for minutes, another kind of control plane takes over after a restart, and
 /// every second one has a chain of relays.
@@ -36,7 +37,7 @@ pub(crate) const WARM: u64 = 7_000_000;
 pub(crate) const WARM_FAILOVER: u64 = 7_500_000;
 
 /// From this seed on a client asks for a type at which the origin ends the stream, or the origin speaks state of the world and sends
-/// only what changed on a stream that lives.
+/// only what changed on a stream that lives, or it has a spelling of its own for some names.
 pub(crate) const PECULIAR: u64 = 8_000_000;
 
 pub(crate) fn millis(rng: &mut StdRng, range: std::ops::Range<u64>) -> Duration {
@@ -86,6 +87,8 @@ pub(crate) struct Plan {
     pub(crate) warm: bool,
     /// Whether a client of each relay asks for a type at which the origin ends the stream.
     pub(crate) ends_stream: bool,
+    /// Whether the origin has names of several spellings, and knows its own alone.
+    spells: bool,
 }
 
 impl Plan {
@@ -166,6 +169,8 @@ impl Plan {
             first: 0,
             warm,
             ends_stream,
+            // No random number: kept seeds stay the histories that they were.
+            spells: peculiar && !sotw && seed % 4 == 1,
         }
     }
 
@@ -189,6 +194,13 @@ impl Plan {
     /// Names of a type, as they are called.
     pub(crate) fn all_names(&self, at: usize) -> Vec<String> {
         let name = |number: usize| match at {
+            0 | 2 if self.spells && number == 1 => {
+                let type_url = type_url(TYPES[at]);
+                format!(
+                    "xdstp://west/{}/n?a=1&b=2",
+                    type_url.as_str().trim_start_matches("type.googleapis.com/")
+                )
+            }
             0 if number.is_multiple_of(2) => format!("eds{}", number / 2),
             0 => format!("c{number}"),
             1 => format!("eds{number}"),
@@ -196,6 +208,11 @@ impl Plan {
             _ => format!("r{number}"),
         };
         (0..self.names[at]).map(name).collect()
+    }
+
+    /// Those of them that clients ask for by name: an origin does not know its own name by another spelling.
+    pub(crate) fn asked_names(&self, at: usize) -> Vec<String> {
+        self.all_names(at).into_iter().filter(|name| !name.starts_with("xdstp:")).collect()
     }
 
     pub(crate) fn settings(&self) -> Settings {
@@ -264,7 +281,7 @@ impl Plan {
             () if wildcard && rng.random_bool(0.7) => 0.0,
             () => [0.0, 0.3, 0.6, 0.9][rng.random_range(0..4)],
         };
-        let names = self.all_names(at).into_iter().filter(|_| rng.random_bool(chance)).collect();
+        let names = self.asked_names(at).into_iter().filter(|_| rng.random_bool(chance)).collect();
         super::client::Asked { wildcard, names }
     }
 }

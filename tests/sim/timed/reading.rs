@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use deltafan::cache::Protocol;
 use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryResponse};
-use deltafan::resource::{Envelope, SotwElement, TypeUrl};
+use deltafan::resource::{Envelope, SotwElement, TypeUrl, normal_form};
 use prost::Message as _;
 
 use super::truth::{TYPES, at_of};
@@ -42,14 +42,14 @@ pub(crate) fn read_delta(message: &[u8]) -> Told {
     let read = |bytes: &Bytes| {
         let envelope = Envelope::parse(bytes, &type_url).expect("a resource");
         let text = envelope.body.map(|any| body(any, &type_url).1).unwrap_or_default();
-        (envelope.name.to_owned(), text, envelope.version.to_owned())
+        (normal_form(envelope.name).into_owned(), text, envelope.version.to_owned())
     };
     let told = Told {
         at,
         version: String::new(),
         nonce: message.nonce,
         resources: message.resources.iter().map(read).collect(),
-        removed: message.removed_resources,
+        removed: message.removed_resources.iter().map(|name| normal_form(name).into_owned()).collect(),
     };
     told.check();
     told
@@ -79,7 +79,7 @@ fn read_state_with(message: &[u8], read: impl Fn(&Bytes, &TypeUrl) -> (String, S
     let type_url = type_url(TYPES[at]);
     let read = |bytes| {
         let (name, text) = read(bytes, &type_url);
-        (name, text, String::new())
+        (normal_form(&name).into_owned(), text, String::new())
     };
     let told = Told {
         at,

@@ -139,7 +139,7 @@ impl World {
             0 => asked = self.plan.asked(&mut self.rng, at, grpc),
             1 if is_full_state(at) && !grpc => asked.wildcard = !asked.wildcard,
             _ => {
-                let names = self.plan.all_names(at);
+                let names = self.plan.asked_names(at);
                 let name = &names[self.rng.random_range(0..names.len())];
                 if !asked.names.remove(name) {
                     asked.names.insert(name.clone());
