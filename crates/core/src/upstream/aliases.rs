@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use foldhash::HashSet;
 use smallvec::SmallVec;
 
-use super::stream_subscription::StreamSubscription;
+use super::names::Names;
 use crate::cache::Snapshot;
 use crate::resource::{Envelope, Name, normal_form};
 
@@ -17,18 +17,13 @@ pub(super) type Asked = SmallVec<[Name; 2]>;
 
 /// The names under which an envelope is to be held beside its own, which is `own` in its normal form: those of its aliases
 /// that were asked for. Where it lists none and has no body, it speaks of what is held.
-pub(super) fn asked_by(
-    subscription: &StreamSubscription,
-    snapshot: &Snapshot,
-    envelope: &Envelope<'_>,
-    own: &str,
-) -> Asked {
+pub(super) fn asked_by(names: &Names, snapshot: &Snapshot, envelope: &Envelope<'_>, own: &str) -> Asked {
     if !envelope.has_aliases {
-        return if envelope.body.is_none() { held_by(subscription, snapshot, own) } else { Asked::new() };
+        return if envelope.body.is_none() { held_by(names, snapshot, own) } else { Asked::new() };
     }
     let asked = |alias| {
         let alias = normal_form(alias);
-        subscription.covered(&alias).filter(|alias| alias.as_str() != own).cloned()
+        names.covered(&alias).filter(|alias| alias.as_str() != own).cloned()
     };
     let mut asked: Asked = envelope.aliases().filter_map(asked).collect();
     asked.sort_unstable();
@@ -37,18 +32,13 @@ pub(super) fn asked_by(
 }
 
 /// The names under which a resource is held beside its own.
-pub(super) fn held_by(subscription: &StreamSubscription, snapshot: &Snapshot, own: &str) -> Asked {
-    snapshot.aliases_of(own).filter(|alias| subscription.covered(alias.as_str()).is_some()).cloned().collect()
+pub(super) fn held_by(names: &Names, snapshot: &Snapshot, own: &str) -> Asked {
+    snapshot.aliases_of(own).filter(|alias| names.covered(alias.as_str()).is_some()).cloned().collect()
 }
 
 /// The names under which a resource was held and that are not among its aliases any more.
-pub(super) fn lost_by(
-    subscription: &StreamSubscription,
-    snapshot: &Snapshot,
-    envelope: &Envelope<'_>,
-    own: &str,
-) -> Asked {
-    let mut held = held_by(subscription, snapshot, own);
+pub(super) fn lost_by(names: &Names, snapshot: &Snapshot, envelope: &Envelope<'_>, own: &str) -> Asked {
+    let mut held = held_by(names, snapshot, own);
     if !held.is_empty() {
         let listed: HashSet<Cow<'_, str>> = envelope.aliases().map(normal_form).collect();
         held.retain(|alias| !listed.contains(alias.as_str()));

@@ -119,16 +119,6 @@ impl Arrival {
         }
     }
 
-    /// More of the same question was sent: the answer to it is not late before now.
-    #[must_use]
-    pub(super) fn asked_more(self, now: QuietInstant) -> Self {
-        match self {
-            Self::Asked { hold, .. } => Self::Asked { since: now, hold },
-            Self::Arriving(parts) => Self::Arriving(Parts { last: now, ..parts }),
-            Self::Idle | Self::Whole => self,
-        }
-    }
-
     /// Since when it waits for the first part.
     pub(super) const fn waits_since(self) -> Option<QuietInstant> {
         match self {

@@ -12,6 +12,28 @@ use std::time::Instant;
 
 use crate::resource::{Name, Parameters, TypeUrl};
 
+/// Whether anybody wants something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Want {
+    /// Nobody, and it is not subscribed to.
+    #[default]
+    No,
+    /// Somebody does.
+    Yes,
+    /// Nobody; it is let go at this time.
+    Until(Instant),
+    /// Nobody, since this time: a wildcard that stays subscribed to for as long as its stream lives, and is kept up to
+    /// date. Origins do not let go of one that they were asked for, or do not answer when it is asked for again (O1).
+    Kept(Instant),
+}
+
+impl Want {
+    /// Whether somebody wants it, or did lately.
+    pub(super) const fn is_live(self) -> bool {
+        matches!(self, Self::Yes | Self::Until(_))
+    }
+}
+
 /// A name, or the wildcard where there is none, and when it is let go.
 type Item = (Instant, TypeUrl, Parameters, Option<Name>);
 

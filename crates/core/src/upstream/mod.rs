@@ -10,14 +10,14 @@
 //! | Rule | Place |
 //! |---|---|
 //! | 1. A response changes what it names. | `response` checks it, `topic/hear` finds the questions that it answers, `topic/apply_response` the changes |
-//! | 2. An answer is complete with its end mark (R-Up-22). | `stream_subscription/request` asks; `stream_subscription/answer` (`hear_end`) judges what answers it |
-//! | 3. What was asked for and is missing from a complete answer is absent. | `stream_subscription/answer` (`take_whole`), `topic/apply_response` (`learn_end`) |
-//! | 4. What stays unanswered is asked by inquiry: names, or a census of a set. | `stream_subscription/answer` (`take_unanswered`, `census_since`) says when, `inquiry` asks, `mux/inquiries` learns |
+//! | 2. An answer is complete with its end mark (R-Up-22). | `members` and `names/request` ask; `members` and `names/answer` (`hear_end`) judge what answers it |
+//! | 3. What was asked for and is missing from a complete answer is absent. | `members` and `names/answer` (`take_whole`), `topic/apply_response` (`learn_end`) |
+//! | 4. What stays unanswered is asked by inquiry: names, or a census of a set. | `names/answer` (`take_unanswered`) and `members` (`census_since`) say when, `inquiry` asks, `mux/inquiries` learns |
 //! | Fallback: silence shows a set to clients that hold nothing, and removes nothing. | `arrival`, `topic/completeness` |
 //!
 //! | The origin … | Place |
 //! |---|---|
-//! | must not be told a version (spelling, TTL, other server) | `stream_subscription/target` (`claim`) |
+//! | must not be told a version (spelling, TTL, other server) | `target` (`claim`) |
 //! | needs a new stream | `topic` says so (`renews`), `mux/stream` has the pace |
 //! | ends the stream when asked for a type | `suspects`, `mux/trials` |
 //! | speaks state of the world | `sotw/ask`, `sotw/hear` |
@@ -31,6 +31,7 @@
 //! - What is kept is bounded by what was subscribed to on the connection that stands, whatever the origin sends.
 
 mod aliases;
+mod answer;
 mod arrival;
 mod backoff;
 mod complaints;
@@ -39,7 +40,9 @@ mod expiry;
 mod failover;
 mod inquiry;
 mod linger;
+mod members;
 mod mux;
+mod names;
 mod probe;
 mod quiet_clock;
 mod readiness;
@@ -49,8 +52,8 @@ mod response;
 mod server;
 mod silence;
 mod sotw;
-mod stream_subscription;
 mod suspects;
+mod target;
 mod topic;
 mod topic_set;
 mod upstream_state;

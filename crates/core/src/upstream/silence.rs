@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::answer::Silence;
 use super::quiet_clock::QuietClock;
-use super::stream_subscription::Silence;
 use crate::resource::{Kind, TypeUrl};
 
 /// Subscriptions of the connection that stands that have no answer.

@@ -14,41 +14,21 @@ mod servers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use foldhash::HashSet;
 
 use super::ServerId;
+use super::answer::Silence;
 use super::expiry::Expiry;
+use super::linger::Want;
+use super::members::Members;
+use super::names::Names;
 use super::quiet_clock::QuietInstant;
 use super::server::Provenance;
-use super::stream_subscription::StreamSubscription;
 use super::variants::Candidates;
 use crate::cache::{Change, Completeness, Lease, Named, Op, Snapshot, View};
-use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource, take_out};
+use crate::resource::{Collection, Form, Name, Parameters, Resource};
 pub(super) use habits::OriginHabits;
-
-/// Whether anybody wants something.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Want {
-    /// Nobody, and it is not subscribed to.
-    #[default]
-    No,
-    /// Somebody does.
-    Yes,
-    /// Nobody; it is let go at this time.
-    Until(Instant),
-    /// Nobody, since this time: a wildcard that stays subscribed to for as long as its stream lives, and is kept up to
-    /// date. Origins do not let go of one that they were asked for, or do not answer when it is asked for again (O1).
-    Kept(Instant),
-}
-
-impl Want {
-    /// Whether somebody wants it, or did lately.
-    pub(super) const fn is_live(self) -> bool {
-        matches!(self, Self::Yes | Self::Until(_))
-    }
-}
 
 /// View of the type that a stream carries, and how it is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -64,12 +44,12 @@ pub(super) struct Asking {
 pub(super) struct Topic {
     pub(super) parameters: Parameters,
     pub(super) wildcard: Want,
-    pub(super) names: NameMap<Want>,
-    /// Wanted names that are not asked for here: another topic's subscription brings them too (R-DP-16).
-    pub(super) borrowed: HashSet<Name>,
-    /// Resources from a lender or an earlier stream that may be gone: kept until the answer to what is asked in their place,
-    /// which takes their place whatever its constraints (R-DP-14, R-DP-16).
-    pub(super) orphans: HashSet<(View, Name)>,
+    /// Subscription to the wildcard; `None` where no stream that carries it is open.
+    pub(super) members: Option<Members>,
+    pub(super) names: Names,
+    /// Members from an earlier stream that may be gone: kept until the answer, which takes their place whatever its constraints
+    /// (R-DP-14).
+    orphans: HashSet<Name>,
     /// Resources that are to come anew, whatever their version, on the stream that is opened next.
     refreshed: HashSet<(View, Name)>,
     /// Whether a client waits for evidence, of each view, that what the origin has not sent does not exist.
@@ -85,18 +65,16 @@ pub(super) struct Topic {
     expiry: Expiry,
     /// When what may not be kept came (R-XT-09).
     uncacheable: Expiry,
-    /// Of each view; `None` where no stream that carries it is open.
-    subscriptions: [Option<StreamSubscription>; 2],
 }
 
 impl Topic {
     /// Parameters with which nothing is wanted yet, and of which views the streams are open.
     pub(super) fn new(parameters: Parameters, open: [bool; 2]) -> Self {
-        Self {
+        let mut topic = Self {
             parameters,
             wildcard: Want::No,
-            names: NameMap::default(),
-            borrowed: HashSet::default(),
+            members: None,
+            names: Names::default(),
             orphans: HashSet::default(),
             refreshed: HashSet::default(),
             needs_proof: [false; 2],
@@ -106,25 +84,17 @@ impl Topic {
             provenance: Provenance::default(),
             expiry: Expiry::default(),
             uncacheable: Expiry::default(),
-            subscriptions: open.map(|open| open.then(StreamSubscription::default)),
-        }
-    }
-
-    pub(super) const fn subscription(&self, view: View) -> Option<&StreamSubscription> {
-        self.subscriptions[view as usize].as_ref()
-    }
-
-    const fn subscription_mut(&mut self, view: View) -> Option<&mut StreamSubscription> {
-        self.subscriptions[view as usize].as_mut()
+        };
+        View::ALL.into_iter().filter(|view| open[*view as usize]).for_each(|view| topic.opened(view));
+        topic
     }
 
     /// Whether there is nothing to remember of it.
     pub(super) fn is_idle(&self) -> bool {
-        // Names that were let go are remembered for clients without parameters only: there is one topic of these.
-        let is_over = |subscription: &StreamSubscription| {
-            if self.parameters.is_empty() { subscription.is_idle() } else { subscription.asks_nothing() }
-        };
-        self.wants_nothing() && self.subscriptions.iter().flatten().all(is_over)
+        // All that was let go is remembered for clients without parameters only: there is one topic of these.
+        let remembers = self.parameters.is_empty();
+        let set = self.members.as_ref();
+        self.wants_nothing() && self.names.is_idle(remembers) && set.is_none_or(|set| set.is_idle(remembers))
     }
 
     /// Whether nobody wants anything of it, or did lately.
@@ -150,39 +120,21 @@ impl Topic {
     /// Whether anybody wants a resource of this name, or did lately.
     pub(super) fn is_wanted(&self, name: &str) -> bool {
         let is_member =
-            || Collection::covering(name).is_some_and(|covering| self.names.contains_key(covering.as_str()));
-        self.wildcard.is_live() || self.names.contains_key(name) || is_member()
+            || Collection::covering(name).is_some_and(|covering| self.names.is_wanted(covering.as_str()));
+        self.wildcard.is_live() || self.names.is_wanted(name) || is_member()
     }
 
     /// Whether anything is asked for in a view that is not borrowed.
     pub(super) fn asks_in(&self, view: View) -> bool {
         match view {
             View::Wildcard => self.wildcard != Want::No,
-            View::Named => self.names.len() > self.borrowed.len(),
+            View::Named => self.names.asks_any(),
         }
-    }
-
-    /// Whether the origin is asked for this name here.
-    pub(super) fn asks_for(&self, name: &Name) -> bool {
-        self.names.contains_key(name) && !self.borrowed.contains(name)
     }
 
     /// Whether others may have it from here: what may not be kept is nothing to lend (R-XT-09).
     pub(super) fn may_lend(&self, name: &Name) -> bool {
-        self.asks_for(name) && !self.uncacheable.has(View::Named, name)
-    }
-
-    /// Whether the resource held has had no answer since it was asked for on this stream, or since a loan ended.
-    pub(super) fn is_orphan(&self, view: View, name: &Name) -> bool {
-        !self.orphans.is_empty() && self.orphans.contains(&(view, name.clone()))
-    }
-
-    pub(super) fn has_loans(&self) -> bool {
-        !self.borrowed.is_empty()
-    }
-
-    pub(super) fn has_borrowed(&self, name: &Name) -> bool {
-        self.borrowed.contains(name)
+        self.names.asks_for(name.as_str()) && !self.uncacheable.has(View::Named, name)
     }
 
     /// Something is held that an earlier process held.
@@ -195,111 +147,101 @@ impl Topic {
     /// A stream is open for a view: what is wanted of that is to be asked for.
     pub(super) fn opened(&mut self, view: View) {
         self.renews[view as usize] = false;
-        let subscription = self.subscriptions[view as usize].insert(StreamSubscription::default());
         match view {
-            View::Wildcard => subscription.touch([]),
-            View::Named => {
-                let borrowed = &self.borrowed;
-                subscription.touch(self.names.keys().filter(|name| !borrowed.contains(*name)).cloned());
-            }
+            View::Wildcard => self.members.insert(Members::default()).touch(),
+            View::Named => self.names.opened(),
         }
     }
 
     pub(super) fn closed(&mut self, view: View) {
-        self.subscriptions[view as usize] = None;
+        match view {
+            View::Wildcard => self.members = None,
+            View::Named => self.names.closed(),
+        }
+    }
+
+    /// Whether a stream is open that carries a view.
+    fn is_open(&self, view: View) -> bool {
+        match view {
+            View::Wildcard => self.members.is_some(),
+            View::Named => self.names.is_open(),
+        }
+    }
+
+    /// Whether the resource held has had no answer since it was asked for on this stream, or since a loan ended.
+    fn is_orphan(&self, view: View, name: &Name) -> bool {
+        match view {
+            View::Wildcard => self.orphans.contains(name),
+            View::Named => self.names.is_orphan(name),
+        }
+    }
+
+    /// Whether something else is wanted than was asked for.
+    pub(super) fn is_dirty(&self, view: View) -> bool {
+        match view {
+            View::Wildcard => self.members.as_ref().is_some_and(Members::is_dirty),
+            View::Named => self.names.is_dirty(),
+        }
+    }
+
+    /// Questions that the origin has left unanswered.
+    pub(super) fn silence(&self, view: View) -> Silence {
+        match view {
+            View::Wildcard => self.members.as_ref().map(Members::silence).unwrap_or_default(),
+            View::Named => self.names.silence(),
+        }
+    }
+
+    /// Whether the stream that lives asks for the wildcard.
+    pub(super) fn covers_wildcard(&self) -> bool {
+        self.members.as_ref().is_some_and(Members::covers)
     }
 
     /// A name is wanted that was not, and what is held by another topic serves.
     pub(super) fn borrow(&mut self, name: &Name, lease: Option<Lease>, server: Option<ServerId>) {
         self.provenance.share(View::Named, name, server);
         self.expiry.set(View::Named, name, lease.map(|lease| lease.until()));
-        self.names.insert(name.clone(), Want::Yes);
-        self.borrowed.insert(name.clone());
-    }
-
-    /// A borrowed name is to be asked for.
-    pub(super) fn end_loan(&mut self, name: &Name) {
-        self.orphans.extend(self.borrowed.take(name).map(|name| (View::Named, name)));
-        self.touch_name(name);
-    }
-
-    /// A name is wanted that was not.
-    pub(super) fn add_name(&mut self, name: &Name) {
-        self.names.insert(name.clone(), Want::Yes);
-        self.touch_name(name);
-    }
-
-    fn touch_name(&mut self, name: &Name) {
-        if let Some(subscription) = self.subscription_mut(View::Named) {
-            subscription.touch_name(name);
-        }
+        self.names.borrow(name);
     }
 
     /// The wildcard is wanted that was not.
     pub(super) fn add_wildcard(&mut self) {
         self.wildcard = Want::Yes;
-        if let Some(subscription) = self.subscription_mut(View::Wildcard) {
-            subscription.touch([]);
-        }
+        self.members.iter_mut().for_each(Members::touch);
     }
 
     /// The wildcard is seen as another topic sees it that asked for it in the same words; `is_asked` tells whether on the stream that
     /// lives.
     pub(super) fn share_wildcard(&mut self, of: &Self, is_asked: bool, held: &[Op]) {
-        let members = || held.iter().map(|op| (View::Wildcard, op.name().clone()));
+        let members = || held.iter().map(|op| op.name().clone());
         self.share_provenance(of, held);
         self.orphans.extend(members().filter(|member| of.orphans.contains(member)));
-        if let (Some(subscription), Some(of), true) =
-            (self.subscription_mut(View::Wildcard), of.subscription(View::Wildcard), is_asked)
-        {
-            subscription.share_wildcard(of, members().map(|(_, name)| name));
+        if let (Some(set), Some(of), true) = (&mut self.members, &of.members, is_asked) {
+            set.share(of, members());
         }
     }
 
     /// The wildcard that was asked for at one of these moments was answered for some topic.
     pub(super) fn hear_of_others(&mut self, asked: &[QuietInstant], now: QuietInstant) {
-        if let Some(subscription) = self.subscription_mut(View::Wildcard)
-            && subscription.wildcard_asked().is_some_and(|at| asked.contains(&at))
+        if let Some(set) = &mut self.members
+            && set.asked_at().is_some_and(|at| asked.contains(&at))
         {
-            subscription.arrived(now, false, false);
-        }
-    }
-
-    pub(super) fn unanswered_since(&self) -> Option<QuietInstant> {
-        self.subscriptions.iter().flatten().filter_map(StreamSubscription::unanswered_since).min()
-    }
-
-    /// A name is let go.
-    pub(super) fn remove_name(&mut self, name: &Name) {
-        take_out(&mut self.names, name);
-        self.borrowed.remove(name);
-        self.orphans.remove(&(View::Named, name.clone()));
-        if let Some(subscription) = self.subscription_mut(View::Named) {
-            subscription.drop_name(name);
+            set.arrived(now, false, false);
         }
     }
 
     /// A client asks for a name that is asked for already: what was not kept has to come once more (R-XT-09).
     pub(super) fn want_again(&mut self, name: &Name, snapshot: &Snapshot) {
         let is_dropped = |held: &Arc<Resource>| held.form() == Form::Dropped;
-        if snapshot.held(View::Named, name.as_str()).is_some_and(is_dropped)
-            && let Some(subscription) = self.subscription_mut(View::Named)
-        {
-            subscription.ask_once_more(name);
-        }
-    }
-
-    /// A name is to be subscribed to once more.
-    pub(super) fn ask_again(&mut self, name: &Name) {
-        if let Some(subscription) = self.subscription_mut(View::Named) {
-            subscription.ask_again(name);
+        if snapshot.held(View::Named, name.as_str()).is_some_and(is_dropped) {
+            self.names.ask_once_more(name);
         }
     }
 
     /// Whether a collection was asked for that has this member.
     fn is_listed(&self, name: &Name) -> bool {
         let covering = Collection::covering(name.as_str());
-        covering.is_some_and(|covering| self.names.contains_key(covering.as_str()))
+        covering.is_some_and(|covering| self.names.is_wanted(covering.as_str()))
     }
 
     /// Ops for what is no longer known when a name was let go.
@@ -312,7 +254,7 @@ impl Topic {
         }
         let members = snapshot.answers_of(&name).cloned();
         let mut ops: Vec<Op> = members
-            .filter(|member| !self.names.contains_key(member))
+            .filter(|member| !self.names.is_wanted(member.as_str()))
             .map(|name| Op::Forget { view, name })
             .collect();
         ops.push(Op::Forget { view, name });
@@ -324,10 +266,8 @@ impl Topic {
         self.wildcard = Want::No;
         self.expiry.drop_wildcard();
         self.rivals.retain(|(view, _), _| *view != View::Wildcard);
-        self.orphans.retain(|(view, _)| *view != View::Wildcard);
-        if let Some(subscription) = self.subscription_mut(View::Wildcard) {
-            subscription.drop_wildcard(by_locator);
-        }
+        self.orphans.clear();
+        self.members.iter_mut().for_each(|set| set.let_go(by_locator));
     }
 
     /// Forgets the wildcard set. The origin is told if it was asked by locator. A member that clients ask for by name stays
@@ -338,19 +278,19 @@ impl Topic {
         for member in
             snapshot.members().map(|member| member.name()).filter(|name| is_outdated(snapshot, name))
         {
-            if self.asks_for(member) {
-                self.ask_again(member);
+            if self.names.asks_for(member.as_str()) {
+                self.names.ask_again(member);
             }
         }
-        let open = snapshot.members().filter(|member| self.is_open(member.name()));
+        let open = snapshot.members().filter(|member| self.is_unanswered(member.name()));
         let open: BTreeMap<&Name, &Arc<Resource>> = open.map(|member| (member.name(), member)).collect();
         let mut ops: Vec<Op> = open.values().map(|member| snapshot.op_as_named(member)).collect();
         for name in open.into_keys() {
             let lease = snapshot.lease(View::Wildcard, name.as_str());
             self.expiry.set(View::Named, name, lease.map(|lease| lease.until()));
             self.provenance.hold_by_name(name);
-            if self.is_awaited(name) {
-                self.orphans.insert((View::Named, name.clone()));
+            if self.names.awaits_since(name.as_str()).is_some() {
+                self.names.orphan(name.as_str());
             }
         }
         let forget = |name: &Name| Op::Forget { view: View::Wildcard, name: name.clone() };
@@ -371,19 +311,10 @@ impl Topic {
         }
     }
 
-    /// Whether it is still to be asked for: what is held is from an earlier stream, or from others.
-    fn is_unasked(&self, name: &Name) -> bool {
-        self.subscription(View::Named).is_none_or(|names| names.covered(name.as_str()).is_none())
-    }
-
-    /// Whether the origin has been asked for a name here, and has said nothing of it since.
-    fn is_awaited(&self, name: &Name) -> bool {
-        self.subscription(View::Named).is_some_and(|names| names.awaits_since(name.as_str()).is_some())
-    }
-
     /// Whether a name is to be answered here that is asked for, or still to be asked for.
-    fn is_open(&self, name: &Name) -> bool {
-        self.asks_for(name) && (self.is_awaited(name) || self.is_unasked(name))
+    fn is_unanswered(&self, name: &Name) -> bool {
+        let (names, name) = (&self.names, name.as_str());
+        names.asks_for(name) && (names.awaits_since(name).is_some() || names.covered(name).is_none())
     }
 }
 
@@ -395,8 +326,8 @@ fn is_outdated(snapshot: &Snapshot, name: &Name) -> bool {
 
 /// Op for a name that does not exist (any more): clients that ask for it by name are told so for as long as it is asked for,
 /// clients that ask for a collection only that it left.
-pub(super) fn gone(names: &NameMap<Want>, view: View, name: Name) -> Op {
-    if view == View::Named && !names.contains_key(&name) {
+pub(super) fn gone(names: &Names, view: View, name: Name) -> Op {
+    if view == View::Named && !names.is_wanted(name.as_str()) {
         Op::Withdraw { name }
     } else {
         Op::Remove { view, name }

@@ -23,11 +23,12 @@ use std::time::Instant;
 use foldhash::HashSet;
 
 use super::arrival::Evidence;
+use super::linger::Want;
+use super::members::Members;
 use super::quiet_clock::{QuietClock, QuietInstant};
 use super::refusal::{Refusal, Refused};
 use super::response::ResponseError;
-use super::stream_subscription::StreamSubscription;
-use super::topic::{OriginHabits, Topic, Want};
+use super::topic::{OriginHabits, Topic};
 use super::{Counters, ServerId, Settings, StreamId};
 use crate::RelayIdentity;
 use crate::cache::{Cache, Change, Op, ParameterView, Snapshot, View};
@@ -117,7 +118,7 @@ impl TopicSet {
     pub(super) fn claim_nothing_next(&mut self, stream: StreamId, cache: &Cache) {
         let Some(view) = self.placed(stream) else { return };
         for (parameters, topic) in &mut self.topics {
-            if topic.subscription(view).is_some_and(|subscription| !subscription.silence().answered) {
+            if !topic.silence(view).answered {
                 topic.refresh_all(view, &snapshot(cache, &self.type_url, parameters));
             }
         }
@@ -157,7 +158,8 @@ impl TopicSet {
     /// Since when the origin has left something unanswered that it was asked for by locators.
     pub(super) fn unanswered_since(&self) -> Option<QuietInstant> {
         let located = self.topics.iter().filter(|(parameters, _)| !self.plain && !parameters.is_empty());
-        located.filter_map(|(_, topic)| topic.unanswered_since()).min()
+        let since = |topic: &Topic| View::ALL.into_iter().filter_map(|view| topic.silence(view).since).min();
+        located.filter_map(|(_, topic)| since(topic)).min()
     }
 
     /// Whether everything came from the present server.
@@ -188,7 +190,7 @@ impl TopicSet {
     }
 
     pub(super) fn is_dirty(&self, stream: StreamId) -> bool {
-        self.on(stream).any(StreamSubscription::is_dirty)
+        self.on(stream).any(|(topic, view)| topic.is_dirty(view))
     }
 
     /// Topics for which the origin is asked without parameters.
@@ -197,13 +199,10 @@ impl TopicSet {
         plain.map(|(_, topic)| &**topic)
     }
 
-    fn subscriptions(&self, view: View) -> impl Iterator<Item = &StreamSubscription> {
-        self.topics.values().filter_map(move |topic| topic.subscription(view))
-    }
-
-    /// Subscriptions on a stream.
-    fn on(&self, stream: StreamId) -> impl Iterator<Item = &StreamSubscription> {
-        self.placed(stream).into_iter().flat_map(|view| self.subscriptions(view))
+    /// Topics, with the view of them that a stream carries.
+    fn on(&self, stream: StreamId) -> impl Iterator<Item = (&Topic, View)> {
+        let view = self.placed(stream).into_iter();
+        view.flat_map(|view| self.topics.values().map(move |topic| (&**topic, view)))
     }
 
     /// Of which views the streams are open.
@@ -231,7 +230,7 @@ impl TopicSet {
     pub(super) fn census_since(&self, settings: &Settings) -> Option<QuietInstant> {
         let due = |topic: &Topic| {
             let is_awaited = topic.needs_proof[View::Wildcard as usize];
-            topic.subscription(View::Wildcard)?.census_since(is_awaited, settings)
+            topic.members.as_ref()?.census_since(is_awaited, settings)
         };
         self.plain_topics().filter(|_| self.can_count()).filter_map(due).min()
     }
@@ -257,7 +256,7 @@ impl TopicSet {
 
     /// When a name was asked for without parameters of which nothing has been said since.
     pub(super) fn awaits_plainly(&self, name: &str) -> Option<QuietInstant> {
-        self.plain_topics().filter_map(|topic| topic.subscription(View::Named)?.awaits_since(name)).min()
+        self.plain_topics().filter_map(|topic| topic.names.awaits_since(name)).min()
     }
 
     /// No earlier than since when names are to be asked for on a stream of their own.
@@ -283,13 +282,9 @@ impl TopicSet {
 
     /// Whether parts of an answer come on a stream, or on one that ends with it.
     pub(super) fn is_receiving(&self, stream: StreamId) -> bool {
-        self.ending_with(stream).any(StreamSubscription::is_receiving)
-    }
-
-    /// Subscriptions on the streams that end with this one.
-    fn ending_with(&self, stream: StreamId) -> impl Iterator<Item = &StreamSubscription> {
-        let ends = move |other: &StreamId| stream == StreamId::Primary || *other == stream;
-        StreamId::ALL.into_iter().filter(ends).flat_map(|stream| self.on(stream))
+        let home = self.homes[View::Wildcard as usize];
+        let ends = stream == StreamId::Primary || home == Some(stream);
+        ends && self.topics.values().any(|topic| topic.members.as_ref().is_some_and(Members::is_receiving))
     }
 
     /// Which of the streams are to be opened anew.
@@ -305,13 +300,13 @@ impl TopicSet {
 
     /// Since when something has been unanswered on a stream.
     pub(super) fn unanswered_on(&self, stream: StreamId) -> Option<QuietInstant> {
-        self.on(stream).filter_map(StreamSubscription::unanswered_since).min()
+        self.on(stream).filter_map(|(topic, view)| topic.silence(view).since).min()
     }
 
     /// Whether a client wants anything of the type, and not only did lately.
     pub(super) fn is_wanted_now(&self) -> bool {
         let wants = |topic: &Topic| {
-            topic.wildcard == Want::Yes || topic.names.values().any(|want| *want == Want::Yes)
+            topic.wildcard == Want::Yes || topic.names.wanted().any(|(_, want)| want == Want::Yes)
         };
         self.topics.values().any(|topic| wants(topic))
     }
@@ -400,7 +395,7 @@ impl TopicSet {
             self.topic(parameters).borrow(name, loan.lease, loan.server);
             return Some(Op::held(View::Named, loan.resource, loan.lease));
         }
-        self.topic(parameters).add_name(name);
+        self.topic(parameters).names.add(name);
         None
     }
 
@@ -415,7 +410,7 @@ impl TopicSet {
     /// locator: their question is asked once more, to see whether it reads it (R-Up-18).
     pub(super) fn ask_again_by_locator(&mut self, name: &Name) {
         let located = self.topics.iter_mut().filter(|(parameters, _)| !self.plain && !parameters.is_empty());
-        located.for_each(|(_, topic)| topic.ask_again(name));
+        located.for_each(|(_, topic)| topic.names.ask_again(name));
     }
 
     /// The wildcard is wanted that was not. With `is_silent` the origin has not shown that it reads locators: its answer to a
@@ -443,13 +438,11 @@ impl TopicSet {
     /// rest when it comes once more.
     fn share_wildcard(&self, topic: &mut Topic, cache: &Cache) -> Change {
         let mut change = Change::default();
-        let covers =
-            |of: &Topic| of.subscription(View::Wildcard).is_some_and(StreamSubscription::covers_wildcard);
         let others = self.topics.iter().filter(|(_, of)| of.asks_in(View::Wildcard));
         let known = others
             .map(|(other, of)| (of, self.snapshot(cache, other)))
             .filter(|(_, known)| known.wildcard_known());
-        if let Some((of, known)) = known.max_by_key(|(of, _)| covers(of)) {
+        if let Some((of, known)) = known.max_by_key(|(of, _)| of.covers_wildcard()) {
             let members = known.members().filter(|member| member.matches(&topic.parameters));
             change.ops.extend(members.map(|member| known.op_for(View::Wildcard, member)));
             change.wildcard_known = Some(known.completeness());

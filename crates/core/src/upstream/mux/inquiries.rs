@@ -11,9 +11,9 @@ use bytes::Bytes;
 
 use super::super::StreamId;
 use super::super::inquiry::Answer;
+use super::super::names::REQUEST_BYTES;
 use super::super::quiet_clock::QuietInstant;
 use super::super::response;
-use super::super::stream_subscription::REQUEST_BYTES;
 use super::super::topic::OriginHabits;
 use super::Mux;
 use crate::cache::{Protocol, View};

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::super::Locators;
 use super::super::StreamId;
-use super::super::topic::Want;
+use super::super::linger::Want;
 use super::super::topic_set::{TopicSet, snapshot};
 use super::Mux;
 use super::let_go::KEPT;
@@ -64,10 +64,10 @@ impl Mux {
             if matches!(name.as_str(), "" | Name::WILDCARD) {
                 continue;
             }
-            if *is_wanted && topic_set.topic(parameters).names.contains_key(name) {
+            if *is_wanted && topic_set.topic(parameters).names.is_wanted(name.as_str()) {
                 topic_set.topic(parameters).want_again(name, &held);
             }
-            match (topic_set.topic(parameters).names.get_mut(name), is_wanted) {
+            match (topic_set.topic(parameters).names.want_mut(name.as_str()), is_wanted) {
                 (None, true) => ops.extend(topic_set.add_name(parameters, name, self.writer.cache())),
                 (Some(want @ Want::Until(_)), true) => {
                     if let Want::Until(end) = std::mem::replace(want, Want::Yes) {

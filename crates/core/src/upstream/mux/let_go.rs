@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::linger::Departure;
-use super::super::topic::Want;
+use super::super::linger::{Departure, Want};
 use super::super::topic_set::{TopicSet, snapshot};
 use super::super::{Locators, StreamId};
 use super::Mux;
@@ -61,15 +60,15 @@ impl Mux {
             let mut change = Change::default();
             match item {
                 Some(name) if cache.wants(&type_url, &parameters, name.as_str()) => {
-                    topic.names.insert(name, Want::Yes);
+                    topic.names.want(&name, Want::Yes);
                 }
                 Some(name) if away && is_known(snapshot, &name) => {
-                    topic.names.insert(name.clone(), Want::Until(later));
+                    topic.names.want(&name, Want::Until(later));
                     self.lingering.insert(later, type_url.clone(), parameters.clone(), Some(name));
                 }
                 Some(name) => {
                     self.counters.crowded_out.add(u64::from(is_early));
-                    topic.remove_name(&name);
+                    topic.names.remove(&name);
                     change.ops.extend(topic.forget(name.clone(), snapshot));
                     if parameters.is_empty() && !self.knows_locators {
                         topic_set.ask_again_by_locator(&name);

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::topic::Want;
+use super::super::linger::Want;
 use super::super::topic_set::snapshot;
 use super::Mux;
 use super::let_go::KEPT;
@@ -49,7 +49,7 @@ impl Mux {
         let new = sets.filter_map(|(view, resource): (_, &Arc<Resource>)| {
             let service = resource.eds_service()?;
             let before = held.held(view, resource.name().as_str()).and_then(|before| before.eds_service());
-            let is_new = before != Some(service) && !topic.names.contains_key(service);
+            let is_new = before != Some(service) && !topic.names.is_wanted(service.as_str());
             (is_new && service.as_str() != Name::WILDCARD).then(|| service.clone())
         });
         new.take(NAMES_PER_SLICE).collect()
@@ -65,11 +65,11 @@ impl Mux {
             if !self.lingering.has_room_ahead(&type_url, parameters) {
                 break;
             }
-            if topic_set.topic(parameters).names.contains_key(&name) {
+            if topic_set.topic(parameters).names.is_wanted(name.as_str()) {
                 continue;
             }
             change.ops.extend(topic_set.add_name(parameters, &name, self.writer.cache()));
-            topic_set.topic(parameters).names.insert(name.clone(), Want::Until(until));
+            topic_set.topic(parameters).names.want(&name, Want::Until(until));
             self.lingering.insert(until, type_url.clone(), parameters.clone(), Some(name));
             self.counters.prefetched.add(1);
         }
@@ -104,7 +104,7 @@ impl Mux {
             return;
         };
         for name in names {
-            if let Some(Want::Until(end)) = topic.names.get_mut(&name)
+            if let Some(Want::Until(end)) = topic.names.want_mut(name.as_str())
                 && *end > now + KEPT
             {
                 let before = std::mem::replace(end, now + KEPT);

@@ -52,7 +52,7 @@ impl Mux {
         }
         let snapshot = snapshot(self.writer.cache(), type_url, parameters);
         let is_held = |name: &&Name| snapshot.held(View::Named, name.as_str()).is_some();
-        let names = || topic.names.keys().take(LOOKED_AT);
+        let names = || topic.names.wanted().map(|(name, _)| name).take(LOOKED_AT);
         (names().find(is_held).cloned(), names().find(|name| !is_held(name)).cloned())
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::ServerId;
-use super::super::topic::Want;
+use super::super::linger::Want;
 use super::super::topic_set::TopicSet;
 use super::Mux;
 use crate::cache::{Change, Completeness, Op};
@@ -68,10 +68,10 @@ impl Mux {
         }
         for name in held.names {
             // Clients may want it already.
-            if topic.names.contains_key(&name) {
+            if topic.names.is_wanted(name.as_str()) {
                 continue;
             }
-            topic.names.insert(name.clone(), Want::Until(until));
+            topic.names.want(&name, Want::Until(until));
             self.lingering.insert(until, type_url.clone(), parameters.clone(), Some(name));
         }
         if held.wildcard.is_some() && topic.wildcard == Want::No {

@@ -1,7 +1,7 @@
 //! Subscriptions that the origin leaves unanswered, over all types.
 
+use super::super::answer::Silence;
 use super::super::silence::Unanswered;
-use super::super::stream_subscription::Silence;
 use super::Mux;
 use crate::cache::View;
 
@@ -12,17 +12,9 @@ impl Mux {
     pub fn unanswered(&self) -> Unanswered {
         let mut all = Unanswered::default();
         for (type_url, topic_set) in &self.topic_sets {
-            let subscriptions =
-                topic_set.topics.values().flat_map(|topic| View::ALL.map(|view| topic.subscription(view)));
-            let silence = subscriptions.flatten().map(|subscription| subscription.silence()).fold(
-                Silence::default(),
-                |all, one| Silence {
-                    count: all.count + one.count,
-                    since: all.since.into_iter().chain(one.since).min(),
-                    answered: all.answered || one.answered,
-                },
-            );
-            all.add(type_url, silence, &self.clock);
+            let silences =
+                topic_set.topics.values().flat_map(|topic| View::ALL.map(|view| topic.silence(view)));
+            all.add(type_url, silences.fold(Silence::default(), Silence::with), &self.clock);
         }
         all
     }

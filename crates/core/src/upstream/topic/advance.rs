@@ -20,9 +20,11 @@ impl Topic {
         counters: &Counters,
     ) -> Change {
         let mut change = self.end_times(settings, moment.now, snapshot, counters);
-        for view in View::ALL {
-            self.advance_on(view, settings, asked, moment.quiet, snapshot, &mut change);
-        }
+        let complete = self.names.complete(settings, moment.quiet);
+        change.ops.extend(complete.into_iter().map(|name| Op::Complete { name }));
+        let degree = self.members.as_mut().and_then(|set| set.step(settings, asked, moment.quiet));
+        let more = degree.filter(|known| *known > snapshot.completeness());
+        change.wildcard_known = change.wildcard_known.or(more);
         self.answer_by_name(&mut change.ops, snapshot);
         self.note(&change.ops);
         change
@@ -42,7 +44,7 @@ impl Topic {
         for (view, name) in ended {
             // The origin may hold it still: by name it is asked for again (R-TTL-09).
             if view == View::Named {
-                self.ask_again(&name);
+                self.names.ask_again(&name);
             }
             counters.expired.add(1);
             change.ops.push(gone(&self.names, view, name));
@@ -57,26 +59,6 @@ impl Topic {
         change
     }
 
-    /// Does what has become due on one stream.
-    fn advance_on(
-        &mut self,
-        view: View,
-        settings: &Settings,
-        asked: Evidence,
-        now: QuietInstant,
-        snapshot: &Snapshot,
-        change: &mut Change,
-    ) {
-        let Some(subscription) = self.subscription_mut(view) else { return };
-        let complete = if view == View::Named { subscription.complete(settings, now) } else { Vec::new() };
-        let degree = if subscription.has_asked() { subscription.step(settings, asked, now) } else { None };
-        change.ops.extend(complete.into_iter().map(|name| Op::Complete { name }));
-        if view == View::Wildcard {
-            let more = degree.filter(|known| *known > snapshot.completeness());
-            change.wildcard_known = change.wildcard_known.or(more);
-        }
-    }
-
     /// Members have come to their end. Where that leaves nothing of a set that is not complete, the origin was silent for as
     /// long, and what has not come yet is as unknown as before. Where their versions were told and no answer has come, the
     /// origin takes them for held.
@@ -85,8 +67,8 @@ impl Topic {
         let left = snapshot.member_count().saturating_sub(members);
         let leaves_nothing = left == 0 && snapshot.completeness() < Completeness::Complete;
         let is_claimed = || {
-            let covering = self.subscription(View::Wildcard).filter(|wildcard| wildcard.covers_wildcard());
-            covering.is_some_and(|wildcard| ended.iter().any(|(_, name)| wildcard.is_claimed(name)))
+            let covering = self.members.as_ref().filter(|set| set.covers());
+            covering.is_some_and(|set| ended.iter().any(|(_, name)| set.is_claimed(name)))
         };
         if members == 0 || !(leaves_nothing || is_claimed()) {
             return None;
@@ -102,7 +84,7 @@ impl Topic {
 
     /// No earlier than since when names are to be asked for on a stream of their own.
     pub(in crate::upstream) fn names_overdue(&self, settings: &Settings) -> Option<QuietInstant> {
-        Some(self.subscription(View::Named)?.unanswered_from()? + self.patience(settings))
+        Some(self.names.unanswered_from()? + self.patience(settings))
     }
 
     /// Takes such names, while there is room in a request.
@@ -113,10 +95,7 @@ impl Topic {
         now: QuietInstant,
     ) -> Vec<Name> {
         let patience = self.patience(settings);
-        let names = self
-            .subscription_mut(View::Named)
-            .map(|subscription| subscription.take_unanswered(patience, room, now));
-        let names = names.unwrap_or_default();
+        let names = self.names.take_unanswered(patience, room, now);
         self.needs_proof[View::Named as usize] &= names.is_empty();
         names
     }
@@ -128,9 +107,8 @@ impl Topic {
         asked: Evidence,
         clock: &QuietClock,
     ) -> Option<Instant> {
-        let subscriptions = self.subscriptions.iter().flatten();
-        let quiet = subscriptions.filter_map(|subscription| subscription.deadline(settings, asked)).min();
-        let quiet = quiet.map(|at| clock.when(at));
+        let set = self.members.as_ref().and_then(|set| set.deadline(settings, asked));
+        let quiet = set.into_iter().chain(self.names.deadline(settings)).map(|at| clock.when(at));
         let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
         self.expiry.next().into_iter().chain(uncacheable).chain(quiet).min()
     }

@@ -10,11 +10,11 @@ use foldhash::{HashMap, HashSet};
 
 use super::super::Counters;
 use super::super::aliases;
+use super::super::answer::Whole;
 use super::super::quiet_clock::Moment;
 use super::super::response::{DecodedResponse, ErrorReport, ReceivedResource, Removed};
-use super::super::stream_subscription::Whole;
 use super::super::variants::{Candidates, Receipt};
-use super::coverage::{aliases_of, concerns, covering, is_of_another, is_resource};
+use super::coverage::{aliases_of, concerns, is_of_another, is_resource};
 use super::{Asking, Topic, gone};
 use crate::cache::{Change, Completeness, Lease, Named, Op, Resend, Snapshot, View};
 use crate::resource::{Collection, Name, Resource, TypeUrl};
@@ -79,7 +79,7 @@ impl Topic {
         counters: &Counters,
         moment: Moment,
     ) -> Change {
-        if self.subscription(asking.view).is_none() {
+        if !self.is_open(asking.view) {
             return Change::default();
         }
         let many = reading.has_variants() || !self.rivals.is_empty();
@@ -117,7 +117,11 @@ impl Topic {
     /// Takes notice of what follows from a response that ends the answer to the first request.
     fn learn_end(&mut self, ops: &mut Vec<Op>, context: ResponseContext<'_>) -> Option<Completeness> {
         let ResponseContext { asking, snapshot, .. } = context;
-        let Whole { absent, collections } = self.subscription_mut(asking.view)?.take_whole()?;
+        let whole = match asking.view {
+            View::Wildcard => self.members.as_mut()?.take_whole(),
+            View::Named => self.names.take_whole(),
+        };
+        let Whole { absent, collections } = whole?;
         let view = asking.view;
         let is_concerned = |name: &Name| view == View::Named || snapshot.held(view, name.as_str()).is_some();
         let absent = absent.into_iter().filter(is_concerned);
@@ -138,11 +142,10 @@ impl Topic {
     ) {
         let ResponseContext { asking, type_url, snapshot, counters, moment: Moment { now, .. }, many } =
             context;
-        let Some(subscription) = &self.subscriptions[asking.view as usize] else { return };
-        let own = covering(subscription, &self.borrowed, asking.view, snapshot, &heard.name);
         let view = asking.view;
+        let own = self.covering(view, snapshot, &heard.name);
         let own = own.filter(|name| is_resource(view, name.as_str()));
-        let others = aliases_of(subscription, asking, snapshot, heard);
+        let others = aliases_of(&self.names, asking, snapshot, heard);
         let is_named = view == View::Named;
         let Some(first) = own.as_ref().or_else(|| others.first()) else { return };
         let held = snapshot.held(view, first.as_str()).filter(|held| *held.name().as_str() == *heard.name);
@@ -180,7 +183,7 @@ impl Topic {
             }
             counters.unsolicited.add(u64::from(same && resend == Resend::Unsolicited));
             if is_named {
-                effects.lost.extend(aliases::lost_by(subscription, snapshot, &heard.envelope, &heard.name));
+                effects.lost.extend(aliases::lost_by(&self.names, snapshot, &heard.envelope, &heard.name));
             }
             // A full state is made of everything that its client asked for: of such types it is kept.
             let drops = heard.envelope.do_not_cache && is_named && !type_url.kind().full_state();
@@ -212,7 +215,7 @@ impl Topic {
             // A heartbeat of what is not held in this version, as after a TTL that ended while the heartbeat was on its
             // way: the origin has it, and takes it for delivered. It is to be had on another stream. A name that was asked for
             // since may still be answered on this one.
-            if !own.is_some_and(|name| is_named && subscription.awaits_since(name.as_str()).is_some()) {
+            if !own.is_some_and(|name| is_named && self.names.awaits_since(name.as_str()).is_some()) {
                 self.renews[asking.view as usize] = true;
             }
             effects.lacks_member |= view == View::Wildcard && held.is_none();
@@ -240,8 +243,7 @@ impl Topic {
 
     fn learn_removal(&mut self, effects: &mut Effects, context: ResponseContext<'_>, removed: &Removed<'_>) {
         let ResponseContext { asking, snapshot, .. } = context;
-        let Some(subscription) = &self.subscriptions[asking.view as usize] else { return };
-        if is_of_another(subscription, removed) {
+        if asking.view == View::Named && is_of_another(&self.names, removed) {
             return;
         }
         if asking.view == View::Named {
@@ -249,10 +251,10 @@ impl Topic {
                 let held = snapshot.held(View::Named, alias.as_str());
                 held.is_none_or(|held| held.constraints() == removed.constraints.as_ref())
             };
-            let aliases = aliases::held_by(subscription, snapshot, &removed.name);
+            let aliases = aliases::held_by(&self.names, snapshot, &removed.name);
             effects.lost.extend(aliases.into_iter().filter(is_gone));
         }
-        let own = covering(subscription, &self.borrowed, asking.view, snapshot, &removed.name);
+        let own = self.covering(asking.view, snapshot, &removed.name);
         let (view, Some(name)) = (asking.view, own) else { return };
         if !concerns(removed, view, snapshot, &self.parameters) {
             return;
@@ -263,8 +265,8 @@ impl Topic {
         }
         let held = snapshot.held(view, &removed.name);
         let key = (view, name);
-        let answers = removed.asked.is_none_or(|asked| subscription.asked_at(&key.1) == Some(asked));
-        if (removed.constraints.is_some() || !answers) && self.orphans.contains(&key) {
+        let answers = removed.asked.is_none_or(|asked| self.names.asked_at(&key.1) == Some(asked));
+        if (removed.constraints.is_some() || !answers) && self.is_orphan(view, &key.1) {
             // It is kept until its own question is answered, which this does not.
             return;
         }
@@ -281,7 +283,10 @@ impl Topic {
 
     /// Whether the resource held was kept until this answer, whatever its constraints.
     fn doubted(&mut self, view: View, name: &Name) -> bool {
-        let doubted = !self.orphans.is_empty() && self.orphans.remove(&(view, name.clone()));
+        let doubted = match view {
+            View::Wildcard => self.orphans.remove(name),
+            View::Named => self.names.take_orphan(name),
+        };
         if doubted {
             self.rivals.remove(&(view, name.clone()));
         }
@@ -290,7 +295,7 @@ impl Topic {
 
     /// Whether a resource is kept because it was borrowed, until it was asked for and answered (R-DP-16).
     fn keeps(&self, asking: Asking, view: View, name: &Name) -> bool {
-        !asking.is_plain && view == View::Named && self.has_borrowed(name)
+        !asking.is_plain && view == View::Named && self.names.has_borrowed(name)
     }
 
     fn candidates<'l>(
@@ -341,9 +346,8 @@ impl Topic {
         beside: &ErrorContext<'_>,
     ) {
         let ResponseContext { asking, snapshot, .. } = context;
-        let Some(subscription) = &self.subscriptions[asking.view as usize] else { return };
-        let own = covering(subscription, &self.borrowed, asking.view, snapshot, &report.name);
         let view = asking.view;
+        let own = self.covering(view, snapshot, &report.name);
         let Some(name) = own.filter(|_| report.matches(&self.parameters)) else { return };
         let is_gone = report.failure.is_not_found();
         let is_told = beside.tells_errors;
@@ -358,7 +362,7 @@ impl Topic {
             return;
         }
         if view == View::Named && is_told {
-            let listed = !self.names.contains_key(&name);
+            let listed = !self.names.is_wanted(name.as_str());
             let failure = Arc::clone(&report.failure);
             effects.failed.push(Op::Fail { name: name.clone(), failure, listed });
         }
@@ -391,9 +395,7 @@ impl Topic {
             ops.extend(
                 members.filter(|name| !came.contains(name)).map(|name| gone(&self.names, View::Named, name)),
             );
-            if let Some(subscription) = self.subscription_mut(context.asking.view) {
-                subscription.heard_empty(&collection);
-            }
+            self.names.heard_empty(&collection);
             ops.push(Op::Complete { name: collection });
         }
         ops.append(&mut failed);
@@ -404,13 +406,11 @@ impl Topic {
             }
             _ => true,
         });
-        if let Some(subscription) = self.subscription_mut(context.asking.view) {
-            for op in &ops {
-                if let Op::Remove { view: View::Named, name } = op
-                    && snapshot.held(View::Named, name.as_str()).is_some_and(|held| held.name() == name)
-                {
-                    subscription.repeat(name);
-                }
+        for op in &ops {
+            if let Op::Remove { view: View::Named, name } = op
+                && snapshot.held(View::Named, name.as_str()).is_some_and(|held| held.name() == name)
+            {
+                self.names.repeat(name);
             }
         }
         self.answer_by_name(&mut ops, snapshot);
@@ -427,9 +427,13 @@ impl Topic {
         let mut answered = Vec::new();
         for op in &*ops {
             let Op::Remove { view: View::Wildcard, name } = op else { continue };
-            match snapshot.get(name.as_str()).map(|entry| entry.named()).filter(|_| self.asks_for(name)) {
+            match snapshot
+                .get(name.as_str())
+                .map(|entry| entry.named())
+                .filter(|_| self.names.asks_for(name.as_str()))
+            {
                 Some(Named::Unknown) => answered.push(Op::Remove { view: View::Named, name: name.clone() }),
-                Some(Named::Superseded(_)) => self.ask_again(name),
+                Some(Named::Superseded(_)) => self.names.ask_again(name),
                 _ => {}
             }
         }

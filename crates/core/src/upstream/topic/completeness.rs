@@ -10,9 +10,8 @@ impl Topic {
     /// how much of the set is known until then, if that is less than before, given how many members are left. Clients that were
     /// shown the set see what goes from it. Newcomers are shown no set of which nothing is left.
     pub(in crate::upstream) fn lapse(&mut self, left: usize, snapshot: &Snapshot) -> Option<Completeness> {
-        let subscription = self.subscription_mut(View::Wildcard);
-        if let Some(subscription) = subscription.filter(|subscription| subscription.covers_wildcard()) {
-            subscription.lapse();
+        if let Some(set) = self.members.as_mut().filter(|set| set.covers()) {
+            set.lapse();
             self.renews[View::Wildcard as usize] = true;
         }
         let known = if left > 0 { Completeness::Presumed } else { Completeness::Settled };
@@ -26,10 +25,9 @@ impl Topic {
         is_all_held: bool,
         snapshot: &Snapshot,
     ) -> Change {
-        let Some(subscription) = self.subscription_mut(View::Wildcard) else { return Change::default() };
-        let absent = subscription.take_census(names, is_all_held);
-        let known =
-            is_all_held && subscription.is_whole() && snapshot.completeness() < Completeness::Complete;
+        let Some(set) = &mut self.members else { return Change::default() };
+        let absent = set.take_census(names, is_all_held);
+        let known = is_all_held && set.is_whole() && snapshot.completeness() < Completeness::Complete;
         let view = View::Wildcard;
         self.needs_proof[view as usize] &= !known;
         let absent = absent.into_iter().filter(|name| snapshot.held(view, name.as_str()).is_some());

@@ -15,7 +15,7 @@ impl Topic {
             let held = snapshot.held(view, name.as_str());
             let is_asked_for = match view {
                 View::Wildcard => self.wildcard.is_live() && held.is_some(),
-                View::Named => self.asks_for(name) || self.is_listed(name),
+                View::Named => self.names.asks_for(name.as_str()) || self.is_listed(name),
             };
             if is_asked_for {
                 self.refreshed.extend(held.map(|held| (view, held.name().clone())));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use foldhash::HashSet;
 
 use super::super::server::Provenance;
-use super::super::stream_subscription::Target;
+use super::super::target::Target;
 use super::Topic;
 use crate::cache::View;
 use crate::proto::DeltaDiscoveryRequest;
@@ -30,34 +30,37 @@ impl Topic {
         view: View,
         target: &Target<'_>,
     ) -> (Option<DeltaDiscoveryRequest>, bool) {
-        let wanted = |name: &Name| self.names.contains_key(name) && !self.borrowed.contains(name);
-        let Some(subscription) = &mut self.subscriptions[view as usize] else { return (None, false) };
-        let (request, more) = subscription.changes(target, &wanted);
+        let (request, more) = match view {
+            View::Wildcard => self.members.as_mut().map_or((None, false), |set| set.changes(target)),
+            View::Named => self.names.changes(target),
+        };
         if let Some(request) = &request {
-            self.orphan(request, target);
+            self.orphan(view, request, target);
         }
         (request, more)
     }
 
     /// Notes which held resources, of those asked for now, may have become another variant: all but the claimed ones.
-    fn orphan(&mut self, request: &DeltaDiscoveryRequest, target: &Target<'_>) {
-        let Some(view) = target.view else { return };
+    fn orphan(&mut self, view: View, request: &DeltaDiscoveryRequest, target: &Target<'_>) {
         let located = request.resource_locators_subscribe.iter().map(|locator| &locator.name);
         let asked = || request.resource_names_subscribe.iter().chain(located.clone());
         let is_claimed = |held: &Arc<Resource>| {
             let name = held.name().as_str();
             target.is_claimed(held) || request.initial_resource_versions.contains_key(name)
         };
-        let doubted = |held: &Arc<Resource>| (!is_claimed(held)).then(|| (view, held.name().clone()));
         // Those that are not seen are not claimed either.
         if view == View::Named {
-            let held = asked().filter_map(|name| target.snapshot.held(view, name));
-            self.orphans.extend(held.filter_map(doubted));
+            for held in asked().filter_map(|name| target.snapshot.held(view, name)) {
+                if !is_claimed(held) {
+                    self.names.orphan(held.name().as_str());
+                }
+            }
             if !self.rivals.is_empty() {
                 asked().for_each(|name| drop(self.rivals.remove(&(view, name.as_str().into()))));
             }
         } else if asked().next().is_some() || request.resource_names_unsubscribe.is_empty() {
-            self.orphans.extend(target.snapshot.members().filter_map(doubted));
+            let doubted = target.snapshot.members().filter(|held| !is_claimed(held));
+            self.orphans.extend(doubted.map(|held| held.name().clone()));
             self.rivals.retain(|(other, _), _| *other != view);
         }
     }

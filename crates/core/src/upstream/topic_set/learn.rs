@@ -1,8 +1,8 @@
 //! Changes that a response makes to the topics of a type.
 
+use super::super::members::Members;
 use super::super::quiet_clock::Moment;
 use super::super::response::{DecodedResponse, Removed};
-use super::super::stream_subscription::StreamSubscription;
 use super::super::topic::Asking;
 use super::super::{Counters, StreamId};
 use super::{Changes, TopicSet, snapshot};
@@ -37,10 +37,8 @@ impl TopicSet {
             let is_open =
                 |removed: &&mut Removed<'_>| removed.constraints.is_none() && removed.asked.is_none();
             for removed in reading.removed.iter_mut().filter(is_open) {
-                removed.asked = self
-                    .subscriptions(view)
-                    .filter_map(|subscription| subscription.awaits_since(&removed.name))
-                    .min();
+                let topics = self.topics.values().filter(|_| view == View::Named);
+                removed.asked = topics.filter_map(|topic| topic.names.awaits_since(&removed.name)).min();
             }
         }
         let mut answered = Vec::new();
@@ -48,9 +46,9 @@ impl TopicSet {
         let mut snapshots = Vec::with_capacity(self.topics.len());
         for (parameters, topic) in &mut self.topics {
             let snapshot = snapshot(cache, &self.type_url, parameters);
-            let subscription = topic.subscription(view);
-            let asked = subscription.and_then(StreamSubscription::wildcard_asked);
-            let expects = subscription.is_some_and(StreamSubscription::expects_members);
+            let set = topic.members.as_ref().filter(|_| view == View::Wildcard);
+            let asked = set.and_then(Members::asked_at);
+            let expects = set.is_some_and(Members::expects_members);
             if topic.hear(asking, &mut reading, &snapshot, (is_only, understood), moment.quiet) {
                 answered.extend(asked);
                 is_answer |= expects;

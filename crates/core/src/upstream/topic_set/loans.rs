@@ -74,23 +74,23 @@ impl TopicSet {
 
     /// Whether anything is borrowed.
     pub(in crate::upstream) fn has_loans(&self) -> bool {
-        self.topics.values().any(|topic| topic.has_loans())
+        self.topics.values().any(|topic| topic.names.has_borrowed_any())
     }
 
     /// Asks for those of these names that were borrowed and are no longer there to be borrowed.
     pub(in crate::upstream) fn end_loans(&mut self, names: &BTreeSet<Name>, cache: &Cache) {
         let mut ended = Vec::new();
-        for (parameters, topic) in self.topics.iter().filter(|(_, topic)| topic.has_loans()) {
-            let names = names.iter().filter(|name| topic.has_borrowed(name));
+        for (parameters, topic) in self.topics.iter().filter(|(_, topic)| topic.names.has_borrowed_any()) {
+            let names = names.iter().filter(|name| topic.names.has_borrowed(name));
             ended.extend(self.unlent(parameters, names, cache, |_, _| true));
         }
         for (parameters, name) in &ended {
-            self.topic(parameters).end_loan(name);
+            self.topic(parameters).names.end_loan(name);
         }
     }
 }
 
 /// Whether the resource that a topic has by a name is not from an earlier stream.
 fn is_answered(topic: &Topic, name: &Name) -> bool {
-    !topic.is_orphan(View::Named, name)
+    !topic.names.is_orphan(name)
 }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use prost::Message as _;
 
+use super::super::names::room;
 use super::super::quiet_clock::Moment;
-use super::super::stream_subscription::{StreamSubscription, Target, room};
+use super::super::target::Target;
 use super::super::topic::Topic;
 use super::super::{Settings, StreamId};
 use super::TopicSet;
 use crate::cache::{Cache, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
-use crate::resource::{Name, Parameters, Resource};
+use crate::resource::{Parameters, Resource};
 
 impl TopicSet {
     /// The next request for this type on a stream, and whether another has to follow.
@@ -51,7 +52,7 @@ impl TopicSet {
             let is_shared = |view, held: &Resource| {
                 let asks = |topic: &Topic| match view {
                     View::Wildcard => topic.asks_in(view),
-                    View::Named => topic.asks_for(held.name()),
+                    View::Named => topic.names.asks_for(held.name().as_str()),
                 };
                 self.topics.iter().filter(|(_, topic)| asks(topic)).all(|(other, _)| {
                     let theirs =
@@ -67,7 +68,7 @@ impl TopicSet {
                 claimed,
                 beside: !self.plain && snapshots.len() > 1,
                 speaks_sotw,
-                view: Some(view).filter(|view| topic.wants(*view)),
+                is_wanted: topic.wants(view),
                 parameters: if self.plain { &nothing } else { parameters },
                 fresh: fresh && parameters.is_empty(),
                 is_first: fresh,
@@ -99,10 +100,8 @@ impl TopicSet {
             self.merge_plain_names(view, request);
         }
         self.started[view as usize] |= whole.is_some();
-        let covers =
-            |topic: &Topic| topic.subscription(view).is_some_and(StreamSubscription::covers_wildcard);
-        let has_wildcard = self.plain_topics().any(covers);
-        self.has_wildcard |= has_wildcard;
+        let has_wildcard = self.plain_topics().any(Topic::covers_wildcard);
+        self.has_wildcard |= has_wildcard && view == View::Wildcard;
         (whole, more)
     }
 
@@ -113,9 +112,9 @@ impl TopicSet {
             names.dedup();
         }
         request.resource_names_unsubscribe.retain(|name| {
-            !self.subscriptions(view).any(|subscription| match name.as_str() {
-                Name::WILDCARD => subscription.covers_wildcard(),
-                name => subscription.covered(name).is_some(),
+            !self.topics.values().any(|topic| match view {
+                View::Wildcard => topic.covers_wildcard(),
+                View::Named => topic.names.covered(name).is_some(),
             })
         });
     }

@@ -2,41 +2,42 @@
 
 use foldhash::HashSet;
 
-use super::super::Settings;
-use super::super::quiet_clock::Moment;
-use super::super::server::Provenance;
+use super::Settings;
+use super::quiet_clock::Moment;
+use super::server::Provenance;
 use crate::cache::{Snapshot, View};
 use crate::proto::{DeltaDiscoveryRequest, ResourceLocator};
 use crate::resource::{Form, Name, Parameters, Resource, has_other_spellings};
 
 /// Part of a type that a stream is to carry.
-pub(in crate::upstream) struct Target<'a> {
-    pub(in crate::upstream) view: Option<View>,
+pub(super) struct Target<'a> {
+    /// Whether anything of it is wanted.
+    pub(super) is_wanted: bool,
     /// The parameters that it is asked for with.
-    pub(in crate::upstream) parameters: &'a Parameters,
+    pub(super) parameters: &'a Parameters,
     /// Whether nothing of the type was asked for on this stream, so that versions can be told (R-Delta-05).
-    pub(in crate::upstream) fresh: bool,
+    pub(super) fresh: bool,
     /// Whether nothing of the type was asked for on this stream, be it with other parameters.
-    pub(in crate::upstream) is_first: bool,
+    pub(super) is_first: bool,
     /// Whether a request without names asks for everything.
-    pub(in crate::upstream) has_legacy_wildcard: bool,
+    pub(super) has_legacy_wildcard: bool,
     /// Whether the wildcard has to wait for another stream: on this one the origin was asked for it already, for others.
-    pub(in crate::upstream) wildcard_waits: bool,
+    pub(super) wildcard_waits: bool,
     /// Whether others ask for the type with other parameters, and the origin is told so.
-    pub(in crate::upstream) beside: bool,
+    pub(super) beside: bool,
     /// Whether the origin speaks state of the world: it is told no versions, and each request repeats all names.
-    pub(in crate::upstream) speaks_sotw: bool,
+    pub(super) speaks_sotw: bool,
     /// The versions that others have claimed in the same request, and that hold for everybody.
-    pub(in crate::upstream) claimed: &'a std::collections::HashMap<String, String>,
+    pub(super) claimed: &'a std::collections::HashMap<String, String>,
     /// Whether all topics that ask for a name hold this of it: else its version would say nothing (R-DP-14).
-    pub(in crate::upstream) is_shared: &'a dyn Fn(View, &Resource) -> bool,
+    pub(super) is_shared: &'a dyn Fn(View, &Resource) -> bool,
     /// Resources that are to come anew, whatever their version.
-    pub(in crate::upstream) refreshed: &'a HashSet<(View, Name)>,
+    pub(super) refreshed: &'a HashSet<(View, Name)>,
     /// Resources that came from other servers than this one.
-    pub(in crate::upstream) provenance: &'a Provenance,
-    pub(in crate::upstream) snapshot: &'a Snapshot,
-    pub(in crate::upstream) settings: &'a Settings,
-    pub(in crate::upstream) moment: Moment,
+    pub(super) provenance: &'a Provenance,
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) settings: &'a Settings,
+    pub(super) moment: Moment,
 }
 
 impl Target<'_> {
@@ -91,7 +92,7 @@ impl Target<'_> {
     }
 
     /// Whether others have claimed it, so that it need not come again.
-    pub(in crate::upstream) fn is_claimed(&self, held: &Resource) -> bool {
+    pub(super) fn is_claimed(&self, held: &Resource) -> bool {
         self.claimed.contains_key(held.name().as_str())
     }
 

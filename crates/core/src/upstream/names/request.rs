@@ -1,0 +1,172 @@
+//! Next request for names.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::time::Duration;
+
+use foldhash::HashSet;
+
+use super::super::arrival::Arrival;
+use super::super::members::VERSIONS_BYTES;
+use super::super::target::Target;
+use super::{Asked, Awaited, Incomplete, Names, Record, Stream};
+use crate::cache::View;
+use crate::fairness::UPSTREAM_NAME_BYTES;
+use crate::proto::DeltaDiscoveryRequest;
+use crate::resource::{Collection, Name, take_out};
+
+/// A request is cut when its names reach this many bytes: servers that kept gRPC's default take 4 MiB.
+pub(in crate::upstream) const REQUEST_BYTES: usize = 1 << 20;
+
+/// How many bytes of names go into a request, which may be the first one for a type of which something is held: that one
+/// says the versions, and what is behind it is not said with versions any more (R-Delta-05). In state of the world each request
+/// repeats the names of all before it.
+pub(in crate::upstream) const fn room(is_first_of_held: bool, speaks_sotw: bool) -> usize {
+    if is_first_of_held || speaks_sotw { REQUEST_BYTES } else { UPSTREAM_NAME_BYTES }
+}
+
+impl Stream {
+    /// Takes the next pending name while there is room: those that clients came to want on this stream, in the order in which the cache
+    /// took them from their peers in turn, then those that the stream repeats. These have this room at `least`, and go on after the `last`.
+    fn next_pending(&mut self, last: &mut Option<Name>, room: &mut usize, least: &mut usize) -> Option<Name> {
+        while *room > 0
+            && *least > 0
+            && let Some(name) = self.fresh.pop_front()
+        {
+            if self.pending.remove(&name) {
+                return Some(name);
+            }
+        }
+        *room = (*room).max(std::mem::take(least));
+        if *room == 0 {
+            return None;
+        }
+        let after = last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.pending.range::<Name, _>((after, Bound::Unbounded)).next();
+        let next = next.or_else(|| self.pending.first())?.clone();
+        *last = Some(next.clone());
+        self.pending.take(&next)
+    }
+}
+
+impl Names {
+    /// The next request that brings the origin closer to what is wanted, and whether another has to follow.
+    pub(in crate::upstream) fn changes(
+        &mut self,
+        target: &Target<'_>,
+    ) -> (Option<DeltaDiscoveryRequest>, bool) {
+        self.stream.dirty = false;
+        let mut request = DeltaDiscoveryRequest::default();
+        let first = !self.stream.started;
+        let is_first_of_held = first && target.fresh && target.snapshot.holds_anything();
+        let mut room = room(is_first_of_held, target.speaks_sotw);
+        let (mut last, mut least) = (self.stream.cut_at.take(), room / 5);
+        let mut joined = false;
+        while let Some(name) = self.stream.next_pending(&mut last, &mut room, &mut least) {
+            let Some(record) = self.records.get_mut(&name) else { continue };
+            let is_own = record.is_own();
+            let bytes = match &mut record.asked {
+                Some(_) if !is_own => {
+                    self.forget(&name);
+                    target.unsubscribe(name.as_str(), &mut request)
+                }
+                Some(asked) if asked.repeated && !asked.dropped => {
+                    asked.repeated = false;
+                    target.subscribe(name.as_str(), &mut request)
+                }
+                asked if is_own && asked.is_none_or(|asked| asked.dropped) => {
+                    joined = true;
+                    let bytes = target.subscribe(name.as_str(), &mut request);
+                    bytes + self.join(target, name, first && target.tells_versions(), &mut request)
+                }
+                _ => 0,
+            };
+            room = room.saturating_sub(bytes);
+        }
+        if self.stream.leaves_end_mark && self.stream.started {
+            self.stream.leaves_end_mark = false;
+            request.resource_names_unsubscribe.push(Name::END_MARK.to_owned());
+        }
+        let cut = !self.stream.pending.is_empty();
+        self.stream.cut_at = last.filter(|_| cut);
+        if !cut {
+            self.stream.fresh = VecDeque::new();
+        }
+        if joined && first {
+            self.stream.started = true;
+            self.stream.end_mark.ask(target, true, &mut request);
+        }
+        let is_empty = request.resource_names_subscribe.is_empty()
+            && request.resource_names_unsubscribe.is_empty()
+            && request.resource_locators_subscribe.is_empty()
+            && request.resource_locators_unsubscribe.is_empty();
+        ((!is_empty).then_some(request), cut)
+    }
+
+    /// A name is asked for no more.
+    fn forget(&mut self, name: &Name) {
+        self.stream.incomplete.remove(name);
+        let Some(record) = self.records.get_mut(name) else { return };
+        record.asked = None;
+        if !record.is_wanted() {
+            take_out(&mut self.records, name);
+        }
+    }
+
+    /// Notes a name as asked for; returns the bytes that its version took.
+    fn join(
+        &mut self,
+        target: &Target<'_>,
+        name: Name,
+        trusts: bool,
+        request: &mut DeltaDiscoveryRequest,
+    ) -> usize {
+        let bytes = if Collection::named(name.as_str()).is_some() {
+            self.join_collection(target, &name, trusts, request)
+        } else {
+            let held = trusts.then(|| target.version_held(name.as_str())).flatten();
+            held.map_or(0, |(own, version)| {
+                let bytes = own.len() + version.len() + 8;
+                request.initial_resource_versions.insert(own, version);
+                bytes
+            })
+        };
+        let is_claimed = bytes > 0 || target.claimed.contains_key(name.as_str());
+        let awaited = if is_claimed { Awaited::Claimed } else { Awaited::Answer };
+        let (at, in_first) = (target.moment.quiet, target.is_first && !self.stream.started);
+        if !(is_claimed || in_first) && target.parameters.is_empty() {
+            self.stream.unanswered = self.stream.unanswered.into_iter().chain([at]).min();
+        }
+        let asked = Asked { at, awaited, dropped: false, inquiries: 0, repeated: false, in_first };
+        self.records.entry(name).or_default().asked = Some(asked);
+        bytes
+    }
+
+    /// Notes a collection as not complete yet; returns the bytes that the versions of its members took.
+    fn join_collection(
+        &mut self,
+        target: &Target<'_>,
+        name: &Name,
+        trusts: bool,
+        request: &mut DeltaDiscoveryRequest,
+    ) -> usize {
+        // A member that is asked for by its own name too is claimed and doubted by that.
+        let is_own = |member: &Name| self.records.get(member).is_some_and(Record::is_own);
+        let members = || target.snapshot.members_of(name).filter(|member| !is_own(member.name()));
+        let versions =
+            || members().filter_map(|held| Some((held.name().as_str(), target.claim(View::Named, held)?)));
+        let all: usize = versions().map(|(name, version)| name.len() + version.len() + 8).sum();
+        let (mut bytes, mut unseen) = (0, HashSet::default());
+        if trusts && (1..=VERSIONS_BYTES).contains(&all) {
+            let versions = versions().map(|(name, version)| (name.to_owned(), version.to_owned()));
+            request.initial_resource_versions.extend(versions);
+            bytes = all;
+        } else {
+            unseen =
+                members().filter(|held| !target.is_claimed(held)).map(|held| held.name().clone()).collect();
+        }
+        let arrival = Arrival::asked(target.moment.quiet, Duration::ZERO);
+        self.stream.incomplete.insert(name.clone(), Incomplete { arrival, unseen });
+        bytes
+    }
+}
