@@ -8,8 +8,13 @@ use std::time::{Duration, Instant};
 use deltafan::descriptors::any_to_json;
 use tokio::runtime::Runtime;
 
-use crate::fixture::resources::{CLUSTER, LISTENER, SCOPED_ROUTES, numbered};
-use crate::fixture::{ControlPlane, ForeignFixture, PATIENCE, Transport, eventually, is_direct, skipped};
+use crate::fixture::resources::{
+    CLUSTER, LISTENER, SCOPED_ROUTES, api_listener, cluster, endpoints, listener, numbered, routes,
+};
+use crate::fixture::{
+    ControlPlane, Fixture, ForeignFixture, Implementation, PATIENCE, Transport, eventually, http_backend,
+    is_direct, skipped, wait_until_answers,
+};
 use crate::fleet::client::{Client, Held};
 use crate::fleet::local;
 use crate::fleet::world::{Guest, World, canonical, subscriptions};
@@ -101,6 +106,50 @@ fn o8_a_client_that_asks_for_a_type_nobody_serves_locks_no_newcomer_out() {
         world.set(&fixture.origin, CLUSTER, name);
         eventually(ANSWERED, "changes arrive", || complaint(&world).map_or(Ok(()), Err));
     }
+}
+
+/// A MuxCache: Envoys and gRPC start while a client asks for a type that it has no cache for, and are told of changes.
+#[test]
+fn o8_envoys_and_grpc_start_beside_a_client_of_a_type_nobody_serves() {
+    const UNSERVED: &str = "type.googleapis.com/example.Unserved";
+    if is_direct() {
+        return skipped("the stream that ends is the client's own");
+    }
+    let transports = [Transport::DeltaAds, Transport::SotwAds];
+    let Some(()) = Implementation::Core.require() else { return };
+    let Some(fixture) = Fixture::start(transports.len()) else { return };
+    let runtime = Runtime::new().unwrap();
+    let asked = subscriptions(&[(UNSERVED, &["layer"])]);
+    let _asking = Client::start(runtime.handle(), local(fixture.xds_port()), Transport::DeltaAds, &asked);
+    let (source, backends) = (transports[0].config_source(), fixture.start_grpc_backends(&["a", "b"]));
+    let http = [http_backend("a"), http_backend("b")];
+    let lead_to = |at: usize| {
+        fixture.origin.put(&endpoints("http", http[at]));
+        fixture.origin.put(&endpoints("grpc", backends.port(["a", "b"][at])));
+    };
+    for (cluster_name, routes_name) in [("http", "http-routes"), ("grpc", "grpc-routes")] {
+        fixture.origin.put(&cluster(cluster_name, &source, "1s"));
+        fixture.origin.put(&routes(routes_name, cluster_name));
+    }
+    fixture.origin.put(&listener("ingress", &source, "http-routes"));
+    fixture.origin.put(&api_listener("greeter.example", &source, "grpc-routes"));
+    lead_to(0);
+    let envoys = transports.map(|transport| fixture.start_envoy(&format!("{transport:?}"), transport));
+    let grpc = fixture.start_grpc_client(Implementation::Core, "grpc-client", "greeter.example");
+    for (at, backend) in ["a", "b"].into_iter().enumerate() {
+        lead_to(at);
+        eventually(PATIENCE, "Envoys are answered", || {
+            envoys.iter().try_for_each(|envoy| match envoy.request("ingress")? {
+                answer if answer == backend => Ok(()),
+                answer => Err(answer),
+            })
+        });
+        wait_until_answers(&grpc, backend);
+    }
+    // A few streams end with it: then it is left out. Without that it was asked for 92 times.
+    thread::sleep(ANSWERED);
+    let asked = fixture.origin.stats().subscribed[UNSERVED]["layer"];
+    assert!(asked <= 8, "the control plane was asked for it {asked} times");
 }
 
 /// The control plane restarts, and something else changes meanwhile. It compares names byte by byte: a version that the relay claimed under

@@ -191,6 +191,10 @@ impl World {
         if named && !reports_deleted_names {
             return true;
         }
+        // Of a set that was emptied while nobody listened java-control-plane says nothing (docs/before-you-adopt.md).
+        if self.flavors.contains(&Flavor::Java) && truth.present(at).next().is_none() {
+            return true;
+        }
         // An origin that reports nothing, asked for names of which it has none: there is only silence, even for a sweep.
         let answers_empty = |flavor: &Flavor| !matches!(flavor, Flavor::Sotw(of) if !of.answers_empty());
         if named
