@@ -178,6 +178,7 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
     (7_500_022, "the same where the snapshot has what clients hold"),
     (34909, "model: a stream opened on a half-open connection was answered"),
     (41577, "model: a part that was on its way counts as knowledge of what came after it"),
+    (2_000_335, "model: the TTL of a resource that came by an inquiry was not known"),
     (120210, "model: what came of a name before it was let go counts as known"),
     (4_001_052, "model: heartbeats came faster than ACKs, and an origin waited for an ACK for ever"),
 ];

@@ -69,6 +69,13 @@ impl Seen {
         }
     }
 
+    /// An inquiry was answered. The time of a resource begins with that where nothing else has come of it.
+    pub(crate) fn note_inquiry(&mut self, told: &Told, now: Instant) {
+        for (name, ..) in &told.resources {
+            self.words.entry((told.at, name.clone(), false)).or_insert(now);
+        }
+    }
+
     /// Whether a resource with a TTL had reason to end after this moment, in one of the views.
     fn expired_after(&self, at: usize, name: &str, ttl: Duration, after: Instant, now: Instant) -> bool {
         [false, true].into_iter().any(|wildcard| {

@@ -343,6 +343,10 @@ impl World {
             }
             Some(Consumer::Inquiry(relay)) => {
                 self.causes += 1;
+                // By state of the world every inquiry is about names.
+                if self.relays[relay].protocol == Protocol::Sotw {
+                    self.seen[relay].note_inquiry(&reading::read_state(bytes), self.now);
+                }
                 self.relays[relay].inbox.push_back(Input::Message(*stream, bytes.clone()));
             }
             Some(Consumer::Client(client)) if !self.clients[client].reading => {
