@@ -160,10 +160,10 @@ impl Names {
 
     pub(super) fn closed(&mut self) {
         self.stream = Stream::default();
-        self.records.retain(|_, record| {
-            record.asked = None;
-            record.is_wanted()
-        });
+        self.records.values_mut().for_each(|record| record.asked = None);
+        let unwanted = self.records.iter().filter(|(_, record)| !record.is_wanted());
+        let unwanted: Vec<Name> = unwanted.map(|(name, _)| name.clone()).collect();
+        unwanted.iter().for_each(|name| _ = take_out(&mut self.records, name));
     }
 
     pub(super) const fn is_open(&self) -> bool {
