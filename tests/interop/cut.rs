@@ -39,7 +39,10 @@ const LISTENERS: [&str; 2] = ["ingress", "another"];
 const SPARE: [&str; 2] = ["spare-0", "spare-1"];
 
 fn envoys_come_back(control_plane: ControlPlane) {
-    let Some(fixture) = ForeignFixture::start_for_envoys(control_plane, TRANSPORTS.len()) else { return };
+    let Some(fixture) = ForeignFixture::start_for_envoys(control_plane, TRANSPORTS.len(), ["auto", "1s"])
+    else {
+        return;
+    };
     // All of the transports are aggregated.
     let source = TRANSPORTS[0].config_source();
     let backends = [("a", http_backend("a")), ("b", http_backend("b"))];

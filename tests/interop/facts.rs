@@ -1,5 +1,5 @@
 //! Facts about control planes (docs/origins.md) that would harm clients if the relay did not heed them: partial answers of state of the
-//! world (O7), types that are not served (O8), names of several spellings (O9).
+//! world (O7), types that are not served (O8), names of several spellings (O9), lists with a name that is gone (O12).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
@@ -9,7 +9,7 @@ use deltafan::descriptors::any_to_json;
 use tokio::runtime::Runtime;
 
 use crate::fixture::resources::{
-    CLUSTER, LISTENER, SCOPED_ROUTES, api_listener, cluster, endpoints, listener, numbered, routes,
+    CLUSTER, ENDPOINTS, LISTENER, SCOPED_ROUTES, api_listener, cluster, endpoints, listener, numbered, routes,
 };
 use crate::fixture::{
     ControlPlane, Fixture, ForeignFixture, Implementation, PATIENCE, Transport, eventually, http_backend,
@@ -192,4 +192,41 @@ fn o9_a_name_in_a_spelling_of_its_own_holds_up_no_change() {
             assert_eq!(fixture.origin.stats().nacks(), [""; 0]);
         }
     }
+}
+
+/// java-control-plane by state of the world: a list with a name that it has removed is answered for none of its names.
+#[test]
+fn o12_endpoints_change_after_a_cluster_is_gone() {
+    let control_plane = ControlPlane::Java("v1.0.49");
+    let transports = [Transport::DeltaAds, Transport::SotwAds];
+    let fixture = ForeignFixture::start_for_envoys(control_plane, transports.len(), ["sotw", "60s"]);
+    let Some(fixture) = fixture else { return };
+    let (source, backends) = (transports[0].config_source(), [http_backend("a"), http_backend("b")]);
+    for name in ["backend", "gone"] {
+        fixture.origin.put(&endpoints(name, backends[0]));
+        fixture.origin.put(&cluster(name, &source, "1s"));
+    }
+    fixture.origin.put(&routes("routes", "backend"));
+    fixture.origin.put(&listener("ingress", &source, "routes"));
+    let start = |transport| fixture.start_envoy(&format!("{transport:?}"), transport, fixture.port(0));
+    let envoys = transports.map(start);
+    let are_answered_by = |backend: &str, bound| {
+        eventually(bound, "Envoys are answered", || {
+            envoys.iter().try_for_each(|envoy| match envoy.request("ingress")? {
+                answer if answer == backend => Ok(()),
+                answer => Err(answer),
+            })
+        });
+    };
+    are_answered_by("a", PATIENCE);
+    fixture.origin.delete(CLUSTER, "gone");
+    fixture.origin.delete(ENDPOINTS, "gone");
+    eventually(PATIENCE, "Envoys have lost the cluster", || {
+        envoys.iter().try_for_each(|envoy| {
+            let clusters = envoy.clusters()?;
+            if clusters.contains_key("gone") { Err(format!("{clusters:?}")) } else { Ok(()) }
+        })
+    });
+    fixture.origin.put(&endpoints("backend", backends[1]));
+    are_answered_by("b", ANSWERED);
 }

@@ -114,7 +114,9 @@ fn the_first_envoy_of_a_cold_relay_is_configured() {
     }
     let mut waits = Waits::over(Duration::ZERO);
     for control_plane in [MUX, SNAPSHOT] {
-        let Some(fixture) = ForeignFixture::start_for_envoys(control_plane, 2) else { return };
+        let Some(fixture) = ForeignFixture::start_for_envoys(control_plane, 2, ["auto", "1s"]) else {
+            return;
+        };
         let source = Transport::SotwAds.config_source();
         fixture.origin.put(&endpoints(BACKEND, 1));
         fixture.origin.put(&cluster(BACKEND, &source, "1s"));
