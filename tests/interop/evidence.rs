@@ -38,6 +38,8 @@ use crate::{
 
 /// A few round trips on a busy machine.
 const BOUND: Duration = Duration::from_millis(1_500);
+/// Clusters beside those that change: none, or those of a large fleet.
+const OTHERS: [usize; 2] = [0, 1_998];
 /// Longer than any clock of the relay: a wait that ends with one is measured, too.
 const LONGEST: Duration = Duration::from_secs(100);
 /// There and back on a long link.
@@ -132,6 +134,11 @@ impl Bed {
         names.iter().for_each(|name| self.world.set(&self.fixture.origin, type_url, name));
     }
 
+    /// Sets so many clusters that stay as they are.
+    fn set_others(&mut self, count: usize) {
+        (0..count).for_each(|number| self.set(CLUSTER, &[format!("other-{number}").leak()]));
+    }
+
     /// Kills the relay, and starts it again without anything that it knew. Returns once it is connected.
     fn restart_relay(&mut self, meanwhile: impl FnOnce(&mut World, &Origin)) {
         let relay = self.relay.take().expect("the relay runs");
@@ -186,8 +193,11 @@ fn word(control_plane: ControlPlane) -> &'static str {
 fn changes_reach_a_client_that_lists_ever_new_names_that_do_not_exist() {
     const CHANGES: usize = 12;
     let mut waits = Waits::over(Duration::ZERO);
-    for control_plane in [LINEAR, SNAPSHOT] {
+    for (control_plane, others) in
+        [LINEAR, SNAPSHOT].into_iter().flat_map(|plane| OTHERS.map(|of| (plane, of)))
+    {
         let Some(mut bed) = Bed::start(control_plane, Duration::ZERO) else { return };
+        bed.set_others(others);
         bed.set(CLUSTER, &["a"]);
         let arrivals = Arc::default();
         let task = bed.runtime.spawn(list_ever_new_names(bed.relay().uri(), Arc::clone(&arrivals)));
@@ -205,7 +215,7 @@ fn changes_reach_a_client_that_lists_ever_new_names_that_do_not_exist() {
         }
         for (at, (since, number)) in changes.into_iter().enumerate() {
             let arrived = eventually(LONGEST, "the change arrives", || arrival_of(number));
-            let what = format!("row 1, {}: change {at}", word(control_plane));
+            let what = format!("row 1, {}, {others} others: change {at}", word(control_plane));
             waits.note(&what, arrived.duration_since(since));
         }
         assert!(!task.is_finished(), "the client goes on");
@@ -256,10 +266,16 @@ const ONE_OF_TWO_GOES: Changes = |world, origin| world.remove(origin, CLUSTER, "
 
 /// Clients hold `a` and `b`; the relay is killed, and what there is changes. A client of each protocol comes back, each to a relay that
 /// has just started.
-fn come_back(row: &str, control_plane: ControlPlane, round_trip: Duration, changes: &[(&str, Changes)]) {
+fn come_back(
+    row: &str,
+    (control_plane, others): (ControlPlane, usize),
+    round_trip: Duration,
+    changes: &[(&str, Changes)],
+) {
     let mut waits = Waits::over(round_trip);
     for (has, change) in changes {
         let Some(mut bed) = Bed::start(control_plane, round_trip) else { return };
+        bed.set_others(others);
         bed.set(CLUSTER, &["a", "b"]);
         let guests = ADS.map(|transport| bed.enter(transport, ALL, Held::default()));
         bed.wait_until_all_hold(&guests);
@@ -270,7 +286,10 @@ fn come_back(row: &str, control_plane: ControlPlane, round_trip: Duration, chang
             bed.restart_relay(|world, origin| {
                 change.take().into_iter().for_each(|change| change(world, origin))
             });
-            let what = format!("{row}, {}, {round_trip:?}, {has}: {transport:?}", word(control_plane));
+            let what = format!(
+                "{row}, {}, {others} others, {round_trip:?}, {has}: {transport:?}",
+                word(control_plane)
+            );
             let since = Instant::now();
             if transport == Transport::Rest {
                 let (_, names) = poll(bed.relay(), &polled);
@@ -304,28 +323,36 @@ const KILLED: [(&str, Changes); 1] = [("b is deleted", ONE_OF_TWO_GOES)];
 
 #[test]
 fn clients_that_come_back_to_a_cold_relay_are_answered() {
-    [LINEAR, SNAPSHOT].into_iter().for_each(|plane| come_back("row 2", plane, Duration::ZERO, &COLD));
+    [LINEAR, SNAPSHOT].into_iter().for_each(|plane| come_back("row 2", (plane, 0), Duration::ZERO, &COLD));
 }
 
 #[test]
 fn clients_that_come_back_to_a_cold_relay_are_answered_over_a_long_link() {
-    [LINEAR, SNAPSHOT].into_iter().for_each(|plane| come_back("row 2", plane, LONG, &COLD));
+    [LINEAR, SNAPSHOT].into_iter().for_each(|plane| come_back("row 2", (plane, 0), LONG, &COLD));
 }
 
 #[test]
 fn a_cluster_that_was_deleted_while_the_relay_was_dead_goes() {
-    [LINEAR, SNAPSHOT].into_iter().for_each(|plane| come_back("row 3", plane, Duration::ZERO, &KILLED));
+    for others in OTHERS {
+        for plane in [LINEAR, SNAPSHOT] {
+            come_back("row 3", (plane, others), Duration::ZERO, &KILLED);
+        }
+    }
 }
 
 #[test]
 fn a_cluster_that_was_deleted_while_the_relay_was_dead_goes_over_a_long_link() {
-    [LINEAR, SNAPSHOT].into_iter().for_each(|plane| come_back("row 3", plane, LONG, &KILLED));
+    for others in OTHERS {
+        for plane in [LINEAR, SNAPSHOT] {
+            come_back("row 3", (plane, others), LONG, &KILLED);
+        }
+    }
 }
 
 /// Asks by census.
 #[test]
 fn clients_that_come_back_to_a_cold_relay_are_answered_behind_java() {
-    come_back("java", JAVA, Duration::ZERO, &[COLD[1], KILLED[0]]);
+    come_back("java", (JAVA, 0), Duration::ZERO, &[COLD[1], KILLED[0]]);
 }
 
 #[test]

@@ -33,7 +33,7 @@ impl EndMark {
 }
 
 /// Conclusions from an answer that is known to be whole: whatever was asked for and is missing does not exist (R-Up-22).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Whole {
     /// Members, names and members of collections that are gone, or never were.
     pub(super) absent: Vec<Name>,

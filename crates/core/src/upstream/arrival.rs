@@ -1,4 +1,4 @@
-//! Progress of the origin's answer to a wildcard, to a collection, or to names that are claimed to be held.
+//! Progress of the origin's answer to a wildcard, or to a collection.
 //!
 //! An origin may split an answer and send each part only after the ACK of the last (O4), and not each says where it ends (R-Up-22).
 //! Owns the judgement how long a silence must last before it counts. Knows neither names nor requests, and no clock.

@@ -1,4 +1,4 @@
-//! Wait before the next attempt.
+//! Waits before the next attempt.
 
 use std::time::Duration;
 
@@ -45,9 +45,21 @@ impl Backoff {
     }
 }
 
+/// Wait after this many vain attempts in a row at something that costs the origin an answer: 1 s, 2 s, 4 s, …, 64 s. The first of
+/// them is number 0.
+pub(super) fn pace(attempts: u32) -> Duration {
+    Duration::from_secs(1 << attempts.min(6))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_pace_doubles_up_to_a_minute() {
+        let waits: Vec<u64> = (0..9).map(|attempts| pace(attempts).as_secs()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
+    }
 
     #[test]
     fn r_up_07_the_wait_is_anything_up_to_a_limit_that_doubles() {

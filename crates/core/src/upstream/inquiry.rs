@@ -14,6 +14,7 @@ use bytes::Bytes;
 use foldhash::HashSet;
 use prost::Message as _;
 
+use super::backoff::pace;
 use super::quiet_clock::QuietInstant;
 use super::response;
 use super::sotw::{self, SotwStream};
@@ -27,9 +28,6 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 const LEAST: Duration = Duration::from_secs(3);
 /// No two inquiries begin within this time, of whatever types.
 const APART: Duration = Duration::from_millis(250);
-/// Time between two questions about the same. It doubles with each that had no answer of use: 1 s, 2 s, …, 64 s.
-const PACE: Duration = Duration::from_secs(1);
-const DOUBLINGS: u32 = 6;
 
 /// Subject of a question: a type, and whether the set is counted or names are asked for.
 type Subject = (TypeUrl, bool);
@@ -97,7 +95,7 @@ impl Inquiries {
         let subject = (type_url.clone(), names.is_empty());
         let failures = self.paces.get(&subject).map_or(0, |(_, failures)| *failures);
         self.paces.retain(|_, (at, failures)| *at > now || *failures > 0);
-        self.paces.insert(subject, (now + PACE * (1 << failures.min(DOUBLINGS)), failures + 1));
+        self.paces.insert(subject, (now + pace(failures), failures + 1));
         self.begun = Some(now);
         let (url, node) = (type_url.as_str().to_owned(), Some(node.clone()));
         let (question, protocol, request) = if names.is_empty() {
@@ -151,8 +149,8 @@ impl Inquiries {
 
     /// The answer was of use.
     pub(super) fn was_useful(&mut self, subject: &Subject) {
-        if let (Some(pace), Some(begun)) = (self.paces.get_mut(subject), self.begun) {
-            *pace = (begun + PACE, 0);
+        if let (Some(paced), Some(begun)) = (self.paces.get_mut(subject), self.begun) {
+            *paced = (begun + pace(0), 0);
         }
     }
 

@@ -22,8 +22,6 @@ pub(super) const VERSIONS_BYTES: usize = 3 << 20;
 /// Subscription of one stream to the wildcard of one type, as it was sent.
 #[derive(Debug, Default)]
 pub(super) struct Members {
-    /// Whether a request for the type was sent on this stream.
-    started: bool,
     /// Whether the wildcard was asked for, and if so whether it was let go since, without the origin having been told.
     asked: Option<bool>,
     dirty: bool,
@@ -35,10 +33,9 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Whether nothing was asked for that was not let go. Members of what was let go may still come, which the origin does not send again
-    /// (O1): with `remembers` they count.
-    pub(super) const fn is_idle(&self, remembers: bool) -> bool {
-        self.asked.is_none() && !(remembers && self.started)
+    /// Whether nothing was asked for that was not let go.
+    pub(super) const fn is_idle(&self) -> bool {
+        self.asked.is_none()
     }
 
     pub(super) const fn is_dirty(&self) -> bool {
@@ -56,7 +53,7 @@ impl Members {
         if self.asked.is_none() {
             return;
         }
-        self.unheard.clear();
+        self.unheard = HashMap::default();
         self.dirty = true;
         self.asked = self.asked.filter(|_| tells).map(|_| true);
         // No more is known of it, also before the origin is told. What may still come of its answer is the end of nothing.
@@ -87,7 +84,7 @@ impl Members {
             // A wildcard that was forgotten is left and joined again in requests of their own: no document says how a
             // server is to treat a second subscribe to it.
             target.unsubscribe(Name::WILDCARD, &mut request);
-            (self.asked, self.arrival) = (None, Arrival::Idle);
+            self.asked = None;
         }
         let is_new = target.is_wanted && self.asked.is_none();
         let joins = is_new && !leaves && !target.wildcard_waits;
@@ -99,17 +96,14 @@ impl Members {
 
     fn join(&mut self, target: &Target<'_>, request: &mut DeltaDiscoveryRequest) {
         self.asked = Some(false);
-        if self.started || !target.fresh || !target.has_legacy_wildcard {
+        if !target.fresh || !target.has_legacy_wildcard {
             target.subscribe(Name::WILDCARD, request);
         }
         // Otherwise the request stays empty: the form that every server understands (R-Up-05).
-        if !self.started {
-            self.claim_members(target, request);
-            self.end_mark.ask(target, false, request);
-        }
+        self.claim_members(target, request);
+        self.end_mark.ask(target, false, request);
         // A response may be for others alone.
         let hold = if target.beside { target.settings.settle_max } else { Duration::ZERO };
-        self.started = true;
         self.arrival = Arrival::asked(target.moment.quiet, hold);
     }
 
@@ -135,7 +129,7 @@ impl Members {
 
     /// Whether it is asked for, and resources are its answer.
     pub(super) fn expects_members(&self) -> bool {
-        self.asked.is_some() && self.arrival.is_expected()
+        self.arrival.is_expected()
     }
 
     /// Notes that a response speaks of a member. If that is held, and it is the first word of it, that is a part of the answer: returns
@@ -151,12 +145,12 @@ impl Members {
 
     /// Whether any of the answer has come.
     pub(super) const fn has_begun(&self) -> bool {
-        self.asked.is_some() && self.arrival.has_begun()
+        self.arrival.has_begun()
     }
 
     /// When it was asked for, while nothing came of it.
     pub(super) fn asked_at(&self) -> Option<QuietInstant> {
-        self.asked.and_then(|_| self.arrival.waits_since())
+        self.arrival.waits_since()
     }
 
     /// When to look again though nothing happened.
@@ -175,6 +169,7 @@ impl Members {
         let degree = self.arrival.step(settings, evidence, now);
         if self.arrival.is_over() {
             self.unheard.retain(|_, is_claimed| !*is_claimed);
+            self.unheard.shrink_to_fit();
         }
         degree
     }
@@ -205,7 +200,7 @@ impl Members {
 
     /// A response for the type was accepted, which may answer the end mark, or be a whole state of the world.
     pub(super) fn hear_end(&mut self, answers_end_mark: bool, is_state: bool) {
-        let is_state = is_state && self.covers() && self.awaits_more();
+        let is_state = is_state && self.awaits_more();
         if (answers_end_mark && self.end_mark == EndMark::Asked) || is_state {
             self.end_mark = EndMark::Answered;
         }
@@ -214,8 +209,9 @@ impl Members {
     /// Since when a census of the set is due: its answer is quiet, or stays away, and the origin does not say whether that was all. A
     /// client waits for that, or something that was held has not come again.
     pub(super) fn census_since(&self, is_awaited: bool, settings: &Settings) -> Option<QuietInstant> {
-        let is_open = self.end_mark == EndMark::Asked && self.covers();
-        if !is_open || (self.unheard.is_empty() && (!is_awaited || self.arrival.is_over())) {
+        if self.end_mark != EndMark::Asked
+            || (self.unheard.is_empty() && (!is_awaited || self.arrival.is_over()))
+        {
             return None;
         }
         let unanswered = self.arrival.waits_since().map(|since| since + settings.answer_timeout);
@@ -225,7 +221,7 @@ impl Members {
     /// A census has come: the set has these names, and if `is_all_held`, all of them are held. Returns the members that are gone: they
     /// are missing from that, and from the first answer on this stream. Before that has come, what is missing leaves the question open.
     pub(super) fn take_census(&mut self, names: &HashSet<String>, is_all_held: bool) -> Vec<Name> {
-        if self.end_mark != EndMark::Asked || !self.covers() {
+        if self.end_mark != EndMark::Asked {
             return Vec::new();
         }
         self.unheard.retain(|name, _| !names.contains(name.as_str()));
@@ -257,9 +253,6 @@ impl Members {
             return None;
         }
         self.end_mark = EndMark::Over;
-        if !self.covers() {
-            return Some(Whole::default());
-        }
         self.arrival = Arrival::Whole;
         let unheard = std::mem::take(&mut self.unheard).into_iter();
         let absent = unheard.filter(|(_, is_claimed)| !is_claimed).map(|(name, _)| name).collect();
@@ -269,7 +262,7 @@ impl Members {
     /// Whether it has not been answered.
     pub(super) fn silence(&self) -> Silence {
         let mut silence = Silence { answered: self.has_begun(), ..Silence::default() };
-        self.asked_at().filter(|_| self.covers()).into_iter().for_each(|at| silence.add(at));
+        self.asked_at().into_iter().for_each(|at| silence.add(at));
         silence
     }
 }

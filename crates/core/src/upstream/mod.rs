@@ -13,7 +13,7 @@
 //! | 2. An answer is complete with its end mark (R-Up-22). | `members` and `names/request` ask; `members` and `names/answer` (`hear_end`) judge what answers it |
 //! | 3. What was asked for and is missing from a complete answer is absent. | `members` and `names/answer` (`take_whole`), `topic/apply_response` (`learn_end`) |
 //! | 4. What stays unanswered is asked by inquiry: names, or a census of a set. | `names/answer` (`take_unanswered`) and `members` (`census_since`) say when, `inquiry` asks, `mux/inquiries` learns |
-//! | Fallback: silence shows a set to clients that hold nothing, and removes nothing. | `arrival`, `topic/completeness` |
+//! | Fallback: silence shows a set to clients that hold nothing, and removes nothing. | `arrival`, `topic/advance` |
 //!
 //! | The origin … | Place |
 //! |---|---|
@@ -21,8 +21,8 @@
 //! | needs a new stream | `topic` says so (`renews`), `mux/stream` has the pace |
 //! | ends the stream when asked for a type | `suspects`, `mux/trials` |
 //! | speaks state of the world | `sotw/ask`, `sotw/hear` |
-//! | has variants, or does not read locators | `topic_set`, `variants`, `mux/locators` |
-//! | is a relay, or refuses a census | `topic/habits` |
+//! | has variants, or does not read locators | `topic_set`, `variants`, `mux/unanswered` |
+//! | is a relay, or refuses a census | `topic` (`OriginHabits`) |
 //!
 //! Invariants:
 //! - On one stream a type is subscribed to either as wildcard or by names, never first the one and then the other (R-Relay-03). A

@@ -3,23 +3,19 @@
 //! Owns the topics, the queues of ACKs, the linger (R-Relay-16) and the batching (R-Up-20). Knows no transport and
 //! no clock: it is told what happened and when, and asked for the next request whenever a stream can take one.
 
-mod ack;
-mod held;
-mod incoming;
+mod acks;
+mod hold_reports;
 mod inquiries;
 mod interest;
 mod let_go;
-mod locators;
+mod messages;
 mod prefetch;
 mod protocol;
 mod questions;
-mod refusals;
-mod reports;
-mod restore;
-mod servers;
-mod silence;
+mod sources;
 mod stream;
 mod trials;
+mod unanswered;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,9 +37,9 @@ use crate::cache::{Cache, Generation, View, Writer};
 use crate::fairness::ACKS_IN_A_ROW;
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, TypeUrl};
-use ack::Ack;
-use incoming::Increments;
-pub use restore::Restored;
+use acks::Ack;
+use messages::Increments;
+pub use sources::Restored;
 use stream::{RenewalPace, Stream};
 
 /// ACKs that wait for a stream take no more than about this; an origin that lets them pile up does not read.
@@ -303,9 +299,13 @@ impl Mux {
                 .any(|topic_set| topic_set.sheds_at(stream, &self.settings).is_some());
             self.renewals[stream as usize].is_renewal |= open.renews_at.is_some() || sheds;
         }
+        let mut has_dropped = false;
         for topic_set in self.topic_sets.values_mut() {
             topic_set.closed(stream);
-            topic_set.drop_idle();
+            has_dropped |= topic_set.drop_idle();
+        }
+        if has_dropped {
+            self.writer.cache().drop_unused();
         }
         if stream == StreamId::Secondary
             && self.streams[StreamId::Primary as usize].is_some()

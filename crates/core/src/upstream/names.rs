@@ -66,7 +66,7 @@ impl Asked {
 
 /// All that is known of a name.
 #[derive(Debug, Default)]
-struct Record {
+pub(super) struct Record {
     want: Want,
     /// On the stream that lives.
     asked: Option<Asked>,
@@ -104,8 +104,6 @@ struct Incomplete {
 #[derive(Debug, Default)]
 struct Stream {
     is_open: bool,
-    /// Whether a request for the type was sent on it.
-    started: bool,
     /// Names of which what was sent may differ from what is wanted.
     pending: BTreeSet<Name>,
     /// Those of them that clients have come to want, or let go, since the stream was opened, in that order: they go before those that
@@ -113,7 +111,6 @@ struct Stream {
     fresh: VecDeque<Name>,
     /// The last of the others that was in a request which was cut.
     cut_at: Option<Name>,
-    dirty: bool,
     end_mark: EndMark,
     /// The end mark was subscribed to, and is still to be unsubscribed from.
     leaves_end_mark: bool,
@@ -136,7 +133,6 @@ impl Stream {
         if self.fresh.len() > 2 * self.pending.len() + 1000 {
             self.fresh.retain(|name| self.pending.contains(name));
         }
-        self.dirty = true;
     }
 }
 
@@ -155,7 +151,7 @@ impl Names {
     pub(super) fn opened(&mut self) {
         let own = self.records.iter().filter(|(_, record)| record.is_own());
         let pending = own.map(|(name, _)| name.clone()).collect();
-        self.stream = Stream { is_open: true, dirty: true, pending, ..Stream::default() };
+        self.stream = Stream { is_open: true, pending, ..Stream::default() };
     }
 
     pub(super) fn closed(&mut self) {
@@ -166,25 +162,14 @@ impl Names {
         unwanted.iter().for_each(|name| _ = take_out(&mut self.records, name));
     }
 
-    pub(super) const fn is_open(&self) -> bool {
-        self.stream.is_open
-    }
-
     /// Whether none is wanted.
     pub(super) const fn is_empty(&self) -> bool {
         self.wanted == 0
     }
 
-    /// Whether none is wanted, and none was asked for that was not let go. Those that were let go may still come: the origin does not send
-    /// them again (O1). With `remembers` they count.
-    pub(super) fn is_idle(&self, remembers: bool) -> bool {
-        let is_over = self.records.is_empty() && self.stream.pending.is_empty();
-        is_over && !(remembers && self.stream.started)
-    }
-
-    /// Whether any is to be asked for here.
-    pub(super) const fn asks_any(&self) -> bool {
-        self.wanted > self.borrowed
+    /// Whether none is wanted, and none was asked for that was not let go.
+    pub(super) fn is_idle(&self) -> bool {
+        self.records.is_empty()
     }
 
     pub(super) const fn has_borrowed_any(&self) -> bool {
@@ -206,10 +191,11 @@ impl Names {
     }
 
     /// A name is wanted for so long.
-    pub(super) fn want(&mut self, name: &Name, want: Want) {
+    pub(super) fn want(&mut self, name: &Name, want: Want) -> &mut Record {
         let record = self.records.entry(name.clone()).or_default();
         self.wanted += usize::from(!record.is_wanted());
         record.want = want;
+        record
     }
 
     /// A name is wanted that was not.
@@ -220,10 +206,8 @@ impl Names {
 
     /// A name is wanted that was not, and what another topic holds serves.
     pub(super) fn borrow(&mut self, name: &Name) {
-        self.want(name, Want::Yes);
-        if let Some(record) = self.records.get_mut(name) {
-            self.borrowed += usize::from(!std::mem::replace(&mut record.borrowed, true));
-        }
+        self.want(name, Want::Yes).borrowed = true;
+        self.borrowed += 1;
     }
 
     /// A borrowed name is to be asked for.
@@ -265,10 +249,10 @@ impl Names {
         self.records.get(name).is_some_and(|record| record.orphan)
     }
 
-    /// The resource that is held of a name that is asked for may be gone.
-    pub(super) fn orphan(&mut self, name: &str) {
+    /// Notes whether the resource that is held of a name may be gone.
+    pub(super) fn set_orphan(&mut self, name: &str, orphan: bool) {
         if let Some(record) = self.records.get_mut(name) {
-            record.orphan = true;
+            record.orphan = orphan;
         }
     }
 
@@ -309,8 +293,8 @@ impl Names {
         self.records.get_mut(name)?.asked.as_mut()
     }
 
-    pub(super) const fn is_dirty(&self) -> bool {
-        self.stream.dirty
+    pub(super) fn is_dirty(&self) -> bool {
+        !self.stream.pending.is_empty() || self.stream.leaves_end_mark
     }
 
     /// When a name was asked for of which the origin has said nothing since.

@@ -13,12 +13,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use super::backoff::pace;
 use crate::resource::TypeUrl;
-
-/// Wait after the first failure; it doubles with each.
-const FIRST_WAIT: Duration = Duration::from_secs(60);
-/// Failures that the wait grows with: 60 s, 2 min, …, 64 min.
-const MOST_FAILURES: u32 = 7;
 
 /// State of one suspect.
 #[derive(Clone, Copy, Debug)]
@@ -73,8 +69,9 @@ impl Suspects {
                 None if !self.blamed.contains(type_url) => continue,
                 None => u32::from(is_only && was_answered),
             };
-            let wait = match failures.min(MOST_FAILURES) {
-                failures if failures > 0 && was_answered => FIRST_WAIT * (1 << (failures - 1)),
+            // 1 min, 2 min, …, 64 min.
+            let wait = match failures.checked_sub(1) {
+                Some(before) if was_answered => 60 * pace(before),
                 _ => Duration::ZERO,
             };
             self.types.insert(type_url.clone(), Suspect::Waits(now + wait, failures));

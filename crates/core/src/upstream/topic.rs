@@ -4,13 +4,8 @@
 
 mod advance;
 mod apply_response;
-mod completeness;
-mod coverage;
-mod habits;
 mod hear;
-mod refresh;
 mod request;
-mod servers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +23,19 @@ use super::server::Provenance;
 use super::variants::Candidates;
 use crate::cache::{Change, Completeness, Lease, Named, Op, Snapshot, View};
 use crate::resource::{Collection, Form, Name, Parameters, Resource};
-pub(super) use habits::OriginHabits;
+
+/// Habits of the origin, as far as they were seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct OriginHabits {
+    /// It is a relay like this one. It says of each name that does not exist that it does not, and may itself wait for an origin that is
+    /// silent: its own silence proves nothing. It says that more of an answer follows.
+    pub(super) is_relay: bool,
+    /// It speaks state of the world. It reads no versions, and need not: what is missing from a state is gone, and of a type without
+    /// states nothing is missing (R-SotW-18, R-SotW-19).
+    pub(super) speaks_sotw: bool,
+    /// It does not answer state of the world beside delta.
+    pub(super) refuses_census: bool,
+}
 
 /// View of the type that a stream carries, and how it is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -91,10 +98,7 @@ impl Topic {
 
     /// Whether there is nothing to remember of it.
     pub(super) fn is_idle(&self) -> bool {
-        // All that was let go is remembered for clients without parameters only: there is one topic of these.
-        let remembers = self.parameters.is_empty();
-        let set = self.members.as_ref();
-        self.wants_nothing() && self.names.is_idle(remembers) && set.is_none_or(|set| set.is_idle(remembers))
+        self.wants_nothing() && self.names.is_idle() && self.members.as_ref().is_none_or(Members::is_idle)
     }
 
     /// Whether nobody wants anything of it, or did lately.
@@ -119,17 +123,7 @@ impl Topic {
 
     /// Whether anybody wants a resource of this name, or did lately.
     pub(super) fn is_wanted(&self, name: &str) -> bool {
-        let is_member =
-            || Collection::covering(name).is_some_and(|covering| self.names.is_wanted(covering.as_str()));
-        self.wildcard.is_live() || self.names.is_wanted(name) || is_member()
-    }
-
-    /// Whether anything is asked for in a view that is not borrowed.
-    pub(super) fn asks_in(&self, view: View) -> bool {
-        match view {
-            View::Wildcard => self.wildcard != Want::No,
-            View::Named => self.names.asks_any(),
-        }
+        self.wildcard.is_live() || self.names.is_wanted(name) || self.is_listed(name)
     }
 
     /// Whether others may have it from here: what may not be kept is nothing to lend (R-XT-09).
@@ -148,7 +142,12 @@ impl Topic {
     pub(super) fn opened(&mut self, view: View) {
         self.renews[view as usize] = false;
         match view {
-            View::Wildcard => self.members.insert(Members::default()).touch(),
+            View::Wildcard => {
+                let set = self.members.insert(Members::default());
+                if self.wildcard != Want::No {
+                    set.touch();
+                }
+            }
             View::Named => self.names.opened(),
         }
     }
@@ -157,14 +156,6 @@ impl Topic {
         match view {
             View::Wildcard => self.members = None,
             View::Named => self.names.closed(),
-        }
-    }
-
-    /// Whether a stream is open that carries a view.
-    fn is_open(&self, view: View) -> bool {
-        match view {
-            View::Wildcard => self.members.is_some(),
-            View::Named => self.names.is_open(),
         }
     }
 
@@ -239,8 +230,8 @@ impl Topic {
     }
 
     /// Whether a collection was asked for that has this member.
-    fn is_listed(&self, name: &Name) -> bool {
-        let covering = Collection::covering(name.as_str());
+    fn is_listed(&self, name: &str) -> bool {
+        let covering = Collection::covering(name);
         covering.is_some_and(|covering| self.names.is_wanted(covering.as_str()))
     }
 
@@ -248,7 +239,7 @@ impl Topic {
     pub(super) fn forget(&mut self, name: Name, snapshot: &Snapshot) -> Vec<Op> {
         let view = View::Named;
         let is_own = |held: &Arc<Resource>| *held.name() == name;
-        if self.is_listed(&name) && snapshot.held(view, name.as_str()).is_some_and(is_own) {
+        if self.is_listed(name.as_str()) && snapshot.held(view, name.as_str()).is_some_and(is_own) {
             // It is held as a member of a collection too.
             return Vec::new();
         }
@@ -266,7 +257,7 @@ impl Topic {
         self.wildcard = Want::No;
         self.expiry.drop_wildcard();
         self.rivals.retain(|(view, _), _| *view != View::Wildcard);
-        self.orphans.clear();
+        self.orphans = HashSet::default();
         self.members.iter_mut().for_each(|set| set.let_go(by_locator));
     }
 
@@ -290,7 +281,7 @@ impl Topic {
             self.expiry.set(View::Named, name, lease.map(|lease| lease.until()));
             self.provenance.hold_by_name(name);
             if self.names.awaits_since(name.as_str()).is_some() {
-                self.names.orphan(name.as_str());
+                self.names.set_orphan(name.as_str(), true);
             }
         }
         let forget = |name: &Name| Op::Forget { view: View::Wildcard, name: name.clone() };
@@ -307,6 +298,16 @@ impl Topic {
         if !self.rivals.is_empty() {
             for op in ops.iter().filter(ends) {
                 self.rivals.remove(&(op.view(), op.name().clone()));
+            }
+        }
+        if !self.orphans.is_empty() {
+            for op in ops.iter().filter(ends).filter(|op| op.view() == View::Wildcard) {
+                self.orphans.remove(op.name());
+            }
+        }
+        if !self.refreshed.is_empty() {
+            for op in ops.iter().filter(|op| matches!(op, Op::Set { .. }) || ends(op)) {
+                self.refreshed.remove(&(op.view(), op.name().clone()));
             }
         }
     }

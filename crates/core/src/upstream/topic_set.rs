@@ -423,7 +423,7 @@ impl TopicSet {
         let plainly = self.topics.get(&Parameters::NONE).filter(|_| is_silent);
         if self.plain {
             change = self.share_wildcard(&mut topic, cache);
-        } else if plainly.is_some_and(|topic| topic.asks_in(View::Wildcard)) {
+        } else if plainly.is_some_and(|topic| topic.wants(View::Wildcard)) {
             let known = self.snapshot(cache, &Parameters::NONE);
             let members = known.members().filter(|member| member.constraints().is_none());
             change.ops.extend(members.map(|member| known.op_for(View::Wildcard, member)));
@@ -438,7 +438,7 @@ impl TopicSet {
     /// rest when it comes once more.
     fn share_wildcard(&self, topic: &mut Topic, cache: &Cache) -> Change {
         let mut change = Change::default();
-        let others = self.topics.iter().filter(|(_, of)| of.asks_in(View::Wildcard));
+        let others = self.topics.iter().filter(|(_, of)| of.wants(View::Wildcard));
         let known = others
             .map(|(other, of)| (of, self.snapshot(cache, other)))
             .filter(|(_, known)| known.wildcard_known());

@@ -10,7 +10,7 @@ use super::super::response::{self, ProtocolError};
 use super::super::sotw::{self, SotwStream};
 use super::super::topic::OriginHabits;
 use super::Mux;
-use super::incoming::Incoming;
+use super::messages::Incoming;
 use crate::cache::Protocol;
 
 impl Mux {

@@ -30,7 +30,7 @@ impl Mux {
                     let (exists, open) = self.names_to_ask(type_url, parameters, topic);
                     held.extend(exists.map(|name| question(Some(name), true)));
                     unknown.extend(open.map(|name| question(Some(name), false)));
-                    if topic.asks_in(View::Wildcard) {
+                    if topic.wants(View::Wildcard) {
                         let members = snapshot(self.writer.cache(), type_url, parameters).member_count();
                         wildcards.push(question(None, members > 0));
                     }

@@ -1,13 +1,12 @@
 //! State of an open stream: what it has to say, and when it may be opened anew.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::super::Settings;
+use super::super::backoff::pace;
 use super::super::sotw::SotwStream;
-use super::ack::Ack;
-use super::held::Reports;
-use super::refusals::Refusals;
+use super::acks::{Ack, Refusals};
 use crate::resource::TypeUrl;
 
 /// State of an open stream, with what it has to say.
@@ -49,16 +48,13 @@ pub(super) struct RenewalPace {
 }
 
 impl RenewalPace {
-    const FIRST: Duration = Duration::from_secs(1);
     const CALM: Duration = Duration::from_secs(120);
-    /// An origin that takes long to answer is given the time.
-    const MOST: u32 = 6;
 
     /// The stream was opened, for whatever reason.
     pub(super) fn opened(&mut self, now: Instant) {
         let is_soon = self.renewed.is_some_and(|last| now.saturating_duration_since(last) < Self::CALM);
         if std::mem::take(&mut self.is_renewal) {
-            self.soon = if is_soon { (self.soon + 1).min(Self::MOST) } else { 1 };
+            self.soon = if is_soon { self.soon.saturating_add(1) } else { 1 };
             self.renewed = Some(now);
         } else if !is_soon {
             self.soon = 0;
@@ -68,7 +64,64 @@ impl RenewalPace {
     /// How long a stream that was opened now stays open: 1 s at least, then 2 s, 4 s, and in the end 64 s. After two minutes
     /// without a renewal, it begins at 1 s again.
     pub(super) fn least(self) -> Duration {
-        Self::FIRST.saturating_mul(2_u32.pow(self.soon))
+        pace(self.soon)
+    }
+}
+
+/// A stream that ends so soon after a report may have ended because of it.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Reports of one stream.
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    /// Nonce of the newest response of each type that may be reported, where that was accepted.
+    nonces: BTreeMap<TypeUrl, String>,
+    /// Types that were reported since the hold began.
+    said: BTreeSet<TypeUrl>,
+    /// Time of the last report.
+    last: Option<Instant>,
+}
+
+impl Reports {
+    /// Notes the nonce of the newest response of a type; `None` if it was refused, or has none to answer it by.
+    pub(super) fn note(&mut self, type_url: &TypeUrl, nonce: Option<&str>) {
+        match nonce {
+            Some(nonce) => drop(self.nonces.insert(type_url.clone(), nonce.to_owned())),
+            None => drop(self.nonces.remove(type_url)),
+        }
+    }
+
+    /// Another hold has begun, or none is left.
+    pub(super) fn begin_anew(&mut self) {
+        self.said.clear();
+    }
+
+    /// Whether there is anything to say of these types, of which changes are held.
+    pub(super) fn are_due(&self, held: &BTreeSet<TypeUrl>) -> bool {
+        self.next(held).is_some()
+    }
+
+    /// Notes that a report is sent.
+    pub(super) const fn sent(&mut self, now: Instant) {
+        self.last = Some(now);
+    }
+
+    /// Whether the origin may have ended the stream because of a report.
+    pub(super) fn may_have_ended_it(&self, now: Instant) -> bool {
+        self.last.is_some_and(|last| now < last + SOON)
+    }
+
+    /// Takes the next type to report, with the nonce of its newest response.
+    pub(super) fn take(&mut self, held: &BTreeSet<TypeUrl>) -> Option<(TypeUrl, String)> {
+        let (type_url, nonce) = self.next(held)?;
+        let (type_url, nonce) = (type_url.clone(), nonce.clone());
+        self.said.insert(type_url.clone());
+        Some((type_url, nonce))
+    }
+
+    fn next<'a>(&'a self, held: &'a BTreeSet<TypeUrl>) -> Option<(&'a TypeUrl, &'a String)> {
+        let mut unsaid = held.iter().filter(|type_url| !self.said.contains(*type_url));
+        unsaid.find_map(|type_url| Some((type_url, self.nonces.get(type_url)?)))
     }
 }
 

@@ -62,14 +62,11 @@ impl Names {
     /// A response for the type was accepted, which may answer the end mark. An origin that does not read locators answers the mark that
     /// was asked for beside them, and may not answer them: then it is not `understood`.
     pub(in crate::upstream) fn hear_end(&mut self, answers_end_mark: bool, understood: bool) {
-        if !answers_end_mark {
-            return;
-        }
-        if self.records.values().any(|record| record.asked.is_some()) {
-            (self.stream.leaves_end_mark, self.stream.dirty) = (true, true);
-        }
-        if understood && self.stream.end_mark == EndMark::Asked {
-            self.stream.end_mark = EndMark::Answered;
+        if answers_end_mark && self.stream.end_mark == EndMark::Asked {
+            self.stream.leaves_end_mark = true;
+            if understood {
+                self.stream.end_mark = EndMark::Answered;
+            }
         }
     }
 

@@ -55,10 +55,8 @@ impl Names {
         &mut self,
         target: &Target<'_>,
     ) -> (Option<DeltaDiscoveryRequest>, bool) {
-        self.stream.dirty = false;
         let mut request = DeltaDiscoveryRequest::default();
-        let first = !self.stream.started;
-        let is_first_of_held = first && target.fresh && target.snapshot.holds_anything();
+        let is_first_of_held = target.fresh && target.snapshot.holds_anything();
         let mut room = room(is_first_of_held, target.speaks_sotw);
         let (mut last, mut least) = (self.stream.cut_at.take(), room / 5);
         let mut joined = false;
@@ -77,14 +75,13 @@ impl Names {
                 asked if is_own && asked.is_none_or(|asked| asked.dropped) => {
                     joined = true;
                     let bytes = target.subscribe(name.as_str(), &mut request);
-                    bytes + self.join(target, name, first && target.tells_versions(), &mut request)
+                    bytes + self.join(target, name, target.tells_versions(), &mut request)
                 }
                 _ => 0,
             };
             room = room.saturating_sub(bytes);
         }
-        if self.stream.leaves_end_mark && self.stream.started {
-            self.stream.leaves_end_mark = false;
+        if std::mem::take(&mut self.stream.leaves_end_mark) {
             request.resource_names_unsubscribe.push(Name::END_MARK.to_owned());
         }
         let cut = !self.stream.pending.is_empty();
@@ -92,8 +89,7 @@ impl Names {
         if !cut {
             self.stream.fresh = VecDeque::new();
         }
-        if joined && first {
-            self.stream.started = true;
+        if joined {
             self.stream.end_mark.ask(target, true, &mut request);
         }
         let is_empty = request.resource_names_subscribe.is_empty()
@@ -133,7 +129,7 @@ impl Names {
         };
         let is_claimed = bytes > 0 || target.claimed.contains_key(name.as_str());
         let awaited = if is_claimed { Awaited::Claimed } else { Awaited::Answer };
-        let (at, in_first) = (target.moment.quiet, target.is_first && !self.stream.started);
+        let (at, in_first) = (target.moment.quiet, target.is_first);
         if !(is_claimed || in_first) && target.parameters.is_empty() {
             self.stream.unanswered = self.stream.unanswered.into_iter().chain([at]).min();
         }

@@ -131,3 +131,14 @@ fn an_order_soon_after_a_reconnect_waits_for_no_evidence() {
     fixture.pass(1_500);
     fixture.refresh(CDS, "a");
 }
+
+#[test]
+fn an_order_is_kept_until_it_is_answered() {
+    for (mut fixture, kind) in [(named(), EDS), (wildcard(), CDS)] {
+        fixture.refresh(kind, "b");
+        assert_eq!(claimed(&fixture.request(Primary)), set(&["a"]), "{kind:?}");
+        fixture.close();
+        fixture.open(Primary);
+        assert_eq!(claimed(&fixture.request(Primary)), set(&["a"]), "{kind:?}: it was not answered");
+    }
+}

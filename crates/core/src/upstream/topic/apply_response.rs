@@ -14,7 +14,7 @@ use super::super::answer::Whole;
 use super::super::quiet_clock::Moment;
 use super::super::response::{DecodedResponse, ErrorReport, ReceivedResource, Removed};
 use super::super::variants::{Candidates, Receipt};
-use super::coverage::{aliases_of, concerns, is_of_another, is_resource};
+use super::hear::{aliases_of, concerns, is_of_another, is_resource};
 use super::{Asking, Topic, gone};
 use crate::cache::{Change, Completeness, Lease, Named, Op, Resend, Snapshot, View};
 use crate::resource::{Collection, Name, Resource, TypeUrl};
@@ -79,9 +79,6 @@ impl Topic {
         counters: &Counters,
         moment: Moment,
     ) -> Change {
-        if !self.is_open(asking.view) {
-            return Change::default();
-        }
         let many = reading.has_variants() || !self.rivals.is_empty();
         let context = ResponseContext { asking, type_url, snapshot, counters, moment, many };
         let size = reading.resources.len() + reading.removed.len();

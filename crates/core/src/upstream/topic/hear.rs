@@ -1,21 +1,68 @@
-//! Questions that a response answers.
+//! Parts of a response that a subscription covers, and the questions that these answer.
 
 use super::super::aliases;
-use super::super::members::Members;
+use super::super::names::Names;
 use super::super::quiet_clock::QuietInstant;
 use super::super::response::{DecodedResponse, ErrorReport, ReceivedResource, Removed};
-use super::coverage::{aliases_of, concerns, is_of_another, is_resource};
 use super::{Asking, Topic};
 use crate::cache::{Snapshot, View};
-use crate::resource::Name;
+use crate::resource::{Collection, Name, Parameters, Resource};
 
-/// Relation of a response to the questions of a topic.
-#[derive(Default)]
-struct Findings {
-    /// Whether it answers a question, or holds what the subscription covers.
-    concerned: bool,
-    /// Whether it brings resources that are new to the set. A response without them is no part of the answer that is awaited.
-    brings_news: bool,
+/// The names under which a resource was asked for beside its own.
+pub(super) fn aliases_of(
+    names: &Names,
+    asking: Asking,
+    snapshot: &Snapshot,
+    heard: &ReceivedResource<'_>,
+) -> aliases::Asked {
+    if asking.view != View::Named {
+        return aliases::Asked::new();
+    }
+    aliases::asked_by(names, snapshot, &heard.envelope, &heard.name)
+}
+
+/// Whether it answers clients with these parameters that an identity does not exist (any more): they may see it, or, with
+/// no constraints named, it is said that there is nothing for them (R-DP-05).
+pub(super) fn concerns(
+    removed: &Removed<'_>,
+    view: View,
+    snapshot: &Snapshot,
+    parameters: &Parameters,
+) -> bool {
+    let constraints = removed.constraints.as_ref();
+    let is_held = |held: &Resource| held.constraints() == constraints;
+    constraints.is_none_or(|constraints| constraints.matches(parameters))
+        || snapshot.held(view, &removed.name).is_some_and(|held| is_held(held))
+}
+
+/// Whether it answers a topic that asked for the name at another time than this one, whose own answer is on its way.
+pub(super) fn is_of_another(names: &Names, removed: &Removed<'_>) -> bool {
+    removed.asked.is_some_and(|asked| names.awaits_since(&removed.name).is_some_and(|at| at != asked))
+}
+
+/// Whether a resource may have this name in a view: a collection is none, whatever the origin calls its own.
+pub(super) fn is_resource(view: View, name: &str) -> bool {
+    view == View::Wildcard || Collection::named(name).is_none()
+}
+
+impl Topic {
+    /// Whether anything subscribed to in a view covers a name (R-Up-15).
+    pub(super) fn covers(&self, view: View, name: &str) -> bool {
+        match view {
+            View::Wildcard => self.covers_wildcard(),
+            View::Named => self.names.covers(name),
+        }
+    }
+
+    /// The name, if it is [covered](Self::covers), in an allocation that is already held, if there is one.
+    pub(super) fn covering(&self, view: View, snapshot: &Snapshot, name: &str) -> Option<Name> {
+        if !self.covers(view, name) {
+            return None;
+        }
+        let known =
+            snapshot.get(name).map(|entry| entry.name()).or_else(|| self.names.covered_or_borrowed(name));
+        Some(known.cloned().unwrap_or_else(|| name.into()))
+    }
 }
 
 /// A topic that goes through a response.
@@ -24,9 +71,10 @@ struct Hearing<'t> {
     asking: Asking,
     snapshot: &'t Snapshot,
     now: QuietInstant,
-    /// Whether parts of the answer to the wildcard are awaited.
-    awaits: bool,
-    found: Findings,
+    /// Whether it answers a question, or holds what the subscription covers.
+    concerned: bool,
+    /// Whether it brings resources that are new to the set. A response without them is no part of the awaited answer.
+    brings_news: bool,
 }
 
 impl Hearing<'_> {
@@ -48,14 +96,14 @@ impl Hearing<'_> {
         let own = is_own.then_some(&*heard.name);
         let is_heartbeat = heard.envelope.body.is_none() && heard.envelope.ttl.is_some();
         for name in own.into_iter().chain(others.iter().map(Name::as_str)) {
-            self.found.concerned = true;
+            self.concerned = true;
             heard.covered = true;
             let is_lacked = self.snapshot.held(self.asking.view, name).is_none();
             heard.answers |= match &mut self.topic.members {
                 Some(set) if self.asking.view == View::Wildcard => {
                     // Held, not claimed, and not sent again before: an answer, however late it comes.
                     let was_unheard = set.saw(name);
-                    self.found.brings_news |= self.awaits && (was_unheard.is_some() || is_lacked);
+                    self.brings_news |= set.awaits_more() && (was_unheard.is_some() || is_lacked);
                     set.expects_members() || was_unheard == Some(false)
                 }
                 // It exists, and this is no answer.
@@ -67,10 +115,10 @@ impl Hearing<'_> {
 
     /// The origin says of a name that there is nothing.
     fn hear_absence(&mut self, name: &str) {
-        self.found.concerned = true;
+        self.concerned = true;
         match &mut self.topic.members {
             Some(set) if self.asking.view == View::Wildcard => {
-                self.found.brings_news |= set.saw(name).is_some() && self.awaits;
+                self.brings_news |= set.saw(name).is_some() && set.awaits_more();
             }
             _ => _ = self.topic.names.heard(name, false, self.now),
         }
@@ -88,7 +136,7 @@ impl Hearing<'_> {
         }
         let has_aliases = || !aliases::held_by(&self.topic.names, snapshot, &removed.name).is_empty();
         if is_concerned || (self.is_by_name() && has_aliases()) {
-            self.found.concerned = true;
+            self.concerned = true;
             removed.covered = true;
         }
     }
@@ -115,17 +163,12 @@ impl Topic {
         (is_only, understood): (bool, bool),
         now: QuietInstant,
     ) -> bool {
-        if !self.is_open(asking.view) {
-            return false;
-        }
-        let awaits = self.members.as_ref().is_some_and(Members::awaits_more);
         let concerned = is_only || reading.is_empty() || reading.is_whole;
-        let found = Findings { concerned, ..Findings::default() };
-        let mut hearing = Hearing { topic: self, asking, snapshot, now, awaits, found };
+        let mut hearing = Hearing { topic: self, asking, snapshot, now, concerned, brings_news: false };
         reading.resources.iter_mut().for_each(|heard| hearing.hear_resource(heard));
         reading.removed.iter_mut().for_each(|removed| hearing.hear_removal(removed));
         reading.reports.iter_mut().for_each(|report| hearing.hear_error(report));
-        let Findings { concerned, brings_news } = hearing.found;
+        let Hearing { concerned, brings_news, .. } = hearing;
         let understood = asking.is_plain || self.parameters.is_empty() || understood;
         match &mut self.members {
             Some(set) if asking.view == View::Wildcard => {

@@ -1,13 +1,18 @@
-//! Next request for a topic on a stream.
+//! Next request for a topic on a stream, and what it depends on: servers of the held resources, and resources to fetch anew.
+//!
+//! An operator may find that a held resource is wrong though its version is current: the control plane lost a change, or changed a body
+//! and not its version. The stream is then opened anew without a claim of that version, so that a control plane that has the resource
+//! sends it. If a complete answer lacks it, it is gone. Until then clients keep it.
 
 use std::sync::Arc;
 
 use foldhash::HashSet;
 
+use super::super::ServerId;
 use super::super::server::Provenance;
 use super::super::target::Target;
 use super::Topic;
-use crate::cache::View;
+use crate::cache::{Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Name, Resource};
 
@@ -51,9 +56,7 @@ impl Topic {
         // Those that are not seen are not claimed either.
         if view == View::Named {
             for held in asked().filter_map(|name| target.snapshot.held(view, name)) {
-                if !is_claimed(held) {
-                    self.names.orphan(held.name().as_str());
-                }
+                self.names.set_orphan(held.name().as_str(), !is_claimed(held));
             }
             if !self.rivals.is_empty() {
                 asked().for_each(|name| drop(self.rivals.remove(&(view, name.as_str().into()))));
@@ -62,6 +65,65 @@ impl Topic {
             let doubted = target.snapshot.members().filter(|held| !is_claimed(held));
             self.orphans.extend(doubted.map(|held| held.name().clone()));
             self.rivals.retain(|(other, _), _| *other != view);
+        }
+    }
+}
+
+impl Topic {
+    /// Has a name asked for anew, on the streams that carry the views.
+    pub(in crate::upstream) fn refresh(&mut self, name: &Name, snapshot: &Snapshot) {
+        for view in View::ALL {
+            let held = snapshot.held(view, name.as_str());
+            let is_asked_for = match view {
+                View::Wildcard => self.wildcard.is_live() && held.is_some(),
+                View::Named => self.names.asks_for(name.as_str()) || self.is_listed(name.as_str()),
+            };
+            if is_asked_for {
+                self.refreshed.extend(held.map(|held| (view, held.name().clone())));
+                self.renews[view as usize] = true;
+            }
+        }
+    }
+
+    /// Everything that is held in a view is to come anew, on the stream that is opened next.
+    pub(in crate::upstream) fn refresh_all(&mut self, view: View, snapshot: &Snapshot) {
+        let held = snapshot.entries().filter_map(|entry| snapshot.held(view, entry.name().as_str()));
+        self.refreshed.extend(held.map(|held| (view, held.name().clone())));
+    }
+}
+
+impl Topic {
+    /// Another server takes the place of the last one; `servers` are both, unless versions of the one are offered to the other.
+    pub(in crate::upstream) fn switched(
+        &mut self,
+        servers: Option<(&ServerId, &ServerId)>,
+        snapshot: &Snapshot,
+    ) {
+        self.rivals.clear();
+        if let Some((from, to)) = servers {
+            let own = |view, held: &Arc<Resource>| (view, held.name().clone());
+            let named = snapshot.entries().filter_map(|entry| {
+                snapshot.held(View::Named, entry.name().as_str()).map(|held| own(View::Named, held))
+            });
+            let members = snapshot.members().map(|held| own(View::Wildcard, held));
+            self.provenance.switch(from, to, members.chain(named));
+        }
+    }
+
+    /// Server that a resource came from, if that is not the present one.
+    pub(in crate::upstream) fn server_of(&self, view: View, name: &Name) -> Option<ServerId> {
+        self.provenance.of(view, name)
+    }
+
+    /// Whether everything came from the present server.
+    pub(in crate::upstream) fn has_one_server(&self) -> bool {
+        self.provenance.is_empty()
+    }
+
+    /// Members are held that another topic holds.
+    pub(in crate::upstream) fn share_provenance(&mut self, of: &Self, held: &[Op]) {
+        for name in held.iter().map(Op::name) {
+            self.provenance.share(View::Wildcard, name, of.server_of(View::Wildcard, name));
         }
     }
 }

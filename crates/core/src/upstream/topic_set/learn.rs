@@ -23,7 +23,9 @@ impl TopicSet {
         (counters, knows_locators): (&Counters, bool),
         moment: Moment,
     ) -> Changes {
-        let Some(view) = self.placed(stream) else { return Changes::new() };
+        let Some(view) = self.placed(stream).filter(|_| self.open[stream as usize]) else {
+            return Changes::new();
+        };
         let asking = Asking { view, is_plain: self.plain, habits: self.habits };
         let is_only = self.topics.len() == 1;
         // An origin that does not read locators has answered the plain wildcard that was asked for beside them.

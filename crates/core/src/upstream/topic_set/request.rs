@@ -13,7 +13,7 @@ use super::super::{Settings, StreamId};
 use super::TopicSet;
 use crate::cache::{Cache, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
-use crate::resource::{Parameters, Resource};
+use crate::resource::{Name, Parameters, Resource};
 
 impl TopicSet {
     /// The next request for this type on a stream, and whether another has to follow.
@@ -51,7 +51,7 @@ impl TopicSet {
             // A claim goes by a name alone: it has to be true for every topic that asks for it (R-DP-14).
             let is_shared = |view, held: &Resource| {
                 let asks = |topic: &Topic| match view {
-                    View::Wildcard => topic.asks_in(view),
+                    View::Wildcard => topic.wants(view),
                     View::Named => topic.names.asks_for(held.name().as_str()),
                 };
                 self.topics.iter().filter(|(_, topic)| asks(topic)).all(|(other, _)| {
@@ -62,7 +62,7 @@ impl TopicSet {
             };
             let nothing = Parameters::NONE;
             let wildcard_waits = self.plain && !fresh && self.has_wildcard;
-            let (provenance, mut refreshed) = topic.lend();
+            let (provenance, refreshed) = topic.lend();
             let claimed = whole.as_ref().map_or(&unclaimed, |whole| &whole.initial_resource_versions);
             let target = Target {
                 claimed,
@@ -82,10 +82,6 @@ impl TopicSet {
                 moment,
             };
             let (request, again) = topic.changes(view, &target);
-            if fresh && request.is_some() {
-                // Versions go into the first request only.
-                refreshed.retain(|(of, _)| *of != view);
-            }
             topic.take_back((provenance, refreshed));
             more |= again;
             bytes += request.as_ref().map_or(0, DeltaDiscoveryRequest::encoded_len);
@@ -122,7 +118,11 @@ impl TopicSet {
 
 fn merge(whole: &mut DeltaDiscoveryRequest, part: DeltaDiscoveryRequest) {
     whole.resource_names_subscribe.extend(part.resource_names_subscribe);
-    whole.resource_names_unsubscribe.extend(part.resource_names_unsubscribe);
+    // All topics of a first request leave its end mark.
+    let is_said = |name: &String| name == Name::END_MARK && whole.resource_names_unsubscribe.contains(name);
+    let unsubscribed: Vec<_> =
+        part.resource_names_unsubscribe.into_iter().filter(|name| !is_said(name)).collect();
+    whole.resource_names_unsubscribe.extend(unsubscribed);
     whole.resource_locators_subscribe.extend(part.resource_locators_subscribe);
     whole.resource_locators_unsubscribe.extend(part.resource_locators_unsubscribe);
     whole.initial_resource_versions.extend(part.initial_resource_versions);

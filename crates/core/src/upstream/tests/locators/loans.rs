@@ -102,3 +102,39 @@ fn loans_on_the_secondary_end_when_it_is_lost_and_nothing_comes_back() {
     fixture.pass(2_000);
     assert_eq!(fixture.seen_with(CDS, "env=prod v=2", "a"), "2");
 }
+
+#[test]
+fn new_parameters_cost_the_other_stream_no_tick() {
+    let mut fixture = Fixture::connected();
+    fixture.client("named", CDS, &["a"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("a", "1"));
+    fixture.client("star", CDS, &["*"]);
+    fixture.open(Secondary);
+    fixture.requests(Secondary);
+    fixture.hear(Secondary, &Answer::of(CDS, "2").set("m", "1"));
+    fixture.pass(1_000);
+    assert!(!fixture.mux.has_request(Secondary));
+    fixture.client_with("two", CDS, "v=2", &["b"]);
+    assert!(!fixture.mux.has_request(Secondary), "nothing is wanted there");
+}
+
+#[test]
+fn the_end_mark_is_left_once() {
+    let mut fixture = Fixture::connected();
+    fixture.client("plain", EDS, &["z"]);
+    fixture.client_with("one", EDS, "v=1", &["a"]);
+    fixture.client_with("two", EDS, "v=2", &["b"]);
+    fixture.client_with("three", EDS, "v=3", &["c"]);
+    fixture.pass(20);
+    fixture.requests(Primary);
+    let end = Answer::of(EDS, "1").remove(Name::END_MARK);
+    fixture.mux.on_message(Primary, end.bytes(), fixture.now).expect("a response");
+    fixture.pass(100);
+    let mut left = Vec::new();
+    while fixture.mux.has_request(Primary) {
+        left.extend(fixture.mux.next_request(Primary, fixture.now).map(|r| r.resource_names_unsubscribe));
+    }
+    let left: Vec<String> = left.into_iter().flatten().collect();
+    assert_eq!(left, [Name::END_MARK]);
+}

@@ -1,10 +1,28 @@
-//! Whether the origin reads resource locators.
+//! Subscriptions that the control plane leaves unanswered: a count of them, and whether it reads resource locators.
 
 use std::time::Instant;
 
+use super::super::answer::Silence;
+use super::super::silence::Unanswered;
 use super::super::topic_set::TopicSet;
 use super::super::{Locators, StreamId};
 use super::Mux;
+use crate::cache::View;
+
+impl Mux {
+    /// Subscriptions that the origin has not answered on this connection.
+    ///
+    /// Its cost grows with the names that are subscribed to: it is for a look now and then.
+    pub fn unanswered(&self) -> Unanswered {
+        let mut all = Unanswered::default();
+        for (type_url, topic_set) in &self.topic_sets {
+            let silences =
+                topic_set.topics.values().flat_map(|topic| View::ALL.map(|view| topic.silence(view)));
+            all.add(type_url, silences.fold(Silence::default(), Silence::with), &self.clock);
+        }
+        all
+    }
+}
 
 impl Mux {
     /// Finds out whether the origin reads locators: if not, it leaves them unanswered (R-Up-18).

@@ -1,13 +1,58 @@
-//! Content of an earlier process, taken in before the control plane has answered; clients may have asked already.
+//! Where the cached resources came from: the connected server, another one before it, or the snapshot of an earlier process.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::ServerId;
+use super::super::inquiry::Inquiries;
 use super::super::linger::Want;
+use super::super::topic::OriginHabits;
 use super::super::topic_set::TopicSet;
 use super::Mux;
 use crate::cache::{Change, Completeness, Op};
 use crate::snapshot_content::{Clock, Content, StoreContent, StoreId};
+
+impl Mux {
+    /// A connection to a server stands. What the origin answered on the last one says nothing of whether it answers on this.
+    pub fn connected(&mut self, server: &ServerId) {
+        let has_plain_versions = self.settings.same_versions || self.has_plain_versions(server);
+        self.mark = if has_plain_versions { String::new() } else { server.mark() };
+        if let Some(before) = self.server.replace(server.clone()).filter(|before| before != server) {
+            self.switched(&before, server);
+        }
+        self.asks_plainly = false;
+        self.cut_off = None;
+        self.inquiries = Inquiries::default();
+        self.set_habits(OriginHabits { is_relay: false, refuses_census: false, ..self.habits });
+        self.writer.unheard();
+    }
+
+    /// Whether clients are told versions of a server without a mark. Those of an earlier process hold what was restored: there the first
+    /// server in the list may be another one than it was.
+    fn has_plain_versions(&self, server: &ServerId) -> bool {
+        let is_first = self.settings.first_server.as_ref().is_none_or(|first| first == server);
+        is_first && self.restored_plain.as_ref().is_none_or(|restored| restored == server)
+    }
+
+    /// The server that gave everything that is held; `None` if there were several, or none yet.
+    pub fn source(&self) -> Option<&ServerId> {
+        let is_of_one = self.topic_sets.values().all(TopicSet::has_one_server);
+        self.server.as_ref().filter(|_| is_of_one)
+    }
+
+    /// Another server takes the place of the last one. What is held stays, and so does what the last server said is absent; what it
+    /// left open, and how it behaved, says nothing of this one.
+    fn switched(&mut self, from: &ServerId, to: &ServerId) {
+        self.is_heard = false;
+        self.renewals = Default::default();
+        self.suspects = Default::default();
+        let offers = self.settings.same_versions;
+        let cache = Arc::clone(self.writer.cache());
+        for topic_set in self.topic_sets.values_mut() {
+            topic_set.switched(from, to, offers, &cache);
+        }
+    }
+}
 
 /// Content that was taken in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

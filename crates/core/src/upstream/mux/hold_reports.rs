@@ -1,20 +1,20 @@
 //! Reports to the control plane of changes that the rollout guard holds.
 //!
-//! The relay ACKs each response at once and lets canaries judge it later, so a report is a NACK beside an ACK: a request with
-//! `error_detail` and the nonce of the newest response of its type. In state of the world it says the version that was accepted, which
-//! is the control plane's own, so that one that compares versions sends nothing again (R-SotW-08).
+//! The relay ACKs each response at once, and canaries judge it later. So a report is a NACK beside an ACK: a request with `error_detail`
+//! and the nonce of the newest response of its type. Over state of the world it has the version that was accepted, which is the control
+//! plane's own: one that compares versions sends nothing again (R-SotW-08).
 //!
 //! Invariants:
+//! - A type is reported once per hold and stream, so that canaries cannot have the relay send more.
 //! - A report follows an accepted response of its type on the stream, and its ACK. It is never the first request of a type, and it
-//!   refuses no response that nobody has judged: a NACK of the relay's own keeps its wait (`refusals`).
+//!   refuses no response that nobody has judged: a NACK of the relay's own keeps its wait (`acks`).
 //! - It holds no change of a subscription: a control plane may pass over names in a NACK.
-//! - A control plane that ends its stream for a report, and sends everything once more on the next one, is told a few times of a hold.
+//! - A control plane that ends its stream for a report, and sends everything again on the next one, gets a few reports of a hold.
 
 use std::time::Instant;
 
 use super::super::StreamId;
-use super::held::Reports;
-use super::stream::Stream;
+use super::stream::{Reports, Stream};
 use super::{INVALID_ARGUMENT, Mux};
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::TypeUrl;

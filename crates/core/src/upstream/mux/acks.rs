@@ -1,20 +1,32 @@
-//! NACKs of a stream of state of the world that wait.
+//! Answers that are owed for responses: ACKs, and NACKs with their fault.
 //!
-//! An origin by state of the world may answer each NACK with the response that was refused, since the request says another version
-//! than its own (R-SotW-08). So the first NACK of a type goes at once, and further ones in a row wait: 1 s, then 2 s, 4 s, and in
-//! the end 64 s.
+//! Over state of the world NACKs wait. A control plane may answer each with the response that was refused, since the request has another
+//! version than its own (R-SotW-08). So the first NACK of a type goes at once, and further ones in a row after the `pace`.
 //!
-//! Owns the NACKs that wait, one for each type at most. Knows neither requests nor the clock.
+//! Knows neither requests nor the clock.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::ack::Ack;
+use super::super::backoff::pace;
 use crate::resource::TypeUrl;
 
-const FIRST: Duration = Duration::from_secs(1);
-/// The wait doubles so many times.
-const DOUBLINGS: u32 = 6;
+/// Bytes that an ACK takes beside its texts.
+const ACK_OVERHEAD: usize = 128;
+
+/// Answer that is owed for a response.
+#[derive(Debug)]
+pub(super) struct Ack {
+    pub(super) type_url: TypeUrl,
+    pub(super) nonce: String,
+    pub(super) fault: Option<String>,
+}
+
+impl Ack {
+    pub(super) fn weight(&self) -> usize {
+        ACK_OVERHEAD + self.nonce.len() + self.fault.as_ref().map_or(0, String::len)
+    }
+}
 
 /// Refused responses by type.
 #[derive(Debug, Default)]
@@ -41,7 +53,7 @@ impl Refusals {
         };
         // The time of a NACK that waits already stays, though a later response has taken its place.
         let at = refused.held.take().map(|(at, _)| at).unwrap_or_else(|| {
-            let wait = FIRST * 2_u32.pow(refused.waits.min(DOUBLINGS));
+            let wait = pace(refused.waits);
             refused.waits += 1;
             now + wait
         });
