@@ -21,8 +21,8 @@ pub(crate) use xds::{GetArgs, LoadArgs, WatchArgs};
 
 pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("DELTAFAN_COMMIT"), ")");
 
-/// A caching xDS relay: one delta-ADS connection to a control plane, fanned out to thousands of xDS clients that keep
-/// their configuration when the control plane is away.
+/// A caching xDS relay: one connection to each control plane, by delta or state-of-the-world ADS, fanned out to thousands of
+/// xDS clients that keep their configuration when the control plane is away.
 #[derive(Debug, Parser)]
 #[command(version = VERSION, about, long_about)]
 pub(crate) struct Cli {

@@ -33,7 +33,7 @@ const recent = {
   render: ({ changes }, { parameters, elapsed, at }) => {
     if (changes.length === 0) return [nothing('No change is remembered.')];
     const note = h('p', { class: 'quiet' },
-      'The newest change comes first. After a restart of the relay every resource is added once more: the history is in memory only.');
+      'The newest change comes first. The history is in memory only: it begins with the start of the relay, and resources that are there then are no changes.');
     const found = parameters.at ? around(changes, parameters.at, at) : { changes, told: `The newest ${number(changes.length)} changes` };
     const shown = found.changes.slice(0, MOST / 20);
     return [
