@@ -9,7 +9,7 @@ use super::metrics::Sample;
 use super::show::{age, counts, items, text, version};
 use crate::limit::Limit;
 
-/// Seconds before the expiry of a certificate in which it is worth a note: that of the alert in docs/operations.md.
+/// Seconds before the expiry of a certificate in which it is worth a note: that of the alert in docs/alerts.md.
 const EXPIRES_SOON: f64 = 7.0 * 86_400.0;
 
 /// Seconds without an ACK that are worth a note. Clients that warm clusters up may take so long.

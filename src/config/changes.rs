@@ -1,6 +1,6 @@
 //! Differences between two configurations, and what comes of them while the relay runs.
 //!
-//! Compares key by key what `check` would print. When a change takes effect is declared with the key; docs/operations.md
+//! Compares key by key what `check` would print. When a change takes effect is declared with the key; docs/configure.md
 //! shows the same to users.
 
 use std::collections::BTreeSet;

@@ -65,7 +65,7 @@ pub use groups::{GroupRule, Groups};
 pub use listener_tls::{ClientAuthorities, ListenerTls};
 pub use node::{Locality, Node};
 pub use non_empty::NonEmpty;
-pub use reference::{reference, reload_table};
+pub use reference::{reference, reload_list};
 pub use rollout::{HoldReport, Percent, Rollout};
 pub use snapshot::Snapshot;
 pub use system_limits::{ConnectionLimits, Memory};

@@ -1,11 +1,11 @@
-//! Pages for users that follow from the declared keys: `config/reference.yaml` and the table of reloads in
-//! `docs/operations.md`.
+//! Pages for users that follow from the declared keys: `config/reference.yaml` and the list of reloads in
+//! `docs/configure.md`.
 
 use serde_json::Value as Json;
 
 use super::Config;
 use super::printed::{Entries, Printed, entry};
-use super::schema::{self, Key, Section as _, Shape, children};
+use super::schema::{self, Effect, Key, Section as _, Shape, children};
 
 /// Width of a page, in characters.
 const WIDTH: usize = 120;
@@ -19,7 +19,7 @@ const HEAD: &str = "\
 #
 #   deltafan check --config FILE      prints the configuration in effect
 #
-# The file is read again while the relay runs, when it changes and with SIGHUP; docs/operations.md says which keys take
+# The file is read again while the relay runs, when it changes and with SIGHUP; docs/configure.md says which keys take
 # effect then, and which with the next start. This page follows from the declarations in src/config.
 # Pages named docs/… are in the repository of deltafan, in that folder.
 ";
@@ -121,14 +121,17 @@ fn notation(value: &Json) -> String {
     }
 }
 
-/// Rows of the table in `docs/operations.md` that says when a change of each key takes effect. A section or list with one
-/// row has it for all of its keys.
-pub fn reload_table() -> String {
-    let mut table = "| Key | A change takes effect |\n|---|---|\n".to_owned();
-    for (path, key) in schema::all(Config::KEYS) {
-        let Some(effect) = key.effect else { continue };
-        let note = key.note.map(|note| format!(", {note}")).unwrap_or_default();
-        table.push_str(&format!("| `{path}` | {}{note} |\n", effect.words()));
-    }
-    table
+/// List in `docs/configure.md` that says when a change of each key takes effect: an item for each moment. A section or list
+/// that is named stands for all of its keys.
+pub fn reload_list() -> String {
+    let keys = schema::all(Config::KEYS);
+    let item = |effect: Effect| {
+        let keys = keys.iter().filter(|(_, key)| key.effect == Some(effect));
+        let keys = keys.map(|(path, key)| {
+            let note = key.note.map(|note| format!(" ({note})")).unwrap_or_default();
+            format!("`{path}`{note}")
+        });
+        format!("- **{}**: {}\n", effect.words(), keys.collect::<Vec<_>>().join(", "))
+    };
+    Effect::ALL.map(item).concat()
 }

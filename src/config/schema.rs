@@ -91,14 +91,17 @@ pub(super) enum Effect {
 }
 
 impl Effect {
-    /// The words of docs/operations.md.
+    pub(super) const ALL: [Self; 5] =
+        [Self::AtOnce, Self::Connections, Self::Polls, Self::Rights, Self::Restart];
+
+    /// The words of docs/configure.md.
     pub(super) const fn words(self) -> &'static str {
         match self {
             Self::AtOnce => "at once",
             Self::Connections => "new connections",
             Self::Polls => "new polls",
             Self::Rights => "new connections; others are closed",
-            Self::Restart => "**at the next start**",
+            Self::Restart => "at the next start",
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A key is declared once, where the struct of its section is: type, notation and range, default, when a change takes
 //! effect, and the help that users read. The struct, its reader, the printed configuration, `config/reference.yaml`, the
-//! table of reloads in `docs/operations.md` and the rules of a reload follow from that. To add a key, add a field:
+//! list of reloads in `docs/configure.md` and the rules of a reload follow from that. To add a key, add a field:
 //!
 //! ```text
 //! /// Removed names remembered per type, for clients that were slow or away.

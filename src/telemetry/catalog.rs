@@ -198,7 +198,7 @@ const CLIENT_METRICS: &[Metric] = &[
             ),
         ])
         .at_zero()
-        .noting("[Who runs what](operations.md#who-runs-what) finds them")
+        .noting("[Who runs what](commands.md) finds them")
         .alert("sum(deltafan_clients{state=\"rejected\"}) > 0")
         .when("and on `behind` and `unacked` that last"),
     Metric::gauge(MAX_LAG, "most generations by which a client is behind the newest change that concerns it")
@@ -240,7 +240,7 @@ const CLIENT_METRICS: &[Metric] = &[
     Metric::counter(REFUSED, "connections, streams and requests refused or closed for a limit")
         .by(&[Label {
             name: "reason",
-            values: Values::Listed(&REASONS, "limits by their keys, see [limits](limits.md)"),
+            values: Values::Listed(&REASONS, "limits by their keys, see [limits](tuning.md)"),
         }])
         .alert("increase(deltafan_refused_total{reason!=\"idle_timeout\"}[5m]) > 0"),
 ];
@@ -270,7 +270,7 @@ const DELIVERY_METRICS: &[Metric] = &[
         .noting("Only of clients that were waiting for the change, not of those that joined later"),
     Metric::counter(COALESCED, "changes that a client was sent only together with a later one of the same type, in one update")
         .by(&[TYPE])
-        .noting("Counted for each stream. Three changes that come while a client owes an ACK, or its transport has no room, count 2; see [coalesced changes](operations.md#coalesced-changes)"),
+        .noting("Counted for each stream. Three changes that come while a client owes an ACK, or its transport has no room, count 2; see [coalesced changes](tuning.md)"),
     Metric::histogram(ACKS, "time from a response until the client acknowledged it")
         .by(&[TYPE, STREAM_TRANSPORT])
         .noting("A client may hold back the ACK of clusters until their endpoints came"),
@@ -285,7 +285,7 @@ const DELIVERY_METRICS: &[Metric] = &[
             "awaited",
             &[("clusters", "sent were routes"), ("routes", "sent were removals of clusters or endpoints")],
         )])
-        .noting("The ACK did not come in time, or was a NACK: see [swaps](operations.md#swaps). A cluster without endpoints is the usual cause"),
+        .noting("The ACK did not come in time, or was a NACK: see [swaps](rollout.md). A cluster without endpoints is the usual cause"),
 ];
 
 const POLL_METRICS: &[Metric] = &[
@@ -353,7 +353,7 @@ const UPSTREAM_METRICS: &[Metric] = &[
     Metric::gauge(UPSTREAM_REFUSED, "types of which the control plane sent an update that the relay refused (NACK), and nothing usable in its place, over all node groups")
         .noting("`/upstreams` names them, with the fault"),
     Metric::gauge(UPSTREAM_SERVER, "number in `upstream.servers` of the control plane in use; 0 is the first")
-        .noting("See [several control planes](operations.md#several-control-planes)"),
+        .noting("See [several control planes](failover.md)"),
     Metric::gauge(UPSTREAM_PROTOCOL, "1 for the protocol of the streams to the control plane, 0 for the other, and while it is away")
         .by(&[one_of("protocol", &[("delta", ""), ("sotw", "")])]),
     Metric::gauge(UPSTREAM_CONNECTIONS, "connections to the control plane, over which node groups are spread")
@@ -379,7 +379,7 @@ const EVENTS: &[(&str, &str)] = &[
     ("nack_sent", "a response was refused for its envelope, see [protocol.md](protocol.md#upstream)"),
     (
         "hold_reported",
-        "a NACK told the control plane of [changes that are held](operations.md#changes-on-trial), with `rollout.report: nack`",
+        "a NACK told the control plane of [changes that are held](rollout.md), with `rollout.report: nack`",
     ),
     ("unrequested_response", "dropped, because its type was not subscribed to"),
     (

@@ -1,5 +1,5 @@
 //! Fault matrix: faults of the control plane, of the link to it, of the relay and of its disk, and the resources that clients
-//! hold meanwhile and in the end. docs/operations.md has it as a table.
+//! hold meanwhile and in the end. docs/failover.md names them.
 //!
 //! Each test has a real control plane and clients of four transports that stay. While the fault lasts they lose nothing, and
 //! clients that come anew are served. Afterwards all hold what the control plane has, and nothing was taken from anyone but what

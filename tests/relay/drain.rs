@@ -1,4 +1,4 @@
-//! How the real binary ends: what docs/operations.md says of a drain, sentence by sentence.
+//! How the real binary ends: what docs/configure.md says of a drain, sentence by sentence.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

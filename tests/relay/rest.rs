@@ -98,10 +98,10 @@ fn r_rest_12_an_answer_has_no_field_that_an_old_client_may_not_know() {
     assert_eq!(fields, ["resources", "typeUrl", "versionInfo"]);
 }
 
-/// The examples of docs/operations.md, each followed by what it prints.
+/// The examples of docs/rest.md, each followed by what it prints.
 #[test]
 fn the_curl_examples_answer_as_the_page_says() {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md")).unwrap();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/rest.md")).unwrap();
     let read = |name: &str| {
         std::fs::read_to_string(format!("{}/config/resources/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
     };

@@ -1,5 +1,5 @@
 //! Everything that follows from the declaration of a key: its reader, the printed configuration, `config/reference.yaml`,
-//! the table of reloads in `docs/operations.md`.
+//! the list of reloads in `docs/configure.md`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::config::printed::{Entries, Printed};
 use crate::config::reference::write_keys;
 use crate::config::schema::{self, Effect, Key, Section, Shape};
 use crate::config::section::section;
-use crate::config::{Config, ListenAddress, NonEmpty, Source, check, reference, reload_table, yaml};
+use crate::config::{Config, ListenAddress, NonEmpty, Source, check, reference, reload_list, yaml};
 use crate::limit::Limit;
 
 /// Writes the pages again instead of comparing them.
@@ -74,14 +74,14 @@ fn the_reference_follows_from_the_declarations() {
 }
 
 #[test]
-fn the_table_of_reloads_follows_from_the_declarations() {
-    let path = in_repository("docs/operations.md");
+fn the_list_of_reloads_follows_from_the_declarations() {
+    let path = in_repository("docs/configure.md");
     let page = std::fs::read_to_string(&path).unwrap();
-    let should_be = reload_table();
-    let start = page.find(should_be.lines().next().unwrap()).unwrap();
-    let rows = page[start..].lines().take_while(|line| line.starts_with('|'));
-    let end = start + rows.map(|row| row.len() + 1).sum::<usize>();
-    let with = |table: &str| format!("{}{table}{}", &page[..start], &page[end..]);
+    let should_be = reload_list();
+    let start = page.find("- **at once**: ").unwrap();
+    let items = page[start..].lines().take_while(|line| line.starts_with("- "));
+    let end = start + items.map(|item| item.len() + 1).sum::<usize>();
+    let with = |list: &str| format!("{}{list}{}", &page[..start], &page[end..]);
     assert_page(&path, &page[start..end], &should_be, with);
 }
 
@@ -90,10 +90,12 @@ fn the_reference_says_the_defaults() {
     assert_eq!(Config::load(&in_config("reference.yaml")).unwrap(), defaults());
 }
 
-/// The table of docs/limits.md has words after a default, so that it is not written but compared.
+/// The table of docs/tuning.md has words after a default, so that it is not written but compared.
 #[test]
 fn the_table_of_limits_says_the_defaults() {
-    let page = std::fs::read_to_string(in_repository("docs/limits.md")).unwrap();
+    let page = std::fs::read_to_string(in_repository("docs/tuning.md")).unwrap();
+    let (_, page) = page.split_once("\n## Limits\n").unwrap();
+    let (page, _) = page.split_once("\n## ").unwrap();
     let mut rows = 0;
     for (path, key) in leaves().filter(|(_, key)| key.example.is_none()) {
         let Some(row) = page.lines().find(|line| line.starts_with(&format!("| `{path}` |"))) else {
@@ -108,7 +110,7 @@ fn the_table_of_limits_says_the_defaults() {
             (unit, _) => unit.unwrap_or_default(),
         };
         let said = Config::parse(&with(&path, Some(&json!(format!("{number}{unit}")))), "f").unwrap();
-        assert_eq!(said, Config::parse(&with(&path, None), "f").unwrap(), "docs/limits.md: {row}");
+        assert_eq!(said, Config::parse(&with(&path, None), "f").unwrap(), "docs/tuning.md: {row}");
         rows += 1;
     }
     assert!(rows > 10, "{rows}");
