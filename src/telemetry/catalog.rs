@@ -376,7 +376,7 @@ const EVENTS: &[(&str, &str)] = &[
     ("stream_failure", "a stream ended before any response, or with a fault of the protocol"),
     ("request", "a request was sent, ACKs included"),
     ("response", "a response was read"),
-    ("nack_sent", "a response was refused for its envelope, see [protocol.md](protocol.md#upstream)"),
+    ("nack_sent", "a response was refused for its envelope, see [rules.md](rules.md#upstream)"),
     (
         "hold_reported",
         "a NACK told the control plane of [changes that are held](rollout.md), with `rollout.report: nack`",
@@ -401,13 +401,10 @@ const EVENTS: &[(&str, &str)] = &[
         "the control plane left locators unanswered, and is asked by plain names on this connection",
     ),
     ("unsolicited_resend", "a resource sent again at the version held, which is passed on to clients"),
-    (
-        "renewal",
-        "a stream was opened anew on a connection that stood, see [protocol.md](protocol.md#upstream)",
-    ),
+    ("renewal", "a stream was opened anew on a connection that stood, see [rules.md](rules.md#upstream)"),
     (
         "inquiry",
-        "a stream was opened for one question that the others leave unanswered: names that clients wait for, or whether a set is complete, see [protocol.md](protocol.md#what-is-known)",
+        "a stream was opened for one question that the others leave unanswered: names that clients wait for, or whether a set is complete, see [rules.md](rules.md#what-is-known)",
     ),
     (
         "crowded_out",

@@ -141,15 +141,43 @@ fn documents_name_metrics_that_there_are() {
 }
 
 #[test]
-fn the_map_of_the_code_has_every_module() {
+fn the_map_has_every_crate_and_a_module_says_what_it_owns() {
     let map = read("docs/architecture.md");
-    for (name, is_folder) in entries("src").into_iter().chain(entries("crates/core/src")) {
-        let row = if is_folder { format!("| `{name}/` |") } else { format!("| `{name}` |") };
-        assert!(map.contains(&row), "docs/architecture.md has no row {row}");
-    }
     for (name, _) in entries("crates") {
         let row = format!("| `crates/{name}/` |");
         assert!(map.contains(&row), "docs/architecture.md has no row {row}");
+    }
+    // Modules: see `dependencies::circles`. What one owns is said in it.
+    for root in ["src", "crates/core/src"] {
+        for (name, is_folder) in entries(root) {
+            let places = if is_folder {
+                vec![format!("{root}/{name}/mod.rs"), format!("{root}/{name}.rs")]
+            } else {
+                vec![format!("{root}/{name}")]
+            };
+            let file = places.iter().find(|place| in_repository(place).exists());
+            let file = file.unwrap_or_else(|| panic!("{root}/{name} has no mod.rs"));
+            assert!(read(file).starts_with("//! "), "{file} does not begin with what it owns");
+        }
+    }
+}
+
+#[test]
+fn places_where_a_change_begins_exist() {
+    let document = read("docs/architecture.md");
+    let (_, section) = document.split_once("\n## Where a change begins\n").unwrap();
+    let rows =
+        section.lines().take_while(|line| !line.starts_with("## ")).filter(|line| line.starts_with('|'));
+    // Text between backticks is at the odd places.
+    let places: Vec<&str> = rows
+        .flat_map(|row| row.split('`').skip(1).step_by(2))
+        .filter(|place| place.ends_with(".rs") || place.ends_with('/'))
+        .collect();
+    assert!(places.len() > 20, "{places:?}");
+    for place in places {
+        let path =
+            if place.starts_with("src/") { place.to_owned() } else { format!("crates/core/src/{place}") };
+        assert!(in_repository(&path).exists(), "docs/architecture.md names {place}, which does not exist");
     }
 }
 

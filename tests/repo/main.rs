@@ -1,4 +1,4 @@
-//! The repository itself: documents, the matrix of rules, dependencies, and the corpus of the fuzzer.
+//! The repository itself: documents, the tables of rules, dependencies, and the corpus of the fuzzer.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,4 +1,5 @@
-//! Circles of imports: files of one folder that need each other cannot be read, or tested, one after the other.
+//! Circles of imports: files of one folder that need each other cannot be read, or tested, one after the other. Modules of a
+//! crate stand on floors (docs/architecture.md) and use those below only.
 //!
 //! Reads the `use` lines of the program and of the crates. A node is a file of a folder, or a folder in it with all that
 //! is below. An item that `mod.rs` passes on (`pub use`) counts as imported from the file that has it. Test code is left
@@ -7,6 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use crate::docs::{entries, in_repository, read};
 
 /// Arrows of one folder: a node with the nodes that it imports from.
 type Arrows = BTreeMap<String, BTreeSet<String>>;
@@ -196,6 +199,72 @@ fn no_folder_has_a_circle() {
         }
     }
     assert!(found.is_empty(), "circles of imports:\n{found}");
+}
+
+/// Floors of a crate, the highest first: the modules in the first column of the table behind a heading.
+fn floors(document: &str, heading: &str) -> Vec<Vec<String>> {
+    let (_, rest) = document.split_once(&format!("\n### {heading}\n")).expect("a heading");
+    let table =
+        rest.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    let rows = table.filter(|line| line.starts_with("| `"));
+    // Text between backticks is at the odd places.
+    let modules = |row: &str| {
+        let first = row.split(" | ").next().unwrap_or_default();
+        first.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    rows.map(modules).collect()
+}
+
+/// Imports that lead to the own floor or to a higher one. The arrows are those of the folder of the crate.
+fn arrows_up(floors: &[Vec<String>], arrows: &Arrows) -> Vec<String> {
+    let stem = |entry: &'_ String| entry.trim_end_matches('/').trim_end_matches(".rs").to_owned();
+    let floor =
+        |module: &str| floors.iter().position(|floor| floor.iter().any(|entry| stem(entry) == module));
+    let all = arrows.iter().flat_map(|(from, to)| to.iter().map(move |to| (from, to)));
+    all.filter(|(from, to)| matches!((floor(from), floor(to)), (Some(from), Some(to)) if from >= to))
+        .map(|(from, to)| format!("{from} -> {to}"))
+        .collect()
+}
+
+#[test]
+fn the_map_has_every_module_and_no_arrow_leads_up() {
+    let document = read("docs/architecture.md");
+    for (heading, root) in [("Floors of the program", "src"), ("Floors of the core", "crates/core/src")] {
+        let floors = floors(&document, heading);
+        let mut listed: Vec<String> = floors.concat();
+        listed.sort();
+        let mut there: Vec<String> = entries(root)
+            .into_iter()
+            .map(|(name, is_folder)| if is_folder { format!("{name}/") } else { name })
+            .collect();
+        there.sort();
+        assert_eq!(
+            listed, there,
+            "modules of {root} in docs/architecture.md, {heading}, and those that there are"
+        );
+        let arrows = arrows(&modules(&in_repository(root)));
+        let of_crate = &arrows[&Vec::new()];
+        assert!(of_crate.len() > 5, "{of_crate:?}");
+        let up = arrows_up(&floors, of_crate);
+        assert!(
+            up.is_empty(),
+            "{root}: imports of a module that is no lower in docs/architecture.md: {up:?}"
+        );
+    }
+}
+
+#[test]
+fn an_arrow_to_the_own_floor_or_a_higher_one_is_found() {
+    let text = "\n### Floors\n\n| Modules of `src/` | Task |\n|---|---|\n| `a/` | x `c.rs` |\n| `b.rs`, `c/` | y |\n\n| `d/` | z |\n";
+    let floors = floors(text, "Floors");
+    assert_eq!(floors, [vec!["a/"], vec!["b.rs", "c/"]]);
+    let up = |from: &str, to: &str| {
+        let arrows = Arrows::from([(from.to_owned(), BTreeSet::from([to.to_owned()]))]);
+        arrows_up(&floors, &arrows)
+    };
+    assert!(up("a", "b").is_empty());
+    assert_eq!(up("b", "a"), ["b -> a"]);
+    assert_eq!(up("b", "c"), ["b -> c"]);
 }
 
 #[test]
