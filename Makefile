@@ -112,7 +112,7 @@ soak: ## Run random histories against the models for longer: make soak STEPS=100
 	DELTAFAN_STEPS=$(STEPS) cargo test --locked --release --test sim sessions::
 	DELTAFAN_STEPS=$(TIMED_STEPS) cargo test --locked --release --test sim -- --skip sessions::
 
-attacks: ## Attack the relay for longer, and print the table of docs/security.md: make attacks SECONDS_EACH=60.
+attacks: ## Attack the relay for longer, and print a table of them: make attacks SECONDS_EACH=60.
 	@echo '| Attack | What bounds it | Memory | Honest p99, before → during | After: over in, p99, memory kept |'
 	@echo '|---|---|---|---|---|'
 	@DELTAFAN_ATTACK_SECONDS=$(SECONDS_EACH) cargo test --locked --release --test hostile -- \

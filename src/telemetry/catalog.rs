@@ -188,12 +188,12 @@ const CLIENT_METRICS: &[Metric] = &[
             one_of(
                 "state",
                 &[
-                    ("rejected", "it rejected something, and has accepted nothing in its place since"),
-                    ("waiting", "it was told nothing yet, and brought nothing along"),
-                    ("unacked", "it has not answered the newest response"),
-                    ("behind", "something newer is there that it was not sent"),
-                    ("resuming", "it was told nothing yet, and runs what it holds from before: whether that is the newest is not known"),
-                    ("synced", "it has accepted everything that there is for it"),
+                    ("rejected", "rejected something, and has accepted nothing in its place"),
+                    ("waiting", "holds nothing, and was sent nothing yet"),
+                    ("unacked", "has not answered the newest response"),
+                    ("behind", "was not sent the newest change"),
+                    ("resuming", "runs what it held before it connected; not yet known to be the newest"),
+                    ("synced", "has accepted everything that there is for it"),
                 ],
             ),
         ])
@@ -201,23 +201,20 @@ const CLIENT_METRICS: &[Metric] = &[
         .noting("[Who runs what](commands.md) finds them")
         .alert("sum(deltafan_clients{state=\"rejected\"}) > 0")
         .when("and on `behind` and `unacked` that last"),
-    Metric::gauge(MAX_LAG, "most generations by which a client is behind the newest change that concerns it")
+    Metric::gauge(MAX_LAG, "largest lag of a client, in generations of what it requests")
         .by(&[TYPE])
         .noting("`deltafan clients --state behind` names them"),
-    Metric::gauge(
-        MAX_UNANSWERED,
-        "longest time since a response was sent that a client has neither acknowledged nor rejected",
-    )
-    .by(&[TYPE])
-    .in_seconds()
-    .noting("`deltafan clients --state unacked` names them")
-    .alert("deltafan_client_max_unanswered_seconds > 30"),
+    Metric::gauge(MAX_UNANSWERED, "longest wait for an answer (ACK or NACK) of a client")
+        .by(&[TYPE])
+        .in_seconds()
+        .noting("`deltafan clients --state unacked` names them")
+        .alert("deltafan_client_max_unanswered_seconds > 30"),
     Metric::counter(STREAMS_ENDED, "downstream streams that ended, by gRPC status code")
         .by(&[
             STREAM_TRANSPORT,
             Label { name: "code", values: Values::Listed(&STATUS_CODES, "gRPC status codes") },
         ])
-        .noting("One that its client reset may be missing"),
+        .noting("May miss streams that their clients reset"),
     Metric::counter(ACCEPT_FAILURES, "connections that could not be accepted")
         .noting("Most often out of descriptors")
         .alert("increase(deltafan_accept_failures_total[5m]) > 0"),
@@ -229,7 +226,7 @@ const CLIENT_METRICS: &[Metric] = &[
                 ("node_id", "ends the stream"),
                 ("cluster", "ends the stream"),
                 ("type", "ends the stream"),
-                ("secret", "a Secret for a client that has proven nothing; ends the stream"),
+                ("secret", "a Secret, to a client without a certificate; ends the stream"),
                 ("parameters", "dynamic parameters; ends the stream"),
                 ("group", "no rule of `groups` matches; ends the stream"),
                 ("name", "answered without it"),
@@ -264,26 +261,26 @@ const DELIVERY_METRICS: &[Metric] = &[
     Metric::counter(RESPONSES, "responses that a transport took").by(&[TYPE, TRANSPORT]),
     Metric::counter(RESPONSE_BYTES, "bytes of those responses, with their gRPC prefix").by(&[TYPE, TRANSPORT]).in_bytes(),
     Metric::counter(ENCODES, "responses encoded")
-        .noting("Beside the responses written, encode-once at work"),
+        .noting("Few, beside `deltafan_responses_total`, where clients share encodings"),
     Metric::histogram(PROPAGATION, "time from the arrival of a change until a client's transport took it")
         .by(&[TYPE, TRANSPORT])
-        .noting("Only of clients that were waiting for the change, not of those that joined later"),
-    Metric::counter(COALESCED, "changes that a client was sent only together with a later one of the same type, in one update")
+        .noting("Without clients that joined later"),
+    Metric::counter(COALESCED, "changes that a client was sent only together with a later one of the same type")
         .by(&[TYPE])
         .noting("Counted for each stream. Three changes that come while a client owes an ACK, or its transport has no room, count 2; see [coalesced changes](tuning.md)"),
     Metric::histogram(ACKS, "time from a response until the client acknowledged it")
         .by(&[TYPE, STREAM_TRANSPORT])
         .noting("A client may hold back the ACK of clusters until their endpoints came"),
-    Metric::counter(DELAYS, "waits of LDS, SRDS, RDS and VHDS of a stream for more than 1 s for what the control plane leaves unanswered")
+    Metric::counter(DELAYS, "waits of more than 1 s, by LDS, SRDS, RDS or VHDS of a stream, for resources that the control plane does not answer")
         .by(&[one_of(
             "type",
             &[("cds", "for clusters"), ("eds", "for endpoints"), ("leds", "for endpoints of a locality")],
         )])
-        .noting("They wait for at most `downstream.ack_timeout`. At level `debug` the log names the client and the resource"),
+        .noting("At most `downstream.ack_timeout`. The log names client and resource at level `debug`"),
     Metric::counter(OVERDUE, "responses sent without the ACK that they depend on: requests may fail at the client")
         .by(&[one_of(
             "awaited",
-            &[("clusters", "sent were routes"), ("routes", "sent were removals of clusters or endpoints")],
+            &[("clusters", "routes were sent"), ("routes", "removals of clusters or endpoints were sent")],
         )])
         .noting("The ACK did not come in time, or was a NACK: see [swaps](rollout.md). A cluster without endpoints is the usual cause"),
 ];
@@ -297,60 +294,58 @@ const POLL_METRICS: &[Metric] = &[
                 &[
                     ("answered", "200"),
                     ("not_modified", "304"),
-                    ("unknown", "503: the resources asked for were not known by the end of the hold"),
+                    ("unknown", "503: resources unknown at the end of the hold"),
                     ("refused", "4xx: the request was at fault"),
                     ("too_many", "429: the peer has too many polls"),
                     ("unknown_type", "500: a type without a descriptor"),
-                    ("unwritable", "500: a resource that is broken or has no form in JSON"),
+                    ("unwritable", "500: a resource that is broken, or has no JSON form"),
                     ("abandoned", "the client hung up"),
                 ],
             ),
         ])
         .alert("increase(deltafan_polls_total{outcome=~\"unknown_type|unwritable\"}[5m]) > 0"),
-    Metric::gauge(HELD_POLLS, "REST-JSON polls that are held because there is nothing new")
-        .by(&[TYPE])
-        .at_zero(),
+    Metric::gauge(HELD_POLLS, "REST-JSON polls held open because nothing is new").by(&[TYPE]).at_zero(),
     Metric::counter(JSON_WRITTEN, "resources written as JSON, and answers put together from them")
         .by(&[one_of("what", &[("resource", ""), ("answer", "")])])
-        .noting("Beside the polls answered, encode-once at work"),
+        .noting("Few, beside the polls answered, where clients share them"),
 ];
 
 const CACHE_METRICS: &[Metric] = &[
     Metric::gauge(RESOURCES, "resources in the wildcard set of the control plane")
         .by(&[TYPE])
-        .noting("With dynamic parameters counted once for each view that has them, with node groups once for each group. A type that nobody asked for has none of these gauges"),
-    Metric::gauge(CACHED_RESOURCES, "resources that are held, members of the wildcard set or asked for by name")
+        .noting("Counted once for each node group and each view by dynamic parameters. Types that nobody requested have none of these gauges"),
+    Metric::gauge(CACHED_RESOURCES, "resources held, by wildcard or by name")
         .by(&[TYPE])
-        .noting("Counted once for each set of dynamic parameters and each node group"),
-    Metric::gauge(CACHED_BYTES, "bytes of these, as they are sent by delta")
+        .noting("Counted as above"),
+    Metric::gauge(CACHED_BYTES, "bytes of the resources held, as sent by delta")
         .by(&[TYPE])
         .in_bytes()
-        .noting("Views and groups that hold equal resources share their memory"),
-    Metric::gauge(FINGERPRINT, "fingerprint of the names, versions and bodies that are held; 0 for none")
+        .noting("Views and groups share the memory of equal resources"),
+    Metric::gauge(FINGERPRINT, "fingerprint of the names, versions and bodies held; 0 for none")
         .by(&[TYPE])
-        .noting("A number without order. Equal at two relays that hold equal resources: compare replicas whose clients ask for the same. Of Secrets only the names count: a version may be a hash of the body")
+        .noting("Equal at relays that hold equal resources: compare replicas whose clients request the same. Of Secrets only names count")
         .alert("count(count_values(\"fingerprint\", deltafan_state_fingerprint{type=\"cds\"})) > 1")
         .when("for longer than a change takes"),
     Metric::gauge(HISTORY_BYTES, "bytes that the history of resources takes").in_bytes().noting("`cache.history_bytes` bounds them"),
-    Metric::gauge(COHORTS, "cohorts: groups of clients that are sent the same bytes").by(&[TYPE]),
+    Metric::gauge(COHORTS, "cohorts: clients that are sent the same bytes").by(&[TYPE]),
     Metric::gauge(GENERATION, "newest generation of a type").by(&[TYPE]).noting("Grows with each change"),
 ];
 
 const UPSTREAM_METRICS: &[Metric] = &[
-    Metric::gauge(UPSTREAM_CONNECTED, "1 while the connection to the control plane stands, answered or not, or the directory is read")
+    Metric::gauge(UPSTREAM_CONNECTED, "1 while connected to the control plane, answered or not, or while the directory is read")
         .alert("deltafan_upstream_connected == 0")
         .when("for longer than an outage that you accept"),
-    Metric::gauge(UPSTREAM_STALE, "time for which what is served may be out of date: the control plane is away, or does not answer")
+    Metric::gauge(UPSTREAM_STALE, "time for which resources may have been out of date, because the control plane is away or silent")
         .in_seconds()
-        .noting("Since the connection was lost, and after that until the control plane answers on the next one; 0 where nothing is asked of it")
+        .noting("From the loss of the connection to the first answer on the next one. 0 where nothing is requested")
         .alert("deltafan_upstream_stale_seconds > 60")
         .when("or an outage that you accept"),
-    Metric::gauge(UPSTREAM_LAST_ANSWER, "time since a response of the control plane was last accepted, or since the start")
+    Metric::gauge(UPSTREAM_LAST_ANSWER, "time since the last accepted response of the control plane, or since the start")
         .in_seconds()
-        .noting("A control plane with nothing to say lets it grow"),
-    Metric::gauge(UPSTREAM_UNANSWERED, "names and wildcards that the control plane has not answered on this connection")
-        .noting("Looked at once a second"),
-    Metric::gauge(UPSTREAM_REFUSED, "types of which the control plane sent an update that the relay refused (NACK), and nothing usable in its place, over all node groups")
+        .noting("Grows while nothing changes"),
+    Metric::gauge(UPSTREAM_UNANSWERED, "names and wildcards without an answer on this connection")
+        .noting("Updated once a second"),
+    Metric::gauge(UPSTREAM_REFUSED, "types whose update the relay refused (NACK), with nothing usable in its place yet, over all node groups")
         .noting("`/upstreams` names them, with the fault"),
     Metric::gauge(UPSTREAM_SERVER, "number in `upstream.servers` of the control plane in use; 0 is the first")
         .noting("See [several control planes](failover.md)"),
@@ -360,20 +355,20 @@ const UPSTREAM_METRICS: &[Metric] = &[
         .with(Servers)
         .noting("More than one only where it limits the streams of a connection"),
     Metric::counter(UPSTREAM, "events on the connection to the control plane").by(&[one_of("event", EVENTS)]).with(Servers),
-    Metric::histogram(UPSTREAM_APPLY, "time from a response of the control plane until it is in the cache and clients are woken")
+    Metric::histogram(UPSTREAM_APPLY, "time from a response of the control plane until it is cached and clients are woken")
         .noting("The next response waits as long")
         .at_zero(),
-    Metric::gauge(DIRECTORY_FAILURES, "files of the directory source that are not in force as they are")
+    Metric::gauge(DIRECTORY_FAILURES, "files of the directory source that cannot be used")
         .with(Directory)
         .alert("deltafan_directory_failing_files > 0"),
 ];
 
 /// Events upstream.
 const EVENTS: &[(&str, &str)] = &[
-    ("connect", "a connection stood"),
-    ("reconnect", "a connection stood again"),
-    ("connect_failure", "a connection could not be made"),
-    ("stream_failure", "a stream ended before any response, or with a fault of the protocol"),
+    ("connect", "connected"),
+    ("reconnect", "connected again"),
+    ("connect_failure", "could not connect"),
+    ("stream_failure", "a stream ended before any response, or with a protocol error"),
     ("request", "a request was sent, ACKs included"),
     ("response", "a response was read"),
     ("nack_sent", "a response was refused for its envelope, see [rules.md](rules.md#upstream)"),
@@ -381,25 +376,13 @@ const EVENTS: &[(&str, &str)] = &[
         "hold_reported",
         "a NACK told the control plane of [changes that are held](rollout.md), with `rollout.report: nack`",
     ),
-    ("unrequested_response", "dropped, because its type was not subscribed to"),
-    (
-        "unrequested_resource",
-        "dropped, because nothing was subscribed to that covers it; errors of the wildcard too",
-    ),
-    ("resource_error", "an error of a single resource; the log names the first of them every 30 s"),
-    ("expired_resource", "a resource was removed because its TTL ended without a heartbeat"),
-    (
-        "refused_resource",
-        "a resource whose dynamic parameter constraints are not understood; the resource held by that name stays",
-    ),
-    (
-        "ambiguous_variant",
-        "more than one variant of a name is for the same clients: a fault of the control plane",
-    ),
-    (
-        "locators_ignored",
-        "the control plane left locators unanswered, and is asked by plain names on this connection",
-    ),
+    ("unrequested_response", "dropped: its type was not subscribed to"),
+    ("unrequested_resource", "dropped: no subscription covers it. Also errors of the wildcard"),
+    ("resource_error", "an error of a single resource; the log has one every 30 s"),
+    ("expired_resource", "a resource was removed: its TTL ended without a heartbeat"),
+    ("refused_resource", "dynamic parameter constraints not understood; the resource held stays"),
+    ("ambiguous_variant", "several variants of a name match the same clients: a fault of the control plane"),
+    ("locators_ignored", "locators stayed unanswered; plain names are requested on this connection"),
     ("unsolicited_resend", "a resource sent again at the version held, which is passed on to clients"),
     ("renewal", "a stream was opened anew on a connection that stood, see [rules.md](rules.md#upstream)"),
     (
@@ -408,15 +391,15 @@ const EVENTS: &[(&str, &str)] = &[
     ),
     (
         "crowded_out",
-        "a name was unsubscribed before its linger time, because more than `upstream.max_lingering_names` waited: clients ask for ever new names",
+        "a name was unsubscribed early: more than `upstream.max_lingering_names` lingered, as clients request ever new names",
     ),
     (
         "prefetch",
-        "endpoints of a new cluster were asked for before a client asked for them (`upstream.prefetch_endpoints`)",
+        "endpoints of a new cluster were requested ahead of clients (`upstream.prefetch_endpoints`)",
     ),
-    ("failover", "the next control plane is used, because one did not answer"),
+    ("failover", "a control plane did not answer; the next one is used"),
     ("failback", "a more preferred control plane is used again"),
-    ("probe", "a stream was opened to find out whether a more preferred control plane answers"),
+    ("probe", "a stream was opened to see whether a more preferred control plane answers"),
     ("operation", "a resource or a removal handed to the cache"),
 ];
 
@@ -427,19 +410,19 @@ const GROUP_METRICS: &[Metric] = &[
         .with(Groups),
     Metric::gauge(
         GROUP_STALE,
-        "longest time for which what is served in a node group may be out of date, by the rule",
+        "longest time for which resources of a node group may have been out of date, by the rule",
     )
     .by(&[GROUP])
     .in_seconds()
     .with(Groups)
-    .noting("A group that the control plane has never answered holds nothing, and counts in `deltafan_groups_unanswered` only. The relay's own group has `deltafan_upstream_stale_seconds`"),
+    .noting("Groups that were never answered count in `deltafan_groups_unanswered` only. For the relay's own group see `deltafan_upstream_stale_seconds`"),
     Metric::gauge(
         GROUPS_UNANSWERED,
-        "node groups that have waited for their first answer for a minute or more, by the rule",
+        "node groups that have waited a minute or more for their first answer, by the rule",
     )
     .by(&[GROUP])
     .with(Groups)
-    .noting("A client with a made-up node can bring it about")
+    .noting("A client with a made-up node can cause it")
     .alert("(deltafan_groups_unanswered == deltafan_groups) > 0")
     .when("all groups of a rule"),
 ];
@@ -451,7 +434,7 @@ const KEPT_METRICS: &[Metric] = &[
             &[
                 ("spread", "all clients are sent the changes"),
                 ("held", "canaries rejected them"),
-                ("released", "an operator had held changes sent to all"),
+                ("released", "an operator released held changes"),
                 ("discarded", "an operator discarded held changes"),
                 ("unanswered", "no canary answered, so the trial began anew"),
             ],
@@ -459,8 +442,8 @@ const KEPT_METRICS: &[Metric] = &[
         .with(Rollout)
         .alert("increase(deltafan_rollouts_total{result=\"unanswered\"}[10m]) > 3")
         .when("canaries hang, or a change kills them"),
-    Metric::gauge(ROLLOUT_CANARIES, "streams that are sent guarded changes before the others").with(Rollout),
-    Metric::gauge(ROLLOUT_CHANGES, "changed names that not all clients have been sent")
+    Metric::gauge(ROLLOUT_CANARIES, "streams that are sent guarded changes first").with(Rollout),
+    Metric::gauge(ROLLOUT_CHANGES, "changed names that not all clients were sent")
         .by(&[one_of(
             "state",
             &[
@@ -474,22 +457,22 @@ const KEPT_METRICS: &[Metric] = &[
         .alert("deltafan_rollout_changes{state=\"held\"} > 0"),
     Metric::gauge(
         SNAPSHOT_LOADED,
-        "resources of the relay's own group that were loaded from the snapshot at the start",
+        "resources of the relay's own group, loaded from the snapshot at the start",
     )
     .with(Snapshot),
-    Metric::gauge(SNAPSHOT_LOADED_BYTES, "bytes of those resources").in_bytes().with(Snapshot),
-    Metric::gauge(SNAPSHOT_LOAD, "time that it took to open and load the snapshot")
+    Metric::gauge(SNAPSHOT_LOADED_BYTES, "bytes of resources loaded from the snapshot at the start").in_bytes().with(Snapshot),
+    Metric::gauge(SNAPSHOT_LOAD, "time to open and load the snapshot")
         .in_seconds()
         .with(Snapshot),
-    Metric::counter(SNAPSHOT_WRITES, "transactions that were written to the snapshot").with(Snapshot),
-    Metric::counter(SNAPSHOT_FAILURES, "attempts to open, read or write the snapshot that failed")
+    Metric::counter(SNAPSHOT_WRITES, "transactions written to the snapshot").with(Snapshot),
+    Metric::counter(SNAPSHOT_FAILURES, "failed attempts to open, read or write the snapshot")
         .with(Snapshot)
         .alert("increase(deltafan_snapshot_failures_total[10m]) > 0"),
     Metric::gauge(SNAPSHOT_BYTES, "size of the snapshot on disk").in_bytes().with(Snapshot),
-    Metric::gauge(SNAPSHOT_WRITE_AGE, "time since the snapshot was last written, or since the start")
+    Metric::gauge(SNAPSHOT_WRITE_AGE, "time since the last write of the snapshot, or since the start")
         .in_seconds()
         .with(Snapshot)
-        .noting("While nothing changes it is written every 10 s, and not at all while the control plane is away"),
+        .noting("Written every 10 s while nothing changes, and not while the control plane is away"),
     Metric::gauge(
         CACHE_AGE,
         "time since the control plane last answered; after a start from the snapshot, since what was loaded was last current",
@@ -502,37 +485,37 @@ const TLS_METRICS: &[Metric] = &[
     Metric::counter(TLS_HANDSHAKES, "downstream TLS handshakes that ended").by(&[one_of(
         "result",
         &[
-            ("ok", "the client is let in"),
-            ("no_certificate", "the client shows no certificate"),
-            ("unknown_ca", "the certificate of the client is of another authority"),
-            ("expired", "the certificate of the client has expired, or is not valid yet"),
-            ("revoked", "the certificate of the client is revoked"),
-            ("bad_certificate", "another fault in the certificate of the client"),
+            ("ok", "accepted"),
+            ("no_certificate", "no client certificate"),
+            ("unknown_ca", "client certificate of another authority"),
+            ("expired", "client certificate expired, or not valid yet"),
+            ("revoked", "client certificate revoked"),
+            ("bad_certificate", "another fault in the client certificate"),
             ("incompatible", "no version, cipher or protocol in common"),
-            ("refused_by_peer", "the client did not accept the relay's certificate, or ended the handshake with another alert"),
+            ("refused_by_peer", "the client did not accept the relay's certificate, or sent another alert"),
             ("not_tls", "the client speaks cleartext"),
             ("to_cleartext", "the client speaks TLS, and the listener has no `tls`"),
             ("timeout", "not done within `downstream.handshake_timeout`"),
             ("closed", "the client hung up"),
-            (
-                "waited",
-                "it had no turn within 3 s: more clients connect than the relay can shake hands with, and this one is to come again",
-            ),
+            ("waited", "no turn within 3 s: too many clients at once; it should retry"),
             ("left", "the client closed the connection before its turn"),
             ("draining", "the relay ended it"),
-            ("protocol", "anything else that is against the rules of TLS"),
+            ("protocol", "another violation of TLS"),
         ],
     )]),
-    Metric::counter(TLS_RELOADS, "changed sets of certificate files that were put in force").by(&[FILES]).with(Tls),
-    Metric::counter(TLS_RELOAD_FAILURES, "changed sets of certificate files that could not be used")
+    Metric::counter(TLS_RELOADS, "changed certificate files that were put in force").by(&[FILES]).with(Tls),
+    Metric::counter(TLS_RELOAD_FAILURES, "changed certificate files that could not be used")
         .by(&[FILES])
         .with(Tls)
         .noting("The set in force stays in force"),
-    Metric::gauge(TLS_SUCCESSFUL, "1 if the certificate files could be used when they were last read; 0 while an older set is in force")
-        .by(&[FILES])
-        .with(Tls)
-        .alert("deltafan_tls_last_reload_successful == 0"),
-    Metric::gauge(TLS_EXPIRY, "expiry of the first of the certificates in force, in seconds since 1970")
+    Metric::gauge(
+        TLS_SUCCESSFUL,
+        "1 if the certificate files are in force as last read; 0 while an older set is",
+    )
+    .by(&[FILES])
+    .with(Tls)
+    .alert("deltafan_tls_last_reload_successful == 0"),
+    Metric::gauge(TLS_EXPIRY, "earliest expiry of the certificates in force, in seconds since 1970")
         .by(&[
             FILES,
             one_of(
@@ -560,41 +543,41 @@ const PROCESS_METRICS: &[Metric] = &[
             "what",
             &[
                 ("resident", "pages of the process"),
-                ("in_use", "less those parts that its allocator keeps free, which the watermarks are about"),
-                ("refuse_above", "watermark above which newcomers are refused; 0 for none"),
+                ("in_use", "resident, without what the allocator keeps free; compared with the watermarks"),
+                ("refuse_above", "watermark above which new clients are refused; 0 for none"),
                 ("close_above", "watermark above which connections are closed; 0 for none"),
             ],
         )])
         .in_bytes(),
     Metric::counter(
         LOG_LOST,
-        "lines of the log that were lost, because stderr was not read in time or could not be written to",
+        "log lines lost, because stderr was not read in time or could not be written",
     ),
     Metric::counter(
         PANICS,
-        "panics, each of which ended one stream or task, and has a line in the log: a defect, or a damaged snapshot file",
+        "panics, each with a line in the log. One ends a stream or a task: a defect, or a damaged snapshot file",
     )
     .alert("increase(deltafan_panics_total[15m]) > 0"),
     Metric::counter(PROCESS_CPU, "CPU time of the process in whole seconds").in_seconds(),
     Metric::gauge(PROCESS_RESIDENT, "resident memory of the process, as the system counts it").in_bytes(),
     Metric::gauge(PROCESS_VIRTUAL, "virtual memory of the process").in_bytes(),
     Metric::gauge(PROCESS_FDS, "open file descriptors").alert("process_open_fds > 0.9 * process_max_fds"),
-    Metric::gauge(PROCESS_MAX_FDS, "file descriptors that the process may have"),
+    Metric::gauge(PROCESS_MAX_FDS, "limit of file descriptors"),
     Metric::gauge(PROCESS_START, "start of the process, in seconds since 1970").in_seconds(),
     Metric::gauge(PROCESS_THREADS, "threads of the process"),
     Metric::counter(CONFIG_RELOADS, "reloads of the configuration").by(&[one_of(
         "result",
         &[
-            ("applied", "changes are in force, or will be after a restart"),
+            ("applied", "in force now, or after a restart"),
             ("unchanged", "nothing changed"),
-            ("refused", "the file cannot be used; the running configuration stays"),
+            ("refused", "wrong; the running configuration stays"),
         ],
     )]),
-    Metric::gauge(CONFIG_SUCCESSFUL, "1 if the configuration could be used when it was last read")
+    Metric::gauge(CONFIG_SUCCESSFUL, "1 if the configuration could be used when last read")
         .alert("deltafan_config_last_reload_successful == 0"),
     Metric::gauge(
         CONFIG_SUCCESS_AT,
-        "time of the last reading of a usable configuration, in seconds since 1970",
+        "last reading of a usable configuration, in seconds since 1970",
     )
     .in_seconds(),
     Metric::gauge(CONFIG_RESTART, "1 while the configuration has changes that need a restart")

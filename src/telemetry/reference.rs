@@ -8,36 +8,33 @@ use super::metric::{Label, Metric, Needs, Values};
 const HEAD: &str = "\
 # Metrics
 
-`GET /metrics` at the admin address has them in the text format of Prometheus. This page follows from
-`src/telemetry/catalog.rs`; tests compare it with that, and with what a relay serves.
+`GET /metrics` at the admin address has them in the text format of Prometheus. A test compares this page with the code, and with what a
+relay serves. [alerts.md](alerts.md) has alert rules that use them.
 
+- The end of a name is its unit.
+- Counters are there with 0 from the start, with each value of their labels, so that `increase()` sees the first event. Histograms with
+  labels come with the first measurement.
+- A metric whose meaning ends with a key is there only with that key in the configuration.
 - No label holds a string of a peer.
-- Counters are there with 0 from the start, with each value of their labels, so that `increase()` sees the first event. Those with a
-  label from the configuration are there for each of its values.
-- Histograms with labels come with the first measurement.
-- A metric of something that is not configured is not there: its meaning ends with the key that it needs.
-- Alerts are PromQL. A gauge that may jump for a moment wants a `for:` of some minutes.
+- Alerts are PromQL. For a gauge that may jump for a moment add a `for:` of some minutes.
 
 ";
 
 const TAIL: &str = "\
 ## Reading them
 
-The fleet converges when `rate(deltafan_responses_total[1m])` follows changes; responses without encodes are shared ones.
-Encodes that grow with the number of clients mean that clients differ: each has its own set of names, or they are at
-different positions because they are slow.
+The fleet converges when `rate(deltafan_responses_total[1m])` follows changes. Responses without encodes are shared ones. Encodes that grow
+with the number of clients mean that clients differ: each has its own set of names, or they are slow and at different positions.
 ";
 
 /// Text of `docs/metrics.md`.
 pub fn reference() -> String {
     let mut page = HEAD.to_owned();
-    page.push_str("Labels that several metrics have:\n\n| Label | Value | Meaning |\n|---|---|---|\n");
-    for label in SHARED_LABELS {
-        write_values(&mut page, label, &format!("`{}` | ", label.name));
-    }
+    page.push_str("Labels that several metrics have:\n\n");
+    SHARED_LABELS.iter().for_each(|label| write_shared(&mut page, label));
     for section in &SECTIONS {
         _ = write!(page, "\n## {}\n\n", section.title);
-        page.push_str("| Metric | Kind | Labels | Unit | Meaning | Alert |\n|---|---|---|---|---|---|\n");
+        page.push_str("| Metric | Kind | Labels | Meaning | Alert |\n|---|---|---|---|---|\n");
         section.metrics.iter().for_each(|metric| write_row(&mut page, metric));
         for metric in section.metrics {
             for label in metric.labels.iter().filter(|label| !is_shared(label) && !is_plain(label)) {
@@ -81,7 +78,6 @@ fn write_row(page: &mut String, metric: &Metric) {
         _ => format!("`{}`", label.name),
     });
     let labels = labels.collect::<Vec<_>>().join("; ");
-    let unit = metric.unit.map_or("", |unit| unit.as_str());
     let mut meaning = metric.meaning.to_owned();
     if !metric.note.is_empty() {
         _ = write!(meaning, ". {}", metric.note);
@@ -96,7 +92,20 @@ fn write_row(page: &mut String, metric: &Metric) {
     };
     let alert = if metric.when.is_empty() { alert } else { format!("{alert} {}", metric.when) };
     let kind = metric.kind.label();
-    _ = writeln!(page, "| `{}` | {kind} | {labels} | {unit} | {meaning} | {alert} |", metric.name);
+    _ = writeln!(page, "| `{}` | {kind} | {labels} | {meaning} | {alert} |", metric.name);
+}
+
+/// Values of a label of several metrics, as an item of a list.
+fn write_shared(page: &mut String, label: &Label) {
+    let values = match label.values {
+        Values::OneOf(values) => {
+            let values = values.iter().map(|(value, meaning)| format!("`{value}` {meaning}"));
+            values.collect::<Vec<_>>().join("; ")
+        }
+        Values::Listed(values, meaning) => format!("{meaning}: {}", code(values)),
+        Values::Free(meaning) => meaning.to_owned(),
+    };
+    _ = writeln!(page, "- `{}`: {values}", label.name);
 }
 
 /// Values of a label of one metric, below the table.
@@ -106,25 +115,13 @@ fn write_label(page: &mut String, metric: &Metric, label: &Label) {
         Values::Listed(values, explanation) => {
             _ = write!(page, "\nValues of `{label_name}` of `{name}` are {explanation}: {}.\n", code(values));
         }
-        Values::OneOf(_) | Values::Free(_) => {
-            _ = write!(page, "\n| `{label_name}` of `{name}` | Meaning |\n|---|---|\n");
-            write_values(page, label, "");
-        }
-    }
-}
-
-/// A row for each value of a label, which begins with `first`.
-fn write_values(page: &mut String, label: &Label, first: &str) {
-    match label.values {
         Values::OneOf(values) => {
+            _ = write!(page, "\n| `{label_name}` of `{name}` | Meaning |\n|---|---|\n");
             for (value, meaning) in values {
-                _ = writeln!(page, "| {first}`{value}` | {} |", cell(meaning));
+                _ = writeln!(page, "| `{value}` | {} |", cell(meaning));
             }
         }
-        Values::Listed(values, meaning) => {
-            _ = writeln!(page, "| {first}{} | {} |", code(values), cell(meaning));
-        }
-        Values::Free(meaning) => _ = writeln!(page, "| {first} | {} |", cell(meaning)),
+        Values::Free(_) => (),
     }
 }
 

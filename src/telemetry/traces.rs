@@ -9,26 +9,26 @@ const TRACES: &str = "deltafan_traces_total";
 const SPANS: &str = "deltafan_trace_spans_total";
 
 pub(super) const METRICS: &[Metric] = &[
-    Metric::counter(TRACES, "changes of the control plane, by what became of their traces")
+    Metric::counter(TRACES, "changes of the control plane, by the end of their traces")
         .by(&[Label {
             name: "result",
             values: Values::OneOf(&[
-                ("complete", "each client that it concerns has answered"),
-                ("overtaken", "all that it changed had changed again before that"),
-                ("timed_out", "60 s had passed before that"),
+                ("complete", "all clients that it concerns have answered"),
+                ("overtaken", "everything changed again before that"),
+                ("timed_out", "60 s passed before that"),
                 ("stopped", "the relay ended before that"),
                 ("unsampled", "left out by the sampler (`OTEL_TRACES_SAMPLER`)"),
-                ("dropped", "not followed, because 64 others were"),
+                ("dropped", "not followed: 64 others were"),
             ]),
         }])
         .with(Traces),
-    Metric::counter(SPANS, "spans of traces, by what became of them")
+    Metric::counter(SPANS, "spans of traces, by their end")
         .by(&[Label {
             name: "result",
             values: Values::OneOf(&[
                 ("exported", "the collector took them"),
                 ("failed", "lost: the collector did not take them"),
-                ("dropped", "lost: as many waited as may (`OTEL_BSP_MAX_QUEUE_SIZE`)"),
+                ("dropped", "lost: the queue was full (`OTEL_BSP_MAX_QUEUE_SIZE`)"),
             ]),
         }])
         .with(Traces),

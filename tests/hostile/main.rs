@@ -7,7 +7,7 @@
 //! the bystanders that were there before are served on the streams they had, a newcomer is let in and has of everything of
 //! which there is only so much, and, in long runs, memory is back (`hostile/aftermath.rs`).
 //!
-//! `make attacks` runs them for longer and prints the table of docs/security.md. Attacks connect by a
+//! `make attacks` runs them for longer and prints the figures that docs/security.md sums up. Attacks connect by a
 //! [`peer::Connector`], so that the same ones can be run through TLS.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
