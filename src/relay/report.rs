@@ -11,7 +11,6 @@ use super::{orders, rollouts, server_info};
 use crate::admin::{Page, Report};
 use crate::cache::Track;
 use crate::fleet::{self, ClientStatusError, DumpError, HistoryError, QueryError};
-use crate::resource::Kind;
 use crate::subscription::ClientState;
 use crate::telemetry::{self, TypeFigures};
 use crate::terminal::printable_json;
@@ -137,13 +136,6 @@ impl Report for Status {
             }
             figures.cohorts += of.cohorts();
             figures.generation = figures.generation.max(snapshot.generation().get());
-        }
-        // A relay of a directory is no xDS client.
-        if self.origin.state().is_some() {
-            for kind in Kind::KNOWN.into_iter().chain([Kind::Other]) {
-                let held = kinds.get(&kind).map(|figures| figures.held);
-                telemetry::report_held_by_grpc_names(kind, held.unwrap_or_default());
-            }
         }
         kinds.into_iter().for_each(|(kind, figures)| telemetry::report_type(kind.short(), figures));
         // All caches count together.

@@ -4,7 +4,7 @@
 
 use super::metric::Needs::{Directory, Groups, Rollout, Servers, Snapshot, Tls};
 use super::metric::{Label, Metric, Values};
-use super::{grpc_names, traces};
+use super::traces;
 use crate::limit::Limit;
 
 pub(super) const CONNECTIONS: &str = "deltafan_connections";
@@ -142,10 +142,7 @@ const FILES: Label =
     Label { name: "of", values: Values::Free("key that names the files, as `downstream.listeners[0].tls`") };
 
 /// Labels of several metrics.
-pub(super) const SHARED_LABELS: &[Label] = {
-    let [target, server, resource_type] = grpc_names::SHARED_LABELS;
-    &[TYPE, TRANSPORT, GROUP, FILES, target, server, resource_type]
-};
+pub(super) const SHARED_LABELS: &[Label] = &[TYPE, TRANSPORT, GROUP, FILES];
 
 /// Metrics that belong together.
 #[derive(Clone, Copy, Debug)]
@@ -162,13 +159,12 @@ pub fn all() -> impl Iterator<Item = &'static Metric> {
 }
 
 /// All metrics, by their subject.
-pub(super) static SECTIONS: [Section; 11] = [
+pub(super) static SECTIONS: [Section; 10] = [
     Section { title: "Clients", metrics: CLIENT_METRICS },
     Section { title: "Delivery", metrics: DELIVERY_METRICS },
     Section { title: "REST-JSON", metrics: POLL_METRICS },
     Section { title: "Cache", metrics: CACHE_METRICS },
     Section { title: "Control plane", metrics: UPSTREAM_METRICS },
-    Section { title: "Control plane, by gRPC's names", metrics: grpc_names::METRICS },
     Section { title: "Node groups", metrics: GROUP_METRICS },
     Section { title: "Guarded rollouts and snapshot", metrics: KEPT_METRICS },
     Section { title: "TLS", metrics: TLS_METRICS },

@@ -8,7 +8,6 @@
 
 mod at_zero;
 mod catalog;
-mod grpc_names;
 mod limits;
 mod lines;
 mod log_budget;
@@ -41,7 +40,6 @@ use catalog::{
 };
 pub use catalog::{STATUS_CODES, all as all_metrics};
 pub use deltafan_core::LogThrottle;
-pub use grpc_names::{ServerMetrics, report_held_by_grpc_names};
 pub use limits::{refused, refused_at};
 pub use lines::Lines;
 pub use log_budget::LogBudget;

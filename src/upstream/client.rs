@@ -276,7 +276,6 @@ impl Client {
         let liveness = options.liveness;
         let mut talk = Conversation::new(lease.server(options), protocol, options.backoff, liveness);
         self.connected(is_new, protocol);
-        let mut watched = self.link.health().open();
         let ended = loop {
             if let Some(stream) = self.mux.renewal_due(now()) {
                 self.renew(stream, &mut talk);
@@ -301,7 +300,6 @@ impl Client {
                     let end = self.on_message(stream, message, &mut talk);
                     if talk.answered {
                         lease.answered();
-                        watched.answered();
                     }
                     match (stream, end.and_then(|end| self.fall_back(stream, end, &mut talk))) {
                         (_, None) => self.try_delta_again(&mut talk),
@@ -375,14 +373,9 @@ impl Client {
         if talk.liveness.tries() {
             self.link.trial_of_checks_lost();
         }
-        match ended {
-            Some(Ended::Failed(_) | Ended::Reset(_) | Ended::Unfit(_)) => {
-                self.counters().stream_failures.add(1);
-                lease.failed();
-                watched.failed();
-            }
-            None => watched.left(),
-            Some(_) => {}
+        if let Some(Ended::Failed(_) | Ended::Reset(_) | Ended::Unfit(_)) = ended {
+            self.counters().stream_failures.add(1);
+            lease.failed();
         }
         ended
     }
@@ -582,7 +575,6 @@ impl Client {
             |counters: &Counters| counters.nacks_sent.get() + counters.unrequested_responses.get();
         let (before, since) = (of_no_use(self.counters()), self.mux.generation());
         let result = self.mux.on_message(stream, message, begun);
-        self.mux.take_received().into_iter().for_each(|updates| self.link.health().received(updates));
         let done = now();
         telemetry::upstream_applied(done.saturating_duration_since(begun));
         if let Some(changes) = &self.changes
@@ -666,7 +658,6 @@ impl Client {
     /// Logs a failed attempt to connect, unless another client made it.
     fn unreachable(&mut self, error: UnreachableError) {
         let UnreachableError { reason, retry_in } = error;
-        self.link.health().failed();
         if let Some(wait) = retry_in {
             self.counters().connect_failures.add(1);
             self.log(Ended::Unreachable(reason.clone()), wait);

@@ -29,7 +29,6 @@ use tonic::transport::{Channel, Endpoint};
 use super::checks::{Checks, Purpose, Streams};
 use super::connection::Server;
 use super::dial::{DialError, Dialed, Facts, Target, dial_from};
-use super::health::Health;
 use super::pulse::Pulse;
 use super::transfer::Transfers;
 use super::wait::{now, sleep_until};
@@ -80,7 +79,6 @@ impl Options {
 pub struct Link {
     options: Options,
     server: ServerId,
-    health: Arc<Health>,
     state: Mutex<State>,
     /// Held by the client that connects.
     dialing: tokio::sync::Mutex<()>,
@@ -283,8 +281,7 @@ impl Link {
         };
         let server = ServerId::from(options.endpoint.uri().to_string().trim_end_matches('/'));
         let (dialing, changed) = Default::default();
-        let health = Health::new(server.as_str());
-        Self { options, server, health, state: Mutex::new(state), dialing, changed }
+        Self { options, server, state: Mutex::new(state), dialing, changed }
     }
 
     pub(super) const fn options(&self) -> &Options {
@@ -293,10 +290,6 @@ impl Link {
 
     pub(super) const fn server(&self) -> &ServerId {
         &self.server
-    }
-
-    pub(super) const fn health(&self) -> &Arc<Health> {
-        &self.health
     }
 
     pub(super) fn uri(&self) -> &Uri {

@@ -12,7 +12,6 @@ mod connection;
 mod dial;
 mod directory;
 mod error_text;
-mod health;
 mod link;
 mod probe;
 mod pulse;

@@ -76,7 +76,6 @@ pub(crate) fn check_totals(snapshot: &Snapshot) {
     let held = |entry: &Entry| match (entry.as_member(), entry.named()) {
         (Seen::Present(resource), _) | (_, Named::Present(resource)) => Some(Held {
             resources: 1,
-            xdstp: usize::from(resource.name().is_xdstp()),
             bytes: resource.delta_entry().len(),
             digest: resource.digest(),
         }),

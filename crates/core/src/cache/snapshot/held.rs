@@ -8,8 +8,6 @@ use crate::resource::TypeUrl;
 pub struct Held {
     /// Resources.
     pub resources: usize,
-    /// Those of them whose names begin with `xdstp://`.
-    pub xdstp: usize,
     /// Bytes of their encodings.
     pub bytes: usize,
     /// Sum of their [digests](crate::resource::Resource::digest), whatever their order: equal for two stores that hold equal resources.
@@ -22,7 +20,6 @@ impl Held {
     fn of(entry: &Entry, type_url: &TypeUrl) -> Self {
         entry.held().map_or_else(Self::default, |resource| Self {
             resources: 1,
-            xdstp: usize::from(resource.name().is_xdstp()),
             bytes: resource.delta_entry().len(),
             digest: if type_url.is_secret() { resource.identity_digest() } else { resource.digest() },
         })
@@ -33,9 +30,8 @@ impl Held {
     }
 
     pub(super) fn take(&mut self, entry: &Entry, type_url: &TypeUrl) {
-        let Self { resources, xdstp, bytes, digest } = Self::of(entry, type_url);
+        let Self { resources, bytes, digest } = Self::of(entry, type_url);
         self.resources -= resources;
-        self.xdstp -= xdstp;
         self.bytes -= bytes;
         self.digest = self.digest.wrapping_sub(digest);
     }
@@ -45,7 +41,6 @@ impl Held {
     pub const fn plus(self, more: Self) -> Self {
         Self {
             resources: self.resources + more.resources,
-            xdstp: self.xdstp + more.xdstp,
             bytes: self.bytes + more.bytes,
             digest: self.digest.wrapping_add(more.digest),
         }
