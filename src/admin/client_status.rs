@@ -13,13 +13,12 @@ use futures_util::stream::BoxStream;
 use http::{Method, Request, Response};
 use http_body::Frame;
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use tonic::body::Body;
 use tonic::metadata::MetadataValue;
 use tonic::server::{Grpc, StreamingService, UnaryService};
 use tonic::{Status, Streaming};
 
-use super::unread::Refusal;
+use super::lane::Refusal;
 use super::{BUSY, Lanes, Report};
 use crate::grpc::BytesCodec;
 
@@ -108,17 +107,21 @@ impl<R: Report> StreamingService<Bytes> for Service<R> {
 }
 
 /// Whether a request is a call of the service.
-pub(super) fn is_call(request: &Request<Incoming>) -> bool {
+pub(super) fn is_call<B>(request: &Request<B>) -> bool {
     request.method() == Method::POST && request.uri().path().starts_with(SERVICE)
 }
 
 /// Answers a call of the service.
-pub(super) async fn answer(
-    request: Request<Incoming>,
+pub(super) async fn answer<B>(
+    request: Request<B>,
     report: Arc<impl Report>,
     lanes: Arc<Lanes>,
-) -> Response<Body> {
-    let unread = Arc::clone(lanes.looks.unread());
+) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: std::error::Error + Send + Sync,
+{
+    let unread = lanes.looks.unread().clone();
     let service = Service { report, lanes };
     let mut grpc = Grpc::new(BytesCodec).max_decoding_message_size(LARGEST_REQUEST);
     let response = match request.uri().path().strip_prefix(SERVICE) {

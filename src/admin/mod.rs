@@ -4,38 +4,52 @@
 //! because it has no authentication.
 
 mod client_status;
-mod connections;
 mod host;
+mod lane;
 mod page;
-mod unread;
 
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::body::Body;
 
-use self::connections::{Connection, Connections};
-use self::unread::{Lane, Refusal};
-use crate::downstream::POLLED;
+use self::lane::{Lane, Refusal};
+use crate::downstream::{POLLED, WireProtocol, WriteTimeout};
+use crate::http2::{Limits, Serve};
 use crate::telemetry::LogThrottle;
 use crate::terminal::printable_json;
+
+/// Connections that are open at once. A browser opens six for the page, probes and Prometheus one each; each is a descriptor that no
+/// xDS client has.
+const MOST: usize = 64;
+/// Time for the first bytes of a connection, and for the head of a request.
+const FIRST_BYTES: Duration = Duration::from_secs(10);
+/// Time without a request after which an HTTP/2 connection is asked to close.
+const IDLE: Duration = Duration::from_secs(60);
+/// Time in which a peer must take 32 KiB of what waits for it.
+const STALL: Duration = Duration::from_secs(60);
+/// Age at which a connection is asked to close: no peer keeps its place for ever, whatever it sends.
+const MAX_AGE: Duration = Duration::from_secs(30 * 60);
 
 /// Source of the answers.
 pub trait Report: Send + Sync + 'static {
@@ -88,7 +102,7 @@ pub enum Page {
 }
 
 /// Lanes of what takes long or much memory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Lanes {
     looks: Lane,
     /// A scrape waits for no look, nor for the room that answers to looks take.
@@ -114,7 +128,6 @@ struct Shared {
 pub struct Admin {
     socket: TcpListener,
     address: SocketAddr,
-    connections: Arc<Connections>,
     shared: Arc<Shared>,
 }
 
@@ -126,11 +139,8 @@ impl Admin {
     /// Error of the system if the address cannot be bound.
     pub async fn bind(address: SocketAddr, hosts: &[String]) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
-        let connections: Arc<Connections> = Arc::default();
-        let lane = || Lane::new(Arc::clone(&connections));
-        let lanes = Arc::new(Lanes { looks: lane(), scrapes: lane() });
-        let shared = Shared { lanes, hosts: hosts.into(), misdirected: Mutex::default() };
-        Ok(Self { address: socket.local_addr()?, socket, connections, shared: Arc::new(shared) })
+        let shared = Shared { lanes: Arc::default(), hosts: hosts.into(), misdirected: Mutex::default() };
+        Ok(Self { address: socket.local_addr()?, socket, shared: Arc::new(shared) })
     }
 
     /// Returns the address, with the port that was chosen for port 0.
@@ -138,24 +148,26 @@ impl Admin {
         self.address
     }
 
-    /// Answers requests until `stop`.
+    /// Answers requests until `stop`. While [`MOST`] connections are open, others wait in the kernel.
     pub async fn serve(self, report: Arc<impl Report>, stop: CancellationToken) {
+        let (places, http2) = (Arc::new(Semaphore::new(MOST)), Arc::new(http2_limits()));
+        let accept = async || {
+            let place = Arc::clone(&places).acquire_owned().await;
+            (place, self.socket.accept().await)
+        };
         loop {
-            let accepted = tokio::select! {
+            let (place, accepted) = tokio::select! {
                 () = stop.cancelled() => return,
-                accepted = self.socket.accept() => accepted,
+                accepted = accept() => accepted,
             };
             let Ok((socket, peer)) = accepted else {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
-            let place = tokio::select! {
-                () = stop.cancelled() => return,
-                place = self.connections.open(peer.ip()) => place,
-            };
-            let (report, shared) = (Arc::clone(&report), Arc::clone(&self.shared));
+            let (report, shared, http2) = (Arc::clone(&report), Arc::clone(&self.shared), Arc::clone(&http2));
             tokio::spawn(async move {
-                if let Err(error) = serve_connection(socket, peer, &place.connection, report, shared).await {
+                let _place = place;
+                if let Err(error) = serve_connection(socket, peer, report, shared, http2).await {
                     tracing::debug!(%error, "admin connection ends");
                 }
             });
@@ -163,63 +175,88 @@ impl Admin {
     }
 }
 
+/// Limits on HTTP/2 connections.
+const fn http2_limits() -> Limits {
+    Limits {
+        max_streams: 16,
+        stream_window: 64 << 10,
+        connection_window: 1 << 20,
+        max_head_bytes: 16 << 10,
+        head_timeout: FIRST_BYTES,
+        idle_timeout: IDLE,
+        keepalive_interval: FIRST_BYTES,
+        keepalive_timeout: FIRST_BYTES,
+        stall_timeout: STALL,
+    }
+}
+
+/// Reason for an abnormal end of a connection.
+type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
+
 /// Serves HTTP/1, or HTTP/2 to clients that begin with its preface.
 async fn serve_connection(
     socket: TcpStream,
     peer: SocketAddr,
-    connection: &Arc<Connection>,
     report: Arc<impl Report>,
     shared: Arc<Shared>,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    const FIRST_BYTES: Duration = Duration::from_secs(10);
-    let is_http2 = tokio::select! {
-        begins = tokio::time::timeout(FIRST_BYTES, begins_with_preface(&socket)) => begins??,
-        () = connection.until_closing() => return Ok(()),
-    };
-    let requests = Arc::clone(connection);
-    let service = service_fn(move |request: Request<Incoming>| {
-        let exchange = requests.begin();
-        let (report, shared) = (Arc::clone(&report), Arc::clone(&shared));
-        let checked = host::check(&request, &shared.hosts);
-        async move {
-            let is_head = request.method() == Method::HEAD;
-            let response = if let Err(reason) = checked {
-                plain(text(StatusCode::FORBIDDEN, reason))
-            } else if client_status::is_call(&request) {
-                client_status::answer(request, report, Arc::clone(&shared.lanes)).await
-            } else if is_grpc(&request) {
-                shared.refuse_call(request.uri().path(), peer)
-            } else {
-                let (head, body) = request.into_parts();
-                plain(match pass_over(body).await {
-                    Err(refusal) => refusal,
-                    Ok(()) if head.uri.path().starts_with(POLLED) => {
-                        shared.refuse_poll(head.uri.path(), peer)
-                    }
-                    Ok(()) if head.method == Method::POST => {
-                        order(&head, &*report).unwrap_or_else(|| not_allowed("GET, HEAD"))
-                    }
-                    Ok(()) => answer(&head, report, &shared.lanes).await,
-                })
-            };
-            let response = if is_head { without_body(response) } else { response };
-            Ok::<_, Infallible>(response.map(|body| exchange.watch(body)))
-        }
-    });
-    // Else a peer that does not read would have taken MiB. Without it peers are told apart less well, and served all the same.
-    _ = socket2::SockRef::from(&socket).set_send_buffer_size(connections::SEND_BUFFER);
-    let io = TokioIo::new(socket);
-    if is_http2 {
-        let mut http2 = http2::Builder::new(TokioExecutor::new());
-        http2.timer(TokioTimer::new()).max_concurrent_streams(16).keep_alive_interval(FIRST_BYTES);
-        let serve = pin!(http2.serve_connection(io, service));
-        connection.drive(serve, |serve| serve.graceful_shutdown()).await
-    } else {
-        let mut http1 = http1::Builder::new();
-        http1.timer(TokioTimer::new()).header_read_timeout(FIRST_BYTES);
-        let serve = pin!(http1.serve_connection(io, service));
-        connection.drive(serve, |serve| serve.graceful_shutdown()).await
+    http2: Arc<Limits>,
+) -> Result<(), ConnectionError> {
+    if timeout(FIRST_BYTES, WireProtocol::sniff(&socket)).await?? == WireProtocol::Http2 {
+        let answer = move |request| respond(request, peer, Arc::clone(&report), Arc::clone(&shared));
+        return serve_until_old(Serve::new(socket, http2, answer), Serve::shut_down).await;
     }
+    let answer = move |request: Request<Incoming>| {
+        respond(request, peer, Arc::clone(&report), Arc::clone(&shared)).map(Ok::<_, Infallible>)
+    };
+    let mut http1 = http1::Builder::new();
+    http1.timer(TokioTimer::new()).header_read_timeout(FIRST_BYTES);
+    let serve = http1.serve_connection(TokioIo::new(WriteTimeout::new(socket, STALL)), service_fn(answer));
+    serve_until_old(serve, |serve| Pin::new(serve).graceful_shutdown()).await
+}
+
+/// Serves a connection. At its largest age `close` asks it to end, and [`STALL`] later it is cut off.
+async fn serve_until_old<S, E>(mut serve: S, close: impl FnOnce(&mut S)) -> Result<(), ConnectionError>
+where
+    S: Future<Output = Result<(), E>> + Unpin,
+    E: Into<ConnectionError>,
+{
+    if let Ok(ended) = timeout(MAX_AGE, &mut serve).await {
+        return ended.map_err(Into::into);
+    }
+    close(&mut serve);
+    timeout(STALL, serve).await?.map_err(Into::into)
+}
+
+/// Answers a request.
+async fn respond<B>(
+    request: Request<B>,
+    peer: SocketAddr,
+    report: Arc<impl Report>,
+    shared: Arc<Shared>,
+) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: std::error::Error + Send + Sync,
+{
+    let is_head = request.method() == Method::HEAD;
+    let response = if let Err(reason) = host::check(&request, &shared.hosts) {
+        plain(text(StatusCode::FORBIDDEN, reason))
+    } else if client_status::is_call(&request) {
+        client_status::answer(request, report, Arc::clone(&shared.lanes)).await
+    } else if is_grpc(&request) {
+        shared.refuse_call(request.uri().path(), peer)
+    } else {
+        let (head, body) = request.into_parts();
+        plain(match pass_over(body).await {
+            Err(refusal) => refusal,
+            Ok(()) if head.uri.path().starts_with(POLLED) => shared.refuse_poll(head.uri.path(), peer),
+            Ok(()) if head.method == Method::POST => {
+                order(&head, &*report).unwrap_or_else(|| not_allowed("GET, HEAD"))
+            }
+            Ok(()) => answer(&head, report, &shared.lanes).await,
+        })
+    };
+    if is_head { without_body(response) } else { response }
 }
 
 impl Shared {
@@ -245,34 +282,21 @@ impl Shared {
     }
 }
 
-fn is_grpc(request: &Request<Incoming>) -> bool {
+fn is_grpc<B>(request: &Request<B>) -> bool {
     let content = request.headers().get(header::CONTENT_TYPE);
     content.is_some_and(|content| content.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// Whether a client speaks HTTP/2 with prior knowledge.
-async fn begins_with_preface(socket: &TcpStream) -> io::Result<bool> {
-    const PREFACE: &[u8] = b"PRI ";
-    loop {
-        let mut first = [0; PREFACE.len()];
-        let length = socket.peek(&mut first).await?;
-        if length == 0 || first[..length] != PREFACE[..length] {
-            return Ok(false);
-        }
-        if length == PREFACE.len() {
-            return Ok(true);
-        }
-        // A part of it: peeking again returns at once.
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
 /// Reads the body of a request, which means nothing here. One that is not read to its end has HTTP/2 reset the stream, and the answer
 /// may be lost with it.
-async fn pass_over(body: Incoming) -> Result<(), Response<Full<Bytes>>> {
+async fn pass_over<B>(body: B) -> Result<(), Response<Full<Bytes>>>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
     const LARGEST: usize = 64 << 10;
     const WITHIN: Duration = Duration::from_secs(10);
-    match tokio::time::timeout(WITHIN, Limited::new(body, LARGEST).collect()).await {
+    match timeout(WITHIN, Limited::new(body, LARGEST).collect()).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(_)) => Err(text(StatusCode::PAYLOAD_TOO_LARGE, "requests have no body here\n")),
         Err(_) => Err(text(StatusCode::REQUEST_TIMEOUT, "the body of the request has not come\n")),
@@ -378,7 +402,6 @@ fn is_of_other_site(request: &Parts) -> bool {
     }
     let Some(origin) = request.headers.get(header::ORIGIN) else { return false };
     let own = request.headers.get(header::HOST).map(HeaderValue::as_bytes);
-    let own = own.or_else(|| request.uri.authority().map(|authority| authority.as_str().as_bytes()));
     own.is_none_or(|own| origin.as_bytes().strip_prefix(b"http://") != Some(own))
 }
 

@@ -15,7 +15,7 @@ use crate::http2::{MIN_BYTES, MinRate};
 
 /// Transport whose writes fail once it took less than [`MIN_BYTES`] for too long.
 #[derive(Debug)]
-pub(super) struct WriteTimeout<T> {
+pub(crate) struct WriteTimeout<T> {
     transport: T,
     timeout: Duration,
     pace: MinRate,
@@ -23,7 +23,7 @@ pub(super) struct WriteTimeout<T> {
 }
 
 impl<T> WriteTimeout<T> {
-    pub(super) fn new(transport: T, timeout: Duration) -> Self {
+    pub(crate) fn new(transport: T, timeout: Duration) -> Self {
         Self { transport, timeout, pace: MinRate::default(), timer: LazyTimer::default() }
     }
 
@@ -47,9 +47,7 @@ impl<T> WriteTimeout<T> {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                format!(
-                    "the client took less than {MIN_BYTES} bytes in {timeout:?} (downstream.stall_timeout)"
-                ),
+                format!("the client took less than {MIN_BYTES} bytes in {timeout:?}"),
             ))),
         }
     }

@@ -69,6 +69,7 @@ pub use admission::Admission;
 pub use authz::AuthzPolicy;
 pub use connections::Connections;
 pub use handshake::Handshakes;
+pub(crate) use http1_write_timeout::WriteTimeout;
 pub use limits::TransportLimits;
 pub use listener::Listener;
 #[doc(hidden)]
@@ -84,4 +85,5 @@ pub use scheduler::FairScheduler;
 #[cfg(test)]
 pub(crate) use scheduler::{Permit, PermitRequest};
 pub use server_state::ServerState;
+pub(crate) use sniff::WireProtocol;
 pub use unsent_memory::Unsent;

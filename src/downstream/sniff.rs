@@ -7,7 +7,7 @@ use super::transport::Peek;
 
 /// Protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WireProtocol {
+pub(crate) enum WireProtocol {
     Http1,
     Http2,
     /// TLS handshake on a cleartext listener.
@@ -33,7 +33,7 @@ impl WireProtocol {
     }
 
     /// Detects the protocol. The bytes stay in the socket.
-    pub(super) async fn sniff(socket: &impl Peek) -> io::Result<Self> {
+    pub(crate) async fn sniff(socket: &impl Peek) -> io::Result<Self> {
         let mut start = [0; Self::SNIFFED_BYTES];
         let mut pause = Duration::from_millis(5);
         loop {

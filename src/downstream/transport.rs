@@ -19,7 +19,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Transport for T {}
 pub(super) type BoxedTransport = Box<dyn Transport>;
 
 /// Socket whose first bytes can be read without taking them.
-pub(super) trait Peek: Sync {
+pub(crate) trait Peek: Sync {
     /// Copies the bytes that have arrived, once there are any, and leaves them there. Returns 0 at the end.
     fn peek(&self, into: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
 

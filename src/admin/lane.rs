@@ -1,0 +1,141 @@
+//! Answers that take long or much memory: one at a time, within a bound on the memory of those that are not read yet.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
+
+/// KiB of unread answers from which on no other is worked out. The last one may exceed it, so that answers of any size are possible: a
+/// lane holds this much and one answer.
+const ROOM: u32 = 64 << 10;
+/// Time that a request waits for room before it is refused.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// Reason for which there is no answer.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// Unread answers take all the room.
+    Busy,
+    /// The work did not run to its end, with the reason.
+    Failed(&'static str),
+}
+
+/// Requests that are worked on one at a time, and the answers to them.
+#[derive(Debug)]
+pub(super) struct Lane {
+    turn: Arc<Semaphore>,
+    unread: Unread,
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        let unread = Unread(Arc::new(Semaphore::new(ROOM as usize)));
+        Self { turn: Arc::new(Semaphore::new(1)), unread }
+    }
+}
+
+impl Lane {
+    pub(super) const fn unread(&self) -> &Unread {
+        &self.unread
+    }
+
+    /// Runs work on a thread of its own: the threads that serve clients do not wait for it. The work must count the bytes of the answer.
+    ///
+    /// # Errors
+    ///
+    /// Reason for which it did not run, or not to its end.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Unread) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let deadline = Instant::now() + WAIT;
+        let turn = loop {
+            let room = timeout_at(deadline, self.unread.0.acquire()).await;
+            drop(room.map_err(|_| Refusal::Busy)?);
+            let turn = Arc::clone(&self.turn).acquire_owned().await;
+            let turn = turn.map_err(|_| Refusal::Failed("the relay stops"))?;
+            // The work before may have taken the room.
+            if self.unread.0.available_permits() > 0 {
+                break turn;
+            }
+        };
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let unread = self.unread.clone();
+        let work = move || {
+            // Held here: a peer that goes away ends the wait, and not the work.
+            let _turn = turn;
+            drop(tell.send(work(&unread)));
+        };
+        let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(work);
+        thread.map_err(|_| Refusal::Failed("there is no thread to be had"))?;
+        told.await.map_err(|_| Refusal::Failed("the relay failed; its log says why"))
+    }
+}
+
+/// Room for answers that peers have not read yet, in KiB.
+#[derive(Clone, Debug)]
+pub(super) struct Unread(Arc<Semaphore>);
+
+impl Unread {
+    /// Counts the bytes of an answer until the last part of it is dropped. One that is larger than the room left takes all of that.
+    pub(super) fn hold(&self, answer: impl AsRef<[u8]> + Send + 'static) -> Bytes {
+        let size = u32::try_from(answer.as_ref().len().div_ceil(1 << 10)).unwrap_or(ROOM);
+        let permit = loop {
+            let left = u32::try_from(self.0.available_permits()).unwrap_or(ROOM);
+            // Another answer may have taken some of it just now.
+            if let Ok(permit) = Arc::clone(&self.0).try_acquire_many_owned(size.min(left)) {
+                break permit;
+            }
+        };
+        Bytes::from_owner(Held { answer, _permit: permit })
+    }
+}
+
+/// Bytes that are counted.
+struct Held<A> {
+    answer: A,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl<A: AsRef<[u8]>> AsRef<[u8]> for Held<A> {
+    fn as_ref(&self) -> &[u8] {
+        self.answer.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_that_are_read_make_room_for_others() {
+        const ALL: usize = (ROOM as usize) << 10;
+        let lane = Lane::default();
+        let answer = |size| lane.run(move |unread| unread.hold(vec![0; size]));
+        let first = answer(ALL - 1024).await.expect("there is room");
+        let second = answer(ALL).await.expect("one may exceed it");
+        let begun = Instant::now();
+        assert!(matches!(answer(1).await, Err(Refusal::Busy)));
+        assert_eq!(begun.elapsed(), WAIT);
+        let part = first.slice(..1);
+        drop((first, second));
+        let third = answer(1).await.expect("the second has gone");
+        drop((part, third));
+        assert_eq!(lane.unread.0.available_permits(), ROOM as usize);
+    }
+
+    /// A peer may ask and go away as often as it likes.
+    #[tokio::test]
+    async fn work_that_nobody_waits_for_keeps_its_turn() {
+        let lane = Lane::default();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let abandoned = lane.run(move |_| ended.recv().is_err());
+        assert!(tokio::time::timeout(Duration::from_millis(50), abandoned).await.is_err());
+        let mut next = std::pin::pin!(lane.run(|_| ()));
+        assert!(tokio::time::timeout(Duration::from_millis(50), &mut next).await.is_err(), "it runs still");
+        drop(end);
+        next.await.expect("it is its turn");
+    }
+}
