@@ -11,6 +11,7 @@ pub mod file_watch;
 pub mod fleet;
 pub mod groups;
 pub mod grpc;
+mod http1_client;
 pub mod load;
 pub mod node_file;
 pub mod output;

@@ -1,21 +1,19 @@
 //! HTTP to the admin address, with errors that say what to do.
 
 use std::fmt;
-use std::io;
 use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
 use http::{Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
+use http_body_util::{BodyExt as _, Full, Limited};
 use serde_json::Value as Json;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::http1_client::Connection;
 use crate::terminal::in_one_line;
+use crate::upstream::Target;
 
 /// Bytes of the largest answer. A page of clients has a few megabytes.
 const LARGEST: usize = 256 << 20;
@@ -78,7 +76,7 @@ pub(super) enum Answer {
 #[derive(Debug)]
 pub struct AdminClient {
     address: AdminAddress,
-    connection: SendRequest<Empty<Bytes>>,
+    connection: Connection,
     patience: Duration,
 }
 
@@ -89,17 +87,11 @@ impl AdminClient {
     ///
     /// Relay that cannot be reached, with the remedy.
     pub async fn connect(address: AdminAddress, patience: Duration) -> anyhow::Result<Self> {
-        let host = address.host.trim_matches(['[', ']']);
-        let socket = match timeout(patience, TcpStream::connect((host, address.port))).await {
-            Ok(connected) => connected,
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {patience:?}"))),
-        };
-        let socket = socket.with_context(|| {
+        let uri = Uri::from_str(&address.to_string())?;
+        let connection = Connection::open(&Target::Cleartext, &uri, patience).await;
+        let connection = connection.map_err(anyhow::Error::msg).with_context(|| {
             format!("could not connect to {address}; does the relay run, and is this its `admin.address` (--admin)?")
         })?;
-        let (connection, driver) = http1::handshake(TokioIo::new(socket)).await?;
-        // It ends with the connection, and every error of it is also one of the request.
-        tokio::spawn(driver);
         Ok(Self { address, connection, patience })
     }
 
@@ -142,11 +134,10 @@ impl AdminClient {
     }
 
     async fn ask(&mut self, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {
-        self.connection.ready().await?;
         let host = format!("{}:{}", self.address.host, self.address.port);
         // No page of another site asks: the relay need not know the name.
         let request = Request::get(path).header(header::HOST, host).header("sec-fetch-site", "none");
-        let response = self.connection.send_request(request.body(Empty::new())?).await?;
+        let response = self.connection.ask(request.body(Full::default())?).await?;
         let status = response.status();
         let body = Limited::new(response.into_body(), LARGEST).collect().await;
         let body = body.map_err(|error| anyhow!("the answer cannot be read: {error}"))?;

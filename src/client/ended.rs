@@ -6,9 +6,9 @@ use std::fmt;
 use http::StatusCode;
 use tonic::{Code, Status};
 
-use super::http1::NOT_HTTP1;
 use super::transport::Transport;
 use crate::admin::NOT_XDS;
+use crate::http1_client::NOT_HTTP1;
 use crate::terminal::in_one_line;
 use crate::upstream::{CLOSED, NOT_HTTP2, NotGrpcError, status_text};
 

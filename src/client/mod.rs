@@ -9,7 +9,6 @@ mod conversation;
 mod ended;
 mod get;
 mod held;
-mod http1;
 mod request;
 mod response;
 mod rest;

@@ -12,12 +12,12 @@ use tokio::time::Instant;
 
 use super::asked::Subscription;
 use super::ended::Ended;
-use super::http1::{Connection, NoResponse};
 use super::request::Asker;
 use super::response::Update;
 use super::server::Server;
 use crate::directory;
 use crate::downstream::poll_path;
+use crate::http1_client::{Connection, NoResponse};
 use crate::terminal::in_one_line;
 use crate::upstream::Transfers;
 

@@ -1,4 +1,4 @@
-//! HTTP/1.1 connection for REST-JSON, with errors that say what the server is instead.
+//! HTTP/1.1 client of the commands, with errors that say what a server is instead.
 
 use std::io;
 use std::pin::Pin;
@@ -20,10 +20,11 @@ use crate::terminal::printable;
 use crate::upstream::{ANSWERS_IN_TLS, Target, is_tls};
 
 /// Error for a server that answers in something else.
-pub(super) const NOT_HTTP1: &str = "the server does not speak HTTP/1.1";
+pub(crate) const NOT_HTTP1: &str = "the server does not speak HTTP/1.1";
 
 /// Connection to a server, in cleartext or over TLS.
-pub(super) struct Connection {
+#[derive(Debug)]
+pub(crate) struct Connection {
     requests: SendRequest<Full<Bytes>>,
     heard: Arc<Mutex<Heard>>,
     target: Target,
@@ -35,7 +36,7 @@ impl Connection {
     /// # Errors
     ///
     /// Cause and remedy, for the user.
-    pub(super) async fn open(target: &Target, address: &Uri, limit: Duration) -> Result<Self, String> {
+    pub(crate) async fn open(target: &Target, address: &Uri, limit: Duration) -> Result<Self, String> {
         let connected = tokio::time::timeout(limit, socket(target, address)).await;
         let socket = connected.unwrap_or_else(|_| Err(format!("no connection within {limit:?}")))?;
         let heard = Arc::<Mutex<Heard>>::default();
@@ -48,7 +49,7 @@ impl Connection {
     }
 
     /// Whether it takes a request. The server may have closed it since the last one.
-    pub(super) fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.requests.is_ready()
     }
 
@@ -57,23 +58,29 @@ impl Connection {
     /// # Errors
     ///
     /// Cause and remedy, for the user.
-    pub(super) async fn ask(
+    pub(crate) async fn ask(
         &mut self,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, NoResponse> {
-        let response = self.requests.send_request(request).await;
-        response.map_err(|error| self.heard.lock().explain(&self.target, &error))
+        let sent = async {
+            self.requests.ready().await?;
+            self.requests.send_request(request).await
+        };
+        sent.await.map_err(|error| self.heard.lock().explain(&self.target, &error))
     }
 }
 
 /// No response to a request, with the cause.
-#[derive(Debug)]
-pub(super) enum NoResponse {
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoResponse {
     /// The server does not speak HTTP/1.1, or not with this client.
+    #[error("{0}")]
     NoServer(String),
     /// It does, and the response cannot be read.
+    #[error("{0}")]
     Unreadable(String),
     /// It does, and the connection broke.
+    #[error("{0}")]
     Lost(String),
 }
 
