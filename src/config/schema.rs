@@ -7,17 +7,20 @@ use super::paths::join;
 use super::printed::Entries;
 use super::units::{format_duration, format_size};
 
-/// One declared key.
+/// One declared key. Fields for tests only are for pages, which tests write.
 #[derive(Debug)]
 pub(super) struct Key {
     pub(super) name: &'static str,
     /// In Markdown, as its comment stands in the code.
+    #[cfg(test)]
     pub(super) help: &'static str,
     pub(super) shape: Shape,
     /// As YAML on one line.
+    #[cfg(test)]
     pub(super) example: Option<&'static str>,
     pub(super) effect: Option<Effect>,
     /// End of the sentence of the effect.
+    #[cfg(test)]
     pub(super) note: Option<&'static str>,
 }
 
@@ -88,22 +91,6 @@ pub(super) enum Effect {
     Rights,
     /// Not before the next start.
     Restart,
-}
-
-impl Effect {
-    pub(super) const ALL: [Self; 5] =
-        [Self::AtOnce, Self::Connections, Self::Polls, Self::Rights, Self::Restart];
-
-    /// The words of docs/configure.md.
-    pub(super) const fn words(self) -> &'static str {
-        match self {
-            Self::AtOnce => "at once",
-            Self::Connections => "new connections",
-            Self::Polls => "new polls",
-            Self::Rights => "new connections; others are closed",
-            Self::Restart => "at the next start",
-        }
-    }
 }
 
 /// A mapping of declared keys. Made by `section!`, or by hand where keys exclude or need one another.

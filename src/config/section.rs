@@ -54,10 +54,13 @@ macro_rules! section {
         impl $crate::config::schema::Section for $section {
             const KEYS: &'static [$crate::config::schema::Key] = &[$($crate::config::schema::Key {
                 name: $crate::config::section::key_name!($key $(, $name)?),
+                #[cfg(test)]
                 help: concat!($($help, "\n"),+),
                 shape: <$notation as $crate::config::notation::Notation<$type>>::SHAPE,
+                #[cfg(test)]
                 example: $crate::config::section::optional!($($example)?),
                 effect: $crate::config::section::optional!($($crate::config::schema::Effect::$effect)?),
+                #[cfg(test)]
                 note: $crate::config::section::optional!($($($note)?)?),
             }),+];
 

@@ -4,6 +4,7 @@ mod changes;
 mod groups;
 mod hostile;
 mod messages;
+mod pages;
 mod reference;
 mod round_trip;
 mod scopes;

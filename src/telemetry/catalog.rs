@@ -142,34 +142,26 @@ const FILES: Label =
     Label { name: "of", values: Values::Free("key that names the files, as `downstream.listeners[0].tls`") };
 
 /// Labels of several metrics.
+#[cfg(test)]
 pub(super) const SHARED_LABELS: &[Label] = &[TYPE, TRANSPORT, GROUP, FILES];
-
-/// Metrics that belong together.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Section {
-    /// Heading.
-    pub title: &'static str,
-    /// Its metrics.
-    pub metrics: &'static [Metric],
-}
 
 /// All metrics.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
-    SECTIONS.iter().flat_map(|section| section.metrics)
+    SECTIONS.into_iter().flatten()
 }
 
 /// All metrics, by their subject.
-pub(super) static SECTIONS: [Section; 10] = [
-    Section { title: "Clients", metrics: CLIENT_METRICS },
-    Section { title: "Delivery", metrics: DELIVERY_METRICS },
-    Section { title: "REST-JSON", metrics: POLL_METRICS },
-    Section { title: "Cache", metrics: CACHE_METRICS },
-    Section { title: "Control plane", metrics: UPSTREAM_METRICS },
-    Section { title: "Node groups", metrics: GROUP_METRICS },
-    Section { title: "Guarded rollouts and snapshot", metrics: KEPT_METRICS },
-    Section { title: "TLS", metrics: TLS_METRICS },
-    Section { title: "Traces", metrics: traces::METRICS },
-    Section { title: "Process and configuration", metrics: PROCESS_METRICS },
+pub(super) const SECTIONS: [&[Metric]; 10] = [
+    CLIENT_METRICS,
+    DELIVERY_METRICS,
+    POLL_METRICS,
+    CACHE_METRICS,
+    UPSTREAM_METRICS,
+    GROUP_METRICS,
+    KEPT_METRICS,
+    TLS_METRICS,
+    traces::METRICS,
+    PROCESS_METRICS,
 ];
 
 const CLIENT_METRICS: &[Metric] = &[

@@ -17,10 +17,11 @@ mod metric;
 mod panics;
 mod polls;
 mod process;
-mod reference;
 mod rollout;
 mod snapshot;
 mod streams;
+#[cfg(test)]
+mod tests;
 mod traces;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -49,7 +50,6 @@ pub use metric::{Label, Metric, MetricKind, Needs, Values};
 pub use panics::log_panics;
 pub use polls::{PollGauge, PollOutcome};
 pub use process::report_process;
-pub use reference::reference;
 pub use rollout::{RolloutFigures, report_rollouts};
 pub use snapshot::{SnapshotFigures, report_snapshot};
 pub use streams::{RequestResult, StreamGauge};

@@ -74,11 +74,9 @@ pub(crate) fn subscribe(wildcard: &mut bool, names: &mut BTreeSet<String>, add: 
 /// The totals of a store are those of its entries.
 pub(crate) fn check_totals(snapshot: &Snapshot) {
     let held = |entry: &Entry| match (entry.as_member(), entry.named()) {
-        (Seen::Present(resource), _) | (_, Named::Present(resource)) => Some(Held {
-            resources: 1,
-            bytes: resource.delta_entry().len(),
-            digest: resource.digest(),
-        }),
+        (Seen::Present(resource), _) | (_, Named::Present(resource)) => {
+            Some(Held { resources: 1, bytes: resource.delta_entry().len(), digest: resource.digest() })
+        }
         _ => None,
     };
     let sum = snapshot.entries().filter_map(held).fold(Held::default(), Held::plus);

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value as Json, json};
 
+use super::pages::{reference, reload_list, write_keys};
 use crate::config::errors::Report;
 use crate::config::mapping::Mapping;
 use crate::config::notation::{Count, Nested, Optional, Text};
 use crate::config::paths::is_within;
 use crate::config::printed::{Entries, Printed};
-use crate::config::reference::write_keys;
 use crate::config::schema::{self, Effect, Key, Section, Shape};
 use crate::config::section::section;
-use crate::config::{Config, ListenAddress, NonEmpty, Source, check, reference, reload_list, yaml};
+use crate::config::{Config, ListenAddress, NonEmpty, Source, check, yaml};
 use crate::limit::Limit;
 
 /// Writes the pages again instead of comparing them.

@@ -3,9 +3,9 @@
 
 use serde_json::Value as Json;
 
-use super::Config;
-use super::printed::{Entries, Printed, entry};
-use super::schema::{self, Effect, Key, Section as _, Shape, children};
+use crate::config::Config;
+use crate::config::printed::{Entries, Printed, entry};
+use crate::config::schema::{self, Effect, Key, Section as _, Shape, children};
 
 /// Width of a page, in characters.
 const WIDTH: usize = 120;
@@ -26,7 +26,7 @@ const HEAD: &str = "\
 
 /// Text of `config/reference.yaml`: every key with its help, range and default. `example` is a configuration with the
 /// defaults, whose source is shown.
-pub fn reference(example: &Config) -> String {
+pub(super) fn reference(example: &Config) -> String {
     let mut values = Entries::new();
     example.print(&mut values);
     let mut page = HEAD.to_owned();
@@ -123,7 +123,7 @@ fn notation(value: &Json) -> String {
 
 /// List in `docs/configure.md` that says when a change of each key takes effect: an item for each moment. A section or list
 /// that is named stands for all of its keys.
-pub fn reload_list() -> String {
+pub(super) fn reload_list() -> String {
     let keys = schema::all(Config::KEYS);
     let item = |effect: Effect| {
         let keys = keys.iter().filter(|(_, key)| key.effect == Some(effect));
@@ -131,7 +131,21 @@ pub fn reload_list() -> String {
             let note = key.note.map(|note| format!(" ({note})")).unwrap_or_default();
             format!("`{path}`{note}")
         });
-        format!("- **{}**: {}\n", effect.words(), keys.collect::<Vec<_>>().join(", "))
+        format!("- **{}**: {}\n", words(effect), keys.collect::<Vec<_>>().join(", "))
     };
-    Effect::ALL.map(item).concat()
+    EFFECTS.map(item).concat()
+}
+
+const EFFECTS: [Effect; 5] =
+    [Effect::AtOnce, Effect::Connections, Effect::Polls, Effect::Rights, Effect::Restart];
+
+/// The words of docs/configure.md.
+const fn words(effect: Effect) -> &'static str {
+    match effect {
+        Effect::AtOnce => "at once",
+        Effect::Connections => "new connections",
+        Effect::Polls => "new polls",
+        Effect::Rights => "new connections; others are closed",
+        Effect::Restart => "at the next start",
+    }
 }

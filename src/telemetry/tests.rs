@@ -1,6 +1,7 @@
-//! The page of metrics for users, `docs/metrics.md`, which follows from the [catalog](super::catalog).
+//! The page of metrics for users, `docs/metrics.md`, which follows from the catalog.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use super::catalog::{SECTIONS, SHARED_LABELS};
 use super::metric::{Label, Metric, Needs, Values};
@@ -27,16 +28,29 @@ The fleet converges when `rate(deltafan_responses_total[1m])` follows changes. R
 with the number of clients mean that clients differ: each has its own set of names, or they are slow and at different positions.
 ";
 
+const TITLES: [&str; SECTIONS.len()] = [
+    "Clients",
+    "Delivery",
+    "REST-JSON",
+    "Cache",
+    "Control plane",
+    "Node groups",
+    "Guarded rollouts and snapshot",
+    "TLS",
+    "Traces",
+    "Process and configuration",
+];
+
 /// Text of `docs/metrics.md`.
-pub fn reference() -> String {
+fn reference() -> String {
     let mut page = HEAD.to_owned();
     page.push_str("Labels that several metrics have:\n\n");
     SHARED_LABELS.iter().for_each(|label| write_shared(&mut page, label));
-    for section in &SECTIONS {
-        _ = write!(page, "\n## {}\n\n", section.title);
+    for (title, metrics) in TITLES.into_iter().zip(SECTIONS) {
+        _ = write!(page, "\n## {title}\n\n");
         page.push_str("| Metric | Kind | Labels | Meaning | Alert |\n|---|---|---|---|---|\n");
-        section.metrics.iter().for_each(|metric| write_row(&mut page, metric));
-        for metric in section.metrics {
+        metrics.iter().for_each(|metric| write_row(&mut page, metric));
+        for metric in metrics {
             for label in metric.labels.iter().filter(|label| !is_shared(label) && !is_plain(label)) {
                 write_label(&mut page, metric, label);
             }
@@ -125,27 +139,20 @@ fn write_label(page: &mut String, metric: &Metric, label: &Label) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
+/// Writes the page again instead of comparing it.
+const UPDATE: &str = "UPDATE_DOCS";
 
-    use super::*;
-
-    /// Writes the page again instead of comparing it.
-    const UPDATE: &str = "UPDATE_DOCS";
-
-    #[test]
-    fn the_page_follows_from_the_catalog() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.md");
-        let should_be = reference();
-        if std::env::var_os(UPDATE).is_some() {
-            return std::fs::write(&path, should_be).unwrap();
-        }
-        let is = std::fs::read_to_string(&path).unwrap();
-        let differs = is.lines().zip(should_be.lines()).find(|(is, should_be)| is != should_be);
-        assert!(
-            is == should_be,
-            "docs/metrics.md differs from src/telemetry/catalog.rs; {UPDATE}=1 cargo test --lib telemetry writes it again: {differs:?}"
-        );
+#[test]
+fn the_page_follows_from_the_catalog() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.md");
+    let should_be = reference();
+    if std::env::var_os(UPDATE).is_some() {
+        return std::fs::write(&path, should_be).unwrap();
     }
+    let is = std::fs::read_to_string(&path).unwrap();
+    let differs = is.lines().zip(should_be.lines()).find(|(is, should_be)| is != should_be);
+    assert!(
+        is == should_be,
+        "docs/metrics.md differs from src/telemetry/catalog.rs; {UPDATE}=1 cargo test --lib telemetry writes it again: {differs:?}"
+    );
 }
