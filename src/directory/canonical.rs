@@ -8,8 +8,8 @@
 use prost::Message as _;
 use prost_reflect::{DynamicMessage, MapKey, ReflectMessage as _, Value};
 
-use super::wire::put_bytes;
 use crate::descriptors::{ANY, DescriptorError, MAX_DEPTH, any_type_url, unpack_any};
+use crate::resource::wire::put_bytes;
 
 /// The message in its one encoding. Fails when it nests too deep, or holds an `Any` of an unknown type.
 pub(super) fn encode(message: &DynamicMessage) -> Result<Vec<u8>, DescriptorError> {

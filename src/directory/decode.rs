@@ -11,10 +11,10 @@ use super::{
     FileResource, ResourceKey,
     document::{DISCOVERY_RESPONSE, DecodeError, Document, Format, WRAPPER},
     readable,
-    wire::{MalformedError, fields, put_bytes},
 };
 use crate::descriptors::message_name;
 use crate::resource::Kind;
+use crate::resource::wire::{MalformedError, Value, fields, put_bytes};
 
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
@@ -76,12 +76,12 @@ fn recognize(bytes: &[u8]) -> Result<Document, DecodeError> {
     for field in fields(bytes) {
         let field = field.map_err(|MalformedError| DecodeError::Unrecognized)?;
         known |= (1..=7).contains(&field.number);
-        match (field.number, field.bytes) {
-            (1, Some(bytes)) => {
+        match (field.number, field.value) {
+            (1, Value::Bytes(bytes)) => {
                 first = Some(std::str::from_utf8(bytes).map_err(|_| DecodeError::Unrecognized)?)
             }
-            (2, Some(bytes)) => seconds.push(bytes),
-            (1 | 2, None) => return Err(DecodeError::Unrecognized),
+            (2, Value::Bytes(bytes)) => seconds.push(bytes),
+            (1 | 2, _) => return Err(DecodeError::Unrecognized),
             _ => others = true,
         }
     }
@@ -107,10 +107,10 @@ fn decode_response(bytes: &[u8]) -> Result<Vec<FileResource>, DecodeError> {
     let mut expected = None;
     for field in fields(bytes) {
         let field = field.map_err(|MalformedError| damaged(DISCOVERY_RESPONSE))?;
-        match (field.number, field.bytes) {
-            (2, Some(bytes)) => anys.push(bytes),
-            (4, Some(bytes)) => expected = Some(utf8(bytes, DISCOVERY_RESPONSE)?),
-            (2 | 4, None) => return Err(damaged(DISCOVERY_RESPONSE)),
+        match (field.number, field.value) {
+            (2, Value::Bytes(bytes)) => anys.push(bytes),
+            (4, Value::Bytes(bytes)) => expected = Some(utf8(bytes, DISCOVERY_RESPONSE)?),
+            (2 | 4, _) => return Err(damaged(DISCOVERY_RESPONSE)),
             _ => {}
         }
     }
@@ -154,10 +154,10 @@ fn split_any(bytes: &[u8]) -> Result<Any<'_>, DecodeError> {
     let mut any = Any { type_url: "", value: &[] };
     for field in fields(bytes) {
         let field = field.map_err(|MalformedError| damaged(NAME))?;
-        match (field.number, field.bytes) {
-            (1, Some(bytes)) => any.type_url = utf8(bytes, NAME)?,
-            (2, Some(bytes)) => any.value = bytes,
-            (1 | 2, None) => return Err(damaged(NAME)),
+        match (field.number, field.value) {
+            (1, Value::Bytes(bytes)) => any.type_url = utf8(bytes, NAME)?,
+            (2, Value::Bytes(bytes)) => any.value = bytes,
+            (1 | 2, _) => return Err(damaged(NAME)),
             _ => {}
         }
     }
@@ -171,12 +171,12 @@ fn split_wrapper(bytes: &[u8]) -> Result<Parts<'_>, DecodeError> {
     let mut inner = Vec::new();
     for field in fields(bytes) {
         let field = field.map_err(|MalformedError| damaged(WRAPPER))?;
-        match (field.number, field.bytes) {
-            (1, Some(_)) => {} // the version: ours replaces it
-            (2, Some(bytes)) => inner.push(bytes),
-            (3, Some(bytes)) => own_name = utf8(bytes, WRAPPER)?,
-            (1..=3, None) => return Err(damaged(WRAPPER)),
-            (8, Some(bytes)) => {
+        match (field.number, field.value) {
+            (1, Value::Bytes(_)) => {} // the version: ours replaces it
+            (2, Value::Bytes(bytes)) => inner.push(bytes),
+            (3, Value::Bytes(bytes)) => own_name = utf8(bytes, WRAPPER)?,
+            (1..=3, _) => return Err(damaged(WRAPPER)),
+            (8, Value::Bytes(bytes)) => {
                 long_name = first_string(bytes, RESOURCE_NAME)?;
                 constraints = last_bytes(bytes, 2, RESOURCE_NAME)?;
                 rest.extend_from_slice(field.raw);
@@ -200,7 +200,7 @@ fn last_bytes<'a>(bytes: &'a [u8], number: u32, type_name: &str) -> Result<&'a [
     for field in fields(bytes) {
         let field = field.map_err(|MalformedError| damaged(type_name))?;
         if field.number == number {
-            last = field.bytes.ok_or_else(|| damaged(type_name))?;
+            last = field.bytes().map_err(|_| damaged(type_name))?;
         }
     }
     Ok(last)
@@ -212,7 +212,7 @@ fn first_string<'a>(bytes: &'a [u8], type_name: &str) -> Result<&'a str, DecodeE
     for field in fields(bytes) {
         let field = field.map_err(|MalformedError| damaged(type_name))?;
         if field.number == 1 {
-            first = utf8(field.bytes.ok_or_else(|| damaged(type_name))?, type_name)?;
+            first = field.text().map_err(|_| damaged(type_name))?;
         }
     }
     Ok(first)

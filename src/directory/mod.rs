@@ -15,7 +15,6 @@ mod fault;
 mod files;
 mod readable;
 mod watch;
-mod wire;
 
 use std::{
     collections::BTreeMap,

@@ -6,8 +6,9 @@ mod watch;
 use prost_reflect::DynamicMessage;
 use serde_json::{Value, json};
 
-use super::{canonical, wire};
+use super::canonical;
 use crate::descriptors::{ANY, any_to_json, message};
+use crate::resource::wire;
 
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
@@ -36,7 +37,11 @@ fn binary_response(mut value: Value) -> Vec<u8> {
 /// Content of a length-delimited field of a message.
 fn field(bytes: &[u8], number: u32) -> Vec<u8> {
     let mut fields = wire::fields(bytes).map(Result::unwrap);
-    fields.find(|field| field.number == number).and_then(|field| field.bytes).unwrap_or_default().to_vec()
+    fields
+        .find(|field| field.number == number)
+        .and_then(|field| field.bytes().ok())
+        .unwrap_or_default()
+        .to_vec()
 }
 
 /// A wrapper as JSON, with all that it holds.

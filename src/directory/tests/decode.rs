@@ -7,12 +7,12 @@ use super::{
         FileResource,
         decode::decode,
         document::{DecodeError, Format},
-        wire::put_bytes,
     },
     CLUSTER, LISTENER, RESPONSE, WRAPPER, binary_response, cluster, encode_any, field, response, shown,
 };
 use crate::descriptors::{ANY, message};
 use crate::resource::Kind;
+use crate::resource::wire::put_bytes;
 
 const FORMATS: [Format; 4] = [Format::Binary, Format::Json, Format::Yaml, Format::Text];
 

@@ -145,7 +145,7 @@ pub const fn field_len(payload: usize) -> usize {
 }
 
 /// Writes a varint.
-pub fn put_varint(out: &mut BytesMut, mut value: u64) {
+pub fn put_varint(out: &mut impl BufMut, mut value: u64) {
     while value >= 0x80 {
         out.put_u8((value as u8 & 0x7f) | 0x80);
         value >>= 7;
@@ -166,6 +166,13 @@ pub fn put_field(out: &mut BytesMut, number: u8, payload: &[u8]) {
         put_header(out, number, payload.len());
         out.put_slice(payload);
     }
+}
+
+/// Writes a length-delimited field of any number, also an empty one.
+pub fn put_bytes(out: &mut impl BufMut, number: u32, payload: &[u8]) {
+    put_varint(out, u64::from(number) << 3 | 2);
+    put_varint(out, payload.len() as u64);
+    out.put_slice(payload);
 }
 
 /// A field by itself, see [`put_field`].
