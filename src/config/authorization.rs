@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use ipnet::IpNet;
-use regex::{Regex, RegexBuilder};
 use serde_json::Value as Json;
 
 use super::errors::quoted;
@@ -18,12 +17,7 @@ use super::schema::Shape;
 use super::section::section;
 use super::values::TypeName;
 use crate::identity::PeerPattern;
-use crate::resource::Pattern;
-
-/// Memory of the automaton of one pattern, in bytes.
-const MAX_PATTERN: usize = 256 * 1024;
-/// Start of every name of the form xdstp.
-const XDSTP: &str = "xdstp://";
+use crate::resource::{Pattern, PatternError, Segments};
 
 section! {
     /// The rules, and the access of peers that match none.
@@ -196,7 +190,7 @@ struct NamePattern;
 
 impl Single<Pattern> for NamePattern {
     fn parse(word: Word<'_>) -> Result<Pattern, String> {
-        name_pattern(word.text)
+        Pattern::of_names(word.text).map_err(|error| unusable(word.text, &error))
     }
 
     fn json(value: &Pattern) -> Json {
@@ -204,89 +198,13 @@ impl Single<Pattern> for NamePattern {
     }
 }
 
-/// Reads a pattern of names of resources: `*` stands for anything within a segment, `**` for anything, and all else for
-/// itself.
-///
-/// # Errors
-///
-/// Words for the message of a key whose pattern is too large.
-pub fn name_pattern(text: &str) -> Result<Pattern, String> {
-    let pattern = glob(text, text, Segments::Path)?;
-    let literal = text.split('*').next().unwrap_or_default();
-    if !literal.starts_with(XDSTP) && !XDSTP.starts_with(literal) {
-        return Ok(pattern);
-    }
-    let xdstp = Segments::Xdstp.whole(text).map_err(|_| too_large(text))?;
-    Ok(pattern.of_names(Some(xdstp)))
-}
-
 /// A pattern that stands in the file as `text`.
 fn glob(text: &str, pattern: &str, segments: Segments) -> Result<Pattern, String> {
-    let whole = segments.whole(pattern).map_err(|_| too_large(text))?;
-    Ok(Pattern::new(text, whole))
+    Pattern::read(text, pattern, segments).map_err(|error| unusable(text, &error))
 }
 
-fn too_large(text: &str) -> String {
-    format!("{} is too large a pattern", quoted(text))
-}
-
-/// Where segments end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Segments {
-    Path,
-    /// As in a path, and at the `?` of the context parameters; these end at `&`.
-    Xdstp,
-    Dns,
-    Subject,
-}
-
-impl Segments {
-    /// The expression for `*`.
-    const fn within(self, in_context: bool) -> &'static str {
-        match self {
-            Self::Path => "[^/]*",
-            // A context parameter selects another resource, and its value may look like the rest of a path.
-            Self::Xdstp if in_context => "[^&]*",
-            Self::Xdstp => "[^/?]*",
-            // A name that is none, such as a URL, must not look like one of the domain.
-            Self::Dns => "[^./]*",
-            // An escaped comma ends no segment, so it must not look as if it did.
-            Self::Subject => r"[^,\\]*",
-        }
-    }
-
-    /// The expression for `**`. At the end of a pattern it is whatever follows.
-    const fn across(self, in_context: bool, is_last: bool) -> &'static str {
-        match self {
-            Self::Xdstp if !in_context && !is_last => "[^?]*",
-            Self::Dns => "[^/]*",
-            _ => ".*",
-        }
-    }
-
-    /// The expression that is anchored at both ends and means the same as a pattern.
-    fn whole(self, pattern: &str) -> Result<Regex, regex::Error> {
-        let mut whole = String::from(r"\A");
-        let (mut rest, mut in_context) = (pattern, false);
-        while let Some((literal, after)) = rest.split_once('*') {
-            in_context |= literal.contains('?');
-            whole += &regex::escape(literal);
-            let (wild, after) = match after.strip_prefix('*') {
-                Some(after) => (self.across(in_context, after.is_empty()), after),
-                None => (self.within(in_context), after),
-            };
-            whole += wild;
-            rest = after;
-        }
-        whole += &regex::escape(rest);
-        whole += r"\z";
-        RegexBuilder::new(&whole)
-            .dot_matches_new_line(true)
-            .case_insensitive(self == Self::Dns)
-            .size_limit(MAX_PATTERN)
-            .dfa_size_limit(MAX_PATTERN)
-            .build()
-    }
+fn unusable(text: &str, error: &PatternError) -> String {
+    format!("{} is {error}", quoted(text))
 }
 
 #[cfg(test)]

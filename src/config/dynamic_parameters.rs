@@ -12,8 +12,8 @@ use regex::Regex;
 use super::errors::{near, quoted};
 use super::mapping::Mapping;
 use super::notation::{Filled, Optional, Single as _, Text, Written};
-use super::pattern;
 use super::section::section;
+use super::values::expression;
 use crate::node_field::{NodeField, NodeFieldError};
 
 section! {
@@ -99,7 +99,7 @@ impl Pattern {
 
 impl Written for Pattern {
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
-        let whole = pattern::whole(text)?;
+        let whole = expression(text)?;
         if whole.captures_len() < 2 {
             let text = quoted(text);
             return Err(format!(

@@ -13,10 +13,10 @@ use super::node::Locality;
 use super::notation::{
     Anything, Choice, Count, Each, Filled, Nested, Notation, OneOf, Optional, Single, Text,
 };
-use super::pattern;
 use super::printed::{Entries, Printed};
 use super::schema::{Key, Section, Shape};
 use super::section::section;
+use super::values::expression;
 use crate::node_field::{NodeField, NodeFieldError};
 use crate::node_group::{Condition, MatchKey, NodeSpec, Rule, RuleError, RuleSpec, Unmatched};
 
@@ -245,7 +245,7 @@ impl Notation<Vec<Condition>> for Conditions {
         let mut is_right = true;
         for key in section.keys() {
             let field = match_key(key).map_err(|problem| section.wrong_here(key, &problem)).ok();
-            let pattern = section.parsed(key, |word| Ok((word.text.to_owned(), pattern::whole(word.text)?)));
+            let pattern = section.parsed(key, |word| Ok((word.text.to_owned(), expression(word.text)?)));
             match (field, pattern) {
                 (Some(field), Some((text, whole))) => conditions.push(Condition::new(field, &text, whole)),
                 _ => is_right = false,

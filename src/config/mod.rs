@@ -24,7 +24,6 @@ mod node;
 mod non_empty;
 mod notation;
 mod paths;
-mod pattern;
 mod printed;
 mod rollout;
 mod schema;
@@ -54,7 +53,7 @@ use section::section;
 use system_limits::budget;
 use yaml::Value;
 
-pub use authorization::{Authorization, AuthorizationRule, DefaultAccess, name_pattern};
+pub use authorization::{Authorization, AuthorizationRule, DefaultAccess};
 pub use changes::{Changes, diff};
 pub use downstream::{Downstream, ListenAddress, Listener, MakeBeforeBreak};
 pub use dynamic_parameters::{DynamicParameter, Pattern};

@@ -5,12 +5,13 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use regex::Regex;
 use serde_json::Value as Json;
 
 use super::errors::{PEM, quoted};
 use super::mapping::Word;
 use super::notation::{Single, Written};
-use crate::resource::Kind;
+use crate::resource::{Kind, whole_match};
 
 impl Written for SocketAddr {
     /// Names are refused: what one resolves to can change between two starts, and an interface with it.
@@ -43,6 +44,11 @@ impl Written for PathBuf {
     fn text(&self) -> String {
         self.to_string_lossy().into_owned()
     }
+}
+
+/// Reads a regular expression that has to match the whole of a value.
+pub(super) fn expression(text: &str) -> Result<Regex, String> {
+    whole_match(text).map_err(|error| format!("{} is {error}", quoted(text)))
 }
 
 /// A type URL, as it is or as a short name: the relay carries types it has never heard of (R-EP-06).

@@ -12,7 +12,6 @@
 
 mod client_status;
 mod config_dump;
-mod glob;
 mod groups;
 mod history;
 mod json_diff;

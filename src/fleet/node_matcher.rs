@@ -1,14 +1,11 @@
 //! Matchers of nodes, as requests of CSDS have them.
 
-use regex::RegexBuilder;
-
 use crate::proto::status::string_matcher::MatchPattern;
 use crate::proto::status::{NodeMatcher, StringMatcher};
+use crate::resource::whole_match;
 
 /// Matchers of a request.
 const MATCHERS: usize = 100;
-/// Memory of the automaton of a regular expression, in bytes. Matching takes time in proportion to it.
-const AUTOMATON: usize = 64 << 10;
 
 /// A matcher that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -86,7 +83,9 @@ fn read(matcher: &StringMatcher) -> Result<(Matcher, bool), MatcherError> {
         Some(MatchPattern::Contains(part)) => Matcher::Contains(text(part)),
         // `ignore_case` does not concern it.
         Some(MatchPattern::SafeRegex(pattern)) => {
-            return Ok((Matcher::Pattern(compile(&pattern.regex)?), false));
+            let pattern = whole_match(&pattern.regex);
+            let pattern = pattern.map_err(|error| MatcherError(format!("`safe_regex` is {error}")))?;
+            return Ok((Matcher::Pattern(pattern), false));
         }
         None => {
             let known = "exact, prefix, suffix, contains or safe_regex";
@@ -94,19 +93,6 @@ fn read(matcher: &StringMatcher) -> Result<(Matcher, bool), MatcherError> {
         }
     };
     Ok((read, ignores_case))
-}
-
-fn compile(pattern: &str) -> Result<regex::Regex, MatcherError> {
-    let build = |pattern: &str| {
-        RegexBuilder::new(pattern).size_limit(AUTOMATON).dfa_size_limit(AUTOMATON).build().map_err(|error| {
-            let error = error.to_string();
-            MatcherError(format!("`safe_regex`: {}", error.lines().last().unwrap_or_default()))
-        })
-    };
-    // By itself first, so that no parenthesis in it closes ours.
-    build(pattern)?;
-    // In verbose mode it may end in a comment, which a line of its own keeps from swallowing the end.
-    build(&format!(r"\A(?:{pattern})\z")).or_else(|_| build(&format!("\\A(?:{pattern}\n)\\z")))
 }
 
 #[cfg(test)]

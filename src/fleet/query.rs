@@ -4,8 +4,7 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-use super::glob::Glob;
-use crate::resource::{Name, TypeUrl};
+use crate::resource::{Name, Pattern, Segments, TypeUrl};
 use crate::subscription::ClientState;
 
 /// Bytes of a query.
@@ -25,11 +24,11 @@ pub struct QueryError(String);
 /// Filters of a query and the page that it asks for.
 #[derive(Debug)]
 pub(super) struct Query {
-    pub(super) node: Option<Glob>,
+    pub(super) node: Option<Pattern>,
     pub(super) type_url: Option<TypeUrl>,
     pub(super) state: Option<ClientState>,
-    pub(super) name: Option<Glob>,
-    pub(super) group: Option<Glob>,
+    pub(super) name: Option<Pattern>,
+    pub(super) group: Option<Pattern>,
     /// Name of one resource.
     pub(super) asks_for: Option<String>,
     pub(super) limit: usize,
@@ -64,9 +63,9 @@ impl Query {
     fn set(&mut self, key: &str, value: &str) -> Result<(), QueryError> {
         let wrong = |allowed: &str| wrong(key, value, allowed);
         match key {
-            "node" => self.node = Some(Glob::new(value)),
-            "name" => self.name = Some(Glob::new(value)),
-            "group" => self.group = Some(Glob::new(value)),
+            "node" => self.node = Some(pattern_of(key, value)?),
+            "name" => self.name = Some(pattern_of(key, value)?),
+            "group" => self.group = Some(pattern_of(key, value)?),
             "asks_for" => self.asks_for = Some(value.to_owned()),
             "type" => {
                 self.type_url = Some(type_of(value)?);
@@ -87,7 +86,7 @@ impl Query {
 #[derive(Debug)]
 pub(super) struct DumpQuery {
     pub(super) type_url: Option<TypeUrl>,
-    pub(super) name: Option<Glob>,
+    pub(super) name: Option<Pattern>,
     /// A node group; that of the relay's own node if it is left out or empty.
     pub(super) group: Option<String>,
 }
@@ -103,7 +102,7 @@ impl DumpQuery {
         for (key, value) in pairs(text, &["type", "name", "group"])? {
             match &*key {
                 "type" => query.type_url = Some(type_of(&value)?),
-                "name" => query.name = Some(Glob::new(&value)),
+                "name" => query.name = Some(pattern_of(&key, &value)?),
                 _ => query.group = Some(value.into_owned()),
             }
         }
@@ -242,6 +241,12 @@ fn pairs<'t>(text: &'t str, allowed: &[&str]) -> Result<Vec<Pair<'t>>, QueryErro
 
 fn wrong(key: &str, value: &str, allowed: &str) -> QueryError {
     QueryError(format!("`{key}` is `{}`; it has to be {allowed}", clip(value)))
+}
+
+/// A pattern in which `*` stands for any text.
+fn pattern_of(key: &str, value: &str) -> Result<Pattern, QueryError> {
+    let pattern = Pattern::read(value, value, Segments::None);
+    pattern.map_err(|error| QueryError(format!("`{key}` is {error}")))
 }
 
 fn limit_of(value: &str) -> Result<usize, QueryError> {

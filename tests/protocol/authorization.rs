@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deltafan::cache::{Change, Completeness, Limits, Op, OriginError, Resend, Seen, View};
-use deltafan::config::name_pattern;
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, ResourceLocator};
-use deltafan::resource::{Patterns, Scope};
+use deltafan::resource::{Pattern, Patterns, Scope};
 use deltafan::subscription::{
     Code, Denied, HiddenCounts, NextStep, Permissions, Poll, PollHistory, PollPeer, PollVerdict, SessionError,
 };
@@ -15,7 +14,7 @@ use deltafan_test_support::fixture::{Client, Fixture, strings, url};
 use deltafan_test_support::wire::{self, variant};
 
 fn patterns(texts: &[&str]) -> Patterns {
-    texts.iter().map(|text| name_pattern(text).unwrap()).collect()
+    texts.iter().map(|text| Pattern::of_names(text).unwrap()).collect()
 }
 
 fn may_see(texts: &[&str]) -> Permissions {

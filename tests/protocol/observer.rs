@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use deltafan::cache::{Interest, Protocol};
-use deltafan::config::name_pattern;
 use deltafan::limit::Limit;
 use deltafan::proto::DeltaDiscoveryRequest;
-use deltafan::resource::{Name, Patterns, Scope};
+use deltafan::resource::{Name, Pattern, Patterns, Scope};
 use deltafan::subscription::{Code, Denied, NextStep, OBSERVER, Permissions};
 use deltafan_test_support::fixture::{Client, Fixture, strings, url};
 
@@ -103,7 +102,7 @@ fn an_observer_that_may_not_see_all_sees_its_part() {
         fixture.fill();
         fixture.origin("cds web:1 other:1");
         fixture.named("cds web:1 hidden:1");
-        let scope = Scope::only(Patterns::from_iter([name_pattern("web").unwrap()]));
+        let scope = Scope::only(Patterns::from_iter([Pattern::of_names("web").unwrap()]));
         fixture.rules.permissions = Permissions { names: scope, ..Permissions::default() };
         let mut observer = observer(&fixture, Protocol::Delta);
         observer.change(&fixture, "cds", names);

@@ -398,7 +398,7 @@ fn dynamic_parameters() {
         ),
         (
             rule("from: node.id\n  pattern: \"(\\\\w{500})\""),
-            "f:5: `dynamic_parameters[].pattern`: `(\\w{500})` is too large a regular expression".to_owned(),
+            "f:5: `dynamic_parameters[].pattern`: `(\\w{500})` is too large a pattern".to_owned(),
         ),
         (
             rule("from: node.id\n  pattern:"),

@@ -1,6 +1,5 @@
 //! Patterns of names as operators write them, and what a scope of them shows.
 
-use crate::config::name_pattern;
 use crate::resource::{Pattern, Scope};
 
 /// The longer way round: what is left of the text after the pattern's first part.
@@ -22,7 +21,7 @@ fn naive(pattern: &str, text: &str) -> bool {
 }
 
 fn pattern(text: &str) -> Pattern {
-    name_pattern(text).unwrap()
+    Pattern::of_names(text).unwrap()
 }
 
 fn scope(texts: &[&str]) -> Scope {

@@ -1,0 +1,286 @@
+//! Patterns of texts, with `*` or as regular expressions.
+//!
+//! Invariants: matching takes time in proportion to the text, whatever the pattern · the memory of a pattern is bounded.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use regex::{Regex, RegexBuilder};
+
+use super::is_xdstp;
+
+/// Memory of the automaton of one pattern, in bytes. Reading a text takes time in proportion to it.
+const MAX_AUTOMATON: usize = 256 << 10;
+/// Start of every name of the form xdstp.
+const XDSTP: &str = "xdstp://";
+
+/// Pattern that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// Its automaton takes too much memory.
+    #[error("too large a pattern")]
+    TooLarge,
+    /// It is no regular expression, with the reason.
+    #[error("no regular expression: {0}")]
+    Syntax(String),
+}
+
+/// Compiles a regular expression that has to match the whole of a text.
+///
+/// # Errors
+///
+/// Expression that is wrong, or too large.
+pub fn whole_match(expression: &str) -> Result<Regex, PatternError> {
+    // By itself first: its errors are about what was written, and no parenthesis in it can close ours.
+    compile(expression, false)?;
+    // In verbose mode it may end in a comment, which a line of its own keeps from swallowing the end.
+    let with_comment = || compile(&format!("\\A(?:{expression}\n)\\z"), false);
+    compile(&format!(r"\A(?:{expression})\z"), false).or_else(|_| with_comment())
+}
+
+fn compile(expression: &str, ignores_case: bool) -> Result<Regex, PatternError> {
+    let mut builder = RegexBuilder::new(expression);
+    builder.case_insensitive(ignores_case).size_limit(MAX_AUTOMATON).dfa_size_limit(MAX_AUTOMATON);
+    builder.build().map_err(|error| match error {
+        regex::Error::CompiledTooBig(_) => PatternError::TooLarge,
+        error => {
+            // The last line says what is wrong; those before it draw the place.
+            let error = error.to_string();
+            let reason = error.lines().last().unwrap_or_default();
+            PatternError::Syntax(reason.strip_prefix("error: ").unwrap_or(reason).to_owned())
+        }
+    })
+}
+
+/// Ends of segments of a text: `*` matches within one, `**` across them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Segments {
+    /// The text has no segments: `*` matches anything.
+    None,
+    /// `/`.
+    Path,
+    /// `/`, and the `?` of the context parameters; these end at `&`.
+    Xdstp,
+    /// `.`. Case does not count.
+    Dns,
+    /// `,`, as in the subject of a certificate.
+    Subject,
+}
+
+impl Segments {
+    /// The expression for `*`.
+    const fn within(self, in_context: bool) -> &'static str {
+        match self {
+            Self::None => "(?s:.*)",
+            Self::Path => "[^/]*",
+            // A context parameter selects another resource, and its value may look like the rest of a path.
+            Self::Xdstp if in_context => "[^&]*",
+            Self::Xdstp => "[^/?]*",
+            // A name that is none, such as a URL, must not look like one of the domain.
+            Self::Dns => "[^./]*",
+            // An escaped comma ends no segment, so it must not look as if it did.
+            Self::Subject => r"[^,\\]*",
+        }
+    }
+
+    /// The expression for `**`. At the end of a pattern it is whatever follows.
+    const fn across(self, in_context: bool, is_last: bool) -> &'static str {
+        match self {
+            Self::Xdstp if !in_context && !is_last => "[^?]*",
+            Self::Dns => "[^/]*",
+            _ => "(?s:.*)",
+        }
+    }
+
+    /// The expression that is anchored at both ends and means the same as a pattern.
+    fn whole(self, pattern: &str) -> Result<Regex, PatternError> {
+        let mut whole = String::from(r"\A");
+        let (mut rest, mut in_context) = (pattern, false);
+        while let Some((literal, after)) = rest.split_once('*') {
+            in_context |= literal.contains('?');
+            whole += &regex::escape(literal);
+            let (wild, after) = match after.strip_prefix('*') {
+                Some(after) => (self.across(in_context, after.is_empty()), after),
+                None => (self.within(in_context), after),
+            };
+            whole += wild;
+            rest = after;
+        }
+        whole += &regex::escape(rest);
+        whole += r"\z";
+        compile(&whole, self == Self::Dns)
+    }
+}
+
+/// One pattern: `*` stands for anything within a segment, `**` for anything, and all else for itself.
+#[derive(Clone)]
+pub struct Pattern {
+    text: Box<str>,
+    whole: Regex,
+    /// Expression for xdstp names, if it may match any: wildcards before the `?` do not reach beyond it.
+    xdstp: Option<Regex>,
+}
+
+/// Any of some patterns. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Patterns(Arc<[Pattern]>);
+
+impl Pattern {
+    /// A pattern as it is written, and the expression that is anchored at both ends and means the same.
+    pub fn new(text: &str, whole: Regex) -> Self {
+        Self { text: text.into(), whole, xdstp: None }
+    }
+
+    /// Reads a pattern that is written as `text`.
+    ///
+    /// # Errors
+    ///
+    /// Pattern that is too large.
+    pub fn read(text: &str, pattern: &str, segments: Segments) -> Result<Self, PatternError> {
+        Ok(Self::new(text, segments.whole(pattern)?))
+    }
+
+    /// Reads a pattern of names of resources.
+    ///
+    /// # Errors
+    ///
+    /// Pattern that is too large.
+    pub fn of_names(text: &str) -> Result<Self, PatternError> {
+        let pattern = Self::read(text, text, Segments::Path)?;
+        let literal = pattern.literal();
+        let may_be_xdstp = literal.starts_with(XDSTP) || XDSTP.starts_with(literal);
+        let xdstp = may_be_xdstp.then(|| Segments::Xdstp.whole(text)).transpose()?;
+        Ok(Self { xdstp, ..pattern })
+    }
+
+    /// The pattern as it is written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether a name of a resource, in its normal form, is as the pattern says.
+    pub(super) fn matches_name(&self, name: &str) -> bool {
+        let whole = if is_xdstp(name) { self.xdstp.as_ref() } else { Some(&self.whole) };
+        whole.is_some_and(|whole| whole.is_match(name))
+    }
+
+    /// Whether names with context parameters may match.
+    pub(super) fn may_have_context(&self) -> bool {
+        self.text.contains('?') || self.text.ends_with("**")
+    }
+
+    /// Whether a text is as the pattern says.
+    pub fn matches(&self, text: &str) -> bool {
+        self.whole.is_match(text)
+    }
+
+    /// Text that every match begins with.
+    pub(super) fn literal(&self) -> &str {
+        self.text.split('*').next().unwrap_or_default()
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Pattern {}
+
+impl Hash for Pattern {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromIterator<Pattern> for Patterns {
+    fn from_iter<T: IntoIterator<Item = Pattern>>(patterns: T) -> Self {
+        let mut patterns: Vec<Pattern> = patterns.into_iter().collect();
+        patterns.sort_unstable_by(|one, other| one.text.cmp(&other.text));
+        patterns.dedup();
+        Self(patterns.into())
+    }
+}
+
+impl Patterns {
+    /// Whether a text is as one of them says.
+    pub fn matches(&self, text: &str) -> bool {
+        self.iter().any(|pattern| pattern.matches(text))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Pattern> {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(pattern: &str) -> Pattern {
+        Pattern::read(pattern, pattern, Segments::None).expect("a pattern")
+    }
+
+    #[test]
+    fn a_star_is_any_text_where_there_are_no_segments() {
+        for (pattern, text, matches) in [
+            ("web", "web", true),
+            ("web", "web-1", false),
+            ("", "", true),
+            ("", "a", false),
+            ("*", "", true),
+            ("web-*", "web-/1\n", true),
+            ("web-*", "web", false),
+            ("*-1", "web-1", true),
+            ("w*b*1", "web-1", true),
+            ("a*a", "a", false),
+            ("*é*", "caf\u{e9}!", true),
+            ("a**b", "ab", true),
+            ("w.b", "web", false),
+        ] {
+            assert_eq!(of(pattern).matches(text), matches, "{pattern} {text}");
+        }
+    }
+
+    /// As a pattern is defined.
+    fn matches(pattern: &[u8], text: &[u8]) -> bool {
+        match pattern.split_first() {
+            None => text.is_empty(),
+            Some((b'*', rest)) => (0..=text.len()).any(|at| matches(rest, &text[at..])),
+            Some((byte, rest)) => {
+                text.split_first().is_some_and(|(first, others)| first == byte && matches(rest, others))
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_matches_as_the_definition_says(pattern in "[ab*]{0,8}", text in "[ab]{0,10}") {
+            prop_assert_eq!(of(&pattern).matches(&text), matches(pattern.as_bytes(), text.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_takes_much_memory_is_refused() {
+        let stars = "*a".repeat(10_000);
+        assert_eq!(Pattern::read(&stars, &stars, Segments::None), Err(PatternError::TooLarge));
+        assert_eq!(whole_match("(?:a{1000}){1000}").err(), Some(PatternError::TooLarge));
+    }
+
+    #[test]
+    fn an_expression_matches_the_whole() {
+        assert!(!whole_match("a|web").unwrap().is_match("web-1"));
+        assert!(whole_match("(?x) web # comment").unwrap().is_match("web"));
+        assert!(matches!(whole_match("a)|(b"), Err(PatternError::Syntax(_))));
+    }
+}
