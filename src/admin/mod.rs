@@ -25,7 +25,6 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -120,7 +119,7 @@ struct Shared {
     /// Names of the address beside those that no site can have.
     hosts: Box<[String]>,
     /// Complaint about clients that take the address for that of an xDS listener.
-    misdirected: Mutex<LogThrottle>,
+    misdirected: LogThrottle,
 }
 
 /// Bound admin address.
@@ -139,7 +138,8 @@ impl Admin {
     /// Error of the system if the address cannot be bound.
     pub async fn bind(address: SocketAddr, hosts: &[String]) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
-        let shared = Shared { lanes: Arc::default(), hosts: hosts.into(), misdirected: Mutex::default() };
+        let shared =
+            Shared { lanes: Arc::default(), hosts: hosts.into(), misdirected: LogThrottle::default() };
         Ok(Self { address: socket.local_addr()?, socket, shared: Arc::new(shared) })
     }
 
@@ -275,9 +275,9 @@ impl Shared {
 
     /// Logs that an xDS client has the wrong port.
     fn complain(&self, path: &str, peer: SocketAddr) {
-        if let Some(unsaid) = self.misdirected.lock().say(Instant::now()) {
+        if let Some(suppressed) = self.misdirected.say((), Instant::now()) {
             let call: String = path.chars().take(100).collect();
-            tracing::warn!(%peer, call, unsaid, "an xDS client calls the admin address; xDS is served at `downstream.listeners`");
+            tracing::warn!(%peer, call, suppressed, "an xDS client calls the admin address; xDS is served at `downstream.listeners`");
         }
     }
 }

@@ -40,9 +40,9 @@ impl AdmissionError {
 
     /// Counts the refusal, and logs it now and then.
     pub(super) fn report(self, peer: &dyn fmt::Display) {
-        if let Some(unsaid) = telemetry::refused_at(self.0, Instant::now()) {
+        if let Some(suppressed) = telemetry::refused_at(self.0, Instant::now()) {
             let raise = self.0.key();
-            tracing::warn!(%peer, raise, unsaid, "a connection is refused; raise the limit if this load is expected");
+            tracing::warn!(%peer, raise, suppressed, "a connection is refused; raise the limit if this load is expected");
         }
     }
 }

@@ -160,13 +160,13 @@ impl From<subscription::SessionError> for Status {
 
 /// Counts a client that reached a limit, and logs it now and then.
 pub(super) fn report(limit: Limit, whom: &str, why: &str) {
-    if let Some(unsaid) = telemetry::refused_at(limit, Instant::now()) {
+    if let Some(suppressed) = telemetry::refused_at(limit, Instant::now()) {
         let raise = limit.key();
         tracing::warn!(
             whom,
             why,
             raise,
-            unsaid,
+            suppressed,
             "a client reached a limit; raise it if this load is expected"
         );
     }

@@ -118,7 +118,7 @@ impl Listener {
             let follow = tls.clone().close_revoked(Arc::clone(&server), Arc::clone(&connections));
             tokio::spawn(stop.clone().run_until_cancelled_owned(follow));
         }
-        let mut throttle = telemetry::LogThrottle::default();
+        let throttle = telemetry::LogThrottle::default();
         for count in 1_usize.. {
             if count % ACCEPTED_IN_A_ROW == 0 {
                 tokio::select! {
@@ -134,8 +134,8 @@ impl Listener {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     telemetry::accept_failed();
-                    if let Some(unsaid) = throttle.say(Instant::now()) {
-                        tracing::warn!(%error, unsaid, "cannot accept a connection; is the limit on open files (ulimit -n) reached?");
+                    if let Some(suppressed) = throttle.say((), Instant::now()) {
+                        tracing::warn!(%error, suppressed, "cannot accept a connection; is the limit on open files (ulimit -n) reached?");
                     }
                     // Without file descriptors, accepting again at once would spin.
                     tokio::time::sleep(Duration::from_millis(50)).await;

@@ -157,14 +157,14 @@ impl OverloadManager {
             let now = Instant::now();
             let closed = connections.close_costliest(actions.close, unsent, now);
             if closed > 0
-                && let Some(unsaid) = telemetry::refused_at(Limit::MemoryClose, now)
+                && let Some(suppressed) = telemetry::refused_at(Limit::MemoryClose, now)
             {
                 let key = Limit::MemoryClose.key();
                 tracing::warn!(
                     in_use,
                     closed,
                     limit = key,
-                    unsaid,
+                    suppressed,
                     "memory is short: closing the connections that take most"
                 );
             }

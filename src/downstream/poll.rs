@@ -119,8 +119,8 @@ async fn write(
         }
         Err(error) => {
             // Logged, because only an operator can fix it.
-            if let Some(unsaid) = polls.throttle.lock().say(now) {
-                tracing::warn!(type_url = poll.type_url().as_str(), %error, unsaid, "cannot answer a REST-JSON poll");
+            if let Some(suppressed) = polls.throttle.say((), now) {
+                tracing::warn!(type_url = poll.type_url().as_str(), %error, suppressed, "cannot answer a REST-JSON poll");
             }
             // Delayed, because nothing improves at once and a fleet would return at once.
             let until = poll.until().min(now + ERROR_DELAY);

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::response_cache::ResponseCache;
@@ -18,7 +17,7 @@ pub struct PollState {
     pub(super) memory: PollHistory,
     /// Polls that wait, and polls whose requests are arriving, by address.
     pub(super) parked: Arc<Quota<Source>>,
-    pub(super) throttle: Mutex<telemetry::LogThrottle>,
+    pub(super) throttle: telemetry::LogThrottle,
     /// Permit to decode a large request: one at a time.
     pub(super) readers: Arc<Semaphore>,
 }
@@ -30,7 +29,7 @@ impl PollState {
             responses,
             memory: PollHistory::default(),
             parked: Arc::default(),
-            throttle: Mutex::default(),
+            throttle: telemetry::LogThrottle::default(),
             readers: Arc::new(Semaphore::new(1)),
         }
     }

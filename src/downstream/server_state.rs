@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
-use parking_lot::Mutex;
 
 use super::admission::Admission;
 use super::policy::Policy;
@@ -31,7 +30,7 @@ pub struct ServerState {
     /// Rules and limits for new connections. A connection keeps those that it began with.
     pub policy: ArcSwap<Policy>,
     /// Limit on log lines about denials.
-    pub denials: Mutex<telemetry::LogThrottle>,
+    pub denials: telemetry::LogThrottle,
     /// Counts of connections, and their limits.
     pub admission: Arc<Admission>,
     /// Memory of requests that are not whole.
@@ -58,11 +57,11 @@ impl ServerState {
     pub(super) fn note_denial(&self, refusal: &SessionError, peer: &dyn Display, client: Option<&Client>) {
         let Some(denied) = refusal.denied else { return };
         telemetry::denied(denied.label(), 1);
-        if let Some(unsaid) = self.denials.lock().say(Instant::now()) {
+        if let Some(suppressed) = self.denials.say((), Instant::now()) {
             let node = client.map_or("", |client| client.node_id.as_str());
             // A field, not the message: fields are escaped, and the client chose the name of the type.
             let why = refusal.message.as_str();
-            tracing::warn!(%peer, node, what = denied.label(), why, unsaid, "denied to a client");
+            tracing::warn!(%peer, node, what = denied.label(), why, suppressed, "denied to a client");
         }
     }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::Mutex;
 use rustls::ServerConfig;
 use tokio::io::AsyncBufReadExt as _;
 use tokio_rustls::server::TlsStream;
@@ -29,7 +28,7 @@ use crate::tls::server::{ServerTls, Shown};
 pub(super) struct TlsListener {
     settings: Reloaded<ServerTls>,
     handshakes: Handshakes,
-    throttle: Arc<Mutex<telemetry::LogThrottle>>,
+    throttle: Arc<telemetry::LogThrottle>,
 }
 
 impl TlsListener {
@@ -158,8 +157,8 @@ impl TlsListener {
             }
         };
         telemetry::tls_handshake(result);
-        if let Some(unsaid) = self.throttle.lock().say(Instant::now()) {
-            tracing::info!(%source, result, %error, unsaid, "TLS handshake of a client failed");
+        if let Some(suppressed) = self.throttle.say((), Instant::now()) {
+            tracing::info!(%source, result, %error, suppressed, "TLS handshake of a client failed");
         }
         Err(format!("TLS handshake: {error}").into())
     }

@@ -125,7 +125,7 @@ impl Fleet {
     fn reject(&self, nack: Arc<Nack>, now: Instant) {
         let is_new = self.nacks.lock().insert(Arc::clone(&nack));
         let line = self.log.lock().note(&nack, is_new, now);
-        if let Some(unsaid) = line {
+        if let Some(suppressed) = line {
             let (client, delivery) = (&*nack.client, &nack.delivery);
             tracing::warn!(
                 node = client.node_id,
@@ -136,7 +136,7 @@ impl Fleet {
                 changed = names(&nack),
                 code = nack.code,
                 text = &*nack.text,
-                unsaid,
+                suppressed,
                 "a client rejected an update (NACK)"
             );
         }

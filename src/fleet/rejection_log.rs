@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::nacks::Nack;
-use crate::telemetry::{LogBudget, LogThrottle};
+use crate::telemetry::LogThrottle;
 
 /// Versions whose rejections are counted.
 const VERSIONS: usize = 64;
@@ -22,7 +22,7 @@ struct Rejected {
     clients: u64,
     nacks: u64,
     /// Rejections since the last line.
-    unsaid: u64,
+    suppressed: u64,
     newest: Instant,
     due: Instant,
 }
@@ -38,12 +38,26 @@ pub(super) struct Summary {
 }
 
 /// Decides which lines are due.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct RejectionLog {
     /// Few at any time, so that looking through them costs less than a table.
     rejected: Vec<Rejected>,
-    /// Lines about the first of a version, and about all of one.
-    budgets: [LogBudget; 2],
+    throttle: LogThrottle<Line>,
+}
+
+/// Kind of line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Line {
+    /// About the first rejection of a version.
+    First,
+    /// About all rejections of one.
+    Summary,
+}
+
+impl Default for RejectionLog {
+    fn default() -> Self {
+        Self { rejected: Vec::new(), throttle: LogThrottle::burst() }
+    }
 }
 
 impl RejectionLog {
@@ -53,7 +67,7 @@ impl RejectionLog {
         if let Some(known) = self.rejected.iter_mut().find(|rejected| rejected.first.is_of_version_of(nack)) {
             known.clients += u64::from(is_new);
             known.nacks += 1;
-            known.unsaid += 1;
+            known.suppressed += 1;
             known.newest = now;
             return None;
         }
@@ -61,21 +75,24 @@ impl RejectionLog {
             let oldest = (0..VERSIONS).min_by_key(|at| self.rejected[*at].newest);
             oldest.into_iter().for_each(|at| drop(self.rejected.swap_remove(at)));
         }
-        let (first, due, line) = (Arc::clone(nack), now + FIRST_SUMMARY, self.budgets[0].say(now));
+        let (first, due, line) = (Arc::clone(nack), now + FIRST_SUMMARY, self.throttle.say(Line::First, now));
         // One without a line is told of with all of its version.
-        let unsaid = u64::from(line.is_none());
-        self.rejected.push(Rejected { first, clients: 1, nacks: 1, unsaid, newest: now, due });
+        let suppressed = u64::from(line.is_none());
+        self.rejected.push(Rejected { first, clients: 1, nacks: 1, suppressed, newest: now, due });
         line
     }
 
     /// Takes the lines that are due.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Summary> {
-        self.rejected.retain(|rejected| rejected.unsaid > 0 || now < rejected.newest + FORGOTTEN);
-        let budget = &mut self.budgets[1];
-        let is_due = |rejected: &&mut Rejected| rejected.unsaid > 0 && now >= rejected.due;
-        let due = self.rejected.iter_mut().filter(is_due).take_while(|_| budget.say(now).is_some());
+        self.rejected.retain(|rejected| rejected.suppressed > 0 || now < rejected.newest + FORGOTTEN);
+        let is_due = |rejected: &&mut Rejected| rejected.suppressed > 0 && now >= rejected.due;
+        let due = self
+            .rejected
+            .iter_mut()
+            .filter(is_due)
+            .take_while(|_| self.throttle.say(Line::Summary, now).is_some());
         due.map(|rejected| {
-            rejected.unsaid = 0;
+            rejected.suppressed = 0;
             rejected.due = now + LogThrottle::INTERVAL;
             let Rejected { first, clients, nacks, .. } = rejected;
             Summary { first: Arc::clone(first), clients: *clients, nacks: *nacks }

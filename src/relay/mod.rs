@@ -50,7 +50,7 @@ use crate::groups::{Group, Groups, Starter, UpstreamView};
 use crate::grpc::UPSTREAM_SERVICE;
 use crate::identity::Peer;
 use crate::snapshot::WriterThread;
-use crate::telemetry::{self, LogLevel};
+use crate::telemetry::{self, LogLevel, LogThrottle};
 use crate::tls::reload::Reloader;
 use crate::traces::{TraceThread, Traces};
 use crate::upstream::{NodeBudget, Readiness, Tuner};
@@ -199,7 +199,7 @@ impl Relay {
             node: settings::shown_node(config),
             loaded: Mutex::default(),
             log_level: OnceLock::new(),
-            refreshes: Mutex::default(),
+            refreshes: LogThrottle::burst(),
         });
         let admin_address = admin.address();
         tokio::spawn(admin.serve(Arc::clone(&status), everything.clone()));
@@ -361,7 +361,7 @@ fn server_state(
         identity: settings::identity(config),
         groups,
         policy: ArcSwap::from_pointee(policy(config)),
-        denials: Mutex::default(),
+        denials: LogThrottle::default(),
         admission: Admission::new(config.downstream.limits, Arc::clone(overload)),
         buffered: RequestMemory::new(
             config.downstream.max_buffered_request_bytes,

@@ -166,12 +166,12 @@ fn refresh(status: &Status, wanted: &RefreshQuery) -> Page {
         };
     }
     let kind = type_url.kind().short();
-    if let Some(unsaid) = status.refreshes.lock().say(Instant::now()) {
+    if let Some(suppressed) = status.refreshes.say((), Instant::now()) {
         tracing::info!(
             kind,
             %name,
             ?groups,
-            unsaid,
+            suppressed,
             "asking the control plane for a resource anew, as an operator ordered"
         );
     }

@@ -20,7 +20,7 @@ use crate::downstream::{OverloadManager, ResponseCache};
 use crate::fleet::Fleet;
 use crate::groups::{Groups, RuleFigures};
 use crate::snapshot::Disk;
-use crate::telemetry::{self, LogBudget, LogLevel, SnapshotFigures};
+use crate::telemetry::{self, LogLevel, LogThrottle, SnapshotFigures};
 use crate::terminal::printable_json;
 
 /// Readiness, or the reason against it.
@@ -64,7 +64,7 @@ pub(super) struct Status {
     /// Unset where the log is not ours.
     pub(super) log_level: OnceLock<LogLevel>,
     /// Of log lines about orders to ask anew, which a script may post without end.
-    pub(super) refreshes: Mutex<LogBudget>,
+    pub(super) refreshes: LogThrottle,
 }
 
 impl Status {

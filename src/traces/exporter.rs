@@ -14,7 +14,6 @@ use opentelemetry_sdk::trace::{
     BatchConfig, BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider, Span, SpanData, SpanExporter,
     SpanProcessor,
 };
-use parking_lot::Mutex;
 
 use super::{environment, secure};
 use crate::telemetry::{self, LogThrottle};
@@ -30,8 +29,12 @@ pub(super) fn provider(variable: impl Fn(&str) -> Option<String>) -> Result<SdkT
     let endpoint = environment::shown(&uri);
     tracing::info!(endpoint, "sending traces of changes to an OpenTelemetry collector");
     let queued = Arc::<AtomicUsize>::default();
-    let exporter =
-        ReportingExporter { exporter, endpoint, queued: Arc::clone(&queued), throttle: Mutex::default() };
+    let exporter = ReportingExporter {
+        exporter,
+        endpoint,
+        queued: Arc::clone(&queued),
+        throttle: LogThrottle::default(),
+    };
     let mut resource = Resource::builder();
     let is_named = variable("OTEL_SERVICE_NAME").is_some_and(|name| !name.is_empty())
         || variable("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|all| all.contains("service.name="));
@@ -40,7 +43,7 @@ pub(super) fn provider(variable: impl Fn(&str) -> Option<String>) -> Result<SdkT
     }
     let (batches, room) = batches(&variable);
     let processor = BatchSpanProcessor::builder(exporter).with_batch_config(batches).build();
-    let processor = BoundedProcessor { processor, room, queued, throttle: Mutex::default() };
+    let processor = BoundedProcessor { processor, room, queued, throttle: LogThrottle::default() };
     Ok(SdkTracerProvider::builder().with_span_processor(processor).with_resource(resource.build()).build())
 }
 
@@ -70,7 +73,7 @@ struct BoundedProcessor {
     room: usize,
     /// Spans that were handed over and not taken for an export: as many as the SDK holds, or more.
     queued: Arc<AtomicUsize>,
-    throttle: Mutex<LogThrottle>,
+    throttle: LogThrottle,
 }
 
 impl SpanProcessor for BoundedProcessor {
@@ -86,10 +89,10 @@ impl SpanProcessor for BoundedProcessor {
             return;
         }
         telemetry::span_dropped();
-        if let Some(unsaid) = self.throttle.lock().say(Instant::now()) {
+        if let Some(suppressed) = self.throttle.say((), Instant::now()) {
             tracing::warn!(
                 queued = room,
-                unsaid,
+                suppressed,
                 "spans are lost: the queue to the OpenTelemetry collector is full; set OTEL_TRACES_SAMPLER=traceidratio, or raise \
                  OTEL_BSP_MAX_QUEUE_SIZE if the collector is only late"
             );
@@ -123,7 +126,7 @@ struct ReportingExporter {
     exporter: OtlpExporter,
     endpoint: String,
     queued: Arc<AtomicUsize>,
-    throttle: Mutex<LogThrottle>,
+    throttle: LogThrottle,
 }
 
 impl SpanExporter for ReportingExporter {
@@ -136,17 +139,17 @@ impl SpanExporter for ReportingExporter {
         let endpoint = &*self.endpoint;
         match &result {
             Ok(()) => {
-                if let Some(unsaid) = self.throttle.lock().over() {
-                    tracing::info!(endpoint, unsaid, "the OpenTelemetry collector takes traces again");
+                if let Some(suppressed) = self.throttle.over(()) {
+                    tracing::info!(endpoint, suppressed, "the OpenTelemetry collector takes traces again");
                 }
             }
             Err(error) => {
-                if let Some(unsaid) = self.throttle.lock().say(Instant::now()) {
+                if let Some(suppressed) = self.throttle.say((), Instant::now()) {
                     tracing::warn!(
                         endpoint,
                         %error,
                         spans,
-                        unsaid,
+                        suppressed,
                         "the OpenTelemetry collector does not take traces, which are lost; clients are served as before"
                     );
                 }
@@ -171,6 +174,7 @@ impl SpanExporter for ReportingExporter {
 #[cfg(test)]
 mod tests {
     use opentelemetry::trace::{Span as _, Tracer as _, TracerProvider as _};
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -204,7 +208,7 @@ mod tests {
         };
         let (batches, room) = batches(variable);
         let processor = BatchSpanProcessor::builder(exporter).with_batch_config(batches).build();
-        let processor = BoundedProcessor { processor, room, queued, throttle: Mutex::default() };
+        let processor = BoundedProcessor { processor, room, queued, throttle: LogThrottle::default() };
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
         let dropped = metrics::with_local_recorder(&recorder, || {
             let provider = SdkTracerProvider::builder().with_span_processor(processor).build();

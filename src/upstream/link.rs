@@ -106,7 +106,7 @@ struct State {
     has_restored: bool,
     /// Protocol in which the server answered last.
     answered_in: Option<Protocol>,
-    lines: [LogThrottle; Line::COUNT],
+    lines: LogThrottle<Line>,
     /// Number of clients that lost the connection, or could not have one, and have none yet.
     away: usize,
     /// Whether the server has answered any client since the last complaint about the connection that was logged.
@@ -225,7 +225,7 @@ pub(super) struct UnreachableError {
 }
 
 /// Kind of log line that all clients share.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Line {
     /// Loss of a connection, or a failed attempt to connect.
     Complaint,
@@ -255,10 +255,6 @@ pub(super) enum Line {
     Failback,
 }
 
-impl Line {
-    const COUNT: usize = Self::Failback as usize + 1;
-}
-
 impl Link {
     /// Creates a link that connects when a client asks for it.
     pub fn new(options: Options) -> Self {
@@ -274,7 +270,7 @@ impl Link {
             has_answered: false,
             has_restored: false,
             answered_in: None,
-            lines: Default::default(),
+            lines: LogThrottle::default(),
             away: 0,
             answers_since: false,
             checks: Checks::default(),
@@ -380,24 +376,24 @@ impl Link {
     fn report_limit(&self, max_streams: u32, connections: usize) {
         let uri = self.uri();
         if max_streams < STREAMS
-            && let Some(unsaid) = self.say(Line::Narrow)
+            && let Some(suppressed) = self.say(Line::Narrow)
         {
             tracing::warn!(
                 %uri,
                 max_streams,
                 expected = STREAMS,
-                unsaid,
+                suppressed,
                 "the control plane allows fewer streams on a connection than a node group may need: types that are wanted both as wildcard and by name may wait for ever; raise its limit of concurrent streams (SETTINGS_MAX_CONCURRENT_STREAMS)"
             );
         }
         if connections > 1
-            && let Some(unsaid) = self.say(Line::Crowded)
+            && let Some(suppressed) = self.say(Line::Crowded)
         {
             tracing::info!(
                 %uri,
                 max_streams,
                 connections,
-                unsaid,
+                suppressed,
                 "the control plane limits the streams of a connection; node groups take further connections"
             );
         }
@@ -490,7 +486,7 @@ impl Link {
     /// Returns the number of lines suppressed since the last one if a line may be logged now.
     pub(super) fn say(&self, line: Line) -> Option<u64> {
         let mut state = self.state.lock();
-        let said = state.lines[line as usize].say(now());
+        let said = state.lines.say(line, now());
         if said.is_some() && matches!(line, Line::Complaint) {
             state.answers_since = false;
         }
@@ -499,7 +495,7 @@ impl Link {
 
     /// Ends an episode of lines. Returns the number of lines suppressed since the last one; `None` if no line of it was logged.
     pub(super) fn over(&self, line: Line) -> Option<u64> {
-        self.state.lock().lines[line as usize].over()
+        self.state.lock().lines.over(line)
     }
 
     /// Notes that a client has no connection, by a fault.
@@ -518,8 +514,8 @@ impl Link {
     ///
     /// A client that is connected and never answered holds nothing up: the control plane may not know its node.
     pub(super) fn recovered(&self) -> Option<u64> {
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         let is_back = state.away == 0 && state.answers_since;
-        if is_back { state.lines[Line::Complaint as usize].over() } else { None }
+        if is_back { state.lines.over(Line::Complaint) } else { None }
     }
 }

@@ -4,7 +4,7 @@
 macro_rules! limits {
     ($($(#[doc = $help:literal])+ $limit:ident: $label:literal, $key:literal;)+) => {
         /// Limit that caused a refusal or a disconnect.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Limit {
             $($(#[doc = $help])+ $limit,)+
         }

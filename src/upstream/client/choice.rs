@@ -93,22 +93,22 @@ impl Client {
         match change {
             ServerChange::Next { silent_for, .. } => {
                 self.counters().failovers.add(1);
-                if let Some(unsaid) = self.link.say(Line::Failover) {
+                if let Some(suppressed) = self.link.say(Line::Failover) {
                     let seconds = silent_for.as_secs();
                     tracing::warn!(
                         group,
                         node = self.node_in_group(),
-                        unsaid,
+                        suppressed,
                         "control plane {from} has not answered for {seconds} s; using {to}"
                     );
                 }
             }
             ServerChange::Back { .. } => {
                 self.counters().failbacks.add(1);
-                if let Some(unsaid) = self.link.say(Line::Failback) {
+                if let Some(suppressed) = self.link.say(Line::Failback) {
                     tracing::info!(
                         group,
-                        unsaid,
+                        suppressed,
                         "control plane {to} answers again; returning to it from {from}"
                     );
                 }

@@ -19,22 +19,22 @@ use crate::proto::Node;
 impl Client {
     /// Logs whose node the control plane is shown from now on.
     pub(super) fn report_node(&self, representative: &Representative) {
-        let Some(unsaid) = self.link.say(Line::Node) else { return };
+        let Some(suppressed) = self.link.say(Line::Node) else { return };
         let node = Node::decode(representative.node()).unwrap_or_default();
         let group = self.mux.node_id();
         tracing::info!(
             group,
             node = node.id,
-            unsaid,
+            suppressed,
             "the control plane is shown the node of this client of the group"
         );
     }
 
     /// Logs that a relay upstream is asked in a protocol that tells less than the other one.
     pub(super) fn report_relay_by_sotw(&self) {
-        let Some(unsaid) = self.link.say(Line::RelayBySotw) else { return };
+        let Some(suppressed) = self.link.say(Line::RelayBySotw) else { return };
         let uri = self.link.uri();
-        tracing::warn!(%uri, unsaid, "the server is a relay, and is asked by state of the world: clients may be shown less than there is; set upstream.servers[].protocol to auto or delta");
+        tracing::warn!(%uri, suppressed, "the server is a relay, and is asked by state of the world: clients may be shown less than there is; set upstream.servers[].protocol to auto or delta");
     }
 
     /// Logs that the server leaves health checks unanswered though it is there.
@@ -45,21 +45,22 @@ impl Client {
 
     /// Logs the word of a relay upstream on its own control plane.
     pub(super) fn report_word(&self, is_answered: bool) {
-        let unsaid = if is_answered { self.link.over(Line::Watched) } else { self.link.say(Line::Watched) };
-        let Some(unsaid) = unsaid else { return };
+        let suppressed =
+            if is_answered { self.link.over(Line::Watched) } else { self.link.say(Line::Watched) };
+        let Some(suppressed) = suppressed else { return };
         let uri = self.link.uri();
         if is_answered {
-            tracing::info!(%uri, unsaid, "the relay upstream is answered by its control plane again");
+            tracing::info!(%uri, suppressed, "the relay upstream is answered by its control plane again");
         } else {
-            tracing::warn!(%uri, unsaid, "the relay upstream is cut off from its control plane; serving cached resources");
+            tracing::warn!(%uri, suppressed, "the relay upstream is cut off from its control plane; serving cached resources");
         }
     }
 
     /// Logs that the control plane answers after complaints about its connection, once for all groups. Returns whether it did.
     pub(super) fn report_recovery(&self) -> bool {
         let recovered = self.link.recovered();
-        if let Some(unsaid) = recovered {
-            tracing::info!(uri = %self.link.uri(), unsaid, "the control plane answers again");
+        if let Some(suppressed) = recovered {
+            tracing::info!(uri = %self.link.uri(), suppressed, "the control plane answers again");
         }
         recovered.is_some()
     }
@@ -68,9 +69,9 @@ impl Client {
     pub(super) fn report_answer(&mut self) {
         let has_complained = std::mem::take(&mut self.has_complained);
         if !self.report_recovery() && has_complained {
-            let unsaid = self.link.over(Line::Stream).unwrap_or_default();
+            let suppressed = self.link.over(Line::Stream).unwrap_or_default();
             let (uri, group) = (self.link.uri(), self.group.as_deref());
-            tracing::info!(%uri, group, unsaid, "the control plane answers again");
+            tracing::info!(%uri, group, suppressed, "the control plane answers again");
         }
     }
 
@@ -118,23 +119,23 @@ impl Client {
         };
         let (uri, group) = (self.link.uri(), self.group.as_deref());
         // Logged once for all groups: clients may make as many as they make up nodes.
-        let unsaid = told.as_ref().and_then(|told| match told {
+        let suppressed = told.as_ref().and_then(|told| match told {
             SilenceEvent::Silent { .. } => self.link.say(Line::Silence),
             SilenceEvent::Over { .. } => self.link.say(Line::Answer),
         });
-        let Some((told, unsaid)) = told.zip(unsaid) else { return };
+        let Some((told, suppressed)) = told.zip(suppressed) else { return };
         match told {
             SilenceEvent::Silent { types, waited } => tracing::warn!(
                 %uri,
                 group,
-                unsaid,
+                suppressed,
                 "subscribed to {types} {} s ago as node {}, no answer: {hint}",
                 waited.as_secs(),
                 // Captures of a client's node may be in it.
                 self.mux.node_id().escape_debug(),
             ),
             SilenceEvent::Over { waited } => {
-                tracing::info!(%uri, group, unsaid, "the control plane answers, {} s after the subscription", waited.as_secs());
+                tracing::info!(%uri, group, suppressed, "the control plane answers, {} s after the subscription", waited.as_secs());
             }
         }
     }
@@ -151,8 +152,8 @@ impl Client {
             Ended::Failed(_) | Ended::Reset(_) | Ended::Unfit(_) | Ended::Broken(_) => Line::Stream,
             Ended::Closed(_) => Line::Ending,
         };
-        let unsaid = self.link.say(line);
-        self.has_complained |= unsaid.is_some() && matches!(line, Line::Stream);
+        let suppressed = self.link.say(line);
+        self.has_complained |= suppressed.is_some() && matches!(line, Line::Stream);
         let uri = self.link.uri();
         let retry_in = in_words(wait);
         let serving =
@@ -170,13 +171,17 @@ impl Client {
             Ended::Unfit(_) | Ended::Broken(_) | Ended::Closed(_) => "the control plane ended the stream",
         };
         let reason = ended.reason(uri);
-        match unsaid {
+        match suppressed {
             None => {}
-            Some(unsaid) if is_unfit => tracing::error!(%uri, group, node, retry_in, unsaid, "{reason}"),
-            Some(unsaid) if is_ordinary => {
-                tracing::info!(%uri, group, node, reason, retry_in, unsaid, "{what}; reconnecting")
+            Some(suppressed) if is_unfit => {
+                tracing::error!(%uri, group, node, retry_in, suppressed, "{reason}")
             }
-            Some(unsaid) => tracing::warn!(%uri, group, node, reason, retry_in, unsaid, "{what}; {serving}"),
+            Some(suppressed) if is_ordinary => {
+                tracing::info!(%uri, group, node, reason, retry_in, suppressed, "{what}; reconnecting")
+            }
+            Some(suppressed) => {
+                tracing::warn!(%uri, group, node, reason, retry_in, suppressed, "{what}; {serving}")
+            }
         }
         reason
     }

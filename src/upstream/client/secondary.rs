@@ -57,12 +57,12 @@ impl Secondary {
         }
         let wait = self.backoff.next(&mut rand::rng());
         self.retry_at = Some(now() + wait);
-        if let Some(unsaid) = link.say(Line::Secondary) {
+        if let Some(suppressed) = link.say(Line::Secondary) {
             tracing::warn!(
                 group,
                 error,
                 retry_in = in_words(wait),
-                unsaid,
+                suppressed,
                 "the second stream to the control plane ended; types with both a wildcard and names wait for it"
             );
         }

@@ -3,12 +3,10 @@
 
 use std::time::Instant;
 
-use parking_lot::Mutex;
-
 use crate::LogThrottle;
 
 /// Kind of log line about a response.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Complaint {
     /// Response that was refused.
     Refused,
@@ -18,17 +16,13 @@ pub(super) enum Complaint {
     Unusable,
 }
 
-impl Complaint {
-    const COUNT: usize = Self::Unusable as usize + 1;
-}
-
 /// One limit for each kind of line.
 #[derive(Debug, Default)]
-pub struct Complaints(Mutex<[LogThrottle; Complaint::COUNT]>);
+pub struct Complaints(LogThrottle<Complaint>);
 
 impl Complaints {
     /// Returns the number of lines suppressed since the last one if a line may be logged now.
     pub(super) fn say(&self, complaint: Complaint, now: Instant) -> Option<u64> {
-        self.0.lock()[complaint as usize].say(now)
+        self.0.say(complaint, now)
     }
 }

@@ -361,9 +361,9 @@ impl Mux {
                 reading.mark(if self.habits.speaks_sotw { "" } else { &self.mark });
                 self.is_heard = true;
                 if let Some(report) = reading.reports.first()
-                    && let Some(unsaid) = self.settings.complaints.say(Complaint::Reported, now)
+                    && let Some(suppressed) = self.settings.complaints.say(Complaint::Reported, now)
                 {
-                    report.complain(&type_url, &node, unsaid);
+                    report.complain(&type_url, &node, suppressed);
                 }
                 self.knows_locators |= reading.knows_locators();
                 let refused = reading.resources.iter().filter(|heard| !heard.is_understood()).count();
@@ -376,10 +376,10 @@ impl Mux {
                     self.clock.moment(now),
                 );
                 if let Some((name, fault)) = topic_set.take_complaint()
-                    && let Some(unsaid) = self.settings.complaints.say(Complaint::Unusable, now)
+                    && let Some(suppressed) = self.settings.complaints.say(Complaint::Unusable, now)
                 {
                     let name = response::clipped(name.as_str());
-                    tracing::warn!(%type_url, %node, name, fault, unsaid, "the control plane sent an unusable resource");
+                    tracing::warn!(%type_url, %node, name, fault, suppressed, "the control plane sent an unusable resource");
                 }
                 if matches!(&increments, Ok(Increments::Sotw(reading)) if reading.is_partial) {
                     topic_set.doubt(stream);
@@ -394,8 +394,8 @@ impl Mux {
                 self.counters.nacks_sent.add(1);
                 self.received = Some(ReceivedUpdates::of(&type_url, received, received));
                 // An origin that sends again what was refused must not fill the log.
-                if let Some(unsaid) = self.settings.complaints.say(Complaint::Refused, now) {
-                    tracing::warn!(%type_url, %node, fault = fault.text(), unsaid, "refused a response of the control plane");
+                if let Some(suppressed) = self.settings.complaints.say(Complaint::Refused, now) {
+                    tracing::warn!(%type_url, %node, fault = fault.text(), suppressed, "refused a response of the control plane");
                 }
                 topic_set.refuse(&fault, increments.iter().flat_map(Increments::names), now);
                 topic_set.claim_nothing_next(stream, self.writer.cache());

@@ -301,10 +301,10 @@ impl ErrorReport<'_> {
     }
 
     /// Says it in the log; the message is the origin's and may hold anything.
-    pub(super) fn complain(&self, type_url: &TypeUrl, node: &dyn fmt::Display, unsaid: u64) {
+    pub(super) fn complain(&self, type_url: &TypeUrl, node: &dyn fmt::Display, suppressed: u64) {
         let name = clipped(&self.name);
         let code = self.failure.code();
-        tracing::warn!(%type_url, %node, name, code, unsaid, "the control plane reports an error of a resource");
+        tracing::warn!(%type_url, %node, name, code, suppressed, "the control plane reports an error of a resource");
     }
 }
 
