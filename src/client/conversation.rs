@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::Transport;
 use super::asked::Subscription;
 use super::ended::Ended;
 use super::request::Asker;
@@ -10,7 +11,6 @@ use super::response::Update;
 use super::rest::Polls;
 use super::server::Server;
 use super::stream::AdsStream;
-use super::transport::Transport;
 use crate::cache::Protocol;
 use crate::upstream::Transfers;
 

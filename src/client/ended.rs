@@ -6,7 +6,7 @@ use std::fmt;
 use http::StatusCode;
 use tonic::{Code, Status};
 
-use super::transport::Transport;
+use super::Transport;
 use crate::admin::NOT_XDS;
 use crate::http1_client::NOT_HTTP1;
 use crate::terminal::in_one_line;

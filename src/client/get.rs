@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::bail;
 use tokio::time::Instant;
 
+use super::Transport;
 use super::asked::Subscription;
 use super::conversation::{Conversation, Query};
 use super::ended::Ended;
 use super::response::{Found, Update};
-use super::transport::Transport;
 
 /// Shortest and longest silence after which the answer to a wildcard or a collection counts as complete: streams do not mark its end
 /// (R-Up-22). A relay takes 500 ms to say that it does not hold all of it. Between the two it is twice the longest wait for a response:

@@ -15,7 +15,6 @@ mod rest;
 mod server;
 mod show;
 mod stream;
-mod transport;
 mod watch;
 
 pub use asked::Subscription;
@@ -29,5 +28,16 @@ pub(crate) use response::Update;
 pub use server::Server;
 pub use show::{show, show_change, watch_header};
 pub(crate) use stream::AdsStream;
-pub use transport::Transport;
 pub use watch::{News, watch};
+
+/// Transport of xDS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Transport {
+    /// Delta ADS, over gRPC.
+    #[default]
+    Delta,
+    /// State-of-the-world ADS, over gRPC.
+    Sotw,
+    /// REST-JSON long polls, over HTTP/1.1.
+    Rest,
+}

@@ -6,9 +6,8 @@
 use std::collections::BTreeSet;
 
 use super::Config;
-use super::paths::{is_within, join};
-use super::printed::{Entries, Printed, entry};
-use super::schema::{self, Effect, Key, Section as _};
+use super::mapping::{is_within, join};
+use super::schema::{self, Effect, Entries, Key, Printed, Section as _, entry};
 
 /// Lists whose entries have a name: their order says nothing, and an entry is compared with its namesake.
 const NAMED: [(&str, &str); 1] = [("downstream.listeners", "address")];

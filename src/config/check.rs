@@ -4,7 +4,7 @@
 //! they expect. Judges no single value.
 
 use super::errors::{Report, near, quoted};
-use super::paths::join;
+use super::mapping::join;
 use super::schema::{self, Key, Shape};
 use super::yaml::{Entry, Tree, Value};
 

@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use super::listener_tls::ListenerTls;
 use super::mapping::Mapping;
-use super::non_empty::NonEmpty;
 use super::notation::{
-    Beside, Count, DAY, Each, Flag, HOUR, List, MESSAGE, MONTH, Nested, Optional, Size, TIB, TICK, Text,
-    Time, Written,
+    Beside, Count, DAY, Each, Flag, HOUR, List, MESSAGE, MONTH, Nested, NonEmpty, Optional, Size, TIB, TICK,
+    Text, Time, Written,
 };
 use super::section::section;
 use super::system_limits::{ConnectionLimits, Memory, budget};

@@ -13,8 +13,7 @@ use super::node::Locality;
 use super::notation::{
     Anything, Choice, Count, Each, Filled, Nested, Notation, OneOf, Optional, Single, Text,
 };
-use super::printed::{Entries, Printed};
-use super::schema::{Key, Section, Shape};
+use super::schema::{Entries, Key, Printed, Section, Shape};
 use super::section::section;
 use super::values::expression;
 use crate::node_field::{NodeField, NodeFieldError};

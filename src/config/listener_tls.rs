@@ -6,8 +6,7 @@ use std::path::PathBuf;
 
 use super::mapping::Mapping;
 use super::notation::{Beside, Optional, Text};
-use super::printed::Entries;
-use super::schema::{Key, Section};
+use super::schema::{Entries, Key, Section};
 use super::section::section;
 
 section! {

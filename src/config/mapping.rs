@@ -7,7 +7,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::errors::{Report, quoted};
-use super::paths::join;
 use super::units;
 use super::yaml::{Entry, Tree, Value};
 
@@ -279,4 +278,14 @@ fn plain_json(text: &str, plain: bool) -> Option<serde_json::Value> {
         Ok(number) => serde_json::Number::from_f64(number).map(Into::into),
         Err(_) => Some(text.into()),
     }
+}
+
+/// Path of a key: segments joined by `.`, with `[]` for each entry of a list, as in `downstream.listeners[].address`.
+pub(super) fn join(section: &str, name: &str) -> String {
+    if section.is_empty() { name.to_owned() } else { format!("{section}.{name}") }
+}
+
+/// Whether a path is this one or below it.
+pub(super) fn is_within(path: &str, of: &str) -> bool {
+    path.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }

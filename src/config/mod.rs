@@ -21,14 +21,10 @@ mod groups;
 mod listener_tls;
 mod mapping;
 mod node;
-mod non_empty;
 mod notation;
-mod paths;
-mod printed;
 mod rollout;
 mod schema;
 mod section;
-mod snapshot;
 mod system_limits;
 mod units;
 mod upstream;
@@ -46,9 +42,8 @@ use std::time::Duration;
 
 use errors::Report;
 use mapping::Mapping;
-use notation::{Beside, Count, Each, HOUR, List, Nested, Size, TIB, TICK, Text, Time};
-use printed::{Entries, Printed};
-use schema::Section;
+use notation::{Beside, Count, Each, Flag, HOUR, List, Nested, Optional, Size, TIB, TICK, Text, Time};
+use schema::{Entries, Printed, Section};
 use section::section;
 use system_limits::budget;
 use yaml::Value;
@@ -62,9 +57,8 @@ pub use errors::{ConfigError, IgnoredKeys, Problem, UnknownKeys};
 pub use groups::{GroupRule, Groups};
 pub use listener_tls::{ClientAuthorities, ListenerTls};
 pub use node::{Locality, Node};
-pub use non_empty::NonEmpty;
+pub use notation::NonEmpty;
 pub use rollout::{HoldReport, Percent, Rollout};
-pub use snapshot::Snapshot;
 pub use system_limits::{ConnectionLimits, Memory};
 pub use units::duration;
 pub use upstream::{
@@ -258,7 +252,7 @@ impl Config {
             let config = <Self as Section>::read(&root);
             dynamic_parameters::check(&root);
             address_conflict::check(&root);
-            snapshot::check(&root);
+            check_snapshot(&root);
             config
         });
         let ignored = report.finish(origin)?;
@@ -274,5 +268,33 @@ impl fmt::Display for Config {
         let mut entries = Entries::new();
         self.print(&mut entries);
         serde_saphyr::to_fmt_writer(f, &Printed::Section(entries)).map_err(|_| fmt::Error)
+    }
+}
+
+section! {
+    /// Resources on disk.
+    #[derive(Eq)]
+    pub struct Snapshot {
+        /// A folder for this relay alone, which is made if it is not there. Default: nothing is kept on disk.
+        #[key(Optional<Text>, example = "/var/lib/deltafan")]
+        pub path: Option<PathBuf>,
+        /// Whether Secrets are kept too. They are not encrypted: the file is for its owner alone (mode 0600).
+        #[key(Flag, default = false)]
+        pub secrets: bool,
+        /// Whether a relay that has loaded resources is ready before its control plane has answered.
+        #[key(Flag, default = true)]
+        pub ready: bool,
+    }
+}
+
+/// A directory is read again at each start.
+fn check_snapshot(root: &Mapping<'_>) {
+    let upstream = root.section("upstream");
+    let snapshot = root.section("snapshot");
+    if upstream.has("directory") && snapshot.has("path") {
+        snapshot.wrong_here(
+            "path",
+            "is of no use with `upstream.directory`, which is read at each start; leave it out",
+        );
     }
 }

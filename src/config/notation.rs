@@ -10,9 +10,7 @@ use serde_json::{Map, Value as Json};
 
 use super::errors::quoted;
 use super::mapping::{Mapping, Word};
-use super::non_empty::NonEmpty;
-use super::printed::{Entries, Printed};
-use super::schema::{Section, Shape};
+use super::schema::{Entries, Printed, Section, Shape};
 use super::units::{self, format_duration, format_size};
 
 /// Lowest and highest values that several keys have: of durations in milliseconds, of sizes in bytes.
@@ -351,4 +349,33 @@ fn entries<T: Section>(section: &T) -> Entries {
     let mut entries = Entries::new();
     section.print(&mut entries);
     entries
+}
+
+/// A list with at least one entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NonEmpty<T>(Vec<T>);
+
+impl<T> NonEmpty<T> {
+    /// A list of one.
+    pub fn one(entry: T) -> Self {
+        Self(vec![entry])
+    }
+
+    /// `None` if there is nothing in it.
+    pub fn new(entries: Vec<T>) -> Option<Self> {
+        (!entries.is_empty()).then_some(Self(entries))
+    }
+
+    /// The entry that is always there.
+    pub fn first(&self) -> &T {
+        &self.0[0]
+    }
+}
+
+impl<T> std::ops::Deref for NonEmpty<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
 }

@@ -74,7 +74,7 @@ macro_rules! section {
                 Some(section)
             }
 
-            fn print(&self, into: &mut $crate::config::printed::Entries) {
+            fn print(&self, into: &mut $crate::config::schema::Entries) {
                 $(<$notation as $crate::config::notation::Notation<$type>>::print(
                     &self.$key, $crate::config::section::key_name!($key $(, $name)?), into,
                 );)+

@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use super::errors::quoted;
 use super::mapping::Mapping;
-use super::non_empty::NonEmpty;
 use super::notation::{
-    Beside, Choice, Count, DAY, Each, Flag, HOUR, MESSAGE, MONTH, Nested, OneOf, Optional, SECOND, Size,
-    TICK, Text, Time, Written,
+    Beside, Choice, Count, DAY, Each, Flag, HOUR, MESSAGE, MONTH, Nested, NonEmpty, OneOf, Optional, SECOND,
+    Size, TICK, Text, Time, Written,
 };
-use super::printed::Entries;
-use super::schema::{Key, Section};
+use super::schema::{Entries, Key, Section};
 use super::section::section;
 use super::upstream_tls::{ClientTls, ServerIdentity};
 use deltafan_core::upstream::Locators;

@@ -12,8 +12,7 @@ use rustls::pki_types::ServerName;
 use super::errors::quoted;
 use super::mapping::Mapping;
 use super::notation::{Beside, Optional, Text, Written};
-use super::printed::Entries;
-use super::schema::{Key, Section};
+use super::schema::{Entries, Key, Section};
 use super::section::section;
 
 section! {

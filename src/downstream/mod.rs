@@ -10,13 +10,13 @@
 //! | Files | Matter |
 //! |---|---|
 //! | `limits`, `grpc_status`, `routes`, `timer`, `scheduler` | limits on clients, gRPC statuses, paths, a timer that costs nothing while it is not set, CPU time shared between connections |
-//! | `transport`, `unix`, `read_budget`, `http1_write_timeout`, `http1_body` | sockets, and the wrappers around them |
+//! | `transport`, `unix`, `read_budget`, `http1_write_timeout` | sockets, and the wrappers around them |
 //! | `sniff`, `handshake` | protocol by the first bytes, TLS handshakes with permits |
 //! | `authz`, `policy` | rules by peer, everything that a reload may change |
-//! | `connection` | state, peer and cost of one connection |
-//! | `name_share`, `request_memory`, `unsent_memory`, `send_cursor` | what a connection or peer takes: names, memory of requests and versions, messages that are being sent |
+//! | `connection` | state, peer and cost of one connection, names among it |
+//! | `request_memory`, `unsent_memory`, `send_cursor` | what a connection or peer takes: memory of requests and versions, messages that are being sent |
 //! | `connections`, `overload`, `admission` | age and drain of all connections, memory watermarks, limits on their number |
-//! | `response_cache`, `poll_state`, `server_state` | JSON responses, state that polls share, and all connections |
+//! | `response_cache`, `server_state` | JSON responses, state that polls share, and all connections |
 //! | `group_entry` | the node group of a stream or request |
 //! | `version_extractor`, `message_assembler` | versions taken out of a request as it arrives, a body cut into messages |
 //! | `stream`, `unary`, `body` | gRPC streams, unary methods, bodies of responses |
@@ -33,19 +33,16 @@ mod first_answer;
 mod group_entry;
 mod grpc_status;
 mod handshake;
-mod http1_body;
 mod http1_write_timeout;
 mod limits;
 mod listener;
 mod message_assembler;
-mod name_share;
 mod overload;
 mod parked_poll;
 mod policy;
 mod poll;
 mod poll_error;
 mod poll_request;
-mod poll_state;
 mod read_budget;
 mod request_memory;
 mod response_cache;
@@ -76,7 +73,6 @@ pub use listener::Listener;
 pub use message_assembler::assemble;
 pub use overload::OverloadManager;
 pub use policy::Policy;
-pub use poll_state::PollState;
 pub use request_memory::RequestMemory;
 pub use response_cache::ResponseCache;
 pub(crate) use routes::POLLED;
@@ -84,6 +80,6 @@ pub use routes::poll_path;
 pub use scheduler::FairScheduler;
 #[cfg(test)]
 pub(crate) use scheduler::{Permit, PermitRequest};
-pub use server_state::ServerState;
+pub use server_state::{PollState, ServerState};
 pub(crate) use sniff::WireProtocol;
 pub use unsent_memory::Unsent;

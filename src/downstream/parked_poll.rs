@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{self, ready};
 use std::time::Instant;
 
-use super::name_share::NameShare;
+use super::connection::NameShare;
 use super::poll_error::PollError;
 use super::poll_request::{OpenedPoll, PollClient};
 use super::scheduler::BackgroundDrop;

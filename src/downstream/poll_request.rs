@@ -12,8 +12,8 @@ use http_body_util::BodyExt as _;
 use prost::Message as _;
 
 use super::connection::Connection;
+use super::connection::NameShare;
 use super::group_entry::enter;
-use super::name_share::NameShare;
 use super::policy::Policy;
 use super::poll_error::PollError;
 use super::request_memory::MemoryShare;

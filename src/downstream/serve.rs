@@ -3,11 +3,14 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::Request;
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -18,7 +21,6 @@ use super::admission::ConnectionSlot;
 use super::connection::{Connection, ConnectionState};
 use super::connections::Connections;
 use super::grpc_status::report;
-use super::http1_body::Http1Body;
 use super::http1_write_timeout::WriteTimeout;
 use super::limits::MAX_HEAD_BYTES;
 use super::scheduler::CpuBudget;
@@ -26,7 +28,7 @@ use super::server_state::ServerState;
 use super::service::Services;
 use super::sniff::WireProtocol;
 use super::transport::{BoxedTransport, Peek, Transport};
-use crate::http2::Serve;
+use crate::http2::{Backpressure, Serve};
 use crate::identity::{Certificate, Peer, Source};
 use crate::limit::Limit;
 use crate::telemetry;
@@ -164,8 +166,7 @@ pub(super) async fn serve_http1<H: Health, IO: Transport>(
     // The first request has begun to arrive; the wait for the next one is a client's pause between two polls.
     builder.timer(TokioTimer::new()).header_read_timeout(policy.polls.idle_timeout);
     let socket = WriteTimeout::new(socket, policy.limits.stall_timeout);
-    let answer =
-        move |request: Request<hyper::body::Incoming>| services.clone().answer(request.map(Http1Body));
+    let answer = move |request: Request<Incoming>| services.clone().answer(request.map(Http1Body));
     let service = service_fn(move |request| answer(request).map(Ok::<_, Infallible>));
     let mut serve = builder.serve_connection(TokioIo::new(socket), service);
     drive(&connection, budget, &mut serve, |serve| Pin::new(serve).graceful_shutdown(), |_| false).await
@@ -224,4 +225,30 @@ where
         polled.map_err(Into::into)
     })
     .await
+}
+
+/// Body of an HTTP/1 request. Only long polls come over HTTP/1, and their answers do not change while they are
+/// sent: backpressure means nothing here.
+struct Http1Body(Incoming);
+
+impl Backpressure for Http1Body {}
+
+impl http_body::Body for Http1Body {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Pin::new(&mut self.0).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
 }

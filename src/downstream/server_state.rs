@@ -6,18 +6,21 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
+use tokio::sync::Semaphore;
 
 use super::admission::Admission;
 use super::policy::Policy;
-use super::poll_state::PollState;
 use super::request_memory::RequestMemory;
+use super::response_cache::ResponseCache;
 use super::scheduler::FairScheduler;
 use super::unsent_memory::Unsent;
 use crate::RelayIdentity;
 use crate::fleet::Fleet;
 use crate::groups::Groups;
 use crate::grpc::RELAY_HEADER;
-use crate::subscription::{Client, HiddenCounts, SessionError};
+use crate::identity::Source;
+use crate::quota::Quota;
+use crate::subscription::{Client, HiddenCounts, PollHistory, SessionError};
 use crate::telemetry;
 
 /// State that all connections share.
@@ -69,5 +72,35 @@ impl ServerState {
     pub(super) fn note_hidden(hidden: HiddenCounts) {
         telemetry::denied("name", hidden.names);
         telemetry::denied("wildcard", hidden.wildcards);
+    }
+}
+
+/// State of all long polls.
+#[derive(Debug)]
+pub struct PollState {
+    pub(super) responses: Arc<ResponseCache>,
+    pub(super) memory: PollHistory,
+    /// Polls that wait, and polls whose requests are arriving, by address.
+    pub(super) parked: Arc<Quota<Source>>,
+    pub(super) throttle: telemetry::LogThrottle,
+    /// Permit to decode a large request: one at a time.
+    pub(super) readers: Arc<Semaphore>,
+}
+
+impl PollState {
+    /// Creates the state for polls that share these responses.
+    pub fn new(responses: Arc<ResponseCache>) -> Self {
+        Self {
+            responses,
+            memory: PollHistory::default(),
+            parked: Arc::default(),
+            throttle: telemetry::LogThrottle::default(),
+            readers: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    /// Drops cached responses that nobody asks for any more. Call it now and then.
+    pub async fn tidy(&self) {
+        self.responses.tidy().await;
     }
 }

@@ -10,12 +10,12 @@ use http_body::Body;
 use prost::Message as _;
 
 use super::connection::Connection;
+use super::connection::NameShare;
 use super::first_answer::Newcomer;
 use super::group_entry::StreamSeat;
 use super::grpc_status::Status;
 use super::limits::TransportLimits;
 use super::message_assembler::Assembler;
-use super::name_share::NameShare;
 use super::send_cursor::SendCursor;
 use super::server_state::ServerState;
 use super::timer::LazyTimer;

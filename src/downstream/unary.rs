@@ -9,11 +9,11 @@ use http_body::Body;
 use prost::Message as _;
 
 use super::connection::Connection;
+use super::connection::NameShare;
 use super::group_entry::{enter, raw_node};
 use super::grpc_status::Status;
 use super::limits::TransportLimits;
 use super::message_assembler::Assembler;
-use super::name_share::NameShare;
 use super::server_state::ServerState;
 use super::timer::LazyTimer;
 use crate::cache::{Frame, Protocol};

@@ -10,9 +10,6 @@
 mod debounce;
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only the kernel's watch asks what counts"))]
 mod paths;
-#[cfg(not(target_os = "linux"))]
-#[path = "unsupported.rs"]
-mod watch;
 #[cfg(target_os = "linux")]
 mod watch;
 
@@ -86,3 +83,25 @@ impl FileWatcher {
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod tests;
+
+/// Replacement for the kernel's watch where there is no inotify: users find changes by polling.
+#[cfg(not(target_os = "linux"))]
+mod watch {
+    use std::io;
+
+    use super::{Debounce, WatchedPaths};
+
+    /// Watch that cannot be created.
+    #[derive(Debug)]
+    pub(super) enum Watch {}
+
+    impl Watch {
+        pub(super) fn start(_: Debounce, _: impl Fn() + Send + 'static) -> io::Result<Self> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        pub(super) fn renew(&self, _: WatchedPaths) -> io::Result<bool> {
+            match *self {}
+        }
+    }
+}

@@ -7,10 +7,10 @@ use std::time::{Instant, UNIX_EPOCH};
 use bytes::Bytes;
 use prost::Message as _;
 
+use super::config_dump::shown_body;
 use super::node_matcher::{MatcherError, NodeMatchers};
 use super::record::{PollRequest, Record, RecordState};
 use super::registry::Fleet;
-use super::shown_body::shown_body;
 use crate::cache::{Seen, Snapshot};
 use crate::descriptors::Descriptors;
 use crate::fairness::lower_thread_priority;

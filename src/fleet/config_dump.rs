@@ -8,9 +8,8 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::query::{DumpQuery, QueryError, clip};
-use super::shown_body::shown_body;
 use crate::cache::{Cache, Entry, Track, TypeCache};
-use crate::descriptors::Descriptors;
+use crate::descriptors::{DescriptorError, Descriptors};
 use crate::fairness::lower_thread_priority;
 use crate::groups::{Group, Groups};
 use crate::resource::{Kind, Parameters, Resource};
@@ -201,4 +200,21 @@ impl Dump<'_> {
             _ => state,
         }
     }
+}
+
+/// Bytes of a body above which it is not shown: as JSON it takes hundreds of times as much memory for a moment.
+pub(super) const LARGEST_BODY: usize = 1 << 20;
+
+/// The body as `show` gives it, or why there is none.
+pub(super) fn shown_body<T>(
+    resource: &Resource,
+    show: impl FnOnce(&[u8]) -> Result<T, DescriptorError>,
+) -> Result<T, String> {
+    let body = resource.body();
+    let shown = if body.len() > LARGEST_BODY {
+        Err(format!("it has {} bytes, and more than {LARGEST_BODY} are not shown", body.len()))
+    } else {
+        show(body).map_err(|error| format!("{error}; `rest.descriptor_sets` adds types"))
+    };
+    shown.map_err(|error| format!("the relay cannot show it: {error}"))
 }

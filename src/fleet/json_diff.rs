@@ -9,7 +9,7 @@ use std::time::Instant;
 use serde::Serialize;
 use similar::TextDiff;
 
-use super::shown_body::LARGEST;
+use super::config_dump::LARGEST_BODY;
 use crate::descriptors::Descriptors;
 use crate::resource::{Resource, TypeUrl};
 
@@ -104,7 +104,7 @@ fn json(descriptors: &Descriptors, (version, state): &Side, deadline: Instant) -
         }
         State::Held(resource) => resource,
     };
-    if resource.body().len() > LARGEST {
+    if resource.body().len() > LARGEST_BODY {
         return Err(format!("{version} is larger than 1 MiB; compare bytes and digests"));
     }
     if Instant::now() >= deadline {
@@ -162,7 +162,7 @@ mod tests {
     fn a_note_says_why_there_is_no_diff() {
         let state = |version: &str| routes(version, [version.to_owned()]);
         let lost = || ("0".to_owned(), State::Lost);
-        let large = || routes("3", std::iter::once("x".repeat(LARGEST)));
+        let large = || routes("3", std::iter::once("x".repeat(LARGEST_BODY)));
         let malformed = || routes("4", ["\u{fffd}".to_owned()]);
         let none = Duration::ZERO;
         let (same, other) = (routes("1", ["a".to_owned()]), routes("2", ["a".to_owned()]));

@@ -24,7 +24,6 @@ mod registry;
 mod rejection_log;
 mod report;
 mod resources;
-mod shown_body;
 mod spread;
 
 pub use client_status::{ClientStatusError, client_status};

@@ -11,7 +11,6 @@
 
 mod figures;
 mod running;
-mod view;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,8 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 pub use figures::RuleFigures;
-pub use running::{Events, Group, GroupStatus, ShownNode, Starter, spawn_essential};
-pub use view::{UpstreamView, seen};
+pub use running::{Events, Group, GroupStatus, ShownNode, Starter, UpstreamView, seen, spawn_essential};
 
 use crate::cache;
 use crate::group_table::GroupTable;

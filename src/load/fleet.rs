@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::Xxh3;
 
+use super::Load;
 use super::measures::{Key, Measures, NameKey};
-use super::settings::Load;
 use crate::cache::Protocol;
 use crate::client::{AdsStream, Asker, Ended, Update};
 use crate::resource::Constraints;

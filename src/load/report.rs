@@ -6,8 +6,8 @@ use std::time::Duration;
 use procfs::process::Process;
 use serde_json::{Value as Json, json};
 
+use super::Load;
 use super::measures::{Measures, Times};
-use super::settings::Load;
 use crate::cache::Protocol;
 use crate::output::Format;
 use crate::table::Table;

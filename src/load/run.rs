@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use super::Load;
 use super::fleet::Member;
 use super::measures::Measures;
 use super::progress::Progress;
 use super::report::{Cpu, Report};
-use super::settings::Load;
 
 /// Silence after which the first states of all clients have arrived.
 const QUIET: Duration = Duration::from_millis(500);

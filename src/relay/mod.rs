@@ -10,7 +10,6 @@ mod origin;
 mod report;
 mod rollouts;
 mod saved;
-mod server_info;
 mod settings;
 mod snapshot;
 mod status;

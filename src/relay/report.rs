@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
+use super::status::server_info;
 use super::status::{Status, document, no_such_client};
-use super::{orders, rollouts, server_info};
+use super::{orders, rollouts};
 use crate::admin::{Page, Report};
 use crate::cache::Track;
 use crate::fleet::{self, ClientStatusError, DumpError, HistoryError, QueryError};
@@ -59,7 +60,7 @@ impl Report for Status {
         let (fleet, now) = (&*self.fleet, Instant::now());
         Some(match path {
             "/clients" => page(fleet::clients(fleet, query, now)),
-            "/server_info" => page(fleet::no_filters(query).map(|()| server_info::report(self, now))),
+            "/server_info" => page(fleet::no_filters(query).map(|()| server_info(self, now))),
             "/rollout" => page(fleet::no_filters(query).map(|()| rollouts::report(&self.groups, now))),
             "/upstreams" => page(
                 fleet::groups(&self.groups, &self.servers, query, now)

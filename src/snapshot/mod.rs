@@ -2,8 +2,7 @@
 //!
 //! Owns the file, which is a redb database in the folder `snapshot.path`: `file` finds and opens it, `store` reads and writes it,
 //! `seal` guards each value with a checksum, `keys` are its keys. `writer` is the thread that copies what changed, once a second;
-//! [`Disk`] has the state that it shares with the loading of node groups and with the operators' address; `late` reads a file that
-//! could not be read at the start; `show` and `overlay` are `deltafan snapshot`. Which records follow from a cache, and what follows from records, is for the core
+//! [`Disk`] has the state that it shares with the loading of node groups and with the operators' address; `show` and `overlay` are `deltafan snapshot`. Which records follow from a cache, and what follows from records, is for the core
 //! ([`snapshot_content`](crate::snapshot_content)).
 //!
 //! Invariants:
@@ -14,7 +13,6 @@
 mod disk;
 mod file;
 mod keys;
-mod late;
 mod overlay;
 mod seal;
 mod show;
@@ -26,11 +24,16 @@ mod tests;
 
 pub use disk::{Disk, DiskStatus, Loaded, LoadedFigures, OtherGroups, SnapshotSettings};
 pub use keys::{GroupId, node_digest};
-pub use late::load_later;
 pub use show::{Format, report, verify};
 pub use writer::{LiveGroup, LiveGroups, WriterThread};
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
 use crate::cache::Completeness;
+use crate::upstream::{Client, LateRestore};
 
 /// The file could not be used; the reason was told.
 #[derive(Clone, Copy, Debug)]
@@ -60,4 +63,33 @@ pub(crate) struct StoreFacts {
     pub(crate) records: u64,
     /// Sum of the checksums of these, which is independent of their order.
     pub(crate) sum: u64,
+}
+
+/// Time between two attempts of [`load_later`].
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Reads a snapshot that could not be read at the start. Tries to `read` until that can be done, and has the client take in what was read. Once the client is past its start it waits for
+/// nothing, and the attempts end. `read` may wait for the disk.
+pub fn load_later<T: Send + 'static>(
+    read: impl Fn() -> Option<T> + Send + Sync + 'static,
+    restore: impl FnOnce(T, &mut Client) + Send + 'static,
+) -> oneshot::Receiver<LateRestore> {
+    let (mut sender, receiver) = oneshot::channel();
+    let read = Arc::new(read);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                () = sender.closed() => return,
+                () = tokio::time::sleep(RETRY) => {}
+            }
+            let attempt = Arc::clone(&read);
+            let read = tokio::task::spawn_blocking(move || attempt()).await;
+            if let Ok(Some(content)) = read {
+                // Unless the client is past its start.
+                drop(sender.send(LateRestore::new(move |client| restore(content, client))));
+                return;
+            }
+        }
+    });
+    receiver
 }

@@ -5,6 +5,7 @@
 //!
 //! Owns the bound on lines that wait, and the count of those that were lost.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -87,6 +88,34 @@ impl<W: Write> Write for Output<W> {
         drop(self.out.flush());
         Ok(())
     }
+}
+
+/// Panics since the start; a process has one hook.
+static PANICS: AtomicU64 = AtomicU64::new(0);
+/// Characters of a message, in which there may be words of a peer.
+const LONGEST_PANIC: usize = 500;
+
+/// Logs panics from now on, in place of the hook of the standard library, which writes text among lines of JSON. With `RUST_BACKTRACE=1` it has a backtrace too.
+pub fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        PANICS.fetch_add(1, Ordering::Relaxed);
+        let thread = std::thread::current();
+        let said: String = panic.payload_as_str().unwrap_or_default().chars().take(LONGEST_PANIC).collect();
+        let location = panic.location().map(ToString::to_string);
+        let backtrace = Backtrace::capture();
+        let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
+        tracing::error!(
+            said,
+            location,
+            thread = thread.name(),
+            backtrace,
+            "a panic: this is a defect; please report it"
+        );
+    }));
+}
+
+pub(super) fn panics() -> u64 {
+    PANICS.load(Ordering::Relaxed)
 }
 
 #[cfg(test)]

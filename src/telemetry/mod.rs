@@ -6,50 +6,46 @@
 
 #![expect(clippy::disallowed_macros, reason = "this is the one place where metrics are declared")]
 
-mod at_zero;
 mod catalog;
 mod limits;
 mod lines;
 mod log_level;
 mod log_output;
 mod metric;
-mod panics;
 mod polls;
 mod process;
-mod rollout;
-mod snapshot;
 mod streams;
 #[cfg(test)]
 mod tests;
 mod traces;
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use deltafan_core::cache::Held;
+use deltafan_core::cache::{Held, RolloutCounts};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use catalog::{
-    ACCEPT_FAILURES, ACKS, BUILD, CACHED_BYTES, CACHED_RESOURCES, CLIENTS, COHORTS, CONFIG_RELOADS,
-    CONFIG_RESTART, CONFIG_SUCCESS_AT, CONFIG_SUCCESSFUL, CONNECTION_LIMIT, CONNECTIONS, DELAYS, DENIED,
-    DIRECTORY_FAILURES, ENCODES, FINGERPRINT, GENERATION, GROUP_CLIENTS, GROUP_STALE, GROUPS,
+    ACCEPT_FAILURES, ACKS, BUILD, CACHE_AGE, CACHED_BYTES, CACHED_RESOURCES, CLIENTS, COHORTS,
+    CONFIG_RELOADS, CONFIG_RESTART, CONFIG_SUCCESS_AT, CONFIG_SUCCESSFUL, CONNECTION_LIMIT, CONNECTIONS,
+    DELAYS, DENIED, DIRECTORY_FAILURES, ENCODES, FINGERPRINT, GENERATION, GROUP_CLIENTS, GROUP_STALE, GROUPS,
     GROUPS_UNANSWERED, HISTORY_BYTES, JSON_WRITTEN, MAX_LAG, MAX_UNANSWERED, MEMORY, OVERDUE, PROPAGATION,
-    RESOURCES, TLS_EXPIRY, TLS_HANDSHAKES, TLS_RELOAD_FAILURES, TLS_RELOADS, TLS_SUCCESSFUL, UPSTREAM,
-    UPSTREAM_APPLY, UPSTREAM_CONNECTED, UPSTREAM_CONNECTIONS, UPSTREAM_LAST_ANSWER, UPSTREAM_PROTOCOL,
-    UPSTREAM_REFUSED, UPSTREAM_SERVER, UPSTREAM_STALE, UPSTREAM_UNANSWERED,
+    RESOURCES, ROLLOUT_CANARIES, ROLLOUT_CHANGES, ROLLOUTS, SNAPSHOT_BYTES, SNAPSHOT_FAILURES, SNAPSHOT_LOAD,
+    SNAPSHOT_LOADED, SNAPSHOT_LOADED_BYTES, SNAPSHOT_WRITE_AGE, SNAPSHOT_WRITES, TLS_EXPIRY, TLS_HANDSHAKES,
+    TLS_RELOAD_FAILURES, TLS_RELOADS, TLS_SUCCESSFUL, UPSTREAM, UPSTREAM_APPLY, UPSTREAM_CONNECTED,
+    UPSTREAM_CONNECTIONS, UPSTREAM_LAST_ANSWER, UPSTREAM_PROTOCOL, UPSTREAM_REFUSED, UPSTREAM_SERVER,
+    UPSTREAM_STALE, UPSTREAM_UNANSWERED,
 };
 pub use catalog::{STATUS_CODES, all as all_metrics};
 pub use deltafan_core::LogThrottle;
 pub use limits::{refused, refused_at};
 pub use lines::Lines;
 pub use log_level::LogLevel;
-pub use log_output::{report_lost_lines, write_log_to};
+pub use log_output::{log_panics, report_lost_lines, write_log_to};
 pub use metric::{Label, Metric, MetricKind, Needs, Values};
-pub use panics::log_panics;
 pub use polls::{PollGauge, PollOutcome};
 pub use process::report_process;
-pub use rollout::{RolloutFigures, report_rollouts};
-pub use snapshot::{SnapshotFigures, report_snapshot};
 pub use streams::{RequestResult, StreamGauge};
 pub use traces::{TraceEnd, change_not_followed, span_dropped, spans_exported, trace_ended, traces_begin};
 
@@ -74,7 +70,7 @@ pub fn install() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildE
         .set_buckets_for_metric(Matcher::Full(UPSTREAM_APPLY.to_owned()), &APPLY_BUCKETS)?
         .install_recorder()?;
     describe();
-    at_zero::make();
+    make_at_zero();
     gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION"), "commit" => env!("DELTAFAN_COMMIT")).set(1.0);
     Ok(handle)
 }
@@ -332,4 +328,88 @@ fn config_is_good(restart_pending: bool) {
     gauge!(CONFIG_SUCCESSFUL).set(1.0);
     gauge!(CONFIG_SUCCESS_AT).set(since.as_secs_f64());
     gauge!(CONFIG_RESTART).set(if restart_pending { 1.0 } else { 0.0 });
+}
+
+/// Makes the metrics that exist from the start, with each of their labels. A counter that appears with its first event begins at 1 for
+/// Prometheus: `increase()` and `rate()` do not see that event.
+fn make_at_zero() {
+    for metric in catalog::all().filter(|metric| metric.from_start && metric.needs == Needs::Nothing) {
+        metric.combinations().into_iter().flatten().for_each(|labels| make_one(metric, &labels));
+    }
+}
+
+fn make_one(metric: &Metric, labels: &[(&'static str, &'static str)]) {
+    match metric.kind {
+        MetricKind::Counter => counter!(metric.name, labels).absolute(0),
+        MetricKind::Gauge => gauge!(metric.name, labels).increment(0.0),
+        MetricKind::Histogram => drop(histogram!(metric.name, labels)),
+    }
+}
+
+/// Figures of guarded rollouts when the metrics are read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RolloutFigures {
+    /// Streams that are canaries.
+    pub canaries: usize,
+    /// Names that changed and are on trial.
+    pub trying: usize,
+    /// Names that changed since the trial began.
+    pub waiting: usize,
+    /// Names whose changes are held.
+    pub held: usize,
+    /// Names whose changes an operator discarded.
+    pub discarded: usize,
+}
+
+/// Reports guarded rollouts.
+pub fn report_rollouts(figures: RolloutFigures, counts: &RolloutCounts) {
+    let RolloutCounts { spread, held, released, discarded, unanswered } = counts;
+    for (result, count) in [
+        ("spread", spread),
+        ("held", held),
+        ("released", released),
+        ("discarded", discarded),
+        ("unanswered", unanswered),
+    ] {
+        counter!(ROLLOUTS, "result" => result).absolute(count.load(Ordering::Relaxed));
+    }
+    gauge!(ROLLOUT_CANARIES).set(figures.canaries as f64);
+    let RolloutFigures { trying, waiting, held, discarded, .. } = figures;
+    for (state, names) in [("trying", trying), ("waiting", waiting), ("held", held), ("discarded", discarded)]
+    {
+        gauge!(ROLLOUT_CHANGES, "state" => state).set(names as f64);
+    }
+}
+
+/// Figures of the snapshot when the metrics are read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SnapshotFigures {
+    /// Resources that were loaded at the start.
+    pub loaded: usize,
+    /// Their bytes.
+    pub loaded_bytes: usize,
+    /// Time that this took.
+    pub load: Duration,
+    /// Transactions that were written.
+    pub writes: u64,
+    /// Attempts that failed.
+    pub failures: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Time since the last transaction.
+    pub last_write: Duration,
+    /// Time since the control plane last answered.
+    pub age: Duration,
+}
+
+/// Reports the figures of the snapshot.
+pub fn report_snapshot(figures: SnapshotFigures) {
+    gauge!(SNAPSHOT_LOADED).set(figures.loaded as f64);
+    gauge!(SNAPSHOT_LOADED_BYTES).set(figures.loaded_bytes as f64);
+    gauge!(SNAPSHOT_LOAD).set(figures.load.as_secs_f64());
+    counter!(SNAPSHOT_WRITES).absolute(figures.writes);
+    counter!(SNAPSHOT_FAILURES).absolute(figures.failures);
+    gauge!(SNAPSHOT_BYTES).set(figures.bytes as f64);
+    gauge!(SNAPSHOT_WRITE_AGE).set(figures.last_write.as_secs_f64());
+    gauge!(CACHE_AGE).set(figures.age.as_secs_f64());
 }

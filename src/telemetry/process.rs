@@ -2,8 +2,6 @@
 
 #![expect(clippy::disallowed_macros, reason = "this is the part of `telemetry` that declares them")]
 
-use super::log_output::lost_lines;
-use super::panics::panics;
 use metrics::{counter, gauge};
 use procfs::process::{LimitValue, Process};
 use procfs::{ProcResult, WithCurrentSystemInfo as _};
@@ -12,6 +10,7 @@ use super::catalog::{
     LOG_LOST, PANICS, PROCESS_CPU, PROCESS_FDS, PROCESS_MAX_FDS, PROCESS_RESIDENT, PROCESS_START,
     PROCESS_THREADS, PROCESS_VIRTUAL,
 };
+use super::log_output::{lost_lines, panics};
 
 /// Reports the process as the system counts it. Where `/proc` cannot be read, what was reported last stays.
 pub fn report_process() {

@@ -4,8 +4,7 @@
 use serde_json::Value as Json;
 
 use crate::config::Config;
-use crate::config::printed::{Entries, Printed, entry};
-use crate::config::schema::{self, Effect, Key, Section as _, Shape, children};
+use crate::config::schema::{self, Effect, Entries, Key, Printed, Section as _, Shape, children, entry};
 
 /// Width of a page, in characters.
 const WIDTH: usize = 120;

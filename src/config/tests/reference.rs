@@ -8,11 +8,9 @@ use serde_json::{Value as Json, json};
 
 use super::pages::{reference, reload_list, write_keys};
 use crate::config::errors::Report;
-use crate::config::mapping::Mapping;
+use crate::config::mapping::{Mapping, is_within};
 use crate::config::notation::{Count, Nested, Optional, Text};
-use crate::config::paths::is_within;
-use crate::config::printed::{Entries, Printed};
-use crate::config::schema::{self, Effect, Key, Section, Shape};
+use crate::config::schema::{self, Effect, Entries, Key, Printed, Section, Shape};
 use crate::config::section::section;
 use crate::config::{Config, ListenAddress, NonEmpty, Source, check, yaml};
 use crate::limit::Limit;
