@@ -3,9 +3,9 @@
 //! Owns its HTTP, and gRPC for CSDS. The answers come from a [`Report`]; only a POST changes anything. Loopback by default,
 //! because it has no authentication.
 
-mod client_status;
-mod host;
-mod lane;
+mod answer_lane;
+mod csds_service;
+mod host_check;
 mod page;
 
 use std::convert::Infallible;
@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::body::Body;
 
-use self::lane::{Lane, Refusal};
+use self::answer_lane::{Lane, Refusal};
 use crate::downstream::{POLLED, WireProtocol, WriteTimeout};
 use crate::http2::{Limits, Serve};
 use crate::telemetry::LogThrottle;
@@ -239,10 +239,10 @@ where
     B::Error: std::error::Error + Send + Sync,
 {
     let is_head = request.method() == Method::HEAD;
-    let response = if let Err(reason) = host::check(&request, &shared.hosts) {
+    let response = if let Err(reason) = host_check::check(&request, &shared.hosts) {
         plain(text(StatusCode::FORBIDDEN, reason))
-    } else if client_status::is_call(&request) {
-        client_status::answer(request, report, Arc::clone(&shared.lanes)).await
+    } else if csds_service::is_call(&request) {
+        csds_service::answer(request, report, Arc::clone(&shared.lanes)).await
     } else if is_grpc(&request) {
         shared.refuse_call(request.uri().path(), peer)
     } else {

@@ -3,7 +3,7 @@
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value as Json, json};
 
-use super::http::AdminClient;
+use super::admin_connection::AdminClient;
 
 /// Entries of a page.
 const PAGE: usize = 1_000;

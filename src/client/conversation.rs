@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::Transport;
-use super::asked::Subscription;
-use super::ended::Ended;
-use super::request::Asker;
-use super::response::Update;
-use super::rest::Polls;
-use super::server::Server;
-use super::stream::AdsStream;
+use super::ads_stream::AdsStream;
+use super::client_request::Asker;
+use super::client_response::Update;
+use super::conversation_end::Ended;
+use super::rest_polls::Polls;
+use super::server_address::Server;
+use super::subscribed_names::Subscription;
 use crate::cache::Protocol;
 use crate::upstream::Transfers;
 

@@ -4,31 +4,31 @@
 //! parsers of resources, connecting, the opening of streams, and texts by which a relay recognizes a client or the other way round;
 //! nothing else.
 
-mod asked;
+mod ads_stream;
+mod client_request;
+mod client_response;
 mod conversation;
-mod ended;
-mod get;
-mod held;
-mod request;
-mod response;
-mod rest;
-mod server;
-mod show;
-mod stream;
-mod watch;
+mod conversation_end;
+mod resource_tables;
+mod rest_polls;
+mod server_address;
+mod subscribed_names;
+mod watch_changes;
+mod watched_resources;
+mod whole_answer;
 
-pub use asked::Subscription;
+pub(crate) use ads_stream::AdsStream;
+pub use client_request::Asker;
+pub use client_response::Found;
+pub(crate) use client_response::Update;
 pub use conversation::Query;
-pub(crate) use ended::Ended;
-pub use get::{Answer, get};
-pub use held::{Change, Event};
-pub use request::Asker;
-pub use response::Found;
-pub(crate) use response::Update;
-pub use server::Server;
-pub use show::{show, show_change, watch_header};
-pub(crate) use stream::AdsStream;
-pub use watch::{News, watch};
+pub(crate) use conversation_end::Ended;
+pub use resource_tables::{show, show_change, watch_header};
+pub use server_address::Server;
+pub use subscribed_names::Subscription;
+pub use watch_changes::{News, watch};
+pub use watched_resources::{Change, Event};
+pub use whole_answer::{Answer, get};
 
 /// Transport of xDS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

@@ -8,13 +8,13 @@
 //! binary resource are kept as they came, and those made from a readable form are the same on every reading · the
 //! version of a resource is a hash of its content.
 
-mod canonical;
-mod decode;
-mod document;
-mod fault;
-mod files;
-mod readable;
-mod watch;
+mod canonical_encoding;
+mod directory_watch;
+mod document_fault;
+mod file_decoder;
+mod file_document;
+mod resource_files;
+mod text_formats;
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ use std::{
 
 use bytes::Bytes;
 
-pub use watch::Directory;
+pub use directory_watch::Directory;
 
 /// Identity of a resource in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,7 +79,7 @@ pub enum DirectoryError {
 /// Text that does not hold the message that is looked for.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub struct MessageError(#[from] document::DecodeError);
+pub struct MessageError(#[from] file_document::DecodeError);
 
 /// The encoding of the `envoy.config.core.v3.Node` in a file: by itself, or the `node` of a whole bootstrap. JSON where
 /// the file's name ends so, YAML elsewhere.
@@ -88,8 +88,8 @@ pub struct MessageError(#[from] document::DecodeError);
 ///
 /// [`MessageError`] if the bytes are neither JSON nor YAML, or hold no node.
 pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, MessageError> {
-    let format = document::Format::of(file).unwrap_or(document::Format::Yaml);
-    Ok(readable::node(format, bytes)?)
+    let format = file_document::Format::of(file).unwrap_or(file_document::Format::Yaml);
+    Ok(text_formats::node(format, bytes)?)
 }
 
 /// An encoded `envoy.config.core.v3.Node` as JSON.
@@ -98,7 +98,7 @@ pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, MessageError> {
 ///
 /// [`MessageError`] if the bytes are no such message.
 pub fn node_json(encoded: &[u8]) -> Result<serde_json::Value, MessageError> {
-    Ok(readable::node_json(encoded)?)
+    Ok(text_formats::node_json(encoded)?)
 }
 
 /// A DiscoveryResponse in proto3 JSON in its binary form; equal texts give equal bytes. Fields without a descriptor are left out.
@@ -107,7 +107,7 @@ pub fn node_json(encoded: &[u8]) -> Result<serde_json::Value, MessageError> {
 ///
 /// [`MessageError`] if the bytes are no such JSON, or hold a type without a descriptor.
 pub fn read_response(json: &[u8]) -> Result<Vec<u8>, MessageError> {
-    Ok(readable::response(json)?)
+    Ok(text_formats::response(json)?)
 }
 
 #[cfg(test)]

@@ -8,18 +8,18 @@
 //! of the watcher, and none of its user · every step on the way to a file is watched, links included.
 
 mod debounce;
-#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only the kernel's watch asks what counts"))]
-mod paths;
 #[cfg(target_os = "linux")]
 mod watch;
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only the kernel's watch asks what counts"))]
+mod watched_paths;
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
 pub use self::debounce::Debounce;
-pub use self::paths::WatchedPaths;
 use self::watch::Watch;
+pub use self::watched_paths::WatchedPaths;
 
 /// Number of times that the way to a file is followed again because a link on it moved meanwhile.
 const ROUNDS: usize = 4;

@@ -19,7 +19,7 @@ use rustix::fs::inotify::{self, CreateFlags, Event, ReadFlags, Reader, WatchFlag
 use rustix::io::Errno;
 
 use super::debounce::{Burst, Debounce};
-use super::paths::{Entries, WatchedPaths};
+use super::watched_paths::{Entries, WatchedPaths};
 
 /// Not `MODIFY`: a program that appends to its log must cost nothing. A file that is written in place counts
 /// once it is closed.

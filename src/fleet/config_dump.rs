@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::query::{DumpQuery, QueryError, clip};
+use super::admin_query::{DumpQuery, QueryError, clip};
 use crate::cache::{Cache, Entry, Track, TypeCache};
 use crate::descriptors::{DescriptorError, Descriptors};
 use crate::fairness::lower_thread_priority;

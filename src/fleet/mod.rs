@@ -10,29 +10,29 @@
 //! - A record holds names of its client and nothing that grows with a subscription; rejections are bounded in number and bytes.
 //! - No lock is held while another client's is taken.
 
-mod client_status;
+mod admin_query;
+mod change_spread;
+mod client_record;
+mod clients_report;
 mod config_dump;
-mod groups;
-mod history;
+mod csds_response;
+mod groups_report;
 mod json_diff;
 mod nacks;
 mod node_matcher;
-mod query;
 mod recent_changes;
-mod record;
 mod registry;
 mod rejection_log;
-mod report;
-mod resources;
-mod spread;
+mod resource_history;
+mod resources_report;
 
-pub use client_status::{ClientStatusError, client_status};
+pub use admin_query::{QueryError, RefreshQuery, no_filters};
+pub use change_spread::{FollowedChange, Spread, spread};
+pub use client_record::PollRequest;
+pub use clients_report::{ClientFigures, client, clients, figures, nacks};
 pub use config_dump::{DumpError, config_dump};
-pub use groups::{groups, refusals, rules};
-pub use history::{HistoryError, history};
-pub use query::{QueryError, RefreshQuery, no_filters};
-pub use record::PollRequest;
+pub use csds_response::{ClientStatusError, client_status};
+pub use groups_report::{groups, refusals, rules};
 pub use registry::{Fleet, Registration};
-pub use report::{ClientFigures, client, clients, figures, nacks};
-pub use resources::resources;
-pub use spread::{FollowedChange, Spread, spread};
+pub use resource_history::{HistoryError, history};
+pub use resources_report::resources;

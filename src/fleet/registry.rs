@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::client_record::{PollRequest, Record};
 use super::nacks::{Nack, Nacks};
-use super::record::{PollRequest, Record};
 use super::rejection_log::RejectionLog;
 use crate::identity::Peer;
 use crate::node_group::GroupKey;

@@ -9,8 +9,8 @@
 //! - What groups hold is bounded together: caches share a budget, and lingering names a bound.
 //! - A group that a client makes counts against the share of the client's peer.
 
-mod figures;
-mod running;
+mod rule_figures;
+mod running_group;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,8 +19,10 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-pub use figures::RuleFigures;
-pub use running::{Events, Group, GroupStatus, ShownNode, Starter, UpstreamView, seen, spawn_essential};
+pub use rule_figures::RuleFigures;
+pub use running_group::{
+    Events, Group, GroupStatus, ShownNode, Starter, UpstreamView, seen, spawn_essential,
+};
 
 use crate::cache;
 use crate::group_table::GroupTable;
@@ -31,7 +33,7 @@ use crate::proto::Node;
 use crate::snapshot::LiveGroup;
 use crate::subscription::SessionError;
 use crate::upstream::{Counters, Stay, Tuning, sleep_until};
-use running::Visitor;
+use running_group::Visitor;
 
 /// Client that comes to a group.
 #[derive(Clone, Copy, Debug)]

@@ -5,17 +5,17 @@
 //! Propagation is measured in this process alone, so any server will do: from the first client that receives a version to each of the
 //! others. The time from the control plane to the first client is not part of it.
 
-mod fleet;
-mod measures;
-mod progress;
-mod report;
-mod run;
+mod load_client;
+mod load_measures;
+mod load_phases;
+mod load_progress;
+mod load_report;
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-pub use report::Report;
-pub use run::load;
+pub use load_phases::load;
+pub use load_report::Report;
 
 use crate::cache::Protocol;
 use crate::client::{Asker, Server, Subscription, Transport};

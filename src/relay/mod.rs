@@ -3,17 +3,17 @@
 //! Owns which task runs what, and the order in which they end. Dropping a [`Relay`] stops what it started,
 //! except open connections: they end with a drain, or with the runtime.
 
+mod admin_orders;
+mod admin_report;
+mod background_tasks;
+mod config_settings;
 mod drain;
-mod files;
-mod orders;
+mod named_files;
 mod origin;
-mod report;
+mod relay_status;
 mod rollouts;
-mod saved;
-mod settings;
-mod snapshot;
-mod status;
-mod tasks;
+mod snapshot_start;
+mod snapshot_writing;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -30,14 +30,14 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use tonic_health::ServingStatus;
 
+use self::background_tasks::{publish_readiness, publish_upstream, spawn_upkeep};
+use self::config_settings::{cache_limits, policy, tuning};
+pub use self::config_settings::{given, group_rules, own_node};
 use self::drain::Drain;
-use self::files::tls_of;
-pub use self::files::{DescriptorsError, check_tls, check_tls_without_files, load_descriptors};
+use self::named_files::tls_of;
+pub use self::named_files::{DescriptorsError, check_tls, check_tls_without_files, load_descriptors};
 use self::origin::{Origin, Started};
-use self::settings::{cache_limits, policy, tuning};
-pub use self::settings::{given, group_rules, own_node};
-use self::status::{LoadedConfig, Status};
-use self::tasks::{publish_readiness, publish_upstream, spawn_upkeep};
+use self::relay_status::{LoadedConfig, Status};
 use crate::admin::Admin;
 use crate::cache::{Budget, Cache};
 use crate::config::{Changes, Config, ListenAddress, Source};
@@ -94,8 +94,8 @@ impl Relay {
         let everything = CancellationToken::new();
         let (draining, closed) = (everything.child_token(), everything.child_token());
 
-        let disk = saved::open(config).await;
-        let saved = saved::load(disk.as_ref(), config).await;
+        let disk = snapshot_start::open(config).await;
+        let saved = snapshot_start::load(disk.as_ref(), config).await;
         let threads = tokio::runtime::Handle::current().metrics().num_workers();
         let scheduler = FairScheduler::new(threads);
         let handshakes = Handshakes::new(scheduler.clone(), config.downstream.handshake_timeout);
@@ -113,10 +113,10 @@ impl Relay {
 
         let limits = cache_limits(config);
         let budget = Budget::new(limits.encoded_bytes).with_history(config.cache.history_bytes);
-        let rollout = settings::rollout(config);
+        let rollout = config_settings::rollout(config);
         let (cache, mut writer) = Cache::guarded(limits, &budget, rollout.clone());
         writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
-        writer.set_identity(&settings::identity(config));
+        writer.set_identity(&config_settings::identity(config));
         let failed = CancellationToken::new();
         let (stop, fails) = (everything.clone(), failed.clone());
         if disk.is_some() {
@@ -166,7 +166,7 @@ impl Relay {
             ));
         }
 
-        let saving = snapshot::keep(disk.as_ref(), &groups, &origin, config);
+        let saving = snapshot_writing::keep(disk.as_ref(), &groups, &origin, config);
         let traces = traces.map(|traces| traces.follow(Arc::clone(&server.fleet), Arc::clone(&groups)));
         let traces = traces.and_then(|started| match started {
             Ok(thread) => Some(thread),
@@ -178,7 +178,7 @@ impl Relay {
         let status = Arc::new(Status {
             fleet: Arc::clone(&server.fleet),
             disk,
-            servers: settings::servers(config),
+            servers: config_settings::servers(config),
             groups,
             responses,
             descriptors,
@@ -195,7 +195,7 @@ impl Relay {
             everything: everything.clone(),
             overload,
             started: Instant::now(),
-            node: settings::shown_node(config),
+            node: config_settings::shown_node(config),
             loaded: Mutex::default(),
             log_level: OnceLock::new(),
             refreshes: LogThrottle::burst(),
@@ -357,7 +357,7 @@ fn server_state(
     scheduler: FairScheduler,
 ) -> ServerState {
     ServerState {
-        identity: settings::identity(config),
+        identity: config_settings::identity(config),
         groups,
         policy: ArcSwap::from_pointee(policy(config)),
         denials: LogThrottle::default(),

@@ -7,9 +7,9 @@ use anyhow::Context as _;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::files::{tls_upstream, upstream_tls_key};
-use super::saved::Start;
-use super::settings;
+use super::config_settings;
+use super::named_files::{tls_upstream, upstream_tls_key};
+use super::snapshot_start::Start;
 use crate::cache::{Protocol, Writer};
 use crate::config::{self, Config, Source};
 use crate::directory::Directory;
@@ -49,9 +49,9 @@ fn options_of(
     Ok(Options {
         backoff: Backoff::new(from.backoff.initial, from.backoff.max),
         max_message: from.max_response_bytes,
-        protocol: settings::protocol(server),
-        identity: settings::identity(config),
-        liveness: settings::liveness(&from.keepalive),
+        protocol: config_settings::protocol(server),
+        identity: config_settings::identity(config),
+        liveness: config_settings::liveness(&from.keepalive),
         tls: match tls_upstream(server)? {
             Some(files) => Some(files.watch(reloader, key)?),
             None => None,
@@ -93,7 +93,7 @@ impl Origin {
         (stop, failed): (CancellationToken, CancellationToken),
     ) -> anyhow::Result<Started> {
         let from = &config.upstream;
-        let transport = settings::transport(from);
+        let transport = config_settings::transport(from);
         let is_choice = servers.iter().len() > 1;
         let mut options = Vec::new();
         for (at, server) in servers.iter().enumerate() {
@@ -101,8 +101,8 @@ impl Origin {
             options.push(options_of(server, config, &transport, reloader, &key)?);
         }
         let first = options.remove(0);
-        let servers = Arc::new(Servers::new(first, options, settings::failover(&from.failover)));
-        let settings = Settings { first_server: servers.first(), ..settings::upstream(config) };
+        let servers = Arc::new(Servers::new(first, options, config_settings::failover(&from.failover)));
+        let settings = Settings { first_server: servers.first(), ..config_settings::upstream(config) };
         let mut client =
             Client::on(Mux::new(writer, settings.clone()), Arc::clone(&servers)).handing_changes_to(changes);
         if let Some(saved) = saved {

@@ -1,8 +1,8 @@
 //! Snapshot of the caches on disk, from which a relay starts while its control plane is away.
 //!
-//! Owns the file, which is a redb database in the folder `snapshot.path`: `file` finds and opens it, `store` reads and writes it,
-//! `seal` guards each value with a checksum, `keys` are its keys. `writer` is the thread that copies what changed, once a second;
-//! [`Disk`] has the state that it shares with the loading of node groups and with the operators' address; `show` and `overlay` are `deltafan snapshot`. Which records follow from a cache, and what follows from records, is for the core
+//! Owns the file, which is a redb database in the folder `snapshot.path`: `snapshot_file` finds and opens it, `snapshot_store` reads and writes it,
+//! `checksums` guards each value with a checksum, `snapshot_keys` are its keys. `snapshot_thread` is the thread that copies what changed, once a second;
+//! [`Disk`] has the state that it shares with the loading of node groups and with the operators' address; `show` and `unchanged_overlay` are `deltafan snapshot`. Which records follow from a cache, and what follows from records, is for the core
 //! ([`snapshot_content`](crate::snapshot_content)).
 //!
 //! Invariants:
@@ -10,22 +10,22 @@
 //! - A file that is not a snapshot of this program, or is of a later version, is neither read nor written.
 //! - No thread that serves clients waits for the disk, and a fault of the disk or of the library ends nothing but the snapshot.
 
-mod disk;
-mod file;
-mod keys;
-mod overlay;
-mod seal;
-mod show;
-mod store;
-mod writer;
+mod checksums;
+mod disk_state;
+mod snapshot_command;
+mod snapshot_file;
+mod snapshot_keys;
+mod snapshot_store;
+mod snapshot_thread;
+mod unchanged_overlay;
 
 #[cfg(test)]
 mod tests;
 
-pub use disk::{Disk, DiskStatus, Loaded, LoadedFigures, OtherGroups, SnapshotSettings};
-pub use keys::{GroupId, node_digest};
-pub use show::{Format, report, verify};
-pub use writer::{LiveGroup, LiveGroups, WriterThread};
+pub use disk_state::{Disk, DiskStatus, Loaded, LoadedFigures, OtherGroups, SnapshotSettings};
+pub use snapshot_command::{Format, report, verify};
+pub use snapshot_keys::{GroupId, node_digest};
+pub use snapshot_thread::{LiveGroup, LiveGroups, WriterThread};
 
 use std::sync::Arc;
 use std::time::Duration;

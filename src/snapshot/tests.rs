@@ -15,11 +15,11 @@ use rand::{Rng as _, SeedableRng as _};
 use redb::{ReadableDatabase as _, ReadableTable as _};
 use tempfile::TempDir;
 
-use super::disk::{Disk, Loaded};
-use super::file::{FILE, FileError, META};
-use super::seal::seal;
-use super::store::Changes;
-use super::writer::{LiveGroup, LiveGroups, Writer};
+use super::checksums::seal;
+use super::disk_state::{Disk, Loaded};
+use super::snapshot_file::{FILE, FileError, META};
+use super::snapshot_store::Changes;
+use super::snapshot_thread::{LiveGroup, LiveGroups, Writer};
 use super::{Format, GroupId, SnapshotSettings, report, verify};
 use crate::cache::{self, Budget, Cache, Change, Lease, Limits, Op, View};
 use crate::resource::{Envelope, Kind, Name, Resource, TypeUrl, wire};
@@ -181,10 +181,10 @@ fn nothing_is_written_while_nothing_changes_and_a_change_of_one_is_small() {
     assert_eq!(fixture.disk.status().writes, 1);
     fixture.set(&own, Kind::Cluster, &[("c500", "2")]);
     let live = fixture.live.all();
-    let changes = fixture.writer.changes(&live, 1, Selection::default(), super::disk::clock()).0;
+    let changes = fixture.writer.changes(&live, 1, Selection::default(), super::disk_state::clock()).0;
     let names = changes.groups.iter().flat_map(|group| &group.stores).map(|store| match &store.names {
-        super::store::Names::Some(names) => names.len(),
-        super::store::Names::All(names) => names.len() + 1_000_000,
+        super::snapshot_store::Names::Some(names) => names.len(),
+        super::snapshot_store::Names::All(names) => names.len() + 1_000_000,
     });
     assert_eq!(names.collect::<Vec<_>>(), [1]);
 }
@@ -205,7 +205,7 @@ fn the_moment_up_to_which_content_is_current_is_written_every_minute() {
     };
     tell(&fixture, 0, 5);
     fixture.write();
-    let base = super::disk::clock();
+    let base = super::disk_state::clock();
     let written = |fixture: &Fixture, seconds: u64, wall: i64| {
         let unix = Duration::from_secs(base.unix.as_secs().saturating_add_signed(wall));
         let clock = Clock { now: base.now + Duration::from_secs(seconds), unix };
@@ -346,7 +346,8 @@ fn a_file_that_is_cut_short_in_place_is_told_and_begun_anew() {
 #[test]
 fn a_pipe_in_the_place_of_the_file_holds_up_nothing() {
     let home = tempfile::tempdir().unwrap();
-    let made = std::process::Command::new("mkfifo").arg(home.path().join(super::file::FILE)).status();
+    let made =
+        std::process::Command::new("mkfifo").arg(home.path().join(super::snapshot_file::FILE)).status();
     assert!(made.unwrap().success());
     let disk = open(home.path(), true);
     assert!(disk.status().error.is_some_and(|error| error.contains("no snapshot of deltafan")));
@@ -388,7 +389,7 @@ fn a_ttl_is_an_absolute_time_on_disk() {
     fixture.write();
     let loaded = taken(&fixture.disk, &own, NODE).unwrap();
     let (ttl, deadline) = loaded.content.stores[0].records[0].1.lease.unwrap();
-    let left = super::disk::clock().left_until(deadline).unwrap();
+    let left = super::disk_state::clock().left_until(deadline).unwrap();
     assert_eq!(ttl, Duration::from_secs(100));
     // Milliseconds are rounded up.
     assert!(left <= ttl + Duration::from_millis(1) && left > Duration::from_secs(30), "{left:?}");

@@ -4,7 +4,7 @@
 
 use super::metric::Needs::{Directory, Groups, Rollout, Servers, Snapshot, Tls};
 use super::metric::{Label, Metric, Values};
-use super::traces;
+use super::trace_metrics;
 use crate::limit::Limit;
 
 pub(super) const CONNECTIONS: &str = "deltafan_connections";
@@ -160,7 +160,7 @@ pub(super) const SECTIONS: [&[Metric]; 10] = [
     GROUP_METRICS,
     KEPT_METRICS,
     TLS_METRICS,
-    traces::METRICS,
+    trace_metrics::METRICS,
     PROCESS_METRICS,
 ];
 

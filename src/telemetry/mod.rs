@@ -7,17 +7,17 @@
 #![expect(clippy::disallowed_macros, reason = "this is the one place where metrics are declared")]
 
 mod catalog;
-mod limits;
-mod lines;
 mod log_level;
+mod log_lines;
 mod log_output;
 mod metric;
-mod polls;
-mod process;
-mod streams;
+mod poll_metrics;
+mod process_metrics;
+mod refusal_metrics;
+mod stream_metrics;
 #[cfg(test)]
 mod tests;
-mod traces;
+mod trace_metrics;
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -39,15 +39,17 @@ use catalog::{
 };
 pub use catalog::{STATUS_CODES, all as all_metrics};
 pub use deltafan_core::LogThrottle;
-pub use limits::{refused, refused_at};
-pub use lines::Lines;
 pub use log_level::LogLevel;
+pub use log_lines::Lines;
 pub use log_output::{log_panics, report_lost_lines, write_log_to};
 pub use metric::{Label, Metric, MetricKind, Needs, Values};
-pub use polls::{PollGauge, PollOutcome};
-pub use process::report_process;
-pub use streams::{RequestResult, StreamGauge};
-pub use traces::{TraceEnd, change_not_followed, span_dropped, spans_exported, trace_ended, traces_begin};
+pub use poll_metrics::{PollGauge, PollOutcome};
+pub use process_metrics::report_process;
+pub use refusal_metrics::{refused, refused_at};
+pub use stream_metrics::{RequestResult, StreamGauge};
+pub use trace_metrics::{
+    TraceEnd, change_not_followed, span_dropped, spans_exported, trace_ended, traces_begin,
+};
 
 /// Installs the recorder; once per process.
 ///

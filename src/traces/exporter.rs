@@ -15,18 +15,18 @@ use opentelemetry_sdk::trace::{
     SpanProcessor,
 };
 
-use super::{environment, secure};
+use super::{collector_tls, otel_environment};
 use crate::telemetry::{self, LogThrottle};
 
 /// Makes spans and exports them, as the environment says.
 pub(super) fn provider(variable: impl Fn(&str) -> Option<String>) -> Result<SdkTracerProvider, String> {
-    let uri = environment::endpoint(&variable).map_or_else(String::new, |(_, uri)| uri);
+    let uri = otel_environment::endpoint(&variable).map_or_else(String::new, |(_, uri)| uri);
     let mut exporter = OtlpExporter::builder().with_tonic();
-    if environment::is_secure(&uri) {
-        exporter = exporter.with_channel(secure::channel(&uri, &variable)?);
+    if otel_environment::is_secure(&uri) {
+        exporter = exporter.with_channel(collector_tls::channel(&uri, &variable)?);
     }
     let exporter = exporter.build().map_err(|error| error.to_string())?;
-    let endpoint = environment::shown(&uri);
+    let endpoint = otel_environment::shown(&uri);
     tracing::info!(endpoint, "sending traces of changes to an OpenTelemetry collector");
     let queued = Arc::<AtomicUsize>::default();
     let exporter = ReportingExporter {

@@ -10,10 +10,10 @@
 //! - Traces that are open are bounded in number and in time; further changes are counted and not followed.
 //! - A collector that is slow or away holds up nothing but the export.
 
-mod environment;
+mod change_follower;
+mod collector_tls;
 mod exporter;
-mod follower;
-mod secure;
+mod otel_environment;
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -27,7 +27,7 @@ use crate::fleet::Fleet;
 use crate::groups::Groups;
 use crate::telemetry::{self, TraceEnd};
 use crate::upstream::{ChangeSink, StoredChange};
-use follower::Follower;
+use change_follower::Follower;
 
 /// Traces that may be open.
 const OPEN: usize = 64;
@@ -68,7 +68,7 @@ impl Traces {
     /// `has_changes` tells whether the source of resources is a control plane.
     pub fn from_environment(has_changes: bool) -> Option<Self> {
         let variable = |name: &str| std::env::var(name).ok();
-        let provider = match environment::is_wanted(variable) {
+        let provider = match otel_environment::is_wanted(variable) {
             Ok(false) => return None,
             Ok(true) if !has_changes => {
                 tracing::warn!("traces are of changes of a control plane: `upstream.directory` has none");

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::{
     super::{
         FileResource,
-        decode::decode,
-        document::{DecodeError, Format},
+        file_decoder::decode,
+        file_document::{DecodeError, Format},
     },
     CLUSTER, LISTENER, RESPONSE, WRAPPER, binary_response, cluster, encode_any, field, response, shown,
 };

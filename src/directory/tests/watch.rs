@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 use super::{
-    super::{Directory, DirectoryError, Scan, watch::Timing},
+    super::{Directory, DirectoryError, Scan, directory_watch::Timing},
     CLUSTER, binary_response, cluster, response,
 };
 
@@ -200,7 +200,7 @@ async fn a_fifo_and_a_file_too_large_hang_and_fill_nothing() {
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     symlink(&fifo, fixture.watched.join("link.yaml")).unwrap();
     let large = fs::File::create(fixture.watched.join("large.yaml")).unwrap();
-    large.set_len(super::super::files::MAX_FILE_BYTES + 1).unwrap();
+    large.set_len(super::super::resource_files::MAX_FILE_BYTES + 1).unwrap();
     fixture.write("a.json", &["a"]);
     let scan = fixture.until(&["a"], &["fifo.yaml", "large.yaml", "link.yaml"]).await;
     assert!(scan.failures[0].message.contains("not a regular file"), "{:?}", scan.failures);

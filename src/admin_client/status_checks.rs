@@ -1,0 +1,594 @@
+//! Checks of `deltafan status`: one finding for each thing that can be at fault.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value as Json, json};
+
+use super::answer_tables::{age, counts, items, text, version};
+use super::prometheus_text::Sample;
+use super::status_facts::Facts;
+use crate::limit::Limit;
+
+/// Seconds before the expiry of a certificate in which it is worth a note: that of the alert in docs/alerts.md.
+const EXPIRES_SOON: f64 = 7.0 * 86_400.0;
+
+/// Seconds without an ACK that are worth a note. Clients that warm clusters up may take so long.
+const UNACKED: f64 = 30.0;
+
+/// Verdict of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Ok,
+    /// Worth knowing; all can be well.
+    Note,
+    Fault,
+}
+
+impl State {
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Note => "note",
+            Self::Fault => "FAULT",
+        }
+    }
+}
+
+/// Finding about one thing.
+#[derive(Clone, Debug)]
+pub(super) struct Check {
+    pub(super) name: &'static str,
+    pub(super) state: State,
+    /// For people, with the remedy of a fault.
+    pub(super) finding: String,
+    /// For programs.
+    pub(super) figures: Json,
+}
+
+impl Check {
+    fn new(name: &'static str, state: State, finding: impl Into<String>, figures: Json) -> Self {
+        Self { name, state, finding: finding.into(), figures }
+    }
+}
+
+/// All checks that apply to a relay.
+pub(super) fn checks(facts: &Facts) -> Vec<Check> {
+    let always = [
+        readiness(facts),
+        source(facts),
+        clients(facts),
+        rejections(facts),
+        rollout(facts),
+        snapshot(facts),
+        configuration(facts),
+        limits(facts),
+    ];
+    always.into_iter().chain(groups(facts)).chain(certificates(facts)).collect()
+}
+
+fn readiness(facts: &Facts) -> Check {
+    match &facts.ready {
+        Ok(()) => Check::new("ready", State::Ok, "clients can be sent here", json!({"ready": true})),
+        Err(reason) => {
+            let reason = reason.strip_prefix("not ready: ").unwrap_or(reason);
+            Check::new("ready", State::Fault, format!("not ready: {reason}"), json!({"ready": false}))
+        }
+    }
+}
+
+fn seconds(field: &Json) -> f64 {
+    field.as_f64().unwrap_or_default()
+}
+
+/// Control planes, or the directory.
+fn source(facts: &Facts) -> Check {
+    let servers = items(&facts.upstreams["servers"]);
+    if servers.is_empty() {
+        return directory(facts);
+    }
+    let name = "control plane";
+    let stale = seconds(&facts.upstreams["stale_seconds"]);
+    let unanswered = facts.metrics.sum("deltafan_upstream_unanswered_subscriptions");
+    let figures = json!({
+        "stale_seconds": stale,
+        "last_answer_seconds_ago": facts.upstreams["last_answer_seconds_ago"],
+        "unanswered_subscriptions": unanswered,
+        "unsteady": facts.upstreams["unsteady"],
+        "refused": facts.upstreams["refused"],
+    });
+    let in_use = servers.iter().position(|server| server["active"] == true).unwrap_or_default();
+    let (server, preferred) = (&servers[in_use], &servers[0]);
+    let uri = text(&server["uri"]);
+    let error = |of: &Json| if of.is_null() { String::new() } else { format!(": {}", text(of)) };
+    let last = error(&server["last_error"]);
+    if server["connected"] != true {
+        let stale = if stale > 0.0 {
+            format!("; resources may be out of date for {}", age(stale))
+        } else {
+            String::new()
+        };
+        return Check::new(name, State::Fault, format!("{uri} is not connected{last}{stale}"), figures);
+    }
+    if stale > 0.0 {
+        let finding = if facts.upstreams["last_answer_seconds_ago"].is_null() {
+            format!("{uri} has not answered yet, and was asked {} ago; nothing is held", age(stale))
+        } else {
+            format!("{uri} does not answer; resources may be out of date for {}", age(stale))
+        };
+        return Check::new(name, State::Fault, finding, figures);
+    }
+    let refused: Vec<String> = items(&facts.upstreams["refused"])
+        .iter()
+        .map(|one| {
+            format!("{} for {}: {}", text(&one["type"]), age(seconds(&one["seconds"])), text(&one["error"]))
+        })
+        .collect();
+    if !refused.is_empty() {
+        let finding = format!(
+            "{uri} sent what had to be refused, and what was there before it stays in force: {}",
+            refused.join("; ")
+        );
+        return Check::new(name, State::Fault, finding, figures);
+    }
+    let answered = facts.upstreams["last_answer_seconds_ago"].as_f64();
+    let answered =
+        answered.map_or_else(|| "nothing asked yet".to_owned(), |ago| format!("answered {} ago", age(ago)));
+    let mut finding = format!("{uri}, {}, {answered}", text(&server["protocol"]));
+    let mut state = State::Ok;
+    if unanswered > 0.0 {
+        state = State::Note;
+        finding += &format!("; unanswered subscriptions: {unanswered}");
+    }
+    if facts.upstreams["unsteady"] == true {
+        state = State::Note;
+        finding += &format!("; its connection or stream keeps ending{last}");
+    }
+    if in_use > 0 {
+        state = State::Note;
+        finding +=
+            &format!("; in the place of {}{}", text(&preferred["uri"]), error(&preferred["last_error"]));
+    }
+    Check::new(name, state, finding, figures)
+}
+
+fn directory(facts: &Facts) -> Check {
+    let failing = facts.metrics.sum("deltafan_directory_failing_files");
+    let figures = json!({"failing_files": failing});
+    if failing > 0.0 {
+        let finding = format!("files that are not in force as they are: {failing}; the log names them");
+        return Check::new("directory", State::Fault, finding, figures);
+    }
+    let is_read = facts.metrics.sum("deltafan_upstream_connected") > 0.0;
+    let (state, finding) = if is_read { (State::Ok, "read") } else { (State::Fault, "not read yet") };
+    Check::new("directory", state, finding, figures)
+}
+
+/// Node groups of which the control plane is away, or to which it has never answered.
+fn groups(facts: &Facts) -> Option<Check> {
+    let all: BTreeMap<&str, f64> = facts
+        .metrics
+        .all("deltafan_group_stale_seconds")
+        .map(|one| (one.label("group"), one.value))
+        .collect();
+    let stale: Vec<String> = all
+        .iter()
+        .filter(|(_, stale)| **stale > 0.0)
+        .map(|(group, stale)| format!("{group} for {}", age(*stale)))
+        .collect();
+    let counts = |metric| -> BTreeMap<&str, f64> {
+        facts.metrics.all(metric).map(|one| (one.label("group"), one.value)).collect()
+    };
+    let (groups, unanswered) = (counts("deltafan_groups"), counts("deltafan_groups_unanswered"));
+    let waiting: Vec<String> = unanswered
+        .iter()
+        .filter(|(_, waiting)| **waiting > 0.0)
+        .map(|(group, waiting)| {
+            let all = groups.get(group).copied().unwrap_or_default().max(*waiting);
+            format!("{group} ({waiting} of {all} groups)")
+        })
+        .collect();
+    let of_rules = |key: &str| -> BTreeMap<&str, u64> {
+        let rules = items(&facts.upstreams["groups"]["rules"]).iter();
+        let counts = rules.filter_map(|rule| Some((rule["rule"].as_str()?, rule[key].as_u64()?)));
+        counts.filter(|(_, count)| *count > 0).collect()
+    };
+    let told = |counts: &BTreeMap<&str, u64>| {
+        let told: Vec<String> =
+            counts.iter().map(|(group, count)| format!("{group} ({count} groups)")).collect();
+        told.join(", ")
+    };
+    let (refused, unsteady) = (of_rules("refused"), of_rules("unsteady"));
+    let figures =
+        json!({"stale_seconds": all, "unanswered": unanswered, "refused": refused, "unsteady": unsteady});
+    if all.is_empty() {
+        return None;
+    }
+    let mut findings = Vec::new();
+    if !stale.is_empty() {
+        findings.push(format!("resources may be out of date: {}", stale.join(", ")));
+    }
+    if !refused.is_empty() {
+        findings.push(format!(
+            "updates of the control plane had to be refused: {}; see GET /upstreams?group=*",
+            told(&refused)
+        ));
+    }
+    if !unsteady.is_empty() {
+        findings.push(format!(
+            "connections or streams keep ending: {}; see GET /upstreams?group=*",
+            told(&unsteady)
+        ));
+    }
+    if !waiting.is_empty() {
+        findings
+            .push(format!("never answered, does the control plane know these nodes? {}", waiting.join(", ")));
+    }
+    let state = match (stale.is_empty() && refused.is_empty(), waiting.is_empty() && unsteady.is_empty()) {
+        (false, _) => State::Fault,
+        (true, false) => State::Note,
+        (true, true) => State::Ok,
+    };
+    let finding = if findings.is_empty() { "answered".to_owned() } else { findings.join("; ") };
+    Some(Check::new("node groups", state, finding, figures))
+}
+
+fn clients(facts: &Facts) -> Check {
+    let states = &facts.clients["states"];
+    let figures = json!({"open": facts.clients["open"], "states": states});
+    let open = text(&facts.clients["open"]);
+    if open.is_empty() {
+        return Check::new("clients", State::Note, "this relay is older and does not tell", figures);
+    }
+    let mut finding = format!("open streams and polls: {open}; {}", counts(states));
+    let is_any = |state: &str| states[state].as_u64().is_some_and(|clients| clients > 0);
+    let mut state = if is_any("waiting") || is_any("resuming") { State::Note } else { State::Ok };
+    let oldest = facts.metrics.all("deltafan_client_max_unanswered_seconds");
+    if let Some(oldest) = oldest.max_by(|a, b| a.value.total_cmp(&b.value)).filter(|one| one.value >= UNACKED)
+    {
+        state = State::Note;
+        finding += &format!(
+            "; the oldest {} response without ACK or NACK was sent {} ago, see `deltafan clients --state unacked`",
+            oldest.label("type"),
+            age(oldest.value)
+        );
+    }
+    Check::new("clients", state, finding, figures)
+}
+
+/// Clients of each type that reject something, of all that ask for it.
+fn rejections(facts: &Facts) -> Check {
+    let mut types: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    for sample in facts.metrics.all("deltafan_clients") {
+        let (rejecting, all) = types.entry(sample.label("type")).or_default();
+        *all += sample.value;
+        if sample.label("state") == "rejected" {
+            *rejecting += sample.value;
+        }
+    }
+    types.retain(|_, (rejecting, _)| *rejecting > 0.0);
+    let figures: BTreeMap<&str, Json> = types
+        .iter()
+        .map(|(kind, (rejecting, all))| (*kind, json!({"rejecting": rejecting, "clients": all})))
+        .collect();
+    if types.is_empty() {
+        return Check::new("rejections", State::Ok, "none", json!(figures));
+    }
+    let told: Vec<String> = types
+        .iter()
+        .map(|(kind, (rejecting, all))| format!("{kind} by {rejecting} of {all} clients"))
+        .collect();
+    let newest = items(&facts.nacks["nacks"]).iter().find(|nack| nack["state"] == "rejected");
+    let newest = newest.map(|nack| {
+        let (kind, node) = (text(&nack["type"]), text(&nack["node"]["id"]));
+        format!("; the newest is of {kind} {} by {node}: {}", version(nack), text(&nack["text"]))
+    });
+    let finding = format!("{}{}; see `deltafan nacks`", told.join(", "), newest.unwrap_or_default());
+    Check::new("rejections", State::Fault, finding, json!(figures))
+}
+
+fn rollout(facts: &Facts) -> Check {
+    let name = "rollout";
+    let Some(all) = facts.rollout.as_array() else {
+        return Check::new(name, State::Note, "this relay is older and does not tell", Json::Null);
+    };
+    let held: Vec<String> = all
+        .iter()
+        .flat_map(|group| items(&group["held"]))
+        .map(|change| format!("{} {}", text(&change["type"]), text(&change["name"])))
+        .collect();
+    let sum = |key: &str| all.iter().filter_map(|group| group[key].as_u64()).sum::<u64>();
+    let is_held = all.iter().any(|group| group["phase"] == "held");
+    let (trying, waiting, unanswered) = (sum("trying"), sum("waiting"), sum("unanswered"));
+    let figures = json!({"held": held.len(), "trying": trying, "waiting": waiting, "unanswered": unanswered});
+    if is_held {
+        let finding = format!("held: {}; see GET /rollout", held.join(", "));
+        Check::new(name, State::Fault, finding, figures)
+    } else if unanswered > 0 {
+        let finding =
+            format!("no canary answers, for {unanswered} trials; changes wait: {}", trying + waiting);
+        Check::new(name, State::Note, finding, figures)
+    } else if all.is_empty() {
+        Check::new(name, State::Ok, "no type is guarded", figures)
+    } else if trying + waiting > 0 {
+        let finding = format!("changes on trial: {trying}, waiting: {waiting}");
+        Check::new(name, State::Ok, finding, figures)
+    } else {
+        Check::new(name, State::Ok, "nothing is on trial or held", figures)
+    }
+}
+
+fn snapshot(facts: &Facts) -> Check {
+    let (name, of) = ("snapshot", &facts.upstreams["snapshot"]);
+    if of.is_null() {
+        return Check::new(name, State::Ok, "off", Json::Null);
+    }
+    let path = text(&of["path"]);
+    let figures = json!({"bytes": of["bytes"], "last_write_seconds_ago": of["last_write_seconds_ago"]});
+    if !of["error"].is_null() {
+        return Check::new(name, State::Fault, format!("{path}: {}", text(&of["error"])), figures);
+    }
+    let written = of["last_write_seconds_ago"].as_f64();
+    let written =
+        written.map_or_else(|| "nothing written yet".to_owned(), |ago| format!("written {} ago", age(ago)));
+    Check::new(name, State::Ok, format!("{path}, {} bytes, {written}", text(&of["bytes"])), figures)
+}
+
+fn configuration(facts: &Facts) -> Check {
+    let name = "configuration";
+    let first = |metric| facts.metrics.all(metric).next().map(|sample| sample.value);
+    let is_good = first("deltafan_config_last_reload_successful") != Some(0.0);
+    let is_pending = first("deltafan_config_restart_pending") == Some(1.0);
+    let figures = json!({"last_reload_successful": is_good, "restart_pending": is_pending});
+    if !is_good {
+        let finding = "the file is wrong, and the one before it in force; see `deltafan check` or the log";
+        Check::new(name, State::Fault, finding, figures)
+    } else if is_pending {
+        let finding = "changes wait for a restart; the log names their keys";
+        Check::new(name, State::Note, finding, figures)
+    } else {
+        Check::new(name, State::Ok, "in force as it is in the file", figures)
+    }
+}
+
+/// Limits that were reached since the start.
+fn limits(facts: &Facts) -> Check {
+    let mut reached: BTreeMap<&str, f64> = BTreeMap::new();
+    for sample in facts.metrics.all("deltafan_refused_total").filter(|sample| sample.value > 0.0) {
+        let reason = sample.label("reason");
+        // A connection without streams is closed as a matter of course.
+        if reason != Limit::Idle.label() {
+            *reached.entry(reason).or_default() += sample.value;
+        }
+    }
+    let key = |label: &str| {
+        let limit = Limit::ALL.into_iter().find(|limit| limit.label() == label);
+        limit.map_or(label, |limit| if limit.key().contains(' ') { label } else { limit.key() }).to_owned()
+    };
+    let mut told: Vec<String> =
+        reached.iter().map(|(reason, count)| format!("{} {count}", key(reason))).collect();
+    let failures = facts.metrics.sum("deltafan_accept_failures_total");
+    if failures > 0.0 {
+        told.push(format!("connections that could not be accepted {failures}"));
+    }
+    let figures = json!({"refused": reached, "accept_failures": failures});
+    if told.is_empty() {
+        Check::new("limits", State::Ok, "none reached since the start", figures)
+    } else {
+        let finding = format!("refused or closed since the start: {}", told.join(", "));
+        Check::new("limits", State::Note, finding, figures)
+    }
+}
+
+/// Certificates in force, where there are any, and files that could not take their place.
+fn certificates(facts: &Facts) -> Option<Check> {
+    let left = |sample: &Sample| sample.value - facts.now;
+    let all = || facts.metrics.all("deltafan_tls_certificate_expiry_seconds");
+    let first = all().min_by(|a, b| left(a).total_cmp(&left(b)))?;
+    let (left, of) = (left(first), format!("{} of {}", first.label("which"), first.label("of")));
+    let refused =
+        facts.metrics.all("deltafan_tls_last_reload_successful").filter(|sample| sample.value == 0.0);
+    let refused: Vec<&str> = refused.map(|sample| sample.label("of")).collect();
+    let figures = json!({"first_expires_in_seconds": left, "refused_files": refused});
+    let (state, finding) = if left <= 0.0 {
+        (State::Fault, format!("{of} has expired {} ago", age(-left)))
+    } else if !refused.is_empty() {
+        let of = refused.join(", ");
+        (
+            State::Fault,
+            format!("the files of {of} cannot be used, and those before are in force; the log says why"),
+        )
+    } else if left < EXPIRES_SOON {
+        (State::Note, format!("{of} expires in {}", age(left)))
+    } else {
+        (State::Ok, format!("the first to expire is {of}, in {}", age(left)))
+    };
+    Some(Check::new("certificates", state, finding, figures))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::prometheus_text::Metrics;
+    use super::*;
+
+    /// A relay of one control plane with which all is well, and these metrics.
+    fn facts(metrics: &str) -> Facts {
+        let server = json!({"uri": "http://cp/", "active": true, "connected": true, "protocol": "delta", "last_error": null});
+        Facts {
+            ready: Ok(()),
+            upstreams: json!({"servers": [server], "last_answer_seconds_ago": 3.0, "stale_seconds": 0.0, "snapshot": null}),
+            clients: json!({"open": 0, "states": {}}),
+            nacks: json!({"nacks": []}),
+            rollout: json!([]),
+            metrics: Metrics::read(metrics),
+            now: 1_000_000.0,
+        }
+    }
+
+    /// Findings that are not ok.
+    fn found(facts: &Facts) -> Vec<(State, String)> {
+        let all = checks(facts).into_iter().filter(|check| check.state != State::Ok);
+        all.map(|check| (check.state, format!("{}: {}", check.name, check.finding))).collect()
+    }
+
+    fn only(facts: &Facts) -> (State, String) {
+        let found = found(facts);
+        assert_eq!(found.len(), 1, "{found:?}");
+        found[0].clone()
+    }
+
+    #[test]
+    fn all_is_well_where_nothing_is_at_fault() {
+        assert_eq!(found(&facts("")), []);
+        let quiet = "deltafan_refused_total{reason=\"idle_timeout\"} 7\ndeltafan_refused_total{reason=\"stall_timeout\"} 0\n\
+                     deltafan_tls_certificate_expiry_seconds{of=\"x\",which=\"cert\"} 9000000\ndeltafan_group_stale_seconds{group=\"g\"} 0";
+        assert_eq!(found(&facts(quiet)), []);
+    }
+
+    #[test]
+    fn what_flaps_is_told_however_it_stands_at_the_moment() {
+        let mut flaps = facts("deltafan_group_stale_seconds{group=\"g\"} 0");
+        flaps.upstreams["unsteady"] = json!(true);
+        flaps.upstreams["servers"][0]["last_error"] = json!("reset");
+        flaps.upstreams["groups"] = json!({"rules": [{"rule": "g", "refused": 0, "unsteady": 2}]});
+        let told = [
+            "control plane: http://cp/, delta, answered 3s ago; its connection or stream keeps ending: reset",
+            "node groups: connections or streams keep ending: g (2 groups); see GET /upstreams?group=*",
+        ];
+        assert_eq!(found(&flaps), told.map(|told| (State::Note, told.to_owned())));
+    }
+
+    #[test]
+    fn a_client_that_does_not_answer_for_long_is_told() {
+        let metrics = |seconds| {
+            format!(
+                "deltafan_client_max_unanswered_seconds{{type=\"cds\"}} {seconds}\ndeltafan_client_max_unanswered_seconds{{type=\"eds\"}} 1"
+            )
+        };
+        let relay = |seconds| {
+            let mut facts = facts(&metrics(seconds));
+            facts.clients = json!({"open": 2, "states": {"unacked": 2}});
+            facts
+        };
+        assert_eq!(found(&relay(29)), []);
+        let (state, finding) = only(&relay(31));
+        let told = "the oldest cds response without ACK or NACK was sent 31s ago, see `deltafan clients --state unacked`";
+        assert!(state == State::Note && finding.ends_with(told), "{finding}");
+    }
+
+    #[test]
+    fn a_control_plane_is_told_with_its_error() {
+        let mut away = facts("");
+        away.upstreams["servers"][0]["connected"] = json!(false);
+        away.upstreams["servers"][0]["last_error"] = json!("connection refused");
+        away.upstreams["stale_seconds"] = json!(130.0);
+        let told = "control plane: http://cp/ is not connected: connection refused; resources may be out of date for 2m";
+        assert_eq!(only(&away), (State::Fault, told.to_owned()));
+        away.upstreams["servers"][0]["connected"] = json!(true);
+        assert_eq!(
+            only(&away).1,
+            "control plane: http://cp/ does not answer; resources may be out of date for 2m"
+        );
+        away.upstreams["stale_seconds"] = json!(0.0);
+        away.upstreams["refused"] =
+            json!([{"type": "cds", "seconds": 130.0, "error": "resource `a` is in one response twice"}]);
+        let told = "control plane: http://cp/ sent what had to be refused, and what was there before it stays in force: \
+                    cds for 2m: resource `a` is in one response twice";
+        assert_eq!(only(&away), (State::Fault, told.to_owned()));
+        away.upstreams["refused"] = json!([]);
+        let second = json!({"uri": "http://second/", "active": true, "connected": true, "protocol": "sotw"});
+        away.upstreams["servers"][0]["active"] = json!(false);
+        let servers = vec![away.upstreams["servers"][0].clone(), second];
+        away.upstreams["servers"] = json!(servers);
+        let told = "control plane: http://second/, sotw, answered 3s ago; in the place of http://cp/: connection refused";
+        assert_eq!(only(&away), (State::Note, told.to_owned()));
+    }
+
+    #[test]
+    fn each_fault_is_found() {
+        let metrics = |line: &str| only(&facts(line));
+        let of = |state, text: &str| (state, text.to_owned());
+        assert_eq!(
+            metrics("deltafan_group_stale_seconds{group=\"edge\"} 42"),
+            of(State::Fault, "node groups: resources may be out of date: edge for 42s")
+        );
+        // A client with a made-up node is no fault of the relay.
+        let unanswered = "deltafan_group_stale_seconds{group=\"edge\"} 0\ndeltafan_groups{group=\"edge\"} 3\n\
+                          deltafan_groups_unanswered{group=\"edge\"} 1";
+        let told = "never answered, does the control plane know these nodes? edge (1 of 3 groups)";
+        assert_eq!(metrics(unanswered), of(State::Note, &format!("node groups: {told}")));
+        let both = format!("{unanswered}\ndeltafan_group_stale_seconds{{group=\"core\"}} 42");
+        let finding = format!("node groups: resources may be out of date: core for 42s; {told}");
+        assert_eq!(metrics(&both), of(State::Fault, &finding));
+        let mut refused = facts("deltafan_group_stale_seconds{group=\"edge\"} 0");
+        refused.upstreams["groups"] =
+            json!({"rules": [{"rule": "edge", "refused": 2}, {"rule": "core", "refused": 0}]});
+        let finding = "node groups: updates of the control plane had to be refused: edge (2 groups); see GET /upstreams?group=*";
+        assert_eq!(only(&refused), of(State::Fault, finding));
+        assert_eq!(metrics("deltafan_config_last_reload_successful 0").0, State::Fault);
+        assert_eq!(metrics("deltafan_config_restart_pending 1").0, State::Note);
+        assert_eq!(
+            metrics(
+                "deltafan_refused_total{reason=\"max_connections\",protocol=\"h2\"} 3\n\
+                     deltafan_refused_total{reason=\"max_connections\"} 2\ndeltafan_refused_total{reason=\"types\"} 1"
+            ),
+            of(
+                State::Note,
+                "limits: refused or closed since the start: downstream.max_connections 5, types 1"
+            )
+        );
+        let expiry = |at: f64| {
+            metrics(&format!("deltafan_tls_certificate_expiry_seconds{{of=\"a\",which=\"crl\"}} {at}"))
+        };
+        assert_eq!(expiry(999_940.0), of(State::Fault, "certificates: crl of a has expired 60s ago"));
+        assert_eq!(expiry(1_000_060.0), of(State::Note, "certificates: crl of a expires in 60s"));
+        let refused = "deltafan_tls_certificate_expiry_seconds{of=\"a\",which=\"cert\"} 9000000\n\
+                       deltafan_tls_last_reload_successful{of=\"a\"} 0\ndeltafan_tls_last_reload_successful{of=\"b\"} 1";
+        let finding =
+            "certificates: the files of a cannot be used, and those before are in force; the log says why";
+        assert_eq!(metrics(refused), of(State::Fault, finding));
+        let mut draining = facts("");
+        draining.ready = Err("not ready: draining".to_owned());
+        assert_eq!(only(&draining), of(State::Fault, "ready: not ready: draining"));
+        let mut waiting = facts("");
+        waiting.clients = json!({"open": 2, "states": {"waiting": 2}});
+        assert_eq!(only(&waiting), of(State::Note, "clients: open streams and polls: 2; waiting 2"));
+        waiting.clients = json!({"open": 2, "states": {"resuming": 1, "synced": 1}});
+        assert_eq!(
+            only(&waiting),
+            of(State::Note, "clients: open streams and polls: 2; resuming 1, synced 1")
+        );
+        let mut saved = facts("");
+        saved.upstreams["snapshot"] = json!({"path": "/var/x", "error": "no space left"});
+        assert_eq!(only(&saved), of(State::Fault, "snapshot: /var/x: no space left"));
+        let mut held = facts("");
+        held.rollout = json!([{"phase": "held", "held": [{"type": "cds", "name": "a"}], "trying": 0}]);
+        assert_eq!(only(&held), of(State::Fault, "rollout: held: cds a; see GET /rollout"));
+        held.rollout = json!([{"phase": "trying", "held": [], "trying": 2, "waiting": 1, "unanswered": 3}]);
+        assert_eq!(only(&held), of(State::Note, "rollout: no canary answers, for 3 trials; changes wait: 3"));
+        let mut directory = facts("deltafan_upstream_connected 1\ndeltafan_directory_failing_files 2");
+        directory.upstreams["servers"] = json!([]);
+        assert_eq!(only(&directory).0, State::Fault);
+    }
+
+    #[test]
+    fn rejections_are_counted_by_type() {
+        let mut facts = facts(
+            "deltafan_clients{type=\"cds\",state=\"rejected\"} 3\ndeltafan_clients{type=\"cds\",state=\"synced\"} 197\n\
+             deltafan_clients{type=\"lds\",state=\"synced\"} 200",
+        );
+        let nack = |state: Json, text: &str| json!({"state": state, "type": "cds", "version": "18", "node": {"id": "n"}, "text": text});
+        facts.nacks = json!({"nacks": [nack(Json::Null, "gone"), nack(json!("synced"), "mended"), nack(json!("rejected"), "bad")]});
+        let told =
+            "rejections: cds by 3 of 200 clients; the newest is of cds 18 by n: bad; see `deltafan nacks`";
+        assert_eq!(only(&facts), (State::Fault, told.to_owned()));
+    }
+
+    #[test]
+    fn an_older_relay_is_judged_by_what_it_tells() {
+        let mut older = facts("");
+        (older.clients, older.nacks, older.rollout) = (Json::Null, Json::Null, Json::Null);
+        assert!(found(&older).iter().all(|(state, told)| *state == State::Note && told.contains("older")));
+        older.upstreams = Json::Null;
+        assert!(!checks(&older).is_empty());
+    }
+}

@@ -1,0 +1,173 @@
+//! A subscription that lasts: each change of its resources, over as many connections as it takes.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+use tokio::time::Instant;
+
+use super::conversation::{Conversation, Query};
+use super::conversation_end::Ended;
+use super::watched_resources::{Change, Held};
+use crate::upstream::Backoff;
+
+/// Longest wait before the first new connection, and before any of them.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+/// Length of a conversation after which the next wait is short again. Longer than an attempt to connect may take.
+const SOUND: Duration = Duration::from_secs(30);
+/// Silence after which the user is told that the server has not answered.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// Event of a watch.
+#[derive(Debug)]
+pub enum News {
+    /// A resource changed.
+    Change(Change),
+    /// The connection stands, and no answer has come yet. With the words of the server, if there are any.
+    Waiting(Option<String>),
+    /// The connection ended; the next attempt follows after this time.
+    Lost(String, Duration),
+    /// An answer came after [`Self::Lost`].
+    Back,
+}
+
+/// Reports each change to `tell`, until `stop` is done. Connects again when a connection is lost.
+///
+/// # Errors
+///
+/// Server that has never answered: the first conversation ended without an answer, or `stop` was done before one. Or an error of
+/// `tell`.
+pub async fn watch(
+    query: &Query,
+    stop: impl Future<Output = ()>,
+    mut tell: impl FnMut(News) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut state = State::default();
+    let failed = tokio::select! {
+        error = state.run(query, &mut tell) => Some(error),
+        () = stop => None,
+    };
+    match failed {
+        Some(error) => Err(error),
+        None if state.is_answered => Ok(()),
+        None => {
+            let why = state.words.map(|words| format!(": {words}")).unwrap_or_default();
+            bail!("{} has not answered{why}", query.server.uri())
+        }
+    }
+}
+
+/// Cause of the end of a conversation.
+enum Stop {
+    Ended(Ended),
+    /// The watch cannot go on: `tell` failed, or the server sends more than is held.
+    Failed(anyhow::Error),
+}
+
+impl From<Ended> for Stop {
+    fn from(ended: Ended) -> Self {
+        Self::Ended(ended)
+    }
+}
+
+#[derive(Default)]
+struct State {
+    held: Held,
+    /// Whether the server has ever answered.
+    is_answered: bool,
+    /// Words of the server that it has no answer yet.
+    words: Option<String>,
+    /// Whether the last news is [`News::Lost`].
+    is_lost: bool,
+    /// Cause in the last [`News::Lost`].
+    told: Option<String>,
+}
+
+impl State {
+    /// Holds one conversation after the other. Returns the error that ends the watch.
+    async fn run(
+        &mut self,
+        query: &Query,
+        tell: &mut impl FnMut(News) -> anyhow::Result<()>,
+    ) -> anyhow::Error {
+        let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
+        loop {
+            let begun = Instant::now();
+            let ended = match self.converse(query, tell).await {
+                Ok(never) => match never {},
+                Err(Stop::Failed(error)) => return error,
+                Err(Stop::Ended(ended)) => ended,
+            };
+            if !self.is_answered {
+                return ended.explain(query.transport);
+            }
+            if begun.elapsed() >= SOUND {
+                backoff.reset();
+                self.told = None;
+            }
+            let wait = backoff.next(&mut rand::rng());
+            let why = ended.to_string();
+            // A relay ends the stream of an observer each time that it lacks a part. The user is told once.
+            if self.told.as_ref() != Some(&why) {
+                if let Err(error) = tell(News::Lost(why.clone(), wait)) {
+                    return error;
+                }
+                (self.told, self.is_lost) = (Some(why), true);
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn converse(
+        &mut self,
+        query: &Query,
+        tell: &mut impl FnMut(News) -> anyhow::Result<()>,
+    ) -> Result<Infallible, Stop> {
+        let mut conversation = Conversation::open(query, &self.held.versions()).await?;
+        let transfers = conversation.transfers();
+        // Told once for each conversation.
+        let mut is_waiting = false;
+        loop {
+            let next = conversation.next();
+            let quiet = tokio::time::sleep(SILENCE);
+            tokio::pin!(next, quiet);
+            let next = loop {
+                tokio::select! {
+                    next = &mut next => break next,
+                    () = &mut quiet, if !is_waiting && !self.is_answered => {
+                        // A large answer over a slow link.
+                        if transfers.is_under_way() {
+                            quiet.as_mut().reset(Instant::now() + SILENCE);
+                            continue;
+                        }
+                        is_waiting = true;
+                        tell(News::Waiting(None)).map_err(Stop::Failed)?;
+                    }
+                }
+            };
+            let update = match next {
+                Ok(update) => update,
+                Err(Ended::NotYet(words)) => {
+                    self.words = Some(words.clone());
+                    if !std::mem::replace(&mut is_waiting, true) {
+                        tell(News::Waiting(Some(words))).map_err(Stop::Failed)?;
+                    }
+                    continue;
+                }
+                Err(ended) => return Err(ended.into()),
+            };
+            self.is_answered = true;
+            if std::mem::take(&mut self.is_lost) {
+                tell(News::Back).map_err(Stop::Failed)?;
+            }
+            for change in self.held.apply(update, &query.asked) {
+                tell(News::Change(change)).map_err(Stop::Failed)?;
+            }
+            if self.held.is_too_large() {
+                return Err(Stop::Failed(anyhow!(
+                    "names and versions of the server's resources take more than 1 GiB; watch some of them by name"
+                )));
+            }
+        }
+    }
+}

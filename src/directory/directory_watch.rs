@@ -1,0 +1,143 @@
+//! Watches the directory and keeps the newest [`Scan`] at hand.
+//!
+//! A thread of its own reads and parses, so that a slow disk or a large file never holds up the runtime. It
+//! publishes through a channel that keeps only the newest state: a reader that falls behind misses steps, never
+//! the outcome.
+//!
+//! Events only say "look again": what there is to see is decided by looking. Losing an event, or having none
+//! (network filesystems), costs time until the next poll, never correctness.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    thread,
+    time::Duration,
+};
+
+use tokio::sync::watch;
+
+use super::{
+    DirectoryError, Scan,
+    resource_files::{Files, is_resource_file},
+};
+use crate::file_watch::{Debounce, FileWatcher, WatchedPaths};
+
+/// How long to wait for what.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Timing {
+    /// Wait for several files that are replaced one by one.
+    pub(super) debounce: Debounce,
+    /// The directory is looked at this often without any event.
+    pub(super) poll: Duration,
+}
+
+/// A watched directory. Dropping it ends the watch.
+#[derive(Debug)]
+pub struct Directory {
+    scans: watch::Receiver<Option<Arc<Scan>>>,
+    // After `scans`: when the thread is woken by this, it must find the receiver gone.
+    _stop: WakeOnDrop,
+}
+
+#[derive(Debug)]
+struct WakeOnDrop(SyncSender<()>);
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            debounce: Debounce { quiet: Duration::from_millis(50), longest: Duration::from_millis(500) },
+            poll: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Directory {
+    /// Starts to watch a directory, which must exist.
+    ///
+    /// # Errors
+    ///
+    /// [`DirectoryError`] if the directory does not exist or cannot be watched.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, DirectoryError> {
+        Self::open_with(path.as_ref(), Timing::default())
+    }
+
+    pub(super) fn open_with(path: &Path, timing: Timing) -> Result<Self, DirectoryError> {
+        let unreadable = |source: std::io::Error| match source.kind() {
+            std::io::ErrorKind::NotFound => DirectoryError::Missing(path.to_owned()),
+            std::io::ErrorKind::NotADirectory => DirectoryError::NotADirectory(path.to_owned()),
+            _ => DirectoryError::Unreadable { path: path.to_owned(), source },
+        };
+        // Absolute, so that a later change of the working directory changes nothing; links in it are left as they
+        // are, so that a link that is moved elsewhere is followed there.
+        let directory = std::path::absolute(path).map_err(unreadable)?;
+        std::fs::read_dir(&directory).map_err(unreadable)?;
+
+        let (wake, woken) = sync_channel(1);
+        let (publish, scans) = watch::channel(None);
+        let waker = wake.clone();
+        // Full means that a wake-up is already on its way.
+        let watcher =
+            FileWatcher::new("the resource directory", timing.debounce, move || _ = waker.try_send(()));
+        thread::Builder::new()
+            .name("directory".to_owned())
+            .spawn(move || run(&directory, watcher, timing.poll, &woken, &publish))
+            .map_err(|source| DirectoryError::NoThread { path: path.to_owned(), source })?;
+        Ok(Self { scans, _stop: WakeOnDrop(wake) })
+    }
+
+    /// The first state when it has been read, later each new one. When several came to pass between two calls, the
+    /// newest is returned. Cancel-safe: a state is consumed only by returning it.
+    pub async fn next(&mut self) -> Arc<Scan> {
+        loop {
+            if self.scans.changed().await.is_err() {
+                // Only a defect ends the thread while we live. What was published stays in force.
+                tracing::error!(
+                    "the thread that watches the resource directory has ended: changes go unseen"
+                );
+                std::future::pending::<()>().await;
+            }
+            if let Some(scan) = &*self.scans.borrow_and_update() {
+                return Arc::clone(scan);
+            }
+        }
+    }
+}
+
+impl Drop for WakeOnDrop {
+    fn drop(&mut self) {
+        // Full means that a wake-up is already on its way.
+        self.0.try_send(()).ok();
+    }
+}
+
+fn run(
+    directory: &Path,
+    mut watcher: FileWatcher,
+    poll: Duration,
+    woken: &Receiver<()>,
+    publish: &watch::Sender<Option<Arc<Scan>>>,
+) {
+    let mut files = Files::default();
+    while !publish.is_closed() {
+        // First the watch, then the look: what changes in between is seen or announced, or both.
+        watcher.renew(|| paths(directory));
+        let changed = files.refresh(directory);
+        if changed || publish.borrow().is_none() {
+            publish.send_replace(Some(Arc::new(files.merge())));
+        }
+        match woken.recv_timeout(poll) {
+            Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// Adds the directory with all that is a resource file by its name.
+fn paths(directory: &Path) -> WatchedPaths {
+    let mut paths = WatchedPaths::default();
+    paths.add_entries(directory, is_resource_file);
+    paths
+}

@@ -1,0 +1,251 @@
+//! From the bytes of one file to its resources. No I/O, and no memory of other files.
+//!
+//! Readable forms are turned into the binary form first (`readable`), so that there is one place that says what a
+//! file may hold. That place works on the wire format by hand: resources must keep the bytes they came with.
+
+use std::collections::HashSet;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{
+    FileResource, ResourceKey,
+    file_document::{DISCOVERY_RESPONSE, DecodeError, Document, Format, WRAPPER},
+    text_formats,
+};
+use crate::descriptors::message_name;
+use crate::resource::Kind;
+use crate::resource::wire::{MalformedError, Value, fields, put_bytes};
+
+const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
+
+/// An `Any`, taken apart.
+struct Any<'a> {
+    type_url: &'a str,
+    value: &'a [u8],
+}
+
+/// A resource before it is put into its wrapper.
+struct Parts<'a> {
+    any: &'a [u8],
+    type_url: &'a str,
+    name: &'a str,
+    /// Constraints of a variant, as they came; empty without.
+    constraints: &'a [u8],
+    /// The wrapper's other fields, as they came.
+    rest: Vec<u8>,
+    /// Whether `rest` holds the name (in a `ResourceName`), so that field 3 must stay unset.
+    named_by_rest: bool,
+}
+
+/// The resources of one file, in the order they are written.
+pub(super) fn decode(format: Format, bytes: &[u8]) -> Result<Vec<FileResource>, DecodeError> {
+    if bytes.trim_ascii().is_empty() {
+        // A writer that truncates first shows this for a moment: never "there is nothing any more".
+        return Err(DecodeError::Empty);
+    }
+    let document = match format {
+        Format::Binary => recognize(bytes)?,
+        Format::Json => text_formats::json(bytes)?,
+        Format::Yaml => text_formats::yaml(bytes)?,
+        Format::Text => text_formats::text(bytes)?,
+    };
+    let resources = match &document {
+        Document::Response(response) => decode_response(response)?,
+        Document::Any(bytes) => {
+            let any = split_any(bytes)?;
+            if message_name(any.type_url)? == DISCOVERY_RESPONSE {
+                decode_response(any.value)?
+            } else {
+                vec![decode_resource(bytes, None)?]
+            }
+        }
+    };
+    let mut seen = HashSet::new();
+    if let Some(twice) = resources.iter().find(|resource| !seen.insert(&resource.key)) {
+        return Err(DecodeError::Duplicate(twice.key.clone()));
+    }
+    Ok(resources)
+}
+
+/// Tells the two binary shapes apart. Both may begin with a string and a message; an `Any` has nothing else.
+fn recognize(bytes: &[u8]) -> Result<Document, DecodeError> {
+    let mut first = None;
+    let mut seconds = Vec::new();
+    let mut others = false;
+    let mut known = false;
+    for field in fields(bytes) {
+        let field = field.map_err(|MalformedError| DecodeError::Unrecognized)?;
+        known |= (1..=7).contains(&field.number);
+        match (field.number, field.value) {
+            (1, Value::Bytes(bytes)) => {
+                first = Some(std::str::from_utf8(bytes).map_err(|_| DecodeError::Unrecognized)?)
+            }
+            (2, Value::Bytes(bytes)) => seconds.push(bytes),
+            (1 | 2, _) => return Err(DecodeError::Unrecognized),
+            _ => others = true,
+        }
+    }
+    let is_any = match first {
+        Some(first) if !others && seconds.len() <= 1 && first.contains('/') => {
+            // `first` is a type URL or a version with a slash in it; in the latter case the second is an Any.
+            let holds_any = seconds.first().is_some_and(|second| {
+                split_any(second).is_ok_and(|any| any.type_url.starts_with(TYPE_URL_PREFIX))
+            });
+            first.starts_with(TYPE_URL_PREFIX) || (!holds_any && !seconds.is_empty())
+        }
+        _ => false,
+    };
+    match (is_any, known) {
+        (true, _) => Ok(Document::Any(bytes.to_vec())),
+        (false, true) => Ok(Document::Response(bytes.to_vec())),
+        (false, false) => Err(DecodeError::Unrecognized),
+    }
+}
+
+fn decode_response(bytes: &[u8]) -> Result<Vec<FileResource>, DecodeError> {
+    let mut anys = Vec::new();
+    let mut expected = None;
+    for field in fields(bytes) {
+        let field = field.map_err(|MalformedError| damaged(DISCOVERY_RESPONSE))?;
+        match (field.number, field.value) {
+            (2, Value::Bytes(bytes)) => anys.push(bytes),
+            (4, Value::Bytes(bytes)) => expected = Some(utf8(bytes, DISCOVERY_RESPONSE)?),
+            (2 | 4, _) => return Err(damaged(DISCOVERY_RESPONSE)),
+            _ => {}
+        }
+    }
+    let expected = expected.filter(|type_url| !type_url.is_empty());
+    let resources = anys.into_iter().enumerate().map(|(index, any)| {
+        decode_resource(any, expected).map_err(|error| DecodeError::In { index, source: Box::new(error) })
+    });
+    resources.collect()
+}
+
+fn decode_resource(bytes: &[u8], expected: Option<&str>) -> Result<FileResource, DecodeError> {
+    let any = split_any(bytes)?;
+    let parts = match message_name(any.type_url)? {
+        WRAPPER => split_wrapper(any.value)?,
+        type_name if kind_of(type_name).is_named_by_first_field() => {
+            let name = first_string(any.value, type_name)?;
+            let (constraints, rest) = Default::default();
+            Parts { any: bytes, type_url: any.type_url, name, constraints, rest, named_by_rest: false }
+        }
+        _ => return Err(DecodeError::NeedsWrapper(any.type_url.to_owned())),
+    };
+    if let Some(expected) = expected.filter(|expected| *expected != parts.type_url) {
+        return Err(DecodeError::TypeMismatch {
+            found: parts.type_url.to_owned(),
+            expected: expected.to_owned(),
+        });
+    }
+    if parts.name.is_empty() {
+        return Err(DecodeError::Unnamed(parts.type_url.to_owned()));
+    }
+    Ok(parts.wrap())
+}
+
+/// Type of a message, whatever stands before its name in a type URL.
+fn kind_of(type_name: &str) -> Kind {
+    Kind::of_url(&format!("{TYPE_URL_PREFIX}{type_name}"))
+}
+
+fn split_any(bytes: &[u8]) -> Result<Any<'_>, DecodeError> {
+    const NAME: &str = "google.protobuf.Any";
+    let mut any = Any { type_url: "", value: &[] };
+    for field in fields(bytes) {
+        let field = field.map_err(|MalformedError| damaged(NAME))?;
+        match (field.number, field.value) {
+            (1, Value::Bytes(bytes)) => any.type_url = utf8(bytes, NAME)?,
+            (2, Value::Bytes(bytes)) => any.value = bytes,
+            (1 | 2, _) => return Err(damaged(NAME)),
+            _ => {}
+        }
+    }
+    message_name(any.type_url)?;
+    Ok(any)
+}
+
+fn split_wrapper(bytes: &[u8]) -> Result<Parts<'_>, DecodeError> {
+    const RESOURCE_NAME: &str = "envoy.service.discovery.v3.ResourceName";
+    let (mut own_name, mut long_name, mut constraints, mut rest) = ("", "", &[][..], Vec::new());
+    let mut inner = Vec::new();
+    for field in fields(bytes) {
+        let field = field.map_err(|MalformedError| damaged(WRAPPER))?;
+        match (field.number, field.value) {
+            (1, Value::Bytes(_)) => {} // the version: ours replaces it
+            (2, Value::Bytes(bytes)) => inner.push(bytes),
+            (3, Value::Bytes(bytes)) => own_name = utf8(bytes, WRAPPER)?,
+            (1..=3, _) => return Err(damaged(WRAPPER)),
+            (8, Value::Bytes(bytes)) => {
+                long_name = first_string(bytes, RESOURCE_NAME)?;
+                constraints = last_bytes(bytes, 2, RESOURCE_NAME)?;
+                rest.extend_from_slice(field.raw);
+            }
+            _ => rest.extend_from_slice(field.raw),
+        }
+    }
+    let named_by_rest = own_name.is_empty();
+    let name = if named_by_rest { long_name } else { own_name };
+    let [any] = inner[..] else { return Err(DecodeError::BadWrapper(name.to_owned())) };
+    let type_url = split_any(any)?.type_url;
+    if message_name(type_url)? == WRAPPER {
+        return Err(DecodeError::BadWrapper(name.to_owned()));
+    }
+    Ok(Parts { any, type_url, name, constraints, rest, named_by_rest })
+}
+
+/// Content of a message field, as it was written last; empty without.
+fn last_bytes<'a>(bytes: &'a [u8], number: u32, type_name: &str) -> Result<&'a [u8], DecodeError> {
+    let mut last = &[][..];
+    for field in fields(bytes) {
+        let field = field.map_err(|MalformedError| damaged(type_name))?;
+        if field.number == number {
+            last = field.bytes().map_err(|_| damaged(type_name))?;
+        }
+    }
+    Ok(last)
+}
+
+/// Field 1 of a message, after looking at all of it: a file that was cut short is told by its end.
+fn first_string<'a>(bytes: &'a [u8], type_name: &str) -> Result<&'a str, DecodeError> {
+    let mut first = "";
+    for field in fields(bytes) {
+        let field = field.map_err(|MalformedError| damaged(type_name))?;
+        if field.number == 1 {
+            first = field.text().map_err(|_| damaged(type_name))?;
+        }
+    }
+    Ok(first)
+}
+
+fn utf8<'a>(bytes: &'a [u8], type_name: &str) -> Result<&'a str, DecodeError> {
+    std::str::from_utf8(bytes).map_err(|_| damaged(type_name))
+}
+
+fn damaged(type_name: &str) -> DecodeError {
+    DecodeError::Damaged(type_name.to_owned())
+}
+
+impl Parts<'_> {
+    fn wrap(self) -> FileResource {
+        // The rest counts too: a changed TTL or alias under an unchanged version would reach nobody.
+        let mut hash = Xxh3::new();
+        hash.update(self.any);
+        hash.update(&self.rest);
+        let version = format!("{:016x}", hash.digest());
+
+        let mut wrapper = Vec::with_capacity(self.any.len() + self.rest.len() + self.name.len() + 32);
+        put_bytes(&mut wrapper, 1, version.as_bytes());
+        put_bytes(&mut wrapper, 2, self.any);
+        if !self.named_by_rest {
+            put_bytes(&mut wrapper, 3, self.name.as_bytes());
+        }
+        wrapper.extend_from_slice(&self.rest);
+        let key = ResourceKey {
+            type_url: self.type_url.to_owned(),
+            name: self.name.to_owned(),
+            constraints: self.constraints.to_owned(),
+        };
+        FileResource { key, version, wrapper: wrapper.into() }
+    }
+}

@@ -1,0 +1,286 @@
+//! Last content of each file of the directory, and all of them merged into one [`Scan`]. Reads files; knows nothing of events or
+//! time beyond the age of a file.
+//!
+//! Invariants: only regular files are read, and no more of them than [`MAX_FILE_BYTES`] · a file that cannot be
+//! read or understood keeps its resources · a file is read again only when its fingerprint has changed, and parsed
+//! again only when its content has.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    ffi::{OsStr, OsString},
+    fs::{self, Metadata, OpenOptions},
+    io::{self, ErrorKind, Read as _},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{MetadataExt as _, OpenOptionsExt as _},
+    },
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{FileFailure, FileResource, ResourceKey, Scan, file_decoder::decode, file_document::Format};
+
+pub(super) const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// A file younger than this may be written again within one tick of the filesystem's clock: its fingerprint proves
+/// nothing yet.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// At most so many duplicates of one file are named.
+const NAMED_DUPLICATES: usize = 3;
+
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    /// By name, which is also the order of precedence.
+    files: BTreeMap<OsString, FileState>,
+    /// Names of other entries, each of which is logged once.
+    passed_over: BTreeSet<OsString>,
+    directory_failure: Option<FileFailure>,
+    /// Whether its files were ever listed.
+    is_listed: bool,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct FileState {
+    /// As of the last reading, when that can be relied on.
+    fingerprint: Option<Fingerprint>,
+    /// Hash of the bytes last parsed.
+    content: Option<u64>,
+    resources: Vec<FileResource>,
+    /// Whether `resources` are those of some content that it had.
+    is_known: bool,
+    parse_failure: Option<String>,
+    read_failure: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fingerprint {
+    device: u64,
+    inode: u64,
+    length: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Files {
+    /// Brings the state up to date with the directory; whether that changed anything a [`Scan`] shows.
+    pub(super) fn refresh(&mut self, directory: &Path) -> bool {
+        let names = match list(directory) {
+            Ok(names) => names,
+            Err(error) => {
+                // Nothing is known about any file, so nothing is given up.
+                let failure = FileFailure {
+                    file: directory.display().to_string(),
+                    message: format!("cannot list the directory: {error}; what its files held is kept"),
+                };
+                return self.directory_failure.replace(failure.clone()) != Some(failure);
+            }
+        };
+        let mut changed = self.directory_failure.take().is_some();
+        self.is_listed = true;
+        let mut before = std::mem::take(&mut self.files);
+        let passed_over = std::mem::take(&mut self.passed_over);
+        for name in names {
+            let Some(format) = Format::of(Path::new(&name)) else {
+                if !passed_over.contains(&name) {
+                    tracing::debug!(file = %name.display(), "ignored: not the extension of a resource file");
+                }
+                self.passed_over.insert(name);
+                continue;
+            };
+            let known = before.remove(&name);
+            let is_new = known.is_none();
+            let mut state = known.unwrap_or_default();
+            match state.refresh(&directory.join(&name), format) {
+                Some(differs) => {
+                    changed |= differs || is_new;
+                    self.files.insert(name, state);
+                }
+                None => changed |= !is_new,
+            }
+        }
+        changed | !before.is_empty()
+    }
+
+    /// The effective state: of a resource in two files, the file that sorts first counts.
+    pub(super) fn merge(&self) -> Scan {
+        let is_incomplete = !self.is_listed || self.files.values().any(|state| !state.is_known);
+        let mut scan = Scan { is_incomplete, ..Scan::default() };
+        scan.failures.extend(self.directory_failure.clone());
+        let mut owners: HashMap<&ResourceKey, &OsStr> = HashMap::new();
+        for (file, state) in &self.files {
+            let mut messages: Vec<String> =
+                state.failure().map(|message| state.keeping(message)).into_iter().collect();
+            let mut duplicates = 0;
+            for resource in &state.resources {
+                let owner = *owners.entry(&resource.key).or_insert(file);
+                if owner == file {
+                    scan.resources.insert(resource.key.clone(), resource.clone());
+                    continue;
+                }
+                duplicates += 1;
+                let ResourceKey { type_url, name, .. } = &resource.key;
+                if duplicates <= NAMED_DUPLICATES {
+                    messages.push(format!(
+                        "{type_url} {name:?} is also in {}, which sorts first and counts: remove one of the two",
+                        owner.display()
+                    ));
+                }
+            }
+            if duplicates > NAMED_DUPLICATES {
+                messages.push(format!("and {} more duplicates", duplicates - NAMED_DUPLICATES));
+            }
+            if !messages.is_empty() {
+                scan.failures
+                    .push(FileFailure { file: file.display().to_string(), message: messages.join("; ") });
+            }
+        }
+        scan
+    }
+}
+
+impl FileState {
+    /// `None` when there is no such file; otherwise whether what it shows has changed.
+    fn refresh(&mut self, path: &Path, format: Format) -> Option<bool> {
+        let failure = self.failure().map(str::to_owned);
+        let metadata = match fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => return None,
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                // Either gone since it was listed, or a link whose target is away; the latter may come back.
+                fs::symlink_metadata(path).ok()?;
+                self.read_failure = Some("a link to nothing".to_owned());
+                return Some(self.failure() != failure.as_deref());
+            }
+            Err(error) => {
+                self.read_failure = Some(format!("cannot read it: {error}"));
+                return Some(self.failure() != failure.as_deref());
+            }
+        };
+        if self.read_failure.is_none() && self.fingerprint == Some(Fingerprint::of(&metadata)) {
+            return Some(false);
+        }
+        let mut resources_changed = false;
+        match read(path, &metadata) {
+            Ok((bytes, metadata)) => {
+                self.read_failure = None;
+                self.fingerprint = Fingerprint::if_settled(&metadata);
+                resources_changed = self.parse(format, &bytes);
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => return None,
+            Err(error) => self.read_failure = Some(format!("cannot read it: {error}")),
+        }
+        Some(resources_changed || self.failure() != failure.as_deref())
+    }
+
+    fn parse(&mut self, format: Format, bytes: &[u8]) -> bool {
+        let content = xxh3_64(bytes);
+        if self.content.replace(content) == Some(content) {
+            return false;
+        }
+        // The parsers of readable forms are other people's: what one of them trips over is bad news about the
+        // file, not the end of the subscription.
+        let decoded = std::panic::catch_unwind(|| decode(format, bytes));
+        match decoded {
+            Ok(Ok(resources)) => {
+                self.parse_failure = None;
+                self.is_known = true;
+                let differs = self.resources != resources;
+                self.resources = resources;
+                return differs;
+            }
+            Ok(Err(error)) => self.parse_failure = Some(error.to_string()),
+            Err(_) => {
+                self.parse_failure =
+                    Some("reading it failed inside the parser: please report this".to_owned())
+            }
+        }
+        false
+    }
+
+    fn failure(&self) -> Option<&str> {
+        self.read_failure.as_deref().or(self.parse_failure.as_deref())
+    }
+
+    fn keeping(&self, message: &str) -> String {
+        match self.resources.len() {
+            0 => message.to_owned(),
+            1 => format!("{message} (the resource it held before is kept)"),
+            kept => format!("{message} (the {kept} resources it held before are kept)"),
+        }
+    }
+}
+
+impl Fingerprint {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            length: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+
+    fn if_settled(metadata: &Metadata) -> Option<Self> {
+        let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(metadata.ctime().try_into().ok()?);
+        let age = SystemTime::now().duration_since(changed).ok()?;
+        (age > SETTLED).then(|| Self::of(metadata))
+    }
+}
+
+/// Whether an entry of this name may be a resource file.
+pub(super) fn is_resource_file(name: &OsStr) -> bool {
+    !is_hidden(name) && Format::of(Path::new(name)).is_some()
+}
+
+/// Kubernetes keeps its volumes' versions in hidden directories.
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(b".")
+}
+
+/// Names of all entries that are not hidden.
+fn list(directory: &Path) -> io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let name = entry?.file_name();
+        if !is_hidden(&name) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// The content of a regular file, and its metadata from before the reading.
+fn read(path: &Path, metadata: &Metadata) -> io::Result<(Vec<u8>, Metadata)> {
+    let regular = |metadata: &Metadata| {
+        metadata
+            .is_file()
+            .then_some(())
+            .ok_or_else(|| io::Error::other("not a regular file (or a link to one)"))
+    };
+    regular(metadata)?;
+    // Should a fifo have taken the file's place since: opening one without this waits for a writer.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let metadata = file.metadata()?;
+    check_readable(&metadata)?;
+    let mut bytes = Vec::with_capacity(metadata.len().min(MAX_FILE_BYTES).try_into().unwrap_or_default());
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(too_large());
+    }
+    Ok((bytes, metadata))
+}
+
+fn check_readable(metadata: &Metadata) -> io::Result<()> {
+    if !metadata.is_file() {
+        return Err(io::Error::other("not a regular file (or a link to one)"));
+    }
+    if metadata.len() > MAX_FILE_BYTES { Err(too_large()) } else { Ok(()) }
+}
+
+fn too_large() -> io::Error {
+    io::Error::other(format!("larger than {} MiB: split it", MAX_FILE_BYTES >> 20))
+}

@@ -1,0 +1,224 @@
+//! JSON, YAML and proto text into the binary form. Knows the descriptors, and which message a text is; what the
+//! message holds is `decode`'s affair.
+//!
+//! Invariants: depth is bounded before anything recursive runs · equal texts give equal bytes (`canonical_encoding`) · no error
+//! quotes a value, which may be a private key.
+
+use prost_reflect::text_format::ParseError;
+use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor};
+use serde_json::Value;
+
+use super::{
+    canonical_encoding,
+    document_fault::{Fault, Step},
+    file_document::{DISCOVERY_RESPONSE, DecodeError, Document, Format},
+};
+use crate::descriptors::{ANY, DescriptorError, MAX_DEPTH, message};
+
+/// Limit on the events of a YAML file. The library's own bounds are made for settings typed by people; the size of the file, which is
+/// bounded, bounds these too, save for aliases, which keep the library's.
+const MAX_YAML_EVENTS: usize = 64 << 20;
+
+const NODE: &str = "envoy.config.core.v3.Node";
+
+pub(super) fn json(bytes: &[u8]) -> Result<Document, DecodeError> {
+    let text = utf8(bytes)?;
+    from_value(&json_value(text)?, text)
+}
+
+pub(super) fn yaml(bytes: &[u8]) -> Result<Document, DecodeError> {
+    let text = utf8(bytes)?;
+    from_value(&yaml_value(text)?, text)
+}
+
+/// See [`super::read_node`].
+pub(super) fn node(format: Format, bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let text = utf8(bytes)?;
+    let value = match format {
+        Format::Json => json_value(text)?,
+        _ => yaml_value(text)?,
+    };
+    // A Node has no field of this name; bootstraps of Envoy and of gRPC have.
+    let node = value.get("node").unwrap_or(&value);
+    if !node.is_object() {
+        return Err(DecodeError::Syntax(format!(
+            "expected an {NODE}, or a bootstrap with a `node`, as an object"
+        )));
+    }
+    let place = Vec::from_iter(value.get("node").map(|_| Step::Key("node".to_owned())));
+    let what = if place.is_empty() { "it has no `node`, and by itself it" } else { "its `node`" };
+    let node = parse(NODE, node, text, &place, &DeserializeOptions::new())?;
+    let node = node.map_err(|fault| DecodeError::Syntax(format!("{what} is not a valid {NODE}: {fault}")))?;
+    Ok(canonical_encoding::encode(&node)?)
+}
+
+/// See [`super::node_json`].
+pub(super) fn node_json(encoded: &[u8]) -> Result<Value, DecodeError> {
+    let show = || {
+        let descriptor = message(NODE).map_err(|error| error.to_string())?;
+        let node = DynamicMessage::decode(descriptor, encoded).map_err(|error| error.to_string())?;
+        serde_json::to_value(&node).map_err(|error| error.to_string())
+    };
+    show().map_err(|reason: String| DecodeError::Syntax(format!("not a valid {NODE}: {reason}")))
+}
+
+/// See [`super::read_response`].
+pub(super) fn response(bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let text = utf8(bytes)?;
+    let value = json_value(text)?;
+    let options = DeserializeOptions::new().deny_unknown_fields(false);
+    let response = parse(DISCOVERY_RESPONSE, &value, text, &[], &options)?;
+    let response =
+        response.map_err(|fault| DecodeError::Syntax(format!("not a DiscoveryResponse: {fault}")))?;
+    Ok(canonical_encoding::encode(&response)?)
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, DecodeError> {
+    std::str::from_utf8(bytes).map_err(|error| DecodeError::Syntax(format!("not text: {error}")))
+}
+
+fn json_value(text: &str) -> Result<Value, DecodeError> {
+    serde_json::from_str(text).map_err(|error| DecodeError::Syntax(format!("not JSON: {error}")))
+}
+
+fn yaml_value(text: &str) -> Result<Value, DecodeError> {
+    let options = serde_saphyr::options! {
+        // YAML 1.2: `no` and `on` are words, as in a host name.
+        strict_booleans: true,
+        with_snippet: false,
+        emit_comments: false,
+        budget: serde_saphyr::budget! {
+            max_depth: MAX_DEPTH,
+            max_events: MAX_YAML_EVENTS,
+            max_nodes: MAX_YAML_EVENTS,
+        },
+    };
+    serde_saphyr::from_str_with_options(text, options)
+        .map_err(|error| DecodeError::Syntax(yaml_fault(&error)))
+}
+
+/// An error of the YAML parser without what it quotes.
+fn yaml_fault(error: &serde_saphyr::Error) -> String {
+    use serde_saphyr::Error;
+    let reason = match error {
+        // Of the scanner, which quotes no more than a character.
+        Error::ExternalMessage { msg, .. } => msg.as_str(),
+        Error::Eof { .. } => "unexpected end",
+        Error::DuplicateMappingKey { .. } => "a key is there twice",
+        Error::MultipleDocuments { .. } => "a second document begins; only one is allowed",
+        Error::Budget { .. } => "nested too deep, or too large",
+        _ => "a tag, alias or value that JSON does not have",
+    };
+    match error.location() {
+        Some(location) => format!("not YAML: line {}: {reason}", location.line()),
+        None => format!("not YAML: {reason}"),
+    }
+}
+
+pub(super) fn text(bytes: &[u8]) -> Result<Document, DecodeError> {
+    let text = utf8(bytes)?;
+    let outline = outline(text)?;
+    let response = DynamicMessage::parse_text_format(message(DISCOVERY_RESPONSE)?, text);
+    match response {
+        Ok(_) if outline.blank => Err(DecodeError::Empty),
+        Ok(response) => Ok(Document::Response(canonical_encoding::encode(&response)?)),
+        Err(error) => match DynamicMessage::parse_text_format(message(ANY)?, text) {
+            Ok(any) => Ok(Document::Any(canonical_encoding::encode(&any)?)),
+            Err(any_error) => {
+                // `[` begins the expanded form of an Any, and nothing else at the top.
+                let (shape, error) =
+                    if outline.begins_with_bracket { (ANY, any_error) } else { (DISCOVERY_RESPONSE, error) };
+                let fault = text_fault(&message(shape)?, text, &error);
+                Err(DecodeError::Syntax(format!("not the text of a {shape}: {fault}")))
+            }
+        },
+    }
+}
+
+/// First fault of a text, and its line: what ends before it is only incomplete. The error has no line, and quotes the text.
+fn text_fault(message: &MessageDescriptor, text: &str, error: &ParseError) -> String {
+    let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at + 1).chain([text.len()]).collect();
+    let is_incomplete = |error: &ParseError| error.to_string().ends_with("but reached end of input");
+    let is_before = |end: &usize| {
+        let parsed = DynamicMessage::parse_text_format(message.clone(), &text[..*end]);
+        parsed.map_or_else(|error| is_incomplete(&error), |_| true)
+    };
+    let line = ends.len().min(ends.partition_point(is_before) + 1);
+    let error = error.to_string();
+    // A type is no value.
+    let reason = if error.starts_with("message type ") {
+        &error
+    } else {
+        "syntax, an unknown field or a value that does not fit"
+    };
+    format!("line {line}: {reason}")
+}
+
+fn from_value(value: &Value, text: &str) -> Result<Document, DecodeError> {
+    let Value::Object(fields) = value else {
+        return Err(DecodeError::Syntax(
+            "expected an object: a DiscoveryResponse, or a resource with \"@type\"".to_owned(),
+        ));
+    };
+    let (type_name, document): (_, fn(Vec<u8>) -> Document) = match fields.contains_key("@type") {
+        true => (ANY, Document::Any),
+        false => (DISCOVERY_RESPONSE, Document::Response),
+    };
+    let options = DeserializeOptions::new();
+    let parsed = parse(type_name, value, text, &[], &options)?;
+    let parsed = parsed.map_err(|fault| DecodeError::Syntax(format!("not a valid {type_name}: {fault}")))?;
+    Ok(document(canonical_encoding::encode(&parsed)?))
+}
+
+/// Reads the message that stands at `place` in `text`.
+fn parse(
+    type_name: &str,
+    value: &Value,
+    text: &str,
+    place: &[Step],
+    options: &DeserializeOptions,
+) -> Result<Result<DynamicMessage, Fault>, DescriptorError> {
+    let descriptor = message(type_name)?;
+    let parsed = DynamicMessage::deserialize_with_options(descriptor.clone(), value, options);
+    // The error quotes values, and has no place.
+    Ok(parsed.map_err(|_| Fault::find(&descriptor, value, text, place, options)))
+}
+
+struct Outline {
+    blank: bool,
+    begins_with_bracket: bool,
+}
+
+/// Looks over proto text without parsing it: the parser recurses as deep as the text nests, so that is bounded
+/// here.
+fn outline(text: &str) -> Result<Outline, DecodeError> {
+    let mut outline = Outline { blank: true, begins_with_bracket: false };
+    let mut depth = 0_usize;
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'#' => {
+                bytes.find(|&byte| byte == b'\n');
+                continue;
+            }
+            b'"' | b'\'' => {
+                while let Some(inner) = bytes.next().filter(|&inner| inner != byte && inner != b'\n') {
+                    if inner == b'\\' {
+                        bytes.next();
+                    }
+                }
+            }
+            b'{' | b'<' | b'[' => depth += 1,
+            b'}' | b'>' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            return Err(DescriptorError::TooDeep.into());
+        }
+        if outline.blank && !byte.is_ascii_whitespace() {
+            outline.blank = false;
+            outline.begins_with_bracket = byte == b'[';
+        }
+    }
+    Ok(outline)
+}

@@ -1,0 +1,353 @@
+//! Last changes of one resource, and the number of clients that have each, as JSON.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::admin_query::{HistoryOf, HistoryQuery, QueryError, clip};
+use super::json_diff::{DiffReport, Side, State, diff};
+use super::recent_changes::{ChangeFacts, Chosen, RecentPage, recent};
+use super::registry::Fleet;
+use crate::cache::{Generation, ParameterView, ResourceChange, Track};
+use crate::descriptors::Descriptors;
+use crate::fairness::lower_thread_priority;
+use crate::groups::{Group, Groups};
+use crate::resource::{Name, Parameters, TypeUrl};
+use crate::subscription::{Audience, ResourceState, TypeProgress};
+
+/// Groups and sets of parameters that a page shows.
+const HISTORIES: usize = 16;
+/// Time for all comparisons of a page, after which they are coarse, or left out.
+const COMPARING: Duration = Duration::from_secs(2);
+
+/// Why there is no history.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HistoryError {
+    /// The query is wrong.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// There is none of this resource, with the remedy. Begins with "no history".
+    #[error("{0}")]
+    Missing(String),
+}
+
+#[derive(Debug, Serialize)]
+struct HistoryPage {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    type_url: String,
+    name: String,
+    /// One for each node group that has it, and for each set of dynamic parameters.
+    histories: Vec<HistoryReport>,
+    /// Further ones, which `group` shows.
+    left_out: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct HistoryReport {
+    /// `None` in the group of the relay's own node.
+    group: Option<String>,
+    /// Dynamic parameters of the clients that see it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<String>,
+    /// Streams that ask for it.
+    clients: usize,
+    /// The newest first.
+    changes: Vec<ChangeReport>,
+    diff: DiffReport,
+}
+
+#[derive(Debug, Serialize)]
+struct ChangeReport {
+    #[serde(flatten)]
+    change: ChangeFacts,
+    /// Hash of name, version and body; `None` of a removal, and of a Secret.
+    digest: Option<String>,
+    /// Clients that have acknowledged this change or a later one.
+    accepted: usize,
+    /// Other clients that rejected the newest change that they were sent, if it is this one or a later one.
+    rejected: usize,
+    /// Other clients that have not answered.
+    unanswered: usize,
+}
+
+/// Changes in one group through one set of parameters, the oldest first.
+struct Line {
+    key: Option<String>,
+    group: Arc<Group>,
+    parameters: Parameters,
+    changes: Vec<ResourceChange>,
+    clients: usize,
+    /// For each change: clients that accepted, rejected, and have not answered.
+    tallies: Vec<[usize; 3]>,
+}
+
+/// Answer to a query.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Answer {
+    Recent(RecentPage),
+    One(HistoryPage),
+}
+
+/// History of the resource that a query is for, or the newest changes of all. Lowers the priority of its thread for diffs.
+///
+/// # Errors
+///
+/// [`HistoryError`] if the query is wrong, or there is no such resource, group or version.
+pub fn history(
+    fleet: &Fleet,
+    groups: &Groups,
+    descriptors: &Descriptors,
+    query: &str,
+    now: Instant,
+) -> Result<impl Serialize + use<>, HistoryError> {
+    let query = HistoryQuery::parse(query)?;
+    let groups = chosen(groups, query.group.as_deref())?;
+    match &query.resource {
+        None => Ok(Answer::Recent(recent(&groups, query.type_url.as_ref(), query.limit, now))),
+        Some(of) => one(fleet, &groups, descriptors, of, now).map(Answer::One),
+    }
+}
+
+/// All groups, or one.
+fn chosen(groups: &Groups, only: Option<&str>) -> Result<Chosen, HistoryError> {
+    let all = groups.named().into_iter().map(|(key, group)| (key.map(|key| key.to_string()), group));
+    let is_one = |key: &Option<String>| only.is_none_or(|only| only == key.as_deref().unwrap_or_default());
+    let chosen: Chosen = all.filter(|(key, _)| is_one(key)).collect();
+    let reason = if chosen.is_empty() {
+        let group = clip(only.unwrap_or_default());
+        format!("no history: there is no group `{group}`; GET /resources shows the group of each resource")
+    } else if chosen.iter().all(|(_, group)| group.cache().history().is_none()) {
+        "no history is kept: `cache.history_bytes` is 0".to_owned()
+    } else {
+        return Ok(chosen);
+    };
+    Err(HistoryError::Missing(reason))
+}
+
+/// History of one resource.
+fn one(
+    fleet: &Fleet,
+    groups: &Chosen,
+    descriptors: &Descriptors,
+    of: &HistoryOf,
+    now: Instant,
+) -> Result<HistoryPage, HistoryError> {
+    let mut lines = lines(groups, of)?;
+    let left_out = lines.len().saturating_sub(HISTORIES);
+    lines.truncate(HISTORIES);
+    count(fleet, of, &mut lines);
+    // From here on no lock is taken that others wait for.
+    lower_thread_priority();
+    let deadline = Instant::now() + COMPARING;
+    let mut histories = Vec::new();
+    let mut missing = None;
+    for line in &lines {
+        match line.sides(of) {
+            Ok((from, to)) => {
+                let diff = diff(descriptors, &of.type_url, from, to, deadline);
+                histories.push(line.report(&of.type_url, diff, now));
+            }
+            Err(reason) => missing = Some(reason),
+        }
+    }
+    if let Some(reason) = missing.filter(|_| histories.is_empty()) {
+        return Err(HistoryError::Missing(reason));
+    }
+    Ok(HistoryPage {
+        kind: of.type_url.kind().short(),
+        type_url: of.type_url.as_str().to_owned(),
+        name: of.name.to_string(),
+        histories,
+        left_out,
+    })
+}
+
+/// Changes of a resource in each group.
+fn lines(groups: &Chosen, of: &HistoryOf) -> Result<Vec<Line>, HistoryError> {
+    let mut lines = Vec::new();
+    for (key, group) in groups {
+        let Some(history) = group.cache().history() else { continue };
+        let mut found = history.of(group.cache().number(), &of.type_url, of.name.as_str());
+        for (parameters, present) in group.cache().present(&of.type_url, of.name.as_str()) {
+            if found.iter().all(|(other, _)| *other != parameters) {
+                found.push((parameters, vec![present]));
+            }
+        }
+        for (parameters, changes) in found {
+            let tallies = vec![[0; 3]; changes.len()];
+            let (key, group) = (key.clone(), Arc::clone(group));
+            lines.push(Line { key, group, parameters, changes, clients: 0, tallies });
+        }
+    }
+    // Those that have changed are shown first: there may be more groups than a page has.
+    lines.sort_by_key(|line| line.changes.iter().all(|change| change.at.is_none()));
+    if lines.is_empty() {
+        let (kind, name) = (of.type_url.kind().short(), clip(of.name.as_str()));
+        return Err(HistoryError::Missing(format!(
+            "no history of {kind} `{name}`: it is not here, and has not changed since the relay started, or its changes had to make room \
+             (cache.history_bytes); GET /resources?type={kind} lists what is here"
+        )));
+    }
+    Ok(lines)
+}
+
+/// Counts the clients that ask for the resource, and how far each is.
+fn count(fleet: &Fleet, resource: &HistoryOf, lines: &mut [Line]) {
+    let name = resource.name.as_str();
+    for record in fleet.after(0) {
+        // The connection of the client does not wait for what is made of the copy.
+        let progress = record.state().find(&resource.type_url).map(|progress| progress.clone());
+        let Some(progress) = progress else { continue };
+        let Some(audience) = progress.upgrade() else { continue };
+        let (of, subscription) = (audience.of(), audience.subscription());
+        let view = of.parameter_view();
+        let by_name = subscription.contains(name) || subscription.covers(name);
+        let through_wildcard = subscription.wildcard && !view.is_beside_wildcard(name);
+        let parameters = if by_name { view.of(name) } else { view.wildcard() };
+        let is_one = |line: &&mut Line| {
+            line.group.cache().number() == of.cache()
+                && line.parameters == *parameters
+                && (by_name || line.changes.last().is_some_and(|newest| newest.is_member))
+        };
+        if (by_name || through_wildcard)
+            && view.scope().allows(name)
+            && let Some(line) = lines.iter_mut().find(is_one)
+        {
+            line.count(&resource.name, &progress, &audience);
+        }
+    }
+}
+
+impl Line {
+    /// Counts one client.
+    fn count(&mut self, name: &Name, progress: &TypeProgress, audience: &Audience) {
+        self.clients += 1;
+        let is_guarded = audience.of().parameter_view().track() != Track::Origin;
+        let Some((shown, at)) =
+            (if is_guarded { self.shown_on_track(name, audience) } else { self.newest() })
+        else {
+            return;
+        };
+        // Of the newest of these changes that the client was sent.
+        let mut told = None;
+        for (index, change) in self.changes.iter().enumerate().take(shown + 1).rev() {
+            // The generations of a track are not those of the changes.
+            let at = if index == shown { Some(at) } else { (!is_guarded).then_some(change.generation) };
+            let state = at.and_then(|at| match progress.change_state(name, at, change.after.is_none()) {
+                ResourceState::Synced => Some(0),
+                ResourceState::Rejected(_) => Some(1),
+                ResourceState::Stale => Some(2),
+                ResourceState::NotSent | ResourceState::Unknown => None,
+            });
+            if told != Some(0) && (told.is_none() || state == Some(0)) {
+                told = state;
+            }
+            if let Some(place) = told {
+                self.tallies[index][place] += 1;
+            }
+        }
+    }
+
+    /// Newest change, with its generation.
+    fn newest(&self) -> Option<(usize, Generation)> {
+        self.changes.last().map(|newest| (self.changes.len() - 1, newest.generation))
+    }
+
+    /// Change after which the track of a client is, with its generation there; `None` if it is none of these.
+    fn shown_on_track(&self, name: &Name, audience: &Audience) -> Option<(usize, Generation)> {
+        let snapshot = audience.of().snapshot();
+        let entry = snapshot.get(name.as_str());
+        let digest = entry.and_then(|entry| entry.by_name().existing()).map(|held| held.digest());
+        let is_it = |change: &ResourceChange| change.after.as_ref().map(|after| after.digest) == digest;
+        let at = entry.map_or(Generation::ZERO, |entry| entry.changed());
+        self.changes.iter().rposition(is_it).map(|index| (index, at))
+    }
+
+    /// The two states that a query compares: by default those before and after the newest change.
+    fn sides(&self, of: &HistoryOf) -> Result<(Side, Side), String> {
+        let newest = self.changes.len() - 1;
+        let to = match &of.to {
+            Some(version) => self.find(version, newest)?,
+            None => newest,
+        };
+        let from = match &of.from {
+            Some(version) => self.state_after(self.find(version, to)?, &of.type_url, &of.name),
+            None => self.state_before(to),
+        };
+        Ok((from, self.state_after(to, &of.type_url, &of.name)))
+    }
+
+    /// Newest change to a version, or else `#` and a generation; before `to` if there is one.
+    fn find(&self, version: &str, to: usize) -> Result<usize, String> {
+        let is_one = |change: &ResourceChange| {
+            change.after.as_ref().is_some_and(|after| *after.version == *version)
+                || version.strip_prefix('#').is_some_and(|text| text == change.generation.to_string())
+        };
+        let found = self.changes[..to].iter().rposition(is_one);
+        let found = found.or_else(|| self.changes.iter().rposition(is_one));
+        found.ok_or_else(|| {
+            let known: Vec<String> = self.changes.iter().rev().map(|change| clip(&label(change))).collect();
+            format!("no history of version `{}`; there are {}", clip(version), known.join(", "))
+        })
+    }
+
+    /// State before a change.
+    fn state_before(&self, index: usize) -> Side {
+        let change = &self.changes[index];
+        match (&change.before, index.checked_sub(1).map(|before| &self.changes[before])) {
+            (Some(before), _) => (before.version().to_owned(), State::Held(before.clone())),
+            (None, Some(earlier)) if earlier.after.is_some() => (label(earlier), State::Lost),
+            (None, Some(removal)) => (label(removal), State::Nothing),
+            (None, None) if change.is_first => ("nothing".to_owned(), State::Nothing),
+            (None, None) => ("what was there before".to_owned(), State::Forgotten),
+        }
+    }
+
+    /// State after a change.
+    fn state_after(&self, index: usize, type_url: &TypeUrl, name: &Name) -> Side {
+        let change = &self.changes[index];
+        let Some(after) = &change.after else { return (label(change), State::Nothing) };
+        let held = match self.changes.get(index + 1) {
+            Some(next) => next.before.clone(),
+            None => {
+                let view = ParameterView::uniform(self.parameters.clone());
+                let snapshot = self.group.cache().find(type_url, &view).map(|of| of.snapshot());
+                snapshot.and_then(|of| of.get(name.as_str())?.by_name().present().cloned())
+            }
+        };
+        let held = held.filter(|held| held.digest() == after.digest);
+        (label(change), held.map_or(State::Lost, State::Held))
+    }
+
+    fn report(&self, type_url: &TypeUrl, diff: DiffReport, now: Instant) -> HistoryReport {
+        let changes = self.changes.iter().zip(&self.tallies).rev().map(|(change, tally)| {
+            let after = change.after.as_ref();
+            let [accepted, rejected, unanswered] = *tally;
+            ChangeReport {
+                change: ChangeFacts::of(change, now),
+                digest: after.filter(|_| !type_url.is_secret()).map(|after| format!("{:032x}", after.digest)),
+                accepted,
+                rejected,
+                unanswered,
+            }
+        });
+        HistoryReport {
+            group: self.key.clone(),
+            parameters: (!self.parameters.is_empty()).then(|| self.parameters.to_string()),
+            clients: self.clients,
+            changes: changes.collect(),
+            diff,
+        }
+    }
+}
+
+/// Name of the state after a change.
+fn label(change: &ResourceChange) -> String {
+    match &change.after {
+        Some(after) => after.version.to_string(),
+        None => format!("removed (#{})", change.generation),
+    }
+}

@@ -1,0 +1,125 @@
+//! Resources that node groups hold, as JSON without their bodies.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::admin_query::{Query, QueryError};
+use crate::cache::{Entry, Named, Track, TypeCache};
+use crate::groups::Groups;
+
+#[derive(Debug, Serialize)]
+struct ResourcePage {
+    /// Names that match the filters, by type.
+    matched: BTreeMap<&'static str, usize>,
+    resources: Vec<ResourceReport>,
+    /// To be given as `after` for the next page.
+    next: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct ResourceReport {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    type_url: String,
+    name: String,
+    /// `None` in the group of the relay's own node.
+    group: Option<String>,
+    /// Dynamic parameters of the clients that see it so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parameters: Vec<String>,
+    /// Whether canaries see it so, or the other clients, where changes of the type are guarded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    track: Option<&'static str>,
+    state: &'static str,
+    /// Whether it is a member of the wildcard set.
+    wildcard: bool,
+    version: Option<String>,
+    /// Bytes of its `Any`.
+    bytes: Option<usize>,
+    /// Generation of its last change.
+    generation: u64,
+    /// Error of the control plane since it last came.
+    error: Option<String>,
+    /// Streams and held polls that ask for it, through the wildcard too.
+    clients: usize,
+}
+
+/// Whether nothing is known of a name but that it is no longer there: clients may still have to be told.
+fn is_tombstone(entry: &Entry) -> bool {
+    !entry.is_member() && matches!(entry.named(), Named::Unknown) && entry.failure().is_none()
+}
+
+/// Word for what is known of a name.
+const fn state(entry: &Entry) -> &'static str {
+    match (entry.is_member(), entry.named()) {
+        (true, _) | (_, Named::Present(_) | Named::Superseded(_) | Named::Alias(_)) => "present",
+        (_, Named::Collection { .. }) => "collection",
+        (_, Named::Absent | Named::Gone) => "absent",
+        (_, Named::Unknown) => "unknown",
+    }
+}
+
+fn report(of: &TypeCache, group: Option<&str>, entry: &Entry) -> ResourceReport {
+    let resource = entry.as_member().existing().or_else(|| entry.by_name().existing());
+    let parameters = of.parameter_view().parameters().iter().filter(|parameters| !parameters.is_empty());
+    ResourceReport {
+        kind: of.type_url().kind().short(),
+        type_url: of.type_url().as_str().to_owned(),
+        name: entry.name().to_string(),
+        group: group.map(str::to_owned),
+        parameters: parameters.map(ToString::to_string).collect(),
+        track: match of.parameter_view().track() {
+            Track::Origin => None,
+            Track::Canary => Some("canary"),
+            Track::Stable => Some("stable"),
+        },
+        state: state(entry),
+        wildcard: entry.is_member(),
+        version: resource.map(|resource| resource.version().to_owned()),
+        bytes: resource.map(|resource| resource.body().len()),
+        generation: entry.changed().get(),
+        error: entry.failure().map(|error| error.message().to_owned()),
+        clients: of.clients_of(entry),
+    }
+}
+
+/// A page of the resources that a query is for, by group, type and name.
+///
+/// # Errors
+///
+/// [`QueryError`] if the query is wrong.
+pub fn resources(groups: &Groups, query: &str) -> Result<impl Serialize + use<>, QueryError> {
+    let query = Query::parse(query, &["type", "name"])?;
+    let mut page = ResourcePage { matched: BTreeMap::new(), resources: Vec::new(), next: None };
+    let mut seen = 0;
+    for (key, group) in groups.named() {
+        let key = key.map(|key| key.to_string());
+        let mut types = group.cache().types();
+        types.retain(|of| query.type_url.as_ref().is_none_or(|type_url| type_url == of.type_url()));
+        // No client sees the store of the origin where there are tracks.
+        types.retain(|of| {
+            let is_guarded = group.cache().rollout_of(of.type_url()).is_some();
+            !is_guarded || of.parameter_view().track() != Track::Origin
+        });
+        types.sort_by_key(|of| (of.type_url().kind(), of.index()));
+        for of in types {
+            let snapshot = of.snapshot();
+            let is_one =
+                |entry: &&Entry| query.name.as_ref().is_none_or(|name| name.matches(entry.name().as_str()));
+            for entry in snapshot.entries().filter(is_one).filter(|entry| !is_tombstone(entry)) {
+                *page.matched.entry(of.type_url().kind().short()).or_default() += 1;
+                seen += 1;
+                if seen <= query.after {
+                    continue;
+                }
+                if page.resources.len() < query.limit {
+                    page.resources.push(report(&of, key.as_deref(), entry));
+                } else if query.limit > 0 {
+                    page.next = Some(query.after + page.resources.len() as u64);
+                }
+            }
+        }
+    }
+    Ok(page)
+}

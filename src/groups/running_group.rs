@@ -1,0 +1,434 @@
+//! One node group that runs, and how it is started.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use prost::Message as _;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::rule_figures::RuleFigures;
+use crate::cache::{self, Budget, Cache, RolloutSettings};
+use crate::limit::Limit;
+use crate::node_group::{GroupKey, GroupNode};
+use crate::pool::Tenant;
+use crate::proto::Node;
+use crate::snapshot::{Disk, GroupId, LiveGroup, Loaded, load_later, node_digest};
+use crate::subscription::{Code, SessionError, Upstream};
+use crate::upstream::{
+    ChangeSink, Client, Counters, Mux, NodeBudget, NodeBudgetError, Representative, Servers, Settings, Stay,
+    Tuner, Tuning, UpstreamState,
+};
+
+/// Counters of upstream events with their names, as metrics have them.
+pub type Events = [(&'static str, u64); Counters::COUNT];
+
+/// A node group that runs.
+#[derive(Debug)]
+pub struct Group {
+    cache: Arc<Cache>,
+    upstream: UpstreamView,
+    /// Client of the control plane. `None` in the own group, whose source is others' business.
+    source: Option<Source>,
+}
+
+#[derive(Debug)]
+struct Source {
+    state: watch::Receiver<UpstreamState>,
+    counters: Arc<Counters>,
+    tuner: Tuner,
+    /// `id` of the node that the relay makes.
+    node_id: Box<str>,
+    representative: Option<Arc<Representative>>,
+    stop: CancellationToken,
+    /// Tasks that have not begun.
+    waiting: Mutex<Option<(Client, CancellationToken)>>,
+    saved: Option<Saved>,
+}
+
+/// Place of a group in the snapshot on disk.
+#[derive(Clone, Debug)]
+struct Saved {
+    disk: Arc<Disk>,
+    id: GroupId,
+    /// Digest of the node that the control plane is shown.
+    node: u128,
+    /// Whether the group has taken in what was there.
+    is_loaded: Arc<AtomicBool>,
+}
+
+impl Saved {
+    /// Has the client take in what the disk has of its group: now, or later if the file cannot be read now.
+    async fn load(self, client: &mut Client) {
+        let (disk, id, node) = (Arc::clone(&self.disk), self.id.clone(), self.node);
+        let read = Arc::new(move || disk.load(&id, node).ok());
+        let attempt = Arc::clone(&read);
+        match tokio::task::spawn_blocking(move || attempt()).await.ok().flatten() {
+            Some(loaded) => self.restore(loaded, client),
+            None => client
+                .restore_later(load_later(move || read(), |loaded, client| self.restore(loaded, client))),
+        }
+    }
+
+    fn restore(self, loaded: Option<Loaded>, client: &mut Client) {
+        if let Some(loaded) = loaded {
+            loaded.restore(client);
+        }
+        self.disk.note_read(&self.id);
+        self.is_loaded.store(true, Ordering::Release);
+    }
+}
+
+/// Node of a client that comes to a group of [`GroupNode::Client`], as it was sent.
+#[derive(Debug)]
+pub(super) struct Visitor(Option<(Bytes, Stay)>);
+
+impl Visitor {
+    /// Node of a client. It is kept only if its group `lends` the nodes of its clients.
+    pub(super) fn of(lends: bool, stay: Stay, raw: impl FnOnce() -> Bytes) -> Result<Self, SessionError> {
+        if !lends {
+            return Ok(Self(None));
+        }
+        let raw = raw();
+        if raw.len() <= Representative::MAX_BYTES {
+            return Ok(Self(Some((raw, stay))));
+        }
+        let limit = Representative::MAX_BYTES;
+        let message = format!("`node` is longer than {limit} bytes, and may be lent to its node group");
+        Err(SessionError { code: Code::InvalidArgument, message, denied: None, limit: None })
+    }
+}
+
+impl Group {
+    /// Creates the group of the relay's own node. It is filled by others.
+    pub fn own(cache: Arc<Cache>, upstream: UpstreamView) -> Arc<Self> {
+        Arc::new(Self { cache, upstream, source: None })
+    }
+
+    /// Cache of the group.
+    pub const fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    /// State of the origin, as the sessions of the group see it.
+    pub fn upstream(&self) -> Upstream {
+        self.upstream.get()
+    }
+
+    /// Notes a client. Returns the number under which it leaves.
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError`] if the group has no node to show, and there is no room for that of the client.
+    pub(super) fn arrive(
+        &self,
+        visitor: Visitor,
+        tenant: Option<&Tenant>,
+    ) -> Result<Option<u64>, SessionError> {
+        let representative = self.source.as_ref().and_then(|source| source.representative.as_ref());
+        let lent = representative.zip(visitor.0);
+        let arrived =
+            lent.map(|(representative, (node, stay))| representative.arrive(node, tenant, stay)).transpose();
+        arrived.map_err(|full: NodeBudgetError| SessionError {
+            code: Code::ResourceExhausted,
+            message: full.to_string(),
+            denied: None,
+            limit: Some(Limit::Groups),
+        })
+    }
+
+    pub(super) fn leave(&self, number: Option<u64>) {
+        let representative = self.source.as_ref().and_then(|source| source.representative.as_ref());
+        if let (Some(representative), Some(number)) = (representative, number) {
+            representative.leave(number);
+        }
+    }
+
+    /// Begins to talk to the control plane, unless the group does already.
+    pub(super) fn begin(&self) {
+        let Some(source) = &self.source else { return };
+        let Some((mut client, failed)) = source.waiting.lock().take() else { return };
+        let stop = source.stop.clone();
+        tokio::spawn(stop.clone().run_until_cancelled_owned(publish(client.state(), self.upstream.clone())));
+        let (saved, stopped) = (source.saved.clone(), stop.clone());
+        let run = async move {
+            if let Some(saved) = saved {
+                saved.load(&mut client).await;
+            }
+            client.run(stopped).await;
+        };
+        spawn_essential(run, stop, failed);
+    }
+
+    /// The group for the snapshot on disk, once it has taken in what was there, or its control plane has answered; `None` for the own
+    /// group.
+    pub(super) fn live(&self, now: Instant) -> Option<LiveGroup> {
+        let source = self.source.as_ref()?;
+        let saved = source.saved.as_ref()?;
+        let state = source.state.borrow();
+        let current = state.current_ago(now);
+        if current.is_none() && !saved.is_loaded.load(Ordering::Acquire) {
+            return None;
+        }
+        Some(LiveGroup {
+            id: saved.id.clone(),
+            cache: Arc::clone(&self.cache),
+            node: saved.node,
+            server: state.source.as_ref().map_or_else(String::new, ToString::to_string),
+            current,
+        })
+    }
+
+    pub(super) fn stop(&self) {
+        if let Some(source) = &self.source {
+            source.stop.cancel();
+        }
+    }
+
+    pub(super) fn tune(&self, tuning: Tuning, limits: &cache::Limits) {
+        self.cache.set_limits(limits);
+        if let Some(source) = &self.source {
+            source.tuner.send_replace(Some(tuning));
+        }
+    }
+
+    pub(super) fn events(&self) -> Option<Events> {
+        self.source.as_ref().map(|source| source.counters.all())
+    }
+
+    /// Its state at the control plane; `None` for the own group.
+    pub fn status(&self) -> Option<GroupStatus> {
+        let source = self.source.as_ref()?;
+        let state = source.state.borrow().clone();
+        Some(GroupStatus { state, node: source.node() })
+    }
+
+    /// Adds the group to the figures of its rule.
+    pub(super) fn count(&self, figures: &mut RuleFigures, now: Instant) {
+        if let Some(source) = &self.source {
+            figures.add(&source.state.borrow(), now);
+        }
+    }
+
+    /// Whether what it holds cannot be had again: its control plane is away, or has not answered on the connection that stands.
+    pub(super) fn is_irreplaceable(&self) -> bool {
+        let is_away = self.source.as_ref().is_some_and(|source| {
+            let state = source.state.borrow();
+            !state.answered || state.origin_is_cut_off
+        });
+        is_away && self.cache.types().iter().any(|of| of.snapshot().holds_anything())
+    }
+
+    /// Whether relays behind this one may take what the group leaves unanswered for an answer.
+    pub fn vouches(&self, now: Instant) -> bool {
+        self.source.as_ref().is_some_and(|source| source.state.borrow().vouches(now).0)
+    }
+}
+
+/// State of a group at its control plane, for operators.
+#[derive(Debug)]
+pub struct GroupStatus {
+    /// State of the origin.
+    pub state: UpstreamState,
+    /// Node that the control plane is shown; `None` before it is that of a client.
+    pub node: Option<ShownNode>,
+}
+
+/// Node that the control plane is shown for a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownNode {
+    /// Its `id`.
+    pub id: String,
+    /// When it was chosen, if it is that of one of the group's clients.
+    pub of_client_since: Option<Instant>,
+}
+
+impl Source {
+    fn node(&self) -> Option<ShownNode> {
+        let Some(representative) = &self.representative else {
+            return Some(ShownNode { id: self.node_id.to_string(), of_client_since: None });
+        };
+        let (node, since) = representative.shown()?;
+        let id = Node::decode(node).map(|node| node.id).unwrap_or_default();
+        Some(ShownNode { id, of_client_since: Some(since) })
+    }
+}
+
+/// Everything that a new group is made of.
+#[derive(Debug)]
+pub struct Starter {
+    /// Settings of all groups, with another node for each.
+    settings: Settings,
+    servers: Arc<Servers>,
+    budget: Budget,
+    /// Memory for nodes of [`GroupNode::Client`].
+    nodes: Arc<NodeBudget>,
+    tuned: Mutex<(Tuning, cache::Limits)>,
+    /// `None` where nothing is kept on disk.
+    disk: Option<Arc<Disk>>,
+    /// Guard of changes, if they are guarded.
+    rollout: Option<RolloutSettings>,
+    /// Where changes are handed to that are followed to the clients.
+    changes: Option<ChangeSink>,
+    stop: CancellationToken,
+    failed: CancellationToken,
+}
+
+impl Starter {
+    /// Creates a starter of groups at these servers, within these budgets. They run until `stop`; a task that ends by itself cancels
+    /// `failed`.
+    pub fn new(
+        settings: Settings,
+        servers: Arc<Servers>,
+        (budget, nodes): (Budget, NodeBudget),
+        tuned: (Tuning, cache::Limits),
+        stop: CancellationToken,
+        failed: CancellationToken,
+    ) -> Self {
+        Self {
+            settings,
+            servers,
+            budget,
+            nodes: Arc::new(nodes),
+            tuned: Mutex::new(tuned),
+            disk: None,
+            rollout: None,
+            changes: None,
+            stop,
+            failed,
+        }
+    }
+
+    /// Keeps groups on disk.
+    #[must_use]
+    pub fn on_disk(self, disk: Option<Arc<Disk>>) -> Self {
+        Self { disk, ..self }
+    }
+
+    /// Guards changes in groups.
+    #[must_use]
+    pub fn guarding(self, rollout: Option<RolloutSettings>) -> Self {
+        Self { rollout, ..self }
+    }
+
+    /// Has changes in groups handed to this sink.
+    #[must_use]
+    pub fn handing_changes_to(self, changes: Option<ChangeSink>) -> Self {
+        Self { changes, ..self }
+    }
+
+    /// Makes a group, which does nothing until it [begins](Group::begin).
+    pub(super) fn start(&self, key: &GroupKey, node: GroupNode) -> Arc<Group> {
+        let (tuning, limits) = *self.tuned.lock();
+        let (cache, mut writer) = Cache::guarded(limits, &self.budget, self.rollout.clone());
+        writer.set_eds_repush(tuning.eds_repush);
+        if self.disk.is_some() {
+            writer.remember_forgotten();
+        }
+        let (node, representative) = match node {
+            GroupNode::Made(node) => (*node, None),
+            // For log lines; the control plane is sent the bytes of the client.
+            GroupNode::Client => {
+                let representative = Arc::new(Representative::new(Arc::clone(&self.nodes)));
+                (Node { id: key.to_string(), ..Node::default() }, Some(representative))
+            }
+        };
+        // Any of a group's clients stands for it.
+        let digest = if representative.is_some() { 0 } else { node_digest(&node) };
+        let saved = self.disk.as_ref().map(|disk| Saved {
+            disk: Arc::clone(disk),
+            id: GroupId::of(key),
+            node: digest,
+            is_loaded: Arc::default(),
+        });
+        let node_id = node.id.as_str().into();
+        let settings = Settings { node, ..self.settings.clone() };
+        let mut mux = Mux::new(writer, settings);
+        mux.tune(tuning);
+        let mut client = Client::on(mux, Arc::clone(&self.servers))
+            .of_group(key.rule().into())
+            .handing_changes_to(self.changes.clone());
+        if let Some(representative) = &representative {
+            client = client.representing(Arc::clone(representative));
+        }
+        let source = Source {
+            state: client.state(),
+            counters: Arc::clone(client.counters()),
+            tuner: client.tuner(),
+            node_id,
+            representative,
+            stop: self.stop.child_token(),
+            waiting: Mutex::new(Some((client, self.failed.clone()))),
+            saved,
+        };
+        tracing::debug!(group = %key, "making a node group");
+        Arc::new(Group { cache, upstream: UpstreamView::default(), source: Some(source) })
+    }
+
+    pub(super) fn tune(&self, tuning: Tuning, limits: cache::Limits) {
+        *self.tuned.lock() = (tuning, limits);
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.servers.connections()
+    }
+}
+
+/// Publishes the state of a control plane to the sessions of a group.
+async fn publish(mut state: watch::Receiver<UpstreamState>, view: UpstreamView) {
+    loop {
+        view.set(seen(&state.borrow_and_update()));
+        if state.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Runs a task that must not end before `stop`; cancels `failed` if it does.
+pub fn spawn_essential(
+    task: impl Future<Output = ()> + Send + 'static,
+    stop: CancellationToken,
+    failed: CancellationToken,
+) {
+    // Not by the other task, which would have room for all of this one.
+    let task = tokio::spawn(task);
+    tokio::spawn(async move {
+        let ended = task.await;
+        if !stop.is_cancelled() {
+            failed.cancel();
+            tracing::error!(?ended, "the upstream task exited unexpectedly");
+        }
+    });
+}
+
+/// State of the origin, as sessions of one group see it.
+#[derive(Clone, Debug, Default)]
+pub struct UpstreamView(Arc<AtomicU8>);
+
+impl UpstreamView {
+    /// Publishes a new state.
+    pub fn set(&self, upstream: Upstream) {
+        self.0.store(upstream as u8, Ordering::Release);
+    }
+
+    /// The newest state.
+    pub fn get(&self) -> Upstream {
+        let known = [Upstream::Silent, Upstream::Answering];
+        let stored = self.0.load(Ordering::Acquire);
+        known.into_iter().find(|known| *known as u8 == stored).unwrap_or_default()
+    }
+}
+
+/// State of a control plane, as sessions see it.
+pub const fn seen(state: &UpstreamState) -> Upstream {
+    match (state.connected, state.answered) {
+        (false, _) => Upstream::Away,
+        (true, _) if state.origin_is_cut_off => Upstream::Away,
+        (true, false) => Upstream::Silent,
+        (true, true) => Upstream::Answering,
+    }
+}

@@ -1,0 +1,83 @@
+//! Phases of a load: all clients connect, their first states arrive, and changes are measured.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use super::Load;
+use super::load_client::Member;
+use super::load_measures::Measures;
+use super::load_progress::Progress;
+use super::load_report::{Cpu, Report};
+
+/// Silence after which the first states of all clients have arrived.
+const QUIET: Duration = Duration::from_millis(500);
+/// Longest wait for that silence.
+const LONGEST_QUIET: Duration = Duration::from_secs(10);
+/// Time between two updates of the progress.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Connects the clients, and measures until the time is over or `stop` is done.
+///
+/// # Errors
+///
+/// Server that has answered no client, with the remedy.
+pub async fn load(of: Load, stop: impl Future<Output = ()>) -> anyhow::Result<Report> {
+    let of = Arc::new(of);
+    let (begun, cpu) = (Instant::now(), Cpu::now());
+    let measures = Arc::new(Mutex::new(Measures::new(begun)));
+    let mut fleet = JoinSet::new();
+    let run = run(&of, &mut fleet, &measures);
+    tokio::select! {
+        () = run => {}
+        () = stop => {}
+    }
+    let used = cpu.since(begun.elapsed());
+    // So that the figures fit together.
+    fleet.shutdown().await;
+    let measures = measures.lock();
+    if measures.answered() == 0 {
+        match measures.last_failure() {
+            Some(failure) => bail!("{failure}"),
+            None => bail!("{} has answered no client", of.server.uri()),
+        }
+    }
+    Ok(Report::new(&of, &measures, used))
+}
+
+async fn run(of: &Arc<Load>, fleet: &mut JoinSet<()>, measures: &Arc<Mutex<Measures>>) {
+    // An interval of zero panics.
+    let mut pace =
+        tokio::time::interval((Duration::from_secs(1) / of.rate.get()).max(Duration::from_micros(1)));
+    pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let progress = Progress::new();
+    progress.connecting(of.clients);
+    for number in 0..of.clients {
+        pace.tick().await;
+        fleet.spawn(Member::new(of, number, Arc::clone(measures)).live());
+        progress.joined(&measures.lock());
+    }
+    let late = Instant::now() + of.patience;
+    while !measures.lock().is_settled(of.clients) && Instant::now() < late {
+        tokio::time::sleep(TICK).await;
+        progress.joined(&measures.lock());
+    }
+    if measures.lock().answered() == 0 {
+        return;
+    }
+    let late = Instant::now() + LONGEST_QUIET;
+    while measures.lock().last_response().elapsed() < QUIET && Instant::now() < late {
+        tokio::time::sleep(TICK).await;
+    }
+    let begun = Instant::now();
+    measures.lock().begin(begun);
+    progress.measuring(of.duration);
+    while let Some(left) = of.duration.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
+        tokio::time::sleep(TICK.min(left)).await;
+        progress.measured(begun.elapsed(), &measures.lock());
+    }
+}

@@ -1,0 +1,161 @@
+//! Answers of the admin address.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+
+use super::relay_status::server_info;
+use super::relay_status::{Status, document, no_such_client};
+use super::{admin_orders, rollouts};
+use crate::admin::{Page, Report};
+use crate::cache::Track;
+use crate::fleet::{self, ClientStatusError, DumpError, HistoryError, QueryError};
+use crate::subscription::ClientState;
+use crate::telemetry::{self, TypeFigures};
+use crate::terminal::printable_json;
+
+/// Answer to a query.
+fn page(found: Result<impl Serialize, QueryError>) -> Page {
+    found.map_or_else(|wrong| Page::BadRequest(wrong.to_string()), |found| document(&found))
+}
+
+impl Status {
+    /// State of the control planes and of the snapshot on disk. `groups` is that of the node groups.
+    fn upstreams_with(&self, groups: impl Serialize, now: Instant) -> Json {
+        let state = self.origin.state();
+        let servers = self.servers.iter().enumerate().map(|(at, uri)| {
+            let in_use = state.as_ref().filter(|state| state.server == at);
+            json!({
+                "uri": uri,
+                "active": in_use.is_some(),
+                "connected": in_use.is_some_and(|state| state.connected),
+                "protocol": in_use.and_then(|state| Some(state.protocol?.label())),
+                "last_error": state.as_ref().and_then(|state| state.errors.get(&at)),
+            })
+        });
+        let seconds = |time: Duration| time.as_secs_f64();
+        let answered = state.as_ref().and_then(|state| state.answered_ago(now)).map(seconds);
+        let stale = state.as_ref().map(|state| seconds(state.stale_for(now)));
+        json!({
+            "servers": servers.collect::<Vec<_>>(),
+            "last_answer_seconds_ago": answered,
+            "stale_seconds": stale,
+            "unsteady": state.as_ref().is_some_and(|state| state.is_unsteady(now)),
+            "refused": state.as_ref().map(|state| fleet::refusals(state, now)),
+            "groups": groups,
+            "snapshot": self.snapshot(now),
+        })
+    }
+}
+
+impl Report for Status {
+    fn upstreams(&self) -> Json {
+        let now = Instant::now();
+        self.upstreams_with(fleet::rules(&self.groups, now), now)
+    }
+
+    fn look(&self, path: &str, query: &str) -> Option<Page> {
+        let (fleet, now) = (&*self.fleet, Instant::now());
+        Some(match path {
+            "/clients" => page(fleet::clients(fleet, query, now)),
+            "/server_info" => page(fleet::no_filters(query).map(|()| server_info(self, now))),
+            "/rollout" => page(fleet::no_filters(query).map(|()| rollouts::report(&self.groups, now))),
+            "/upstreams" => page(
+                fleet::groups(&self.groups, &self.servers, query, now)
+                    .map(|groups| self.upstreams_with(groups, now)),
+            ),
+            "/resources" => page(fleet::resources(&self.groups, query)),
+            "/nacks" => page(fleet::nacks(fleet, query, now)),
+            "/config_dump" => match fleet::config_dump(&self.groups, &self.descriptors, query) {
+                Ok(dump) => Page::Json(printable_json(dump)),
+                Err(wrong @ DumpError::NoGroup(_)) => Page::NotFound(wrong.to_string()),
+                Err(wrong) => Page::BadRequest(wrong.to_string()),
+            },
+            "/history" => match fleet::history(fleet, &self.groups, &self.descriptors, query, now) {
+                Err(HistoryError::Missing(reason)) => Page::NotFound(reason),
+                Err(HistoryError::Query(wrong)) => Page::BadRequest(wrong.to_string()),
+                Ok(found) => document(&found),
+            },
+            _ => {
+                let id = path.strip_prefix("/clients/")?;
+                if let Err(wrong) = fleet::no_filters(query) {
+                    return Some(Page::BadRequest(wrong.to_string()));
+                }
+                let found = id.parse().ok().and_then(|id| fleet::client(fleet, id, now));
+                found.map_or_else(no_such_client, |client| document(&client))
+            }
+        })
+    }
+
+    fn is_order(&self, path: &str) -> bool {
+        admin_orders::is_order(path)
+    }
+
+    fn order(&self, path: &str, query: &str) -> Option<Page> {
+        admin_orders::follow(self, path, query)
+    }
+
+    fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, tonic::Status> {
+        fleet::client_status(&self.fleet, &self.descriptors, request).map_err(|error| match error {
+            ClientStatusError::TooLarge => tonic::Status::resource_exhausted(error.to_string()),
+            ClientStatusError::Undecodable(_) | ClientStatusError::Matcher(_) => {
+                tonic::Status::invalid_argument(error.to_string())
+            }
+        })
+    }
+
+    fn stale_seconds(&self) -> Option<f64> {
+        Some(self.origin.state()?.stale_for(Instant::now()).as_secs_f64())
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        if self.drain.is_begun() {
+            return Err("draining".to_owned());
+        }
+        if self.overload.refuses_new() {
+            return Err("memory is short: newcomers are refused (downstream.memory.refuse_above)".to_owned());
+        }
+        self.is_ready.borrow().clone()
+    }
+
+    fn metrics(&self) -> String {
+        let mut kinds: BTreeMap<_, TypeFigures> = BTreeMap::new();
+        let groups = self.groups.all();
+        for of in groups.iter().flat_map(|group| group.cache().types()) {
+            let snapshot = of.snapshot();
+            // Types without rules of their own share a label.
+            let figures = kinds.entry(of.type_url().kind()).or_default();
+            // The tracks of a type that is guarded hold what the origin's store does.
+            if of.parameter_view().track() == Track::Origin {
+                figures.members += snapshot.member_count();
+            }
+            // Views of mixed parameters and of restricted clients hold what these do.
+            if of.parameter_view().as_uniform().is_some() {
+                figures.held = figures.held.plus(snapshot.held_in_all());
+            }
+            figures.cohorts += of.cohorts();
+            figures.generation = figures.generation.max(snapshot.generation().get());
+        }
+        kinds.into_iter().for_each(|(kind, figures)| telemetry::report_type(kind.short(), figures));
+        // All caches count together.
+        groups.first().into_iter().for_each(|own| telemetry::report_encodes(own.cache().encoder().encodes()));
+        let json = self.responses.writer();
+        telemetry::report_json(json.resources_written(), json.responses_written());
+        self.origin.report(&self.groups.events());
+        for (kind, figures) in fleet::figures(&self.fleet, Instant::now()) {
+            for (state, clients) in ClientState::ALL.into_iter().zip(figures.states) {
+                telemetry::report_clients(kind.short(), state.label(), clients);
+            }
+            telemetry::report_laggards(kind.short(), figures.lag, figures.unanswered);
+        }
+        let history = groups.first().and_then(|own| own.cache().history());
+        telemetry::report_history(history.map_or(0, |history| history.bytes()));
+        telemetry::report_process();
+        self.report_groups();
+        self.report_snapshot();
+        rollouts::report_metrics(&self.groups, Instant::now());
+        self.metrics.render()
+    }
+}

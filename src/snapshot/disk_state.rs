@@ -1,0 +1,431 @@
+//! State that the thread of the snapshot shares with the loading of node groups and with operators.
+//!
+//! Owns the open file behind a lock, and the figures. The lock is held while a transaction is written or a group is read: only
+//! threads that may wait for the disk take it.
+
+use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use redb::Database;
+
+use super::FileFault;
+use super::snapshot_file::{self, FileError};
+use super::snapshot_keys::GroupId;
+use super::snapshot_store::{Store, StoredGroup};
+use crate::snapshot_content::{Clock, Content, Selection};
+use crate::upstream::{Client, Restored, ServerId};
+
+/// Settings of the snapshot.
+#[derive(Clone, Debug)]
+pub struct SnapshotSettings {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Number of node groups that the file may have beside those that run.
+    pub max_groups: usize,
+    /// Kinds of resources that are written, and read.
+    pub selection: Selection,
+}
+
+/// Content of a node group that was read.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The content.
+    pub content: Content,
+    /// Time since it was last known to be current; `None` if the control plane has never answered, or the clock was set back since.
+    pub age: Option<Duration>,
+    /// URI of the server that the content came from; empty if there were several.
+    pub server: String,
+}
+
+/// Groups in the file beside that of the relay's own node.
+#[derive(Clone, Copy, Debug)]
+pub struct OtherGroups {
+    /// Their number.
+    pub groups: usize,
+    /// Resources that they have in the file.
+    pub resources: u64,
+    /// Time since any of them was last known to be current; zero if the clock was set back since.
+    pub age: Duration,
+}
+
+/// Figures of content that was loaded.
+#[derive(Clone, Debug)]
+pub struct LoadedFigures {
+    /// Resources.
+    pub resources: usize,
+    /// Bytes of these.
+    pub bytes: usize,
+    /// URI of the server that it came from; empty if there were several, or the own group had none.
+    pub from: String,
+    /// Time from the start until it was loaded.
+    pub took: Duration,
+    /// When that was.
+    pub at: Instant,
+    /// Age of the content, at that time; `None` if it is not known.
+    pub age: Option<Duration>,
+    /// Other groups, which were not read yet; `None` if there were none.
+    pub others: Option<OtherGroups>,
+}
+
+/// Figures of the snapshot, for operators.
+#[derive(Clone, Debug)]
+pub struct DiskStatus {
+    /// Content of the own group that was loaded at the start.
+    pub loaded: Option<LoadedFigures>,
+    /// When the process began to use the snapshot.
+    pub since: Instant,
+    /// Transactions that were written.
+    pub writes: u64,
+    /// Attempts to open, read or write that failed.
+    pub failures: u64,
+    /// When the last transaction was written.
+    pub last_write: Option<Instant>,
+    /// Moment of which the file has everything that is to be kept.
+    pub complete: Option<Instant>,
+    /// Bytes of the file when it was opened, or after the last transaction.
+    pub bytes: u64,
+    /// Error of the last attempt, if it failed.
+    pub error: Option<String>,
+}
+
+/// The snapshot on disk.
+#[derive(Debug)]
+pub struct Disk {
+    pub(super) settings: SnapshotSettings,
+    pub(super) store: Mutex<Option<Store>>,
+    status: Mutex<DiskStatus>,
+    /// Groups of which this process knows what the file had.
+    read: Mutex<HashSet<GroupId>>,
+    /// Whether a later version wrote the file: it stays as it is for the rest of the run.
+    is_newer: AtomicBool,
+    /// Whether another process had the file open at the last attempt.
+    is_locked: AtomicBool,
+    /// Whether the disk was full: pages of the transaction that failed are still in the file.
+    was_full: AtomicBool,
+    /// Whether it was told that moments in the file lie ahead.
+    is_ahead_told: AtomicBool,
+    /// Identity of the open file: device and inode.
+    inode: Mutex<Option<(u64, u64)>>,
+    opened: AtomicU64,
+    pub(super) started: Instant,
+}
+
+/// Time by which a moment may lie ahead and count as now: the clock is adjusted by less.
+const AHEAD: Duration = Duration::from_secs(1);
+const CANNOT_OPEN: &str = "cannot open the snapshot; running without it";
+pub(super) const CANNOT_WRITE: &str = "cannot write the snapshot; serving goes on";
+
+/// Closes a file. The library writes then, and may find another fault.
+fn discard(store: Option<Store>) {
+    drop(snapshot_file::guarded(|| {
+        drop(store);
+        Ok(())
+    }));
+}
+
+/// The time on both clocks.
+pub(super) fn clock() -> Clock {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Clock { now: Instant::now(), unix }
+}
+
+impl Disk {
+    /// Opens the file in its folder. What cannot be used is told in the log, and the relay runs without it.
+    pub fn open(settings: SnapshotSettings) -> Arc<Self> {
+        let since = Instant::now();
+        let status = DiskStatus {
+            loaded: None,
+            since,
+            writes: 0,
+            failures: 0,
+            last_write: None,
+            complete: None,
+            bytes: 0,
+            error: None,
+        };
+        let (store, status) = (Mutex::default(), Mutex::new(status));
+        let (read, inode, opened) = Default::default();
+        let [is_newer, is_locked, was_full, is_ahead_told] = Default::default();
+        let started = since;
+        let disk = Self {
+            settings,
+            store,
+            status,
+            read,
+            is_newer,
+            is_locked,
+            was_full,
+            is_ahead_told,
+            inode,
+            opened,
+            started,
+        };
+        disk.reopen();
+        Arc::new(disk)
+    }
+
+    /// Opens the file, unless it is open. Returns whether it can be written.
+    pub(super) fn reopen(&self) -> bool {
+        let mut store = self.store.lock();
+        if store.as_ref().is_some_and(|store| store.opened().is_some()) {
+            return true;
+        }
+        if self.is_newer.load(Ordering::Relaxed) {
+            return false;
+        }
+        if store.is_some() {
+            if let Err(error) = snapshot_file::existing(&self.path()) {
+                self.failed(CANNOT_WRITE, &error);
+                return false;
+            }
+            // While it is read nobody can open it to write.
+            discard(store.take());
+        }
+        match self.open_to_write() {
+            Ok(database) => {
+                let opened = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
+                *store = Some(Store::new(database, opened));
+            }
+            Err(error) if error.forbids_writing_only() => *store = self.look(error),
+            Err(error) => self.failed(CANNOT_OPEN, &error),
+        }
+        if store.is_some() {
+            *self.inode.lock() = self.inode_there();
+            self.status.lock().bytes = self.bytes_there();
+        }
+        store.as_ref().is_some_and(|store| store.opened().is_some())
+    }
+
+    fn open_to_write(&self) -> Result<Database, FileError> {
+        let mut database = snapshot_file::open(&self.settings.folder)?;
+        if self.was_full.load(Ordering::Relaxed) {
+            database = snapshot_file::compacted(database)?;
+            self.was_full.store(false, Ordering::Relaxed);
+        }
+        Ok(database)
+    }
+
+    /// Opens the file to read what is there, since it cannot be written.
+    fn look(&self, error: FileError) -> Option<Store> {
+        match snapshot_file::look(&self.path()) {
+            Ok(database) => {
+                self.failed(CANNOT_WRITE, &error);
+                Some(Store::read_only(database))
+            }
+            Err(looked) => {
+                let is_unreadable = matches!(looked, FileError::Io(_));
+                self.failed(CANNOT_OPEN, if is_unreadable { &error } else { &looked });
+                None
+            }
+        }
+    }
+
+    /// Whether another process had the file open at the last attempt.
+    pub(super) fn is_locked(&self) -> bool {
+        self.is_locked.load(Ordering::Relaxed)
+    }
+
+    fn inode_there(&self) -> Option<(u64, u64)> {
+        self.path().symlink_metadata().ok().map(|file| (file.dev(), file.ino()))
+    }
+
+    fn bytes_there(&self) -> u64 {
+        self.path().metadata().map_or(0, |file| file.len())
+    }
+
+    /// Whether the open file is still the one in the folder.
+    pub(super) fn is_in_place(&self) -> bool {
+        let inode = self.inode_there();
+        inode.is_some() && inode == *self.inode.lock()
+    }
+
+    /// Change that somebody else made to the open file since the last transaction.
+    pub(super) fn tampering(&self) -> Option<FileError> {
+        if !self.is_in_place() {
+            return Some(FileError::Replaced);
+        }
+        let is_shorter = self.bytes_there() < self.status.lock().bytes;
+        is_shorter.then(|| FileError::Corrupt("it was cut short while the relay ran".to_owned()))
+    }
+
+    /// Whether this process knows what the file had of a group: else the group is not to be written over.
+    pub(super) fn has_read(&self, group: &GroupId) -> bool {
+        self.read.lock().contains(group)
+    }
+
+    /// Settings of the snapshot.
+    pub const fn settings(&self) -> &SnapshotSettings {
+        &self.settings
+    }
+
+    /// Reads a node group, if it was written for this node. Waits for the disk. The group is not written over before
+    /// [`note_read`](Self::note_read).
+    ///
+    /// # Errors
+    ///
+    /// [`FileFault`] if the file is not open, or cannot be read.
+    pub fn load(&self, group: &GroupId, node: u128) -> Result<Option<Loaded>, FileFault> {
+        let Some(stored) = self.read(group)? else { return Ok(None) };
+        if stored.facts.node != node {
+            tracing::info!(%group, "the snapshot of this node group is of another node; starting without it");
+            return Ok(None);
+        }
+        let mut content = stored.content;
+        content.stores.retain(|store| self.settings.selection.has(&store.id.type_url));
+        let current = Some(Duration::from_millis(stored.facts.current)).filter(|at| !at.is_zero());
+        let age = current.and_then(|at| self.age_of(at));
+        Ok(Some(Loaded { content, age, server: stored.facts.server }))
+    }
+
+    /// Notes that the relay holds what the file had of a group.
+    pub fn note_read(&self, group: &GroupId) {
+        self.read.lock().insert(group.clone());
+    }
+
+    /// Time since a moment in the file; `None` if it lies ahead, as after the clock was set back.
+    fn age_of(&self, at: Duration) -> Option<Duration> {
+        let clock = clock();
+        let Some(ahead) = at.checked_sub(clock.unix).filter(|ahead| *ahead >= AHEAD) else {
+            return Some(clock.age_of(at));
+        };
+        if !self.is_ahead_told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                ahead_seconds = ahead.as_secs(),
+                "the snapshot was written at a time that lies ahead: the clock was set back. Its age is not known, and counts from now"
+            );
+        }
+        None
+    }
+
+    /// Groups but the own one that the control plane has answered; `None` if there are none. Waits for the disk.
+    pub fn others(&self) -> Option<OtherGroups> {
+        let (groups, records) = {
+            let store = self.store.lock();
+            let store = store.as_ref()?;
+            (store.groups().ok()?, store.records().ok()?)
+        };
+        let others = || groups.iter().filter(|(id, facts)| *id != GroupId::own() && facts.current > 0);
+        let current = others().map(|(_, facts)| Duration::from_millis(facts.current)).max()?;
+        Some(OtherGroups {
+            groups: others().count(),
+            resources: others().filter_map(|(id, _)| records.get(id)).sum(),
+            age: clock().age_of(current),
+        })
+    }
+
+    fn read(&self, group: &GroupId) -> Result<Option<StoredGroup>, FileFault> {
+        let read = self.store.lock().as_ref().ok_or(FileFault)?.group(group);
+        read.map_err(|error| {
+            self.failed("cannot read the snapshot; starting without it", &error);
+            self.close();
+            FileFault
+        })
+    }
+
+    /// Gives the file up after a fault. One that is corrupt was moved aside.
+    pub(super) fn close(&self) {
+        let store = self.store.lock().take();
+        discard(store);
+    }
+
+    /// Notes the own group, which was loaded before the relay served, and the others, which are read when their first clients come.
+    pub fn note_loaded(
+        &self,
+        (own, from): (Restored, String),
+        age: Option<Duration>,
+        others: Option<OtherGroups>,
+    ) {
+        let Restored { resources, bytes, ended } = own;
+        let (took, at) = (self.started.elapsed(), Instant::now());
+        let age = age.into_iter().chain(others.map(|others| others.age)).min();
+        self.status.lock().loaded = Some(LoadedFigures { resources, bytes, from, took, at, age, others });
+        let (node_groups, in_node_groups) = others.map(|others| (others.groups, others.resources)).unzip();
+        tracing::info!(
+            resources = resources as u64 + in_node_groups.unwrap_or_default(),
+            node_groups,
+            in_node_groups,
+            bytes,
+            ended,
+            ?took,
+            age_seconds = age.map(|age| age.as_secs()),
+            "loaded the snapshot"
+        );
+    }
+
+    /// Notes a transaction that was written, with everything of this moment.
+    pub(super) fn wrote(&self, as_of: Instant) {
+        let bytes = self.bytes_there();
+        {
+            let mut status = self.status.lock();
+            status.bytes = bytes;
+            status.writes += 1;
+            status.last_write = Some(Instant::now());
+        }
+        self.is_complete(as_of);
+    }
+
+    /// Notes that the file can be written, and has everything of this moment that is to be kept.
+    pub(super) fn is_complete(&self, as_of: Instant) {
+        let mut status = self.status.lock();
+        status.complete = Some(as_of);
+        let error = status.error.take();
+        drop(status);
+        if error.is_some() {
+            tracing::info!("the snapshot is written again");
+        }
+    }
+
+    /// Notes a fault, and logs it unless the last one was equal. A corrupt file is moved aside.
+    pub(super) fn failed(&self, what: &str, error: &FileError) {
+        let path = self.settings.folder.join(snapshot_file::FILE);
+        let text = error.to_string();
+        let is_news = {
+            let mut status = self.status.lock();
+            status.failures += 1;
+            status.error.replace(text.clone()).as_ref() != Some(&text)
+        };
+        if is_news {
+            let (path, remedy) = (path.display(), error.remedy());
+            tracing::warn!(%path, error = text, remedy, "{what}");
+        }
+        self.is_locked.store(matches!(error, FileError::Locked), Ordering::Relaxed);
+        if error.is_full_disk() {
+            self.was_full.store(true, Ordering::Relaxed);
+        }
+        if matches!(error, FileError::Newer(_)) {
+            self.is_newer.store(true, Ordering::Relaxed);
+        }
+        // After a fault in a file that was replaced, the one in its place is somebody else's.
+        let is_ours = self.inode.lock().is_none() || self.is_in_place();
+        if matches!(error, FileError::Corrupt(_)) && is_ours {
+            match snapshot_file::set_aside(&self.settings.folder) {
+                Ok(aside) => tracing::warn!(path = %aside.display(), "moved the corrupt snapshot aside"),
+                Err(error) => tracing::warn!(%error, "cannot move the corrupt snapshot aside"),
+            }
+        }
+    }
+
+    /// The figures.
+    pub fn status(&self) -> DiskStatus {
+        self.status.lock().clone()
+    }
+
+    /// The file.
+    pub fn path(&self) -> PathBuf {
+        Path::join(&self.settings.folder, snapshot_file::FILE)
+    }
+}
+
+impl Loaded {
+    /// Has a client take it in, which does not run yet.
+    pub fn restore(self, client: &mut Client) -> Restored {
+        let Self { content, age, server } = self;
+        let from = Some(ServerId::from(&*server)).filter(|_| !server.is_empty());
+        client.restore(content, from, age, clock())
+    }
+}

@@ -1,0 +1,201 @@
+//! `deltafan snapshot show` and `verify`.
+//!
+//! Owns the tables and the JSON. The file is looked at, and nothing of it changes. Bodies are never shown.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde_json::{Value as Json, json};
+
+use super::disk_state::clock;
+use super::snapshot_file::{self, FileError};
+use super::snapshot_keys::GroupId;
+use super::snapshot_store::{Store, StoredGroup};
+use crate::cache::{Completeness, View};
+use crate::snapshot_content::{Clock, Kept, Record};
+use crate::terminal::{printable, printable_json};
+
+/// Form of the report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// Opens a snapshot to look at it: its folder, or the file.
+fn open(path: &Path) -> Result<Store, FileError> {
+    Ok(Store::read_only(snapshot_file::look(&snapshot_file::file_in(path))?))
+}
+
+/// Error of a command, with the file and the remedy.
+fn told(path: &Path, error: &FileError) -> anyhow::Error {
+    let path = snapshot_file::file_in(path);
+    match error {
+        FileError::Locked => anyhow::anyhow!(
+            "{}: a relay has it open; look at /upstreams of its admin address, or at a copy",
+            path.display()
+        ),
+        FileError::Io(error) if error.kind() == io::ErrorKind::NotFound => {
+            anyhow::anyhow!("{}: there is no snapshot", path.display())
+        }
+        error => anyhow::anyhow!("{}: {error}", path.display()),
+    }
+}
+
+fn groups(path: &Path) -> Result<Vec<(GroupId, StoredGroup)>, FileError> {
+    let store = open(path)?;
+    let mut all = Vec::new();
+    for (id, _) in store.groups()? {
+        if let Some(group) = store.group(&id)? {
+            all.push((id, group));
+        }
+    }
+    Ok(all)
+}
+
+/// Report on a snapshot: its groups, their types, and the resources with version, size and the rest of their TTL.
+///
+/// # Errors
+///
+/// The file cannot be read, or is corrupt.
+pub fn report(path: &Path, format: Format) -> anyhow::Result<String> {
+    let groups = groups(path).map_err(|error| told(path, &error))?;
+    let clock = clock();
+    Ok(match format {
+        Format::Table => groups.iter().map(|(id, group)| table(id, group, clock)).collect(),
+        Format::Json => {
+            let groups: Vec<Json> = groups.iter().map(|(id, group)| object(id, group, clock)).collect();
+            printable_json(format!("{:#}\n", json!({ "groups": groups })))
+        }
+    })
+}
+
+/// Verifies each value of a snapshot. Returns a line that says how much it holds.
+///
+/// # Errors
+///
+/// The first value that is broken, or why the file cannot be read.
+pub fn verify(path: &Path) -> anyhow::Result<String> {
+    let groups = groups(path).map_err(|error| told(path, &error))?;
+    let stores = || groups.iter().flat_map(|(_, group)| &group.content.stores);
+    let records: usize = stores().map(|store| store.records.len()).sum();
+    Ok(format!("intact: groups {}, types {}, records {records}\n", groups.len(), stores().count()))
+}
+
+const fn completeness(known: Completeness) -> &'static str {
+    match known {
+        Completeness::Unknown => "unknown",
+        Completeness::Settled => "settled",
+        Completeness::Presumed => "presumed",
+        Completeness::Complete => "complete",
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{} s", time.as_secs())
+}
+
+/// How long ago the content was current; `None` if the control plane has never answered.
+fn age(group: &StoredGroup, clock: Clock) -> Option<Duration> {
+    let current = Duration::from_millis(group.facts.current);
+    (!current.is_zero()).then(|| clock.age_of(current))
+}
+
+/// Time that is left of a TTL; zero if it has ended, `None` if there is none.
+fn left(record: &Record, clock: Clock) -> Option<Duration> {
+    record.lease.map(|(_, deadline)| clock.left_until(deadline).unwrap_or_default())
+}
+
+const fn view(record: &Record) -> &'static str {
+    match (&record.kept, record.view) {
+        (Kept::Collection, _) => "collection",
+        (Kept::Resource(_), View::Wildcard) => "member",
+        (Kept::Resource(_), View::Named) => "by name",
+    }
+}
+
+/// Title of a group. A rule named `own` is told from the own group by it, and `x-y` and `z` from `x` and `y-z`.
+fn title(id: &GroupId) -> String {
+    match id.rule_and_values() {
+        None => id.to_string(),
+        Some((rule, values)) if values.len() < 2 => format!("{id} (rule {})", printable(&rule)),
+        Some((rule, values)) => {
+            let values: Vec<String> = values.iter().map(|value| format!("`{}`", printable(value))).collect();
+            format!("{id} (rule {}, values {})", printable(&rule), values.join(", "))
+        }
+    }
+}
+
+fn table(id: &GroupId, group: &StoredGroup, clock: Clock) -> String {
+    let mut out = String::new();
+    let server = printable(&group.facts.server);
+    let age =
+        age(group, clock).map_or_else(|| "never answered".to_owned(), |age| format!("age {}", seconds(age)));
+    _ = writeln!(out, "group {}: from {server}, {age}", title(id));
+    for store in &group.content.stores {
+        let parameters = match store.id.parameters.is_empty() {
+            true => String::new(),
+            false => format!(" with {}", store.id.parameters),
+        };
+        let known = completeness(store.completeness);
+        let (type_url, records) = (printable(store.id.type_url.as_str()), store.records.len());
+        _ = writeln!(out, "  {type_url}{parameters}: {records} records, wildcard {known}");
+        let mut rows = vec![["NAME", "VERSION", "BYTES", "TTL LEFT", "HELD AS"].map(str::to_owned)];
+        for (name, record) in &store.records {
+            let (version, bytes) = match &record.kept {
+                Kept::Resource(resource) => {
+                    (printable(resource.version()).to_string(), resource.body().len().to_string())
+                }
+                Kept::Collection => Default::default(),
+            };
+            let left = left(record, clock).map_or_else(|| "-".to_owned(), seconds);
+            rows.push([printable(name.as_str()).to_string(), version, bytes, left, view(record).to_owned()]);
+        }
+        let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or_default();
+        let widths = [0, 1, 2, 3].map(width);
+        for [name, version, bytes, left, view] in &rows {
+            let [a, b, c, d] = widths;
+            _ = writeln!(out, "    {name:a$}  {version:b$}  {bytes:>c$}  {left:>d$}  {view}");
+        }
+    }
+    out
+}
+
+fn object(id: &GroupId, group: &StoredGroup, clock: Clock) -> Json {
+    let stores = group.content.stores.iter().map(|store| {
+        let records = store.records.iter().map(|(name, record)| {
+            let mut row = json!({ "name": name.as_str(), "held_as": view(record) });
+            if let Kept::Resource(resource) = &record.kept {
+                row["version"] = resource.version().into();
+                row["bytes"] = resource.body().len().into();
+            }
+            if let Some(left) = left(record, clock) {
+                row["ttl_left_seconds"] = left.as_secs_f64().into();
+            }
+            row
+        });
+        let parameters: serde_json::Map<String, Json> =
+            store.id.parameters.iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
+        json!({
+            "type": store.id.type_url.as_str(),
+            "parameters": parameters,
+            "wildcard": completeness(store.completeness),
+            "resources": records.collect::<Vec<_>>(),
+        })
+    });
+    let (rule, values) = id.rule_and_values().unzip();
+    json!({
+        "group": id.to_string(),
+        "rule": rule,
+        "values": values,
+        "server": group.facts.server,
+        "age_seconds": age(group, clock).map(|age| age.as_secs_f64()),
+        "types": stores.collect::<Vec<_>>(),
+    })
+}

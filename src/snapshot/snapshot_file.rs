@@ -1,0 +1,284 @@
+//! The file: where it is, whether it is ours, and opening it.
+//!
+//! Owns the folder and its permissions, and the distinction between faults: each has a remedy of its own. Knows nothing of the
+//! content but the mark of this program.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use redb::backends::FileBackend;
+use redb::{
+    Builder, CommitError, CompactionError, Database, DatabaseError, ReadableDatabase as _, StorageError,
+    TableDefinition, TableError, TableHandle as _, TransactionError,
+};
+
+use super::checksums::{seal, unseal};
+use super::unchanged_overlay::Overlay;
+
+/// Name of the file in its folder.
+pub(super) const FILE: &str = "cache.redb";
+/// Bytes with which a file of redb begins.
+const MAGIC: [u8; 9] = [b'r', b'e', b'd', b'b', 0x1a, 0x0a, 0xa9, 0x0d, 0x0a];
+/// Pages of the file that are kept in memory.
+const PAGES: usize = 8 << 20;
+
+pub(super) const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("deltafan");
+const FORMAT_KEY: &str = "format";
+/// Version of the layout of tables and keys.
+const FORMAT: u32 = 1;
+
+/// Reason for which the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FileError {
+    /// The system refuses.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// Another process has it.
+    #[error("another process has it open")]
+    Locked,
+    /// Somebody else's.
+    #[error("it is no snapshot of deltafan")]
+    Foreign,
+    /// Of a later version.
+    #[error("a later version of deltafan wrote it ({0})")]
+    Newer(String),
+    /// Moved away, or another file was put in its place.
+    #[error("it was moved away or replaced while the relay ran")]
+    Replaced,
+    /// Torn, or altered since it was written.
+    #[error("it is corrupt: {0}")]
+    Corrupt(String),
+}
+
+impl FileError {
+    pub(super) fn is_full_disk(&self) -> bool {
+        let kinds = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        matches!(self, Self::Io(error) if kinds.contains(&error.kind()))
+    }
+
+    /// Whether the file may be read nevertheless.
+    pub(super) fn forbids_writing_only(&self) -> bool {
+        let kinds = [io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::PermissionDenied];
+        matches!(self, Self::Io(error) if kinds.contains(&error.kind()))
+    }
+
+    /// The remedy, for the operator.
+    pub(super) fn remedy(&self) -> &'static str {
+        match self {
+            full if full.is_full_disk() => "free space on its disk, or raise the quota",
+            Self::Io(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                "mount its folder writable, or change snapshot.path"
+            }
+            Self::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                "let the user of deltafan write in its folder"
+            }
+            Self::Io(_) => "check the disk and snapshot.path",
+            Self::Locked => "give each relay a snapshot.path of its own",
+            Self::Foreign => "move the file away, or change snapshot.path",
+            Self::Newer(_) => "move the file away, or run the later version",
+            Self::Replaced => "a new one is written; restart the relay to read another one",
+            Self::Corrupt(_) => "it is moved aside and a new one is written",
+        }
+    }
+}
+
+impl From<StorageError> for FileError {
+    fn from(error: StorageError) -> Self {
+        match error {
+            StorageError::Io(error)
+                if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
+            {
+                Self::Corrupt(error.to_string())
+            }
+            StorageError::Io(error) => Self::Io(error),
+            StorageError::Corrupted(what) => Self::Corrupt(what),
+            other => Self::Io(io::Error::other(other.to_string())),
+        }
+    }
+}
+
+impl From<DatabaseError> for FileError {
+    fn from(error: DatabaseError) -> Self {
+        match error {
+            DatabaseError::DatabaseAlreadyOpen => Self::Locked,
+            DatabaseError::UpgradeRequired(version) => Self::Newer(format!("file format {version}")),
+            DatabaseError::Storage(error) => error.into(),
+            other => Self::Corrupt(other.to_string()),
+        }
+    }
+}
+
+impl From<TableError> for FileError {
+    fn from(error: TableError) -> Self {
+        match error {
+            TableError::Storage(error) => error.into(),
+            other => Self::Corrupt(other.to_string()),
+        }
+    }
+}
+
+impl From<TransactionError> for FileError {
+    fn from(error: TransactionError) -> Self {
+        match error {
+            TransactionError::Storage(error) => error.into(),
+            other => Self::Corrupt(other.to_string()),
+        }
+    }
+}
+
+impl From<CommitError> for FileError {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Storage(error) => error.into(),
+            other => Self::Corrupt(other.to_string()),
+        }
+    }
+}
+
+/// Runs work in the library. A panic there is a corrupt file, not the end of the relay.
+pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+        let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        Err(FileError::Corrupt(format!("the library panicked: {said}")))
+    })
+}
+
+/// Path of the file: `path` itself if that is a file, else in that folder.
+pub(super) fn file_in(path: &Path) -> PathBuf {
+    if path.is_file() { path.to_owned() } else { path.join(FILE) }
+}
+
+/// Opens the file in a folder, and makes both if they are not there. Files are for their owner alone.
+pub(super) fn open(folder: &Path) -> Result<Database, FileError> {
+    if !folder.is_dir() {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    let path = folder.join(FILE);
+    match existing(&path)? {
+        Some(file) => guarded(|| {
+            file.set_permissions(Permissions::from_mode(0o600))?;
+            check(builder().create_with_backend(FileBackend::new(file)?)?)
+        }),
+        None => create(folder, &path),
+    }
+}
+
+/// The file, if it is there and begins as one of redb. It may be written.
+pub(super) fn existing(path: &Path) -> Result<Option<File>, FileError> {
+    // A pipe would hold up the start until somebody opens its other end.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let mut file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    if !file.metadata()?.is_file() {
+        return Err(FileError::Foreign);
+    }
+    check_start(&mut file)?;
+    Ok(Some(file))
+}
+
+/// Whether a file begins as one of redb.
+fn check_start(file: &mut File) -> Result<(), FileError> {
+    let mut start = Vec::new();
+    file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut start)?;
+    match &start[..] {
+        start if start == MAGIC => Ok(()),
+        start if is_lost(start) => Err(FileError::Corrupt("its beginning was not written".to_owned())),
+        _ => Err(FileError::Foreign),
+    }
+}
+
+/// Whether a file begins as a loss of power may leave one: cut short, or with zeros. Nobody else misses such a file.
+fn is_lost(start: &[u8]) -> bool {
+    MAGIC.starts_with(start) || start.iter().all(|byte| *byte == 0)
+}
+
+/// Makes the file under another name first: a disk that is full leaves none that has to be told from somebody else's.
+fn create(folder: &Path, path: &Path) -> Result<Database, FileError> {
+    let new = folder.join(format!("{FILE}.new"));
+    let make = || {
+        if let Err(error) = fs::remove_file(&new)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(error.into());
+        }
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&new)?;
+        let database = guarded(|| mark(builder().create_with_backend(FileBackend::new(file)?)?))?;
+        fs::rename(&new, path)?;
+        File::open(folder)?.sync_all()?;
+        Ok(database)
+    };
+    make().inspect_err(|_| drop(fs::remove_file(&new)))
+}
+
+/// Moves a corrupt file aside, in the place of one that was moved there before.
+pub(super) fn set_aside(folder: &Path) -> io::Result<PathBuf> {
+    let aside = folder.join(format!("{FILE}.corrupt"));
+    fs::rename(folder.join(FILE), &aside)?;
+    Ok(aside)
+}
+
+fn builder() -> Builder {
+    let mut builder = Database::builder();
+    // A page that was altered since it was written is found before the library trusts it.
+    builder.set_cache_size(PAGES).set_check_integrity_on_open(true);
+    builder
+}
+
+/// Opens a file to look at it: nothing of it changes, and no process writes it meanwhile.
+pub(super) fn look(path: &Path) -> Result<Database, FileError> {
+    let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(FileError::Foreign);
+    }
+    match file.try_lock_shared() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(FileError::Locked),
+        Err(TryLockError::Error(error)) => return Err(error.into()),
+    }
+    check_start(&mut file)?;
+    guarded(|| check(builder().create_with_backend(Overlay::new(file)?)?))
+}
+
+/// Gives back the space at the end of the file that a transaction took before it failed.
+pub(super) fn compacted(mut database: Database) -> Result<Database, FileError> {
+    guarded(move || match database.compact() {
+        Ok(_) => Ok(database),
+        Err(CompactionError::Storage(error)) => Err(error.into()),
+        Err(other) => Err(io::Error::other(other.to_string()).into()),
+    })
+}
+
+fn mark(database: Database) -> Result<Database, FileError> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_two_phase_commit(true);
+    let (_, format) = seal(FORMAT_KEY.as_bytes(), &FORMAT.to_le_bytes());
+    transaction.open_table(META)?.insert(FORMAT_KEY, &format[..])?;
+    transaction.commit()?;
+    Ok(database)
+}
+
+/// Whether the database is one of this program, and of this version.
+fn check(database: Database) -> Result<Database, FileError> {
+    let transaction = database.begin_read()?;
+    if !transaction.list_tables()?.any(|table| table.name() == META.name()) {
+        return Err(FileError::Foreign);
+    }
+    let format = {
+        let table = transaction.open_table(META)?;
+        let sealed = table.get(FORMAT_KEY)?;
+        let value = sealed.as_ref().and_then(|sealed| unseal(FORMAT_KEY.as_bytes(), sealed.value()));
+        value.and_then(|(_, value)| Some(u32::from_le_bytes(value.try_into().ok()?)))
+    };
+    match format {
+        Some(FORMAT) => Ok(database),
+        Some(format) if format > FORMAT => Err(FileError::Newer(format!("format {format}"))),
+        Some(_) | None => Err(FileError::Corrupt("its format cannot be read".to_owned())),
+    }
+}

@@ -1,0 +1,410 @@
+//! Content of the file: reading it, and one transaction that takes in what changed.
+//!
+//! Owns the tables. What is written of a store is told as names; the bytes of each are made when they are written, so that a
+//! change of everything takes no memory for everything.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use redb::{
+    Database, ReadTransaction, ReadableDatabase as _, ReadableTable, ReadableTableMetadata as _, Table,
+    TableDefinition, WriteTransaction,
+};
+
+use super::checksums::{said_checksum, seal, unseal};
+use super::snapshot_file::{FileError, META, guarded};
+use super::snapshot_keys::{GroupId, Prefix, parse_store};
+use super::{GroupFacts, StoreFacts};
+use crate::cache::Snapshot;
+use crate::resource::Name;
+use crate::snapshot_content::{
+    Clock, Content, Record, RecordError, Selection, StoreContent, StoreId, record_of,
+};
+
+const GROUPS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("groups");
+const STORES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("stores");
+const RECORDS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("records");
+const RUN_KEY: &str = "run";
+
+/// Table that is looked at.
+type ReadRows = redb::ReadOnlyTable<&'static [u8], &'static [u8]>;
+/// Table that is written.
+type Rows<'t> = Table<'t, &'static [u8], &'static [u8]>;
+
+/// Names of a store that are to be written.
+#[derive(Debug)]
+pub(super) enum Names {
+    /// These may have changed.
+    Some(BTreeSet<Name>),
+    /// These are all there are: each is compared with its record, and the record of any other name goes.
+    All(BTreeSet<Name>),
+}
+
+/// Change of a store.
+pub(super) struct StoreChange {
+    pub(super) id: StoreId,
+    /// Facts as they are now, but for those that the file counts.
+    pub(super) facts: StoreFacts,
+    pub(super) names: Names,
+    /// State of the store as it is to be written.
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) selection: Selection,
+    pub(super) clock: Clock,
+}
+
+impl StoreChange {
+    /// The record of a name; `None` if nothing is kept of it.
+    fn record(&self, name: &str) -> Option<Bytes> {
+        record_of(&self.id.type_url, &self.snapshot, name, self.selection, self.clock)
+    }
+}
+
+/// Change of a node group.
+pub(super) struct GroupChange {
+    pub(super) id: GroupId,
+    pub(super) facts: GroupFacts,
+    pub(super) stores: Vec<StoreChange>,
+    /// Stores that went.
+    pub(super) gone: Vec<StoreId>,
+    /// All stores that there are: any other one goes. `None` where `gone` names those that do.
+    pub(super) all: Option<HashSet<StoreId>>,
+}
+
+/// One transaction.
+#[derive(Default)]
+pub(super) struct Changes {
+    pub(super) groups: Vec<GroupChange>,
+    /// Groups that run.
+    pub(super) live: HashSet<GroupId>,
+    /// Number of groups that may stay beside these.
+    pub(super) max_groups: usize,
+    /// Number of the run, once it counts: groups that were not live in the run before it go.
+    pub(super) run: Option<u64>,
+}
+
+/// A group as it was written.
+#[derive(Debug)]
+pub(super) struct StoredGroup {
+    pub(super) facts: GroupFacts,
+    pub(super) content: Content,
+}
+
+/// The open file.
+#[derive(Debug)]
+pub(super) struct Store {
+    database: Database,
+    /// Number of times that a file was opened to be written: another one may have another content. `None` if this one is only read.
+    opened: Option<u64>,
+}
+
+impl Store {
+    pub(super) const fn new(database: Database, opened: u64) -> Self {
+        Self { database, opened: Some(opened) }
+    }
+
+    pub(super) const fn read_only(database: Database) -> Self {
+        Self { database, opened: None }
+    }
+
+    pub(super) const fn opened(&self) -> Option<u64> {
+        self.opened
+    }
+
+    /// Number of the last run that counted.
+    pub(super) fn run(&self) -> Result<u64, FileError> {
+        guarded(|| {
+            let transaction = self.database.begin_read()?;
+            let table = transaction.open_table(META)?;
+            let Some(sealed) = table.get(RUN_KEY)? else { return Ok(0) };
+            let value = unseal(RUN_KEY.as_bytes(), sealed.value());
+            let run = value.and_then(|(_, value)| Some(u64::from_le_bytes(value.try_into().ok()?)));
+            run.ok_or_else(|| FileError::Corrupt("the number of its run cannot be read".to_owned()))
+        })
+    }
+
+    /// The groups in the file.
+    pub(super) fn groups(&self) -> Result<Vec<(GroupId, GroupFacts)>, FileError> {
+        guarded(|| {
+            let transaction = self.database.begin_read()?;
+            let Some(table) = open_if_there(&transaction, GROUPS)? else { return Ok(Vec::new()) };
+            let mut groups = Vec::new();
+            for row in table.iter()? {
+                let (key, sealed) = row?;
+                groups.push((GroupId::from_bytes(key.value()), group_facts(key.value(), sealed.value())?));
+            }
+            Ok(groups)
+        })
+    }
+
+    /// Number of records of each group.
+    pub(super) fn records(&self) -> Result<HashMap<GroupId, u64>, FileError> {
+        guarded(|| {
+            let transaction = self.database.begin_read()?;
+            let mut records = HashMap::new();
+            let Some(stores) = open_if_there(&transaction, STORES)? else { return Ok(records) };
+            for row in stores.iter()? {
+                let (key, sealed) = row?;
+                let (group, _) =
+                    parse_store(key.value()).ok_or_else(|| corrupt("the key of a store cannot be read"))?;
+                *records.entry(group).or_default() += store_facts(key.value(), sealed.value())?.records;
+            }
+            Ok(records)
+        })
+    }
+
+    /// A group, each value of which was verified; `None` if it is not in the file.
+    pub(super) fn group(&self, id: &GroupId) -> Result<Option<StoredGroup>, FileError> {
+        guarded(|| {
+            let transaction = self.database.begin_read()?;
+            let Some(groups) = open_if_there(&transaction, GROUPS)? else { return Ok(None) };
+            let Some(sealed) = groups.get(id.as_bytes())? else { return Ok(None) };
+            let facts = group_facts(id.as_bytes(), sealed.value())?;
+            let mut content = Content::default();
+            let (Some(stores), Some(records)) =
+                (open_if_there(&transaction, STORES)?, open_if_there(&transaction, RECORDS)?)
+            else {
+                return Ok(Some(StoredGroup { facts, content }));
+            };
+            let prefix = Prefix::of_group(id);
+            let range = prefix.range();
+            let mut count = 0;
+            for row in stores.range(&range.start[..]..&range.end[..])? {
+                let (key, sealed) = row?;
+                let store = read_store(&records, key.value(), sealed.value())?;
+                count += store.records.len();
+                content.stores.push(store);
+            }
+            let all = records.range(&range.start[..]..&range.end[..])?.take(count + 1).count();
+            if all != count {
+                return Err(corrupt(&format!("group {id} has {count} records in its stores, and others")));
+            }
+            Ok(Some(StoredGroup { facts, content }))
+        })
+    }
+
+    /// Writes changes: all of them are on the disk, or none.
+    pub(super) fn commit(&self, changes: &Changes) -> Result<(), FileError> {
+        guarded(|| {
+            let mut transaction = self.database.begin_write()?;
+            // A last commit that was altered later is noticed, and not passed over for the one before it.
+            transaction.set_two_phase_commit(true);
+            for group in &changes.groups {
+                write_group(&transaction, group)?;
+            }
+            bound_groups(&transaction, changes)?;
+            if let Some(run) = changes.run {
+                count_run(&transaction, run)?;
+            }
+            transaction.commit()?;
+            Ok(())
+        })
+    }
+}
+
+fn open_if_there(
+    transaction: &ReadTransaction,
+    table: TableDefinition<'static, &'static [u8], &'static [u8]>,
+) -> Result<Option<ReadRows>, FileError> {
+    match transaction.open_table(table) {
+        Ok(table) => Ok(Some(table)),
+        Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn corrupt(what: &str) -> FileError {
+    FileError::Corrupt(what.to_owned())
+}
+
+fn group_facts(key: &[u8], sealed: &[u8]) -> Result<GroupFacts, FileError> {
+    let value = unseal(key, sealed).and_then(|(_, value)| GroupFacts::from_bytes(value));
+    value.ok_or_else(|| corrupt(&format!("the facts of group {} cannot be read", GroupId::from_bytes(key))))
+}
+
+fn store_facts(key: &[u8], sealed: &[u8]) -> Result<StoreFacts, FileError> {
+    let value = unseal(key, sealed).and_then(|(_, value)| StoreFacts::from_bytes(value));
+    value.ok_or_else(|| corrupt("the facts of a store cannot be read"))
+}
+
+fn read_store(
+    records: &impl ReadableTable<&'static [u8], &'static [u8]>,
+    key: &[u8],
+    sealed: &[u8],
+) -> Result<StoreContent, FileError> {
+    let facts = store_facts(key, sealed)?;
+    let (group, id) = parse_store(key).ok_or_else(|| corrupt("the key of a store cannot be read"))?;
+    let prefix = Prefix::of_store(&group, &id);
+    let range = prefix.range();
+    let (mut found, mut sum) = (Vec::new(), 0_u64);
+    for row in records.range(&range.start[..]..&range.end[..])? {
+        let (key, sealed) = row?;
+        let (key, sealed) = (key.value(), sealed.value());
+        // More than there may be are not read: the end may be far.
+        let name = prefix.name_in(key).filter(|_| (found.len() as u64) < facts.records);
+        let read = name.zip(unseal(key, sealed));
+        let Some((name, (checksum, value))) = read else {
+            return Err(corrupt(&format!("a record of {} cannot be read", id.type_url)));
+        };
+        let record = Record::read(&id.type_url, value).map_err(|error| match error {
+            RecordError::Newer(_) => FileError::Newer(error.to_string()),
+            RecordError::Malformed => corrupt(&format!("a record of {} cannot be read", id.type_url)),
+        })?;
+        sum = sum.wrapping_add(checksum);
+        found.push((Name::from(name), record));
+    }
+    if (found.len() as u64, sum) != (facts.records, facts.sum) {
+        return Err(corrupt(&format!("records of {} are missing", id.type_url)));
+    }
+    let members = usize::try_from(facts.members).unwrap_or(usize::MAX);
+    Ok(StoreContent { id, completeness: facts.completeness, members, records: found })
+}
+
+fn write_group(transaction: &WriteTransaction, group: &GroupChange) -> Result<(), FileError> {
+    let id = group.id.as_bytes();
+    transaction.open_table(GROUPS)?.insert(id, &seal(id, &group.facts.to_bytes()).1[..])?;
+    let mut stores = transaction.open_table(STORES)?;
+    let mut records = transaction.open_table(RECORDS)?;
+    let mut gone: Vec<Vec<u8>> = group.gone.iter().map(|store| store_key(&group.id, store)).collect();
+    if let Some(all) = &group.all {
+        let stays: HashSet<Vec<u8>> = all.iter().map(|store| store_key(&group.id, store)).collect();
+        let range = Prefix::of_group(&group.id).range();
+        for row in stores.range(&range.start[..]..&range.end[..])? {
+            let key = row?.0.value().to_vec();
+            if !stays.contains(&key) {
+                gone.push(key);
+            }
+        }
+    }
+    for key in gone {
+        let (_, store) = parse_store(&key).ok_or_else(|| corrupt("the key of a store cannot be read"))?;
+        drop_range(&mut records, &Prefix::of_store(&group.id, &store))?;
+        stores.remove(&key[..])?;
+    }
+    for store in &group.stores {
+        write_store(&mut stores, &mut records, &group.id, store)?;
+    }
+    Ok(())
+}
+
+fn store_key(group: &GroupId, store: &StoreId) -> Vec<u8> {
+    Prefix::of_store(group, store).as_bytes().to_vec()
+}
+
+fn write_store(
+    stores: &mut Rows<'_>,
+    records: &mut Rows<'_>,
+    group: &GroupId,
+    store: &StoreChange,
+) -> Result<(), FileError> {
+    let prefix = Prefix::of_store(group, &store.id);
+    let before = match stores.get(prefix.as_bytes())? {
+        Some(sealed) => Some(store_facts(prefix.as_bytes(), sealed.value())?),
+        None => None,
+    };
+    let counted = before.unwrap_or_default();
+    let mut facts = StoreFacts { records: counted.records, sum: counted.sum, ..store.facts };
+    let mut unwanted = Vec::new();
+    let names = match &store.names {
+        Names::Some(names) => names,
+        Names::All(names) => {
+            let range = prefix.range();
+            for row in records.range(&range.start[..]..&range.end[..])? {
+                let key = row?.0.value().to_vec();
+                if prefix.name_in(&key).is_none_or(|name| !names.contains(name)) {
+                    unwanted.push(key);
+                }
+            }
+            names
+        }
+    };
+    for key in unwanted {
+        uncount(&mut facts, records.remove(&key[..])?.as_ref().map(|old| old.value()))?;
+    }
+    for name in names {
+        let key = prefix.of_name(name.as_str());
+        match store.record(name.as_str()) {
+            Some(record) => {
+                let (sum, sealed) = seal(&key, &record);
+                let is_there = {
+                    let old = records.get(&key[..])?;
+                    old.and_then(|old| said_checksum(old.value())) == Some(sum)
+                };
+                if !is_there {
+                    uncount(
+                        &mut facts,
+                        records.insert(&key[..], &sealed[..])?.as_ref().map(|old| old.value()),
+                    )?;
+                    facts.records += 1;
+                    facts.sum = facts.sum.wrapping_add(sum);
+                }
+            }
+            None => uncount(&mut facts, records.remove(&key[..])?.as_ref().map(|old| old.value()))?,
+        }
+    }
+    if before != Some(facts) {
+        let sealed = seal(prefix.as_bytes(), &facts.to_bytes()).1;
+        stores.insert(prefix.as_bytes(), &sealed[..])?;
+    }
+    Ok(())
+}
+
+/// A record is not there any more.
+fn uncount(facts: &mut StoreFacts, old: Option<&[u8]>) -> Result<(), FileError> {
+    let Some(old) = old else { return Ok(()) };
+    let sum = said_checksum(old).ok_or_else(|| corrupt("a record has no checksum"))?;
+    facts.records =
+        facts.records.checked_sub(1).ok_or_else(|| corrupt("there are more records than said"))?;
+    facts.sum = facts.sum.wrapping_sub(sum);
+    Ok(())
+}
+
+fn drop_range(rows: &mut Rows<'_>, prefix: &Prefix) -> Result<(), FileError> {
+    let range = prefix.range();
+    debug_assert!(range.contains(&prefix.as_bytes().to_vec()));
+    rows.retain_in(&range.start[..]..&range.end[..], |_, _| false)?;
+    Ok(())
+}
+
+fn drop_group(transaction: &WriteTransaction, group: &GroupId) -> Result<(), FileError> {
+    let prefix = Prefix::of_group(group);
+    transaction.open_table(GROUPS)?.remove(group.as_bytes())?;
+    drop_range(&mut transaction.open_table(STORES)?, &prefix)?;
+    drop_range(&mut transaction.open_table(RECORDS)?, &prefix)
+}
+
+/// Drops groups that do not run and are more than there may be, those that have been out of date for longest first.
+fn bound_groups(transaction: &WriteTransaction, changes: &Changes) -> Result<(), FileError> {
+    let mut past = Vec::new();
+    {
+        let groups = transaction.open_table(GROUPS)?;
+        let most = changes.live.len() + changes.max_groups;
+        if groups.len()? <= most as u64 {
+            return Ok(());
+        }
+        for row in groups.iter()? {
+            let (key, sealed) = row?;
+            let id = GroupId::from_bytes(key.value());
+            if !changes.live.contains(&id) {
+                past.push((group_facts(key.value(), sealed.value())?.current, id));
+            }
+        }
+    }
+    past.sort_by_key(|(current, _)| *current);
+    let surplus = past.len().saturating_sub(changes.max_groups);
+    past[..surplus].iter().try_for_each(|(_, group)| drop_group(transaction, group))
+}
+
+/// Counts the run, and drops groups that were last live before the run before it.
+fn count_run(transaction: &WriteTransaction, run: u64) -> Result<(), FileError> {
+    let (_, sealed) = seal(RUN_KEY.as_bytes(), &run.to_le_bytes());
+    transaction.open_table(META)?.insert(RUN_KEY, &sealed[..])?;
+    let mut past = Vec::new();
+    for row in transaction.open_table(GROUPS)?.iter()? {
+        let (key, sealed) = row?;
+        if group_facts(key.value(), sealed.value())?.run + 1 < run {
+            past.push(GroupId::from_bytes(key.value()));
+        }
+    }
+    past.iter().try_for_each(|group| drop_group(transaction, group))
+}
