@@ -1,7 +1,7 @@
-//! Protocol of one connection, without I/O, clock or tasks: bytes come in, streams change, and frames to be sent are
-//! put in order. Time is an argument.
+//! Protocol of one connection, without I/O, clock or tasks: bytes come in, streams change, and
+//! frames to be sent are put in order. Time is an argument.
 //!
-//! This module owns the state and what goes out; `receive` processes input.
+//! This file owns the state and the output; `receive` processes input.
 
 mod arriving;
 mod receive;
@@ -20,13 +20,13 @@ use super::work_budget::WorkBudget;
 use super::{ConnectionError, Limits, Reason};
 use arriving::Arriving;
 
-/// Streams reset by us of which more frames may arrive, sent before the peer knew.
+/// Remembered streams that we reset: more of their frames may arrive, sent before the peer knew.
 const REMEMBERED_RESETS: usize = 64;
-/// DATA shorter than this that fills a window earns the peer nothing: a peer that opens its windows by bytes would be
-/// sent as many frames.
+/// DATA shorter than this that fills a window earns the peer nothing: a peer could open its windows
+/// by bytes to get many frames.
 const WORTH_AN_ANSWER: usize = 256;
-/// Payloads of our PINGs. The answer to the second shows that every stream has arrived that the peer opened before it
-/// got GOAWAY.
+/// Payloads of our PINGs. The answer to the second shows that all streams opened before the GOAWAY
+/// have arrived.
 const KEEP_ALIVE: [u8; 8] = *b"alive?\0\0";
 const SHUT_DOWN: [u8; 8] = *b"goodbye\0";
 /// Time to wait for that answer.
@@ -36,22 +36,22 @@ const SHUTDOWN_PING_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shutdown {
     No,
-    /// The first GOAWAY was sent at this time. The peer may have opened streams before it arrived, until it answers
-    /// the PING behind it.
+    /// The first GOAWAY was sent at this time. Until the peer answers the PING behind it, streams
+    /// may arrive that it opened before.
     Announced(Instant),
     /// The second GOAWAY was sent. New streams are ignored.
     Final,
 }
 
-/// State of a connection. `X` is the part of a stream that its driver keeps.
+/// State of a connection. `X` is the driver's part of a stream.
 #[derive(Debug)]
 pub(super) struct Connection<X> {
     pub(super) limits: Arc<Limits>,
     /// By id, which only grows.
     pub(super) streams: Vec<Stream<X>>,
-    /// Streams to be polled. Some may be in it more than once.
+    /// Streams to be polled, perhaps repeated.
     pub(super) scheduled: Vec<u32>,
-    /// Frames that are written before anything else. The driver takes them.
+    /// Frames that are written first. The driver takes them.
     pub(super) control: Vec<u8>,
     arriving: Arriving,
     decoder: hpack::Decoder,
@@ -60,7 +60,7 @@ pub(super) struct Connection<X> {
     recv_window: RecvWindow,
     /// Bytes of DATA sent since [`take_data_sent`](Self::take_data_sent).
     data_sent: usize,
-    /// Streams that have something to send and no window for it.
+    /// Streams that have something to send and no window.
     pub(super) blocked: Vec<u32>,
     /// Highest stream id of the peer.
     highest: u32,
@@ -70,20 +70,20 @@ pub(super) struct Connection<X> {
     resets: VecDeque<u32>,
     /// Highest stream id that a GOAWAY announced as processed.
     goaway_stream: u32,
-    /// Bytes of header blocks of requests that are not answered yet.
+    /// Bytes of header blocks of unanswered requests.
     pub(super) heads: usize,
     table_size_sent: bool,
     opened: Instant,
     pub(super) last_received: Instant,
     ping_sent_at: Option<Instant>,
-    /// Time since which no stream is open, as far as it was noticed.
+    /// Time since which no stream is open, if known.
     idle: Option<Instant>,
-    /// Streams refused because too many were open, since the driver took the number.
+    /// Streams refused because too many were open, since the driver took the count.
     pub(super) refused: u64,
 }
 
 impl<X: StreamHandler> Connection<X> {
-    /// A new connection. Our SETTINGS are ready to be sent.
+    /// New connection with SETTINGS ready to be sent.
     pub(super) fn new(limits: Arc<Limits>, now: Instant) -> Self {
         let mut control = Vec::new();
         settings::put_ours(&limits, &mut control);
@@ -120,8 +120,8 @@ impl<X: StreamHandler> Connection<X> {
         self.streams.binary_search_by_key(&id, |stream| stream.id).ok()
     }
 
-    /// Schedules a stream to be polled. While the socket takes nothing no stream is polled, and the list must not grow
-    /// with each frame of a peer that goes on sending.
+    /// Schedules a stream to be polled. No stream is polled while the socket takes nothing, so
+    /// frames of a peer that keeps sending must not grow the list.
     pub(super) fn schedule(&mut self, id: u32) {
         if self.scheduled.len() > 2 * self.streams.len() + 8 {
             let mut scheduled = std::mem::take(&mut self.scheduled);
@@ -133,16 +133,16 @@ impl<X: StreamHandler> Connection<X> {
         self.scheduled.push(id);
     }
 
-    /// Bytes kept for the peer beside the messages that streams send: streams, incomplete frames, header blocks of
-    /// unanswered requests, unread request bodies, and control frames that have not gone out.
+    /// Bytes kept for the peer beside response messages: streams, incomplete frames, header blocks
+    /// of unanswered requests, unread bodies and waiting control frames.
     pub(super) fn held(&self) -> usize {
-        /// Approximate size of an idle stream, with its session, in bytes.
+        /// Approximate bytes of an idle stream with its session.
         const STREAM: usize = 4 << 10;
         let frames = self.arriving.len() + self.heads + self.recv_window.unread() + self.control.len();
         frames + self.streams.len() * STREAM
     }
 
-    /// Whether both sides have nothing left to do.
+    /// Whether both sides are done.
     pub(super) const fn is_done(&self) -> bool {
         self.streams.is_empty() && (self.goaway_received || matches!(self.shutdown, Shutdown::Final))
     }
@@ -154,7 +154,7 @@ impl<X: StreamHandler> Connection<X> {
         self.streams[at].send_window.room().min(self.send_window.room()).min(self.peer.max_payload)
     }
 
-    /// Takes `len` bytes of DATA out of the windows, and returns the header of their frame.
+    /// Takes `len` bytes out of the windows, and returns the header of their DATA frame.
     pub(super) fn data(&mut self, at: usize, len: usize) -> Head {
         if len >= WORTH_AN_ANSWER || len < self.room(at) {
             self.work_budget.earn();
@@ -167,8 +167,8 @@ impl<X: StreamHandler> Connection<X> {
         Head::new(Kind::Data, 0, stream.id, len)
     }
 
-    /// Notes that a stream has something to send and no window for it. It is scheduled when one opens, or reset if
-    /// windows open too slowly.
+    /// Notes that a stream has something to send and no window. It is scheduled when one opens, or
+    /// reset if windows open too slowly.
     pub(super) fn block(&mut self, at: usize, now: Instant) {
         let has_no_window = self.has_no_window();
         let stream = &mut self.streams[at];
@@ -185,7 +185,6 @@ impl<X: StreamHandler> Connection<X> {
         }
     }
 
-    /// Notes that a stream has nothing to send.
     pub(super) fn end_wait(&mut self, at: usize) {
         let stream = &mut self.streams[at];
         stream.window_wait.end();
@@ -200,12 +199,12 @@ impl<X: StreamHandler> Connection<X> {
         self.send_window.room() == 0
     }
 
-    /// Whether a stream waits for the window of the connection.
+    /// Whether a stream waits for the connection's window.
     pub(super) fn waits_for_window(&self) -> bool {
         self.has_no_window() && !self.blocked.is_empty()
     }
 
-    /// Notes that the transport took bytes that it had refused before: the peer reads, and is alive.
+    /// Notes that the transport took bytes that it had refused: the peer reads, and is alive.
     pub(super) const fn taken(&mut self, now: Instant) {
         self.last_received = now;
         self.ping_sent_at = None;
@@ -234,8 +233,8 @@ impl<X: StreamHandler> Connection<X> {
         }
     }
 
-    /// Sends `100 Continue` to a peer that waits for it (RFC 9110, section 10.1.1). Not sent once there is a response,
-    /// which is the answer.
+    /// Sends `100 Continue` to a peer that waits for it (RFC 9110, section 10.1.1), unless there is
+    /// a response.
     pub(super) fn invite(&mut self, at: usize) {
         let mut block = self.block_start();
         hpack::encode(":status", StatusCode::CONTINUE.as_str().as_bytes(), &mut block);
@@ -268,7 +267,7 @@ impl<X: StreamHandler> Connection<X> {
         self.finish(at);
     }
 
-    /// Answers a request whose header block is too large with 431. The request is not kept.
+    /// Answers a request with too large a header block with 431. The request is dropped.
     pub(super) fn refuse_head(&mut self, id: u32, ended: bool) {
         let mut block = self.block_start();
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
@@ -310,7 +309,6 @@ impl<X: StreamHandler> Connection<X> {
         }
     }
 
-    /// Resets a stream.
     pub(super) fn reset(&mut self, at: usize, reason: Reason) {
         let id = self.streams[at].id;
         self.remove(at);
@@ -326,12 +324,11 @@ impl<X: StreamHandler> Connection<X> {
         self.resets.push_back(id);
     }
 
-    /// Forgets a stream that the peer knows to be closed.
     pub(super) fn forget_reset(&mut self, id: u32) {
         self.resets.retain(|reset| *reset != id);
     }
 
-    /// Whether frames of this stream may still arrive, because we reset it.
+    /// Whether frames of a stream that we reset may still arrive.
     pub(super) fn was_reset(&self, id: u32) -> bool {
         self.resets.contains(&id)
     }
@@ -344,7 +341,7 @@ impl<X: StreamHandler> Connection<X> {
         }
         self.give_back_to_all(stream.unread);
         if self.streams.is_empty() {
-            // A proxy's connection may have had a thousand streams and now have none: free the list.
+            // A proxy's connection may have had a thousand streams: free the list.
             self.streams = Vec::new();
         }
     }
@@ -375,20 +372,18 @@ impl<X: StreamHandler> Connection<X> {
         frame::put(&mut self.control, Kind::GoAway, 0, 0, &[last, reason].concat());
     }
 
-    /// Takes the answer to a PING.
     pub(super) fn pong(&mut self, payload: &[u8]) {
         if payload == SHUT_DOWN && matches!(self.shutdown, Shutdown::Announced(_)) {
             self.say_which_was_last();
         }
     }
 
-    /// Notes that a stream was opened.
     pub(super) const fn begin(&mut self) {
         self.idle = None;
     }
 
-    /// Notes whether a stream is open, and starts a shutdown after `idle_timeout` without one. Returns when to check
-    /// again, and whether the shutdown started now.
+    /// Checks for open streams, and starts a shutdown after `idle_timeout` without one. Returns
+    /// when to check again, and whether the shutdown started now.
     pub(super) fn keep_idle(&mut self, now: Instant) -> (Option<Instant>, bool) {
         if !self.streams.is_empty() || self.shutdown != Shutdown::No {
             self.idle = None;
@@ -408,7 +403,7 @@ impl<X: StreamHandler> Connection<X> {
         self.put_go_away(self.highest, Reason::No);
     }
 
-    /// Handles timeouts that are due, and returns the time of the next.
+    /// Handles due timeouts, and returns the time of the next.
     pub(super) fn keep_time(&mut self, now: Instant) -> Result<Instant, ConnectionError> {
         let mut next = self.last_received + self.limits.keepalive_interval;
         match self.ping_sent_at {
@@ -427,7 +422,7 @@ impl<X: StreamHandler> Connection<X> {
             None => {}
         }
         if let Shutdown::Announced(since) = self.shutdown {
-            // A peer that never answers PINGs, or opens streams without end, would never leave.
+            // A peer that never answers PINGs, or keeps opening streams, would never leave.
             if now >= since + SHUTDOWN_PING_TIMEOUT {
                 self.say_which_was_last();
             } else {
@@ -450,8 +445,8 @@ impl<X: StreamHandler> Connection<X> {
         Ok(next)
     }
 
-    /// Resets the streams whose windows stay closed. Behind each may be one of many clients of a proxy, and the others
-    /// go on. Returns when to check again.
+    /// Resets streams whose windows stay closed. Each may belong to another client of a proxy, and
+    /// the others go on. Returns when to check again.
     fn reset_starved(&mut self, now: Instant) -> Option<Instant> {
         let patience = self.limits.stall_timeout;
         let (mut next, mut given_up) = (None::<Instant>, Vec::new());
@@ -459,8 +454,9 @@ impl<X: StreamHandler> Connection<X> {
             let Some(stream) = self.find(*id).map(|at| &self.streams[at]) else { continue };
             let Some(until) = stream.window_wait.since().map(|since| since + patience) else { continue };
             if stream.send_window.room() > 0 || self.has_no_window() {
-                // The stream waits for the window of the connection as well. That is handled for the connection as a
-                // whole: without its blocked streams nothing would show that it must be closed.
+                // The stream also waits for the connection's window, which is handled elsewhere.
+                // Without its blocked streams nothing would show that the connection must be
+                // closed.
             } else if now >= until {
                 given_up.push(*id);
             } else {

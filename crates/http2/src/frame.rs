@@ -2,14 +2,13 @@
 
 use super::{ConnectionError, Reason};
 
-/// Length of a frame header in bytes.
+/// Bytes of a frame header.
 pub(super) const HEAD: usize = 9;
 /// Largest payload accepted, in bytes: the protocol's default, which needs no SETTINGS.
 pub(super) const MAX_PAYLOAD: usize = 16 << 10;
 /// Largest window, and the mask that clears the reserved bit.
 pub(super) const MAX_WINDOW: u32 = (1 << 31) - 1;
 
-/// Type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Data,
@@ -39,7 +38,7 @@ const KINDS: [Kind; 10] = [
     Kind::Continuation,
 ];
 
-/// Flags. Their meaning depends on the type of the frame.
+/// Flags, whose meaning depends on the type of the frame.
 pub(super) mod flag {
     pub(in super::super) const ACK: u8 = 1;
     pub(in super::super) const END_STREAM: u8 = 1;
@@ -48,7 +47,6 @@ pub(super) mod flag {
     pub(in super::super) const PRIORITY: u8 = 0x20;
 }
 
-/// Header of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) len: usize,
@@ -58,7 +56,6 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Header of a frame that we send.
     pub(super) const fn new(kind: Kind, flags: u8, stream: u32, len: usize) -> Self {
         Self { len, kind, flags, stream }
     }
@@ -85,8 +82,8 @@ impl Head {
 
     /// Checks length and stream id, as far as the type alone decides.
     pub(super) fn check(self) -> Result<(), ConnectionError> {
-        // Whether the frame must be on a stream (`true`), on the connection (`false`) or may be on either, and whether
-        // its length is valid.
+        // Whether the frame must be on a stream (`true`), on the connection (`false`) or may be on
+        // either, and whether its length is valid.
         let (on_stream, size) = match self.kind {
             Kind::Data | Kind::Headers | Kind::Continuation => (Some(true), true),
             Kind::Priority => (Some(true), self.len == 5),
@@ -114,7 +111,6 @@ impl Head {
     }
 }
 
-/// Appends a frame.
 pub(super) fn put(out: &mut Vec<u8>, kind: Kind, flags: u8, stream: u32, payload: &[u8]) {
     out.reserve(HEAD + payload.len());
     out.extend_from_slice(&Head::new(kind, flags, stream, payload.len()).bytes());
@@ -133,7 +129,7 @@ pub(super) fn without_padding(head: Head, payload: &[u8]) -> Result<&[u8], Conne
         .ok_or(ConnectionError::new(Reason::Protocol, "more padding than payload"))
 }
 
-/// 31-bit number at the start of a payload whose length was checked.
+/// 31-bit number at the start of a payload of checked length.
 pub(super) fn number(payload: &[u8]) -> u32 {
     payload.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes) & MAX_WINDOW)
 }

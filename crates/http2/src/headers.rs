@@ -6,12 +6,10 @@ use http::{Method, Request, Uri, Version, request};
 
 use super::hpack;
 
-/// Error in a header block. Concerns its stream only.
+/// Error in a header block, which concerns its stream only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeadError {
-    /// The block violates the protocol.
     Malformed,
-    /// The block is larger than the limit.
     TooLarge,
 }
 
@@ -21,7 +19,7 @@ pub(super) struct RequestHead {
     pub(super) parts: request::Parts,
     /// Bytes of the body to come, if `content-length` said.
     pub(super) content_length: Option<u64>,
-    /// Size of the block, in bytes as HPACK counts them.
+    /// Size of the block as HPACK counts it.
     pub(super) size: usize,
 }
 
@@ -30,7 +28,6 @@ pub(super) struct RequestHead {
 pub(super) struct Fields {
     /// Bytes still allowed, as HPACK counts them.
     room: usize,
-    /// Bytes that came.
     size: usize,
     method: Option<Method>,
     scheme: bool,
@@ -64,7 +61,7 @@ impl Fields {
         self.error.get_or_insert(HeadError::Malformed);
     }
 
-    /// Adds a field. After an error nothing more is kept.
+    /// Adds a field. After an error nothing is kept.
     pub(super) fn add(&mut self, name: &[u8], value: &[u8]) {
         if self.error.is_none() {
             self.error = self.try_add(name, value).err();

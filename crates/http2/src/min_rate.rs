@@ -1,23 +1,23 @@
 //! Minimum rate at which a peer has to read.
 //!
-//! A peer that reads nothing is disconnected after `stall_timeout`. One that reads a byte now and then would cost as
-//! much, so the timeout starts anew only once [`MIN_BYTES`] bytes were taken, and is disarmed when nothing waits for the
-//! peer. Time in which we do not wait for the peer does not count: a window may be open for long before its stream has
-//! its turn.
+//! A peer that reads nothing is disconnected after `stall_timeout`. One that reads a byte now and
+//! then would cost as much. So the timeout restarts only after [`MIN_BYTES`] bytes, and stops when
+//! nothing waits for the peer. Time in which we do not wait for the peer does not count: a window
+//! may be open for long before its stream has its turn.
 //!
-//! Example: 1 MiB waits and the timeout is 60 s. A peer that takes 40 KiB within 50 s gets another 60 s. A peer that
-//! takes 256 bytes every 2 s has taken 7.5 KiB after 60 s and is disconnected.
+//! Example: 1 MiB waits and the timeout is 60 s. A peer that takes 40 KiB within 50 s gets another
+//! 60 s. A peer that takes 256 bytes every 2 s has taken 7.5 KiB after 60 s and is disconnected.
 
 use std::time::{Duration, Instant};
 
-/// Bytes that a peer must take within a stall timeout while more is waiting. Half of HTTP/2's initial window: a peer
-/// that returns its window as it reads has taken as much.
+/// Bytes that a peer must take within a stall timeout while more is waiting. Half of HTTP/2's
+/// initial window: a peer that returns its window as it reads has taken as much.
 pub const MIN_BYTES: usize = 32 << 10;
 
 /// Wait for a peer to take bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MinRate {
-    /// Start of the wait, moved back by the time of its earlier parts; `None` while we do not wait.
+    /// Start of the wait, moved back by its earlier parts; `None` while we do not wait.
     since: Option<Instant>,
     /// Duration of the earlier parts.
     waited: Duration,
@@ -30,7 +30,6 @@ impl MinRate {
         self.since
     }
 
-    /// Starts or continues the wait.
     pub fn wait(&mut self, now: Instant) {
         let waited = self.waited;
         self.since.get_or_insert_with(|| now.checked_sub(waited).unwrap_or(now));
@@ -43,7 +42,6 @@ impl MinRate {
         }
     }
 
-    /// Counts bytes that the peer took.
     pub const fn take(&mut self, bytes: usize) {
         if self.since.is_some() || !self.waited.is_zero() {
             self.taken = self.taken.saturating_add(bytes);

@@ -10,16 +10,14 @@ use parking_lot::Mutex;
 
 use super::Reason;
 
-/// Bytes of a request that arrived and were not read: never more than the stream's window.
+/// Bytes of a request that were not read: never more than the stream's window.
 #[derive(Debug)]
 struct Buffered {
     data: BytesMut,
     /// Bytes read since [`RequestBuffer::take_read`]: the window grows by as many.
     read: usize,
     end: Option<Result<(), Reason>>,
-    /// Task that waits for more.
     reader: Option<Waker>,
-    /// Waker of the stream itself.
     own: Waker,
     /// Whether the body was dropped, so that nobody will read more.
     dropped: bool,
@@ -46,7 +44,8 @@ enum Invitation {
 pub(super) struct RequestBuffer(Arc<Mutex<Buffered>>);
 
 impl RequestBuffer {
-    /// Buffer of the stream that `own` wakes. If `waits`, the peer sends the body only when it is being read.
+    /// Buffer of the stream that `own` wakes. If `waits`, the peer sends the body only when it is
+    /// read.
     pub(super) fn new(own: Waker, waits: bool) -> Self {
         let (data, read, end, reader, dropped) = (BytesMut::new(), 0, None, None, false);
         let invited = if waits { Invitation::Awaited } else { Invitation::Open };
@@ -79,7 +78,6 @@ impl RequestBuffer {
         buffered.wake();
     }
 
-    /// Ends the body.
     pub(super) fn end(&self, how: Result<(), Reason>) {
         let mut buffered = self.0.lock();
         buffered.end.get_or_insert(how);
@@ -96,7 +94,7 @@ impl RequestBuffer {
         is_due
     }
 
-    /// Tells the response whether a window holds it back. Must be called before the response is polled.
+    /// Sets whether a window holds the response back. Must be called before the response is polled.
     pub(super) fn hold_back(&self, held_back: bool) {
         let mut buffered = self.0.lock();
         (buffered.held_back, buffered.waits) = (held_back, false);
@@ -107,7 +105,6 @@ impl RequestBuffer {
         self.0.lock().waits
     }
 
-    /// Number of bytes read since the last call.
     pub(super) fn take_read(&self) -> usize {
         std::mem::take(&mut self.0.lock().read)
     }
@@ -127,9 +124,9 @@ impl Buffered {
 #[derive(Debug)]
 pub struct RequestBody(Arc<Mutex<Buffered>>);
 
-/// Flow control of a response, as its body sees it through the body of the request.
+/// Flow control of a response, as its body sees it through the request's body.
 pub trait Backpressure {
-    /// Whether the peer's windows are closed, so that no data of the response can go out now.
+    /// Whether the peer's windows are closed, so that no response data can go out now.
     fn is_held_back(&self) -> bool {
         false
     }

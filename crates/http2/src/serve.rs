@@ -27,24 +27,25 @@ use active::{ActiveStream, Turn, drain_control};
 const READ_BUFFER: usize = 64 << 10;
 /// Rounds of reading and writing before other tasks get their turn.
 const MAX_ROUNDS: usize = 16;
-/// Time after which other tasks get their turn: a frame that is cheap to send can be dear to process.
+/// Time after which other tasks get their turn: a frame that is cheap to send can be expensive to
+/// process.
 const SLICE: Duration = Duration::from_millis(1);
-/// Bytes of control frames (PING answers, RST_STREAM, HEADERS) waiting to be written above which the peer is not read
-/// and no body is polled.
+/// Bytes of waiting control frames (PING answers, RST_STREAM, HEADERS) above which the peer is not
+/// read and no body is polled.
 const MAX_CONTROL: usize = 16 << 10;
 /// Time for a peer to read the last frames once the connection is over.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Reason why a connection ended otherwise than by agreement.
+/// Reason of an end without agreement.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The transport failed.
     #[error("the transport: {0}")]
     Transport(#[from] io::Error),
     /// The peer violated the protocol or did not answer a PING.
     #[error("the peer: {0}")]
     Peer(#[from] ConnectionError),
-    /// The peer read less than [`super::MIN_BYTES`] bytes within the stall timeout, although more was waiting.
+    /// The peer read less than [`super::MIN_BYTES`] bytes within the stall timeout, although more
+    /// was waiting.
     #[error("nothing was taken for {0:?}")]
     Stalled(Duration),
 }
@@ -80,7 +81,6 @@ impl Scratch {
     }
 }
 
-/// Whether a connection serves or closes.
 #[derive(Debug)]
 enum Lifecycle {
     Serving,
@@ -118,7 +118,6 @@ pub struct Serve<IO, S, B> {
     alarm_set: bool,
     /// First stream to poll in the next batch.
     turn: u32,
-    /// Whether the peer takes bytes fast enough.
     stuck: MinRate,
     /// Whether the peer was asked to go because no stream was open for `idle_timeout`.
     idle: bool,
@@ -132,7 +131,6 @@ where
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Unpin,
 {
-    /// A new connection. The service makes a response of each request.
     pub fn new(io: IO, limits: Arc<Limits>, service: S) -> Self {
         let now = tokio::time::Instant::now().into_std();
         let first = now + limits.head_timeout.min(limits.keepalive_interval);
@@ -152,29 +150,29 @@ where
         }
     }
 
-    /// Bytes kept for the peer, without those that its requests and responses keep themselves.
+    /// Bytes kept for the peer, without those that its requests and responses keep.
     pub fn held(&self) -> usize {
         self.connection.held() + self.write_buffer.len()
     }
 
-    /// Number of streams refused because too many were open. Resets the count.
+    /// Takes the number of streams refused because too many were open.
     pub const fn take_refused(&mut self) -> u64 {
         std::mem::replace(&mut self.connection.refused, 0)
     }
 
-    /// Whether the peer was asked to go for being idle. Resets the flag.
+    /// Takes whether the peer was asked to go for being idle.
     pub const fn take_idle(&mut self) -> bool {
         std::mem::replace(&mut self.idle, false)
     }
 
-    /// Schedules all streams, although nothing woke them. The connection must be polled next.
+    /// Schedules all streams. The connection must be polled next.
     pub fn look(&mut self) {
         let streams: Vec<u32> = self.connection.streams.iter().map(|stream| stream.id).collect();
         streams.into_iter().for_each(|stream| self.connection.schedule(stream));
     }
 
-    /// Starts a graceful shutdown: sends GOAWAY and schedules all open streams, so that they can end. The connection
-    /// ends with the last of them. It must be polled next.
+    /// Starts a graceful shutdown: sends GOAWAY and schedules all open streams, so that they can
+    /// end. The connection ends with the last of them. It must be polled next.
     pub fn shut_down(&mut self) {
         self.connection.shut_down(tokio::time::Instant::now().into_std());
         self.look();
@@ -203,8 +201,8 @@ where
         Poll::Ready(why.take().map_or(Ok(()), Err))
     }
 
-    /// Writes the last frames, then waits until the peer has closed too. Closing a socket with unread input discards
-    /// what the peer has not read yet.
+    /// Writes the last frames, then waits for the peer to close. Closing a socket with unread input
+    /// discards what the peer has not read yet.
     fn close(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<io::Result<()>> {
         ready!(self.write_buffer.poll_flush(&mut self.io, cx, &mut 0))?;
         drain_control(&mut self.connection, &mut scratch.batch);
@@ -337,7 +335,7 @@ where
         drain_control(&mut self.connection, batch);
     }
 
-    /// Handles timeouts that are due, and sets the alarm for the next.
+    /// Handles due timeouts, and sets the alarm for the next.
     fn keep_time(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<(), ServeError> {
         let mut next = self.connection.keep_time(now)?;
         if let Some(since) = self.stuck.since() {
@@ -347,8 +345,8 @@ where
             }
             next = next.min(since + stall);
         }
-        // A deadline that moved into the future is checked when the alarm goes off: setting the timer for each frame
-        // would cost more.
+        // A deadline that moved into the future is checked when the alarm goes off: setting the
+        // timer for each frame would cost more.
         if next < self.alarm_at || now >= self.alarm_at {
             self.set_alarm(next);
         }
@@ -364,7 +362,6 @@ where
 
     fn listen(&mut self, cx: &mut Context<'_>) {
         if std::mem::take(&mut self.alarm_set) && self.alarm.as_mut().poll(cx).is_ready() {
-            // The deadline has passed already.
             cx.waker().wake_by_ref();
         }
     }
@@ -400,10 +397,8 @@ where
     }
 }
 
-/// Result of reading from the socket.
 #[derive(Debug)]
 enum ReadOutcome {
-    /// No input now.
     WouldBlock,
     Data,
     Eof,

@@ -39,12 +39,10 @@ pub(super) const fn window_too_large() -> ConnectionError {
 /// Settings of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
-    /// Initial window of a stream.
     pub(super) window: u32,
-    /// Largest payload that the peer accepts.
     pub(super) max_payload: usize,
-    /// Whether the peer wants a header table below the default size. Our encoder must then announce that it keeps
-    /// none.
+    /// Whether the peer wants a smaller header table than the default. Our encoder must then
+    /// announce that it keeps none.
     pub(super) small_table: bool,
 }
 
@@ -55,7 +53,6 @@ impl Default for Peer {
 }
 
 impl Peer {
-    /// Applies a SETTINGS frame.
     pub(super) fn update(&mut self, payload: &[u8]) -> Result<(), ConnectionError> {
         let wrong = ConnectionError::new(Reason::Protocol, "a setting with an invalid value");
         for &[i0, i1, v0, v1, v2, v3] in payload.as_chunks().0 {

@@ -3,11 +3,9 @@
 use super::frame::MAX_WINDOW;
 use super::min_rate::MinRate;
 
-/// Part of a stream that its driver keeps, with the callbacks for its request.
+/// The driver's part of a stream, with the callbacks for its request.
 pub(super) trait StreamHandler {
-    /// Takes a piece of the request's body.
     fn data(&mut self, payload: &[u8]);
-    /// Notes that the request is whole.
     fn end(&mut self);
 }
 
@@ -34,7 +32,7 @@ impl RecvWindow {
         self.size.saturating_sub(self.left.saturating_add(self.owed)) as usize
     }
 
-    /// Takes bytes that the peer sent. Returns whether it was allowed to send them.
+    /// Takes bytes that the peer sent. Returns whether they fit into the window.
     #[must_use]
     pub(super) fn take(&mut self, len: usize) -> bool {
         let left = u32::try_from(len).ok().and_then(|len| self.left.checked_sub(len));
@@ -42,8 +40,8 @@ impl RecvWindow {
         left.is_some()
     }
 
-    /// Notes that bytes were read. Returns the WINDOW_UPDATE to send, if any: half a window at a time, or less for a
-    /// window smaller than what is read at once.
+    /// Notes read bytes. Returns the WINDOW_UPDATE to send, if any: half a window at a time, or
+    /// less for a window smaller than one read.
     pub(super) fn give_back(&mut self, len: usize) -> Option<u32> {
         self.owed += u32::try_from(len).unwrap_or(u32::MAX).min(self.size - self.left - self.owed);
         (self.owed > 0 && self.owed >= self.size / 2).then(|| {
@@ -87,7 +85,6 @@ pub(super) struct Stream<X> {
     pub(super) recv_window: RecvWindow,
     /// Whether it is on the list of streams that wait for a window.
     pub(super) blocked: bool,
-    /// The wait for its own window.
     pub(super) window_wait: MinRate,
     /// Bytes of its request's header block, until the response starts.
     pub(super) head_bytes: usize,

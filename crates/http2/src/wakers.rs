@@ -9,7 +9,8 @@ use smallvec::SmallVec;
 
 #[derive(Debug, Default)]
 struct Woken {
-    /// In place: most connections have one stream, and each look elsewhere misses the processor's cache.
+    /// In place: most connections have one stream, and each look elsewhere misses the processor's
+    /// cache.
     streams: SmallVec<[u32; 4]>,
     task: Option<Waker>,
 }
@@ -19,8 +20,8 @@ struct Woken {
 pub(super) struct WokenStreams(Mutex<Woken>);
 
 impl WokenStreams {
-    /// Moves the woken streams to `to`, and wakes `task` for later ones. Each stream must be told by
-    /// [`StreamWaker::answer`] before it is polled.
+    /// Moves the woken streams to `to`, and wakes `task` for later ones. Call
+    /// [`StreamWaker::answer`] for each before it is polled.
     pub(super) fn take(&self, to: &mut Vec<u32>, task: &Waker) {
         let mut woken = self.0.lock();
         to.extend(woken.streams.drain(..));
@@ -30,7 +31,6 @@ impl WokenStreams {
     }
 }
 
-/// Waker of one stream. Wakes the task of the connection.
 #[derive(Debug)]
 pub(super) struct StreamWaker {
     ready: Arc<WokenStreams>,

@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-/// Capacity, in frames. A proxy in front of a thousand clients resets a thousand streams when it goes.
+/// Capacity in frames. A proxy in front of a thousand clients resets a thousand streams when it
+/// goes.
 const BURST: u32 = 2000;
 /// Refill, in frames per second.
 const PER_SECOND: u32 = 500;
 /// Bytes of a refused header block that cost as much as one frame.
 const HEAD_BYTES: usize = 256;
-/// Frames that a peer earns with each frame it is sent: two WINDOW_UPDATEs, a PING that measures the path, and one
-/// more.
+/// Frames that a peer earns with each frame it is sent: two WINDOW_UPDATEs, a PING that measures
+/// the path, and one more.
 const EARNED: u32 = 4;
 
 /// Token bucket of one connection. Refills over time and with each frame sent to the peer, since clients that measure
@@ -19,7 +20,6 @@ const EARNED: u32 = 4;
 #[derive(Debug)]
 pub(super) struct WorkBudget {
     left: u32,
-    /// Time of the last refill.
     at: Instant,
 }
 
@@ -28,7 +28,7 @@ impl WorkBudget {
         Self { left: BURST, at: now }
     }
 
-    /// Charges one frame. Returns whether the budget allowed it.
+    /// Charges one frame. Returns false if the budget is used up.
     pub(super) fn spend(&mut self, now: Instant) -> bool {
         if self.left == 0 {
             let since = now.saturating_duration_since(self.at).min(Duration::from_secs(60));
@@ -40,7 +40,7 @@ impl WorkBudget {
         borne
     }
 
-    /// Charges a header block that is refused. It was decoded to its end, since later blocks build upon it.
+    /// Charges a refused header block. It was decoded to its end, since later blocks build upon it.
     pub(super) fn spend_on_head(&mut self, now: Instant, bytes: usize) -> bool {
         let more = u32::try_from(bytes / HEAD_BYTES).unwrap_or(u32::MAX);
         let borne = self.spend(now);
@@ -48,7 +48,6 @@ impl WorkBudget {
         borne
     }
 
-    /// Credits the peer with a frame sent to it.
     pub(super) fn earn(&mut self) {
         self.left = (self.left + EARNED).min(BURST);
     }

@@ -12,7 +12,7 @@ use tokio::io::AsyncWrite;
 
 use super::min_rate::MIN_BYTES;
 
-/// Smaller pieces are copied together, which costs less than another entry in the list of `writev`.
+/// Smaller pieces are copied together: cheaper than another entry in the list of `writev`.
 const COPIED: usize = 1 << 10;
 /// Limits of a batch, approximately. Shared bytes cost no memory while a peer does not read; copied bytes do.
 const ENOUGH_BYTES: usize = 1 << 20;
@@ -81,7 +81,8 @@ impl Batch {
 #[derive(Debug, Default)]
 pub(super) struct WriteBuffer {
     waiting: VecDeque<Bytes>,
-    /// Whether the transport took bytes that it has not passed on, as TLS does while its socket is full.
+    /// Whether the transport took bytes that it has not passed on, as TLS does while its socket is
+    /// full.
     unflushed: bool,
 }
 

@@ -1,8 +1,7 @@
-//! Input of a connection that is not whole yet: the start of a frame, or a header block of which more is to come.
+//! Incomplete input of a connection: the start of a frame, or of a header block.
 
 use std::time::Instant;
 
-/// Input that is not whole yet.
 #[derive(Debug, Default)]
 pub(super) struct Arriving {
     pub(super) phase: Phase,
@@ -11,7 +10,7 @@ pub(super) struct Arriving {
     pub(super) block: Option<Block>,
 }
 
-/// Part of a connection's input: each begins with the end of the one before.
+/// Phase of a connection's input, in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
     #[default]
@@ -20,7 +19,7 @@ pub(super) enum Phase {
     Open,
 }
 
-/// Header block of which more is to come.
+/// Incomplete header block.
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) stream: u32,
@@ -37,7 +36,7 @@ impl Arriving {
         self.partial.len() + self.block.as_ref().map_or(0, |block| block.fragment.len())
     }
 
-    /// Time since which something incomplete is awaited that must not take long.
+    /// Start of the wait for incomplete input that must not take long.
     pub(super) fn incomplete_since(&self, opened: Instant) -> Option<Instant> {
         if self.phase == Phase::Open { self.block.as_ref().map(|block| block.since) } else { Some(opened) }
     }

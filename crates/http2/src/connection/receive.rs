@@ -13,10 +13,11 @@ use super::super::{ConnectionError, PREFACE, Reason};
 use super::arriving::{Block, Phase};
 use super::{Connection, Shutdown};
 
-/// Bytes that the header blocks of unanswered requests may take together: a few bytes can stand for a large block (RFC
-/// 7541, section 7.3).
+/// Most bytes of the header blocks of all unanswered requests: a few bytes can stand for a large
+/// block (RFC 7541, section 7.3).
 const HEADS: usize = 1 << 20;
-/// CONTINUATION frames of a header block. One is usual, and the largest accepted block fits into two.
+/// Most CONTINUATION frames of a header block. One is usual, and the largest accepted block fits
+/// into two.
 const MAX_CONTINUATIONS: u32 = 8;
 
 const TOO_MUCH: ConnectionError =
@@ -104,8 +105,8 @@ impl<X: StreamHandler> Connection<X> {
             Kind::Continuation => self.on_continuation(head, payload, now, open),
             Kind::Priority => {
                 self.spend(now)?;
-                // Priorities are ignored, but a stream cannot depend on itself (RFC 7540, section 5.3.1). PRIORITY is
-                // allowed on streams that are not open, which cannot be reset.
+                // Priorities are ignored, but a stream cannot depend on itself (RFC 7540, section
+                // 5.3.1). PRIORITY is allowed on streams that are not open, which cannot be reset.
                 if frame::number(payload) != head.stream {
                     return Ok(());
                 }
@@ -143,25 +144,23 @@ impl<X: StreamHandler> Connection<X> {
         }
     }
 
-    /// Charges the peer for a frame that does no work.
     fn spend(&mut self, now: Instant) -> Result<(), ConnectionError> {
         self.work_budget.spend(now).then_some(()).ok_or(TOO_MUCH)
     }
 
-    /// Charges the peer for a header block that is refused.
     fn spend_on_head(&mut self, now: Instant, bytes: usize) -> Result<(), ConnectionError> {
         self.work_budget.spend_on_head(now, bytes).then_some(()).ok_or(TOO_MUCH)
     }
 
-    /// Refuses frames on streams that were never opened. Even numbers are ours to open (RFC 9113, section 5.1.1), and
-    /// we open none.
+    /// Refuses frames on streams that were never opened. Even numbers are ours to open (RFC 9113,
+    /// section 5.1.1), and we open none.
     fn check_not_idle(&self, id: u32) -> Result<(), ConnectionError> {
         let known = id <= self.highest && !id.is_multiple_of(2);
         known.then_some(()).ok_or(ConnectionError::new(Reason::Protocol, "a frame on an idle stream"))
     }
 
-    /// Resets a stream for an error of the peer and charges the peer, which could make us reset stream after stream
-    /// otherwise.
+    /// Resets a stream for an error of the peer and charges the peer, as it could make us reset
+    /// stream after stream.
     fn break_off(&mut self, id: u32, reason: Reason, now: Instant) -> Result<(), ConnectionError> {
         match self.find(id) {
             Some(at) => self.reset(at, reason),
@@ -380,7 +379,7 @@ impl<X: StreamHandler> Connection<X> {
         self.peer.update(payload)?;
         let by = i64::from(self.peer.window) - i64::from(before);
         if by != 0 {
-            // A single window beyond the maximum ends the connection, and all streams with it.
+            // A single window beyond the maximum ends the connection with all streams.
             if !self.streams.iter_mut().all(|stream| stream.send_window.widen(by)) {
                 return Err(settings::window_too_large());
             }

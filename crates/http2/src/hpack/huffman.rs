@@ -1,7 +1,7 @@
 //! The Huffman code of header strings (RFC 7541, Appendix B).
 //!
-//! The code is canonical: codes of one length are consecutive, in the order of their symbols, and follow those of the
-//! next shorter length. So the lengths are all there is to know of it.
+//! The code is canonical: codes of one length are consecutive, in the order of their symbols, and
+//! follow those of the next shorter length. So the lengths define it.
 
 use std::sync::LazyLock;
 
@@ -21,12 +21,12 @@ const LENGTHS: [u8; 256] = [
 ];
 const LONGEST: usize = 30;
 
-/// How to decode: per length, where its codes begin and which symbols they stand for.
+/// Decoding table: per length, where its codes begin and which symbols they stand for.
 struct Decoding {
     /// First code by number of bits, with the index of its symbol in `symbols`.
     first: [(u32, usize); LONGEST + 1],
     count: [u32; LONGEST + 1],
-    /// All symbols, in the order of their codes.
+    /// Symbols in the order of their codes.
     symbols: Vec<u8>,
 }
 
@@ -46,7 +46,6 @@ static DECODING: LazyLock<Decoding> = LazyLock::new(|| {
     decoding
 });
 
-/// Decodes a string, and appends it.
 pub(super) fn decode(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), MalformedError> {
     let decoding = &*DECODING;
     let (mut code, mut length) = (0_u32, 0_usize);

@@ -1,7 +1,8 @@
-//! Header compression (RFC 7541): decodes everything that peers may send, encodes only what they must accept.
+//! Header compression (RFC 7541): decodes everything that peers may send, encodes only what they
+//! must accept.
 //!
-//! The decoder's memory is bounded by [`TABLE`]; the caller bounds what a block may decode to, field by field. The
-//! encoder keeps no table and thus no state: responses have two or three fields.
+//! The decoder's memory is bounded by [`TABLE`]; the caller bounds the decoded size of a block,
+//! field by field. The encoder keeps no table: responses have two or three fields.
 
 mod huffman;
 mod table;
@@ -9,14 +10,14 @@ mod table;
 pub(super) use table::size_of;
 use table::{Dynamic, STATIC};
 
-/// Size of the dynamic table that peers may use, in bytes: the protocol's default, which needs no SETTINGS.
+/// Bytes of the dynamic table that peers may use: the protocol's default, which needs no SETTINGS.
 const TABLE: usize = 4096;
 
-/// A block that cannot be decoded. It ends the connection, because every later block builds upon it.
+/// Block that cannot be decoded. It ends the connection, because later blocks build upon it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MalformedError;
 
-/// Decoder of the header blocks of one connection, in their order.
+/// Decoder of the header blocks of one connection, in order.
 #[derive(Debug)]
 pub(super) struct Decoder {
     table: Dynamic,
@@ -29,7 +30,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Calls back with the fields of a block, name and value, in their order.
+    /// Calls back with the fields of a block in order.
     pub(super) fn decode(
         &mut self,
         block: &[u8],
@@ -121,7 +122,7 @@ pub(super) fn encode(name: &str, value: &[u8], block: &mut Vec<u8>) {
     block.extend_from_slice(value);
 }
 
-/// Appends the announcement that the encoder keeps no table, due to peers that want a smaller one than the default
+/// Announces that the encoder keeps no table, for peers that want a smaller one than the default
 /// (RFC 7541, section 4.2).
 pub(super) fn encode_no_table(block: &mut Vec<u8>) {
     put_integer(block, 0x20, 5, 0);

@@ -23,12 +23,12 @@ pub(super) const STATIC: [(&str, &str); 61] = [
 /// Overhead of a field in bytes (RFC 7541, section 4.1).
 const OVERHEAD: usize = 32;
 
-/// Size of a field in bytes, as tables and limits count it.
+/// Bytes of a field, as tables and limits count it.
 pub(crate) const fn size_of(name: &[u8], value: &[u8]) -> usize {
     name.len() + value.len() + OVERHEAD
 }
 
-/// Field that the peer has put into the table: name and value in one allocation.
+/// Field of the dynamic table: name and value in one allocation.
 #[derive(Debug)]
 struct Field {
     bytes: Box<[u8]>,
@@ -45,7 +45,7 @@ impl Field {
     }
 }
 
-/// Dynamic table, newest first; never more bytes than its capacity.
+/// Dynamic table, newest first, of at most `capacity` bytes.
 #[derive(Debug)]
 pub(super) struct Dynamic {
     fields: VecDeque<Field>,
@@ -58,7 +58,7 @@ impl Dynamic {
         Self { fields: VecDeque::new(), size: 0, capacity }
     }
 
-    /// Field with an index into both tables, which count as one.
+    /// Field by its index into both tables, which count as one.
     pub(super) fn get(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let at = index.checked_sub(1)?;
         match STATIC.get(at) {

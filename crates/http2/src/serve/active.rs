@@ -1,6 +1,6 @@
-//! One stream of a connection: the request that it hears and the response that it sends.
+//! One stream of a connection: its request and its response.
 //!
-//! Owns how far the response has come. Knows nothing of other streams, and not when its turn is.
+//! Owns the progress of the response. Knows nothing of other streams, nor of its turn.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,14 +18,13 @@ use super::super::stream::StreamHandler;
 use super::super::wakers::StreamWaker;
 use super::super::write_buffer::Batch;
 
-/// A stream with its request body and its response.
 #[derive(Debug)]
 pub(super) struct ActiveStream<B> {
     incoming: RequestBuffer,
     waker_handle: Arc<StreamWaker>,
     waker: Waker,
     state: State<B>,
-    /// Rest of the chunk that is being sent.
+    /// Rest of the current chunk.
     chunk: Bytes,
     /// Whether the response body was told that a window is closed.
     held_back: bool,
@@ -48,7 +47,6 @@ impl<B> std::fmt::Debug for State<B> {
 }
 
 impl<B> ActiveStream<B> {
-    /// Passes the head of a request to the service.
     pub(super) fn new<F>(
         waker_handle: Arc<StreamWaker>,
         head: request::Parts,
@@ -84,7 +82,6 @@ impl<B> Drop for ActiveStream<B> {
     }
 }
 
-/// Whether a stream had its turn.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     Taken,
@@ -92,19 +89,15 @@ pub(super) enum Turn {
     Deferred,
 }
 
-/// Result of one step of a stream.
 enum Polled {
-    /// There may be more to do.
     Ready,
-    /// Nothing more can be done now.
     Pending,
     /// There is more to send than a window takes.
     Blocked,
-    /// The stream is no more.
     Over,
 }
 
-/// Sends on a stream all that there is and that fits.
+/// Sends all of a stream that fits.
 pub(super) fn poll<B: Body<Data = Bytes> + Unpin>(
     connection: &mut Connection<ActiveStream<B>>,
     id: u32,
@@ -165,7 +158,7 @@ fn send_chunk<B>(
     Polled::Ready
 }
 
-/// Polls the service for its response, or the body of that for its next frame.
+/// Polls the service for its response, or the response body for its next frame.
 fn poll_response<B: Body<Data = Bytes> + Unpin>(
     connection: &mut Connection<ActiveStream<B>>,
     at: usize,
