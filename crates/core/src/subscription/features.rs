@@ -1,29 +1,24 @@
-//! Features that a client says it understands: `client_features` of its node.
-//!
-//! Owns the names of features, and which of them are needed for what. Keeps nothing of what a client wrote.
+//! `client_features` of a node, and their effects.
 
 use super::client::is_grpc;
 use crate::cache::{Protocol, Role, TtlSupport};
 use crate::proto;
 
-/// More features than this are not looked at.
+/// Features after this many are ignored.
 const LISTED: usize = 1024;
 
-/// The client looks at what the relay holds, and nothing is to be asked of the control plane because of it. Other servers
-/// do not know it and answer as ever.
+/// The client observes what the relay holds, without requests to the control plane. Other servers
+/// ignore this.
 pub const OBSERVER: &str = "deltafan.observer";
-/// Resources may carry a time, and heartbeats may renew it.
 const RESOURCE_TTL: [&str; 2] = ["xds.config.supports-resource-ttl", "envoy.config.supports-resource-ttl"];
-/// A state of the world may wrap resources. The documents write one of these, the implementations another.
+/// Documents and implementations spell this differently.
 const RESOURCE_IN_SOTW: [&str; 3] =
     ["xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw", "envoy.config.resource-in-sotw"];
 
-/// Whether a client only looks on (see [`OBSERVER`]).
 pub fn observes(node: &proto::Node) -> bool {
     Features::read(node).observes
 }
 
-/// Abilities of a client, as its node tells them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Features {
     resource_ttl: bool,
@@ -45,12 +40,12 @@ impl Features {
         }
     }
 
-    /// Whether the subscriptions of the client create demand upstream.
+    /// Whether the client's subscriptions create demand upstream.
     pub(super) const fn role(self) -> Role {
         if self.observes { Role::Observer } else { Role::Client }
     }
 
-    /// Whether the client is told times on a stream of this protocol (R-TTL-06, R-TTL-07, R-SotW-23).
+    /// TTLs on a stream of this protocol (R-TTL-06, R-TTL-07, R-SotW-23).
     pub(super) const fn ttl(self, protocol: Protocol) -> TtlSupport {
         match protocol {
             _ if !self.resource_ttl => TtlSupport::Untold,

@@ -1,14 +1,15 @@
 //! The xDS protocol towards one client, as a plain value.
 //!
-//! Owns what a stream or a poll has asked for, what it has been told and what it owes: classification of requests, wildcard
-//! rules, ACK gates, order across types. Knows nothing of sockets, frames on the wire or tasks; it reads the
-//! [cache](crate::cache) and is given the time. [`Session::next`] works out what to say at the moment when it can
-//! be said, so that there is no queue: a slow client costs a position, and always receives the newest state.
+//! Owns what a stream or a poll has asked for, was sent and is owed: classification of requests,
+//! wildcard rules, ACK gates, order across types. Knows nothing of sockets, frames on the wire or
+//! tasks; reads the [cache](crate::cache). [`Session::next`] works out a response when it can be
+//! sent. So there is no queue: a slow client costs a position, and always gets the newest state.
 //!
 //! Invariants:
-//! - At most one response per type is un-ACKed, until `ack_timeout` after the transport took it (R-SotW-06).
-//! - ACKs gate their own type only, never another (V1).
-//! - A removal is said only once no addition waits to be said on the stream (R-ADS-03).
+//! - At most one response per type is un-ACKed, until `ack_timeout` after the transport took it
+//!   (R-SotW-06).
+//! - ACKs gate their own type only (V1).
+//! - A removal is sent only when no addition waits on the stream (R-ADS-03).
 //! - Nothing unknown is shown as missing (R-Relay-04).
 
 mod client;

@@ -1,10 +1,9 @@
-//! The dynamic parameters that a client is given by the operator's rules, from the node that it says it is (R-DP-17).
+//! Dynamic parameters that the operator's rules derive from a client's node (R-DP-17).
 //!
-//! Owns the rules and their reading of a node. Knows nothing of requests, of variants or of the file where the rules are
-//! written.
+//! Owns the rules and their reading of a node. Knows nothing of requests or variants.
 //!
-//! Invariants: what a client is given depends on its node, its SPIFFE ID and the rules alone · no value is longer than the bound, so
-//! neither is what a pattern is matched against · without rules nothing is looked at and nothing allocated.
+//! Invariants: parameters depend only on the node, the SPIFFE ID and the rules · the bound on
+//! values bounds the input of patterns · without rules nothing is read or allocated.
 
 use std::borrow::Cow;
 
@@ -14,7 +13,7 @@ use crate::node_field::{FieldReader, Missing, NodeField, NodeFields};
 use crate::proto::Node;
 use crate::resource::Parameters;
 
-/// Parameters given to clients that send none.
+/// Rules for the parameters of clients that send none.
 #[derive(Clone, Debug, Default)]
 pub struct NodeParameterRules {
     rules: Vec<Rule>,
@@ -22,43 +21,37 @@ pub struct NodeParameterRules {
     fields: NodeFields,
 }
 
-/// Where the value of one key comes from.
+/// Source of the value of one key.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// The key.
     pub key: Box<str>,
-    /// Field that is looked at.
     pub from: NodeField,
-    /// Form that its text must have. The first group of a match is the value; without a pattern all of it is.
+    /// Form of the text. The first group of a match is the value; without a pattern, the whole
+    /// text.
     pub pattern: Option<Regex>,
-    /// The value where there is none, or none that matches.
+    /// Value if there is none, or none matches.
     pub default: Option<Box<str>>,
 }
 
-/// Result of one rule for a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
-    /// The node has the value.
     Found(Cow<'a, str>),
-    /// It has not, for this reason, and the rule has a default.
     Default(&'a str, Missing),
-    /// It has not, for this reason, and the key is absent.
     Absent(Missing),
 }
 
 impl NodeParameterRules {
-    /// No two rules may be for the same key; of those that are, the last would count.
+    /// Of several rules for a key the last counts.
     pub fn new(rules: Vec<Rule>, max_value_bytes: usize) -> Self {
         let fields = NodeFields::new(rules.iter().map(|rule| &rule.from));
         Self { rules, max_value_bytes, fields }
     }
 
-    /// Whether there are no rules, and a node need not be read any further for them.
     pub const fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Parameters given to a client that says it is this node, and has proven to have this SPIFFE ID.
+    /// Parameters of a client with this claimed node and proven SPIFFE ID.
     pub fn parameters(&self, node: &Node, spiffe_id: Option<&str>) -> Parameters {
         if self.is_empty() {
             return Parameters::NONE;
@@ -74,7 +67,7 @@ impl NodeParameterRules {
             .collect()
     }
 
-    /// Parameters that are no claim of the client's: the values that come from its SPIFFE ID.
+    /// Parameters from the proven SPIFFE ID alone.
     pub(super) fn proven(&self, spiffe_id: Option<&str>) -> Parameters {
         if spiffe_id.is_none() {
             return Parameters::NONE;
@@ -87,7 +80,6 @@ impl NodeParameterRules {
         self.outcomes(&nobody, spiffe_id).filter_map(proven).collect()
     }
 
-    /// Result of each rule, for people.
     pub fn outcomes<'a>(
         &'a self,
         node: &'a Node,

@@ -1,4 +1,4 @@
-//! State of a client's own, beside its cohort and its place.
+//! State of one type on one stream that its cohort and position do not hold. Most streams have none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -7,54 +7,54 @@ use super::versions::{ByteCharge, Versions};
 use crate::cache::{Generation, Nonce, OwedItems};
 use crate::resource::Name;
 
-/// Versions that the first request of a type brought along from an earlier stream.
+/// Versions that the first request of a type brought.
 #[derive(Debug)]
 pub(super) enum ResumedVersions {
-    /// Versions by name: `initial_resource_versions`.
+    /// `initial_resource_versions`.
     Versions(Versions),
     /// `version_info`: the digest of a whole set (R-SotW-10).
     Digest(String),
 }
 
-/// Response to a canary that it has not answered.
+/// Response that a canary has not answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unjudged {
     pub(super) nonce: Nonce,
-    /// Generations from and to which it led.
+    /// Generations before and after it.
     pub(super) from: Generation,
     pub(super) to: Generation,
-    /// Whether it was the last part of an answer: the ACK of another part says nothing of the rest.
+    /// Whether it ended an answer. The ACK of another part says nothing about the rest.
     pub(super) is_last: bool,
 }
 
-/// Data that a client has beside its cohort and its place: a stream in its usual state has none of it.
+/// State of one type on one stream beside its cohort and position. Usually there is none.
 #[derive(Debug)]
 pub(super) struct OwnState {
     pub(super) owed: OwedItems,
-    /// Size in bytes of the names that it asked for or let go, as last weighed together and since then. Names that it was told
-    /// meanwhile still count: it is more than is owed, never less.
+    /// Bytes of subscribed and unsubscribed names: the last count, plus all since. An upper bound:
+    /// names answered meanwhile still count.
     pub(super) weight: usize,
     pub(super) brought: Option<ResumedVersions>,
-    /// The charge for names that the client brought and that are gone, until it was told of all of them.
+    /// Charge for brought names that are gone, until all removals are sent.
     pub(super) gone: Option<Box<dyn ByteCharge>>,
-    /// Names that the next full state answers for.
     pub(super) answering: BTreeSet<Name>,
-    /// Names that it may hold, and that are not known with the parameters that it has asked for since then.
+    /// Names that the client may hold and that its new parameters have not resolved, with the time
+    /// of the change.
     pub(super) obscured: BTreeMap<Name, Instant>,
-    /// How far it had been told of removals when it let go of the wildcard before it had answered.
+    /// Position of removals when the client left the wildcard with a response unanswered.
     pub(super) let_go: Option<Generation>,
-    /// Responses that are to be voted on, oldest first. All but the newest were not answered in time.
+    /// Responses to vote on, oldest first.
     pub(super) to_judge: Vec<Unjudged>,
-    /// Names that are gone and that the newest response left out, where it said others that are gone still.
+    /// Removed names that the newest response left out although it mentioned others.
     pub(super) left_out: BTreeSet<Name>,
-    /// It claimed the end mark, and is told that it is gone once all that it asked for is known (R-Up-23).
+    /// The client claimed the end mark. Its removal is due once all that the client asked for is
+    /// known (R-Up-23).
     pub(super) asks_end: bool,
-    /// The response before the newest one, if that was sent without an answer to it and none has come since.
+    /// Response before the newest, if both are unanswered.
     pub(super) overtaken: Option<Nonce>,
 }
 
 impl OwnState {
-    /// Nothing.
     pub(super) const NONE: Self = Self {
         owed: OwedItems::NONE,
         weight: 0,
@@ -69,7 +69,6 @@ impl OwnState {
         overtaken: None,
     };
 
-    /// Whether there is nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.owed.is_empty()
             && self.owed.doubt == Generation::ZERO

@@ -1,10 +1,9 @@
 //! Requests that a peer may make, by the operator's rules.
 //!
-//! Owns the rules for one kind of peer and the judgement of a request by them. Knows nothing of who the peer is, nor of
-//! where the rules are written.
+//! Owns the rules for one kind of peer, and the checks. Knows nothing of identities.
 //!
-//! Invariants: a name that may not be seen is answered as one that does not exist, never otherwise · what a client says
-//! of itself decides nothing before it is held against the grant · without rules nothing is looked at.
+//! Invariants: a hidden name is answered as one that does not exist, never otherwise · a client's
+//! claims decide nothing before they are checked · without rules nothing is checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,40 +12,34 @@ use super::session_error::{Denied, SessionError, clip};
 use crate::cache::{ClientScope, ParameterView, Subscription};
 use crate::resource::{Name, Parameters, Patterns, Scope, TypeUrl};
 
-/// Permissions of a peer. A field that is `None`, or empty, restricts nothing.
+/// Permissions of a peer. `None` or empty restricts nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Permissions {
-    /// It may ask for nothing at all.
     pub nothing: bool,
-    /// The values of `node.id` that it may claim.
+    /// Allowed values of `node.id`.
     pub node_ids: Option<Patterns>,
-    /// The values of `node.cluster` that it may claim.
+    /// Allowed values of `node.cluster`.
     pub clusters: Option<Patterns>,
-    /// The types that it may ask for.
     pub types: Option<BTreeSet<TypeUrl>>,
-    /// The names that it may see.
     pub names: Scope,
-    /// The values that it may send or be given, by key. A client has to have one for each key; where only one is allowed,
-    /// it is given that.
+    /// Allowed values, by key. Each key is required; a key with one value is imposed.
     pub parameters: BTreeMap<Box<str>, BTreeSet<Box<str>>>,
 }
 
-/// Counts of names and wildcards that were asked for and are not shown.
+/// Counts of names and wildcards that may not be seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HiddenCounts {
-    /// Names that are answered as ones that do not exist.
+    /// Names answered as ones that do not exist.
     pub names: u64,
-    /// Wildcards that show a part of what there is.
+    /// Wildcards that show a part of the set.
     pub wildcards: u64,
 }
 
 impl Permissions {
-    /// May ask for nothing.
     pub fn nothing() -> Self {
         Self { nothing: true, ..Self::default() }
     }
 
-    /// Whether the peer may claim this node.
     pub(super) fn check_node(&self, client: &Client) -> Result<(), SessionError> {
         if self.nothing {
             return Err(SessionError::denied(Denied::Peer, "this peer may ask for nothing (authorization)"));
@@ -74,8 +67,8 @@ impl Permissions {
         }
     }
 
-    /// Whether each set of parameters through which a client sees something is allowed. A key that is left out is refused as
-    /// well, or leaving it out would show what is meant for clients that have none.
+    /// Checks each set of parameters through which a client sees something. A missing key is
+    /// refused too: it would show resources for clients without it.
     pub(super) fn check_lens(
         &self,
         parameter_view: &ParameterView,
@@ -101,7 +94,7 @@ impl Permissions {
         }
     }
 
-    /// Computes what a client has whatever it asks for: what it is given, of which this is proven.
+    /// Combines the given parameters with those that are proven or imposed.
     pub(super) fn allot(&self, given: &Parameters, proven: &Parameters) -> ClientScope {
         let only = self.parameters.iter().filter(|(_, values)| values.len() == 1);
         let pairs = only.flat_map(|(key, values)| values.iter().map(|value| (key.clone(), value.clone())));
@@ -109,7 +102,6 @@ impl Permissions {
         ClientScope { given: given.completed_with(&imposed), imposed, scope: self.names.clone() }
     }
 
-    /// Counts these names, and the wildcard where it is newly asked for, as far as they are not shown.
     pub(super) fn hides<'a>(&self, wildcard: bool, names: impl Iterator<Item = &'a Name>) -> HiddenCounts {
         if self.names.is_all() {
             return HiddenCounts::default();
@@ -118,7 +110,6 @@ impl Permissions {
         HiddenCounts { names: hidden.count() as u64, wildcards: wildcard.into() }
     }
 
-    /// Counts what is not shown of all that is asked for.
     pub(super) fn hides_of(&self, subscription: &Subscription) -> HiddenCounts {
         self.hides(subscription.wildcard, subscription.names().iter())
     }

@@ -1,10 +1,10 @@
-//! Memory of polls between one request and the next.
+//! Memory of polls between two requests.
 //!
-//! A poll is a request of its own, and REST-JSON has neither nonces nor rejections. Two things still have to outlive it: what
-//! the client was given last, so that what it rejects is not poured back at once (R-REST-08), and since when it waits for
-//! names that the origin does not answer, so that short polls in a row wait no longer than one long one would.
+//! REST-JSON has neither nonces nor rejections, so two facts must outlive a poll: the version sent,
+//! so that a rejected one is not sent again at once (R-REST-08), and the start of the wait for
+//! names, so that short polls wait no longer than a long one.
 //!
-//! Invariants: bounded by [`LIMIT`] and by time, however many poll · what is forgotten costs time, never correctness.
+//! Invariants: bounded by [`LIMIT`] and by time · a forgotten poll costs time, never correctness.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,18 +15,17 @@ use xxhash_rust::xxh3::{self, Xxh3};
 
 use crate::cache::{SetVersion, Subscription, TypeCache};
 
-/// Polls that are remembered.
 const LIMIT: usize = 1 << 16;
-/// A client that comes back later than this after its last poll is a new one. Envoy comes back after its
-/// `refresh_delay`, and one that is long needs no help against pouring.
+/// Longest pause between two polls of a client. With a longer `refresh_delay`, rejected versions
+/// are rare anyway.
 const TTL: Duration = Duration::from_secs(30);
 
-/// Key of a poll: a hash of the peer's address, the node's id, the node group's cache, the type and the names.
+/// Hash of the peer's address, node id, node group's cache, type and names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PollKey(u128);
 
 impl PollKey {
-    /// Somebody at `peer` with this `node.id`, who sees the type through this store.
+    /// Key of a peer with this `node.id` and store.
     pub(super) fn new(peer: &[u8], node_id: &str, of: &TypeCache, subscription: &Subscription) -> Self {
         let mut hasher = Xxh3::new();
         let mut part = |bytes: &[u8]| {
@@ -47,13 +46,12 @@ impl PollKey {
     }
 }
 
-/// The version that a client says it holds.
+/// Version that a client says it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OfferedVersion {
     Nothing,
-    /// One that a relay gave out.
     Version(SetVersion),
-    /// Another server's: a hash of it.
+    /// Hash of another server's version.
     Foreign(u64),
 }
 
@@ -68,8 +66,8 @@ impl OfferedVersion {
     }
 }
 
-/// Version that a client was given, and the one that it offered then. When it offers the latter again for the same names, it
-/// rejected what it was given, or never got it; any other version was given for something else that it asked for meanwhile.
+/// Version sent, and the version that the request offered. A client that offers it again for the
+/// same names rejected the sent version or never got it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DeliveredVersion {
     pub(super) version: SetVersion,
@@ -79,13 +77,11 @@ pub(super) struct DeliveredVersion {
 /// Facts about a poll from the one before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PollRecord {
-    /// The last answer that it was given.
     pub(super) delivered: Option<DeliveredVersion>,
-    /// Since when it waits for what is not known, if it still did when it ended.
+    /// Start of the wait for unknown names, if it goes on.
     pub(super) waits_since: Option<Instant>,
 }
 
-/// The memory of all polls.
 #[derive(Debug, Default)]
 pub struct PollHistory(Mutex<PollRecords>);
 
@@ -102,7 +98,7 @@ impl PollHistory {
 #[derive(Debug, Default)]
 struct PollRecords {
     past: HashMap<PollKey, (Instant, PollRecord)>,
-    /// When which was remembered, oldest first; what was remembered again since is passed over.
+    /// Times of records, oldest first; entries may be outdated.
     order: VecDeque<(Instant, PollKey)>,
 }
 

@@ -1,8 +1,8 @@
 //! Progress of one type at one client, for operators.
 //!
-//! Owns a copy of how far a client has been told, kept beside its session: versions that were sent, accepted and rejected,
-//! each with its time, and the states that follow from them. The session's owner refreshes it, so that a look at it neither
-//! waits for a stream nor wakes one. Knows nothing of transports, and decides nothing that a client is sent.
+//! Owns a copy of a session's progress: versions sent, accepted and rejected, with times, and the
+//! resulting states. The session's owner refreshes it, so that reading neither waits for a stream
+//! nor wakes one. Knows nothing of transports, and decides nothing that a client is sent.
 //!
 //! Invariant: it keeps no store and no subscription alive.
 
@@ -15,21 +15,20 @@ use crate::cache::{Cohort, Generation, Membership, Position, Role, Snapshot, Sub
 use crate::proto;
 use crate::resource::{Name, TypeUrl};
 
-/// Rejections of one type at one client that are remembered.
+/// Most rejections kept of one type at one client.
 const REJECTIONS: usize = 8;
-/// Bytes of the text of a rejection that are kept.
+/// Most bytes kept of a rejection's text.
 pub const REJECTION_TEXT: usize = 500;
-/// Names that are owed beyond which it is only remembered that there are many.
+/// Most owed names kept one by one.
 const OWED: usize = 64;
 
-/// One type on one stream at this moment.
 #[derive(Clone, Copy, Debug)]
 pub struct TypeView<'s> {
     membership: &'s Membership,
     position: &'s Position,
-    /// Names whose answers are due, be they told before.
+    /// Names whose answers are due, even if sent before.
     owed: [&'s BTreeSet<Name>; 2],
-    /// Whether the client holds something that it was not told as things are now.
+    /// Whether the client holds earlier resources that were not compared yet.
     resumes: bool,
 }
 
@@ -44,61 +43,55 @@ impl<'s> TypeView<'s> {
         }
     }
 
-    /// Its type.
     pub fn type_url(&self) -> &'s TypeUrl {
         self.membership.of().type_url()
     }
 }
 
-/// A version at a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
     /// Version of the control plane; empty if it gives none.
     pub version: Arc<str>,
-    /// Generation up to which the client was told.
+    /// Position of the client after it.
     pub generation: Generation,
-    /// Time of the sending, or of the ACK.
+    /// Time of sending, or of the ACK.
     pub at: Instant,
 }
 
-/// A NACK.
 #[derive(Clone, Debug)]
 pub struct Rejection {
-    /// Response that was rejected, with the time of the NACK.
+    /// The rejected response, with the time of the NACK.
     pub delivery: Delivery,
-    /// Code that the client gave.
     pub code: i32,
-    /// Text that the client gave, up to [`REJECTION_TEXT`] bytes.
+    /// At most [`REJECTION_TEXT`] bytes.
     pub text: Arc<str>,
-    /// Position of the client before the responses that were not accepted.
+    /// Position before the unaccepted responses.
     from: Position,
     /// Position after them.
     to: Position,
 }
 
-/// State of a client for one type. Of several, the first counts.
+/// State of a client for one type. If several apply, the first counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientState {
-    /// It rejected something, and has accepted nothing in its place since.
+    /// It rejected a response and accepted nothing in its place since.
     Rejected,
-    /// It was told nothing yet, and brought nothing along.
+    /// It was sent nothing yet, and brought nothing along.
     Waiting,
     /// It has not answered the newest response.
     Unacked,
-    /// Something newer is there that it was not sent.
+    /// It was not sent something newer.
     Behind,
-    /// It was told nothing yet, and runs what it holds from before: whether that is the newest is not known.
+    /// It was sent nothing yet, and runs earlier resources of unknown age.
     Resuming,
-    /// It has accepted everything that there is for it.
+    /// It has accepted everything.
     Synced,
 }
 
 impl ClientState {
-    /// All states.
     pub const ALL: [Self; 6] =
         [Self::Rejected, Self::Waiting, Self::Unacked, Self::Behind, Self::Resuming, Self::Synced];
 
-    /// Word for it in answers to operators.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Rejected => "rejected",
@@ -111,42 +104,35 @@ impl ClientState {
     }
 }
 
-/// State of one resource at one client.
 #[derive(Clone, Copy, Debug)]
 pub enum ResourceState<'p> {
-    /// Not known: too many names are owed at once, or the client holds something from before, which is not compared yet.
+    /// Too many names are owed, or held resources are not compared yet.
     Unknown,
-    /// It was sent as it is and accepted, or the client brought it along.
+    /// It was sent and accepted, or the client brought it along.
     Synced,
-    /// It was not sent as it is.
     NotSent,
-    /// It was sent, and the client has not answered.
+    /// It was sent and not answered.
     Stale,
-    /// It was sent, and the client rejected the response.
     Rejected(&'p Rejection),
 }
 
-/// How far a client is with all changes of its store up to one of them.
+/// Progress with all changes of a store up to one generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reached {
-    /// It was not sent all of them.
     NotSent,
-    /// It was, and has not answered.
     Sent,
-    /// It accepted them at this moment, or had nothing to learn of them.
+    /// At this time, or none concerned the client.
     Accepted(Option<Instant>),
-    /// It rejected a response with one of them at this moment.
+    /// A response with one of them was, at this time.
     Rejected(Instant),
 }
 
-/// Names that are due, as of the last refresh.
 #[derive(Clone, Debug)]
 enum Owed {
     Few(Box<[Name]>),
     Many,
 }
 
-/// Progress of one type at one client.
 #[derive(Clone, Debug)]
 pub struct TypeProgress {
     type_url: TypeUrl,
@@ -154,32 +140,30 @@ pub struct TypeProgress {
     cohort: Weak<Cohort>,
     position: Position,
     owed: Option<Box<Owed>>,
-    /// Whether it holds something that it was not told as things are now.
     resumes: bool,
     sent: Option<Delivery>,
-    /// Time at which the newest response was accepted; `None` if it was not.
+    /// Time of the ACK of the newest response.
     acked_at: Option<Instant>,
-    /// There while the newest response is not accepted.
+    /// Present while the newest response is not accepted.
     unconfirmed: Option<Box<Unconfirmed>>,
     /// Oldest first. Few clients have any.
     #[expect(clippy::box_collection, reason = "a Vec takes three words, and each client has a few of these")]
     rejections: Option<Box<Vec<Rejection>>>,
 }
 
-/// State of a client before what it has not accepted.
+/// State of a client before responses that it has not accepted.
 #[derive(Clone, Debug)]
 struct Unconfirmed {
-    /// Position before the oldest response that is not answered; `None` if the newest was rejected.
+    /// Position before the oldest unanswered response; `None` if the newest was rejected.
     from: Option<Position>,
-    /// When that response was sent.
     since: Instant,
-    /// Newest response that was accepted, with the time of the ACK.
+    /// Newest accepted response, with the time of the ACK.
     acked: Option<Delivery>,
-    /// The response before the newest one, if it is not answered. Few clients are that slow.
+    /// Unanswered response before the newest. Few clients are that slow.
     overtaken: Option<Box<Overtaken>>,
 }
 
-/// A response that was not answered before the next one was sent.
+/// Response that was unanswered when the next was sent.
 #[derive(Clone, Debug)]
 struct Overtaken {
     delivery: Delivery,
@@ -188,7 +172,6 @@ struct Overtaken {
 }
 
 impl TypeProgress {
-    /// Progress of a type that was just asked for.
     pub fn new(view: TypeView<'_>) -> Self {
         let mut progress = Self {
             type_url: view.type_url().clone(),
@@ -206,7 +189,7 @@ impl TypeProgress {
         progress
     }
 
-    /// Follows the session. Costs a comparison where nothing changed.
+    /// Copies the session's state; cheap if nothing changed.
     pub fn refresh(&mut self, view: TypeView<'_>) {
         let (of, cohort) = (view.membership.of(), view.membership.cohort());
         if !std::ptr::eq(self.cohort.as_ptr(), Arc::as_ptr(cohort)) {
@@ -228,9 +211,9 @@ impl TypeProgress {
         }
     }
 
-    /// Notes a response of this version, which led the client to where `view` is.
+    /// Records a response; `view` is the state after it.
     pub fn sent(&mut self, view: TypeView<'_>, version: Option<Arc<str>>, now: Instant) {
-        // Moved, not copied: all clients share the count of a version.
+        // Moved: all clients share the count of a version.
         let (sent, acked_at) = (self.sent.take(), self.acked_at.take());
         let none = || Box::new(Unconfirmed { from: None, since: now, acked: None, overtaken: None });
         let unconfirmed = self.unconfirmed.get_or_insert_with(none);
@@ -250,7 +233,7 @@ impl TypeProgress {
         self.sent = Some(Delivery { version, generation: self.position.told(), at: now });
     }
 
-    /// Notes that the newest response was accepted. Returns how long the client took for that.
+    /// Records the ACK of the newest response. Returns how long it took.
     pub fn acked(&mut self, now: Instant) -> Option<Duration> {
         let sent = self.sent.as_ref().filter(|_| self.acked_at.is_none());
         let took = sent.map(|sent| now.saturating_duration_since(sent.at));
@@ -263,7 +246,6 @@ impl TypeProgress {
         took
     }
 
-    /// Notes that the newest response was rejected.
     pub fn rejected(&mut self, error: &proto::Status, text: Arc<str>, now: Instant) -> &Rejection {
         let from = self.unconfirmed.as_mut().and_then(|unconfirmed| {
             unconfirmed.overtaken = None;
@@ -287,7 +269,7 @@ impl TypeProgress {
         rejections.push_mut(rejection)
     }
 
-    /// Takes the response before the newest one, which is answered now. What is not answered begins after it.
+    /// Takes the response before the newest, which is answered now.
     fn take_overtaken(&mut self, now: Instant) -> Option<(Position, Overtaken)> {
         let unconfirmed = self.unconfirmed.as_mut()?;
         let mut overtaken = *unconfirmed.overtaken.take()?;
@@ -297,7 +279,6 @@ impl TypeProgress {
         Some((from, overtaken))
     }
 
-    /// Notes that the response before the newest one was accepted.
     pub fn acked_late(&mut self, now: Instant) {
         let Some((_, overtaken)) = self.take_overtaken(now) else { return };
         if let Some(unconfirmed) = &mut self.unconfirmed {
@@ -308,7 +289,7 @@ impl TypeProgress {
         }
     }
 
-    /// Notes that the response before the newest one was rejected; `None` if there is no such response.
+    /// `None` if there is no such response.
     pub fn rejected_late(
         &mut self,
         error: &proto::Status,
@@ -319,17 +300,14 @@ impl TypeProgress {
         Some(self.reject(Rejection { delivery, code: error.code, text, from, to }))
     }
 
-    /// Its type.
     pub const fn type_url(&self) -> &TypeUrl {
         &self.type_url
     }
 
-    /// Newest response.
     pub const fn newest_sent(&self) -> Option<&Delivery> {
         self.sent.as_ref()
     }
 
-    /// Newest response that was accepted, with the time of the ACK.
     pub fn newest_acked(&self) -> Option<Delivery> {
         match self.acked_at {
             Some(at) => self.sent.clone().map(|sent| Delivery { at, ..sent }),
@@ -341,23 +319,23 @@ impl TypeProgress {
         self.rejections.as_deref().map_or(&[], Vec::as_slice)
     }
 
-    /// Position before the oldest response that is not answered.
+    /// Position before the oldest unanswered response.
     fn unanswered(&self) -> Option<&Position> {
         self.unconfirmed.as_ref()?.from.as_ref()
     }
 
-    /// Time at which the oldest response was sent that the client has not answered.
+    /// When the oldest unanswered response was sent.
     pub fn unanswered_since(&self) -> Option<Instant> {
         self.unanswered()?;
         self.unconfirmed.as_ref().map(|unconfirmed| unconfirmed.since)
     }
 
-    /// Newest NACK, be it overcome.
+    /// Newest NACK, even if outdated.
     pub fn newest_rejection(&self) -> Option<&Rejection> {
         self.rejections().last()
     }
 
-    /// Reason for which it is [`Rejected`](ClientState::Rejected): the newest NACK that is not overcome. The newest of all otherwise.
+    /// Newest NACK that still applies (see [`ClientState::Rejected`]), otherwise the newest of all.
     pub fn standing_rejection(&self) -> Option<&Rejection> {
         let audience = self.upgrade();
         let stands =
@@ -365,13 +343,13 @@ impl TypeProgress {
         self.rejections().iter().rev().find(stands).or_else(|| self.newest_rejection())
     }
 
-    /// Subscription and store of its client, while it is there.
+    /// `None` once the client is gone.
     pub fn upgrade(&self) -> Option<Audience> {
         Some(Audience { of: self.of.upgrade()?, cohort: self.cohort.upgrade()? })
     }
 
-    /// Names that changed in the responses of a NACK of its own and have not changed since, up to `max`. `None` where the NACK is of the
-    /// first responses, in which everything is new.
+    /// At most `max` names of a NACK that have not changed since. `None` for a NACK of the first
+    /// responses, in which everything is new.
     pub fn rejected_names(&self, rejection: &Rejection, max: usize) -> Option<Vec<Name>> {
         let audience = self.upgrade()?;
         if rejection.from.is_start() {
@@ -382,7 +360,6 @@ impl TypeProgress {
         Some(changed.take(max).cloned().collect())
     }
 
-    /// Its state now.
     pub fn state(&self) -> ClientState {
         let Some(audience) = self.upgrade() else { return ClientState::Synced };
         if self.is_rejected(&audience) {
@@ -405,7 +382,8 @@ impl TypeProgress {
             return false;
         }
         if self.newest_acked().is_none_or(|acked| acked.at <= newest.delivery.at) {
-            // Unless it asks for nothing any more of what was new to it. Of a response that it had accepted before nothing is known to be.
+            // A NACK is outdated if nothing subscribed was new in it. If the response was accepted
+            // before, its news is unknown.
             let snapshot = audience.of.snapshot();
             let mut news = snapshot.changed_between(subscription, newest.from.told(), snapshot.generation());
             let is_of_anything = newest.from.is_start() || newest.from == newest.to;
@@ -413,13 +391,15 @@ impl TypeProgress {
                 return true;
             }
         }
-        // It accepted something else since, or let go of what it rejected last, and still holds another state of what it rejected.
+        // The client accepted something else since, or unsubscribed it, but still holds another
+        // state of something that it rejected.
         self.rejections().iter().any(|rejection| rejection.stands(audience))
     }
 
-    /// Generations by which it is behind the newest one that concerns it.
+    /// Generations by which the client is behind.
     ///
-    /// Example: a client was told everything up to 17, and a resource that it subscribes to changed at 20. It is 3 behind.
+    /// Example: a client was sent everything up to 17, and a subscribed resource changed at 20. It
+    /// is 3 behind.
     pub fn lag(&self) -> u64 {
         let Some(cohort) = self.cohort.upgrade() else { return 0 };
         let newest = cohort.changed();
@@ -430,14 +410,13 @@ impl TypeProgress {
         newest.get().saturating_sub(told.get())
     }
 
-    /// State of a resource that it sees by this name.
     pub fn resource_state(&self, audience: &Audience, snapshot: &Snapshot, name: &Name) -> ResourceState<'_> {
         let (subscription, profile) = (audience.subscription(), audience.cohort.profile());
         self.state_of(name, |position| snapshot.has_told(name.as_str(), subscription, profile, position))
     }
 
-    /// State of a change of this name at a generation of its store. Of a change that was followed by another one before the client was
-    /// told, it is that of the response which held the later one.
+    /// State of a change at a generation. If another followed before the client was sent the first,
+    /// the response with the later one counts.
     pub fn change_state(&self, name: &Name, at: Generation, is_removal: bool) -> ResourceState<'_> {
         self.state_of(name, |position| match is_removal {
             true => position.has_told_all(at),
@@ -445,7 +424,7 @@ impl TypeProgress {
         })
     }
 
-    /// State of what positions for which `has_told` holds were told of a name.
+    /// State of a name, given the positions that include it.
     fn state_of(&self, name: &Name, has_told: impl Fn(&Position) -> bool) -> ResourceState<'_> {
         if !has_told(&self.position) {
             let is_unknown = self.resumes && self.position.is_start();
@@ -464,8 +443,8 @@ impl TypeProgress {
         rejection.map_or(ResourceState::Synced, ResourceState::Rejected)
     }
 
-    /// How far it is with the changes up to this generation. Where it was sent later ones before it answered, the answer to these
-    /// counts.
+    /// Progress with the changes up to this generation. If later ones were sent before an answer,
+    /// that answer counts.
     pub fn reached(&self, to: Generation) -> Reached {
         if !self.position.has_told_all(to) {
             return Reached::NotSent;
@@ -487,8 +466,9 @@ impl TypeProgress {
     }
 }
 
-/// Forgets the oldest rejection of which nothing stands. If all stand, two that follow on one another are taken for one: what is rejected
-/// must not pass for accepted. Of what was accepted between them, which counts as rejected then, there is least.
+/// Drops the oldest outdated rejection. If all apply, merges the two neighbours with the fewest
+/// accepted changes between, which then count as rejected: a rejected change must not count as
+/// accepted.
 fn make_room(rejections: &mut Vec<Rejection>, audience: Option<&Audience>) {
     let is_over = |rejection: &Rejection| audience.is_none_or(|audience| !rejection.stands(audience));
     if let Some(at) = rejections.iter().position(is_over) {
@@ -504,12 +484,12 @@ fn make_room(rejections: &mut Vec<Rejection>, audience: Option<&Audience>) {
 }
 
 impl Rejection {
-    /// Whether the client still subscribes to something that it rejected here, and that has not changed since.
+    /// Whether the client still subscribes to something rejected here and unchanged since.
     fn stands(&self, audience: &Audience) -> bool {
         self.changed(&audience.of.snapshot(), audience.subscription()).next().is_some()
     }
 
-    /// Names of its responses that have not changed since.
+    /// Rejected names that have not changed since.
     fn changed<'a>(
         &self,
         snapshot: &'a Snapshot,
@@ -519,7 +499,6 @@ impl Rejection {
     }
 }
 
-/// Store and subscription of a client.
 #[derive(Clone, Debug)]
 pub struct Audience {
     of: Arc<TypeCache>,
@@ -527,22 +506,18 @@ pub struct Audience {
 }
 
 impl Audience {
-    /// Store that it is served from.
     pub const fn of(&self) -> &Arc<TypeCache> {
         &self.of
     }
 
-    /// Its subscription.
     pub fn subscription(&self) -> &Subscription {
         self.cohort.subscription()
     }
 
-    /// Number of its cohort in the store.
     pub fn cohort(&self) -> u64 {
         self.cohort.id()
     }
 
-    /// Whether it only looks on.
     pub fn is_observer(&self) -> bool {
         self.cohort.role() == Role::Observer
     }

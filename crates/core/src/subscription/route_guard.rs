@@ -1,11 +1,11 @@
-//! The last answer to the question whether endpoints that are not known hold back routes.
+//! Last answer about unknown endpoints.
 
 use crate::cache::Generation;
 
-/// A store, a cohort in it, and how far that had been marked when it was looked at.
+/// Store, cohort, and the cohort's mark before the data was read.
 pub(super) type Mark = (u32, u64, Generation);
 
-/// The last answer. It stands for as long as both marks do.
+/// Whether unknown endpoints hold back routes. Valid while both marks stay.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guard {
     pub(super) endpoints: Mark,

@@ -31,68 +31,54 @@ use crate::pool::Tenant;
 use crate::proto;
 use crate::resource::{Kind, Name, Parameters, TypeUrl};
 
-/// Meaning of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RequestKind {
     /// A subscription, and no answer to a response.
     Subscribed {
-        /// Type of the request.
         type_url: TypeUrl,
     },
-    /// The newest response was accepted.
     Ack {
-        /// Type of the request.
         type_url: TypeUrl,
     },
-    /// The newest response was rejected.
     Nack {
-        /// Type of the request.
         type_url: TypeUrl,
-        /// Reason that the client gave.
         error: proto::Status,
     },
-    /// The response before the newest one was answered, late (R-SotW-04).
+    /// The response before the newest was answered (R-SotW-04).
     Late {
-        /// Type of the request.
         type_url: TypeUrl,
-        /// Reason that the client gave if it rejected it.
         error: Option<proto::Status>,
     },
-    /// It answers an earlier response (R-SotW-04), or rejects the newest once more.
+    /// An earlier response was answered (R-SotW-04), or the newest was rejected again.
     Stale {
-        /// Type of the request.
         type_url: TypeUrl,
     },
 }
 
-/// A response on its way.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
-    /// Its bytes.
     pub frame: Frame,
-    /// Its type.
     pub type_url: TypeUrl,
-    /// Version of the control plane as of it, empty if it gives none; `None` once it was taken.
+    /// Version of the control plane, perhaps empty; `None` once taken.
     pub system_version: Option<Arc<str>>,
-    /// When the newest change in it reached the cache; `None` where it tells no change.
+    /// When its newest live change reached the cache.
     pub changed_at: Option<Instant>,
-    /// Number of changes that its client is told only together with a later one, in this response.
+    /// Number of changes that the client gets only merged with a later one.
     pub coalesced: u32,
-    /// ACK of the client that it was to wait for, and that has not come in time, or came as a NACK.
+    /// Missing ACK that this response should have waited for.
     pub overdue: Option<Overdue>,
 }
 
-/// ACK that a response on an aggregated stream waits for, so that no request fails at the client (make before break).
+/// ACK that a response waits for, so that no request fails at the client (make before break).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overdue {
-    /// That to clusters, for which routes wait.
+    /// ACK of clusters, for which routes wait.
     Clusters,
-    /// That to routes, for which removals wait.
+    /// ACK of routes, for which removals wait.
     Routes,
 }
 
 impl Overdue {
-    /// Its name in metrics.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Clusters => "clusters",
@@ -108,42 +94,41 @@ pub struct Session {
     pub(super) rules: Arc<SessionConfig>,
     pub(super) profile: StreamProfile,
     pub(super) role: Role,
-    /// The type of a per-type stream.
     only: Option<TypeUrl>,
     one_shot: bool,
     wake_handle: Arc<WakeHandle>,
     pub(super) client: Option<Arc<Client>>,
-    /// Whether the stream is that of a relay, whatever node that shows.
+    /// Whether the peer is a relay, which may show the node of a client.
     of_relay: bool,
-    /// Parameters and names that it has whatever it asks for.
+    /// Parameters and names that apply whatever the client asks for.
     allotted: ClientScope,
-    /// Names and wildcards that it asked for since last told and is not shown.
+    /// Names and wildcards, newly asked for, that the client may not see.
     hidden: HiddenCounts,
     /// See [`take_delays`](Self::take_delays).
     pub(super) delays: SmallVec<[Kind; 1]>,
-    /// The SPIFFE ID that it has proven to have.
     spiffe_id: Option<Arc<str>>,
-    /// Seat among the clients that are sent guarded changes first; decided when it asks for a type whose changes are guarded.
+    /// Decided when the client first asks for a type with guarded changes.
     canary: Option<Option<CanarySeat>>,
     /// In flush order (R-ADS-02).
     pub(super) types: Vec<StreamType>,
-    /// When its first request was heard. A large one may take longer than a stream may be without an answer.
+    /// A large first request may take longer than a stream may be without an answer.
     pub(super) first_heard: Instant,
     pub(super) responded: bool,
     pub(super) own_nonces: u32,
-    /// The type of the response that the transport has not taken yet.
+    /// Type whose response the transport has not taken.
     pub(super) unsaid: Option<usize>,
-    /// Up to where its client had accepted clusters before it was sent what it has not answered; `None` where its routes may lead to
-    /// others. See [`withdrawn`].
+    /// Generation of clusters that the client had accepted before its unanswered responses. `None`
+    /// if its routes may lead to other clusters. See [`unaccepted_removals`].
     accepted_clusters: Option<Generation>,
-    /// Clusters that were not there when it was sent routes to them. They may have come since, and be in use before they are accepted.
+    /// Clusters that were missing when routes to them were sent. They may have come since, and be
+    /// in use before their ACK.
     dangling: BTreeSet<Name>,
-    /// When it was last looked, in vain, for clusters that were withdrawn since.
+    /// Last vain check for removals of unaccepted clusters.
     looked_for_withdrawn: Option<Instant>,
 }
 
 impl Session {
-    /// A stream that has just been opened: aggregated where `only` is `None`.
+    /// New stream: aggregated if `only` is `None`.
     pub fn new(
         cache: Arc<Cache>,
         rules: Arc<SessionConfig>,
@@ -177,134 +162,122 @@ impl Session {
         }
     }
 
-    /// Moves to the cache of its node group. A stream that has heard a request keeps the cache that it has (R-EP-05).
+    /// No effect after the first request (R-EP-05).
     pub fn enter(&mut self, cache: Arc<Cache>) {
         if self.client.is_none() {
             self.cache = cache;
         }
     }
 
-    /// The stream ends with its first response (unary Fetch), which is sent when it is complete, even if empty.
+    /// Ends the stream with its first response, complete but perhaps empty (unary Fetch).
     #[must_use]
     pub const fn one_shot(mut self) -> Self {
         self.one_shot = true;
         self
     }
 
-    /// Tells whether the stream is that of a relay, which may show the node of one of its clients.
+    /// Sets whether the peer is a relay, which may show the node of a client.
     #[must_use]
     pub const fn of_relay(mut self, is_relay: bool) -> Self {
         self.of_relay = is_relay;
         self
     }
 
-    /// Sets the SPIFFE ID that the peer has proven to have.
     #[must_use]
     pub fn proven(mut self, spiffe_id: Option<Arc<str>>) -> Self {
         self.spiffe_id = spiffe_id;
         self
     }
 
-    /// Has this tenant charged for what the session takes of the pools of all peers, and for the names that it asks for. Before its
-    /// first request.
+    /// Charges this tenant. Call before the first request.
     #[must_use]
     pub fn charged_to(mut self, tenant: Option<Tenant>) -> Self {
         self.wake_handle = Arc::new(WakeHandle::of(tenant));
         self
     }
 
-    /// Takes the counts of what it asked for since they were last taken and is not shown, by the operator's rules.
     pub const fn take_hidden(&mut self) -> HiddenCounts {
         std::mem::replace(&mut self.hidden, HiddenCounts { names: 0, wildcards: 0 })
     }
 
-    /// Where the cache wakes it.
     pub const fn wake_handle(&self) -> &Arc<WakeHandle> {
         &self.wake_handle
     }
 
-    /// Whether a request has no more parts than it may, before it is decoded.
+    /// Checks the number of parts of an undecoded request.
     ///
     /// # Errors
     ///
-    /// [`SessionError`] (RESOURCE_EXHAUSTED) for a request with more.
+    /// [`SessionError`] (RESOURCE_EXHAUSTED) if there are too many.
     pub fn check_parts(&self, message: &[u8]) -> Result<(), SessionError> {
         self.rules.check_parts(self.profile.protocol, message)
     }
 
-    /// Variant of xDS that the client speaks.
     pub const fn protocol(&self) -> Protocol {
         self.profile.protocol
     }
 
-    /// Node at the other end, once it has introduced itself.
+    /// `None` before the first request.
     pub fn client(&self) -> Option<&Client> {
         self.client.as_deref()
     }
 
-    /// As [`client`](Self::client), for a caller that keeps it.
     pub const fn shared_client(&self) -> Option<&Arc<Client>> {
         self.client.as_ref()
     }
 
-    /// Time of its first request; of its opening, before there is one.
+    /// Time of the first request, or of the opening.
     pub const fn first_heard(&self) -> Instant {
         self.first_heard
     }
 
-    /// Whether the client is a relay that fills its cache from this one.
     pub const fn is_relay(&self) -> bool {
         self.of_relay
     }
 
-    /// Whether the client says that it holds resources of an earlier stream, and has not been answered yet.
+    /// Whether the client holds resources of an earlier stream, and has no answer yet.
     pub fn resumes(&self) -> bool {
         self.types.iter().any(|state| state.own().brought.is_some() || state.may_hold)
     }
 
-    /// Dynamic parameters that it has by the operator's rules.
     pub const fn given_parameters(&self) -> &Parameters {
         &self.allotted.given
     }
 
-    /// Each type that it asks for, in flush order. None is ever taken out.
+    /// Types in flush order. None is ever removed.
     pub fn views(&self) -> impl Iterator<Item = TypeView<'_>> {
         self.types.iter().map(TypeView::of)
     }
 
-    /// How many names it asks for, over all types.
     pub fn names(&self) -> usize {
         self.types.iter().map(|state| state.subscription().names().len()).sum()
     }
 
-    /// The bytes of these names.
     pub fn name_bytes(&self) -> usize {
         self.types.iter().map(|state| state.subscription().name_bytes()).sum()
     }
 
-    /// Lets go of all that it asks for, when what is returned is dropped, which may take long. Nothing more is said or heard
-    /// on it.
+    /// Ends all subscriptions when the returned value is dropped, which may take long.
     pub fn leave(&mut self) -> impl Send + 'static + use<> {
         std::mem::take(&mut self.types)
     }
 
-    /// Number that changes when a response, or a look that brings none, moves what [`views`](Self::views) show.
+    /// Number that changes whenever [`views`](Self::views) change.
     pub fn progress(&self) -> u64 {
         let of = |state: &StreamType| {
             let Position { added, removed, .. } = state.position;
             let owed = state.own().owed.names.len() as u64;
-            // Generations only grow while a stream sees a type through one store.
+            // Generations only grow in one store.
             added.get().wrapping_mul(3).wrapping_add(removed.get().wrapping_mul(5)).wrapping_add(owed)
         };
         self.types.iter().map(of).fold(0, |sum, next| sum.wrapping_mul(31).wrapping_add(next))
     }
 
-    /// The rules and limits in force for its client.
     pub const fn rules(&self) -> &Arc<SessionConfig> {
         &self.rules
     }
 
-    /// The transport has taken the newest response.
+    /// Notes that the transport took the newest response.
     pub fn taken(&mut self, now: Instant) {
         if let Some(at) = self.unsaid.take() {
             self.types[at].taken(now);
@@ -319,7 +292,6 @@ impl Session {
         self.types.iter().position(|state| state.membership.of().type_url() == type_url)
     }
 
-    /// Its clusters, if it asks for any.
     pub(super) fn clusters(&self) -> Option<&StreamType> {
         self.types.iter().find(|state| state.kind == Kind::Cluster)
     }
@@ -354,15 +326,15 @@ impl Session {
         Ok(of.join_as(self.role, subscription, self.dialect_of(type_url), &self.wake_handle))
     }
 
-    /// How it sees a type. Endpoints are repeated behind changed clusters to clients that are sent all clusters at once. Where a
-    /// stream asks for single ones, or for none, its session alone knows which endpoints it owes (R-ADS-05, V1).
+    /// A client of all clusters gets endpoints again behind changed clusters. For others the
+    /// session tracks the owed endpoints (R-ADS-05, V1).
     fn dialect_of(&self, type_url: &TypeUrl) -> StreamProfile {
         let asks_for_all = |state: &StreamType| state.kind == Kind::Cluster && state.subscription().wildcard;
         let is_repeated = type_url.kind() != Kind::Endpoint || self.types.iter().any(asks_for_all);
         StreamProfile { aggregated: self.profile.aggregated && is_repeated, ..self.profile }
     }
 
-    /// Follows a changed subscription to a type: where that is clusters, it may change how endpoints are seen.
+    /// Adapts endpoints to a changed subscription to clusters.
     pub(super) fn turn_endpoints_of(&mut self, clusters: &TypeUrl) {
         if clusters.kind() != Kind::Cluster {
             return;
@@ -373,7 +345,6 @@ impl Session {
         self.types[at].turn(profile);
     }
 
-    /// The store through which a subscription sees its type.
     pub(super) fn store(
         &self,
         type_url: &TypeUrl,
@@ -384,12 +355,11 @@ impl Session {
         self.rules.store(&self.cache, type_url, subscription, &self.allotted, tenant, is_canary)
     }
 
-    /// Counts what is newly asked for and not shown.
     pub(super) fn count_hidden<'a>(&mut self, wildcard: bool, names: impl Iterator<Item = &'a Name>) {
         self.hidden += self.rules.permissions.hides(wildcard, names);
     }
 
-    /// Remembers the node of the first request; what later ones say of it is ignored (R-EP-05).
+    /// Records the first node; later ones are ignored (R-EP-05).
     pub(super) fn meet(&mut self, node: Option<proto::Node>, now: Instant) -> Result<(), SessionError> {
         if self.client.is_none() {
             self.first_heard = now;
@@ -399,7 +369,7 @@ impl Session {
             let given = self.rules.given.parameters(&node, self.spiffe_id.as_deref());
             let proven = self.rules.given.proven(self.spiffe_id.as_deref());
             self.allotted = self.rules.permissions.allot(&given, &proven);
-            // An answer that stands alone is never renewed.
+            // A response that stands alone is never renewed.
             let features = Features::read(&node);
             if !self.one_shot {
                 self.profile.ttl = features.ttl(self.profile.protocol);
@@ -414,23 +384,23 @@ impl Session {
         Ok(())
     }
 
-    /// Seat of a client among the canaries, if it is one. One that answers no response cannot be, and a relay answers before its own
-    /// clients do.
+    /// Canary seat, if any. One-shot streams never answer, and a relay answers before its own
+    /// clients.
     fn seat(&self, rollout: &Arc<Rollout>) -> Option<CanarySeat> {
         let client = self.client.as_ref()?;
         let is_judge = !self.one_shot && self.role == Role::Client && !self.is_relay();
         if is_judge { rollout.seat(&client.node_id) } else { None }
     }
 
-    /// Notes the answer of a canary to the response with this nonce; `rejection` is the text of a NACK.
+    /// Counts a canary's answer; `rejection` is the text of a NACK.
     fn vote(&mut self, at: usize, nonce: &[u8], rejection: Option<&str>) {
         if let (Some(rollout), Some(Some(seat))) = (self.cache.rollout(), &self.canary) {
             self.types[at].vote(nonce, rollout, seat, rejection);
         }
     }
 
-    /// Takes in what a request says of the response with its nonce, and returns its kind. A rejection is told by `error_detail` alone,
-    /// never by versions (R-SotW-01).
+    /// Records the answer in a request. Only `error_detail` makes a NACK, never versions
+    /// (R-SotW-01).
     pub(super) fn take_answer(
         &mut self,
         at: usize,
@@ -451,7 +421,7 @@ impl Session {
         }
     }
 
-    /// The type of a request: on a per-type stream implied, elsewhere required (R-EP-03).
+    /// Implied on a per-type stream, required elsewhere (R-EP-03).
     pub(super) fn type_of(&self, sent: &str) -> Result<TypeUrl, SessionError> {
         match &self.only {
             Some(only) => only_type(only, sent),
@@ -466,8 +436,8 @@ impl Session {
         }
     }
 
-    /// See [`SessionConfig::allows_legacy_wildcard`]. Relays mean everything by an empty list, of each type: the control planes that
-    /// they ask by state of the world may not know `*` (R-Up-05).
+    /// An empty list from a relay always means everything: its SotW control planes may not know `*`
+    /// (R-Up-05).
     pub(super) fn allows_legacy_wildcard(&self, type_url: &TypeUrl) -> bool {
         let user_agent = self.client.as_ref().map_or("", |client| client.user_agent.as_str());
         self.is_relay() || self.rules.allows_legacy_wildcard(type_url, user_agent)

@@ -1,7 +1,7 @@
-//! The rules of one stream or poll: its limits and times, and what its peer may do.
+//! Limits, times and permissions of one stream or poll.
 //!
-//! Owns the checks of a request against them. Some are made before a request is decoded: on the wire a name can take two bytes,
-//! and in memory dozens.
+//! Owns the checks of a request. Some run before decoding: a name of two bytes on the wire can take
+//! dozens in memory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,50 +18,46 @@ use crate::proto::{self, ResourceLocator};
 use crate::resource::wire::{self, MalformedError, Value};
 use crate::resource::{Kind, TypeUrl};
 
-/// Limits, timeouts and permissions of a stream.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// An un-ACKed response holds its type back this long after the transport took it (R-SotW-06, R-Delta-17).
+    /// How long an un-ACKed response holds its type back, from when the transport took it
+    /// (R-SotW-06, R-Delta-17).
     pub ack_timeout: Duration,
-    /// Longest wait of routes until a client has ACKed its clusters, and of removals until it has ACKed its routes; zero: they do not
-    /// wait.
+    /// Longest wait of routes for the ACK of clusters, and of removals for that of routes.
     pub warm_wait: Duration,
-    /// A stream to which nothing can be said closes after this while the origin is away or silent (R-Relay-07).
+    /// A stream without a response closes after this while the origin is away or silent
+    /// (R-Relay-07).
     pub cold_deadline: Duration,
-    /// How long a connection to the origin may be dead before the relay notices: keepalive's interval and timeout.
+    /// Time to detect a dead connection to the origin: keepalive's interval plus timeout.
     pub dead_unnoticed: Duration,
-    /// A full state for a client that holds nothing waits this long for names that are not known yet (R-Relay-05).
+    /// Wait of a full state for unknown names, if the client holds nothing (R-Relay-05).
     pub settle: Duration,
     /// Types for which a first empty list is no wildcard (R-SotW-14).
     pub no_legacy_wildcard: BTreeSet<String>,
-    /// Whether names in `initial_resource_versions` are not sent again though they are asked for (R-Delta-06).
+    /// Subscribed names in `initial_resource_versions` are not sent again (R-Delta-06).
     pub trust_initial_versions: bool,
-    /// Whether endpoints are sent again behind a changed cluster (R-ADS-05).
+    /// Endpoints are sent again behind a changed cluster (R-ADS-05).
     pub eds_repush: bool,
-    /// Whether this peer may have Secrets: it has authenticated itself, is on this machine, or the operator said so.
+    /// Secrets are allowed: for peers that are authenticated, on this machine, or allowed by the
+    /// operator.
     pub serve_secrets: bool,
-    /// The longest name, in bytes.
     pub max_name_bytes: usize,
-    /// The most names of one type.
     pub max_names: usize,
-    /// The most names over all streams of a connection.
+    /// Of all streams of a connection.
     pub max_connection_names: usize,
-    /// Memory that these names, their spellings and their locators may take together, in bytes.
+    /// Of names, spellings and locators of one type.
     pub max_subscription_bytes: usize,
-    /// A stream whose client has answered nothing of a type for this long, though the transport took something and it
-    /// still asks for something, is closed.
+    /// A stream closes if its client answers nothing for this long after the transport took a
+    /// response.
     pub unacked_timeout: Duration,
-    /// The most dynamic parameters of one locator.
+    /// Of one locator.
     pub max_parameters: usize,
-    /// The most sets of dynamic parameters of one type and stream: what changes is weighed for each.
+    /// Of one type and stream. Each change is checked against all.
     pub max_parameter_sets: usize,
-    /// The most types of one stream.
     pub max_types: usize,
-    /// Whether clients may look on: where looking costs nothing, as with a directory, they are served as all others.
+    /// Whether clients may observe. With a directory, observers are served as others.
     pub observers: bool,
-    /// The parameters of clients that send none (R-DP-17).
     pub given: NodeParameterRules,
-    /// Permissions of this peer.
     pub permissions: Permissions,
 }
 
@@ -94,13 +90,13 @@ impl Default for SessionConfig {
 }
 
 impl SessionConfig {
-    /// How long the origin must leave a name unanswered before it is taken for absent. Origins exist that never say so (O2),
-    /// but neither does a dead connection: the silence has to outlast what keepalive needs to find one.
+    /// Silence of the origin after which a name counts as absent. Some origins never say so (O2),
+    /// but a dead connection is silent too: this is longer than keepalive needs to detect one.
     pub fn longest_silence(&self) -> Duration {
         (3 * self.cold_deadline).max(self.dead_unnoticed + self.cold_deadline)
     }
 
-    /// gRPC clients ask for what they want by name and mean nothing by an empty list (R-SotW-14).
+    /// gRPC clients subscribe by name and mean nothing by an empty list (R-SotW-14).
     pub(super) fn allows_legacy_wildcard(&self, type_url: &TypeUrl, user_agent: &str) -> bool {
         !is_grpc(user_agent) && !self.no_legacy_wildcard.contains(type_url.as_str())
     }
@@ -125,7 +121,7 @@ impl SessionConfig {
         Ok(())
     }
 
-    /// Whether this peer may ask for a type at all. Secrets are for peers that have authenticated themselves only.
+    /// Secrets need authentication.
     pub(super) fn check_type(&self, type_url: &TypeUrl) -> Result<(), SessionError> {
         if type_url.is_secret() && !self.serve_secrets {
             return Err(SessionError::denied(
@@ -136,7 +132,6 @@ impl SessionConfig {
         self.permissions.check_type(type_url)
     }
 
-    /// The store through which a client sees what it asks for of a type.
     pub(super) fn store(
         &self,
         cache: &Cache,
@@ -165,7 +160,7 @@ impl SessionConfig {
         Ok(cache.seen_by(Claim::Client { tenant, is_reserved }, type_url, &parameter_view)?)
     }
 
-    /// Whether a peer may claim a node, before anything is made for it.
+    /// Checks a node before anything is built for it.
     ///
     /// # Errors
     ///
@@ -174,7 +169,6 @@ impl SessionConfig {
         self.client(node.clone()).map(drop)
     }
 
-    /// Client that a node describes, if this peer may claim to be it.
     pub(super) fn client(&self, node: proto::Node) -> Result<Client, SessionError> {
         let limit = self.max_name_bytes;
         let texts =
@@ -188,7 +182,7 @@ impl SessionConfig {
     }
 }
 
-/// The type of a request to a service of one type: implied, and not to be contradicted (R-EP-03).
+/// Type for a service of one type: implied, and not to be contradicted (R-EP-03).
 pub(super) fn only_type(only: &TypeUrl, sent: &str) -> Result<TypeUrl, SessionError> {
     if sent.is_empty() || sent == only.as_str() {
         return Ok(only.clone());
@@ -199,11 +193,10 @@ pub(super) fn only_type(only: &TypeUrl, sent: &str) -> Result<TypeUrl, SessionEr
     )))
 }
 
-/// Features of a client beyond which its node is not decoded. What is known are a handful.
+/// About ten exist.
 const MAX_FEATURES: usize = 10_000;
 
 impl SessionConfig {
-    /// Checks the size of a subscription to one type.
     pub(super) fn check_weight(&self, subscription: &Subscription) -> Result<(), SessionError> {
         let (bytes, max) = (subscription.weight(), self.max_subscription_bytes);
         if bytes <= max {
@@ -214,14 +207,15 @@ impl SessionConfig {
         Err(SessionError::exhausted(message).over(Limit::SubscriptionBytes))
     }
 
-    /// Whether a request, decoded, would be of a size that its length lets expect. Groups are refused: the decoder would
-    /// skip them, and read behind them what is not counted here.
+    /// Checks that a decoded request has a size in proportion to its length. Groups are refused:
+    /// the decoder would skip parts that are not counted here.
     ///
     /// # Errors
     ///
-    /// [`SessionError`] for a request with more parts (RESOURCE_EXHAUSTED), or one that cannot be decoded (INVALID_ARGUMENT).
+    /// [`SessionError`] for too many parts (RESOURCE_EXHAUSTED), or bytes that cannot be decoded
+    /// (INVALID_ARGUMENT).
     pub fn check_parts(&self, protocol: Protocol, message: &[u8]) -> Result<(), SessionError> {
-        // Names may come twice, which is nobody's fault, and beside them there is the wildcard.
+        // Names may come twice, and there is the wildcard.
         let max = self.max_names.saturating_mul(2).saturating_add(64);
         let (mut names, mut node_parts) = (0_usize, 0);
         for field in wire::fields(message) {
@@ -251,7 +245,7 @@ impl SessionConfig {
         Ok(())
     }
 
-    /// Refuses a connection that asks for more names than one may, over all its streams and requests.
+    /// Checks the names of a connection.
     ///
     /// # Errors
     ///
@@ -265,7 +259,6 @@ impl SessionConfig {
         Err(SessionError::exhausted(message).over(Limit::NamesPerConnection))
     }
 
-    /// A client that takes responses and answers none.
     pub(super) fn unanswered(&self, type_url: &TypeUrl) -> SessionError {
         let after = self.unacked_timeout;
         let message =
@@ -274,13 +267,11 @@ impl SessionConfig {
     }
 }
 
-/// How many fields of this number a message has.
 fn parts(message: &[u8], number: u32) -> Result<usize, MalformedError> {
     wire::fields(message).try_fold(0, |count, field| Ok(count + usize::from(field?.number == number)))
 }
 
 impl SessionConfig {
-    /// Whether a whole list of names and locators stays within bounds.
     pub(super) fn check_list(
         &self,
         names: &[String],
@@ -290,7 +281,6 @@ impl SessionConfig {
         self.check_locators(locators.iter())
     }
 
-    /// Whether locators stay within bounds.
     pub(super) fn check_locators<'a>(
         &self,
         locators: impl Iterator<Item = &'a ResourceLocator> + Clone,

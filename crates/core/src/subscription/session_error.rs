@@ -1,6 +1,6 @@
-//! Refusals: why a request is not served or a stream is closed.
+//! Refusals: reasons to close a stream or to reject a request.
 //!
-//! Owns their words and codes, with the limit that was reached or the right that is missing, for metrics and the log.
+//! Owns messages and codes, with the limit or permission for metrics and the log.
 
 use crate::cache::{FellBehindError, StoreLimitError};
 use crate::group_table::GroupLimitError;
@@ -8,35 +8,26 @@ use crate::limit::Limit;
 use crate::node_group::NoGroupError;
 use crate::resource::wire::MalformedError;
 
-/// Reason for closing a stream or refusing a request, and whose fault it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SessionError {
-    /// A gRPC status code.
     pub code: Code,
-    /// For the peer's log: what was expected.
+    /// For the peer's log.
     pub message: String,
-    /// Kind of denial, where the operator's rules are why.
     pub denied: Option<Denied>,
-    /// Limit that was reached, if that is why.
     pub limit: Option<Limit>,
 }
 
-/// The gRPC status codes that a session closes with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// The request breaks the protocol.
     InvalidArgument,
-    /// The request asks for what this peer may not see.
     PermissionDenied,
-    /// The request is beyond a limit of the relay.
     ResourceExhausted,
-    /// The relay has nothing to say, or not to this stream; another try, or another server, may do better.
+    /// Nothing to send, or not to this stream; a retry, or another server, may help.
     Unavailable,
 }
 
 impl SessionError {
-    /// Attributes the refusal to a limit.
     pub(super) const fn over(mut self, limit: Limit) -> Self {
         self.limit = Some(limit);
         self
@@ -89,7 +80,7 @@ impl From<GroupLimitError> for SessionError {
     }
 }
 
-/// The start of a text that a peer sent, for a message to that peer or the log.
+/// Start of a peer's text, for a message or the log.
 pub(super) fn clip(text: &str) -> String {
     const SHOWN: usize = 80;
     match text.char_indices().nth(SHOWN) {
@@ -104,27 +95,21 @@ impl From<MalformedError> for SessionError {
     }
 }
 
-/// Part of a request that the operator's rules do not allow.
+/// Part of a request that the operator's rules deny.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Denied {
-    /// The peer may ask for nothing.
     Peer,
-    /// It may not claim this `node.id`.
     NodeId,
-    /// It may not claim this `node.cluster`.
     Cluster,
-    /// It may not ask for this type.
     Type,
-    /// It may not have Secrets, for it has not proven its identity.
+    /// Secrets, for a peer without proven identity.
     Secret,
-    /// It may not send these dynamic parameters, or be given them.
+    /// Dynamic parameters, sent or given.
     Parameters,
-    /// No node group takes it.
     Group,
 }
 
 impl Denied {
-    /// A word for it, as a metric label.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Peer => "peer",

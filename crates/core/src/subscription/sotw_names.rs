@@ -1,23 +1,21 @@
-//! The meaning of a state-of-the-world list of names, which depends on the lists before it.
+//! Reading of SotW lists of names.
 
 use super::subscription_edit::SubscriptionEdit;
 use crate::cache::Subscription;
 use crate::proto::ResourceLocator;
 
-/// How a list of names is read, which depends on the lists before it (R-SotW-13).
+/// Reading of SotW lists of names, which depends on earlier lists (R-SotW-13).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SotwNames {
-    /// A name, or `*`, was sent on this stream: from then on an empty list means nothing.
+    /// Whether a name, or `*`, was sent on this stream. Then an empty list means nothing.
     explicit: bool,
 }
 
 impl SotwNames {
-    /// Whether an empty list means nothing.
     pub(super) const fn is_explicit(self) -> bool {
         self.explicit
     }
 
-    /// Subscription by a complete list of names.
     pub(super) fn read(
         &mut self,
         names: &[String],

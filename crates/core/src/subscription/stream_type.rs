@@ -1,4 +1,4 @@
-//! One type on one stream.
+//! State of one type on one stream, and the evaluation of its next update.
 
 pub(super) mod errors;
 pub(super) mod gate;
@@ -25,30 +25,27 @@ use crate::cache::{
 use crate::fairness::NAMES_EVALUATED_FREELY;
 use crate::resource::{Kind, Name};
 
-/// Responses of which a late answer counts for the changes in them.
+/// Most unanswered responses whose late answer still counts as a vote.
 const UNJUDGED: usize = 4;
 
-/// A response that was sent and not answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InFlight {
-    /// When the transport had taken all of it; the clock of the gate starts there (R-SotW-06, R-Delta-17).
+    /// The clock of the gate starts when the transport took all of it (R-SotW-06, R-Delta-17).
     taken: Option<Instant>,
-    /// Whether there was something to say when it was last looked at. Until the gate opens it need not be looked at again:
-    /// with each request, and each change, a client that answers nothing would cost all that it asks for.
+    /// Whether the last evaluation found something to send. Until the gate opens there is no other:
+    /// else a client that never answers would cost all its names with each request and change.
     holds_back: bool,
 }
 
-/// Update that is due for a type at this moment, or the reason for none.
+/// Result of an evaluation.
 #[derive(Debug)]
 pub(super) enum Pending {
-    /// Nothing.
     Nothing,
-    /// Nothing yet: the answer is not known.
+    /// The answer is unknown.
     Unknown,
-    /// This.
     Update(Arc<Update>),
-    /// Additions that are worked out once the newest response is answered: the gate is closed and the names are many.
-    /// Removals may be among them, so removals of other types, and routes, wait for the ACK too.
+    /// Additions of many names behind a closed gate, not evaluated before the ACK. Removals may be
+    /// among them, so removals of other types, and routes, wait too.
     Gated,
 }
 
@@ -61,48 +58,44 @@ impl Pending {
     }
 }
 
-/// The state of one type on one stream (R-EP-04).
+/// State of one type on one stream (R-EP-04).
 #[derive(Debug)]
 pub(super) struct StreamType {
     pub(super) kind: Kind,
     pub(super) membership: Membership,
     pub(super) position: Position,
-    /// State that few streams have at any moment.
     own: Option<Box<OwnState>>,
-    /// A response is due even if it is empty (R-SotW-11, R-Delta-11).
+    /// A response is due even if empty (R-SotW-11, R-Delta-11).
     pub(super) must_answer: bool,
-    /// Whether it may hold, from an earlier stream, what it has not been told on this one: a full state that lacks it
-    /// would delete it.
+    /// Whether the client may hold resources that only an earlier stream sent. A full state without
+    /// them would delete them.
     pub(super) may_hold: bool,
-    /// When something was last asked for.
+    /// Time of the newest subscription.
     pub(super) asked: Instant,
-    /// Since when what is unknown holds back other types. What is asked for meanwhile does not prolong it, and after it
-    /// they are free for as long: else a client that asks for ever new names would never be told what waits.
+    /// Since when unknown names hold back other types. New names do not prolong it, and then the
+    /// others are free for as long: else a client that keeps asking for new names would never get
+    /// what waits.
     pub(super) holds: Option<Instant>,
-    /// Since when what is known waits for names that are not. As with `holds`, names that are asked for meanwhile do not
-    /// prolong it, and after it they are not waited for as long again.
+    /// Since when known resources wait for unknown names, with the same bound.
     waits: Option<Instant>,
-    /// Since when an addition is due that waits until clusters are warm.
+    /// Since when a due addition waits for warm clusters.
     pub(super) addition_waits: Option<Instant>,
-    /// Since when removals are due that wait for routes.
+    /// Since when due removals wait for routes.
     pub(super) removal_waits: Option<Instant>,
-    /// Since when it held back what was noted for it.
+    /// Value of `holds` whose delay was reported.
     pub(super) delay_noted: Option<Instant>,
-    /// Whether that protects somebody, where it was worked out.
     pub(super) guard: Option<Box<Guard>>,
-    /// The names rules of state-of-the-world streams.
     pub(super) wants: SotwNames,
-    /// Whether anything was unknown when there was last nothing to say; `None` where that has to be looked at.
+    /// Whether anything was unknown when there was last nothing to send; `None`: evaluate.
     unknown: Option<bool>,
     in_flight: Option<InFlight>,
-    /// Since when the transport has taken responses that are not answered. The gate of the newest one may have opened
-    /// by itself meanwhile.
+    /// Since when a taken response is unanswered, though the gate may have opened by timeout.
     unanswered: Option<Instant>,
     newest_nonce: Option<Nonce>,
-    /// Whether it was rejected: a client that says so again has nothing new to say.
+    /// Whether the newest response was rejected.
     rejected: bool,
     newest_shared: Option<(Generation, Class)>,
-    /// Whether the next response announces more: the client is a relay, and the set may lack members.
+    /// Whether the next response announces more: a relay's set may lack members.
     leaves_open: bool,
 }
 
@@ -137,18 +130,17 @@ impl StreamType {
         self.membership.subscription()
     }
 
-    /// Read access to its [own state](OwnState); empty if it has none.
     pub(super) fn own(&self) -> &OwnState {
         static NONE: OwnState = OwnState::NONE;
         self.own.as_deref().unwrap_or(&NONE)
     }
 
-    /// Write access to its [own state](OwnState). Where something may have been taken away, [`trim`](Self::trim) follows.
+    /// Call [`trim`](Self::trim) after removing something.
     pub(super) fn own_mut(&mut self) -> &mut OwnState {
         self.own.get_or_insert_with(|| Box::new(OwnState::NONE))
     }
 
-    /// Gives back the memory of what it no longer has.
+    /// Frees empty per-stream state.
     pub(super) fn trim(&mut self) {
         if let Some(own) = self.own.as_mut().filter(|own| own.owed.gone.is_empty()) {
             own.gone = None;
@@ -156,21 +148,19 @@ impl StreamType {
         self.own = self.own.take().filter(|own| !own.is_empty());
     }
 
-    /// Takes what the newest full state answered for.
     pub(super) fn take_answering(&mut self) -> BTreeSet<Name> {
         let answering = self.own.as_mut().map(|own| std::mem::take(&mut own.answering)).unwrap_or_default();
         self.trim();
         answering
     }
 
-    /// Something that it was told was rejected: where times are told, what of it the client holds is not sure.
+    /// Notes a NACK: it is no longer sure which TTLs the client holds.
     pub(super) fn doubt(&mut self) {
         if self.membership.is_told_times() {
             self.own_mut().owed.doubt = self.position.told();
         }
     }
 
-    /// Number of names that have to be looked at for the next response.
     pub(super) fn looks_at(&self, now: Instant, rules: &SessionConfig) -> usize {
         let taken = self.in_flight.and_then(|in_flight| in_flight.taken);
         let stays_gated = self.is_gated() && taken.is_none_or(|taken| now < taken + rules.ack_timeout);
@@ -185,23 +175,21 @@ impl StreamType {
         }
     }
 
-    /// Whether to look at it costs so much that it is not done for the order of removals alone.
     fn is_dear(&self) -> bool {
         self.subscription().names().len() + self.own().owed.names.len() > NAMES_EVALUATED_FREELY
     }
 
-    /// Whether it has something to say that counts as an addition: a forced answer does, somebody waits for it.
+    /// Whether an update counts as an addition. So does a mandatory answer.
     pub(super) fn has_addition(&self, update: &Update) -> bool {
         update.has_additions() || update.is_partial() || self.must_answer || !update.has_removals()
     }
 
-    /// Works out what there is to say now.
     pub(super) fn evaluate(
         &mut self,
         rules: &SessionConfig,
         moment: EvaluationInput,
     ) -> Result<Pending, FellBehindError> {
-        // A gate whose time is over is open from here on.
+        // An expired gate is open from here on.
         if self.gate(moment.now, rules).is_err() && self.is_gated() {
             return Ok(Pending::Gated);
         }
@@ -231,7 +219,7 @@ impl StreamType {
     fn look(&mut self, rules: &SessionConfig, moment: EvaluationInput) -> Result<Pending, FellBehindError> {
         let full_state = self.is_full_state();
         if full_state && !self.own().owed.names.is_empty() {
-            // The next full state answers for every name.
+            // The next full state answers every name.
             let own = self.own_mut();
             own.answering.append(&mut own.owed.names);
             self.must_answer = true;
@@ -254,7 +242,7 @@ impl StreamType {
             }
             self.compare_versions(&snapshot, rules, moment)?;
         }
-        // Another relay waits for the last part (R-Up-23). Where nothing is left, or nothing is known of what is, that is empty.
+        // A relay waits for the last part (R-Up-23), perhaps empty.
         let owes_end = moment.is_relay && self.newest_nonce.is_some_and(|newest| newest.announces_more());
         let asks_end = self.own().asks_end;
         if let Some(unknown) = self.unknown.filter(|_| !owes_end && !asks_end && self.is_quiet()) {
@@ -264,7 +252,7 @@ impl StreamType {
         let owed = &self.own().owed;
         let is_plain = owed.is_empty() && owed.refused.is_empty();
         let shared = if is_plain { Some(of.update(cohort, &self.position, moment.now)?) } else { None };
-        // Its refusals make a difference to heartbeats alone, and those tell times.
+        // Refusals matter to heartbeats only, and those carry TTLs.
         let update = match shared.filter(|shared| owed.doubt == Generation::ZERO || !shared.tells_times()) {
             Some(shared) => shared,
             None => Arc::new(of.own_update(cohort, &self.position, owed, moment.now)?),
@@ -281,7 +269,7 @@ impl StreamType {
         let unknown_name = update.has_unknown_name() && self.waits_for_names(&update, rules, moment);
         let unknown = update.wildcard() < self.needed() || unknown_name;
         let whole = full_state || moment.one_shot;
-        // Another relay waits for the end of a set, and is told one that is not complete when nothing better is to be had.
+        // A relay waits for the end of a set, and gets an incomplete one if need be.
         let is_begun = self.position.is_start() || owes_end;
         self.leaves_open = moment.is_relay && is_begun && update.wildcard() < Completeness::Complete;
         let held_back =
@@ -293,17 +281,17 @@ impl StreamType {
         if let Some(ResumedVersions::Digest(digest)) = self.take_brought() {
             let is_doubted = || self.membership.of().doubts_holders_of(&digest);
             if digest == update.version_info() && !update.tells_times() && !is_doubted() {
-                // It holds exactly this (R-SotW-10).
+                // The client holds exactly this (R-SotW-10).
                 update.advance(&mut self.position, Class::Both);
                 self.membership.pass(&update);
                 self.must_answer = false;
                 return Ok(Pending::Nothing);
             }
-            // An Envoy rejects listeners, old and new, that have one address.
+            // An Envoy rejects listeners, old and new, that share an address.
             let subscription = self.subscription();
             let all_clusters = self.kind == Kind::Cluster && subscription.is_lone_wildcard();
             if all_clusters && let Some(position) = self.membership.of().position_of(&digest) {
-                // So what it holds is known, and what goes is not deleted before its routes have left it (R-ADS-03).
+                // A removed cluster is not deleted before routes have left it (R-ADS-03).
                 self.position = position;
                 return self.look(rules, moment);
             }
@@ -320,13 +308,13 @@ impl StreamType {
             self.membership.pass(&update);
         }
         if was_in_parts && !self.is_quiet() {
-            // The last part of an answer holds nothing, but what changed since the first is still to be told.
+            // The last part is empty, but changes since the first are due.
             return self.look(rules, moment);
         }
         Ok(if unknown { Pending::Unknown } else { Pending::Nothing })
     }
 
-    /// Names to be told whose resources were not to be kept are owed until these have come again (R-XT-09).
+    /// Owes names whose bodies were not kept (R-XT-09), until they come again.
     fn miss(&mut self, names: &[Name]) {
         if !names.is_empty() {
             if self.membership.role() == Role::Client {
@@ -336,12 +324,10 @@ impl StreamType {
         }
     }
 
-    /// Whether each of its responses says of whatever it leaves out that it does not exist.
     pub(super) fn is_full_state(&self) -> bool {
         self.membership.profile().is_full_state(self.kind)
     }
 
-    /// Whether anything that it asks for is not known.
     pub(super) fn lacks(&self) -> bool {
         let (subscription, snapshot) = (self.subscription(), self.membership.of().snapshot());
         let is_unknown = |name: &str| matches!(snapshot.by_name(name), Seen::Unknown);
@@ -358,8 +344,8 @@ impl StreamType {
             && self.position.is_done(self.membership.cohort().touched())
     }
 
-    /// Says an update: moves on over it and gives it a nonce that this stream has not seen. That `withdrawn` names are gone is said with
-    /// either class.
+    /// Builds the response for an update and advances past it. Either class includes the removals
+    /// in `withdrawn`.
     pub(super) fn say(
         &mut self,
         update: &Update,
@@ -407,8 +393,9 @@ impl StreamType {
         frame
     }
 
-    /// Notes which of the names that are gone a response leaves out that says others of them still: those withdrawn, and in a full state
-    /// those that came and went since the one before. They stay left out: a client would take the next response that has them for news.
+    /// Notes removed names that this response leaves out although it mentions others: those in
+    /// `withdrawn`, and in a full state those that came and went since the last. A client would
+    /// take the next response with them for news.
     fn leave_out(&mut self, update: &Update, class: Class, withdrawn: &BTreeSet<Name>) {
         if class == Class::Both || !update.has_removals() {
             if let Some(own) = &mut self.own {
@@ -423,12 +410,11 @@ impl StreamType {
         let left_out: Vec<Name> = came_and_went.chain(withdrawn).cloned().collect();
         let names = &mut self.own_mut().left_out;
         names.extend(left_out);
-        // A name that is there again is said.
         names.retain(|name| snapshot.lacks_member_since(name.as_str(), update.to()));
         self.trim();
     }
 
-    /// Counts the client's answer to a response, once: also one that came late. Earlier ones get none any more.
+    /// Counts the client's answer once, even if late. Earlier responses can no longer get one.
     pub(super) fn vote(
         &mut self,
         nonce: &[u8],
@@ -464,7 +450,7 @@ impl StreamType {
             if class == Class::Both {
                 update.owed().gone.iter().for_each(|name| _ = own.owed.gone.remove(name));
             }
-            // Names that only go are not in what is said of additions.
+            // Names that are only removed are no additions.
             let told: HashSet<&Name> = match class {
                 Class::Both => HashSet::default(),
                 Class::Additions => update.tells().collect(),
@@ -486,7 +472,7 @@ impl StreamType {
         brought
     }
 
-    /// Endpoints whose cluster was just told are owed again, unless they are still to be told anyway (R-ADS-05).
+    /// Owes endpoints again whose cluster was just sent, unless they are due (R-ADS-05).
     pub(super) fn owe_endpoints<'a>(&mut self, endpoints: impl Iterator<Item = &'a Name>) {
         let (snapshot, profile) = (self.membership.of().snapshot(), self.membership.profile());
         for name in endpoints {
@@ -500,7 +486,7 @@ impl StreamType {
         self.trim();
     }
 
-    /// Changes how it is told. Endpoints that were to be repeated, and will not be any more, are owed (R-ADS-05).
+    /// Endpoints that would have been repeated are owed (R-ADS-05).
     pub(super) fn turn(&mut self, profile: StreamProfile) {
         let old = self.membership.profile();
         if old.aggregated && !profile.aggregated && !self.position.is_start() {
@@ -518,13 +504,12 @@ impl StreamType {
     }
 }
 
-/// Input of `evaluate` beside the cache.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EvaluationInput {
     pub(super) now: Instant,
     pub(super) upstream: Upstream,
-    /// The stream ends with its first answer (unary Fetch), which must therefore be complete.
+    /// The stream ends with its first answer, which must be complete (unary Fetch).
     pub(super) one_shot: bool,
-    /// The client is a relay as well, which cannot tell parts that this relay waits for from the end of the answer.
+    /// The client is a relay, which cannot tell a part from the end of an answer.
     pub(super) is_relay: bool,
 }

@@ -1,7 +1,7 @@
-//! Subscription of a client, as its requests change it.
+//! Changes of a subscription by requests.
 //!
-//! Owns the reading of names and locators into a [`Subscription`] (R-XT-01, R-DP-08 to R-DP-12). Knows nothing of what they
-//! stand for.
+//! Owns the reading of names and locators into a [`Subscription`] (R-XT-01, R-DP-08 to R-DP-12).
+//! Knows nothing of resources.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -10,29 +10,28 @@ use crate::cache::{Snapshot, Subscription};
 use crate::proto::ResourceLocator;
 use crate::resource::{Name, Parameters, normal_form, without_directives};
 
-/// A subscription in the making: what is changed of an earlier one, so that a request costs what it says and not what was
-/// said before it.
+/// Builder that records only the difference, so that a request costs its own length, not that of
+/// all before it.
 #[derive(Debug)]
 pub(super) struct SubscriptionEdit {
     pub(super) wildcard: bool,
     before: Subscription,
-    /// None of these is asked for in `before`.
+    /// Names that are not in `before`.
     added: BTreeSet<Name>,
-    /// All of these are.
+    /// Names of `before`.
     dropped: BTreeSet<Name>,
-    /// As it is now, if it was changed.
+    /// Spellings, if changed.
     spelled: Option<BTreeMap<Name, Name>>,
-    /// As it is now, if it was changed.
+    /// Locators, if changed.
     located: Option<BTreeMap<Name, Parameters>>,
 }
 
 impl SubscriptionEdit {
-    /// Nothing, or the wildcard of a client that need not name it.
+    /// `legacy_wildcard`: the client need not name it.
     pub(super) fn new(legacy_wildcard: bool) -> Self {
         Self { wildcard: legacy_wildcard, ..Self::of(&Subscription::none()) }
     }
 
-    /// Starts from what is asked for so far.
     pub(super) fn of(subscription: &Subscription) -> Self {
         Self {
             wildcard: subscription.wildcard,
@@ -44,7 +43,7 @@ impl SubscriptionEdit {
         }
     }
 
-    /// A name, as the client spells it; `*` is the wildcard. Returns what is to be answered for it.
+    /// Subscribes to a name or `*`. Returns the name to answer.
     pub(super) fn subscribe(&mut self, text: &str) -> Option<Name> {
         if text == Name::WILDCARD {
             self.wildcard = true;
@@ -56,7 +55,7 @@ impl SubscriptionEdit {
         Some(name)
     }
 
-    /// Takes in a locator in place of a name. With other parameters than before it is a change of those (R-DP-12).
+    /// Subscribes by locator. New parameters replace the old ones (R-DP-12).
     pub(super) fn locate(&mut self, locator: ResourceLocator) -> Option<Name> {
         let parameters: Parameters = locator.dynamic_parameters.into_iter().collect();
         let name = if locator.name == Name::WILDCARD {
@@ -73,8 +72,8 @@ impl SubscriptionEdit {
         name
     }
 
-    /// Takes in a name as a client spells it. Where that is not the normal form, it is answered by its own spelling: not
-    /// every client compares names by their components.
+    /// Adds a name. Answers use the client's spelling: not every client compares names by
+    /// components.
     fn take_in(&mut self, text: &str) -> Option<Name> {
         if text.is_empty() {
             return None;
@@ -103,7 +102,6 @@ impl SubscriptionEdit {
         Some(name)
     }
 
-    /// The parameters with which a name is asked for by locator.
     fn parameters(&self, name: &str) -> Option<&Parameters> {
         self.located.as_ref().or_else(|| self.before.locators())?.get(name)
     }
@@ -115,7 +113,7 @@ impl SubscriptionEdit {
         }
     }
 
-    /// Lets a name go that was asked for plainly, or any wildcard. Returns it if it was asked for.
+    /// Ends a plain subscription, or any wildcard. Returns the name if it was subscribed.
     pub(super) fn unsubscribe(&mut self, text: &str) -> Option<Name> {
         if text == Name::WILDCARD {
             self.wildcard = false;
@@ -125,7 +123,7 @@ impl SubscriptionEdit {
         self.let_go(&normal_form(text), &Parameters::NONE)
     }
 
-    /// Lets go what is asked for by another name of its resource than the one by which it is let go (R-Delta-21).
+    /// Ends subscriptions to other names of unsubscribed resources (R-Delta-21).
     pub(super) fn unsubscribe_others(
         &mut self,
         snapshot: &Snapshot,
@@ -144,7 +142,7 @@ impl SubscriptionEdit {
         ended
     }
 
-    /// Lets a name go that was asked for with exactly these parameters (R-DP-12).
+    /// Ends a subscription with exactly these parameters (R-DP-12).
     pub(super) fn unlocate(&mut self, locator: &ResourceLocator) -> Option<Name> {
         let pairs = locator.dynamic_parameters.iter();
         let parameters: Parameters = pairs.map(|(key, value)| (key.as_str(), value.as_str())).collect();
@@ -166,7 +164,7 @@ impl SubscriptionEdit {
         self.take(name)
     }
 
-    /// Lets a name go; returns it if it was asked for.
+    /// Returns the name if it was subscribed.
     fn take(&mut self, name: &str) -> Option<Name> {
         if let Some(name) = self.added.take(name) {
             return Some(name);
@@ -182,7 +180,7 @@ impl SubscriptionEdit {
         }
     }
 
-    /// Subscription for a protocol in which names are inside of resources, however the client spells them.
+    /// Without spellings: names are inside of the resources.
     pub(super) fn into_plain_subscription(self) -> Subscription {
         let subscription = self.before.edited(self.wildcard, self.added, &self.dropped);
         match self.located {

@@ -1,31 +1,29 @@
-//! The versions that a client says it holds: `initial_resource_versions`.
+//! Versions that a client says it holds: `initial_resource_versions`.
 //!
-//! Owns them in a compact form. A client of a large wildcard set brings hundreds of thousands, and a relay that is cold
-//! itself keeps them until the set is known. Invariant: they are charged for as they grow. Once that is refused
-//! there are none, and the client is answered as if it had sent none (R-Delta-06).
+//! Owns them in a compact form. A client of a large wildcard set brings hundreds of thousands, and
+//! a cold relay keeps them until the set is known. Invariant: memory is charged before it grows. If
+//! that is refused there are none, and the client is answered as if it had sent none (R-Delta-06).
 
 use std::collections::HashMap;
 use std::fmt;
 
 use crate::resource::normal_form;
 
-/// Bytes that a peer is charged for, until it is dropped.
 pub trait ByteCharge: fmt::Debug + Send + Sync {
-    /// Charges this many bytes in all. `false`: that is more than the peer may have, and none may be taken.
+    /// Sets the total charge. Returns false, and nothing may be allocated, if that is too much.
     fn charge(&mut self, bytes: usize) -> bool;
 }
 
-/// Versions by the normal form of their names. Of a name that comes twice the last version counts.
+/// Versions by the normal form of names. The last of a repeated name counts.
 #[derive(Default)]
 pub struct Versions {
-    /// Names and versions, one behind the other.
     text: String,
     entries: Vec<Entry>,
     charge: Option<Box<dyn ByteCharge>>,
     is_over: bool,
 }
 
-/// Places in the text: a name and, behind it, its version.
+/// Offsets in the text: a name, then its version.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     start: u32,
@@ -34,12 +32,11 @@ struct Entry {
 }
 
 impl Versions {
-    /// None yet, and at most as many as this charge lets.
     pub fn within(charge: Box<dyn ByteCharge>) -> Self {
         Self { charge: Some(charge), ..Self::default() }
     }
 
-    /// Adds a version, unless that is too much. Then all are let go. No resource has an empty name.
+    /// Adds a version. If that is too much, all are dropped.
     pub fn add(&mut self, name: &str, version: &str) {
         if self.is_over || name.is_empty() {
             return;
@@ -58,7 +55,7 @@ impl Versions {
         }
     }
 
-    /// Makes room for one more, charged before it is taken. By a quarter at a time: doubling would waste up to a half.
+    /// Grows by a quarter, charged first. Doubling would waste up to a half.
     fn grow(&mut self, len: usize) -> bool {
         let grown = |capacity: usize, needed: usize| match needed <= capacity {
             true => capacity,
@@ -78,27 +75,23 @@ impl Versions {
         true
     }
 
-    /// Whether there were too many.
     pub const fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Takes the charge for these versions over, for the names that are made of them.
+    /// Takes the charge over, for the names.
     pub fn take_charge(&mut self) -> Option<Box<dyn ByteCharge>> {
         self.charge.take()
     }
 
-    /// How many there are.
     pub const fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
     pub const fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Names and versions, as they came.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let text = |from: u32, to: u32| &self.text[from as usize..to as usize];
         self.entries
@@ -106,17 +99,14 @@ impl Versions {
             .map(move |entry| (text(entry.start, entry.version), text(entry.version, entry.end)))
     }
 
-    /// Their names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.iter().map(|(name, _)| name)
     }
 
-    /// Forgets which versions they are: the names stay.
     pub fn forget_versions(&mut self) {
         self.entries.iter_mut().for_each(|entry| entry.end = entry.version);
     }
 
-    /// Lets go of those whose names are not to be kept.
     pub fn retain(&mut self, mut is_kept: impl FnMut(&str) -> bool) {
         let text = &self.text;
         self.entries.retain(|entry| is_kept(&text[entry.start as usize..entry.version as usize]));
@@ -124,7 +114,7 @@ impl Versions {
 }
 
 impl fmt::Debug for Versions {
-    /// Without the names: there may be hundreds of thousands.
+    /// There may be hundreds of thousands.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Versions").field("len", &self.len()).field("is_over", &self.is_over).finish()
     }

@@ -1,9 +1,8 @@
-//! The request that is nearly every request: an ACK that asks for nothing new, told from its bytes.
+//! Plain ACKs, recognized from their bytes: nearly every request is one.
 //!
-//! Decoding a message copies each of its strings, and what clients repeat in every request (their node, the names
-//! that they hold) can be long. An ACK brings nothing that is not known already, so that it is enough to compare.
-//! Whatever is not plainly an ACK is left to the decoder: this never refuses, and where it says ACK, decoding the
-//! request would have said the same.
+//! Decoding copies all strings of a request, and the repeated ones (node, names) can be long. An
+//! ACK holds nothing new, so comparing is enough. All else goes to the decoder: this module rejects
+//! nothing, and its result is that of decoding.
 
 use smallvec::SmallVec;
 
@@ -12,17 +11,17 @@ use super::Session;
 use crate::cache::Protocol;
 use crate::resource::{Kind, Name, wire};
 
-/// The fields that matter of a request in either protocol.
+/// Relevant fields of a request.
 #[derive(Default)]
 struct Answer<'a> {
     type_url: Option<&'a [u8]>,
     nonce: Option<&'a [u8]>,
-    /// The names of a state-of-the-world request; a delta request that has any is no mere ACK.
+    /// Names of a SotW request. A delta request with names is no plain ACK.
     names: SmallVec<[&'a [u8]; 16]>,
 }
 
 impl<'a> Answer<'a> {
-    /// `None` where there is anything else, or anything twice.
+    /// `None` for other or repeated fields.
     fn read(protocol: Protocol, message: &'a [u8]) -> Option<Self> {
         let mut answer = Self::default();
         let (mut version, mut node) = (None, None);
@@ -32,7 +31,7 @@ impl<'a> Answer<'a> {
             let place = match (protocol, field.number) {
                 (Protocol::Delta, 2) | (Protocol::Sotw, 4) => &mut answer.type_url,
                 (Protocol::Delta, 6) | (Protocol::Sotw, 5) => &mut answer.nonce,
-                // A node that comes again is not looked at (R-EP-05).
+                // A repeated node is ignored (R-EP-05).
                 (Protocol::Delta, 1) | (Protocol::Sotw, 2) => &mut node,
                 (Protocol::Sotw, 1) => {
                     std::str::from_utf8(value).ok()?;
@@ -52,18 +51,15 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// Type whose newest response was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckedType {
-    /// Place among the types of the stream, see [`Session::views`].
+    /// See [`Session::views`].
     pub at: usize,
-    /// Its kind.
     pub kind: Kind,
 }
 
 impl Session {
-    /// Takes in a request if it plainly accepts the newest response and asks for nothing new, and says of which type.
-    /// `None` if it has to be decoded and heard.
+    /// Handles a request that only accepts the newest response. `None` if it must be decoded.
     pub fn on_ack(&mut self, message: &[u8]) -> Option<AckedType> {
         self.client()?;
         let answer = Answer::read(self.profile.protocol, message)?;
@@ -84,7 +80,7 @@ impl Session {
         Some(AckedType { at, kind })
     }
 
-    /// The type of a request, by the text it is sent as: on a per-type stream it may be left out (R-EP-03).
+    /// The type may be missing on a per-type stream (R-EP-03).
     fn find_text(&self, text: &[u8]) -> Option<usize> {
         if text.is_empty() && !self.profile.aggregated {
             return (self.types.len() == 1).then_some(0);
@@ -93,15 +89,14 @@ impl Session {
     }
 }
 
-/// Whether a complete list of names subscribes to what is subscribed to.
 fn lists_the_same(state: &StreamType, names: &[&[u8]]) -> bool {
     let subscription = state.subscription();
     if subscription.locators().is_some() {
-        // A list without locators lets those go.
+        // A list without locators ends those.
         return false;
     }
     if !state.wants.is_explicit() {
-        // No list was anything but empty, so that another empty one means the same (R-SotW-13).
+        // An empty list still means the same (R-SotW-13).
         return names.is_empty();
     }
     let is_star = |name: &&&[u8]| **name == Name::WILDCARD.as_bytes();
@@ -109,7 +104,7 @@ fn lists_the_same(state: &StreamType, names: &[&[u8]]) -> bool {
     if stars != usize::from(subscription.wildcard) || names.len() - stars != subscription.names().len() {
         return false;
     }
-    // Clients list their names in any order. As many as there are, all of them known and none twice, are all.
+    // In any order: the count matches, all names are known and none comes twice.
     let mut seen: SmallVec<[u64; 4]> = SmallVec::from_elem(0, subscription.names().len().div_ceil(64));
     names.iter().filter(|name| !is_star(name)).all(|name| {
         subscription.position(name).is_some_and(|at| {

@@ -16,7 +16,6 @@ use crate::limit::Limit;
 use crate::proto::{self, ResourceLocator};
 use crate::resource::{Name, TypeUrl, normal_form};
 
-/// Names and locators of a request.
 struct RequestedNames {
     subscribe: Vec<String>,
     locate: Vec<ResourceLocator>,
@@ -24,19 +23,16 @@ struct RequestedNames {
     unlocate: Vec<ResourceLocator>,
 }
 
-/// Names whose subscription a request changed.
 #[derive(Default)]
 struct ChangedNames<'r> {
-    /// Names to be answered even if they are held: to subscribe again is to ask again (R-Delta-04).
+    /// Answered even if the client holds them: subscribing again asks again (R-Delta-04).
     owed: Vec<Name>,
-    /// Names that were asked for and are let go.
     ended: Vec<Name>,
-    /// Names that are let go and were not asked for on this stream, in normal form.
+    /// Unsubscribed names that were not subscribed on this stream, in normal form.
     strangers: HashSet<Cow<'r, str>>,
 }
 
 impl RequestedNames {
-    /// Names that are subscribed to, by either list.
     fn added(&self) -> impl Iterator<Item = &String> {
         self.subscribe.iter().chain(self.locate.iter().map(|locator| &locator.name))
     }
@@ -52,14 +48,14 @@ impl RequestedNames {
             && self.unlocate.is_empty()
     }
 
-    /// Takes out the end mark. It is claimed, and no name to be subscribed to.
+    /// Takes out the end mark, which relays claim as held.
     fn take_end_mark(&mut self) {
         for names in [&mut self.subscribe, &mut self.unsubscribe] {
             names.retain(|name| name != Name::END_MARK);
         }
     }
 
-    /// Applies all of it. Subscribing comes first (R-Delta-03).
+    /// Subscribing comes first (R-Delta-03).
     fn apply(&mut self, asks: &mut SubscriptionEdit, of: &TypeCache) -> ChangedNames<'_> {
         let mut changed = ChangedNames::default();
         changed.owed.extend(self.subscribe.iter().filter_map(|name| asks.subscribe(name)));
@@ -79,12 +75,12 @@ impl RequestedNames {
 }
 
 impl Session {
-    /// Takes in a request of a delta stream.
+    /// Handles a request of a delta stream.
     ///
     /// # Errors
     ///
-    /// [`SessionError`] if the request breaks the protocol, exceeds a limit, or asks for resources that are denied. The stream has
-    /// to end.
+    /// [`SessionError`] if the request breaks the protocol or a limit, or is denied. The stream
+    /// must end.
     pub fn on_delta_request(
         &mut self,
         request: proto::DeltaDiscoveryRequest,
@@ -93,11 +89,11 @@ impl Session {
         self.on_delta_request_with(request, Versions::default(), now)
     }
 
-    /// Takes in a request of which `initial_resource_versions`, or some of them, were taken out into `versions`.
+    /// Variant whose `initial_resource_versions` were moved into `versions`, in part or whole.
     ///
     /// # Errors
     ///
-    /// As of [`on_delta_request`](Self::on_delta_request).
+    /// Those of [`on_delta_request`](Self::on_delta_request).
     pub fn on_delta_request_with(
         &mut self,
         request: proto::DeltaDiscoveryRequest,
@@ -120,7 +116,7 @@ impl Session {
             self.begin_type(&type_url, requested, is_legacy, versions, now)?;
             return Ok(RequestKind::Subscribed { type_url });
         };
-        // `initial_resource_versions` of a later request are not looked at (R-Delta-05).
+        // Later `initial_resource_versions` are ignored (R-Delta-05).
         let answered = self.state(at).hear_nonce(request.response_nonce.as_bytes(), now);
         if !requested.is_empty() {
             self.change_type(at, &type_url, requested, now)?;
@@ -134,7 +130,7 @@ impl Session {
         Ok(self.take_answer(at, type_url, &request.response_nonce, answered, request.error_detail))
     }
 
-    /// Checks what a request asks for against the limits. A name that is asked for again is not one more.
+    /// A repeated name counts once.
     fn check_request(&self, type_url: &TypeUrl, requested: &RequestedNames) -> Result<(), SessionError> {
         let nothing = Subscription::none();
         let held = self.find(type_url).map_or(&nothing, |at| self.types[at].subscription());
@@ -143,7 +139,6 @@ impl Session {
         self.rules.check_locators(requested.locate.iter().chain(&requested.unlocate))
     }
 
-    /// Takes in the first request for a type.
     fn begin_type(
         &mut self,
         type_url: &TypeUrl,
@@ -163,7 +158,7 @@ impl Session {
         let mut state = StreamType::new(self.join(type_url, subscription)?, now);
         state.must_answer = wildcard;
         if !wildcard {
-            // A name that the same request lets go is not held when it is asked for later.
+            // A name that the same request unsubscribes is not held.
             let unlocated = requested.unlocate.iter().map(|locator| &locator.name);
             let ended = requested.unsubscribe.iter().chain(unlocated);
             let ended: HashSet<_> = ended.map(|name| normal_form(name)).collect();
@@ -171,7 +166,6 @@ impl Session {
         }
         if versions.names().any(|name| name == Name::END_MARK) {
             versions.retain(|name| name != Name::END_MARK);
-            // Where nothing was asked for, no answer is complete.
             state.own_mut().asks_end = !asks_nothing;
         }
         if !versions.is_empty() {
@@ -182,7 +176,6 @@ impl Session {
         Ok(())
     }
 
-    /// Takes in a later request for a type, which changes its subscription.
     fn change_type(
         &mut self,
         at: usize,
@@ -193,8 +186,8 @@ impl Session {
         let star = requested.asks_for_wildcard();
         let state = self.state(at);
         let old = state.subscription().clone();
-        // A wildcard that is asked for again is answered, but what the client holds is not repeated: clients say
-        // `*` to make a legacy wildcard explicit when they add a name.
+        // A repeated wildcard is answered, but held resources are not repeated. Clients send `*` to
+        // make a legacy wildcard explicit when they add a name.
         let mut asks = SubscriptionEdit::of(&old);
         let changed = requested.apply(&mut asks, state.membership.of());
         let ChangedNames { owed, ended, strangers } = &changed;
@@ -207,8 +200,7 @@ impl Session {
         if let Some(ResumedVersions::Versions(versions)) =
             state.own_mut().brought.as_mut().filter(|_| !wildcard)
         {
-            // Names that it lets go of are not held when it asks for them again, also where it did not ask for them on this
-            // stream: it has let go of what it brought.
+            // An unsubscribed name is no longer held, even if the client only brought it along.
             let let_go: HashSet<&str> =
                 ended.iter().map(Name::as_str).chain(strangers.iter().map(|name| &**name)).collect();
             if old.wildcard || !let_go.is_empty() {
@@ -233,7 +225,6 @@ impl Session {
         self.owe_answers(at, changed)
     }
 
-    /// Owes answers for names that were asked for or let go.
     fn owe_answers(&mut self, at: usize, changed: ChangedNames<'_>) -> Result<(), SessionError> {
         let max_owed = self.rules.max_names.saturating_mul(2);
         let max_owed_bytes = self.rules.max_subscription_bytes.saturating_mul(2);
@@ -253,17 +244,17 @@ impl Session {
             names.insert(name);
         }
         for name in ended {
-            // Beside a wildcard the client cannot tell whether it still has it (R-Delta-09).
+            // Beside a wildcard the client cannot tell whether it has the resource (R-Delta-09).
             if subscription.wildcard {
                 names.insert(name);
             } else {
                 names.remove(&name);
             }
         }
-        // Beside what it asks for, answers for what it let go: while none can be sent they would pile up. Weighed once
-        // there can be too many: with each request it would cost what all before it said.
+        // Answers for unsubscribed names pile up while none can be sent. They are counted only once
+        // there can be too many.
         if names.len() > max_owed || own.weight > max_owed_bytes {
-            // Names in collections are kept by the cache, and take no memory of a client's own.
+            // The cache keeps names in collections.
             let own_names = names.iter().filter(|name| !subscription.covers(name.as_str()));
             let (count, bytes) =
                 own_names.fold((0, 0), |(count, bytes), name| (count + 1, bytes + name.as_str().len()));

@@ -15,31 +15,28 @@ use super::{Outgoing, Overdue, Session};
 use crate::cache::{Class, FellBehindError, Generation, Role, Update};
 use crate::resource::{Kind, Name};
 
-/// Time for which clusters and endpoints that are gone are kept after the newest change of them, for routes that change with them.
-/// A round trip to a control plane over a slow link, and time to answer.
+/// Time to keep removed clusters and endpoints after their newest change, for routes that change
+/// with them: a slow round trip to a control plane, and time to answer.
 const KEEP: Duration = Duration::from_secs(2);
 
-/// Time for which routes wait after the newest change of clusters for those that they name and that are not there. A control plane tells of
-/// each type by itself, and of a type only once its last word on it was acknowledged: so routes to the second of two new clusters
-/// may come before that cluster does, by a round trip to the control plane.
+/// Wait of routes for missing clusters, from the newest change of clusters.
+///
+/// A control plane sends more of a type only after its ACK. So routes to the second of two new
+/// clusters may come a round trip before that cluster.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 
 /// Next step of a stream.
 #[derive(Debug)]
 pub enum NextStep {
-    /// Say this.
     Say(Outgoing),
-    /// Wait to be woken by the cache or the client, and at the latest look again then, which may be at once.
+    /// Wait for the cache or the client, until this time at most.
     Wait(Option<Instant>),
-    /// Close with this status.
     Close(SessionError),
 }
 
-/// A step that was decided on.
 enum Decision {
-    /// Say this part of an update of the type at this place, and with it that these names were withdrawn.
+    /// This class of an update for the type at this index, with the removal of these names.
     Say(usize, Arc<Update>, Class, BTreeSet<Name>),
-    /// Say nothing.
     Rest(NextStep),
 }
 
@@ -49,7 +46,7 @@ impl From<NextStep> for Decision {
     }
 }
 
-/// The earliest of the moments at which something may change by itself.
+/// Earliest time at which something may change by itself.
 #[derive(Debug, Default)]
 pub(in crate::subscription) struct Deadline(Option<Instant>);
 
@@ -60,10 +57,10 @@ impl Deadline {
 }
 
 impl Session {
-    /// Works out what to say at this moment, and not before.
+    /// Works out the response to send now.
     ///
-    /// A client that answers nothing is found out here, but not waited for: so long a wait is worth no timer on each stream. A
-    /// stream that waits looks again every now and then, be it woken or not.
+    /// A client that never answers is found here, without a timer: such waits are long, and a
+    /// waiting stream looks again now and then.
     pub fn next(&mut self, now: Instant, upstream: Upstream) -> NextStep {
         match self.decide(now, upstream) {
             Decision::Say(at, update, class, withdrawn) => {
@@ -73,8 +70,8 @@ impl Session {
         }
     }
 
-    /// As [`next`](Self::next), for a stream whose transport takes nothing now: `None` if there is something to say. It stays
-    /// unsaid, and is worked out anew once there is room, as of that moment.
+    /// Variant of [`next`](Self::next) for a transport without room: `None` if there is something
+    /// to send.
     pub fn next_without_room(&mut self, now: Instant, upstream: Upstream) -> Option<NextStep> {
         match self.decide(now, upstream) {
             Decision::Say(..) => None,
@@ -141,7 +138,7 @@ impl Session {
                 deadline.not_after(if now < cold { cold } else { now + self.rules.cold_deadline });
             }
             for state in &self.types {
-                // A type whose answers begin after this look has its whole time before the next.
+                // A type whose answers begin later gets its whole time.
                 let patience = state.patience(&self.rules, moment).unwrap_or(now + self.rules.cold_deadline);
                 let [bound, obscured] = [state.waits_until(&self.rules), state.obscured_until(&self.rules)]
                     .map(|end| end.unwrap_or(patience));
@@ -152,16 +149,16 @@ impl Session {
         NextStep::Wait(deadline.0).into()
     }
 
-    /// Number of names that [`next`](Self::next) may have to look at. Tens of thousands take milliseconds.
+    /// Number of names that [`next`](Self::next) may evaluate. Tens of thousands take milliseconds.
     pub fn looks_at(&self, now: Instant) -> usize {
         self.types.iter().map(|state| state.looks_at(now, &self.rules)).sum()
     }
 
-    /// Works out what each type has to say, all of it as of one moment: a route that was read after a change which the clusters
-    /// were read before would lead to a cluster that is not there (R-ADS-03). Changes are marked in the order in which they
-    /// happen, each before the next can be read. So all is as of the moment in which the last type was read if the marks of the
-    /// others have not moved since they were, however long that took and whatever came of the last one meanwhile. `None` where
-    /// changes come too fast.
+    /// Evaluates all types as of one moment. A route read after a change, with clusters read before
+    /// it, would lead to a cluster that the client lacks (R-ADS-03).
+    ///
+    /// The writer marks changes in order, each before the next can be read. If no mark moved since
+    /// its type was read, all results are as of the last read. `None` if changes come too fast.
     fn evaluate(
         &mut self,
         moment: EvaluationInput,
@@ -186,8 +183,8 @@ impl Session {
         Ok(None)
     }
 
-    /// Additions and changes, in order. A type that follows the clusters waits while one that leads has something
-    /// to say and may not, be it gated or unknown; both end in bounded time.
+    /// Chooses additions and changes in flush order. Followers of clusters wait while a leading
+    /// type is gated or unknown; both end in bounded time.
     fn choose_addition(
         &mut self,
         pending: &[Pending],
@@ -198,7 +195,7 @@ impl Session {
         let mut leader_waits = false;
         let mut unanswered = None;
         let warms = self.warms(now);
-        // Once more for clusters that were sent behind others which it leaves unanswered.
+        // Twice as long behind an unanswered response.
         let waits = if self.clusters().is_some_and(StreamType::has_overtaken) { 2 } else { 1 };
         for at in 0..pending.len() {
             let kind = self.types[at].kind;
@@ -238,7 +235,7 @@ impl Session {
                 continue;
             }
             if withdrawn.overtaken.is_some() && withdraws && update.is_none_or(|update| update.is_partial()) {
-                // A part would not have them.
+                // A part would lack the removals.
                 leader_waits |= kind.leads_routes();
                 continue;
             }
@@ -247,7 +244,7 @@ impl Session {
                 opens.into_iter().for_each(|opens| deadline.not_after(opens));
                 continue;
             }
-            // The gate was closed a moment ago, of the same moment.
+            // The gate was already closed in this evaluation.
             let Some(update) = update else { continue };
             let others =
                 (0..pending.len()).any(|other| other != at && self.is_ahead(other, &pending[other], now));
@@ -258,7 +255,7 @@ impl Session {
         None
     }
 
-    /// Removals, in reverse order, once no addition waits.
+    /// Chooses removals in reverse order, once no addition waits.
     fn choose_removal(
         &mut self,
         pending: &[Pending],
@@ -277,7 +274,6 @@ impl Session {
             match self.types[at].gate(now, &self.rules) {
                 Ok(()) => return Some((at, Class::Both)),
                 Err(opens) => {
-                    // The type that was to go first goes first.
                     opens.into_iter().for_each(|opens| deadline.not_after(opens));
                     return None;
                 }
@@ -286,9 +282,11 @@ impl Session {
         None
     }
 
-    /// Whether its client is sent all clusters, and routes for them, as Envoy is. Until its clusters are answered it may not have
-    /// come to asking for routes, and may have some from before. gRPC asks for clusters because of its routes, which
-    /// must not wait for them. Another relay has no traffic: it sees to the order at its own clients.
+    /// Whether the client gets all clusters, and routes to them, as Envoy does.
+    ///
+    /// Until its clusters are answered, it may not have asked for routes yet. gRPC asks for
+    /// clusters because of its routes, which must not wait. A relay has no traffic: it keeps the
+    /// order at its own clients.
     pub(super) fn has_routes_to_all_clusters(&self) -> bool {
         self.profile.aggregated
             && !self.rules.warm_wait.is_zero()
@@ -302,7 +300,7 @@ impl Session {
             && !self.is_relay()
     }
 
-    /// Notes since when removals are due that wait for routes, and forgets waits for what is not due any more.
+    /// Starts and stops the clocks of removals that wait for routes.
     fn note_waits(&mut self, pending: &[Pending], now: Instant) {
         let applies = self.has_routes_to_all_clusters();
         for (state, pending) in self.types.iter_mut().zip(pending) {
@@ -319,22 +317,28 @@ impl Session {
         }
     }
 
-    /// Whether the client may still be warming clusters, for which its routes wait; if so, until when at most (unless the transport
-    /// has not taken them). Envoy ACKs clusters when they are warm (V1), and answers a request for one that is not with a 503.
+    /// Latest time until which the client may be warming clusters; `None` inside if the transport
+    /// has not taken them.
+    ///
+    /// Envoy ACKs clusters when they are warm (V1), and answers requests to a cold one with 503.
     fn warms(&self, now: Instant) -> Option<Option<Instant>> {
         let clusters = self.clusters()?;
         let warms = clusters.unanswered_within(self.rules.warm_wait, now)?;
         self.has_routes_to_all_clusters().then_some(warms)
     }
 
-    /// Until when at most a state of clusters waits that may lack some to which the client's routes lead. The relay does not know what the
-    /// client holds from an earlier stream, so it cannot keep those for a while. It sends the state once it may send routes behind it.
+    /// Latest end of the wait of a full state of clusters that may lack targets of the client's
+    /// routes.
     ///
-    /// Example: a relay restarts without a snapshot, cluster `x` is gone, and new routes name `y`, which has not come. An Envoy that comes
-    /// back keeps `x` and its old routes for up to a second, then gets the clusters without `x` and, a round trip later, the routes.
+    /// The relay does not know which clusters the client holds from an earlier stream. So it sends
+    /// the state only when routes may follow.
     ///
-    /// gRPC lists the clusters of its routes. If none of those exists any more, new routes may be on their way, with which it lists
-    /// others: until then go-control-plane is silent, and so is the relay for this wait.
+    /// Example: a relay restarts without a snapshot. Cluster `x` is gone, and new routes name `y`,
+    /// which has not come. A reconnecting Envoy keeps `x` and its old routes for up to a second.
+    /// Then it gets the clusters without `x` and, a round trip later, the routes.
+    ///
+    /// gRPC lists the clusters of its routes. If all are gone, new routes may be on their way.
+    /// go-control-plane is silent until then, and so is the relay for this wait.
     fn strands_routes(&mut self, at: usize, pending: &[Pending], now: Instant) -> Option<Instant> {
         let state = &self.types[at];
         let is_blind = state.has_clusters_from_before() && state.position.is_start() && state.is_full_state();
@@ -359,7 +363,7 @@ impl Session {
         (now < until).then_some(until)
     }
 
-    /// Until when at most routes wait for clusters that they name and that are on their way to the relay.
+    /// Latest end of the wait of routes for clusters on their way to the relay.
     fn awaits_clusters(&mut self, at: usize, update: &Update, now: Instant) -> Option<Instant> {
         if !self.types[at].kind.follows_clusters() || !self.has_routes_to_all_clusters() {
             return None;
@@ -372,9 +376,11 @@ impl Session {
         (now < until && !update.has_its_clusters(store, &snapshot)).then_some(until)
     }
 
-    /// Until when at most clusters and endpoints that are gone are kept at a client whose routes may still name them. Routes that do
-    /// not may be on their way: after a restart the control plane tells of each type by itself, and clusters come first. Then the
-    /// client has to ACK them; where it is sent new ones without end, removals wait for clusters and for two answers at most.
+    /// Latest time to keep removed clusters and endpoints that a client's routes may name.
+    ///
+    /// After a restart the control plane sends clusters first, so newer routes may be on their way.
+    /// Then the client has to ACK them. If routes never stop, removals wait for clusters and for
+    /// two answers at most.
     fn keeps_until(&self, at: usize, update: &Update, now: Instant) -> Option<Instant> {
         let (wait, since) = (self.rules.warm_wait, self.types[at].removal_waits?);
         let newest = update.changed_at().map_or(since, |changed| changed.max(since));
@@ -387,14 +393,13 @@ impl Session {
         Some(leaves.map_or(longest, |until| until.min(longest))).filter(|until| now < *until)
     }
 
-    /// Whether the client may still use routes that it was sent other ones for, and with them clusters that are to be removed; if so,
-    /// until when at most (unless the transport has not taken them).
+    /// Latest time until which the client may use replaced routes; `None` inside if the transport
+    /// has not taken the new ones.
     fn leaves(&self, now: Instant) -> Option<Option<Instant>> {
         let routes = self.types.iter().filter(|state| state.kind.follows_clusters());
         routes.filter_map(|state| state.unanswered_within(self.rules.warm_wait, now)).max()
     }
 
-    /// Whether removals of other types must wait for this one.
     fn is_ahead(&self, at: usize, pending: &Pending, now: Instant) -> bool {
         match pending {
             Pending::Update(update) => self.types[at].has_addition(update),
@@ -404,12 +409,11 @@ impl Session {
         }
     }
 
-    /// Until when a type that was asked for and is not known holds back those after it.
     fn held_until(&self, at: usize, pending: &Pending, now: Instant) -> Option<Instant> {
         self.unknown_until(at, pending, now).filter(|_| self.types[at].is_guarding())
     }
 
-    /// The end of the time for which an unknown set holds other types back, whether or not that protects anybody.
+    /// End of the time for which an unknown set holds other types back, guarded or not.
     pub(in crate::subscription) fn unknown_until(
         &self,
         at: usize,
@@ -417,7 +421,7 @@ impl Session {
         now: Instant,
     ) -> Option<Instant> {
         let state = &self.types[at];
-        // The routes of a client that comes back work with the clusters that it has.
+        // A reconnecting client's routes work with its clusters.
         let works_on = state.has_clusters_from_before() && self.has_routes_to_all_clusters();
         let wait = if works_on { self.rules.longest_silence() } else { self.rules.ack_timeout };
         let until = state.holds? + wait;
@@ -425,7 +429,7 @@ impl Session {
         (self.profile.aggregated && matches!(pending, Pending::Unknown) && now < until).then_some(until)
     }
 
-    /// ACK that this depends on and that has not come: the client has not answered in time, or has rejected what it was sent.
+    /// Missing ACK that this response depends on.
     fn overdue(&self, at: usize, update: &Update, class: Class) -> Option<Overdue> {
         let kind = self.types[at].kind;
         let lacks = |is_one: fn(Kind) -> bool| {
@@ -450,7 +454,7 @@ impl Session {
             state.removal_waits = None;
         }
         let type_url = state.membership.of().type_url().clone();
-        // Only a client that was there when it happened has waited for it.
+        // Only a client that was connected has waited for the change.
         let is_whole = !state.position.is_in_parts() && update.owed().is_empty();
         let live = !state.position.is_start() && !state.may_hold && is_whole;
         let answered = state.take_answering();
@@ -467,12 +471,12 @@ impl Session {
         Outgoing { frame, type_url, system_version, changed_at, coalesced, overdue }
     }
 
-    /// Owes the client the endpoints of the clusters that it was just told of (R-ADS-05, V1).
+    /// Owes the endpoints of clusters that were just sent (R-ADS-05, V1).
     fn repush_endpoints(&mut self, clusters: usize, update: &Update, answered: &BTreeSet<Name>) {
         let snapshot = self.types[clusters].membership.of().snapshot();
         let Some(eds) = self.types.iter_mut().find(|state| state.kind == Kind::Endpoint) else { return };
         eds.owe_endpoints(update.endpoints());
-        // Names that are newly asked for may be held in another version, through the wildcard.
+        // Through the wildcard the client may hold another version.
         let present = |name: &Name| snapshot.by_name(name.as_str()).present();
         eds.owe_endpoints(answered.iter().filter_map(present).filter_map(|cluster| cluster.eds_service()));
     }

@@ -1,7 +1,7 @@
-//! Streams that look on: `deltafan get` at a relay.
+//! Streams that only observe: `deltafan get` at a relay.
 //!
-//! Owns when such a stream ends. It is told what the relay holds for its clients, asks for nothing upstream, and so would
-//! wait for ever for what no client asks for.
+//! Owns when such a stream ends. It gets what the relay holds and requests nothing upstream, so it
+//! would wait for ever for resources that no client wants.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,15 @@ use super::Session;
 use super::flush_order::NextStep;
 use crate::cache::Role;
 
-/// Resources that other views hold are there by then (see [`Writer::fill`](crate::cache::Writer::fill)).
+/// Time by which resources of other views are filled in (see
+/// [`Writer::fill`](crate::cache::Writer::fill)).
 const FILLED: Duration = Duration::from_millis(500);
 
 const NOT_HELD: &str = "the relay holds no answer to all of this: no client of it asks for it, or the control plane has not \
     answered yet; subscribe as a client to have the control plane asked (--subscribe)";
 
 impl Session {
-    /// Next step of an observer that was told everything, in place of waiting.
+    /// Next step of an observer with nothing left to send.
     pub(in crate::subscription) fn look_on(&self, pending: &[Pending], now: Instant) -> Option<NextStep> {
         let waits = |pending: &Pending| matches!(pending, Pending::Nothing | Pending::Unknown);
         if self.role != Role::Observer || !pending.iter().all(waits) {

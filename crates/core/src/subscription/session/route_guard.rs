@@ -1,4 +1,4 @@
-//! Routes that wait for endpoints: which of them protect somebody, and delays that an operator is to know of.
+//! Routes that wait for endpoints: whether that protects the client, and reports of long delays.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +12,15 @@ use super::Session;
 use super::flush_order::Deadline;
 use crate::resource::{Kind, Name};
 
-/// A delay that an operator is to find the reason of.
 const LONG: Duration = Duration::from_secs(1);
 
 impl Session {
-    /// Works out anew, where it may have changed, whether endpoints that are not known hold back routes.
+    /// Updates whether unknown endpoints hold back routes.
     pub(in crate::subscription) fn guard(&mut self, pending: &[Pending], now: Instant) {
         let of = |kind: Kind| self.types.iter().position(|state| state.kind == kind);
         let is_unknown = |at: &usize| self.unknown_until(*at, &pending[*at], now).is_some();
         let Some(at) = of(Kind::Endpoint).filter(is_unknown) else { return };
-        // A client that does not ask for clusters here has them from elsewhere, as of its own configuration.
+        // The client has its clusters from elsewhere.
         let Some(clusters) = of(Kind::Cluster).map(|at| &self.types[at]) else { return };
         let (endpoints, seen) = (&self.types[at], (mark(&self.types[at]), mark(clusters)));
         if endpoints.guard.as_deref().is_some_and(|guard| (guard.endpoints, guard.clusters) == seen) {
@@ -33,8 +32,7 @@ impl Session {
 }
 
 impl Session {
-    /// One type waits for another of which the origin leaves something unanswered. Where that takes long, it is counted and
-    /// logged once.
+    /// Counts and logs once that one type waits long for another that the origin has not answered.
     pub(in crate::subscription) fn note_delay(
         &mut self,
         leader: usize,
@@ -60,7 +58,6 @@ impl Session {
         self.types[leader].delay_noted = Some(since);
     }
 
-    /// The types for whose answers others have waited long since this was last asked.
     pub fn take_delays(&mut self) -> SmallVec<[Kind; 1]> {
         std::mem::take(&mut self.delays)
     }

@@ -13,12 +13,12 @@ use crate::proto;
 use crate::resource::Name;
 
 impl Session {
-    /// Takes in a request of a state-of-the-world stream.
+    /// Handles a request of a state-of-the-world stream.
     ///
     /// # Errors
     ///
-    /// [`SessionError`] if the request breaks the protocol, exceeds a limit, or asks for resources that are denied. The stream has
-    /// to end.
+    /// [`SessionError`] if the request breaks the protocol or a limit, or is denied. The stream
+    /// must end.
     pub fn on_sotw_request(
         &mut self,
         request: proto::DiscoveryRequest,
@@ -31,7 +31,7 @@ impl Session {
         let one_shot = self.is_one_shot();
 
         let Some(at) = self.find(&type_url) else {
-            // The first request of the type. A nonce or a version in it is of another stream (R-SotW-09).
+            // A nonce or a version in the first request belongs to another stream (R-SotW-09).
             let mut wants = SotwNames::default();
             let subscription = wants.read(&request.resource_names, request.resource_locators, legacy);
             let only_wildcard = subscription.is_lone_wildcard();
@@ -49,7 +49,7 @@ impl Session {
 
         let state = self.state(at);
         let answered = state.hear_nonce(request.response_nonce.as_bytes(), now);
-        // The list counts whatever the nonce: requests arrive in order, so it is the latest (R-SotW-05).
+        // Whatever the nonce: requests arrive in order, so the list is the newest (R-SotW-05).
         let subscription = state.wants.read(&request.resource_names, request.resource_locators, legacy);
         if subscription != *state.subscription() {
             let is_new = |name: &&Name| {
@@ -74,7 +74,7 @@ impl Session {
             let state = self.state(at);
             let subscription = state.subscription().clone();
             if !subscription.wildcard {
-                // It holds no longer what it named when the stream began.
+                // The client no longer holds the set that it named first.
                 state.take_brought();
             }
             let snapshot = state.membership.of().snapshot();
@@ -91,15 +91,16 @@ impl Session {
         let state = self.state(at);
         let rejects = request.error_detail.is_some() && answered != Answered::Other;
         if rejects && state.kind.full_state() && state.subscription().is_lone_wildcard() {
-            // It names this version when it comes back (R-SotW-02), and may have applied parts of what it rejects.
+            // The client sends this version when it reconnects (R-SotW-02), and may have applied
+            // parts of the response.
             state.membership.of().doubt_holders_of(&request.version_info);
         }
         Ok(self.take_answer(at, type_url, &request.response_nonce, answered, request.error_detail))
     }
 }
 
-/// Whether a client that lets go of names goes on holding them: beside a wildcard it cannot tell whether they are members, and
-/// only a full state that lacks them says so (R-SotW-18, as R-Delta-09).
+/// Whether a client may still hold unsubscribed names. Beside a wildcard it cannot tell whether
+/// they are members; only a full state without them says so (R-SotW-18, as R-Delta-09).
 fn leaves_some(old: &Subscription, new: &Subscription, snapshot: &Snapshot) -> bool {
     let is_member = |name: &str| snapshot.held(View::Wildcard, name).is_some();
     let is_no_member = |name: &Name| match snapshot.by_name(name.as_str()) {

@@ -1,16 +1,19 @@
-//! Clusters that were withdrawn: sent to a client, and gone before it accepted them.
+//! Removals of clusters that were sent to a client and gone before it accepted them.
 //!
-//! Envoy holds its ACK of clusters until all of them are warm (V1). One that is gone may never be: nobody has its endpoints any more.
-//! So a client that does not answer for clusters is told of those that are gone, without waiting for the ACK, and of whatever
-//! else is new of them. No route at it can lead there: routes wait for the ACK too. That is how such a removal differs from others,
-//! which wait for routes.
+//! Envoy holds its ACK of clusters until all are warm (V1). A cluster that is gone may never be
+//! warm, as nobody has its endpoints. So a client that does not answer for clusters gets these
+//! removals, and other news of clusters, without waiting for the ACK. No route of the client can
+//! lead there, because routes wait for the ACK too. Other removals wait for routes.
 //!
-//! A cluster that was there before, and whose end the cache remembers, is not known from one that the client holds: it is removed as any
-//! other. So are clusters in the first response on a stream, and until its client was told of all that is gone: it may have them from an
-//! earlier stream. And so is one to which a route was sent before it was there.
+//! Clusters removed as any other, because the client may hold or use them:
+//! - a cluster that existed before and whose end the cache remembers;
+//! - clusters of the first response on a stream, until all removals from an earlier stream are
+//!   sent;
+//! - a cluster to which a route was sent before it existed.
 //!
-//! Example: clusters `a` and `b` replace each other within milliseconds, and routes follow. An Envoy is sent `a`, whose endpoints
-//! are gone when it asks for them. 200 ms later it is sent `b` and the removal of `a`, ACKs both, and gets its routes.
+//! Example: clusters `a` and `b` replace each other within milliseconds, and routes follow. An
+//! Envoy is sent `a`, whose endpoints are gone when it asks for them. 200 ms later it is sent `b`
+//! and the removal of `a`, ACKs both, and gets its routes.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -20,26 +23,27 @@ use super::Session;
 use crate::cache::Update;
 use crate::resource::{Kind, Name};
 
-/// Time for an answer before clusters are looked through, and between two looks. An ACK that no cluster holds up is quicker on most
-/// links; where it is not, a client is told more before it answers, which does no harm.
+/// Time for an answer before the check, and between two checks. Most ACKs are quicker unless a
+/// cluster holds them up. If a link is slower, the client gets more before it answers, which does
+/// no harm.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Clusters that were not there when routes to them were sent, of which a stream keeps the names. With more, none is withdrawn.
+/// Most remembered names of clusters that were missing when routes to them were sent. With more, no
+/// cluster is removed early.
 const MOST_DANGLING: usize = 64;
 
-/// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Withdrawn {
     pub(super) names: BTreeSet<Name>,
-    /// Place of the clusters and the response that is overtaken, where the gate was closed.
+    /// Index of the clusters and the response that is overtaken, if the gate was closed.
     pub(super) overtaken: Option<(usize, InFlight)>,
-    /// When to look for them, where it is too early.
+    /// Next check, if it is too early.
     pub(super) look_at: Option<Instant>,
 }
 
 impl Session {
-    /// Clusters that the client has not accepted and that are gone; the gate of clusters is open where there are any, until something else
-    /// than these is decided on.
+    /// Finds clusters that are gone and were not accepted. If there are any, the gate of clusters
+    /// stays open until something else is decided.
     pub(super) fn withdraw(&mut self, now: Instant) -> Withdrawn {
         let Some(accepted) = self.accepted_clusters else { return Withdrawn::default() };
         let is_cluster = |state: &StreamType| state.kind == Kind::Cluster;
@@ -65,7 +69,7 @@ impl Session {
         Withdrawn { names, overtaken, look_at: None }
     }
 
-    /// A response of a type is about to be said: notes what its client has accepted of clusters by now.
+    /// Records, before a response is sent, which clusters the client has accepted.
     pub(super) fn note_accepted(&mut self, kind: Kind, update: &Update) {
         let Some(state) = self.clusters() else { return };
         if kind.follows_clusters() && self.has_routes_to_all_clusters() {
@@ -74,7 +78,7 @@ impl Session {
                 let room = (MOST_DANGLING + 1).saturating_sub(self.dangling.len());
                 self.dangling.extend(update.lacking_clusters(&snapshot).take(room).cloned());
             }
-            // Its routes may lead to whatever it was sent.
+            // The client's routes may lead to any cluster that it was sent.
             self.accepted_clusters = None;
         } else if kind == Kind::Cluster && !state.is_unanswered() {
             // Clusters that a client holds from an earlier stream are not known.

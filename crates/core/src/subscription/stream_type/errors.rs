@@ -1,7 +1,7 @@
-//! Effect of resource errors on a stream's own state.
+//! Effect of resource errors on one stream.
 //!
-//! Owns which errors a client is owed beside its cohort, and which names are kept from it because they were denied when
-//! it came to ask for them. Invariant: a stream that met neither has nothing of this.
+//! Owns which errors a client is owed, and which names it may not see because they were denied when
+//! it asked.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use crate::cache::{OwedItems, Update};
 use crate::resource::Name;
 
 impl StreamType {
-    /// Notes, before a full state is worked out, what of it is kept from this client (R-Err-06): positions do not tell which
-    /// clients held what became denied.
+    /// Notes which names of a full state this client may not see (R-Err-06). Positions do not tell
+    /// which clients held a resource that became denied.
     pub(in crate::subscription) fn refuse(&mut self) {
         let own = self.own();
         if !self.position.is_start() && own.answering.is_empty() && own.owed.refused.is_empty() {
@@ -34,7 +34,7 @@ impl StreamType {
         }
     }
 
-    /// A full state answered for these names; their errors follow it.
+    /// The errors of these names follow the full state that answered them.
     pub(in crate::subscription) fn owe_errors(&mut self, answered: &BTreeSet<Name>, update: &Update) {
         if answered.is_empty() {
             return;
@@ -48,7 +48,6 @@ impl StreamType {
         }
     }
 
-    /// Takes the errors of an update that was said off what is owed, and notes those that follow.
     pub(in crate::subscription) fn consume_errors(owed: &mut OwedItems, update: &Update) {
         owed.errors.retain(|name| !update.owed().errors.contains(name));
         owed.errors.extend(update.errors_later().iter().cloned());

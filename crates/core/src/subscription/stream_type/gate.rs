@@ -1,27 +1,26 @@
-//! Gate of a type: at most one response is not answered, until its time is over.
+//! Gate of a type: at most one response is unanswered, until its timeout.
 
 use std::time::{Duration, Instant};
 
 use super::super::session_config::SessionConfig;
 use super::{InFlight, StreamType};
 
-/// Response that a request answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::subscription) enum Answered {
     Newest,
-    /// The one before, which was not answered before.
+    /// The response before the newest, unanswered so far.
     Overtaken,
-    /// None, or another one.
+    /// No response, or another one.
     Other,
 }
 
 impl StreamType {
-    /// Whether a request with this nonce speaks of the newest response (R-SotW-04).
+    /// See R-SotW-04.
     pub(in crate::subscription) fn is_newest(&self, nonce: &[u8]) -> bool {
         self.newest_nonce.is_some_and(|newest| newest.text().as_bytes() == nonce)
     }
 
-    /// Takes in the nonce of a request, which may answer the newest response or an earlier one; returns which.
+    /// Records the answer in a request's nonce.
     pub(in crate::subscription) fn hear_nonce(&mut self, nonce: &[u8], now: Instant) -> Answered {
         if self.is_newest(nonce) {
             self.open_gate();
@@ -38,7 +37,6 @@ impl StreamType {
         Answered::Other
     }
 
-    /// The newest response was answered.
     pub(in crate::subscription) fn open_gate(&mut self) {
         self.in_flight = None;
         self.unanswered = None;
@@ -53,39 +51,37 @@ impl StreamType {
         self.rejected || self.is_unanswered()
     }
 
-    /// Whether the client may not have read all that it was told.
+    /// Whether the client may not have read all that was sent.
     pub(in crate::subscription) const fn is_unanswered(&self) -> bool {
         self.in_flight.is_some() || self.unanswered.is_some()
     }
 
-    /// An earlier response was answered: the client is slow, or ahead of what was said, but it does answer.
+    /// The client is slow, but it does answer.
     pub(in crate::subscription) fn answered_late(&mut self, now: Instant) {
         self.unanswered = self.unanswered.map(|_| now);
     }
 
-    /// Whether its client has answered nothing for too long. A client that lets go of all it asked for owes no answer.
+    /// Whether the client has answered nothing for too long. Without subscriptions it owes nothing.
     pub(in crate::subscription) fn owes_answer(&self, now: Instant, rules: &SessionConfig) -> bool {
         self.unanswered.is_some_and(|since| now >= since + rules.unacked_timeout)
             && !self.subscription().is_empty()
     }
 
-    /// Whether the newest response was not answered yet, as far as the gate knows.
     #[cfg(test)]
     pub(in crate::subscription) const fn awaits_answer(&self) -> bool {
         self.in_flight.is_some()
     }
 
-    /// The newest response was rejected. Returns whether that is news.
+    /// Returns false for a repeated NACK.
     pub(in crate::subscription) const fn reject(&mut self) -> bool {
         !std::mem::replace(&mut self.rejected, true)
     }
 
-    /// Whether the newest response was rejected.
     pub(in crate::subscription) const fn is_rejected(&self) -> bool {
         self.rejected
     }
 
-    /// The transport took the newest response.
+    /// Starts the clock of the newest response.
     pub(in crate::subscription) fn taken(&mut self, now: Instant) {
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.taken.get_or_insert(now);
@@ -93,8 +89,8 @@ impl StreamType {
         }
     }
 
-    /// Whether the ACK of the newest response is still awaited; if so, until when (unless the transport has not
-    /// taken it).
+    /// `Err` while the gate is closed, with its opening time; `Err(None)` if the transport has not
+    /// taken the response.
     pub(in crate::subscription) fn gate(
         &mut self,
         now: Instant,
@@ -110,8 +106,8 @@ impl StreamType {
         Ok(())
     }
 
-    /// Whether its client has not answered the newest that it was sent, for less than `wait`; if so, until when at most (unless the
-    /// transport has not taken it).
+    /// Until when the newest response may stay unanswered, if less than `wait` has passed; `None`
+    /// inside if the transport has not taken it.
     pub(in crate::subscription) fn unanswered_within(
         &self,
         wait: Duration,
@@ -128,7 +124,7 @@ impl StreamType {
         until.is_none_or(|until| now < until).then_some(until)
     }
 
-    /// When the transport had taken the newest response, if that is not answered and something has changed since.
+    /// When the transport took the unanswered newest response, if something changed since.
     pub(in crate::subscription) fn unanswered_with_news(&self) -> Option<Instant> {
         let whole = !self.position.is_start() && !self.position.is_in_parts();
         let has_news = || !self.position.has_told_additions(self.membership.cohort().touched());
@@ -136,29 +132,26 @@ impl StreamType {
         taken.filter(|_| whole && has_news())
     }
 
-    /// Whether the newest response was sent without an answer to the one before, which has not come since.
     pub(in crate::subscription) fn has_overtaken(&self) -> bool {
         self.own().overtaken.is_some()
     }
 
-    /// Opens the gate before the newest response is answered. Returns that, for [`close_gate`](Self::close_gate).
+    /// Opens the gate early, until [`close_gate`](Self::close_gate).
     pub(in crate::subscription) const fn overtake(&mut self) -> Option<InFlight> {
         self.in_flight.take()
     }
 
-    /// Closes the gate again: nothing overtook the newest response.
     pub(in crate::subscription) const fn close_gate(&mut self, in_flight: InFlight) {
         self.in_flight = Some(in_flight);
     }
 
-    /// Its subscription is smaller, or seen otherwise: there may be nothing to add any more.
+    /// Lets a gated type be evaluated again: with another subscription there may be no addition.
     pub(in crate::subscription) const fn look_again(&mut self) {
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.holds_back = false;
         }
     }
 
-    /// Whether its closed gate is known to hold something back.
     pub(super) fn is_gated(&self) -> bool {
         self.in_flight.is_some_and(|in_flight| in_flight.holds_back)
     }

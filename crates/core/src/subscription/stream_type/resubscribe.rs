@@ -1,4 +1,4 @@
-//! Change of what is subscribed to, or of the parameters that it is seen through.
+//! Change of a subscription, or of the parameters through which it is seen.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,10 @@ use crate::cache::{
 };
 use crate::resource::{Constraints, Name, Resource};
 
-/// Move of a type from one store to another.
 struct Move<'n> {
     old: Arc<Snapshot>,
     old_names: Subscription,
     old_profile: StreamProfile,
-    /// How far the client was told of the old store.
     told: Position,
     new: Arc<Snapshot>,
     names: &'n Subscription,
@@ -28,12 +26,12 @@ impl Move<'_> {
         self.old.has_told(name, &self.old_names, self.old_profile, &self.told)
     }
 
-    /// Whether a name is asked for by locator before and after, or neither.
+    /// Whether a name has a locator before and after, or neither.
     fn is_spelled_alike(&self, name: &str) -> bool {
         self.old_names.locates(name) == self.names.locates(name)
     }
 
-    /// Whether the client was told what it sees now.
+    /// Whether the client was sent what it sees now.
     fn is_held(&self, name: &str) -> bool {
         self.was_told(name)
             && self.is_spelled_alike(name)
@@ -43,12 +41,11 @@ impl Move<'_> {
             }
     }
 
-    /// Whether all of a set is seen, before or after.
     fn is_set(&self) -> bool {
         self.names.wildcard || self.old_names.wildcard || self.old_names.has_collections()
     }
 
-    /// Variants that a client which asked by locator was told, of names of which it sees others now.
+    /// Sent variants of names of which a client with locators now sees others.
     fn past_variants(&self) -> Vec<(Name, Vec<Option<Constraints>>)> {
         let names = self.old_names.names().iter();
         let seen = self.old.entries().map(|entry| entry.name()).filter(|_| self.is_set());
@@ -56,7 +53,7 @@ impl Move<'_> {
         let changed = told.filter(|name| !self.is_held(name.as_str()));
         let past = |name: &Name| {
             let past: Vec<_> = self.old.variants(name.as_str()).collect();
-            // Where none is remembered, what was there before it went had no constraints.
+            // Without a memory of it, the removed resource had no constraints.
             if past.is_empty() { vec![None] } else { past }
         };
         changed.map(|name| (name.clone(), past(name))).collect()
@@ -64,7 +61,7 @@ impl Move<'_> {
 }
 
 impl StreamType {
-    /// Changes what is subscribed to, and if it is seen through other parameters now, in which store.
+    /// Changes the subscription, and the store with new parameters.
     pub(in crate::subscription) fn resubscribe(
         &mut self,
         of: Arc<TypeCache>,
@@ -83,7 +80,7 @@ impl StreamType {
             let told = self.is_unanswered().then_some(self.position.removed);
             let own = self.own_mut();
             own.let_go = own.let_go.or(told);
-            // It drops what it has from the wildcard by itself (R-Delta-10).
+            // The client drops wildcard members by itself (R-Delta-10).
             own.owed.gone.clear();
             self.trim();
         }
@@ -93,12 +90,11 @@ impl StreamType {
             }
             self.position = Position::default();
             self.must_answer = true;
-            // A resource that the client was told by name may be a member that has not come yet.
+            // A resource sent by name may be a member that has not come yet.
             self.may_hold |= self.newest_nonce.is_some();
             self.waits = None;
         } else if !self.position.is_start() && !self.position.is_in_parts() && !self.is_gated() {
-            // Move up to now if the old subscription has been told in full: else names that are new to this client, and owed,
-            // would be told twice.
+            // Move up to now if all was sent. Else new names, which are owed, would be sent twice.
             let (of, cohort) = (self.membership.of(), self.membership.cohort());
             let update = of.update(cohort, &self.position, now)?;
             if !update.has_additions() && !update.has_removals() {
@@ -110,8 +106,8 @@ impl StreamType {
         Ok(())
     }
 
-    /// Counts what was told and not answered as brought by a client that asks for the wildcard again: it may read that when
-    /// it has asked, and then holds it.
+    /// Counts unanswered resources as brought by a client that asks for the wildcard again, as it
+    /// may read them after its request.
     fn bring_unanswered(&mut self, subscription: &Subscription) -> Result<(), FellBehindError> {
         let snapshot = self.membership.of().snapshot();
         let removed =
@@ -126,7 +122,7 @@ impl StreamType {
             Some(ResumedVersions::Versions(versions)) => versions,
             Some(ResumedVersions::Digest(_)) | None => Versions::default(),
         };
-        // In which version is not known.
+        // The held version is unknown.
         versions.extend(unanswered.map(|name| (name, "")));
         if versions.is_over() {
             return Err(FellBehindError);
@@ -136,8 +132,8 @@ impl StreamType {
         Ok(())
     }
 
-    /// Moves to the store of other parameters (R-DP-12). What the client was told there it has to be told here only where
-    /// it is another variant, or none.
+    /// Moves to the store of other parameters (R-DP-12). Resources are sent again only as another
+    /// variant, or if gone.
     fn look_through(
         &mut self,
         of: Arc<TypeCache>,
@@ -154,7 +150,7 @@ impl StreamType {
             names: &subscription,
         };
         let is_delta = profile.protocol == Protocol::Delta;
-        // With the wildcard the position starts anew, whatever was told before.
+        // With the wildcard the position starts anew.
         if is_delta && self.newest_nonce.is_some() && moved.old_names.locators().is_some() {
             let past = moved.past_variants();
             if !past.is_empty() {
@@ -163,7 +159,7 @@ impl StreamType {
             }
         }
         if self.position.is_start() {
-            // Nothing was told that would have to be taken back.
+            // Nothing was sent, so nothing must be taken back.
         } else if moved.is_set() && is_delta {
             self.bring_held(&moved)?;
             self.position = Position::default();
@@ -179,7 +175,7 @@ impl StreamType {
         if profile.is_full_state(self.kind) {
             self.note_obscured(&moved.old, &moved.new, &subscription);
         } else {
-            // The wait for names that it may hold begins anew.
+            // The wait for held names begins anew.
             self.waits = None;
         }
         self.membership.change_store(of, subscription);
@@ -187,8 +183,7 @@ impl StreamType {
         Ok(())
     }
 
-    /// Counts what was told as brought, as if the client came back with it. What is another variant now has no version to go
-    /// by (R-DP-14).
+    /// Counts sent resources as brought. Other variants have no version to compare (R-DP-14).
     fn bring_held(&mut self, moved: &Move<'_>) -> Result<(), FellBehindError> {
         let mut held = match self.take_brought() {
             Some(ResumedVersions::Versions(brought)) => brought,
@@ -206,8 +201,8 @@ impl StreamType {
         Ok(())
     }
 
-    /// Owes every name of which the client does not hold what it sees now. What it holds of a name that is not known yet is
-    /// remembered: in the same content it is no news.
+    /// Owes every name whose current resource the client lacks. The held resource of an unknown
+    /// name is remembered: unchanged content is no news.
     fn owe_others(&mut self, moved: &Move<'_>) {
         let owed = &mut self.own_mut().owed;
         let mut held = std::mem::take(&mut owed.held);
@@ -226,9 +221,9 @@ impl StreamType {
         self.trim();
     }
 
-    /// Notes which names the next full state waits for: those that were shown, and that the store of the new parameters does
-    /// not know yet. Each is waited for from when that happened, so that a client which asks for ever new names is not kept
-    /// from the others.
+    /// Notes names for which the next full state waits: shown before, unknown to the new store.
+    /// Each has its own start, so that a client that keeps asking for new names still gets the
+    /// others.
     fn note_obscured(&mut self, old: &Snapshot, new: &Snapshot, subscription: &Subscription) {
         let before = self.own.as_mut().map(|own| std::mem::take(&mut own.obscured)).unwrap_or_default();
         let was_shown = |name: &Name| old.seen_by(self.subscription(), name.as_str()).is_some();

@@ -1,4 +1,4 @@
-//! Versions that a client brought along (R-Delta-05 to R-Delta-07).
+//! Versions that a client brought from an earlier stream (R-Delta-05 to R-Delta-07).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,12 +11,11 @@ use super::{EvaluationInput, StreamType};
 use crate::cache::{FellBehindError, Position, Seen, Snapshot};
 use crate::resource::{Kind, Name, Resource};
 
-/// The rough cost in bytes of a name in a set, beside its text.
+/// Rough bytes of a name in a set, beside its text.
 const NAME: usize = 64;
 
 impl StreamType {
-    /// Whether it brought versions of members of a collection that is not complete: what it does not have (yet) would be
-    /// taken for gone.
+    /// Whether the client brought members of an unknown collection, which would be taken for gone.
     pub(super) fn brought_of_unknown(&self, snapshot: &Snapshot) -> bool {
         let Some(ResumedVersions::Versions(versions)) = &self.own().brought else { return false };
         self.subscription().collections().any(|(name, collection)| {
@@ -24,8 +23,8 @@ impl StreamType {
         })
     }
 
-    /// Whether it brought versions of what it may have asked for by an alias that is not known yet (R-Delta-21): taken for
-    /// gone it would be deleted.
+    /// Whether the client brought resources of a still unknown alias (R-Delta-21), which would be
+    /// taken for gone.
     pub(super) fn brought_by_alias(&self, snapshot: &Snapshot) -> bool {
         let Some(ResumedVersions::Versions(versions)) = &self.own().brought else { return false };
         let subscription = self.subscription();
@@ -45,9 +44,10 @@ impl StreamType {
             })
     }
 
-    /// Takes up the versions that the client says it holds (R-Delta-05 to R-Delta-07). From here on their charge is
-    /// for the names of those that are gone, which take more. Where that is too much it is as if there were no versions; a
-    /// client that was told something on this stream has to come again.
+    /// Applies the versions that the client brought (R-Delta-05 to R-Delta-07).
+    ///
+    /// Their charge now pays for the names of removed resources, which take more. If that is too
+    /// much, the versions are ignored; a client that was sent something must reconnect.
     pub(super) fn compare_versions(
         &mut self,
         snapshot: &Snapshot,
@@ -59,19 +59,19 @@ impl StreamType {
         let subscription = self.membership.subscription().clone();
         let mut own = self.own.take().unwrap_or_else(|| Box::new(OwnState::NONE));
         let (owed, mut names) = (&mut own.owed, BTreeSet::new());
-        // For each name, whether it is in the set, and the version that the client holds.
+        // By name: whether it is in the set, and the held version.
         let mut brought: HashMap<&str, (bool, &str)> =
             versions.iter().map(|(name, version)| (name, (false, version))).collect();
-        // When it was told the time of what it holds, it is not known: it is told once more (R-TTL-09).
+        // When a held TTL was sent is unknown, so it is sent again (R-TTL-09).
         let is_timed = |name: &Name| self.membership.is_told_times() && snapshot.is_leased(name.as_str());
         let current = |name: &Name| snapshot.by_name(name.as_str()).existing();
         let is_brought = |name: &Name| {
             brought.contains_key(current(name).map_or(name, |resource| resource.name()).as_str())
         };
-        // A relay has not forgotten what it claims, as some Envoys have.
+        // Some Envoys have forgotten what they claim; a relay has not.
         let is_trusted = rules.trust_initial_versions || moment.is_relay;
         let trusted = is_trusted && subscription.names().iter().any(is_brought);
-        // Names that were asked for are sent whatever the client holds; its versions change nothing.
+        // Subscribed names are sent whatever the client holds.
         let is_set = subscription.wildcard || trusted || subscription.has_collections();
         if is_set {
             let members = snapshot.members().filter(|_| subscription.wildcard);
@@ -96,7 +96,7 @@ impl StreamType {
                 }
             }
         }
-        // A name that it held is gone like a member: its routes may lead there still (R-ADS-03).
+        // Routes may still lead to a held name that is gone (R-ADS-03).
         let stays = |name| subscription.contains(name) && !matches!(snapshot.by_name(name), Seen::Absent);
         brought.retain(|name, (is_there, _)| !*is_there && !stays(name));
         own.gone = charge.or_else(|| own.gone.take());
@@ -122,7 +122,7 @@ impl StreamType {
     }
 }
 
-/// Whether nothing is known of a name but, at most, an error.
+/// Whether nothing but, perhaps, an error is known.
 fn is_unheard(snapshot: &Snapshot, name: &Name) -> bool {
     matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed)
 }

@@ -1,4 +1,4 @@
-//! Waits for what is not known: which answers are held back for it, and until when.
+//! Waits for unknown names: which answers they hold back, and until when.
 
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,8 @@ use crate::cache::{Completeness, Role, Seen, Update};
 use crate::resource::{Kind, Name};
 
 impl StreamType {
-    /// When the last of the names that the client may hold, and that are not known with its new parameters, is taken for
-    /// absent; `None` while the origin does not answer for the type.
+    /// When the last unknown name that the client may hold counts as absent after a change of
+    /// parameters. `None` while the origin does not answer for the type.
     pub(in crate::subscription) fn obscured_until(&self, rules: &SessionConfig) -> Option<Instant> {
         let of = self.membership.of();
         let snapshot = of.snapshot();
@@ -24,12 +24,14 @@ impl StreamType {
         }
     }
 
-    /// Whether a full state waits for names that are not known yet.
+    /// Whether a full state waits for unknown names.
     ///
-    /// Origins exist that never say that a name does not exist (R-Delta-13), and a client that asks for one such name
-    /// wants the others. A client that holds nothing cannot lose anything: it waits a moment for names that are about to
-    /// be answered. One that may hold them waits much longer, and without end for an origin that does not answer, or while
-    /// nothing is known to exist of all that it asked for.
+    /// Some origins never say that a name does not exist (R-Delta-13), and a client that asks for
+    /// one such name wants the others.
+    /// - A client that holds nothing can lose nothing: it waits a moment for names that are about
+    ///   to be answered.
+    /// - A client that may hold the names waits much longer. It waits without end while the origin
+    ///   does not answer, or while nothing that it asked for is known to exist.
     pub(super) fn waits_for_names(
         &self,
         update: &Update,
@@ -41,17 +43,17 @@ impl StreamType {
         let knows = |names| of.parameter_view().scope().is_all() || of.knows_any_of(names);
         let knows = update.has_known_name() && knows(self.subscription().names());
         if !may_hold && self.kind.full_state() && knows && update.shows_something() {
-            // The first answer of the type may be a part of what is on its way.
+            // The first answer of the type may be a part.
             let heard = of.heard_since().map_or(self.asked, |heard| heard.max(self.asked));
             let settled = heard + rules.settle;
             return moment.now < self.waits_until(rules).map_or(settled, |until| settled.min(until));
         }
         let shows = self.subscription().wildcard || (knows && update.shows_something());
-        // Where nothing is held back from the client, each name has its whole time.
+        // If nothing is held back from the client, each name has its whole time.
         let holds_back = update.shows_something() || update.takes_away();
         let patience = self.patience(rules, moment).filter(|_| !holds_back);
         let waits = self.is_patient(rules, moment) || patience.is_some_and(|end| moment.now < end);
-        // The client holds what it was told on this stream, and none of these names. What came to its end meanwhile goes,
+        // The client holds what this stream sent, and none of these names. Expired resources go
         // whether or not the origin answers (R-TTL-09).
         let longest = rules.longest_silence();
         let goes = update.takes_away()
@@ -61,19 +63,19 @@ impl StreamType {
             || self.obscured_until(rules).is_none_or(|end| moment.now < end)
     }
 
-    /// Whether an early answer would take something from this client, or show it less than there is.
+    /// Whether an early answer would take something from this client, or show it too little.
     pub(super) fn may_lose(&self, moment: EvaluationInput) -> bool {
         let subscription = self.subscription();
         let mixes = subscription.wildcard && !subscription.names().is_empty();
         let brought = matches!(self.own().brought, Some(ResumedVersions::Versions(_)));
         let excludes = subscription.wildcard && self.is_full_state();
         let may_hold = self.may_hold || moment.is_relay || moment.one_shot || brought || mixes || excludes;
-        // Names of other types are told one by one, and are never proven to be absent.
+        // Names of other types are sent one by one, and never proven absent.
         let is_shown_whole = self.kind.full_state() || subscription.wildcard;
         self.membership.role() == Role::Client && is_shown_whole && may_hold
     }
 
-    /// Whether it is owed a word about names that may be members of a set that is not complete.
+    /// Whether the client is owed answers about names that may be members of an incomplete set.
     pub(super) fn waits_for_members(&self) -> bool {
         let owed = &self.own().owed;
         self.subscription().wildcard
@@ -82,9 +84,10 @@ impl StreamType {
             && self.membership.of().snapshot().completeness() < Completeness::Complete
     }
 
-    /// When the types that follow this one need not wait any more for the rest of its collections, though these are not known to
-    /// be complete: nothing has been new for longer than two parts are apart over most links. `None` where something else is unknown,
-    /// or nothing of a collection has come, or the client was told nothing yet. Single endpoints come one by one in any case.
+    /// When later types need no longer wait for the rest of this type's collections, though these
+    /// may be incomplete: nothing was new for longer than two parts are apart on most links.
+    /// `None` if something else is unknown, no member of a collection has come, or nothing was sent
+    /// to the client. Single endpoints come one by one in any case.
     pub(in crate::subscription) fn collections_settle_at(&self) -> Option<Instant> {
         const APART: Duration = Duration::from_secs(1);
         let subscription = self.subscription();
@@ -106,29 +109,29 @@ impl StreamType {
         snapshot.changed_at().map(|changed| changed + APART)
     }
 
-    /// Whether anything was said of it on this stream.
+    /// Whether this stream has sent a response of the type.
     pub(in crate::subscription) const fn was_answered(&self) -> bool {
         self.newest_nonce.is_some()
     }
 
-    /// Whether the client has clusters from an earlier stream, and was told of none on this one.
+    /// Whether the client has clusters from an earlier stream and got none on this one.
     pub(in crate::subscription) fn has_clusters_from_before(&self) -> bool {
         self.kind == Kind::Cluster && (self.may_hold || self.own().brought.is_some())
     }
 
-    /// How much of the wildcard set has to be known before it is answered for as a whole.
+    /// How complete the wildcard set must be before it is answered as a whole.
     pub(super) fn needed(&self) -> Completeness {
         match self.may_hold {
             true => Completeness::Complete,
-            // A client that was shown the set sees what goes from it.
+            // A client that was sent the set sees removals from it.
             false if self.is_full_state() && self.position.is_start() => Completeness::Presumed,
             false => Completeness::Settled,
         }
     }
 
-    /// When the names that were asked for last, and that the origin leaves unanswered, are taken for absent; `None` while it
-    /// does not answer for the type. Before its first answer on this connection its silence says nothing, so that time counts
-    /// from there.
+    /// When unanswered names of the newest subscription count as absent; `None` while the origin
+    /// does not answer for the type. The time counts from the origin's first answer on this
+    /// connection, as silence before it means nothing.
     pub(in crate::subscription) fn patience(
         &self,
         rules: &SessionConfig,
@@ -138,15 +141,16 @@ impl StreamType {
         unanswered_from.filter(|_| moment.upstream == Upstream::Answering)
     }
 
-    /// The end of the wait that has begun, whatever was asked for since; `None` while the origin does not answer for the
-    /// type.
+    /// End of the current wait, whatever was asked for since; `None` while the origin does not
+    /// answer for the type.
     pub(in crate::subscription) fn waits_until(&self, rules: &SessionConfig) -> Option<Instant> {
         let longest = rules.longest_silence();
         let since = self.membership.of().heard_since()?.max(self.ongoing(self.waits, longest)?);
         Some(since + longest)
     }
 
-    /// When a wait of at most `longest` began, unless the client asked for something new long after its end.
+    /// Start of a wait of at most `longest`; `None` if the client asked for something new long
+    /// after its end.
     pub(super) fn ongoing(&self, since: Option<Instant>, longest: Duration) -> Option<Instant> {
         since.filter(|since| self.asked < *since + 2 * longest)
     }
