@@ -1,11 +1,12 @@
-//! Dynamic parameter constraints: which clients a variant of a resource is for (R-DP-01 to R-DP-06, TP2).
+//! Dynamic parameter constraints: which clients a variant of a resource is for (R-DP-01 to R-DP-06,
+//! TP2).
 //!
-//! Owns reading them from `envoy.service.discovery.v3.DynamicParameterConstraints`, their canonical form, and matching.
-//! Knows nothing of resources or subscriptions.
+//! Owns reading of `envoy.service.discovery.v3.DynamicParameterConstraints`, its canonical form,
+//! and matching. Knows nothing of resources or subscriptions.
 //!
-//! Invariants: what is constrained by nothing has no value of this type · constraints that differ only in the order,
-//! repetition or nesting of lists, or by double negation, are equal and have one encoding · what this version does not
-//! understand is refused, never taken for "matches everybody".
+//! Invariants: an unconstrained resource has no value of this type · constraints that differ only
+//! in order, repetition or nesting of lists, or by double negation, are equal and have one encoding
+//! · unknown constraints are refused, never read as "matches everybody".
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -16,9 +17,9 @@ use bytes::{Bytes, BytesMut};
 use super::Parameters;
 use super::wire::{self, MalformedError};
 
-/// How deep constraints may be nested.
+/// Most levels of nesting.
 pub const MAX_DEPTH: usize = 32;
-/// How many single constraints, lists and negations there may be in one tree.
+/// Most constraints, lists and negations in one tree.
 pub const MAX_NODES: usize = 1024;
 
 // Field numbers of DynamicParameterConstraints, ConstraintList and SingleConstraint.
@@ -31,19 +32,14 @@ const KEY: u8 = 1;
 const VALUE: u8 = 2;
 const EXISTS: u8 = 3;
 
-/// Why constraints were refused. All of these are the origin's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConstraintError {
-    /// The bytes are no constraints, or of a kind that this version does not know.
     #[error("not understood")]
     Malformed,
-    /// A single constraint says neither which value it wants nor that any will do.
     #[error("a constraint has neither `value` nor `exists`")]
     NoKind,
-    /// See [`MAX_DEPTH`].
     #[error("nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
-    /// See [`MAX_NODES`].
     #[error("more than {MAX_NODES} constraints")]
     TooMany,
 }
@@ -54,7 +50,6 @@ impl From<MalformedError> for ConstraintError {
     }
 }
 
-/// The constraints of a variant, in their canonical form. Cheap to clone.
 #[derive(Clone)]
 pub struct Constraints(Arc<Canonical>);
 
@@ -72,20 +67,21 @@ enum Tree {
     Exists {
         key: Box<str>,
     },
-    /// At least two, sorted, none of them `Any`; or none at all: what matches nobody.
+    /// At least two, sorted, none of them `Any`. Empty: matches nobody.
     Any(Vec<Self>),
-    /// At least two, sorted, none of them `All`; or none at all: what matches everybody, which is never part of another.
+    /// At least two, sorted, none of them `All`. Empty: matches everybody, and is never part of
+    /// another.
     All(Vec<Self>),
-    /// Negation; never of a negation, nor of a constraint that matches everybody or nobody.
+    /// Never of a negation, nor of a constraint that matches everybody or nobody.
     Not(Box<Self>),
 }
 
 impl Constraints {
-    /// Reads an encoded `DynamicParameterConstraints`; `None` where it constrains nothing.
+    /// Reads an encoded `DynamicParameterConstraints`; `None` if it constrains nothing.
     ///
     /// # Errors
     ///
-    /// [`ConstraintError`] if the bytes are no such message, or one with more parts or levels than are read.
+    /// [`ConstraintError`] if the bytes are malformed, too large or too deep.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, ConstraintError> {
         let mut nodes = 0;
         let tree = read(bytes, MAX_DEPTH, &mut nodes)?;
@@ -97,12 +93,10 @@ impl Constraints {
         Ok(Some(Self(Arc::new(Canonical { tree, encoded: encoded.freeze() }))))
     }
 
-    /// Whether a client with these parameters is among those that the variant is for.
     pub fn matches(&self, parameters: &Parameters) -> bool {
         self.0.tree.matches(parameters)
     }
 
-    /// The canonical encoding, as a `DynamicParameterConstraints`.
     pub fn encoded(&self) -> &Bytes {
         &self.0.encoded
     }
@@ -123,7 +117,7 @@ impl PartialOrd for Constraints {
 }
 
 impl Ord for Constraints {
-    /// By the canonical encoding: an order that every relay agrees on (R-DP-04).
+    /// Order of the canonical encodings, which all relays agree on (R-DP-04).
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.encoded.cmp(&other.0.encoded)
     }
@@ -142,7 +136,7 @@ impl fmt::Debug for Constraints {
 }
 
 impl fmt::Display for Constraints {
-    /// As people would write them: `(env = "prod" and not exists(canary))`.
+    /// For people: `(env = "prod" and not exists(canary))`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0.tree, f)
     }
@@ -159,7 +153,7 @@ impl fmt::Display for Tree {
             f.write_str(")")
         };
         match self {
-            // Keys are the origin's too: they must not be able to steer a terminal, or to begin a line of the log.
+            // A key must not steer a terminal or begin a line of the log.
             Self::Equals { key, value } => write!(f, "{} = {value:?}", key.escape_debug()),
             Self::Exists { key } => write!(f, "exists({})", key.escape_debug()),
             Self::Any(parts) if parts.is_empty() => f.write_str("never"),
@@ -263,7 +257,6 @@ impl Tree {
     }
 }
 
-/// One level of a tree, brought into canonical form on the way up.
 fn read(bytes: &[u8], depth: usize, nodes: &mut usize) -> Result<Tree, ConstraintError> {
     let depth = depth.checked_sub(1).ok_or(ConstraintError::TooDeep)?;
     *nodes += 1;
@@ -273,7 +266,7 @@ fn read(bytes: &[u8], depth: usize, nodes: &mut usize) -> Result<Tree, Constrain
     let mut fields = wire::fields(bytes);
     let Some(field) = fields.next().transpose()? else { return Ok(Tree::EVERYBODY) };
     if fields.next().is_some() {
-        // One of a kind is all that there may be; a second one may be of a kind that is not known here.
+        // Only one field is allowed; a second may be of an unknown kind.
         return Err(ConstraintError::Malformed);
     }
     let inner = field.bytes()?;

@@ -1,4 +1,4 @@
-//! One version of one resource, encoded once.
+//! One version of one resource, encoded once for both protocols.
 
 mod body_mark;
 mod head;
@@ -26,34 +26,24 @@ const RESOURCE_ALIASES: u32 = 4;
 pub(super) const RESOURCE_TTL: u32 = 6;
 const RESOURCE_CACHE_CONTROL: u32 = 7;
 const RESOURCE_RESOURCE_NAME: u32 = 8;
-/// `resources` of DiscoveryResponse and DeltaDiscoveryResponse, and `resource` of Resource: the coincidence that
-/// lets one encoding serve both protocols.
+/// The same field number in DiscoveryResponse, DeltaDiscoveryResponse (`resources`) and Resource
+/// (`resource`), so one encoding serves both protocols.
 const RESOURCES: u8 = 2;
-/// The body of a resource that says where the resource is to be found (R-XT-07).
+/// Body with the location of the resource (R-XT-07).
 const REDIRECT: &str = "type.googleapis.com/xds.core.v3.ResourceLocator";
 
-/// Why the envelope of a resource was refused. All of these are the origin's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
-    /// The bytes are no `Resource`.
     #[error("a resource could not be decoded")]
     Malformed,
-    /// Neither `name` nor `resource_name`.
     #[error("a resource has no name")]
     NoName,
-    /// Both `name` and `resource_name` (R-DP-08).
+    /// See R-DP-08.
     #[error("resource `{0}` has both `name` and `resource_name`; only one may be set")]
     TwoNames(String),
-    /// The `Any` inside is of another type than the response (R-Up-13).
+    /// See R-Up-13.
     #[error("resource `{name}` is a `{found}` in a response of `{expected}`")]
-    WrongType {
-        /// The resource's name.
-        name: String,
-        /// The type of the `Any` inside.
-        found: String,
-        /// The response's type.
-        expected: String,
-    },
+    WrongType { name: String, found: String, expected: String },
 }
 
 impl From<MalformedError> for EnvelopeError {
@@ -62,40 +52,38 @@ impl From<MalformedError> for EnvelopeError {
     }
 }
 
-/// An `envoy.service.discovery.v3.Resource` as the origin sent it, taken apart but not copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope<'a> {
-    /// Its canonical name.
     pub name: &'a str,
-    /// Its version; may be empty (R-Up-17).
+    /// May be empty (R-Up-17).
     pub version: &'a str,
-    /// The encoded `google.protobuf.Any`, or `None` for a heartbeat, an unresolved alias or the old form of "does
-    /// not exist" (R-TTL-02, R-Delta-22, R-Up-16).
+    /// Encoded `google.protobuf.Any`. `None` for a heartbeat, an unresolved alias or the old form
+    /// of "does not exist" (R-TTL-02, R-Delta-22, R-Up-16).
     pub body: Option<&'a [u8]>,
-    /// Whether it has any alias.
     pub has_aliases: bool,
-    /// Whether no proxy may keep the body (R-XT-09).
+    /// Whether proxies must not keep the body (R-XT-09).
     pub do_not_cache: bool,
-    /// How long it is to be kept, unless it comes again (R-TTL-01).
+    /// Lifetime, unless it comes again (R-TTL-01).
     pub ttl: Option<Duration>,
-    /// Which clients it is for, if not for all (R-DP-03); or why that is not to be understood. Then the resource is of
-    /// no use to anybody, but the response that holds it is (R-DP-02).
+    /// Which clients it is for, if not all (R-DP-03). If that cannot be read, the resource is
+    /// useless, but its response is not (R-DP-02).
     pub constraints: Result<Option<Constraints>, ConstraintError>,
-    /// Whether it is named as only control planes do that know constraints.
+    /// Only control planes that know constraints use `resource_name`.
     pub by_resource_name: bool,
-    /// Appended to its version where clients are told it: versions of two servers may be equal and mean different contents.
+    /// Suffix of its version for clients: equal versions of two servers may mean different
+    /// contents.
     pub mark: &'a str,
-    /// Whether its body says where the resource is to be found (R-XT-07).
+    /// Whether its body is the location of the resource (R-XT-07).
     is_redirect: bool,
     whole: &'a [u8],
 }
 
 impl<'a> Envelope<'a> {
-    /// Takes the bytes of a `Resource` apart and checks them against the type of the response that holds it.
+    /// Parses a `Resource` and checks it against the type of the response.
     ///
     /// # Errors
     ///
-    /// [`EnvelopeError`] if the bytes are no such message, or the resource has no name or is of another type.
+    /// [`EnvelopeError`] if the bytes are malformed, or the name is missing or the type wrong.
     pub fn parse(bytes: &'a [u8], expected: &TypeUrl) -> Result<Self, EnvelopeError> {
         let mut name = "";
         let mut resource_name: Option<&[u8]> = None;
@@ -108,7 +96,7 @@ impl<'a> Envelope<'a> {
             let field = field?;
             match field.number {
                 RESOURCE_VERSION => version = field.text()?,
-                // A message field sent twice would have to be merged; nobody does that to an Any.
+                // Repeated fields would have to be merged.
                 RESOURCE_BODY if body.is_some() => return Err(EnvelopeError::Malformed),
                 RESOURCE_BODY => body = Some(field.bytes()?),
                 RESOURCE_NAME => name = field.text()?,
@@ -133,7 +121,7 @@ impl<'a> Envelope<'a> {
         let mut is_redirect = false;
         if let Some(any) = body {
             let found = any_type_url(any)?;
-            // Only names of the new form may be sent elsewhere (R-XT-07).
+            // Only xdstp names may be redirected (R-XT-07).
             is_redirect = found == REDIRECT && name.starts_with("xdstp://") && expected.as_str() != REDIRECT;
             if found != expected.as_str() && !is_redirect {
                 return Err(EnvelopeError::WrongType {
@@ -158,7 +146,7 @@ impl<'a> Envelope<'a> {
         })
     }
 
-    /// Name in the bytes of a `Resource` that may be refused, as far as it can be read.
+    /// Name in a `Resource` that may be malformed.
     pub fn name_in(bytes: &'a [u8]) -> Option<&'a str> {
         let named = |field: wire::Field<'a>| match field.number {
             RESOURCE_NAME => field.text().ok(),
@@ -168,18 +156,16 @@ impl<'a> Envelope<'a> {
         wire::fields(bytes).map_while(Result::ok).filter_map(named).find(|name| !name.is_empty())
     }
 
-    /// The other names that it goes by.
     pub fn aliases(&self) -> impl Iterator<Item = &'a str> {
         aliases_in(self.whole)
     }
 
-    /// Copies the resource, once, into an allocation of its own size: a slice would pin the whole response that
-    /// brought it. `None` where there is no body.
+    /// Copies the resource, as a slice would pin the whole response. `None` without a body.
     pub fn encode(&self, type_url: &TypeUrl, name: Name) -> Option<Resource> {
         self.body.map(|any| self.copy(type_url, name, any))
     }
 
-    /// Copies an alias that leads to nothing (R-Delta-22), which has no body.
+    /// Copies an alias that leads to nothing (R-Delta-22).
     pub fn encode_unresolved(&self, type_url: &TypeUrl, name: Name) -> Resource {
         self.copy(type_url, name, &[])
     }
@@ -197,9 +183,8 @@ impl<'a> Envelope<'a> {
             format!("{}{mark}", self.version).into()
         };
 
-        // Everything but the name, the version and the body goes along as it came: metadata, cache control, aliases and what
-        // later versions of the protocol add. A TTL does not: what is left of it is told at the time of telling, to clients
-        // that understand it (R-TTL-07, R-TTL-09).
+        // All other fields stay as they came. The TTL does not: the rest of it is computed when
+        // sent, to clients that support it (R-TTL-07, R-TTL-09).
         let kept = |number| {
             !matches!(
                 number,
@@ -221,7 +206,7 @@ impl<'a> Envelope<'a> {
         let body_at = out.len();
         out.extend_from_slice(any);
         if self.is_redirect {
-            // Without its wrapper it would be a body of another type (R-SotW-22).
+            // Unwrapped it would be a body of another type (R-SotW-22).
             sotw_at = out.len();
         }
 
@@ -244,21 +229,19 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// Parts of a resource that are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// All of it.
     Whole,
-    /// The answer that an alias leads to nothing (R-Delta-22).
+    /// An alias that leads to nothing (R-Delta-22).
     Unresolved,
-    /// It was not to be kept (R-XT-09): of its bytes there is a hash.
+    /// Only a hash, as the bytes must not be kept (R-XT-09).
     Dropped,
 }
 
-/// One version of one resource, ready to be spliced into responses.
+/// One version of one resource, ready for responses.
 ///
-/// `entry` is laid out as `12 len Resource{name, version, …, 12 len Any}`: the whole is an element of
-/// `DeltaDiscoveryResponse.resources`, and its tail, the same bytes, is one of `DiscoveryResponse.resources`.
+/// `entry` is laid out as `12 len Resource{name, version, …, 12 len Any}`. The whole is an element
+/// of `DeltaDiscoveryResponse.resources`; its tail is an element of `DiscoveryResponse.resources`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Resource {
     name: Name,
@@ -270,7 +253,7 @@ pub struct Resource {
     form: Form,
     has_aliases: bool,
     entry: Bytes,
-    /// Begin of all that stands behind name and version.
+    /// Start of the fields after name and version.
     rest_at: usize,
     sotw_at: usize,
     body_at: usize,
@@ -279,39 +262,38 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// Its canonical name.
     pub const fn name(&self) -> &Name {
         &self.name
     }
 
-    /// Which clients it is for; `None` where it is for all (R-DP-03). With the name it is the resource's identity
+    /// Clients that it is for; `None` for all (R-DP-03). With the name this is its identity
     /// (R-DP-06).
     pub const fn constraints(&self) -> Option<&Constraints> {
         self.constraints.as_ref()
     }
 
-    /// Whether it is for clients with these parameters.
     pub fn matches(&self, parameters: &Parameters) -> bool {
         self.constraints.as_ref().is_none_or(|constraints| constraints.matches(parameters))
     }
 
-    /// Its version: the origin's, perhaps with a [mark](Envelope::mark), or `h:` and a hash of the body where the origin gave none.
+    /// Version of the origin, perhaps with a [mark](Envelope::mark); without one, `h:` and a hash
+    /// of the body.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// Its [version](Self::version), shared with it.
     pub(crate) const fn shared_version(&self) -> &Arc<str> {
         &self.version
     }
 
-    /// The version that the origin would recognise: `None` where we made it up (R-Up-17).
+    /// Version that the origin knows; `None` if the relay made it up (R-Up-17).
     pub fn origin_version(&self) -> Option<&str> {
         let bytes = self.version.len().checked_sub(self.mark_bytes).filter(|_| !self.own_version)?;
         self.version.get(..bytes)
     }
 
-    /// End of its version that the origin does not know: [mark](Envelope::mark) of the server, and of the body.
+    /// End of the version that the origin does not know: [mark](Envelope::mark) of the server, and
+    /// of the body.
     pub(crate) fn version_mark(&self) -> &str {
         self.version
             .len()
@@ -320,61 +302,59 @@ impl Resource {
             .unwrap_or_default()
     }
 
-    /// As an element of `DeltaDiscoveryResponse.resources`, tag and length included.
+    /// Element of `DeltaDiscoveryResponse.resources`.
     pub const fn delta_entry(&self) -> &Bytes {
         &self.entry
     }
 
-    /// As an element of `DiscoveryResponse.resources`, tag and length included.
+    /// Element of `DiscoveryResponse.resources`.
     pub fn sotw_entry(&self) -> &[u8] {
         &self.entry[self.sotw_at..]
     }
 
-    /// [`delta_entry`](Self::delta_entry), and where [`sotw_entry`](Self::sotw_entry) starts in it.
+    /// [`delta_entry`](Self::delta_entry), and the start of [`sotw_entry`](Self::sotw_entry) in it.
     pub const fn sotw_tail(&self) -> (&Bytes, usize) {
         (&self.entry, self.sotw_at)
     }
 
-    /// The encoded `google.protobuf.Any`.
     pub fn body(&self) -> &[u8] {
         &self.entry[self.body_at..]
     }
 
-    /// Hash of its name, constraints, version and body: its share of the digest of a set, because sums of these are
-    /// independent of order (R-Relay-11). Two relays that hold the same bytes agree on it (R-REST-07). The body counts
-    /// because versions of an origin that counts begin anew when it restarts; the mark of a body (`body_mark`) does not.
+    /// Hash of name, constraints, version and body: its share of the digest of a set (R-Relay-11).
+    /// Sums of these do not depend on order. Relays with equal bytes agree on it (R-REST-07).
+    /// The body counts because the versions of a counting origin begin anew when it restarts. The
+    /// mark of a body (`body_mark`) does not count.
     pub const fn digest(&self) -> u128 {
         self.digest
     }
 
-    /// Hash of its name and constraints. A [digest](Self::digest) lets whoever reads it test guesses at a body, and so does a hash of the
-    /// version: that may be a hash of the body.
+    /// Hash of name and constraints. A [digest](Self::digest) would let its readers test guesses at
+    /// a body. So would a hash of the version, which may be a hash of the body.
     pub fn identity_digest(&self) -> u128 {
         digest(self.name.as_str(), self.constraints.as_ref(), "", 0)
     }
 
-    /// The name under which an EDS cluster asks for its endpoints (R-ADS-05); `None` for everything else.
+    /// Name of an EDS cluster's endpoints (R-ADS-05).
     pub const fn eds_service(&self) -> Option<&Name> {
         self.eds_service.as_ref()
     }
 
-    /// Parts of it that are there.
     pub const fn form(&self) -> Form {
         self.form
     }
 
-    /// The other names that it goes by.
     pub fn aliases(&self) -> impl Iterator<Item = &str> {
         let inner = wire::fields(&self.entry).flatten().filter(|_| self.has_aliases);
         inner.filter_map(|field| field.bytes().ok()).flat_map(aliases_in)
     }
 
-    /// Whether state of the world has no words for it: it has no body of its type.
+    /// Whether it has no SotW form: it has no body of its type.
     pub const fn is_delta_only(&self) -> bool {
         self.sotw_at == self.entry.len()
     }
 
-    /// Copy that may be kept where its body may not (R-XT-09): enough to know it when it comes again.
+    /// Copy without the body, which must not be kept (R-XT-09). It can recognize the resource.
     #[must_use]
     pub fn dropped(&self) -> Self {
         let entry = Bytes::copy_from_slice(&self.entry_hash());
@@ -395,7 +375,6 @@ impl Resource {
         }
     }
 
-    /// All that stands behind name and version.
     fn rest(&self) -> &[u8] {
         &self.entry[self.rest_at..]
     }
@@ -404,8 +383,8 @@ impl Resource {
         xxh3::xxh3_128(self.rest()).to_le_bytes()
     }
 
-    /// Whether a client that holds `other` has nothing to learn from this one. One that two servers gave in equal versions may have
-    /// different marks.
+    /// Whether a client with `other` lacks nothing of this one, apart from marks: two servers may
+    /// give equal versions.
     pub fn same_content(&self, other: &Self) -> bool {
         self.name == other.name
             && self.own_version == other.own_version
@@ -431,7 +410,7 @@ impl fmt::Debug for Resource {
     }
 }
 
-/// Begins an encoding, with room for so many bytes behind name and version.
+/// `rest`: bytes after name and version.
 fn begin_entry(name: &Name, version: &str, rest: usize) -> BytesMut {
     let optional = |len: usize| if len == 0 { 0 } else { wire::field_len(len) };
     let inner = wire::field_len(name.as_str().len()) + optional(version.len()) + rest;
@@ -442,7 +421,6 @@ fn begin_entry(name: &Name, version: &str, rest: usize) -> BytesMut {
     out
 }
 
-/// The aliases in a `Resource`.
 fn aliases_in(resource: &[u8]) -> impl Iterator<Item = &str> {
     let aliases = wire::fields(resource).flatten().filter(|field| field.number == RESOURCE_ALIASES);
     aliases.filter_map(|field| field.text().ok())
@@ -474,7 +452,7 @@ fn digest(name: &str, constraints: Option<&Constraints>, version: &str, body_has
     hasher.digest128()
 }
 
-/// A `google.protobuf.Duration`; what is negative is over at once.
+/// A negative duration counts as zero.
 fn duration(message: &[u8]) -> Result<Duration, MalformedError> {
     const SECONDS: u32 = 1;
     const NANOS: u32 = 2;
@@ -504,9 +482,10 @@ fn any_type_url(any: &[u8]) -> Result<&str, MalformedError> {
     Ok(url)
 }
 
-/// The endpoints' name of an EDS cluster: `eds_cluster_config.service_name`, else the cluster's own name. These
-/// three fields, and the clusters that routes name ([`clusters_in_routes`](super::clusters_in_routes)), are all that the relay reads of a
-/// resource's body; a body that does not parse is the client's to refuse, not ours (R-Up-14).
+/// `eds_cluster_config.service_name`, else the cluster's own name.
+///
+/// The relay reads nothing else of a body but the [clusters of routes](super::clusters_in_routes).
+/// Clients reject a malformed body, not the relay (R-Up-14).
 fn eds_service(any: &[u8]) -> Option<Name> {
     const CLUSTER_NAME: u32 = 1;
     const CLUSTER_TYPE: u32 = 2;

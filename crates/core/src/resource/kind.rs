@@ -1,4 +1,4 @@
-//! Type URLs and what the protocol says of the types it defines.
+//! Type URLs, and the protocol's rules for its own types.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::rejection::shown_rejection;
 
-/// A type that the protocol defines rules for. Everything else is [`Kind::Other`]: it passes through on ADS, is
-/// not full-state, and is flushed last (R-EP-06).
+/// Type with rules of the protocol. All others are [`Kind::Other`]: passed through on ADS, not
+/// full-state, flushed last (R-EP-06).
 ///
-/// The order of the variants is the order in which an aggregated stream is flushed (R-ADS-01, R-ADS-02).
+/// The order of the variants is the flush order of aggregated streams (R-ADS-01, R-ADS-02).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// CDS
@@ -32,12 +32,11 @@ pub enum Kind {
     ExtensionConfig,
     /// RTDS
     Runtime,
-    /// A type this relay has no rule for.
     Other,
 }
 
 impl Kind {
-    /// Every type with rules of its own, in flush order.
+    /// In flush order.
     pub const KNOWN: [Self; 10] = [
         Self::Cluster,
         Self::Endpoint,
@@ -51,12 +50,11 @@ impl Kind {
         Self::Runtime,
     ];
 
-    /// The kind of a type URL.
     pub fn of_url(url: &str) -> Self {
         Self::KNOWN.into_iter().find(|kind| kind.url() == Some(url)).unwrap_or(Self::Other)
     }
 
-    /// The type URL; [`Kind::Other`] has none.
+    /// Type URL; [`Kind::Other`] has none.
     pub const fn url(self) -> Option<&'static str> {
         Some(match self {
             Self::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
@@ -73,7 +71,6 @@ impl Kind {
         })
     }
 
-    /// The short name that people and metric labels use.
     pub const fn short(self) -> &'static str {
         match self {
             Self::Cluster => "cds",
@@ -90,36 +87,35 @@ impl Kind {
         }
     }
 
-    /// Returns the kind of a short name.
     pub fn of_short(short: &str) -> Option<Self> {
         Self::KNOWN.into_iter().find(|kind| kind.short() == short)
     }
 
-    /// Returns all short names, for messages: `cds, eds, …`.
+    /// `cds, eds, …`
     pub fn short_names() -> String {
         Self::KNOWN.map(Self::short).join(", ")
     }
 
-    /// Whether field 1 of a resource of this type is the name by which it is subscribed to. An endpoint of LEDS has no name, and
-    /// nothing is known of other types: those need a wrapper, which names them.
+    /// Whether field 1 of a resource is the name to subscribe to. LEDS endpoints have none, and
+    /// other types are unknown: those need a wrapper.
     pub const fn is_named_by_first_field(self) -> bool {
         !matches!(self, Self::LocalityEndpoint | Self::Other)
     }
 
-    /// Whether an empty first request asks for everything, where nothing else is configured (R-SotW-14).
+    /// Whether an empty first request asks for everything by default (R-SotW-14).
     pub const fn has_legacy_wildcard(self) -> bool {
         matches!(self, Self::Cluster | Self::Listener | Self::ScopedRoute | Self::VirtualHost | Self::Other)
     }
 
-    /// Whether a state-of-the-world response of this type holds everything the client may see, so that what is
-    /// missing is deleted (R-SotW-18, R-SotW-20).
+    /// Whether a SotW response deletes what it lacks (R-SotW-18, R-SotW-20).
     pub const fn full_state(self) -> bool {
         matches!(self, Self::Cluster | Self::Listener | Self::ScopedRoute)
     }
 
-    /// Whether this type refers to clusters or endpoints and therefore must not overtake them on an aggregated
-    /// stream (R-ADS-01). Types that warming itself waits for (EDS, SDS, ECDS) must never be on this list: a
-    /// client that warms a cluster withholds the ACK of CDS until they came (V1).
+    /// Whether this type refers to clusters or endpoints, and must not overtake them on an
+    /// aggregated stream (R-ADS-01).
+    /// Never a type that warming waits for (EDS, SDS, ECDS): a client that warms a cluster
+    /// withholds the ACK of CDS until they came (V1).
     pub const fn follows_clusters(self) -> bool {
         matches!(self, Self::Listener | Self::ScopedRoute | Self::Route | Self::VirtualHost)
     }
@@ -129,19 +125,18 @@ impl Kind {
         self.outlasts_routes() || matches!(self, Self::LocalityEndpoint)
     }
 
-    /// Whether what is gone of this type is kept while routes may lead there. No route names a single endpoint of a collection, and
-    /// one that is dead is of no use.
+    /// Whether removals of this type wait while routes may lead there. No route names a single
+    /// endpoint of a collection, and a dead endpoint is useless.
     pub const fn outlasts_routes(self) -> bool {
         matches!(self, Self::Cluster | Self::Endpoint)
     }
 }
 
-/// A short name that stands for no type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no resource type: use {names}, or a type URL with a `/`", names = Kind::short_names())]
 pub struct UnknownKindError(pub String);
 
-/// The type URL of a resource, with its [`Kind`] looked up once.
+/// Type URL of a resource, with its [`Kind`] looked up once.
 #[derive(Clone)]
 pub struct TypeUrl {
     text: Arc<str>,
@@ -149,11 +144,11 @@ pub struct TypeUrl {
 }
 
 impl TypeUrl {
-    /// A type by its short name (`cds`) or its URL. `type.googleapis.com/` may be left out of the URL.
+    /// Type by short name (`cds`) or URL. `type.googleapis.com/` may be left out.
     ///
     /// # Errors
     ///
-    /// [`UnknownKindError`] if the text is neither a short name nor a type.
+    /// [`UnknownKindError`] for other text.
     pub fn from_user(text: &str) -> Result<Self, UnknownKindError> {
         if let Some(kind) = Kind::of_short(text) {
             return Ok(kind.into());
@@ -167,25 +162,22 @@ impl TypeUrl {
         }
     }
 
-    /// The URL as text.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether resources of this type are secrets, whatever stands before the name of the message, and of whichever version
-    /// of the API it is: an origin may look at less of a URL than this relay does.
+    /// With any URL prefix and API version: an origin may compare less of a URL.
     pub fn is_secret(&self) -> bool {
         let message = self.text.rsplit('/').next().unwrap_or_default();
         message.rsplit('.').next() == Some("Secret")
     }
 
-    /// Rules of the protocol for this type.
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Text of a rejection of such resources, as it may be kept and shown. Of Secrets there is none: Envoy quotes the whole
-    /// message that breaks a constraint.
+    /// Text of a rejection, safe to show. None for Secrets: Envoy quotes the whole message that
+    /// breaks a constraint.
     pub fn rejection_text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         if self.is_secret() {
             "withheld, because it may quote the Secret; see the log of the client".into()
@@ -202,7 +194,7 @@ impl From<&str> for TypeUrl {
 }
 
 impl From<Kind> for TypeUrl {
-    /// The URL of a known kind; [`Kind::Other`] stands for no URL and gives the empty one.
+    /// [`Kind::Other`] gives the empty URL.
     fn from(kind: Kind) -> Self {
         Self { text: Arc::from(kind.url().unwrap_or_default()), kind }
     }
@@ -223,7 +215,7 @@ impl PartialOrd for TypeUrl {
 }
 
 impl Ord for TypeUrl {
-    /// The flush order of [`Kind`]; types without rules follow, by their text.
+    /// Flush order of [`Kind`], then the text.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.kind.cmp(&other.kind).then_with(|| self.text.cmp(&other.text))
     }

@@ -1,10 +1,10 @@
 //! Resources: their type, name and version, and their bytes as they go to clients.
 //!
-//! Owns the parsing of the envelope that carries a resource (`envoy.service.discovery.v3.Resource`) and the two
-//! ready-made encodings of each version. Knows nothing of subscriptions, of caches or of time.
+//! Owns the parsing of `envoy.service.discovery.v3.Resource` and the two encodings of each version.
+//! Knows nothing of subscriptions, caches or time.
 //!
-//! Invariant: the bytes of a resource's `Any` are the bytes that came; they are never decoded into a message and
-//! written again, so fields that this relay has never heard of survive.
+//! Invariant: the bytes of a resource's `Any` are never decoded and written again, so unknown
+//! fields survive.
 
 mod constraints;
 mod encoded;

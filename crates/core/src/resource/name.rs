@@ -1,4 +1,4 @@
-//! Names of resources.
+//! Names of resources, and `envoy.service.discovery.v3.ResourceName`: a name with constraints.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -7,17 +7,15 @@ use arcstr::ArcStr;
 
 use super::normal_form;
 
-/// The name of a resource, cheap to clone. A pointer wide, for there are many: the cache shares one allocation
-/// among all its subscribers.
+/// Cheap to clone, and one pointer wide: the cache and its subscribers share one allocation.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(ArcStr);
 
-/// Anything by name, for tables that grow as clients ask. It keeps what names hash to: a table that has to look at tens of
-/// thousands of names again when it grows makes all others wait.
+/// Table by name. It keeps the hashes: rehashing tens of thousands of names would make all others
+/// wait.
 pub type NameMap<V> = indexmap::IndexMap<Name, V, foldhash::quality::RandomState>;
 
-/// Takes a name out of a table, and gives back the room of those that have gone once there are few left: a client that
-/// asked for a million names leaves no empty table behind. The order of the others may change.
+/// Removes a name, and shrinks a table with few names left. May change the order.
 pub fn take_out<V>(names: &mut NameMap<V>, name: &Name) -> Option<V> {
     let taken = names.swap_remove(name);
     if names.len() < names.capacity() / 8 {
@@ -26,34 +24,33 @@ pub fn take_out<V>(names: &mut NameMap<V>, name: &Name) -> Option<V> {
     taken
 }
 
-/// A set of names of the same kind as [`NameMap`].
+/// Set counterpart of [`NameMap`].
 pub type NameSet = indexmap::IndexSet<Name, foldhash::quality::RandomState>;
 
 impl Name {
-    /// The subscription to "everything the origin lists for me" (xDS protocol, "Wildcard Subscriptions").
+    /// Subscription to everything.
     pub const WILDCARD: &'static str = "*";
 
-    /// The end mark: a name that cannot exist. A relay claims it in its first request for a type; the response that says that it is gone
-    /// is the end of the answer (R-Up-22).
+    /// Name that cannot exist. A relay claims it in its first request of a type; its removal marks
+    /// the end of the answer (R-Up-22).
     pub const END_MARK: &'static str = "deltafan/end-of-answer";
 
-    /// A name that a peer said, in its normal form (R-XT-01). What the relay subscribes to, holds and compares are names
-    /// that went through here once.
+    /// Normal form of a peer's name (R-XT-01). The relay subscribes to, holds and compares only
+    /// normal names.
     pub fn normal(text: &str) -> Self {
         Self(ArcStr::from(&*normal_form(text)))
     }
 
-    /// Whether two names share one allocation; a cheap first test of equality.
+    /// A cheap first test of equality.
     pub fn same_allocation(&self, other: &Self) -> bool {
         ArcStr::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether it is of the form `xdstp://…`, or claims to be.
+    /// Whether it begins with `xdstp://`, well-formed or not.
     pub fn is_xdstp(&self) -> bool {
         super::is_xdstp(&self.0)
     }
 
-    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,32 +1,29 @@
-//! Dynamic parameters: what a client says of itself beside the name that it asks for (R-DP-01, TP2).
+//! Dynamic parameters of a client, beside the name that it asks for (R-DP-01, TP2).
 //!
-//! Owns a set of them as a value that is cheap to copy and to compare. Knows nothing of the clients that have them.
-//!
-//! Invariant: two sets of equal pairs are equal, however they came about.
+//! Owns a set of them as a value that is cheap to copy and compare. Invariant: sets with equal
+//! pairs are equal.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Values by key, each key once. Cheap to clone; most clients have none, which costs nothing.
+/// Values by key. Most clients have none, which costs nothing.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Parameters(Option<Arc<BTreeMap<Box<str>, Box<str>>>>);
 
 impl Parameters {
-    /// No parameters, as of a client that says nothing.
     pub const NONE: Self = Self(None);
 
-    /// The value of a parameter, if it is present. An empty value is a value (R-DP-01).
+    /// An empty value is a value (R-DP-01).
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.as_ref()?.get(key).map(|value| &**value)
     }
 
-    /// Whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Adds those of `others` whose keys are not among them.
+    /// Adds those of `others` with new keys.
     pub fn completed_with(&self, others: &Self) -> Self {
         if others.iter().all(|(key, _)| self.get(key).is_some()) {
             return self.clone();
@@ -34,7 +31,6 @@ impl Parameters {
         others.iter().chain(self.iter()).collect()
     }
 
-    /// All of them, by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().flat_map(|pairs| pairs.iter()).map(|(key, value)| (&**key, &**value))
     }
@@ -56,7 +52,7 @@ impl fmt::Debug for Parameters {
 }
 
 impl fmt::Display for Parameters {
-    /// As `key=value, …`, for people; both are a peer's, so what could steer a terminal is escaped.
+    /// `key=value, …` for people, escaped: a peer's text could steer a terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (key, value)) in self.iter().enumerate() {
             let comma = if at == 0 { "" } else { ", " };

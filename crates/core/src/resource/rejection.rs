@@ -1,18 +1,18 @@
 //! Texts of rejections without the keys and passwords that they may quote.
 //!
-//! Owns the words at which a text is cut. A client quotes the message that it rejects as JSON or as text, with the names of the
-//! fields, so a value that operators are not shown comes behind the name of its field.
+//! A client quotes the rejected message as JSON or text with field names, so the text is cut at the
+//! name of a hidden field.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Parts of the names of headers that hold credentials.
+/// Parts of names of headers with credentials.
 pub const CREDENTIAL_HEADERS: [&str; 7] =
     ["authorization", "cookie", "token", "secret", "password", "api-key", "apikey"];
 
-/// Names of hidden fields, `_` before each word that JSON begins with a capital.
+/// Hidden fields, with `_` before each word that JSON begins with a capital.
 const HIDDEN: &[&str] = &[
     "access_token",
     "auth_password",
@@ -44,7 +44,6 @@ const HIDDEN: &[&str] = &[
 
 const CUT: &str = "… (cut: what follows may quote a hidden value; see the log of the client)";
 
-/// Names of hidden fields before a value, `TypedStruct`s, and headers.
 static QUOTED: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let fields = HIDDEN.join("|").replace('_', "_?");
     let headers = CREDENTIAL_HEADERS.join("|");
@@ -54,7 +53,7 @@ static QUOTED: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&any).ok()
 });
 
-/// A text up to the first field that may hold a hidden value.
+/// The text up to the first field that may hold a hidden value.
 pub fn shown_rejection(text: &str) -> Cow<'_, str> {
     match QUOTED.as_ref().map(|quoted| quoted.find(text)) {
         Some(None) => text.into(),

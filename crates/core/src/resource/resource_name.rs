@@ -1,4 +1,4 @@
-//! Name of a resource with the constraints of the clients that it is for: `envoy.service.discovery.v3.ResourceName`.
+//! `ResourceName`: a name with constraints.
 
 use bytes::{Bytes, BytesMut};
 
@@ -9,14 +9,14 @@ use super::{ConstraintError, Constraints, Name};
 const NAMED_NAME: u8 = 1;
 const NAMED_CONSTRAINTS: u8 = 2;
 
-/// Content of a `ResourceName`: the name, and the constraints or why they are not to be understood.
+/// Name, and the constraints or the reason why they cannot be read.
 type ReadName<'a> = (&'a str, Result<Option<Constraints>, ConstraintError>);
 
 /// Reads an `envoy.service.discovery.v3.ResourceName`.
 ///
 /// # Errors
 ///
-/// [`MalformedError`] if the bytes are no such message. Constraints that cannot be read are part of the result.
+/// [`MalformedError`] if the bytes are malformed. Unreadable constraints are part of the result.
 pub fn parse_resource_name(message: &[u8]) -> Result<ReadName<'_>, MalformedError> {
     let (mut name, mut constraints) = ("", Ok(None));
     let mut constrained = false;
@@ -24,7 +24,7 @@ pub fn parse_resource_name(message: &[u8]) -> Result<ReadName<'_>, MalformedErro
         let field = field?;
         match u8::try_from(field.number) {
             Ok(NAMED_NAME) => name = field.text()?,
-            // Sent twice they would have to be merged; nobody does that.
+            // Repeated constraints would have to be merged.
             Ok(NAMED_CONSTRAINTS) if constrained => constraints = Err(ConstraintError::Malformed),
             Ok(NAMED_CONSTRAINTS) => {
                 constrained = true;
@@ -36,7 +36,7 @@ pub fn parse_resource_name(message: &[u8]) -> Result<ReadName<'_>, MalformedErro
     Ok((name, constraints))
 }
 
-/// An encoded `envoy.service.discovery.v3.ResourceName`.
+/// Encodes an `envoy.service.discovery.v3.ResourceName`.
 pub fn resource_name(name: &Name, constraints: Option<&Constraints>) -> Bytes {
     let name = name.as_str().as_bytes();
     let constraints = constraints.map(|constraints| &constraints.encoded()[..]).unwrap_or_default();

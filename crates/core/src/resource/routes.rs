@@ -1,12 +1,13 @@
 //! Clusters that routes name.
 //!
-//! Owns where a RouteConfiguration or a VirtualHost has them: in `cluster` and `weighted_clusters` of an action. Clusters that a header, a
-//! plugin or a matcher tree chooses are not among them, nor those of mirrors. A body that does not parse has none.
+//! Owns where a RouteConfiguration or a VirtualHost has them: in `cluster` and `weighted_clusters`
+//! of an action. Not those of mirrors, nor those chosen by a header, a plugin or a matcher tree. A
+//! malformed body has none.
 
 use super::wire::{self, Field};
 use super::{Kind, Name, Resource};
 
-/// Clusters that a resource of this kind names in its routes, in their order, some perhaps twice.
+/// In order, perhaps repeated.
 pub fn clusters_in_routes(kind: Kind, resource: &Resource) -> Vec<Name> {
     const ANY_VALUE: u32 = 2;
     const VIRTUAL_HOSTS: u32 = 2;
@@ -32,7 +33,6 @@ pub fn clusters_in_routes(kind: Kind, resource: &Resource) -> Vec<Name> {
     names.filter_map(|name| std::str::from_utf8(name).ok()).map(Name::from).collect()
 }
 
-/// Payloads of a field.
 fn messages(message: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
     let is_it = move |field: &Field<'_>| field.number == number;
     wire::fields(message).flatten().filter(is_it).filter_map(|field| field.bytes().ok())

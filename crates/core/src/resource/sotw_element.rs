@@ -1,14 +1,15 @@
-//! Resource in a state-of-the-world response: its name, a version by its content, and its bytes in a delta response.
+//! Resource in a state-of-the-world response: its name, a version by its content, and its bytes in
+//! a delta response.
 //!
-//! Owns the definition of that version. Such a response has one version for all that it holds, so a resource that is as it
-//! was is told by a hash. Every relay of every release has to find the same one: clients bring it along from one relay to
-//! another.
+//! Owns the definition of that version. A SotW response has one version for all resources, so a
+//! hash tells which are unchanged. Relays of all releases must compute the same hash: clients carry
+//! it from one relay to another.
 //!
 //! Version of a resource: 32 lowercase hexadecimal digits of the 128-bit XXH3 (seed 0) over
 //! - the length of the `Any`'s type URL in bytes, 64 bits little-endian, and the type URL,
 //! - the length of the `Any`'s value in bytes, 64 bits little-endian, and the value,
-//! - of a `Resource` that wraps it, all fields but name, version, TTL and body, as they came and in that order: a resource
-//!   with other aliases is another version of it.
+//! - of a wrapping `Resource`, all fields but name, version, TTL and body, as they came and in that
+//!   order. A resource with other aliases is another version.
 //!
 //! Invariant: the bytes of the `Any` are copied as they came.
 
@@ -22,7 +23,7 @@ use super::{Envelope, EnvelopeError, TypeUrl};
 /// Type of an element that wraps its resource (R-SotW-22).
 const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 
-/// Element of `DiscoveryResponse.resources`, taken apart but not copied.
+/// Element of `DiscoveryResponse.resources`, parsed but not copied.
 #[derive(Clone, Debug)]
 pub struct SotwElement<'a> {
     name: &'a str,
@@ -31,11 +32,11 @@ pub struct SotwElement<'a> {
 }
 
 impl<'a> SotwElement<'a> {
-    /// Takes an encoded `Any` apart: a resource of the response's type, or a `Resource` around one.
+    /// Parses an encoded `Any`: a resource of the response's type, or a `Resource` around one.
     ///
     /// # Errors
     ///
-    /// [`EnvelopeError`] if the bytes are no such message, or the resource has no name or is of another type.
+    /// [`EnvelopeError`] if the bytes are malformed, or the name is missing or the type wrong.
     pub fn parse(bytes: &'a [u8], expected: &TypeUrl) -> Result<Self, EnvelopeError> {
         let (url, value) = any_parts(bytes)?;
         if url == WRAPPER && expected.as_str() != WRAPPER {
@@ -54,19 +55,16 @@ impl<'a> SotwElement<'a> {
         Ok(Self { name: name.ok_or(EnvelopeError::NoName)?, any: Some(bytes), wrapped: None })
     }
 
-    /// Its name as it was sent.
     pub const fn name(&self) -> &'a str {
         self.name
     }
 
-    /// The `Resource` around it, if there is one.
     pub fn wrapper(&self) -> Option<&Envelope<'a>> {
         self.wrapped.as_ref().map(|(_, envelope)| envelope)
     }
 
-    /// Hash of its content, as defined at the head of this module; `None` where it has no body.
+    /// Hash of the content, as defined at the head of this module; `None` without a body.
     pub fn content_hash(&self) -> Option<u128> {
-        // Read before by `parse`.
         let (url, value) = any_parts(self.any?).ok()?;
         let mut hasher = Xxh3::new();
         for part in [url.as_bytes(), value] {
@@ -81,7 +79,6 @@ impl<'a> SotwElement<'a> {
         Some(hasher.digest128())
     }
 
-    /// Its encoding as a `Resource` of this version.
     pub fn as_delta(&self, version: &str) -> Bytes {
         let version = version.as_bytes();
         let mut out = BytesMut::with_capacity(wire::field_len(version.len()) + self.delta_bytes());
@@ -110,7 +107,6 @@ impl<'a> SotwElement<'a> {
     }
 }
 
-/// Type URL and value of a `google.protobuf.Any`.
 fn any_parts(any: &[u8]) -> Result<(&str, &[u8]), MalformedError> {
     let (mut url, mut value): (&str, &[u8]) = ("", &[]);
     for field in wire::fields(any) {
@@ -124,7 +120,7 @@ fn any_parts(any: &[u8]) -> Result<(&str, &[u8]), MalformedError> {
     Ok((url, value))
 }
 
-/// Text of field 1. What else is in the body, and whether it can be read, is for clients to judge (R-Up-14).
+/// Text of field 1. Clients judge the rest of a body (R-Up-14).
 fn first_text(body: &[u8]) -> Option<&str> {
     let is_first = |field: &wire::Field<'_>| field.number == 1 && matches!(field.value, Value::Bytes(_));
     wire::fields(body).flatten().filter(is_first).last()?.text().ok()

@@ -1,31 +1,31 @@
-//! Names of the form `xdstp://authority/type/id?context#directives`, brought into one spelling (R-XT-01).
+//! Names of the form `xdstp://authority/type/id?context#directives`, in one spelling (R-XT-01).
 //!
-//! Owns the grammar, the normal form and which names a collection covers (R-XT-03). Knows nothing of subscriptions or of
-//! types: a name that is not well formed is left as the opaque text that it is, for others to judge.
+//! Owns the grammar, the normal form and the names that a collection covers (R-XT-03). A malformed
+//! name stays as it is, for others to judge.
 //!
-//! Invariants: two names that are equal component by component, whatever the order of their context parameters, have
-//! the same normal form · a normal form is its own · no two names that differ in a component share one.
+//! Invariants: names with equal components, in any order of context parameters, have the same
+//! normal form · a normal form is its own · names that differ in a component have different ones.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 const SCHEME: &str = "xdstp://";
-/// The last segment of a collection's path.
+/// Last segment of a collection's path.
 const MEMBERS: &str = "*";
 
-/// Characters that are escaped beside those that are not printable, by component: the sets of Envoy, so that its names are
-/// normal already. A `/` that was escaped within a segment stays so, or it would become another path.
+/// Escaped characters beside those that are not printable: Envoy's, so that its names are normal.
+/// An escaped `/` within a segment stays escaped, or it would be another path.
 const IN_AUTHORITY: &[u8] = b"%/?#";
 const IN_SEGMENT: &[u8] = b"%/:?#[]";
 const IN_PARAMETER: &[u8] = b"%#[]&=";
 
-/// Whether a name is of this form, or claims to be.
+/// Well-formed or not.
 pub(crate) fn is_xdstp(name: &str) -> bool {
     name.starts_with(SCHEME)
 }
 
-/// The name in its normal form. Every name of another form than `xdstp` is in its normal form.
+/// Names of other forms are normal.
 pub fn normal_form(name: &str) -> Cow<'_, str> {
     match name.strip_prefix(SCHEME).and_then(normalise) {
         Some(normal) if normal != name => Cow::Owned(normal),
@@ -33,13 +33,12 @@ pub fn normal_form(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether a name in its normal form may be spelled in other ways that a control plane is likely to use: with its context parameters in
-/// another order, or with other characters escaped.
+/// Whether a control plane is likely to spell a normal name otherwise.
 pub(crate) fn has_other_spellings(name: &str) -> bool {
     is_xdstp(name) && name.contains(['&', '%'])
 }
 
-/// The name as it was spelled, without what is no part of it (R-XT-02).
+/// The name in its spelling, without directives (R-XT-02).
 pub fn without_directives(name: &str) -> &str {
     match name.split_once('#') {
         Some((before, _)) if name.starts_with(SCHEME) => before,
@@ -47,40 +46,37 @@ pub fn without_directives(name: &str) -> &str {
     }
 }
 
-/// The names that one name stands for: those that differ from it in the last segment of their path, where it has `*`
-/// (R-XT-03). Every name is covered by one collection at most.
+/// Names that differ only in the last segment of their path, where the collection has `*`
+/// (R-XT-03). A name is a member of at most one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collection<'a> {
-    /// Text that its members begin with.
+    /// Start of all members.
     prefix: &'a str,
-    /// Text that they end with: the context parameters.
+    /// End of all members: the context parameters.
     context: &'a str,
 }
 
 impl<'a> Collection<'a> {
-    /// The collection that a name in its normal form stands for, if it does for one.
     pub fn named(name: &'a str) -> Option<Self> {
         let (prefix, member, context) = split(name)?;
         (member == MEMBERS).then_some(Self { prefix, context })
     }
 
-    /// The name of the collection that would have a name in its normal form as its member.
+    /// Name of the collection with this member.
     pub fn covering(name: &str) -> Option<String> {
         let (prefix, member, context) = split(name)?;
         (member != MEMBERS).then(|| [prefix, MEMBERS, context].concat())
     }
 
-    /// Text that all of its members, and names that are none, begin with.
+    /// Start of all members, and of other names.
     pub const fn prefix(&self) -> &'a str {
         self.prefix
     }
 
-    /// Whether its members have context parameters.
     pub const fn has_context(&self) -> bool {
         !self.context.is_empty()
     }
 
-    /// Whether a name in its normal form is a member.
     pub fn covers(&self, name: &str) -> bool {
         split(name).is_some_and(|(prefix, member, context)| {
             prefix == self.prefix && context == self.context && member != MEMBERS
@@ -88,17 +84,17 @@ impl<'a> Collection<'a> {
     }
 }
 
-/// A name in its normal form, taken apart before and after the last segment of its path.
+/// Splits before and after the last segment of the path.
 fn split(name: &str) -> Option<(&str, &str, &str)> {
     let id = name.strip_prefix(SCHEME)?;
     let path = &name[..name.find('?').unwrap_or(name.len())];
     let at = path.rfind('/')? + 1;
-    // The authority and the type come before it.
+    // Authority and type come before it.
     let has_id = at > SCHEME.len() && id[..at - SCHEME.len()].matches('/').count() >= 2;
     has_id.then(|| (&name[..at], &path[at..], &name[path.len()..]))
 }
 
-/// The normal form of what follows the scheme; `None` where it is not well formed.
+/// `None` if it is malformed.
 fn normalise(rest: &str) -> Option<String> {
     let rest = rest.split_once('#').map_or(rest, |(name, _directives)| name);
     let (path, context) = rest.split_once('?').unwrap_or((rest, ""));
@@ -122,7 +118,7 @@ fn normalise(rest: &str) -> Option<String> {
         let (mut normal_key, mut normal_value) = (String::new(), String::new());
         respell(key, IN_PARAMETER, &mut normal_key)?;
         respell(value, IN_PARAMETER, &mut normal_value)?;
-        // The last value of a repeated key counts, as with gRPC (A47); the protocol leaves it open.
+        // The last of a repeated key counts, as with gRPC (A47); the protocol leaves it open.
         parameters.insert(normal_key, normal_value);
     }
     for (at, (key, value)) in parameters.iter().enumerate() {
@@ -134,7 +130,7 @@ fn normalise(rest: &str) -> Option<String> {
     Some(out)
 }
 
-/// Escapes what has to be and nothing else. `None` where a `%` does not begin an escape.
+/// `None` for a `%` that begins no escape.
 fn respell(text: &str, reserved: &[u8], out: &mut String) -> Option<()> {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -145,7 +141,6 @@ fn respell(text: &str, reserved: &[u8], out: &mut String) -> Option<()> {
         if (b' '..b'~').contains(&byte) && !reserved.contains(&byte) {
             out.push(char::from(byte));
         } else {
-            // Writing to a String cannot fail.
             write!(out, "%{byte:02X}").ok()?;
         }
     }

@@ -1,10 +1,11 @@
-//! Versions of two contents that the origin gave one version.
+//! Marks of versions that the origin gave to two contents.
 //!
-//! A client that comes back with a version holds what had it when the client was told. Where the content changed under it, the version
-//! for clients has a mark of the content: else the client would be taken for current, and keep the old content for good.
+//! A client that reconnects with a version holds its content of that time. If the content changed
+//! under the version, clients get it with a mark. Else the client would count as current, and keep
+//! the old content for good.
 //!
-//! Example: `a` is held in version 7, and comes with another body in version 7. Clients are told version `7~` and 16 hexadecimal
-//! digits. The version 8 after it has no mark.
+//! Example: `a` is held in version 7, and comes with another body in version 7. Clients get version
+//! `7~` and 16 hexadecimal digits. The next version 8 has no mark.
 
 use std::sync::Arc;
 
@@ -15,7 +16,6 @@ use super::{Form, Resource, begin_entry};
 /// `~` and the digits. A mark of a server is shorter.
 const BODY_MARK: usize = 17;
 
-/// Part of a version that comes before the mark of the body, where so many bytes at its end are marks.
 pub(super) fn without_body_mark(version: &str, mark_bytes: usize) -> &str {
     let has_mark = mark_bytes >= BODY_MARK;
     version
@@ -27,12 +27,12 @@ pub(super) fn without_body_mark(version: &str, mark_bytes: usize) -> &str {
 }
 
 impl Resource {
-    /// Whether the origin gave its version to other content too: the version says nothing, then.
+    /// Whether the origin gave this version to other content too.
     pub(crate) const fn has_body_mark(&self) -> bool {
         self.mark_bytes >= BODY_MARK
     }
 
-    /// Copy whose version differs from that of a resource held with other content, if this one's is equal.
+    /// Copy with a mark, if a held resource has the same version and other content.
     pub(crate) fn told_apart(&self, held: &Self) -> Option<Self> {
         let more = held.version.strip_prefix(&*self.version).filter(|_| !self.own_version)?;
         let is_equal = more.is_empty() || (more.len() == BODY_MARK && held.version_mark().ends_with(more));
@@ -47,7 +47,7 @@ impl Resource {
         let rest_at = out.len();
         out.extend_from_slice(rest);
         let moved = |at: usize| at - self.rest_at + rest_at;
-        // The body is in the digest: replicas that have not seen the change have an equal one.
+        // The digest has the body: replicas that missed the change have an equal one.
         Self {
             version: Arc::from(version),
             mark_bytes: self.mark_bytes + BODY_MARK,

@@ -1,6 +1,6 @@
-//! A resource as it goes to a client that is told more of it, or by another name, than others.
+//! Resource for clients that get more of it, or another name, than others.
 //!
-//! Owns what is written before the body, which is shared as it is. Knows no clock: the time to be told is an argument.
+//! Owns the fields before the body, which is shared. Knows no clock.
 
 use std::time::Duration;
 
@@ -10,23 +10,22 @@ use super::super::resource_name::resource_name;
 use super::super::{Name, wire};
 use super::{RESOURCE_NAME, RESOURCE_RESOURCE_NAME, RESOURCE_TTL, RESOURCE_VERSION, RESOURCES, Resource};
 
-/// The type of what a resource is wrapped in, where a state of the world says more of it than its body (R-SotW-23).
+/// See R-SotW-23.
 const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 // Fields of google.protobuf.Any.
 const ANY_TYPE_URL: u8 = 1;
 const ANY_VALUE: u8 = 2;
 
-/// How a client calls a resource, and how it is called to it.
 #[derive(Clone, Copy, Debug)]
 pub enum NameForm<'a> {
-    /// By a plain name (R-DP-09).
+    /// See R-DP-09.
     Plain(&'a Name),
-    /// By a locator: it is told the constraints too (R-DP-07, R-DP-08).
+    /// With the constraints (R-DP-07, R-DP-08).
     Locator(&'a Name),
 }
 
 impl Resource {
-    /// As an element of `DeltaDiscoveryResponse.resources`, up to where the tail that both protocols share follows.
+    /// Start of an element of `DeltaDiscoveryResponse.resources`, before the shared tail.
     pub fn delta_head(&self, called: NameForm<'_>, ttl: Option<Duration>) -> Bytes {
         let fields = self.fields_before_body(called, ttl);
         let mut out = BytesMut::with_capacity(wire::field_len(fields.len()));
@@ -35,7 +34,7 @@ impl Resource {
         out.freeze()
     }
 
-    /// As an element of `DiscoveryResponse.resources`, wrapped, up to where the same tail follows.
+    /// Start of a wrapped element of `DiscoveryResponse.resources`, before the shared tail.
     pub fn wrapped_head(&self, called: NameForm<'_>, ttl: Option<Duration>) -> Bytes {
         let fields = self.fields_before_body(called, ttl);
         let value = fields.len() + self.sotw_entry().len();
@@ -48,7 +47,7 @@ impl Resource {
         out.freeze()
     }
 
-    /// Wrapped, as an `Any` in one piece.
+    /// Wrapped resource, as an `Any` in one piece.
     pub fn wrapped(&self, called: NameForm<'_>) -> Bytes {
         let fields = self.fields_before_body(called, None);
         let value = fields.len() + self.sotw_entry().len();
@@ -60,8 +59,8 @@ impl Resource {
         out.freeze()
     }
 
-    /// A heartbeat (R-TTL-02): name, version and time, and nothing else. Beside an unset body aliases would mean that
-    /// none of them exists (R-Delta-22).
+    /// Only name, version and TTL (R-TTL-02). Without a body, aliases would mean that none of them
+    /// exists (R-Delta-22).
     pub fn heartbeat(&self, called: NameForm<'_>, ttl: Option<Duration>) -> Bytes {
         let mut inner = BytesMut::new();
         self.put_name(&mut inner, called);
@@ -82,12 +81,11 @@ impl Resource {
         }
     }
 
-    /// The fields of the `Resource` before its body: name, version, whatever else came along, and a time.
     fn fields_before_body(&self, called: NameForm<'_>, ttl: Option<Duration>) -> BytesMut {
         let (entry, at) = self.sotw_tail();
         let inner = wire::fields(entry).flatten().find_map(|field| field.bytes().ok()).unwrap_or_default();
         let fields = inner.get(..inner.len().saturating_sub(entry.len() - at)).unwrap_or_default();
-        // The name is the first of these.
+        // The name comes first.
         let kept = fields.get(wire::field_len(self.name().as_str().len())..).unwrap_or_default();
         let mut out = BytesMut::with_capacity(fields.len() + 32);
         self.put_name(&mut out, called);
@@ -97,7 +95,7 @@ impl Resource {
     }
 }
 
-/// The payload of a `google.protobuf.Duration`. It is not empty: a time to be told is more than none.
+/// Not empty, as a TTL is more than zero.
 fn duration(time: Duration) -> BytesMut {
     const SECONDS: u8 = 1 << 3;
     const NANOS: u8 = 2 << 3;

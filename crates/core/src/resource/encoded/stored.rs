@@ -1,7 +1,7 @@
-//! A resource that was stored in its shared encoding, and is read back.
+//! Resource read back from its stored encoding.
 //!
-//! Owns finding its parts again. The encoding lacks three facts that are stored beside it: constraints, whether the relay made the
-//! version up, and how much of the version is a mark.
+//! Three facts are stored beside it: constraints, whether the relay made up the version, and the
+//! length of its mark.
 
 use std::sync::Arc;
 
@@ -16,22 +16,21 @@ use super::{
 use crate::resource::{Constraints, Kind, Name, TypeUrl};
 
 impl Resource {
-    /// How its version differs from that of the origin.
     pub const fn version_form(&self) -> VersionForm {
         VersionForm { is_own: self.own_version, mark_bytes: self.mark_bytes }
     }
 
-    /// Whether its body may be kept (R-XT-09).
+    /// See R-XT-09.
     pub fn may_be_kept(&self, type_url: &TypeUrl) -> bool {
         let envelope = inner(&self.entry).and_then(|inner| Envelope::parse(inner, type_url));
         envelope.is_ok_and(|envelope| !envelope.do_not_cache)
     }
 
-    /// Reads back a [`delta_entry`](Self::delta_entry), whose bytes it keeps.
+    /// Reads back a [`delta_entry`](Self::delta_entry), without copying it.
     ///
     /// # Errors
     ///
-    /// [`EnvelopeError`] if the bytes are no such encoding of a resource of this type with a body.
+    /// [`EnvelopeError`] if the bytes are no encoding of a resource of this type with a body.
     pub fn from_entry(
         type_url: &TypeUrl,
         entry: Bytes,
@@ -45,7 +44,7 @@ impl Resource {
             return Err(EnvelopeError::Malformed);
         }
         let any = envelope.body.ok_or(EnvelopeError::Malformed)?;
-        // The body is the last field: the tail is an element of a state of the world.
+        // The tail must be an element of a SotW response.
         if any.as_ptr_range().end != entry.as_ptr_range().end {
             return Err(EnvelopeError::Malformed);
         }
@@ -71,7 +70,6 @@ impl Resource {
     }
 }
 
-/// How the version of a resource differs from that of the origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VersionForm {
     /// A relay made it up (R-Up-17).
@@ -80,7 +78,6 @@ pub struct VersionForm {
     pub mark_bytes: usize,
 }
 
-/// Length of name and version, with which the encoding begins.
 fn head_len(whole: &[u8]) -> Option<usize> {
     let mut fields = wire::fields(whole).map_while(Result::ok);
     let name = fields.next().filter(|field| field.number == RESOURCE_NAME)?;
@@ -88,7 +85,6 @@ fn head_len(whole: &[u8]) -> Option<usize> {
     Some(name.raw.len() + version.map_or(0, |version| version.raw.len()))
 }
 
-/// The `Resource` in an element of `DeltaDiscoveryResponse.resources`, which has nothing else in it.
 fn inner(entry: &[u8]) -> Result<&[u8], EnvelopeError> {
     let mut fields = wire::fields(entry);
     match (fields.next(), fields.next()) {
