@@ -1,13 +1,15 @@
-//! Table of the node groups that clients have made.
+//! Table of the node groups that clients made.
 //!
-//! Owns how many clients each group has, when an unused group is released, and how many groups there may be, with a share for
-//! each peer. Knows neither caches nor streams: what a group holds is the caller's. The group of the relay's own node is not
-//! in it.
+//! Owns the number of clients of each group, the time of its release, and the limit of groups, with
+//! a share for each peer. Knows neither caches nor streams: the caller keeps a group's content. The
+//! group of the relay's own node is not in it.
 //!
-//! A group counts against the share of the peer that made it until it is released, also while other peers use it.
+//! A group counts against the share of the peer that made it until its release, even while others
+//! use it.
 //!
-//! Invariants: a group is released only while it has no clients, and not before its linger is over · the number of groups
-//! never exceeds the limit that the last of them was made under · what was taken from the pool is given back at the release.
+//! Invariants: a group is released only without clients, and after its linger · the number of
+//! groups never exceeds the limit of the last addition · a release gives its share of the pool
+//! back.
 
 use std::collections::BTreeSet;
 use std::hash::Hash;
@@ -17,21 +19,18 @@ use foldhash::HashMap;
 
 use crate::pool::{Pool, Tenant};
 
-/// Refusal to make one more group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this client, or all of them, made too many node groups; all peers may have {limit} (groups.max), and one of them a part of it"
 )]
 pub struct GroupLimitError {
-    /// Limit of all peers.
     pub limit: usize,
 }
 
-/// Groups by key, each with what it holds.
 #[derive(Debug)]
 pub struct GroupTable<K, T> {
     groups: HashMap<K, Entry<T>>,
-    /// Groups without clients, by the time of their release.
+    /// By the time of their release.
     unused: BTreeSet<(Instant, K)>,
     pool: Pool,
 }
@@ -40,7 +39,6 @@ pub struct GroupTable<K, T> {
 struct Entry<T> {
     value: T,
     clients: usize,
-    /// Time of the release while there are no clients.
     release_at: Option<Instant>,
     tenant: Option<Tenant>,
 }
@@ -52,11 +50,11 @@ impl<K, T> Default for GroupTable<K, T> {
 }
 
 impl<K: Hash + Ord + Clone, T> GroupTable<K, T> {
-    /// Adds a client to a group, which `make` makes if it is not there. Returns what it holds.
+    /// Adds a client to a group, which `make` builds if it is new.
     ///
     /// # Errors
     ///
-    /// [`GroupLimitError`] if the group is new, and the tenant, or all peers together, may have no more than `limit`.
+    /// [`GroupLimitError`] if the group is new, and the tenant's share, or `limit`, is used up.
     pub fn join(
         &mut self,
         key: &K,
@@ -79,7 +77,7 @@ impl<K: Hash + Ord + Clone, T> GroupTable<K, T> {
         Ok(&entry.value)
     }
 
-    /// Takes a client out of its group, which is released at `release_at` if nobody comes until then.
+    /// `release_at`: if nobody joins before.
     pub fn leave(&mut self, key: &K, release_at: Instant) {
         let Some(entry) = self.groups.get_mut(key) else { return };
         entry.clients = entry.clients.saturating_sub(1);
@@ -89,17 +87,17 @@ impl<K: Hash + Ord + Clone, T> GroupTable<K, T> {
         }
     }
 
-    /// Time of the next release.
     pub fn next_release(&self) -> Option<Instant> {
         self.unused.first().map(|(at, _)| *at)
     }
 
-    /// Releases a group whose time has come. To be called until there is none.
+    /// Call until it returns `None`.
     pub fn release(&mut self, now: Instant) -> Option<(K, T)> {
         self.release_unless(now, now, |_| false)
     }
 
-    /// Like [`release`](Self::release), but for groups that are to be kept: their time comes again at `later`, which is after `now`.
+    /// Like [`release`](Self::release), except for groups to keep: they are due again at `later`,
+    /// after `now`.
     pub fn release_unless(
         &mut self,
         now: Instant,
@@ -122,17 +120,14 @@ impl<K: Hash + Ord + Clone, T> GroupTable<K, T> {
         None
     }
 
-    /// Groups with what they hold and the number of their clients, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &T, usize)> {
         self.groups.iter().map(|(key, entry)| (key, &entry.value, entry.clients))
     }
 
-    /// Number of groups.
     pub fn len(&self) -> usize {
         self.groups.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }

@@ -1,8 +1,9 @@
 //! Core of deltafan: xDS without sockets, tasks or clock.
 //!
-//! Owns what a resource is, also as JSON, the cache, subscriptions of clients, what peers may see and how much they may have,
-//! and the relay's own subscriptions at its origin. Time is an argument, and nothing here waits: the program polls it and moves the bytes.
-//! `Cargo.toml` keeps it so: there is no tokio, tonic, hyper or rustls in it.
+//! Owns resources, also as JSON, the cache, subscriptions of clients with permissions and limits,
+//! and the relay's own subscriptions at its origin. Time is an argument, and nothing waits: the
+//! program polls it and moves the bytes. `Cargo.toml` keeps it so: there is no tokio, tonic, hyper
+//! or rustls in it.
 
 pub mod cache;
 pub mod descriptors;

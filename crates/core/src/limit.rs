@@ -1,6 +1,7 @@
-//! Limits that peers reach: the one list of them, with their names in metrics and in the configuration.
+//! Limits that peers reach, with their names in metrics and in the configuration.
 
-/// Declares the limits. Each row: the limit, its metric label, and the configuration key that raises it.
+/// Declares the limits. Each row: the limit, its metric label, and the configuration key that
+/// raises it.
 macro_rules! limits {
     ($($(#[doc = $help:literal])+ $limit:ident: $label:literal, $key:literal;)+) => {
         /// Limit that caused a refusal or a disconnect.
@@ -13,14 +14,14 @@ macro_rules! limits {
             /// All limits, in the order of their discriminants.
             pub const ALL: [Self; [$($label),+].len()] = [$(Self::$limit),+];
 
-            /// Returns the value of the metric label `reason`.
+            /// Value of the metric label `reason`.
             pub const fn label(self) -> &'static str {
                 match self {
                     $(Self::$limit => $label,)+
                 }
             }
 
-            /// Returns the configuration key that raises it, or says that there is none.
+            /// Configuration key that raises it, or a note that there is none.
             pub const fn key(self) -> &'static str {
                 match self {
                     $(Self::$limit => $key,)+
@@ -45,9 +46,9 @@ limits! {
     BufferedPerConnection: "max_buffered_request_bytes_per_connection", "downstream.max_buffered_request_bytes_per_connection";
     /// Bytes of incomplete requests of all connections.
     Buffered: "max_buffered_request_bytes", "downstream.max_buffered_request_bytes";
-    /// Bytes of the versions that clients of one connection say they hold.
+    /// Bytes of the versions that clients of one connection bring.
     VersionsPerConnection: "max_initial_version_bytes_per_connection", "downstream.max_initial_version_bytes_per_connection";
-    /// Bytes of the versions that all clients say they hold.
+    /// Bytes of the versions that all clients bring.
     Versions: "max_initial_version_bytes", "downstream.max_initial_version_bytes";
     /// Bytes of large messages that are being sent.
     Unsent: "max_unsent_bytes", "downstream.max_unsent_bytes";

@@ -1,16 +1,18 @@
-//! Pools that all peers take from, and how much of one a single peer may take.
+//! Pools that all peers share, with a bound on each peer's part.
 //!
-//! Owns the counts of a pool and the rule. Knows nothing of what is counted, and has no clock and no lock.
+//! Owns the counts of a pool and the rule. Knows nothing of the counted things, and has no clock
+//! and no lock.
 //!
-//! A peer gets more only while it has no more than is left in the pool for others, and a connection only while it has no
-//! more than half of what is left to its peer. Small amounts (`Pool::floor`) are given while there are any, so that a
-//! peer with one connection that takes all it can get does not starve its other connections. Of the last 64th a peer gets
-//! a 64th.
+//! A peer gets more only while it has at most as much as is left for others. A connection gets more
+//! only while it has at most half of its peer's rest. Small amounts (`Pool::floor`) are always
+//! given while there are any, so that a greedy connection does not starve others of its peer. Of
+//! the last 64th a peer gets a 64th.
 //!
-//! Example: a pool of 4096. A peer gets 2048 of it, and 1024 over one connection. When four peers have taken all they get
-//! (2048, 1024, 512 and 256), the next one gets 128.
+//! Example: a pool of 4096. A peer gets 2048 of it, and 1024 over one connection. When four peers
+//! have taken all they get (2048, 1024, 512 and 256), the next one gets 128.
 //!
-//! Invariants: what is taken never exceeds the limit that it was taken under · a count is kept only while it is not zero.
+//! Invariants: the sum never exceeds the limit of the last addition · a count is kept only while it
+//! is not zero.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use foldhash::HashMap;
 use crate::identity::{Peer, Source};
 use crate::quota::subtract;
 
-/// A connection that takes from a pool, with the peer that is charged for it. Cheap to clone.
+/// Connection that takes from a pool, with the peer that is charged. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant(Arc<Charged>);
 
@@ -30,18 +32,18 @@ struct Charged {
     connection: u64,
 }
 
-/// A peer, by what it has proven to be, or else by where it comes from.
+/// Peer by proven identity, or else by source.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Account {
     /// A SPIFFE ID, else a subject.
     Identity(Box<str>),
-    /// Where no certificate was shown.
+    /// Without a certificate.
     Source(Source),
 }
 
 impl Tenant {
-    /// A connection of this peer. Numbers of connections are unique. Addresses of one IPv6 network of 64 bits are one peer:
-    /// a single host may have all of them.
+    /// Tenant for a connection of this peer. Connection numbers are unique. All addresses of an
+    /// IPv6 /64 are one peer: a single host may have them all.
     pub fn new(peer: &Peer, connection: u64) -> Self {
         let account = match (&peer.certificate, peer.source) {
             (Some(certificate), _) => Account::Identity(certificate.identity().into()),
@@ -54,13 +56,11 @@ impl Tenant {
         Self(Arc::new(Charged { account, connection }))
     }
 
-    /// The peer.
     pub fn account(&self) -> &Account {
         &self.0.account
     }
 }
 
-/// Counts of one pool.
 #[derive(Debug, Default)]
 pub struct Pool {
     taken: usize,
@@ -69,18 +69,17 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Sum of all that is taken.
     pub const fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Amount that a tenant may have whatever others have, while there is any: a 256th.
+    /// Amount that a tenant always gets while there is any: a 256th.
     const fn floor(limit: usize) -> usize {
         let floor = limit / 256;
         if floor == 0 { 1 } else { floor }
     }
 
-    /// Takes so much, unless that is more than there is of `limit`, or than a tenant may have of it.
+    /// Takes an amount, unless it exceeds the rest of `limit` or the tenant's bound.
     #[must_use]
     pub fn take(&mut self, tenant: Option<&Tenant>, more: usize, limit: usize) -> bool {
         let Some(left) = limit.checked_sub(self.taken.saturating_add(more)) else { return false };
@@ -94,7 +93,8 @@ impl Pool {
         let of_connection = of(self.by_connection.get(connection));
         let left_to_account = left.saturating_sub(of_account);
         let floor = Self::floor(limit);
-        // The last part is for peers that have next to nothing: however many take all they get, the next one finds some.
+        // The last part is for peers with next to nothing: however many take all they get, the next
+        // one finds some.
         let most = if left >= limit / 64 { left.max(floor) } else { (limit / 4096).max(1) };
         if of_account > most || of_connection > (left_to_account / 2).max(floor) {
             return false;
@@ -107,7 +107,7 @@ impl Pool {
         true
     }
 
-    /// Gives back so much of what was taken for this tenant.
+    /// Gives back an amount of this tenant.
     pub fn give_back(&mut self, tenant: Option<&Tenant>, less: usize) {
         self.taken -= less;
         let Some(Tenant(charged)) = tenant else { return };

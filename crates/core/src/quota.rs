@@ -1,10 +1,12 @@
-//! Quotas: counts with a limit, whose parts come back on drop.
+//! Quotas: counts with a limit, given back on drop.
 //!
-//! Knows nothing of what is counted. [`Quota`] counts by key, as connections by their address; [`ByteQuota`] is one sum
-//! that many threads take from without a lock. A [pool](crate::pool) is for what has no fixed part for each peer.
+//! Knows nothing of the counted things. [`Quota`] counts by key, such as connections by address.
+//! [`ByteQuota`] is one sum that many threads take from without a lock. A [pool](crate::pool) has
+//! no fixed part for each peer.
 //!
-//! Invariants: dropping a guard gives its part back, however its holder ends · a count is kept only while it is not zero,
-//! so that a table is bounded by the guards that are alive · a count never exceeds the limit that it was taken under.
+//! Invariants: dropping a guard always gives its part back · a count is kept only while it is not
+//! zero, so that live guards bound the table · a count never exceeds the limit of its last
+//! addition.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -26,24 +28,21 @@ struct Taken<K> {
     by_key: HashMap<K, usize>,
 }
 
-/// Limit that a quota has reached.
+/// Limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaError {
-    /// Limit of all keys.
     All,
-    /// Limit of the key.
     Key,
 }
 
 impl<K: Hash + Eq> Quota<K> {
-    /// Creates an empty quota with a limit for all keys.
     pub fn new(limit: usize) -> Self {
         Self { limit, taken: Mutex::new(Taken { all: 0, by_key: HashMap::default() }) }
     }
 }
 
 impl<K: Hash + Eq> Default for Quota<K> {
-    /// A quota that only has limits for each key.
+    /// A quota with limits for keys only.
     fn default() -> Self {
         Self::new(usize::MAX)
     }
@@ -86,7 +85,7 @@ impl<K: Hash + Eq> Drop for QuotaGuard<K> {
     }
 }
 
-/// Takes so much from a count, and the count out of its table once it is zero.
+/// Subtracts from a count, and removes it once it is zero.
 pub(crate) fn subtract<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K, less: usize) {
     let Some(count) = counts.get_mut(key) else { return };
     *count -= less;
@@ -106,7 +105,6 @@ pub struct ByteQuota {
 }
 
 impl ByteQuota {
-    /// Creates a quota of this many bytes, all of them left.
     pub const fn new(bytes: u64) -> Self {
         Self { left: AtomicU64::new(bytes) }
     }

@@ -1,48 +1,48 @@
-//! Name of a relay process, and the chain of servers through which a response came (R-Relay-19, R-Relay-24).
+//! Name of a relay process, and the chain of servers of a response (R-Relay-19, R-Relay-24).
 //!
-//! Owns the form of `control_plane.identifier` and the recognition of a loop in it. Knows nothing of responses.
+//! Owns the form of `control_plane.identifier` and the detection of a loop in it. Knows nothing of
+//! responses.
 //!
-//! Example: the relay `edge-1` gets clusters from the relay `hub`, which has them from `istiod-7`. Its clients are told
-//! `edge-1/5f3a9c2e via hub/77aa0b1c via istiod-7`. If `hub` ever gets a response with this identifier, it is asking itself.
+//! Example: the relay `edge-1` gets clusters from the relay `hub`, which has them from `istiod-7`.
+//! Its clients get `edge-1/5f3a9c2e via hub/77aa0b1c via istiod-7`. If `hub` ever gets a response
+//! with this identifier, it is asking itself.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Between two servers of a chain, the nearer one first.
+/// Separator of a chain; the nearer server comes first.
 const VIA: &str = " via ";
 
-/// Name of a relay process: its `node.id` and a number drawn at its start, as the replicas of a relay may all have one `node.id`.
+/// Name of a relay process: its `node.id` and a random number, as replicas may share a `node.id`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelayIdentity(Arc<str>);
 
 impl Default for RelayIdentity {
-    /// No name: responses are sent without an identifier, and no loop is recognized.
+    /// No name: no identifier is sent, and no loop is detected.
     fn default() -> Self {
         Self(Arc::from(""))
     }
 }
 
 impl RelayIdentity {
-    /// Longest chain in bytes; what is behind is cut off. The nearest servers come first, so a loop of up to some thirty relays is
-    /// recognized.
+    /// Bytes of the longest chain; the rest is cut off. The nearest servers come first, so loops of
+    /// up to some thirty relays are detected.
     pub(crate) const MAX_BYTES: usize = 1024;
 
-    /// Name of a process with this `node.id` and this random number.
     pub fn new(node_id: &str, instance: u32) -> Self {
         Self(format!("{node_id}/{instance:08x}").into())
     }
 
-    /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Identifier of responses whose content no other server gave.
+    /// Identifier for responses with content of no other server.
     pub(crate) fn own(&self) -> Arc<str> {
         Arc::clone(&self.0)
     }
 
-    /// Identifier of responses whose content came with this identifier, which is empty if the server gave none.
+    /// Identifier for responses with content of a server with this identifier, perhaps empty.
     pub(crate) fn via(&self, upstream: &str) -> Arc<str> {
         if self.0.is_empty() || upstream.is_empty() {
             return self.own();
@@ -52,7 +52,7 @@ impl RelayIdentity {
         chain.into()
     }
 
-    /// Whether this process is one of the servers of a chain.
+    /// Whether this process is part of a chain.
     pub(crate) fn is_in(&self, chain: &str) -> bool {
         let mut rest = chain;
         while !self.0.is_empty()

@@ -1,9 +1,11 @@
-//! Owns the descriptors of Envoy's v3 API, and those that an operator adds, and shows a resource as JSON with them. Knows
-//! nothing of the relay's own types, and does no I/O: the set is embedded (`proto/README.md` says where it comes from) and
-//! unpacked at the first use, so a relay that speaks gRPC only never pays for it.
+//! Descriptors of Envoy's v3 API, and resources as JSON.
 //!
-//! Invariants: the embedded set decodes (a test holds it to that) · no input overflows the stack: what nests
-//! deeper than [`MAX_DEPTH`] messages, counted through every `Any`, is refused before it is shown.
+//! Owns the embedded descriptors and those that an operator adds. Knows nothing of the relay's own
+//! types, and does no I/O. The embedded set (see `proto/README.md`) is unpacked at first use, so a
+//! relay that speaks only gRPC never pays for it.
+//!
+//! Invariants: the embedded set decodes (a test checks it) · no input overflows the stack: more
+//! than [`MAX_DEPTH`] nested messages, counted through every `Any`, are refused.
 
 mod redact;
 mod sets;
@@ -16,7 +18,7 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMe
 
 pub use sets::{DescriptorSet, Descriptors, SetError};
 
-/// How deep messages may nest; protobuf's own default, but here an `Any` does not start a new count.
+/// Protobuf's own default, but an `Any` does not start a new count.
 pub const MAX_DEPTH: usize = 100;
 
 pub const ANY: &str = "google.protobuf.Any";
@@ -24,7 +26,6 @@ pub const ANY: &str = "google.protobuf.Any";
 static PACKED: &[u8] = include_bytes!("../../../../proto/descriptors.binpb.gz");
 static POOL: OnceLock<DescriptorPool> = OnceLock::new();
 
-/// Why a resource cannot be shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptorError {
     #[error("type {0:?} is not among the descriptors of Envoy's v3 API, nor any that were added")]
@@ -41,12 +42,12 @@ pub enum DescriptorError {
     NotShowable { type_name: String, reason: String },
 }
 
-/// All descriptors. The first call unpacks them, which takes some tens of milliseconds.
+/// The first call takes tens of milliseconds.
 pub fn pool() -> &'static DescriptorPool {
     POOL.get_or_init(unpack)
 }
 
-/// The canonical proto3 JSON of an encoded `google.protobuf.Any`, with `@type`, nested ones included.
+/// Canonical proto3 JSON of an encoded `google.protobuf.Any`, with `@type`, nested ones included.
 ///
 /// # Errors
 ///
@@ -56,7 +57,6 @@ pub fn any_to_json(any: &[u8]) -> Result<serde_json::Value, DescriptorError> {
     serde_json::to_value(&any).map_err(|error| not_showable(&any, &error))
 }
 
-/// Decodes an `Any` that can be shown whole.
 fn read_any(pool: &DescriptorPool, any: &[u8]) -> Result<DynamicMessage, DescriptorError> {
     let any = parse(&message_in(pool, ANY)?, any)?;
     check(&any, 0)?;
@@ -67,11 +67,11 @@ fn not_showable(any: &DynamicMessage, error: &serde_json::Error) -> DescriptorEr
     DescriptorError::NotShowable { type_name: any_type_url(any).to_owned(), reason: error.to_string() }
 }
 
-/// The descriptor of a message, by its full name.
+/// Descriptor of a message.
 ///
 /// # Errors
 ///
-/// [`DescriptorError::UnknownType`] for a name that no descriptor has.
+/// [`DescriptorError::UnknownType`] for an unknown name.
 pub fn message(name: &str) -> Result<MessageDescriptor, DescriptorError> {
     message_in(pool(), name)
 }
@@ -80,7 +80,7 @@ fn message_in(pool: &DescriptorPool, name: &str) -> Result<MessageDescriptor, De
     pool.get_message_by_name(name).ok_or_else(|| DescriptorError::UnknownType(name.to_owned()))
 }
 
-/// The full name of the message that a type URL means.
+/// Full name of the message in a type URL.
 ///
 /// # Errors
 ///
@@ -90,7 +90,7 @@ pub fn message_name(type_url: &str) -> Result<&str, DescriptorError> {
     name.ok_or_else(|| DescriptorError::BadTypeUrl(type_url.to_owned()))
 }
 
-/// Decodes what an `Any` holds, whose type must be known.
+/// Decodes the content of an `Any`.
 ///
 /// # Errors
 ///
@@ -116,8 +116,7 @@ fn parse(descriptor: &MessageDescriptor, bytes: &[u8]) -> Result<DynamicMessage,
     })
 }
 
-/// Walks the whole message before it is shown: the serializer follows nested `Any`s as deep as they go, and its
-/// error does not say which part it is about.
+/// The serializer follows nested `Any`s to any depth, and its error does not name the part.
 fn check(message: &DynamicMessage, depth: usize) -> Result<(), DescriptorError> {
     if depth > MAX_DEPTH {
         return Err(DescriptorError::TooDeep);
@@ -129,8 +128,8 @@ fn check(message: &DynamicMessage, depth: usize) -> Result<(), DescriptorError> 
     message.fields().try_for_each(|(_, value)| check_value(value, depth + 1))
 }
 
-/// In these messages the serializer writes `null` for what is not a finite number, which would be read as no value at
-/// all. Elsewhere it writes the words that proto3 JSON has for them.
+/// In these messages the serializer writes `null` for a number that is not finite, which would be
+/// read as no value.
 fn check_numbers(message: &DynamicMessage) -> Result<(), DescriptorError> {
     let descriptor = message.descriptor();
     let is_concerned = matches!(
@@ -165,7 +164,6 @@ fn unpack() -> DescriptorPool {
     DescriptorPool::decode(shipped().as_slice()).expect("the embedded descriptors decode")
 }
 
-/// The embedded `FileDescriptorSet`.
 #[expect(clippy::expect_used, reason = "the bytes are part of the program, and a test decodes them")]
 fn shipped() -> Vec<u8> {
     let mut bytes = Vec::new();

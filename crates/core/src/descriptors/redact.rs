@@ -1,8 +1,8 @@
-//! Resources without their keys and passwords, as JSON and encoded.
+//! Resources without keys and passwords, as JSON and encoded.
 //!
-//! Owns which fields are hidden: those that Envoy's API marks with `udpa.annotations.sensitive`, which Envoy hides too, and a short
-//! list of others that hold credentials ([`UNMARKED`], and the values of headers). Of a `TypedStruct` nothing tells which value
-//! is a key, so all are hidden.
+//! Hidden are fields that Envoy's API marks with `udpa.annotations.sensitive`, and other
+//! credentials ([`UNMARKED`], and values of headers). In a `TypedStruct` all values are, as nothing
+//! tells which one is a key.
 
 use foldhash::HashMap;
 use prost::Message as _;
@@ -14,7 +14,6 @@ use super::{ANY, DescriptorError, Descriptors, not_showable, pool, read_any, unp
 use crate::resource::CREDENTIAL_HEADERS;
 
 const SENSITIVE: &str = "udpa.annotations.sensitive";
-/// Fields with credentials that the API does not mark.
 const UNMARKED: [&str; 7] = [
     "envoy.config.core.v3.GrpcService.GoogleGrpc.CallCredentials.access_token",
     "envoy.config.core.v3.GrpcService.GoogleGrpc.CallCredentials.google_refresh_token",
@@ -29,8 +28,8 @@ const HEADER: &str = "envoy.config.core.v3.HeaderValue";
 const REDACTED: &str = "[redacted]";
 
 impl Descriptors {
-    /// The canonical proto3 JSON of an encoded `google.protobuf.Any`, in which sensitive texts and bytes are `[redacted]`, other
-    /// sensitive values zero, and sensitive maps empty.
+    /// Canonical proto3 JSON of an encoded `google.protobuf.Any`. Sensitive texts and bytes are
+    /// `[redacted]`, other sensitive values zero, and sensitive maps empty.
     ///
     /// # Errors
     ///
@@ -40,11 +39,12 @@ impl Descriptors {
         serde_json::to_value(&any).map_err(|error| not_showable(&any, &error))
     }
 
-    /// Like [`redacted_json`](Self::redacted_json), with the names that fields have in the API, as Envoy's config dump has them.
+    /// Like [`redacted_json`](Self::redacted_json), with field names of the API, as in Envoy's
+    /// config dump.
     ///
     /// # Errors
     ///
-    /// As of [`redacted_json`](Self::redacted_json).
+    /// Those of [`redacted_json`](Self::redacted_json).
     pub fn redacted_dump(&self, any: &[u8]) -> Result<serde_json::Value, DescriptorError> {
         let any = self.redacted(any)?;
         let options = SerializeOptions::new().use_proto_field_name(true);
@@ -52,8 +52,8 @@ impl Descriptors {
         json.map_err(|error| not_showable(&any, &error))
     }
 
-    /// The encoding of what [`redacted_json`](Self::redacted_json) shows. A field without a descriptor is left out: nothing tells
-    /// whether it is sensitive.
+    /// Encoding of what [`redacted_json`](Self::redacted_json) shows. Fields without a descriptor
+    /// are left out: they may be sensitive.
     ///
     /// # Errors
     ///
@@ -72,12 +72,12 @@ impl Descriptors {
 
 struct Redaction {
     sensitive: Option<ExtensionDescriptor>,
-    /// Whether fields are sensitive, by their full names: finding out decodes their options.
+    /// By full name: finding out decodes their options.
     known: HashMap<String, bool>,
 }
 
 impl Redaction {
-    /// Hides the sensitive values of a message, or `all`, and drops what no descriptor tells of.
+    /// Hides sensitive values, or `all`, and drops unknown fields.
     fn message(&mut self, message: &mut DynamicMessage, all: bool) -> Result<(), DescriptorError> {
         message.take_unknown_fields().for_each(drop);
         if message.descriptor().full_name() == ANY {
@@ -120,7 +120,7 @@ impl Redaction {
         if let Some(known) = self.known.get(field.full_name()) {
             return *known;
         }
-        // A file that an operator brought may have lost its options.
+        // An operator's file may have lost its options.
         let embedded = || {
             let message = pool().get_message_by_name(field.parent_message().full_name())?;
             Some(is_marked(&message.get_field(field.number())?, &pool().get_extension_by_name(SENSITIVE)?))
@@ -132,7 +132,6 @@ impl Redaction {
     }
 }
 
-/// Whether a header of this name holds a credential.
 fn is_credential(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     CREDENTIAL_HEADERS.iter().any(|part| key.contains(part))

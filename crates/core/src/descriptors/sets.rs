@@ -1,8 +1,9 @@
 //! Descriptor sets that an operator adds to the embedded one.
 //!
-//! A set is a `google.protobuf.FileDescriptorSet`, as `protoc --include_imports --descriptor_set_out` and
-//! `buf build -o` write it, gzipped or not. Its files count by their names: one that the embedded set has too takes the
-//! place of that one, so that a newer API of Envoy's can be brought along; two added sets may not differ in a file.
+//! A set is a `google.protobuf.FileDescriptorSet`, as `protoc --include_imports
+//! --descriptor_set_out` and `buf build -o` write it, gzipped or not. A file with the name of an
+//! embedded one replaces it, so that a newer API of Envoy can be added. Two added sets must not
+//! differ in a file.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -14,35 +15,31 @@ use prost_types::FileDescriptorProto;
 
 use super::{DescriptorError, pool, tree_size};
 
-/// Size that a gzipped set may unpack to, in bytes.
 const MAX_BYTES: u64 = 256 << 20;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// A set as it was read.
 #[derive(Clone, Debug)]
 pub struct DescriptorSet {
-    /// Where it came from, for messages.
+    /// For messages.
     pub origin: String,
-    /// Its bytes.
     pub bytes: Vec<u8>,
 }
 
-/// `google.protobuf.FileDescriptorSet` whose files are as they came: read into messages they lose the options that are extensions, and
-/// with them which fields are [sensitive](Descriptors::redacted_json).
+/// `google.protobuf.FileDescriptorSet` with its files as bytes. Parsed files lose options that are
+/// extensions, and so which fields are [sensitive](Descriptors::redacted_json).
 #[derive(Clone, PartialEq, prost::Message)]
 struct RawSet {
     #[prost(bytes = "vec", repeated, tag = "1")]
     file: Vec<Vec<u8>>,
 }
 
-/// File of a set.
 #[derive(Clone)]
 struct DescriptorFile {
     bytes: Vec<u8>,
     proto: FileDescriptorProto,
 }
 
-/// Why a set was refused.
+/// Reason to refuse a set.
 #[derive(Debug, thiserror::Error)]
 #[error("{origin}: {reason}")]
 pub struct SetError {
@@ -50,10 +47,10 @@ pub struct SetError {
     reason: String,
 }
 
-/// The embedded descriptors, and what was added to them.
+/// The embedded descriptors with additions.
 #[derive(Clone, Debug, Default)]
 pub struct Descriptors {
-    /// Absent where nothing was added: the embedded set is unpacked only when it is asked for.
+    /// `None` without additions: the embedded set is unpacked on first use.
     extended: Option<DescriptorPool>,
     replaced: usize,
 }
@@ -98,38 +95,39 @@ impl Descriptors {
                 }
             }
         }
-        // Only with all of them is it certain that nothing is missing: sets may refer to each other.
+        // Only all sets together are complete: they may refer to each other.
         let file = order.iter().filter_map(|name| Some(files.get(name)?.1.bytes.clone())).collect();
         let pool = DescriptorPool::decode(RawSet { file }.encode_to_vec().as_slice()).map_err(|error| {
             let blamed = error.file().and_then(|name| files.get(name)).map_or(0, |(from, _)| *from);
-            // A misfit with the embedded set is an added set's doing, the last one's if no other is named.
+            // A misfit with the embedded set is due to an added set: the last one, if no other is
+            // named.
             let origin = &sets[blamed.checked_sub(1).unwrap_or(sets.len() - 1)].origin;
             SetError { origin: origin.clone(), reason: format!("does not fit with the others: {error}") }
         })?;
         Ok(Self { extended: Some(pool), replaced })
     }
 
-    /// The pool of all of them.
     pub(super) fn pool(&self) -> &DescriptorPool {
         self.extended.as_ref().unwrap_or_else(|| pool())
     }
 
-    /// How many files of the embedded set were replaced by other ones.
+    /// Number of embedded files that were replaced.
     pub const fn replaced(&self) -> usize {
         self.replaced
     }
 
-    /// Whether using them takes no time but their own.
+    /// Whether first use takes no extra time.
     pub fn are_unpacked(&self) -> bool {
         self.extended.is_some() || super::POOL.get().is_some()
     }
 
-    /// Writes the canonical proto3 JSON of an encoded `google.protobuf.Any`, with `@type`, nested ones included, if that takes no more
-    /// than about `limit` bytes of memory.
+    /// Writes the canonical proto3 JSON of an encoded `google.protobuf.Any`, with `@type`, nested
+    /// ones included, in about `limit` bytes of memory at most.
     ///
     /// # Errors
     ///
-    /// [`DescriptorError`] if the type has no descriptor, the bytes do not fit it, or it takes more memory.
+    /// [`DescriptorError`] if the type has no descriptor, the bytes do not fit it, or it takes more
+    /// memory.
     pub fn write_json(&self, any: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), DescriptorError> {
         if tree_size::of_any(self.pool(), any) > limit {
             return Err(DescriptorError::TooLarge);
@@ -143,9 +141,10 @@ impl Descriptors {
     }
 }
 
-/// Takes the `value` out of each `Any` of `google.protobuf.Empty`, from `start` on. That message has no special form, so
-/// that C++ and Python take `value` for a field that it does not have; prost-reflect writes one. Within a string the
-/// quotes would be escaped, so this is found nowhere else but in a `Struct` that spells such an `Any`, which means the same.
+/// Removes the `value` from each `Any` of `google.protobuf.Empty`, from `start` on. C++ and Python
+/// take it for an unknown field, but prost-reflect writes it.
+/// Quotes within strings are escaped, so only a `Struct` that spells such an `Any` could match, and
+/// it means the same.
 fn drop_values_of_empty(start: usize, out: &mut Vec<u8>) {
     const TYPE: &[u8] = br#""@type":"type.googleapis.com/google.protobuf.Empty""#;
     const VALUE: &[u8] = br#","value":{}"#;
@@ -184,7 +183,7 @@ fn read(bytes: &[u8]) -> Result<Vec<DescriptorFile>, String> {
     parsed.collect::<Result<_, _>>().map_err(is_none)
 }
 
-/// Whether two files say different things; comments say nothing.
+/// Whether two files differ in more than comments.
 fn differ(one: &FileDescriptorProto, other: &FileDescriptorProto) -> bool {
     let plain = |file: &FileDescriptorProto| FileDescriptorProto { source_code_info: None, ..file.clone() };
     plain(one) != plain(other)

@@ -1,18 +1,18 @@
-//! Memory that a message takes as a tree, estimated from its bytes.
+//! Estimate of the memory of a message as a tree, from its bytes.
 //!
-//! The library decodes a message into a tree before it writes JSON. An empty message of two bytes takes some 130 there: 12 MB of
-//! these took 790 MB. Owns the estimate, which costs no memory, so that such a message is refused before it is decoded.
+//! The library decodes a message into a tree before it writes JSON. An empty message of two bytes
+//! takes some 130 there: 12 MB of these took 790 MB. The estimate takes no memory, so that such a
+//! message is refused before it is decoded.
 
 use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
 
 use super::{ANY, MAX_DEPTH, message_in, message_name};
 use crate::resource::wire;
 
-/// Bytes of a value in the tree, with its place in a list or map.
+/// With its place in a list or map.
 const VALUE: usize = 130;
 
-/// Bytes that an encoded `google.protobuf.Any` takes as a tree, with all that nests in it. What is malformed or nests too deep counts
-/// as far as it can be read: it is refused anyway.
+/// Size with all nested ones. Malformed or too deep parts are refused anyway.
 pub(super) fn of_any(pool: &DescriptorPool, any: &[u8]) -> usize {
     inside_any(pool, any, 0)
 }

@@ -1,24 +1,21 @@
-//! Names that a certificate gives its holder.
+//! Names in a certificate that was verified elsewhere.
 //!
-//! Owns the reading of names out of a certificate that was verified elsewhere. Bounded: what is longer or more than any
-//! honest certificate has is left out, so that it can match no rule.
+//! Names above the bounds of an honest certificate are left out, so that they match no rule.
 
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
 use super::Certificate;
 
-/// The names of DNS that are kept of one certificate.
 const MAX_DNS_NAMES: usize = 100;
-/// The longest name of DNS (RFC 1035, section 2.3.4).
+/// Bytes of the longest DNS name (RFC 1035, section 2.3.4).
 const MAX_DNS_NAME: usize = 255;
-/// The longest subject that is kept, in bytes as written.
 const MAX_SUBJECT: usize = 2048;
-/// The longest SPIFFE ID and trust domain (SPIFFE-ID, section 2.3).
+/// Bytes of the longest SPIFFE ID and trust domain (SPIFFE-ID, section 2.3).
 const MAX_SPIFFE_ID: usize = 2048;
 const MAX_TRUST_DOMAIN: usize = 255;
 
-/// The names of attributes that RFC 4514, section 3, gives a short form.
+/// Attributes with a short form (RFC 4514, section 3).
 const SHORT: [(&str, &str); 9] = [
     ("2.5.4.3", "CN"),
     ("2.5.4.7", "L"),
@@ -32,8 +29,7 @@ const SHORT: [(&str, &str); 9] = [
 ];
 
 impl Certificate {
-    /// Reads a certificate. `None` where it is none, or says of its holder what cannot be read: nobody is known by half
-    /// of what a certificate says.
+    /// `None` if any part cannot be read: half of a certificate identifies nobody.
     pub fn from_der(der: &[u8]) -> Option<Self> {
         let (rest, certificate) = X509Certificate::from_der(der).ok()?;
         if !rest.is_empty() {
@@ -46,7 +42,7 @@ impl Certificate {
             GeneralName::URI(uri) => Some(*uri),
             _ => None,
         });
-        // With a second URI a certificate is no SVID (X509-SVID, section 2), whatever the first says.
+        // With a second URI a certificate is no SVID (X509-SVID, section 2).
         if let (Some(uri), None) = (uris.next(), uris.next()) {
             read.spiffe_id = is_spiffe_id(uri).then(|| uri.into());
         }
@@ -64,7 +60,7 @@ impl Certificate {
     }
 }
 
-/// Whether a text is a SPIFFE ID (SPIFFE-ID, section 2).
+/// SPIFFE-ID, section 2.
 fn is_spiffe_id(text: &str) -> bool {
     let Some(rest) = text.strip_prefix("spiffe://").filter(|_| text.len() <= MAX_SPIFFE_ID) else {
         return false;
@@ -83,7 +79,7 @@ fn is_spiffe_id(text: &str) -> bool {
         && (path.is_empty() || path[1..].split('/').all(is_segment))
 }
 
-/// A name as RFC 4514 writes it: the last part first. Empty where it is longer than is kept.
+/// As of RFC 4514: the last part first. Empty if too long.
 fn subject(name: &X509Name<'_>) -> Box<str> {
     let parts: Vec<_> = name.iter_rdn().collect();
     let mut text = String::new();
@@ -110,7 +106,7 @@ fn write_attribute(attribute: &AttributeTypeAndValue<'_>, text: &mut String) {
     text.push('=');
     match attribute.as_str() {
         Ok(value) if short.is_some() => escape(value, text),
-        // A value whose type has no short name, or that is no text, is its bytes (RFC 4514, section 2.4).
+        // RFC 4514, section 2.4: without a short type name, or text, the bytes.
         _ => {
             text.push('#');
             let value = attribute.attr_value();

@@ -1,8 +1,7 @@
 //! Identity of a peer.
 //!
-//! Owns what is known of the other end of a connection: where it comes from, and what the certificate says that it
-//! has proven to hold. Knows nothing of what a peer may do, nor of what it says of itself in a request: that is no
-//! identity.
+//! Owns the source of a connection and the names in its certificate. Knows nothing of permissions,
+//! nor of a peer's claims in requests, which are no identity.
 
 mod certificate;
 mod matching;
@@ -14,42 +13,36 @@ use std::sync::Arc;
 
 pub use matching::PeerPattern;
 
-/// The other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Where it comes from.
     pub source: Source,
-    /// Identity that it has proven to have.
     pub certificate: Option<Box<Certificate>>,
 }
 
-/// Where a connection comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// An address. One of IPv4 is of that kind, also where the socket maps it to IPv6.
+    /// Address. IPv4 even if the socket maps it to IPv6.
     Ip(IpAddr),
-    /// A Unix socket of this machine.
     Unix,
 }
 
-/// Names that a certificate, which was verified, gives its holder.
+/// Names in a verified certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Certificate {
-    /// The SPIFFE ID: the only URI among its names, if that is one.
+    /// The only URI among its names, if that is a SPIFFE ID.
     pub spiffe_id: Option<Arc<str>>,
-    /// The names of DNS, as they are written.
     pub dns_names: Vec<Box<str>>,
-    /// The subject, as RFC 4514 writes it (`CN=envoy,O=example`).
+    /// As of RFC 4514 (`CN=envoy,O=example`).
     pub subject: Box<str>,
 }
 
 impl Certificate {
-    /// Identity that its holder is counted as: the SPIFFE ID, else the subject.
+    /// For accounting: the SPIFFE ID, else the subject.
     pub fn identity(&self) -> &str {
         self.spiffe_id.as_deref().unwrap_or(&self.subject)
     }
 
-    /// Everything that tells its holder from others: the SPIFFE ID, else the subject, which may be empty, and the DNS names.
+    /// All names: the SPIFFE ID, else the subject, perhaps empty, and the DNS names.
     pub fn names(&self) -> Cow<'_, str> {
         if let Some(id) = &self.spiffe_id {
             return Cow::Borrowed(id);
@@ -60,7 +53,6 @@ impl Certificate {
 }
 
 impl Source {
-    /// The source of a connection from this address.
     pub fn of(address: IpAddr) -> Self {
         Self::Ip(address.to_canonical())
     }
@@ -76,17 +68,14 @@ impl fmt::Display for Source {
 }
 
 impl Peer {
-    /// A peer that has proven nothing.
     pub const fn unproven(source: Source) -> Self {
         Self { source, certificate: None }
     }
 
-    /// Its SPIFFE ID.
     pub fn spiffe_id(&self) -> Option<&str> {
         self.certificate.as_ref()?.spiffe_id.as_deref()
     }
 
-    /// Bytes that its certificate takes.
     pub fn certificate_bytes(&self) -> usize {
         self.certificate.as_ref().map_or(0, |certificate| {
             let names = certificate.dns_names.iter().map(|name| size_of::<Box<str>>() + name.len());
@@ -95,7 +84,6 @@ impl Peer {
         })
     }
 
-    /// Its SPIFFE ID, for a caller that keeps it.
     pub fn proven(&self) -> Option<Arc<str>> {
         self.certificate.as_ref()?.spiffe_id.clone()
     }

@@ -1,23 +1,19 @@
-//! Bounds of a JSON text, checked before anything parses it.
+//! Bounds of a JSON text, checked before it is parsed.
 //!
-//! In JSON there is no nesting without a bracket, so that one count of brackets covers messages, `Struct`, `Value`,
-//! `ListValue` and `Any` in any mixture: nothing starts a count of its own (CVE-2026-0994). One pass, no recursion, no
-//! memory. What is no JSON may pass; the parser is for that.
+//! All nesting in JSON needs a bracket. So one count of brackets covers messages, `Struct`,
+//! `Value`, `ListValue` and `Any` in any mixture, without a second count inside (CVE-2026-0994).
+//! One pass, no recursion, no memory. Invalid JSON may pass; the parser finds it.
 
 use crate::descriptors::MAX_DEPTH;
 
-/// Why a text is refused unparsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BoundsError {
-    /// Brackets in brackets.
     #[error("it nests deeper than {MAX_DEPTH} levels")]
     TooDeep,
-    /// Values and names of fields.
     #[error("it has more than {0} values")]
     TooMany(usize),
 }
 
-/// Counts how deep a text nests, and the values in it.
 pub(super) fn check(text: &[u8], max_values: usize) -> Result<(), BoundsError> {
     let (mut depth, mut values) = (0_usize, 0_usize);
     let mut bytes = text.iter();

@@ -1,14 +1,16 @@
-//! REST-JSON without its HTTP: DiscoveryRequests read from proto3 JSON, and DiscoveryResponses written as it.
+//! REST-JSON without its HTTP: DiscoveryRequests read from proto3 JSON, and DiscoveryResponses
+//! written as JSON.
 //!
-//! Owns what a request may look like and what a response does look like, and that the JSON of a resource is made once per
-//! version. Knows nothing of polls, of sockets or of clients; has no clock. A relay that speaks gRPC only never makes any of
-//! it. The program shares whole responses, because those who ask for one wait for it.
+//! Owns the form of requests and responses, and that the JSON of a resource is made once per
+//! version. Knows nothing of polls, sockets or clients; has no clock. A relay that speaks only gRPC
+//! makes no JSON. The program shares whole responses: their clients wait for the same.
 //!
 //! Invariants:
-//! - What a peer sends is bounded in size, depth and number of parts before it is parsed, and parsed without building
-//!   what is not read: `extensions` and `error_detail` are passed over, no `Any` in them is looked into; `locality` and
-//!   `metadata` are too, unless the operator's rules may want them (R-DP-17).
-//! - A response is whole or an error; none has a part missing.
+//! - A peer's request is bounded in size, depth and number of parts before it is parsed. Parts that
+//!   are not read are not built: `extensions` and `error_detail` are skipped, and no `Any` in them
+//!   is read. So are `locality` and `metadata`, unless the operator's rules may need them
+//!   (R-DP-17).
+//! - A response is whole or an error; none lacks a part.
 
 mod bounds;
 mod request;

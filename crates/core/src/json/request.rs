@@ -1,7 +1,7 @@
 //! A DiscoveryRequest from proto3 JSON.
 //!
-//! Field names are read in both of their spellings (R-REST-03); fields that this relay does not read, which newer clients
-//! may have, are passed over; `null` is the same as a field that is left out.
+//! Field names are read in both spellings (R-REST-03). Unknown fields, which newer clients may
+//! have, are skipped. `null` is the same as no field.
 
 use std::marker::PhantomData;
 
@@ -11,29 +11,23 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, IgnoredAny, MapAc
 use super::bounds::{self, BoundsError};
 use crate::proto;
 
-/// Values that a request may have beside the names that it asks for.
 const OTHER_VALUES: usize = 1 << 16;
 
-/// Why a request cannot be read; its sender's fault.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonRequestError {
-    /// Nothing was sent.
     #[error("the body is empty; send a DiscoveryRequest as JSON, at least {{}}")]
     Empty,
-    /// The text is no Unicode.
     #[error("the body is not UTF-8: {0}")]
     NotText(#[from] std::str::Utf8Error),
-    /// It is too large in a way that its length does not show.
     #[error("the body is refused: {0}")]
     OutOfBounds(#[from] BoundsError),
-    /// It is no JSON, or a field has a value of a wrong type.
     #[error("the body is no DiscoveryRequest in proto3 JSON: {0}")]
     Malformed(String),
 }
 
 impl From<serde_json::Error> for JsonRequestError {
     fn from(error: serde_json::Error) -> Self {
-        // It may quote what was sent.
+        // It may quote the request.
         let text = error.to_string();
         if text.len() <= 400 {
             return Self::Malformed(text);
@@ -43,12 +37,12 @@ impl From<serde_json::Error> for JsonRequestError {
     }
 }
 
-/// Reads a request that asks for no more than about so many names. Of its node, what is large and seldom wanted is read
-/// with `whole_node` only.
+/// Reads a request for about `max_names` names at most. Large, seldom needed parts of the node are
+/// read only with `whole_node`.
 ///
 /// # Errors
 ///
-/// [`JsonRequestError`] for a body that is no such request, or a larger one than may be.
+/// [`JsonRequestError`] for a body that is no such request, or too large.
 pub fn read(
     body: &[u8],
     max_names: usize,
@@ -69,21 +63,18 @@ pub fn read(
     Ok(request)
 }
 
-/// A message of which some fields are read.
 trait Fields: Default {
     const NAME: &'static str;
 
-    /// Takes the value of a field, or leaves it where the field is none that is read.
     fn take<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Taken, A::Error>;
 }
 
-/// Whether the value of a field was read.
 enum Taken {
     Read,
     Left,
 }
 
-/// Reads a message from an object. Not by `derive`, which takes a list for an object as well.
+/// Reads a message from an object. `derive` would accept a list too.
 struct Message<M>(PhantomData<M>);
 
 impl<'de, M: Fields> DeserializeSeed<'de> for Message<M> {
@@ -112,7 +103,7 @@ impl<'de, M: Fields> Visitor<'de> for Message<M> {
     }
 }
 
-/// Reads a message from an object, or from `null` where there is none.
+/// `null` is `None`.
 struct Optional<M>(PhantomData<M>);
 
 impl<'de, M: Fields> DeserializeSeed<'de> for Optional<M> {
@@ -143,7 +134,7 @@ impl<'de, M: Fields> Visitor<'de> for Optional<M> {
     }
 }
 
-/// Any number of messages; `null` is none.
+/// `null` is none.
 struct List<M>(PhantomData<M>);
 
 impl<'de, M: Fields> DeserializeSeed<'de> for List<M> {
@@ -174,8 +165,7 @@ impl<'de, M: Fields> Visitor<'de> for List<M> {
     }
 }
 
-/// Takes a value into a field that still has its default. Twice, be it in two spellings, is a fault of the sender's that
-/// would be read in two ways.
+/// A field that is set twice, in either spelling, is an error: readers would disagree.
 fn set<'de, T, A>(into: &mut T, field: &str, map: &mut A) -> Result<Taken, A::Error>
 where
     T: Default + PartialEq + DeserializeOwned,
@@ -189,11 +179,11 @@ where
     Ok(Taken::Read)
 }
 
-/// `WHOLE` says how much of its node is read.
+/// `WHOLE`: with the whole node.
 #[derive(Default)]
 struct Request<const WHOLE: bool>(proto::DiscoveryRequest);
 
-/// `WHOLE`: with its locality and metadata.
+/// `WHOLE`: with locality and metadata.
 #[derive(Default)]
 struct Node<const WHOLE: bool>(proto::Node);
 
@@ -218,7 +208,7 @@ impl<const WHOLE: bool> Fields for Request<WHOLE> {
                 self.0.node = node.map(|node| node.0);
                 Ok(Taken::Read)
             }
-            // There are no nonces and no rejections over REST-JSON (R-REST-02).
+            // REST-JSON has no nonces and no rejections (R-REST-02).
             _ => Ok(Taken::Left),
         }
     }

@@ -1,7 +1,6 @@
-//! Responses as JSON, and how one is put together.
+//! Responses as JSON.
 //!
-//! The JSON of a resource is made once per version and shared by all responses. It is kept within a budget, and what is not
-//! found is made again.
+//! The JSON of a resource is made once per version and shared by all responses, within a budget.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,17 +15,14 @@ use crate::descriptors::{DescriptorError, Descriptors};
 use crate::fairness::QUICK_JSON_BYTES;
 use crate::resource::{Name, NameForm, Resource, TypeUrl};
 
-/// Bytes from which on the JSON of a resource is shared, not copied.
+/// Least bytes that are shared, not copied.
 const SHARED: usize = 32 << 10;
-/// Bytes at both ends of a shared resource that are copied, so that no chunk around it is tiny.
+/// Bytes at both ends that are copied, so that no chunk around them is tiny.
 const ENDS: usize = 4 << 10;
-/// Bytes at which a chunk of copied resources is closed.
 const BLOCK: usize = 256 << 10;
 
-/// DiscoveryResponse as proto3 JSON. Cheap to clone.
 #[derive(Clone)]
 pub struct JsonResponse {
-    /// Its `version_info`.
     pub version: SetVersion,
     chunks: Arc<[Bytes]>,
 }
@@ -39,63 +35,41 @@ impl fmt::Debug for JsonResponse {
 }
 
 impl JsonResponse {
-    /// Returns the text, in order.
     pub fn chunks(&self) -> &[Bytes] {
         &self.chunks
     }
 
-    /// Returns the length of the text in bytes.
     pub fn len(&self) -> usize {
         self.chunks.iter().map(Bytes::len).sum()
     }
 
-    /// Returns `false`: a response names at least its version.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Reason why there is no response. It lies in the origin's resource, for the operator to mend; never in the client.
+/// The origin's resource is at fault, never the client.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum JsonError {
-    /// A type somewhere in the resource is not known here (R-REST-11).
+    /// A type in the resource is unknown (R-REST-11).
     #[error(
         "resource `{name}` cannot be written as JSON: {error}; put the file descriptor set of that type into `rest.descriptor_sets`"
     )]
-    UnknownType {
-        /// The resource's name.
-        name: Name,
-        /// Tells what is missing.
-        error: DescriptorError,
-    },
-    /// It is no valid message of its type, or one that JSON has no form for.
+    UnknownType { name: Name, error: DescriptorError },
     #[error("resource `{name}` cannot be written as JSON: {error}")]
-    Broken {
-        /// The resource's name.
-        name: Name,
-        /// Tells what is wrong.
-        error: DescriptorError,
-    },
-    /// It takes more memory than the relay may keep for its clients.
+    Broken { name: Name, error: DescriptorError },
     #[error(
         "with resource `{name}` the answer takes more than {limit} bytes to write as JSON; raise `downstream.max_unsent_bytes`, split \
          what is asked for, or use gRPC"
     )]
-    TooLarge {
-        /// The resource with which it is.
-        name: Name,
-        /// The limit.
-        limit: usize,
-    },
-    /// The thread that wrote it panicked.
+    TooLarge { name: Name, limit: usize },
     #[error("an answer could not be written, which is a fault of deltafan")]
     Failed,
 }
 
-/// JSON of resources, by hash of their content.
+/// By hash of their content.
 type ResourceCache = moka::sync::Cache<u128, Result<Bytes, DescriptorError>, foldhash::fast::RandomState>;
 
-/// Writes responses from the JSON of resources, which they share.
 #[derive(Debug)]
 pub struct JsonWriter {
     descriptors: Descriptors,
@@ -106,7 +80,7 @@ pub struct JsonWriter {
 }
 
 impl JsonWriter {
-    /// Creates a writer with these descriptors, which keeps `budget` bytes of JSON and writes responses of up to `limit`.
+    /// Keeps `budget` bytes of JSON and writes responses of up to `limit` bytes.
     pub fn new(descriptors: Descriptors, budget: u64, limit: usize) -> Self {
         let resources = moka::sync::Cache::builder()
             .max_capacity(budget)
@@ -119,17 +93,15 @@ impl JsonWriter {
         Self { descriptors, limit, resources, resources_written, responses_written }
     }
 
-    /// Returns the number of resources written as JSON.
     pub fn resources_written(&self) -> u64 {
         self.resources_written.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of responses put together.
     pub fn responses_written(&self) -> u64 {
         self.responses_written.load(Ordering::Relaxed)
     }
 
-    /// Whether writing the response takes so long that no other connection should wait for it.
+    /// Whether writing would make other connections wait.
     pub fn is_slow(&self, found: &SetContents) -> bool {
         let size: usize = found.resources.iter().map(|resource| resource.body().len()).sum();
         size > QUICK_JSON_BYTES || !self.descriptors.are_unpacked()
@@ -139,7 +111,7 @@ impl JsonWriter {
     ///
     /// # Errors
     ///
-    /// A resource that has no JSON. A response is whole or an error; none has a part missing.
+    /// [`JsonError`] for a resource without JSON.
     pub fn write(&self, type_url: &TypeUrl, found: &SetContents) -> Result<JsonResponse, JsonError> {
         let is_located = |resource: &Resource| {
             found.asked.as_ref().is_some_and(|asked| asked.locates(resource.name().as_str()))
@@ -158,9 +130,9 @@ impl JsonWriter {
             texts.push(text);
         }
         self.responses_written.fetch_add(1, Ordering::Relaxed);
-        // Only what this relay has known as long as any client is said of a response (R-REST-12).
+        // Fields that old clients do not know are left out (R-REST-12).
         let mut chunks = ChunkWriter::default();
-        // Debug output of a type URL would do, but only JSON's own escapes are JSON.
+        // Only JSON's own escapes are JSON, not those of debug output.
         let type_url = serde_json::Value::from(type_url.as_str());
         let version = found.version;
         chunks.copy(
@@ -180,7 +152,7 @@ impl JsonWriter {
         self.any(resource, resource.digest(), resource.body())
     }
 
-    /// JSON of a resource that was asked for by locator: wrapped, with its constraints (R-DP-07, R-DP-11).
+    /// Wrapped, with its constraints (R-DP-07, R-DP-11).
     fn wrapped(&self, resource: &Resource) -> Result<Bytes, JsonError> {
         let any = resource.wrapped(NameForm::Locator(resource.name()));
         self.any(resource, xxh3::xxh3_128(&any), &any)
@@ -203,7 +175,8 @@ impl JsonWriter {
     }
 }
 
-/// Chunks of copied and shared text. None but the last is tiny: HTTP/2 peers count tiny DATA frames.
+/// Chunks of copied and shared text. Only the last may be tiny: HTTP/2 peers count tiny DATA
+/// frames.
 #[derive(Debug, Default)]
 struct ChunkWriter {
     done: Vec<Bytes>,
@@ -235,7 +208,6 @@ impl ChunkWriter {
     }
 
     fn close(mut self) -> Arc<[Bytes]> {
-        // The last few bytes go with what came before them.
         if let Some(last) = self.done.pop_if(|last| self.open.len() < 256 && last.len() < 2 * BLOCK) {
             let rest = std::mem::take(&mut self.open);
             self.open.reserve(last.len() + rest.len());

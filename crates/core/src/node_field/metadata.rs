@@ -1,9 +1,9 @@
-//! Single values of a node's metadata, found without decoding the rest of it.
+//! Single values of a node's metadata, read without decoding the rest.
 //!
-//! Metadata is a `google.protobuf.Struct`, which a client can make to be dozens of times as large in memory as on the wire.
-//! So it stays the bytes that came, and one pass over them finds the values of all paths that rules name: the cost follows
-//! from the size of the metadata, and not from the number of rules. The depth of the recursion is that of the longest path.
-//! Bytes that are no such message say nothing.
+//! Metadata is a `google.protobuf.Struct`, which can take dozens of times its size on the wire once
+//! decoded. So it stays bytes, and one pass finds the values of all paths. The cost depends on the
+//! size of the metadata, not on the number of rules. Recursion is as deep as the longest path.
+//! Malformed bytes have no values.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::resource::wire::{self, Value};
 pub(super) const FIELDS: u32 = 1;
 const ENTRY_KEY: u32 = 1;
 pub(super) const ENTRY_VALUE: u32 = 2;
-/// The kinds of a `Value`.
+/// Kinds of a `Value`.
 const NULL: u32 = 1;
 const NUMBER: u32 = 2;
 const STRING: u32 = 3;
@@ -24,19 +24,17 @@ const BOOL: u32 = 4;
 pub(super) const STRUCT: u32 = 5;
 pub(super) const LIST: u32 = 6;
 
-/// Paths that rules name, as a tree by their keys.
+/// Paths of the rules, as a tree by keys.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Paths {
     root: Step,
     count: usize,
 }
 
-/// Key of a path.
 #[derive(Clone, Debug, Default)]
 struct Step {
-    /// Index of the value here, if a path ends here.
+    /// Index of the value, if a path ends here.
     index: Option<usize>,
-    /// Keys that follow.
     next: HashMap<Box<[u8]>, Self>,
 }
 
@@ -44,7 +42,7 @@ struct Step {
 pub(super) type Values<'a> = Vec<Result<Cow<'a, str>, Missing>>;
 
 impl Paths {
-    /// Adds a path; one that is there stays.
+    /// Adds a path once.
     pub(super) fn add(&mut self, path: &[String]) {
         let mut step = &mut self.root;
         for key in path {
@@ -56,7 +54,6 @@ impl Paths {
         }
     }
 
-    /// Index of the value of a path.
     pub(super) fn index(&self, path: &[String]) -> Option<usize> {
         let mut step = &self.root;
         for key in path {
@@ -76,7 +73,8 @@ impl Paths {
 }
 
 impl Step {
-    /// Notes the values in the fields of a `Struct`. Of several with the same key, as in any map of protobuf, the last counts.
+    /// Reads the values in the fields of a `Struct`. The last value of a repeated key counts, as in
+    /// any protobuf map.
     fn look<'a>(&self, fields: &'a [u8], limit: usize, values: &mut Values<'a>) {
         let mut found = HashMap::<&[u8], (&Self, &'a [u8])>::new();
         for field in wire::fields(fields) {
@@ -109,7 +107,7 @@ impl Step {
     }
 }
 
-/// Value as rules see it: a text, or a number or a boolean as JSON writes it.
+/// Value as text: a string, or a number or boolean as in JSON.
 fn text<'a>((number, value, raw): (u32, Value<'a>, &[u8])) -> Result<Cow<'a, str>, Missing> {
     match (number, value) {
         (STRING, Value::Bytes(text)) => {
@@ -124,7 +122,7 @@ fn text<'a>((number, value, raw): (u32, Value<'a>, &[u8])) -> Result<Cow<'a, str
     }
 }
 
-/// Which kind a `Value` is of, with that and its raw field. Of several the last counts.
+/// Kind of a `Value`, with its value and raw field. The last field counts.
 fn kind(value: &[u8]) -> Option<(u32, Value<'_>, &[u8])> {
     let mut found = None;
     for field in wire::fields(value) {
@@ -136,7 +134,8 @@ fn kind(value: &[u8]) -> Option<(u32, Value<'_>, &[u8])> {
     found
 }
 
-/// The shortest decimal that reads back as the same number, without an exponent: `1`, not `1.0` or `1e0`.
+/// Shortest decimal that reads back as the same number, without an exponent: `1`, not `1.0` or
+/// `1e0`.
 fn canonical(number: f64) -> String {
     // Zero has one spelling.
     if number == 0.0 { "0".to_owned() } else { number.to_string() }

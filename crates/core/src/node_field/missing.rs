@@ -1,21 +1,20 @@
-//! Values that a node does not have for a rule, and why.
+//! Reasons for missing values.
 
 use std::borrow::Cow;
 
-/// Reason for which a node has no value for a rule.
+/// Reason why a node has no value for a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// It is not there, or empty.
+    /// Missing or empty.
     NotSaid,
-    /// It is null, a list, an object, or a number that is none.
+    /// Null, a list, an object, or a number that is not finite.
     NoText,
-    /// Its text is longer than a value may be.
     TooLong,
-    /// It does not match the pattern, or the group that is the value takes no part in the match.
+    /// The pattern does not match, or its value group takes no part in the match.
     NoMatch,
 }
 
-/// A value of at most `limit` bytes.
+/// Checks the length of a value.
 pub(super) fn bounded(value: Cow<'_, str>, limit: usize) -> Result<Cow<'_, str>, Missing> {
     if value.len() > limit { Err(Missing::TooLong) } else { Ok(value) }
 }

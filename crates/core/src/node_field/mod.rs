@@ -1,10 +1,11 @@
-//! Single fields of a node, as the rules of an operator name them (R-DP-17, R-Relay-01).
+//! Fields of a node that the operator's rules name (R-DP-17, R-Relay-01).
 //!
-//! Owns the names of the fields, and reading one of them without decoding the rest. Knows no rule. `peer.spiffe_id` is no
-//! part of the node but proven by the client's certificate; it has its place here because rules name it in the same way.
+//! Owns the names of the fields, and reading one of them without decoding the rest. Knows no rule.
+//! `peer.spiffe_id` is not part of the node but proven by the client's certificate; rules name it
+//! alike.
 //!
-//! Invariants: no value is longer than the bound that the caller gives · no bytes of a node make a reader panic · a node is
-//! read once for all rules, however many they are.
+//! Invariants: no value is longer than the caller's bound · no node makes a reader panic · a node
+//! is read once for all rules.
 
 mod metadata;
 mod missing;
@@ -22,40 +23,32 @@ use crate::proto::Node;
 use metadata::{Paths, Values};
 use missing::bounded;
 
-/// A field of a node. An empty one counts as not told, but for a text in the metadata, which is there or is not.
+/// Field of a node. An empty one counts as missing, except for metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeField {
-    /// `id`
     Id,
-    /// `cluster`
     Cluster,
-    /// `locality.region`
     Region,
-    /// `locality.zone`
     Zone,
-    /// `locality.sub_zone`
     SubZone,
-    /// `user_agent_name`
     UserAgentName,
-    /// The SPIFFE ID that the client has proven to have: no part of the node.
+    /// Proven SPIFFE ID of the client, which is not part of the node.
     SpiffeId,
-    /// The value that these keys lead to in `metadata`: a text, or a number or a boolean as JSON writes it.
+    /// Value at these keys in `metadata`: a string, or a number or boolean as in JSON.
     Metadata(Vec<String>),
 }
 
-/// Text that names no field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NodeFieldError {
-    /// No field has this name.
     #[error("no part of a node")]
     Unknown,
-    /// Two dots in a row, or one at an end, in a path into the metadata.
+    /// Two dots in a row, or one at an end, in a metadata path.
     #[error("an empty key in the path")]
     EmptyKey,
 }
 
 impl NodeField {
-    /// Names of the fields that are not in the metadata.
+    /// Names of the fields outside of the metadata.
     pub const NAMED: [(&'static str, Self); 7] = [
         ("node.id", Self::Id),
         ("node.cluster", Self::Cluster),
@@ -65,16 +58,15 @@ impl NodeField {
         ("node.user_agent_name", Self::UserAgentName),
         ("peer.spiffe_id", Self::SpiffeId),
     ];
-    /// Beginning of the names of fields in the metadata; keys joined by dots follow.
+    /// Prefix of metadata fields; keys joined by dots follow.
     pub const METADATA: &'static str = "node.metadata.";
 }
 
-/// Fields that rules look at.
+/// Fields that rules read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeFields(Paths);
 
 impl NodeFields {
-    /// The fields of some rules.
     pub(crate) fn new<'a>(fields: impl IntoIterator<Item = &'a NodeField>) -> Self {
         let mut paths = Paths::default();
         for field in fields {
@@ -85,7 +77,7 @@ impl NodeFields {
         Self(paths)
     }
 
-    /// Reader of these fields in this node, and of this SPIFFE ID. Values have at most `limit` bytes.
+    /// Reader of these fields for one client. Values have at most `limit` bytes.
     pub(crate) const fn of<'a>(
         &'a self,
         node: &'a Node,
@@ -96,20 +88,19 @@ impl NodeFields {
     }
 }
 
-/// Reader of the fields of one client.
 #[derive(Debug)]
 pub(crate) struct FieldReader<'a> {
     paths: &'a Paths,
     node: &'a Node,
     spiffe_id: Option<&'a str>,
-    /// Longest value in bytes.
+    /// Bytes of the longest value.
     pub(crate) limit: usize,
-    /// Values in the metadata, from the first time that one is asked for.
+    /// Values in the metadata, read on first use.
     metadata: OnceCell<Values<'a>>,
 }
 
 impl<'a> FieldReader<'a> {
-    /// Value of a field, which is one of those that the reader was made for.
+    /// Value of a field, which must be one of the reader's.
     pub(crate) fn read(&self, field: &NodeField) -> Result<Cow<'a, str>, Missing> {
         let (node, locality) = (self.node, self.node.locality.as_ref());
         let text = match field {

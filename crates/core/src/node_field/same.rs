@@ -1,7 +1,8 @@
-//! Whether two encoded nodes say the same.
+//! Equality of encoded nodes.
 //!
-//! Maps of protobuf have no order: an Envoy writes the same metadata in another one on each stream. So maps, and the fields of the node
-//! itself, are put in order. All else is compared as it came, with fields that nobody here knows.
+//! Protobuf maps have no order: an Envoy writes the same metadata in another order on each stream.
+//! So maps, and the fields of the node itself, are sorted. All else is compared as it came, with
+//! unknown fields.
 
 use bytes::{BufMut as _, BytesMut};
 
@@ -15,10 +16,10 @@ const BUILD: u32 = 8;
 const BUILD_METADATA: u32 = 2;
 /// `Node.dynamic_parameters`: a map to `ContextParams`, which are a map.
 const PARAMETERS: u32 = 12;
-/// Structs within structs that are looked into. Those deeper are compared as they came.
+/// Most levels of nested structs that are sorted. Deeper ones are compared as they came.
 const DEPTH: u32 = 32;
 
-/// Whether two encoded nodes say the same, in whatever order their metadata is.
+/// Whether two encoded nodes are equal, in any order of their metadata.
 pub fn are_same_nodes(one: &[u8], other: &[u8]) -> bool {
     one == other || canonical_node(one) == canonical_node(other)
 }
@@ -36,7 +37,6 @@ fn canonical_node(node: &[u8]) -> BytesMut {
     })
 }
 
-/// Its entries in the order of their bytes.
 fn canonical_struct(fields: &[u8], depth: u32) -> BytesMut {
     sorted(fields, |field, entry| {
         let value = |field, value: &[u8]| (field == ENTRY_VALUE).then(|| canonical_value(value, depth));
@@ -53,12 +53,12 @@ fn canonical_value(value: &[u8], depth: u32) -> BytesMut {
     })
 }
 
-/// A message with other contents in some of its fields; bytes that are none stay as they are.
+/// Message with some fields replaced. Malformed bytes stay as they are.
 fn canonical(message: &[u8], other: impl Fn(u32, &[u8]) -> Option<BytesMut>) -> BytesMut {
     parts(message, other).map_or_else(|| message.into(), |parts| put(parts.iter()))
 }
 
-/// Its canonical form, with fields in the order of their bytes.
+/// Canonical form with sorted fields.
 fn sorted(message: &[u8], other: impl Fn(u32, &[u8]) -> Option<BytesMut>) -> BytesMut {
     let Some(mut parts) = parts(message, other) else { return message.into() };
     parts.sort_unstable();
@@ -83,7 +83,7 @@ fn parts(message: &[u8], other: impl Fn(u32, &[u8]) -> Option<BytesMut>) -> Opti
         .collect()
 }
 
-/// Parts with their lengths, so that none can be taken for another.
+/// Joins parts with their lengths, so that none can be taken for another.
 fn put<'p>(parts: impl Iterator<Item = &'p BytesMut>) -> BytesMut {
     let mut out = BytesMut::new();
     for part in parts {

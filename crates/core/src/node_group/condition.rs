@@ -1,6 +1,6 @@
-//! One condition of a rule: a key of `match` and the pattern that its whole value has to match.
+//! One condition of a rule: a key of `match` and the pattern for its whole value.
 //!
-//! Owns reading the value. Names of a certificate are several: the first that matches is the value.
+//! Owns reading the value. Of several names in a certificate, the first that matches is the value.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,29 +11,23 @@ use regex::Regex;
 use crate::identity::Certificate;
 use crate::node_field::{FieldReader, Missing, NodeField, NodeFieldError};
 
-/// Field that a condition looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MatchKey {
-    /// A field with one value.
     Field(NodeField),
-    /// A subject alternative name that the client has proven to have: its SPIFFE ID, then its DNS names in lower case.
+    /// Proven names: the SPIFFE ID, then DNS names in lower case.
     San,
 }
 
-/// Pattern for the value of a field.
 #[derive(Clone, Debug)]
 pub struct Condition {
-    /// The field.
     pub key: MatchKey,
     text: Box<str>,
     whole: Regex,
 }
 
 impl MatchKey {
-    /// Name of [`Self::San`].
     pub const SAN: &'static str = "peer.san";
 
-    /// Whether the value is proven by the client's certificate, and no part of its node.
     pub fn is_proven(&self) -> bool {
         matches!(self, Self::San | Self::Field(NodeField::SpiffeId))
     }
@@ -57,22 +51,19 @@ impl fmt::Display for MatchKey {
 }
 
 impl Condition {
-    /// A pattern as it is written, and the expression that is anchored at both ends and means the same.
+    /// `whole`: the equivalent anchored expression.
     pub fn new(key: MatchKey, text: &str, whole: Regex) -> Self {
         Self { key, text: text.into(), whole }
     }
 
-    /// The pattern as it is written.
     pub fn pattern(&self) -> &str {
         &self.text
     }
 
-    /// Names of the groups in the pattern, with their indexes.
     pub(super) fn captures(&self) -> impl Iterator<Item = (usize, &str)> {
         self.whole.capture_names().enumerate().filter_map(|(at, name)| Some((at, name?)))
     }
 
-    /// Value that matches.
     pub(super) fn value<'a>(
         &self,
         node: &FieldReader<'a>,
@@ -89,7 +80,7 @@ impl Condition {
 
     fn name<'a>(&self, proof: &'a Certificate, limit: usize) -> Result<Cow<'a, str>, Missing> {
         let id = proof.spiffe_id.as_deref().map(Cow::Borrowed);
-        // DNS names have no case, so patterns need not care for it and keys do not differ by it.
+        // DNS names have no case, so neither patterns nor keys depend on it.
         let dns = proof.dns_names.iter().map(|name| Cow::Owned(name.to_ascii_lowercase()));
         let mut missing = Missing::NotSaid;
         for name in id.into_iter().chain(dns) {
@@ -104,7 +95,7 @@ impl Condition {
         Err(missing)
     }
 
-    /// Text of a group in a value that matches. Empty if the group took no part in it.
+    /// Empty if the group took no part in the match.
     pub(super) fn capture(&self, value: &str, group: usize) -> Box<str> {
         let captures = self.whole.captures(value);
         captures

@@ -1,7 +1,8 @@
-//! One rule of `groups.rules`: read once, with all of its faults, and then followed.
+//! One rule of `groups.rules`: parsed once, with all of its faults.
 //!
-//! Invariants: a node is made of values in the key and of nothing else a client says · where the node is that of a client, clients
-//! that prove different things are in different groups, but where the operator's key says which part of their proof counts.
+//! Invariants: a node is built only from values in the key, not from other claims of a client · if
+//! a group shows the node of a client, clients with different certificates are in different groups,
+//! unless the operator's key uses a part of the certificate.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,46 +19,38 @@ use crate::identity::Certificate;
 use crate::node_field::{FieldReader, Missing, NodeField};
 use crate::proto::{self, Locality, Node};
 
-/// Values in the key of a rule, each of which is bounded.
 const MAX_VALUES: usize = 16;
-/// Places in the key and the node of a rule that a value is put in.
+/// Most uses of values in key and node.
 const MAX_PLACES: usize = 64;
 
-/// Name of the last value of a key, where groups differ by it.
+/// Last value of a key, if groups differ by certificate.
 const CERTIFICATE: &str = "the names in the certificate";
 
-/// A rule as it is written: texts of key and node are templates.
+/// Rule as written, with templates.
 #[derive(Clone, Debug)]
 pub struct RuleSpec<'a> {
-    /// Name that no other rule has.
+    /// Unique name.
     pub name: &'a str,
-    /// Conditions that must all hold.
     pub conditions: Vec<Condition>,
-    /// Template of the key. Without one the rule has one group.
+    /// Without a template the rule has one group.
     pub key: Option<&'a str>,
-    /// Node of its groups.
     pub node: NodeSpec<'a>,
 }
 
-/// Node of the groups of a rule, as it is written.
 #[derive(Clone, Copy, Debug)]
 pub enum NodeSpec<'a> {
-    /// Made from templates. An absent field is that of the relay's own node.
+    /// Missing fields are those of the relay's own node.
     Made {
-        /// Template of `id`.
         id: &'a str,
-        /// Template of `cluster`.
         cluster: Option<&'a str>,
         /// Templates of `region`, `zone` and `sub_zone`.
         locality: Option<[&'a str; 3]>,
-        /// Metadata whose texts are templates.
         metadata: Option<&'a Map<String, Json>>,
     },
     /// The node of one of the group's clients, verbatim.
     Client,
 }
 
-/// A rule that can be followed.
 #[derive(Clone, Debug)]
 pub struct Rule {
     name: Arc<str>,
@@ -65,16 +58,14 @@ pub struct Rule {
     key: Template,
     values: Vec<ValueSource>,
     node: NodeForm,
-    /// Whether clients with different certificates are in different groups.
     by_identity: bool,
 }
 
-/// Origin of a value in the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ValueSource {
-    /// A named group in the pattern of a condition, both by index.
+    /// Named group in the pattern of a condition, both by index.
     Capture { condition: usize, group: usize },
-    /// A field; one that is absent is empty text.
+    /// A missing field is empty text.
     Field(NodeField),
 }
 
@@ -89,14 +80,12 @@ enum NodeForm {
     Client,
 }
 
-/// All faults of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleError(pub Vec<Fault>);
 
-/// One fault of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Keys that lead to its place in the rule, as in `node`, `metadata`, `role`.
+    /// Keys such as `node`, `metadata`, `role`.
     pub path: Vec<String>,
     /// End of a message, after the name of the place.
     pub problem: String,
@@ -112,13 +101,13 @@ impl fmt::Display for RuleError {
 impl std::error::Error for RuleError {}
 
 impl Rule {
-    /// Reads a rule.
+    /// Parses a rule.
     ///
     /// # Errors
     ///
-    /// [`RuleError`] with every fault: names of captures that are used twice or hold more than letters, digits and `_`;
-    /// texts that are no templates; names of values that nothing has; a value in `node` that is not in `key`, so that the
-    /// node would depend on which client came first; too many values.
+    /// [`RuleError`] with every fault: repeated or invalid names of captures; texts that are no
+    /// templates; unknown names of values; too many values; a value in `node` that is not in `key`,
+    /// so that the node would depend on which client came first.
     pub fn new(spec: RuleSpec<'_>) -> Result<Self, RuleError> {
         let mut reader = Reader::of(&spec.conditions);
         let key = spec.key.map(|text| reader.key(text)).unwrap_or_default();
@@ -140,7 +129,8 @@ impl Rule {
         }
         let values: Vec<ValueSource> = values.into_iter().map(|(_, source)| source).collect();
         let conditions = spec.conditions;
-        // A node is a claim, and configures all of its group. The operator may widen that to a part of what the clients prove.
+        // A node is a claim that configures the whole group. The operator may widen the group to a
+        // part of the certificate.
         let is_proven = |source: &ValueSource| match source {
             ValueSource::Capture { condition, .. } => conditions[*condition].key.is_proven(),
             ValueSource::Field(_) => false,
@@ -149,18 +139,16 @@ impl Rule {
         Ok(Self { name: spec.name.into(), conditions, key, values, node, by_identity })
     }
 
-    /// Whether a client without a certificate may be in one group with others that it claims to be: the rule shows the node of
-    /// a client, and matches whatever that has proven.
+    /// Whether a client may join a group by its claims alone: the rule shows the node of a client,
+    /// and no condition needs a certificate.
     pub fn trusts_claims(&self) -> bool {
         self.lends() && !self.conditions.iter().any(|condition| condition.key.is_proven())
     }
 
-    /// Its name.
     pub const fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// Fields that it looks at.
     pub(super) fn fields(&self) -> impl Iterator<Item = &NodeField> {
         let matched = self.conditions.iter().filter_map(|condition| match &condition.key {
             MatchKey::Field(field) => Some(field),
@@ -173,17 +161,16 @@ impl Rule {
         matched.chain(valued)
     }
 
-    /// Whether the node of its groups is that of one of their clients.
+    /// Whether its groups show the node of a client.
     pub(super) const fn lends(&self) -> bool {
         matches!(self.node, NodeForm::Client)
     }
 
-    /// Whether clients with different certificates are in different groups.
     pub(super) const fn is_by_identity(&self) -> bool {
         self.by_identity
     }
 
-    /// Key of the group that a client belongs to, if the rule matches it.
+    /// `None` if the rule does not match.
     pub(super) fn key<'a>(&self, node: &FieldReader<'a>, proof: Option<&'a Certificate>) -> Option<GroupKey> {
         let matching = |condition: &Condition| condition.value(node, proof).ok();
         let matched = self.conditions.iter().map(matching).collect::<Option<Vec<_>>>()?;
@@ -213,12 +200,11 @@ impl Rule {
         Some(GroupKey { rule: Arc::clone(&self.name), text: text.into(), values })
     }
 
-    /// Last value of the key of a client that has proven an identity, where groups differ by it.
+    /// Last value of the key, if groups differ by certificate.
     fn identity<'a>(&self, proof: Option<&'a Certificate>) -> Option<Cow<'a, str>> {
         proof.filter(|_| self.by_identity).map(Certificate::names)
     }
 
-    /// Node of the group with this key.
     pub(super) fn node(&self, key: &GroupKey, own: &Node) -> GroupNode {
         let NodeForm::Made { id, cluster, locality, metadata } = &self.node else { return GroupNode::Client };
         let fill = |template: &Template| template.fill(&key.values);
@@ -241,7 +227,6 @@ impl Rule {
         GroupNode::Made(Box::new(made))
     }
 
-    /// Result for a client, condition by condition.
     pub(super) fn outcome<'a>(
         &'a self,
         node: &FieldReader<'a>,
@@ -266,11 +251,9 @@ impl Rule {
     }
 }
 
-/// A rule that is being read.
 struct Reader {
-    /// Captures by name: those of all conditions share one namespace.
+    /// In one namespace for all conditions.
     captures: HashMap<String, ValueSource>,
-    /// Values in the key so far, each once, by name.
     values: Vec<(String, ValueSource)>,
     places: usize,
     faults: Vec<Fault>,
@@ -303,7 +286,6 @@ impl Reader {
         self.faults.push(Fault { path: path.to_vec(), problem });
     }
 
-    /// Reads the template of the key, whose values make the group.
     fn key(&mut self, text: &str) -> Template {
         self.template(&["key".to_owned()], text, |reader, path, name| {
             if let Some(at) = reader.values.iter().position(|(known, _)| known == name) {
@@ -319,7 +301,7 @@ impl Reader {
         })
     }
 
-    /// Reads a template of the node, whose values are those of the key.
+    /// All values must be in the key.
     fn node(&mut self, path: &[&str], text: &str) -> Template {
         let path: Vec<String> = std::iter::once(&"node").chain(path).map(|key| (*key).to_owned()).collect();
         self.node_at(&path, text)
@@ -351,7 +333,7 @@ impl Reader {
         fields.iter().map(field).collect()
     }
 
-    /// Recursion is bounded by the depth of what was read.
+    /// Recursion is bounded by the parser's depth.
     fn tree(&mut self, path: &[String], json: &Json) -> Tree {
         match json {
             Json::String(text) => Tree::Text(self.node_at(path, text)),
@@ -383,7 +365,6 @@ impl Reader {
         })
     }
 
-    /// Origin of the value with a name.
     fn source(&mut self, path: &[String], name: &str) -> Option<ValueSource> {
         if let Some(source) = self.captures.get(name) {
             return Some(source.clone());

@@ -1,10 +1,9 @@
 //! Templates: texts in which `${name}` stands for a value, and `$$` for a dollar.
 //!
-//! Owns the notation. A template is read once; names are resolved to the indexes of values by whoever has them.
+//! Owns the notation. A template is parsed once; the caller resolves names to indexes of values.
 
 use serde_json::{Map, Value as Json};
 
-/// A text with values in it, by their indexes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Template(Vec<Piece>);
 
@@ -14,7 +13,6 @@ enum Piece {
     Value(usize),
 }
 
-/// A tree of JSON whose texts are templates.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Tree {
     Text(Template),
@@ -24,18 +22,15 @@ pub(super) enum Tree {
     Other(Json),
 }
 
-/// Text that is no template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// `$` before something else.
     #[error("has a `$` that stands for nothing; write ${{NAME}} for a value, $$ for a dollar")]
     Dollar,
-    /// `${` without an end.
     #[error("has a `${{` without its `}}`")]
     Unclosed,
 }
 
-/// Pieces of a text in their order: `Ok` for a text, `Err` for a name.
+/// Splits a text: `Ok` is text, `Err` a name.
 fn pieces(mut rest: &str) -> Result<Vec<Result<String, &str>>, TemplateError> {
     let mut pieces = Vec::new();
     let mut text = String::new();
@@ -62,7 +57,7 @@ fn pieces(mut rest: &str) -> Result<Vec<Result<String, &str>>, TemplateError> {
 }
 
 impl Template {
-    /// Reads a text. `resolve` gives the index of the value with a name; where it gives none, it has noted that itself.
+    /// `resolve` returns the index of a named value, or records an error.
     pub(super) fn parse(
         text: &str,
         mut resolve: impl FnMut(&str) -> Option<usize>,
@@ -74,7 +69,6 @@ impl Template {
         Ok(Self(pieces(text)?.into_iter().filter_map(piece).collect()))
     }
 
-    /// The text with these values.
     pub(super) fn fill(&self, values: &[Box<str>]) -> String {
         let piece = |piece: &Piece| match piece {
             Piece::Text(text) => text.clone(),
@@ -85,7 +79,7 @@ impl Template {
 }
 
 impl Tree {
-    /// The tree with these values. Recursion is bounded by the depth of what was read.
+    /// Fills in the values. Recursion is bounded by the parser's depth.
     fn fill(&self, values: &[Box<str>]) -> Json {
         match self {
             Self::Text(template) => template.fill(values).into(),
@@ -95,7 +89,6 @@ impl Tree {
         }
     }
 
-    /// An object with these values.
     pub(super) fn object(fields: &[(String, Self)], values: &[Box<str>]) -> Map<String, Json> {
         fields.iter().map(|(key, tree)| (key.clone(), tree.fill(values))).collect()
     }

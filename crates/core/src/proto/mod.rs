@@ -1,7 +1,7 @@
-//! xDS messages of `proto/discovery.proto` and `proto/status.proto`, and JSON as protobuf holds it.
+//! xDS messages of `proto/discovery.proto` and `proto/status.proto`, and JSON as protobuf.
 //!
-//! The generated code is committed, because its generator takes longer to compile than the rest of the core. A test
-//! compares it with the definitions; `make proto` writes it again.
+//! The generated code is committed: its generator takes longer to compile than the rest of the
+//! core. A test compares it with the definitions; `make proto` writes it.
 
 #[rustfmt::skip]
 #[allow(unreachable_pub, clippy::all)]
@@ -19,13 +19,13 @@ pub fn structure(object: &serde_json::Map<String, serde_json::Value>) -> prost_t
     prost_types::Struct { fields: object.iter().map(|(key, json)| (key.clone(), value(json))).collect() }
 }
 
-/// Recursion is bounded by the depth of what was read.
+/// Recursion is bounded by the depth of the JSON.
 fn value(json: &serde_json::Value) -> prost_types::Value {
     use prost_types::value::Kind;
     let kind = match json {
         serde_json::Value::Null => Kind::NullValue(0),
         serde_json::Value::Bool(flag) => Kind::BoolValue(*flag),
-        // Struct knows doubles only; an integer that does not fit is rounded, as everywhere in JSON.
+        // Struct has only doubles; other integers are rounded, as everywhere in JSON.
         serde_json::Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or(f64::NAN)),
         serde_json::Value::String(text) => Kind::StringValue(text.clone()),
         serde_json::Value::Array(values) => {

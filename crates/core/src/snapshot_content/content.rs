@@ -1,4 +1,4 @@
-//! Content of the stores of a node group, as records gave it.
+//! Content of the stores of a node group, restored from records.
 
 use std::time::{Duration, Instant};
 
@@ -7,28 +7,24 @@ use super::{Clock, Kept, Record, StoreId};
 use crate::cache::{Completeness, Op, Resend, Snapshot, View};
 use crate::resource::{Collection, Name, NameSet};
 
-/// Content of a node group.
 #[derive(Clone, Debug, Default)]
 pub struct Content {
-    /// Content of each store.
     pub stores: Vec<StoreContent>,
 }
 
-/// Content of one store.
 #[derive(Clone, Debug)]
 pub struct StoreContent {
-    /// The store.
     pub id: StoreId,
-    /// How much of the wildcard set was known.
+    /// Completeness of the wildcard set.
     pub completeness: Completeness,
-    /// Members that the set had, be they recorded or not.
+    /// Members of the set, recorded or not.
     pub members: usize,
-    /// Records, by the name that something was held under.
+    /// Records by name.
     pub records: Vec<(Name, Record)>,
 }
 
 impl Content {
-    /// Whether any resource has a version with this mark of a server.
+    /// Whether any resource has a version with this server mark.
     pub(crate) fn has_mark(&self, mark: &str) -> bool {
         let mut records = self.stores.iter().flat_map(|store| &store.records);
         records.any(|(_, record)| match &record.kept {
@@ -38,10 +34,11 @@ impl Content {
     }
 }
 
-/// Time without a change after which a set that has settled is taken for what there is, if nobody asks for proof.
+/// Time without a change after which a settled set is presumed complete, if nobody asks for proof.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// How much of the wildcard set is known and how many members it has, for [`StoreContent`]. It may become more with time alone.
+/// Completeness and member count of the wildcard set, for [`StoreContent`]. The former may grow
+/// with time alone.
 pub fn wildcard_kept(snapshot: &Snapshot, now: Instant) -> (Completeness, usize) {
     let is_quiet = snapshot.changed_at().is_some_and(|at| now >= at + QUIET);
     let known = match snapshot.completeness() {
@@ -51,21 +48,21 @@ pub fn wildcard_kept(snapshot: &Snapshot, now: Instant) -> (Completeness, usize)
     (known, snapshot.member_count())
 }
 
-/// Part of a store's content that is to be held again.
+/// Part of a store's content that is held again.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     /// Operations that bring it into an empty store.
     pub(crate) ops: Vec<Op>,
-    /// Names that are to be subscribed to. Members of a collection are not: the collection brings them.
+    /// Names to subscribe to, without members of collections, which come with the collection.
     pub(crate) names: NameSet,
-    /// How much of the wildcard set is known, if it is to be subscribed to.
+    /// Completeness of the wildcard set, if it is subscribed to.
     pub(crate) wildcard: Option<Completeness>,
-    /// Records whose TTL has ended.
+    /// Records with an expired TTL.
     pub(crate) ended: usize,
 }
 
 impl StoreContent {
-    /// Part of the content that holds at this moment.
+    /// Part of the content that is valid at this moment.
     pub(crate) fn held_at(self, clock: Clock) -> Held {
         let mut held = Held::default();
         let is_collection = |(_, record): &&(Name, Record)| matches!(record.kept, Kept::Collection);
@@ -103,11 +100,10 @@ impl StoreContent {
     }
 }
 
-/// How much is known of a wildcard set that was known so far and had so many members, of which some are held again; `None` if
-/// there is nothing to subscribe to it for.
-///
-/// It is complete only when the control plane says so: what came into it after the last record may be held by clients. A set that
-/// lacks some is shown to clients that are told the rest when it comes.
+/// Completeness of a restored wildcard set with `held` of its former `members`; `None` if there is
+/// no reason to subscribe to it.
+/// Only the control plane can make it complete: clients may hold members that came after the last
+/// record. A set that lacks some is shown to clients that get the rest when it comes.
 fn wildcard_known(before: Completeness, members: usize, held: usize) -> Option<Completeness> {
     let known = match held {
         _ if before == Completeness::Unknown => Completeness::Unknown,

@@ -1,8 +1,8 @@
 //! One name of a store as bytes.
 //!
-//! Owns the layout, which begins with a byte for its version: `1, flags, [ttl, deadline], [mark], [length, constraints], entry`. Numbers
-//! are varints; times are milliseconds, the deadline since 1970, and the mark is how many bytes of the version are one. The entry is
-//! the encoding that clients are sent.
+//! Owns the layout: `1, flags, [ttl, deadline], [mark], [length, constraints], entry`. The first
+//! byte is the layout's version. Numbers are varints, times milliseconds, the deadline since 1970.
+//! The mark is the length of the version's mark. The entry is the encoding for clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +23,9 @@ const CONSTRAINED: u8 = 1 << 3;
 const COLLECTION: u8 = 1 << 4;
 const MARKED: u8 = 1 << 5;
 
-/// Kinds of resources that are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Whether Secrets are.
+    /// Whether Secrets are kept.
     pub secrets: bool,
 }
 
@@ -37,38 +36,33 @@ impl Selection {
     }
 }
 
-/// Content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Subscription through which it was held.
     pub view: View,
-    /// Resource or collection.
     pub kept: Kept,
     /// TTL, and its end since 1970.
     pub lease: Option<(Duration, Duration)>,
 }
 
-/// Resource or collection that was held of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// A resource; of another name where the name is an alias.
+    /// A resource; under an alias, that of another name.
     Resource(Arc<Resource>),
-    /// It was subscribed to as a collection.
+    /// A name that was subscribed to as a collection.
     Collection,
 }
 
-/// Reason for which bytes are no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// A later version wrote it.
+    /// A later release wrote it.
     #[error("a record has layout {0}; this version reads {LAYOUT}")]
     Newer(u8),
-    /// The bytes are none.
     #[error("a record cannot be read")]
     Malformed,
 }
 
-/// The record of a name, as a snapshot has it; `None` if nothing is kept of it.
+/// Record of a name in a snapshot; `None` if nothing of it is kept.
 pub fn record_of(
     type_url: &TypeUrl,
     snapshot: &Snapshot,
@@ -85,7 +79,7 @@ pub fn record_of(
     if !resource.may_be_kept(type_url) {
         return None;
     }
-    // A resource is told without its time under an alias.
+    // Aliases are sent without a TTL.
     let lease = snapshot.lease(view, name).filter(|_| resource.name().as_str() == name);
     Some(write(flag, resource, lease.map(|lease| (lease.ttl(), clock.to_unix(lease.until())))))
 }
@@ -120,7 +114,7 @@ fn write(flag: u8, resource: &Resource, lease: Option<(Duration, Duration)>) -> 
     out.freeze()
 }
 
-/// Milliseconds, rounded up: no TTL becomes none.
+/// Milliseconds, rounded up so that a TTL never becomes zero.
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -130,7 +124,7 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// [`RecordError`] if the bytes are none that this version wrote.
+    /// [`RecordError`] if this version did not write the bytes.
     pub fn read(type_url: &TypeUrl, bytes: &[u8]) -> Result<Self, RecordError> {
         let (&[layout, flags], mut rest) = bytes.split_first_chunk().ok_or(RecordError::Malformed)?;
         if layout != LAYOUT {
@@ -167,8 +161,8 @@ impl Record {
         Ok(Self { view, kept: Kept::Resource(Arc::new(resource)), lease })
     }
 
-    /// The lease as it is at this moment; an error if it has ended (R-TTL-10). A clock that was set back lends no more than
-    /// the TTL.
+    /// The lease at this moment; an error if it has ended (R-TTL-10). At most the TTL, even if the
+    /// clock was set back.
     pub(crate) fn lease_at(&self, clock: Clock) -> Result<Option<Lease>, EndedError> {
         let Some((ttl, deadline)) = self.lease else { return Ok(None) };
         let left = clock.left_until(deadline).ok_or(EndedError)?.min(ttl);
@@ -176,11 +170,10 @@ impl Record {
     }
 }
 
-/// A TTL that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndedError;
 
-/// Whether two texts are the name and a resource of that name, not an alias of it.
+/// Whether the resource has this name, which is then no alias.
 pub(super) fn is_own(name: &Name, resource: &Resource) -> bool {
     name == resource.name()
 }

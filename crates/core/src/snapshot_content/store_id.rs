@@ -1,20 +1,18 @@
-//! Identity of a store among those of a node group.
+//! Identity of a store.
 
 use bytes::BytesMut;
 
 use crate::resource::{Parameters, TypeUrl, wire};
 
-/// A type through one set of parameters.
+/// Identity of a store in a node group: a type and one set of parameters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StoreId {
-    /// The type.
     pub type_url: TypeUrl,
-    /// The parameters.
     pub parameters: Parameters,
 }
 
 impl StoreId {
-    /// Bytes that equal stores have alone: the type, then each key and value, as protobuf strings.
+    /// Unique bytes of a store: the type, then each key and value, as protobuf strings.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = BytesMut::new();
         let mut put = |text: &str| {
