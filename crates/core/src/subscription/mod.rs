@@ -13,25 +13,21 @@
 //! - Nothing unknown is shown as missing (R-Relay-04).
 
 mod client;
-mod features;
+mod initial_versions;
 mod node_parameters;
-mod own_state;
+mod per_stream_state;
 mod permissions;
 mod poll;
 mod poll_history;
 mod progress;
-mod route_guard;
 mod session;
 mod session_config;
 mod session_error;
-mod sotw_names;
 mod stream_type;
 mod subscription_edit;
-mod upstream_state;
-mod versions;
 
-pub use client::{Client, USER_AGENT};
-pub use features::{OBSERVER, observes};
+pub use client::{Client, OBSERVER, USER_AGENT, observes};
+pub use initial_versions::{ByteCharge, Versions};
 pub use node_parameters::{NodeParameterRules, Outcome, Rule};
 pub use permissions::{HiddenCounts, Permissions};
 pub use poll::{Poll, PollPeer, PollVerdict};
@@ -40,10 +36,8 @@ pub use progress::{
     Audience, ClientState, Delivery, REJECTION_TEXT, Reached, Rejection, ResourceState, TypeProgress,
     TypeView,
 };
-pub use session::ack::AckedType;
 pub use session::flush_order::NextStep;
+pub use session::plain_ack::AckedType;
 pub use session::{Outgoing, Overdue, RequestKind, Session};
-pub use session_config::SessionConfig;
+pub use session_config::{SessionConfig, Upstream};
 pub use session_error::{Code, Denied, SessionError};
-pub use upstream_state::Upstream;
-pub use versions::{ByteCharge, Versions};

@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 use super::client::Client;
 use super::permissions::HiddenCounts;
 use super::poll_history::{DeliveredVersion, OfferedVersion, PollHistory, PollKey, PollRecord};
+use super::session_config::Upstream;
 use super::session_config::{SessionConfig, only_type};
 use super::session_error::SessionError;
-use super::sotw_names::SotwNames;
-use super::upstream_state::Upstream;
+use super::subscription_edit::SotwNames;
 use crate::cache::{
     Cache, Completeness, Membership, ParameterView, Protocol, SetContents, SetState, SetVersion,
     StreamProfile, Subscription, TtlSupport, WakeHandle,

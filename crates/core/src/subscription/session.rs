@@ -6,22 +6,21 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-pub(super) mod ack;
-mod delta;
+mod delta_request;
 pub(super) mod flush_order;
 mod observer;
+pub(super) mod plain_ack;
 mod route_guard;
-mod sotw;
-mod withdrawn;
+mod sotw_request;
+mod unaccepted_removals;
 
-use super::client::{Client, USER_AGENT};
-use super::features::Features;
+use super::client::{Client, Features, USER_AGENT};
 use super::permissions::HiddenCounts;
 use super::progress::TypeView;
 use super::session_config::{SessionConfig, only_type};
 use super::session_error::SessionError;
 use super::stream_type::StreamType;
-use super::stream_type::gate::Answered;
+use super::stream_type::ack_gate::Answered;
 use crate::cache::{
     Cache, CanarySeat, ClientScope, Frame, Generation, Membership, Position, Protocol, Role, Rollout,
     StreamProfile, Subscription, TtlSupport, TypeCache, WakeHandle,

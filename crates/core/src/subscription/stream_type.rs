@@ -1,11 +1,10 @@
 //! State of one type on one stream, and the evaluation of its next update.
 
-pub(super) mod errors;
-pub(super) mod gate;
+pub(super) mod ack_gate;
+pub(super) mod resource_errors;
+mod resource_waits;
 mod resubscribe;
-mod resumed;
-pub(super) mod route_guard;
-mod waits;
+mod resumed_versions;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,11 +12,9 @@ use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
 
-use super::own_state::{OwnState, ResumedVersions, Unjudged};
-use super::route_guard::Guard;
-use super::session_config::SessionConfig;
-use super::sotw_names::SotwNames;
-use super::upstream_state::Upstream;
+use super::per_stream_state::{Guard, OwnState, ResumedVersions, Unjudged};
+use super::session_config::{SessionConfig, Upstream};
+use super::subscription_edit::SotwNames;
 use crate::cache::{
     CanarySeat, Class, Completeness, FellBehindError, Frame, Generation, Membership, Nonce, Position,
     Protocol, Role, Rollout, Seen, StreamProfile, Subscription, Track, Update,

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use super::super::client::is_grpc;
+use super::super::session_config::Upstream;
 use super::super::session_error::SessionError;
 use super::super::stream_type::{EvaluationInput, Pending, StreamType};
-use super::super::upstream_state::Upstream;
-use super::withdrawn::Withdrawn;
+use super::unaccepted_removals::Withdrawn;
 use super::{Outgoing, Overdue, Session};
 use crate::cache::{Class, FellBehindError, Generation, Role, Update};
 use crate::resource::{Kind, Name};
@@ -410,7 +410,8 @@ impl Session {
     }
 
     fn held_until(&self, at: usize, pending: &Pending, now: Instant) -> Option<Instant> {
-        self.unknown_until(at, pending, now).filter(|_| self.types[at].is_guarding())
+        let protects = |_: &Instant| self.types[at].guard.as_deref().is_none_or(|guard| guard.protects);
+        self.unknown_until(at, pending, now).filter(protects)
     }
 
     /// End of the time for which an unknown set holds other types back, guarded or not.

@@ -1,15 +1,20 @@
-//! Routes that wait for endpoints: whether that protects the client, and reports of long delays.
+//! Routes that wait for endpoints, and reports of long delays.
+//!
+//! Owns whether endpoints that the origin has not answered hold back routes. Routes wait so that
+//! none leads to a cluster without hosts. But some origins never say that a name is gone, and a
+//! reconnecting client still asks for endpoints of removed clusters. Such names protect nobody.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use super::super::route_guard::Guard;
+use super::super::per_stream_state::{Guard, Mark};
 use super::super::session_error::clip;
-use super::super::stream_type::Pending;
-use super::super::stream_type::route_guard::{is_unknown, mark, protects};
+use super::super::stream_type::{Pending, StreamType};
 use super::Session;
 use super::flush_order::Deadline;
+use crate::cache::{Seen, Snapshot};
 use crate::resource::{Kind, Name};
 
 const LONG: Duration = Duration::from_secs(1);
@@ -29,9 +34,7 @@ impl Session {
         let guard = Guard { endpoints: seen.0, clusters: seen.1, protects: protects(endpoints, clusters) };
         self.types[at].guard = Some(Box::new(guard));
     }
-}
 
-impl Session {
     /// Counts and logs once that one type waits long for another that the origin has not answered.
     pub(in crate::subscription) fn note_delay(
         &mut self,
@@ -61,4 +64,33 @@ impl Session {
     pub fn take_delays(&mut self) -> SmallVec<[Kind; 1]> {
         std::mem::take(&mut self.delays)
     }
+}
+
+/// Read it before the data.
+fn mark(state: &StreamType) -> Mark {
+    let cohort = state.membership.cohort();
+    (state.membership.of().index(), cohort.id(), cohort.touched())
+}
+
+fn is_unknown(snapshot: &Snapshot, name: &Name) -> bool {
+    matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed | Seen::Dropped(_))
+}
+
+/// Whether a cluster of this client, sent or due, uses unknown endpoints.
+fn protects(endpoints: &StreamType, clusters: &StreamType) -> bool {
+    if endpoints.subscription().wildcard {
+        return true;
+    }
+    let (snapshot, told) = (endpoints.membership.of().snapshot(), clusters.membership.of().snapshot());
+    let unknown = || endpoints.subscription().names().iter().filter(|name| is_unknown(&snapshot, name));
+    let asks = clusters.subscription();
+    let own = |name: &Name| {
+        told.seen_by(asks, name.as_str()).and_then(|cluster| cluster.eds_service()) == Some(name)
+    };
+    if unknown().any(own) {
+        return true;
+    }
+    let unknown: HashSet<&Name> = unknown().collect();
+    let services = told.held_by(asks, &clusters.position).filter_map(|(_, cluster)| cluster?.eds_service());
+    !unknown.is_empty() && services.into_iter().any(|service| unknown.contains(service))
 }

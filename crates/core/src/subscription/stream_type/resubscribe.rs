@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::own_state::ResumedVersions;
-use super::super::versions::Versions;
+use super::super::initial_versions::Versions;
+use super::super::per_stream_state::ResumedVersions;
 use super::StreamType;
 use crate::cache::{
     FellBehindError, Position, Protocol, Seen, Snapshot, StreamProfile, Subscription, TypeCache,

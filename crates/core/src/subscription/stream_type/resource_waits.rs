@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::own_state::ResumedVersions;
+use super::super::per_stream_state::ResumedVersions;
 use super::super::session_config::SessionConfig;
-use super::super::upstream_state::Upstream;
+use super::super::session_config::Upstream;
 use super::{EvaluationInput, StreamType};
 use crate::cache::{Completeness, Role, Seen, Update};
 use crate::resource::{Kind, Name};

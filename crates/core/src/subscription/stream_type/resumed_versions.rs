@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 
-use super::super::own_state::{OwnState, ResumedVersions};
+use super::super::per_stream_state::{OwnState, ResumedVersions};
 use super::super::session_config::SessionConfig;
 use super::{EvaluationInput, StreamType};
 use crate::cache::{FellBehindError, Position, Seen, Snapshot};

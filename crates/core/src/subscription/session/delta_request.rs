@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::own_state::ResumedVersions;
+use super::super::initial_versions::Versions;
+use super::super::per_stream_state::ResumedVersions;
 use super::super::session_error::SessionError;
 use super::super::stream_type::StreamType;
 use super::super::subscription_edit::SubscriptionEdit;
-use super::super::versions::Versions;
 use super::{RequestKind, Session};
 use crate::cache::{Subscription, TypeCache};
 use crate::limit::Limit;

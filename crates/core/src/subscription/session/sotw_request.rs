@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use super::super::own_state::ResumedVersions;
+use super::super::per_stream_state::ResumedVersions;
 use super::super::session_error::SessionError;
-use super::super::sotw_names::SotwNames;
 use super::super::stream_type::StreamType;
-use super::super::stream_type::gate::Answered;
+use super::super::stream_type::ack_gate::Answered;
+use super::super::subscription_edit::SotwNames;
 use super::{RequestKind, Session};
 use crate::cache::{Seen, Snapshot, Subscription, View};
 use crate::proto;

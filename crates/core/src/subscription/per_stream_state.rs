@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use super::versions::{ByteCharge, Versions};
+use super::initial_versions::{ByteCharge, Versions};
 use crate::cache::{Generation, Nonce, OwedItems};
 use crate::resource::Name;
 
@@ -82,4 +82,15 @@ impl OwnState {
             && !self.asks_end
             && self.overtaken.is_none()
     }
+}
+
+/// Store, cohort, and the cohort's mark before the data was read.
+pub(super) type Mark = (u32, u64, Generation);
+
+/// Whether unknown endpoints hold back routes. Valid while both marks stay.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guard {
+    pub(super) endpoints: Mark,
+    pub(super) clusters: Mark,
+    pub(super) protects: bool,
 }
