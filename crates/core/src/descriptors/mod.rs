@@ -7,8 +7,8 @@
 //! Invariants: the embedded set decodes (a test checks it) · no input overflows the stack: more
 //! than [`MAX_DEPTH`] nested messages, counted through every `Any`, are refused.
 
+mod descriptor_sets;
 mod redact;
-mod sets;
 mod tree_size;
 
 use std::{io::Read as _, sync::OnceLock};
@@ -16,7 +16,7 @@ use std::{io::Read as _, sync::OnceLock};
 use flate2::read::GzDecoder;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage as _, Value};
 
-pub use sets::{DescriptorSet, Descriptors, SetError};
+pub use descriptor_sets::{DescriptorSet, Descriptors, SetError};
 
 /// Protobuf's own default, but an `Any` does not start a new count.
 pub const MAX_DEPTH: usize = 100;

@@ -4,14 +4,15 @@
 //! nor of a peer's claims in requests, which are no identity.
 
 mod certificate;
-mod matching;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub use matching::PeerPattern;
+use ipnet::IpNet;
+
+use crate::resource::Pattern;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
@@ -97,6 +98,30 @@ impl fmt::Display for Peer {
                 None => write!(f, "{} ({})", certificate.subject, self.source),
             },
             None => write!(f, "{}", self.source),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerPattern {
+    SpiffeId(Pattern),
+    DnsName(Pattern),
+    Subject(Pattern),
+    Network(IpNet),
+    Unix,
+}
+
+impl PeerPattern {
+    pub fn matches(&self, peer: &Peer) -> bool {
+        let certificate = peer.certificate.as_ref();
+        match self {
+            Self::SpiffeId(pattern) => peer.spiffe_id().is_some_and(|id| pattern.matches(id)),
+            Self::DnsName(pattern) => {
+                certificate.is_some_and(|of| of.dns_names.iter().any(|name| pattern.matches(name)))
+            }
+            Self::Subject(pattern) => certificate.is_some_and(|of| pattern.matches(&of.subject)),
+            Self::Network(network) => matches!(peer.source, Source::Ip(from) if network.contains(&from)),
+            Self::Unix => peer.source == Source::Unix,
         }
     }
 }

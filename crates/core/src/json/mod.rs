@@ -12,10 +12,8 @@
 //!   (R-DP-17).
 //! - A response is whole or an error; none lacks a part.
 
-mod bounds;
-mod request;
-mod response;
+mod rest_request;
+mod rest_response;
 
-pub use bounds::BoundsError;
-pub use request::{JsonRequestError, read};
-pub use response::{JsonError, JsonResponse, JsonWriter};
+pub use rest_request::{BoundsError, JsonRequestError, read};
+pub use rest_response::{JsonError, JsonResponse, JsonWriter};

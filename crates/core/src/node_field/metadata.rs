@@ -9,7 +9,6 @@ use std::borrow::Cow;
 
 use foldhash::{HashMap, HashMapExt as _};
 
-use super::missing::{Missing, bounded};
 use crate::resource::wire::{self, Value};
 
 /// `Struct.fields`, and the parts of its entries.
@@ -139,6 +138,23 @@ fn kind(value: &[u8]) -> Option<(u32, Value<'_>, &[u8])> {
 fn canonical(number: f64) -> String {
     // Zero has one spelling.
     if number == 0.0 { "0".to_owned() } else { number.to_string() }
+}
+
+/// Reason why a node has no value for a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// Missing or empty.
+    NotSaid,
+    /// Null, a list, an object, or a number that is not finite.
+    NoText,
+    TooLong,
+    /// The pattern does not match, or its value group takes no part in the match.
+    NoMatch,
+}
+
+/// Checks the length of a value.
+pub(super) fn bounded(value: Cow<'_, str>, limit: usize) -> Result<Cow<'_, str>, Missing> {
+    if value.len() > limit { Err(Missing::TooLong) } else { Ok(value) }
 }
 
 #[cfg(test)]

@@ -8,20 +8,18 @@
 //! is read once for all rules.
 
 mod metadata;
-mod missing;
-mod same;
+mod node_equality;
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::fmt;
 use std::str::FromStr;
 
-pub use missing::Missing;
-pub use same::are_same_nodes;
+pub use metadata::Missing;
+pub use node_equality::are_same_nodes;
 
 use crate::proto::Node;
-use metadata::{Paths, Values};
-use missing::bounded;
+use metadata::{Paths, Values, bounded};
 
 /// Field of a node. An empty one counts as missing, except for metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use prost::Message as _;
 use serde_json::{Map, Value as Json};
 
-use super::condition::{Condition, MatchKey};
+use super::match_condition::{Condition, MatchKey};
 use super::template::{Template, TemplateError, Tree};
 use super::{GroupKey, GroupNode, RuleOutcome};
 use crate::identity::Certificate;

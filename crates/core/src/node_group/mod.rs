@@ -15,16 +15,16 @@
 //! and the configuration, not on which client came first · values are bounded in length and number,
 //! so neither key nor node grow with a client's claims · proven names are never taken from a node.
 
-mod condition;
-mod rule;
+mod group_rule;
+mod match_condition;
 mod template;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-pub use condition::{Condition, MatchKey};
-pub use rule::{Fault, NodeSpec, Rule, RuleError, RuleSpec};
+pub use group_rule::{Fault, NodeSpec, Rule, RuleError, RuleSpec};
+pub use match_condition::{Condition, MatchKey};
 pub use template::TemplateError;
 
 use crate::identity::Certificate;

@@ -1,8 +1,8 @@
 //! One version of one resource, encoded once for both protocols.
 
 mod body_mark;
-mod head;
-mod stored;
+mod resource_head;
+mod stored_resource;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,11 +12,11 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3;
 
-use super::resource_name::parse_resource_name;
+use super::name::parse_resource_name;
 use super::wire::{self, MalformedError, Value};
 use super::{ConstraintError, Constraints, Kind, Name, Parameters, TypeUrl};
-pub use head::NameForm;
-pub use stored::VersionForm;
+pub use resource_head::NameForm;
+pub use stored_resource::VersionForm;
 
 // Field numbers of envoy.service.discovery.v3.Resource.
 pub(super) const RESOURCE_VERSION: u32 = 1;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use super::rejection::shown_rejection;
+use super::rejection_text::shown_rejection;
 
 /// Type with rules of the protocol. All others are [`Kind::Other`]: passed through on ADS, not
 /// full-state, flushed last (R-EP-06).

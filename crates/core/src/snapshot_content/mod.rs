@@ -18,15 +18,11 @@
 //! Invariants: records depend only on a snapshot and the time, so that an updated copy equals a new
 //! one · malformed records have no content.
 
-mod clock;
-mod content;
-mod record;
-mod store_id;
+mod store_content;
+mod store_record;
 
-pub use clock::Clock;
-pub use content::{Content, StoreContent, wildcard_kept};
-pub use record::{Kept, Record, RecordError, Selection, record_of};
-pub use store_id::StoreId;
+pub use store_content::{Content, StoreContent, wildcard_kept};
+pub use store_record::{Clock, Kept, Record, RecordError, Selection, StoreId, record_of};
 
 #[cfg(test)]
 mod tests;

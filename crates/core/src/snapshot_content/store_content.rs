@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::record::is_own;
+use super::store_record::is_own;
 use super::{Clock, Kept, Record, StoreId};
 use crate::cache::{Completeness, Op, Resend, Snapshot, View};
 use crate::resource::{Collection, Name, NameSet};

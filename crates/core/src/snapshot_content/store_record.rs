@@ -5,13 +5,12 @@
 //! The mark is the length of the version's mark. The entry is the encoding for clients.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use super::Clock;
 use crate::cache::{Entry, Lease, Named, Seen, Snapshot, View};
-use crate::resource::{Constraints, Name, Resource, TypeUrl, VersionForm, wire};
+use crate::resource::{Constraints, Name, Parameters, Resource, TypeUrl, VersionForm, wire};
 
 const LAYOUT: u8 = 1;
 
@@ -176,4 +175,73 @@ pub(crate) struct EndedError;
 /// Whether the resource has this name, which is then no alias.
 pub(super) fn is_own(name: &Name, resource: &Resource) -> bool {
     name == resource.name()
+}
+
+/// One moment on the clock of this process and on the wall clock, by which times outlive the
+/// process (R-TTL-10).
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    pub now: Instant,
+    /// Since 1970.
+    pub unix: Duration,
+}
+
+impl Clock {
+    /// Wall time of a moment.
+    pub fn to_unix(self, at: Instant) -> Duration {
+        match at.checked_duration_since(self.now) {
+            Some(ahead) => self.unix.saturating_add(ahead),
+            None => self.unix.saturating_sub(self.now.saturating_duration_since(at)),
+        }
+    }
+
+    /// Time left until a wall time; `None` if it has passed.
+    pub fn left_until(self, unix: Duration) -> Option<Duration> {
+        unix.checked_sub(self.unix).filter(|left| !left.is_zero())
+    }
+
+    /// Time since a wall time; zero if that lies ahead.
+    pub fn age_of(self, unix: Duration) -> Duration {
+        self.unix.saturating_sub(unix)
+    }
+}
+
+/// Identity of a store in a node group: a type and one set of parameters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StoreId {
+    pub type_url: TypeUrl,
+    pub parameters: Parameters,
+}
+
+impl StoreId {
+    /// Unique bytes of a store: the type, then each key and value, as protobuf strings.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = BytesMut::new();
+        let mut put = |text: &str| {
+            wire::put_varint(&mut out, text.len() as u64);
+            out.extend_from_slice(text.as_bytes());
+        };
+        put(self.type_url.as_str());
+        for (key, value) in self.parameters.iter() {
+            put(key);
+            put(value);
+        }
+        out.to_vec()
+    }
+
+    /// Reads back [`to_bytes`](Self::to_bytes).
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut rest = bytes;
+        let mut texts = Vec::new();
+        while !rest.is_empty() {
+            let (len, after) = wire::varint(rest)?;
+            let (text, after) = after.split_at_checked(usize::try_from(len).ok()?)?;
+            texts.push(std::str::from_utf8(text).ok()?);
+            rest = after;
+        }
+        let (type_url, pairs) = texts.split_first()?;
+        let (pairs, odd) = pairs.as_chunks::<2>();
+        let parameters = pairs.iter().map(|[key, value]| (*key, *value)).collect();
+        odd.is_empty().then(|| Self { type_url: TypeUrl::from(*type_url), parameters })
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::super::resource_name::resource_name;
+use super::super::name::resource_name;
 use super::super::{Name, wire};
 use super::{RESOURCE_NAME, RESOURCE_RESOURCE_NAME, RESOURCE_TTL, RESOURCE_VERSION, RESOURCES, Resource};
 
