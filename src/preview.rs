@@ -154,8 +154,8 @@ fn parameters(config: &Config, node: &Node) -> String {
 /// Reason for which a field has no value.
 fn reason(from: &str, is_proven: bool, pattern: &str, missing: Missing) -> String {
     match missing {
-        Missing::NotSaid if is_proven => format!("{from} is known of a client only"),
-        Missing::NotSaid => format!("the node has no {from}"),
+        Missing::NotSet if is_proven => format!("{from} is known of a client only"),
+        Missing::NotSet => format!("the node has no {from}"),
         Missing::NoText => format!("{from} is neither text, nor a number, nor true or false"),
         Missing::TooLong => format!("{from} is longer than `downstream.max_name_bytes`"),
         Missing::NoMatch => format!("{from} does not match {pattern}"),

@@ -190,9 +190,9 @@ impl Fleet {
     fn updates(&mut self) -> Vec<(usize, Nonce)> {
         let mut told = Vec::with_capacity(self.sessions.len());
         for (at, session) in self.sessions.iter_mut().enumerate() {
-            if let NextStep::Say(outgoing) = session.next(self.now, Upstream::Answering) {
+            if let NextStep::Send(outgoing) = session.next(self.now, Upstream::Answering) {
                 outgoing.frame.chunks().iter().for_each(|chunk| drop(black_box(chunk.clone())));
-                session.taken(self.now);
+                session.on_flushed(self.now);
                 told.push((at, outgoing.frame.nonce));
             }
         }

@@ -83,9 +83,9 @@ impl Fixture {
             let begin = Instant::now();
             let next = self.session.next(self.now, Upstream::Answering);
             took += begin.elapsed();
-            let NextStep::Say(outgoing) = next else { return took };
+            let NextStep::Send(outgoing) = next else { return took };
             black_box(outgoing);
-            self.session.taken(self.now);
+            self.session.on_flushed(self.now);
             // Its gate opens by itself: what an ACK costs is not what is measured.
             self.now += SessionConfig::default().ack_timeout;
         }

@@ -81,9 +81,9 @@ fn join(cache: &Arc<Cache>, type_url: &TypeUrl) -> Session {
     request.resource_names_subscribe.clear();
     let mut bytes = 0;
     while bytes < RESOURCES * 200 {
-        let NextStep::Say(outgoing) = session.next(now, Upstream::Answering) else { break };
+        let NextStep::Send(outgoing) = session.next(now, Upstream::Answering) else { break };
         bytes += outgoing.frame.len();
-        session.taken(now);
+        session.on_flushed(now);
         request.response_nonce = outgoing.frame.nonce.to_string();
         session.on_delta_request(request.clone(), now).expect("within the rules");
     }

@@ -215,7 +215,7 @@ impl Stream {
     /// Says the next thing; an error is its end.
     fn next(&mut self, bed: &Bed, taken: bool) -> Result<Option<Bytes>, SessionError> {
         let outgoing = match self.session.next(bed.now, bed.upstream) {
-            NextStep::Say(outgoing) => outgoing,
+            NextStep::Send(outgoing) => outgoing,
             NextStep::Wait(_) => return Ok(None),
             NextStep::Close(refusal) => return Err(refusal),
         };
@@ -239,7 +239,7 @@ impl Stream {
         }
         // The transport takes it now, or never: then nothing of this type may follow.
         if taken {
-            self.session.taken(bed.now);
+            self.session.on_flushed(bed.now);
         }
         self.newest = (type_url.clone(), nonce.clone());
         self.in_flight.insert(type_url, InFlight { nonce, taken: taken.then_some(bed.now) });

@@ -165,7 +165,7 @@ where
         }
         let written = self.writing.take()?;
         let outgoing = written.message();
-        self.session.taken(now);
+        self.session.on_flushed(now);
         let waited = outgoing.changed_at.map(|changed| now.saturating_duration_since(changed));
         let kind = outgoing.type_url.kind().short();
         self.gauge.said(kind, outgoing.frame.len(), waited, outgoing.coalesced);
@@ -300,7 +300,7 @@ where
         let next = if waits.is_some() {
             None
         } else {
-            let is_long = session.looks_at(now) > MANY_NAMES;
+            let is_long = session.evaluation_cost(now) > MANY_NAMES;
             let next = || {
                 if is_held_back || needs_turn {
                     session.next_without_room(now, upstream)
@@ -331,7 +331,7 @@ where
     /// Whether a first answer would come to a client that has given up, or is about to. One that holds all there is, and is
     /// answered with its first change, is none of a storm any more.
     fn is_late(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.session.first_heard()) > LONGEST_FIRST_ANSWER_WAIT
+        now.saturating_duration_since(self.session.first_request_at()) > LONGEST_FIRST_ANSWER_WAIT
     }
 
     /// Returns the next chunk to send; `Err` ends the stream.
@@ -347,7 +347,7 @@ where
                 return Poll::Ready(Err(Status::overloaded()));
             }
             let mut deadline = match self.next(now) {
-                NextStep::Say(mut outgoing) => {
+                NextStep::Send(mut outgoing) => {
                     self.connection.first_answer().give();
                     outgoing.overdue.into_iter().for_each(|awaited| telemetry::overdue(awaited.label()));
                     self.registration.sent(&self.session, &mut outgoing, now);

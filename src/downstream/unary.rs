@@ -88,10 +88,10 @@ where
         session.wake_handle().register(cx.waker());
         loop {
             let (now, upstream) = (Instant::now(), seat.group().upstream());
-            let is_long = session.looks_at(now) > MANY_NAMES;
+            let is_long = session.evaluation_cost(now) > MANY_NAMES;
             let next = server.scheduler.run(is_long, || session.next(now, upstream));
             match next.unwrap_or(NextStep::Wait(Some(now + RETRY))) {
-                NextStep::Say(outgoing) => return Poll::Ready(Ok(outgoing.frame)),
+                NextStep::Send(outgoing) => return Poll::Ready(Ok(outgoing.frame)),
                 NextStep::Close(refusal) => return Poll::Ready(Err(refusal.into())),
                 NextStep::Wait(deadline) => ready!(timer.poll(deadline, cx)),
             }

@@ -64,9 +64,9 @@ pub(super) const fn tuning(config: &Config) -> Tuning {
 
 /// Time in which a control plane that is gone, though something is asked of it, is noticed by this relay, or by one that it is behind,
 /// which needs at most the default.
-fn dead_unnoticed(keepalive: &config::UpstreamKeepalive) -> Duration {
+fn detection_time(keepalive: &config::UpstreamKeepalive) -> Duration {
     let LivenessTimes { after, timeout } = liveness(keepalive);
-    (after + timeout).max(SessionConfig::default().dead_unnoticed)
+    (after + timeout).max(SessionConfig::default().detection_time)
 }
 
 /// When a control plane that leaves something unanswered is asked whether it is there.
@@ -86,7 +86,7 @@ fn base_rules(config: &Config) -> SessionConfig {
         ack_timeout: downstream.ack_timeout,
         warm_wait: downstream.make_before_break.wait,
         cold_deadline: downstream.cold_deadline,
-        dead_unnoticed: dead_unnoticed(&config.upstream.keepalive),
+        detection_time: detection_time(&config.upstream.keepalive),
         settle: downstream.settle,
         no_legacy_wildcard: downstream.no_legacy_wildcard.clone(),
         trust_initial_versions: downstream.trust_initial_versions_for_explicit,

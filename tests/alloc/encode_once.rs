@@ -81,10 +81,10 @@ impl Fleet {
         let now = self.now;
         let mut told = Vec::with_capacity(self.sessions.len());
         for session in &mut self.sessions {
-            let NextStep::Say(outgoing) = session.next(now, Upstream::Answering) else {
+            let NextStep::Send(outgoing) = session.next(now, Upstream::Answering) else {
                 panic!("it has something to say")
             };
-            session.taken(now);
+            session.on_flushed(now);
             told.push(outgoing);
         }
         // Nobody answers here: the gates open by themselves.

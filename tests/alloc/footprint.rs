@@ -89,7 +89,7 @@ fn the_record_of_a_client_of_four_types_is_less_than_a_kibibyte() {
     let mut held = change.bytes_allocated - change.bytes_deallocated;
     for (record, session) in records.iter().zip(&mut sessions) {
         // The frame that all share is not a record's.
-        let NextStep::Say(mut outgoing) = session.next(now, Upstream::Answering) else { panic!("clusters") };
+        let NextStep::Send(mut outgoing) = session.next(now, Upstream::Answering) else { panic!("clusters") };
         let region = Region::new(ALLOCATOR);
         record.sent(session, &mut outgoing, now);
         let change = region.change();

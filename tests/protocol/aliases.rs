@@ -49,7 +49,7 @@ fn r_delta_21_an_alias_goes_over_the_wire_as_it_came() {
     let frame = {
         let mut late = whole.delta();
         late.change(&whole.fixture, "vhds", "r/a");
-        let NextStep::Say(outgoing) = late.next(&whole.fixture) else { panic!("an answer") };
+        let NextStep::Send(outgoing) = late.next(&whole.fixture) else { panic!("an answer") };
         outgoing.frame.message()
     };
     let has = |text: &[u8]| frame.windows(text.len()).any(|part| part == text);

@@ -74,8 +74,8 @@ fn r_ads_03_holds_while_the_origin_speaks() {
         loop {
             let last = done.load(Ordering::Acquire);
             match session.next(Instant::now(), Upstream::Answering) {
-                NextStep::Say(outgoing) => {
-                    session.taken(now);
+                NextStep::Send(outgoing) => {
+                    session.on_flushed(now);
                     let told = wire::read(Protocol::Delta, &outgoing.frame);
                     let short = if told.type_url == wire::type_url("cds") { "cds" } else { "rds" };
                     for (name, text) in told.resources {
@@ -125,7 +125,7 @@ fn a_client_of_many_names_is_told_of_them_while_the_origin_speaks() {
         }
         let mut said = BTreeSet::new();
         for _ in 0..4 {
-            if let NextStep::Say(outgoing) = session.next(Instant::now(), Upstream::Answering) {
+            if let NextStep::Send(outgoing) = session.next(Instant::now(), Upstream::Answering) {
                 said.insert(outgoing.type_url.kind().short());
             }
         }

@@ -105,7 +105,7 @@ fn cost_unanswered(held: usize) -> Duration {
         let next = session.next(Instant::now(), upstream);
         (next, cpu() - start)
     };
-    assert!(matches!(look(0).0, NextStep::Say(_)));
+    assert!(matches!(look(0).0, NextStep::Send(_)));
     let mut took: Vec<_> = (1..=TURNS)
         .map(|turn| {
             let (next, took) = look(turn);
@@ -213,11 +213,11 @@ impl Pair {
             let start = cpu();
             let next = self.session.next(self.now, Upstream::Answering);
             took += cpu() - start;
-            if !matches!(next, NextStep::Say(_)) {
+            if !matches!(next, NextStep::Send(_)) {
                 return (took, responses);
             }
             responses += 1;
-            self.session.taken(self.now);
+            self.session.on_flushed(self.now);
             // Its gate opens by itself.
             self.now += SessionConfig::default().ack_timeout;
         }

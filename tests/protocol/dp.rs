@@ -416,7 +416,7 @@ fn many_located_names_that_do_not_exist_are_told_in_linear_time() {
     let mut client = fixture.delta();
     locate(&mut client, &fixture, "eds", &[], &located);
     let start = cpu();
-    let NextStep::Say(outgoing) = client.next(&fixture) else { panic!("they do not exist") };
+    let NextStep::Send(outgoing) = client.next(&fixture) else { panic!("they do not exist") };
     let took = cpu() - start;
     let told = read(Protocol::Delta, &outgoing.frame);
     assert_eq!(told.removed.len(), names.len());

@@ -20,7 +20,7 @@ fn is_closed(client: &mut Client, fixture: &Fixture) -> bool {
             assert_eq!((refusal.code, refusal.limit), (Code::ResourceExhausted, Some(Limit::Unacked)));
             true
         }
-        NextStep::Say(_) | NextStep::Wait(_) => false,
+        NextStep::Send(_) | NextStep::Wait(_) => false,
     }
 }
 
@@ -87,10 +87,10 @@ fn r_relay_22_a_response_that_the_transport_has_not_taken_need_not_be_answered()
     fixture.origin("cds a:1");
     let mut client = fixture.delta();
     client.change(&fixture, "cds", "*");
-    assert!(matches!(client.next(&fixture), NextStep::Say(_)));
+    assert!(matches!(client.next(&fixture), NextStep::Send(_)));
     fixture.after(2 * TIMEOUT);
     assert!(!is_closed(&mut client, &fixture), "that is the transport's fault, which ends by itself");
-    client.session.taken(fixture.now);
+    client.session.on_flushed(fixture.now);
     fixture.after(TIMEOUT);
     assert!(is_closed(&mut client, &fixture));
 }

@@ -109,8 +109,8 @@ fn r_up_23_a_wildcard_answer_is_cut_below_the_limit_and_only_a_larger_resource_i
         let mut client = fixture.client(protocol, None);
         client.ask_or_change(&fixture, "thing", "*");
         let mut told = Vec::new();
-        while let NextStep::Say(outgoing) = client.next(&fixture) {
-            client.session.taken(fixture.now);
+        while let NextStep::Send(outgoing) = client.next(&fixture) {
+            client.session.on_flushed(fixture.now);
             let part = deltafan_test_support::wire::read(protocol, &outgoing.frame);
             let alone = part.resources.len() == 1;
             assert!(alone || outgoing.frame.len() < 2600, "{} bytes of {part:?}", outgoing.frame.len());

@@ -174,7 +174,7 @@ fn r_relay_04_a_client_that_may_hold_a_name_the_origin_ignores_waits_long_but_no
     let asked = fixture.now;
     assert_eq!(told_in_time(&mut fixture, &mut client), ["cds a:1"]);
     assert_eq!(fixture.now, asked + fixture.rules.longest_silence());
-    assert!(fixture.now > asked + fixture.rules.dead_unnoticed, "a dead connection is silent too");
+    assert!(fixture.now > asked + fixture.rules.detection_time, "a dead connection is silent too");
 }
 
 /// An empty full state would say of a name that it does not exist, and holds back nothing that another name could wait for.
@@ -719,8 +719,8 @@ fn r_relay_22_removals_lost_during_a_split_answer_close_the_stream() {
         match client.next(&fixture) {
             NextStep::Close(refusal) => break assert_eq!(refusal.code, Code::Unavailable),
             NextStep::Wait(_) => panic!("it holds `a`, which is gone, and will never hear of it"),
-            NextStep::Say(_) => {
-                client.session.taken(fixture.now);
+            NextStep::Send(_) => {
+                client.session.on_flushed(fixture.now);
                 fixture.after(fixture.rules.ack_timeout);
             }
         }

@@ -206,7 +206,7 @@ fn a_client_that_comes_back_has_waited_for_no_change() {
         let before = fixture.sotw_of("cds", &[]).poll(&fixture).unwrap().version;
         move_from_x_to_y(&mut fixture);
         let mut client = comes_back(&fixture, protocol, &before);
-        let NextStep::Say(clusters) = client.next(&fixture) else { panic!("the clusters") };
+        let NextStep::Send(clusters) = client.next(&fixture) else { panic!("the clusters") };
         assert_eq!(clusters.changed_at, None, "{protocol:?}");
     }
 }

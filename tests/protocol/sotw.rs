@@ -175,8 +175,8 @@ fn r_sotw_06_changes_coalesce_behind_one_unacked_response() {
 
 /// Changes of the next response that it holds only together with a later one.
 fn coalesced(client: &mut Client, fixture: &Fixture) -> u32 {
-    let NextStep::Say(outgoing) = client.next(fixture) else { panic!("something to say") };
-    client.session.taken(fixture.now);
+    let NextStep::Send(outgoing) = client.next(fixture) else { panic!("something to say") };
+    client.session.on_flushed(fixture.now);
     outgoing.coalesced
 }
 
@@ -222,11 +222,11 @@ fn r_sotw_06_the_gate_opens_after_a_time_that_starts_when_the_response_was_taken
     fixture.origin("cds a:1");
     let mut client = fixture.sotw();
     client.ask(&fixture, "cds", &[]);
-    let NextStep::Say(_) = client.next(&fixture) else { panic!("it has something to say") };
+    let NextStep::Send(_) = client.next(&fixture) else { panic!("it has something to say") };
     fixture.origin("cds a:2");
     fixture.after(Duration::from_secs(60));
     let NextStep::Wait(None) = client.next(&fixture) else { panic!("the transport has taken nothing") };
-    client.session.taken(fixture.now);
+    client.session.on_flushed(fixture.now);
     let NextStep::Wait(Some(opens)) = client.next(&fixture) else { panic!("the ACK is awaited") };
     assert_eq!(opens, fixture.now + fixture.rules.ack_timeout);
     fixture.now = opens;

@@ -333,7 +333,7 @@ fn r_sotw_23_only_timed_resources_are_wrapped_and_only_for_clients_that_unwrap()
     wraps.ask(&fixture, "cds", &[]);
     plain.ask(&fixture, "cds", &[]);
     let read = |client: &mut Client| {
-        let NextStep::Say(outgoing) = client.next(&fixture) else { panic!("the clusters") };
+        let NextStep::Send(outgoing) = client.next(&fixture) else { panic!("the clusters") };
         prost::Message::decode(outgoing.frame.message()).unwrap()
     };
     let (wrapped, unwrapped): (proto::DiscoveryResponse, proto::DiscoveryResponse) =
@@ -580,8 +580,8 @@ fn r_ttl_02_a_renewal_is_no_change_of_which_the_age_is_measured() {
     sotw.acked_with(&fixture, &[("cds", &["*"])]);
     let mut changed_at = |fixture: &Fixture| {
         [&mut delta, &mut sotw].map(|client| {
-            let NextStep::Say(outgoing) = client.next(fixture) else { panic!("something is to be said") };
-            client.session.taken(fixture.now);
+            let NextStep::Send(outgoing) = client.next(fixture) else { panic!("something is to be said") };
+            client.session.on_flushed(fixture.now);
             outgoing.changed_at
         })
     };

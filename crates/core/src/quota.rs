@@ -19,11 +19,11 @@ use parking_lot::Mutex;
 #[derive(Debug)]
 pub struct Quota<K: Hash + Eq> {
     limit: usize,
-    taken: Mutex<Taken<K>>,
+    counts: Mutex<Counts<K>>,
 }
 
 #[derive(Debug)]
-struct Taken<K> {
+struct Counts<K> {
     all: usize,
     by_key: HashMap<K, usize>,
 }
@@ -37,7 +37,7 @@ pub enum QuotaError {
 
 impl<K: Hash + Eq> Quota<K> {
     pub fn new(limit: usize) -> Self {
-        Self { limit, taken: Mutex::new(Taken { all: 0, by_key: HashMap::default() }) }
+        Self { limit, counts: Mutex::new(Counts { all: 0, by_key: HashMap::default() }) }
     }
 }
 
@@ -55,7 +55,7 @@ impl<K: Hash + Eq + Clone> Quota<K> {
     ///
     /// The limit that is reached; nothing is taken.
     pub fn take(self: &Arc<Self>, key: K, limit: usize) -> Result<QuotaGuard<K>, QuotaError> {
-        let mut taken = self.taken.lock();
+        let mut taken = self.counts.lock();
         if taken.all >= self.limit {
             return Err(QuotaError::All);
         }
@@ -79,7 +79,7 @@ pub struct QuotaGuard<K: Hash + Eq> {
 
 impl<K: Hash + Eq> Drop for QuotaGuard<K> {
     fn drop(&mut self) {
-        let mut taken = self.of.taken.lock();
+        let mut taken = self.of.counts.lock();
         taken.all -= 1;
         subtract(&mut taken.by_key, &self.key, 1);
     }
@@ -149,7 +149,7 @@ mod tests {
         drop(two);
         assert!(quota.take("a", 2).is_ok());
         drop(other);
-        let taken = quota.taken.lock();
+        let taken = quota.counts.lock();
         assert_eq!((taken.all, taken.by_key.len()), (0, 0));
     }
 
@@ -184,7 +184,7 @@ mod tests {
                     prop_assert_eq!(taken.as_ref().err().copied(), expected);
                     open.extend(taken.ok().map(|guard| (key, guard)));
                 }
-                let taken = quota.taken.lock();
+                let taken = quota.counts.lock();
                 prop_assert_eq!(taken.all, open.len());
                 prop_assert_eq!(taken.by_key.values().sum::<usize>(), open.len());
                 prop_assert!(taken.by_key.values().all(|count| *count > 0));

@@ -364,8 +364,8 @@ impl Client {
     /// Next response to it, taken by the transport at once; `None` where it has to wait.
     pub fn poll(&mut self, fixture: &Fixture) -> Option<Told> {
         match self.next(fixture) {
-            NextStep::Say(outgoing) => {
-                self.session.taken(fixture.now);
+            NextStep::Send(outgoing) => {
+                self.session.on_flushed(fixture.now);
                 self.overdue.extend(outgoing.overdue);
                 let told = wire::read(self.protocol, &outgoing.frame);
                 assert_eq!(told.type_url, outgoing.type_url);

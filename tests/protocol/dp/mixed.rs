@@ -213,7 +213,7 @@ fn r_up_23_a_response_by_locator_is_cut_by_the_size_of_its_constraints() {
 #[test]
 fn r_sotw_18_a_list_of_locators_that_changes_holds_back_known_names_for_a_bounded_time() {
     let mut fixture = Fixture::knowing(&["cds"]);
-    (fixture.rules.cold_deadline, fixture.rules.dead_unnoticed) = (Duration::from_secs(1), Duration::ZERO);
+    (fixture.rules.cold_deadline, fixture.rules.detection_time) = (Duration::from_secs(1), Duration::ZERO);
     fixture.named("cds a:0");
     let mut client = fixture.sotw();
     list(&mut client, &fixture, "cds", &["a"], &[]);
@@ -236,7 +236,7 @@ fn r_sotw_18_a_list_of_locators_that_changes_holds_back_known_names_for_a_bounde
 #[test]
 fn r_relay_04_a_held_name_that_new_parameters_make_unknown_is_waited_for_anew() {
     let mut fixture = Fixture::knowing(&["cds"]);
-    (fixture.rules.cold_deadline, fixture.rules.dead_unnoticed) = (Duration::from_secs(1), Duration::ZERO);
+    (fixture.rules.cold_deadline, fixture.rules.detection_time) = (Duration::from_secs(1), Duration::ZERO);
     let step = Duration::from_millis(250);
     let mut client = fixture.sotw();
     fixture.seen("v=1", View::Named, "cds a:1[v=1]");

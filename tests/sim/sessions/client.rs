@@ -185,7 +185,7 @@ impl Client {
 
     pub(crate) fn take(&mut self, now: Instant) {
         if let Some(at) = self.untaken.take() {
-            self.session.taken(now);
+            self.session.on_flushed(now);
             self.asleep = None;
             if let Some(in_flight) = &mut self.types[at].in_flight {
                 in_flight.taken = Some(now);

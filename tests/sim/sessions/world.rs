@@ -199,7 +199,7 @@ impl World {
         let asleep = client.asleep.take().filter(|until| !rang && until.is_none_or(|until| self.now < until));
         client.session.wake_handle().register(&client.bell.waker());
         match client.session.next(self.now, Upstream::Answering) {
-            NextStep::Say(outgoing) => {
+            NextStep::Send(outgoing) => {
                 let told = wire::read(client.protocol, &outgoing.frame);
                 if self.trace {
                     eprintln!("{} client {at} is told {told:?}", self.step);

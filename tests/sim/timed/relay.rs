@@ -450,7 +450,7 @@ impl Relay {
             Input::ClientGone(stream) => drop(self.sessions.remove(&stream)),
             Input::Taken(stream) => {
                 if let Some(down) = self.sessions.get_mut(&stream) {
-                    down.session.taken(now);
+                    down.session.on_flushed(now);
                     (down.untaken, down.deadline) = (false, Some(now));
                 }
             }
@@ -578,7 +578,7 @@ impl Relay {
             assert!(turns < 1000, "a session that is never done: stream {stream}");
             down.session.wake_handle().register(&down.bell.waker());
             match down.session.next(now, upstream) {
-                NextStep::Say(Outgoing { frame, .. }) => {
+                NextStep::Send(Outgoing { frame, .. }) => {
                     down.untaken = true;
                     out.push(Output::Say { stream: *stream, frame, heard: down.heard });
                 }

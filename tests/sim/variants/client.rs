@@ -165,7 +165,7 @@ impl Client {
 
     pub(crate) fn take(&mut self, now: Instant) {
         if std::mem::take(&mut self.untaken) {
-            self.session.taken(now);
+            self.session.on_flushed(now);
         }
     }
 

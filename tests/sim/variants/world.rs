@@ -197,7 +197,7 @@ impl World {
             return false;
         }
         match client.session.next(self.relay.now, upstream) {
-            NextStep::Say(outgoing) => {
+            NextStep::Send(outgoing) => {
                 let told = wire::read(client.protocol, &outgoing.frame);
                 if self.relay.trace {
                     eprintln!("{} client {at} is told {told:?}", self.step);

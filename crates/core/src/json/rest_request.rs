@@ -66,12 +66,12 @@ pub fn read(
 trait Fields: Default {
     const NAME: &'static str;
 
-    fn take<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Taken, A::Error>;
+    fn read_field<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<FieldUse, A::Error>;
 }
 
-enum Taken {
+enum FieldUse {
     Read,
-    Left,
+    Skipped,
 }
 
 /// Reads a message from an object. `derive` would accept a list too.
@@ -95,7 +95,7 @@ impl<'de, M: Fields> Visitor<'de> for Message<M> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<M, A::Error> {
         let mut message = M::default();
         while let Some(field) = map.next_key::<String>()? {
-            if matches!(message.take(&field, &mut map)?, Taken::Left) {
+            if matches!(message.read_field(&field, &mut map)?, FieldUse::Skipped) {
                 map.next_value::<IgnoredAny>()?;
             }
         }
@@ -166,7 +166,7 @@ impl<'de, M: Fields> Visitor<'de> for List<M> {
 }
 
 /// A field that is set twice, in either spelling, is an error: readers would disagree.
-fn set<'de, T, A>(into: &mut T, field: &str, map: &mut A) -> Result<Taken, A::Error>
+fn set<'de, T, A>(into: &mut T, field: &str, map: &mut A) -> Result<FieldUse, A::Error>
 where
     T: Default + PartialEq + DeserializeOwned,
     A: MapAccess<'de>,
@@ -176,7 +176,7 @@ where
         return Err(A::Error::custom(format_args!("`{field}` is set twice")));
     }
     *into = value;
-    Ok(Taken::Read)
+    Ok(FieldUse::Read)
 }
 
 /// `WHOLE`: with the whole node.
@@ -190,7 +190,7 @@ struct Node<const WHOLE: bool>(proto::Node);
 impl<const WHOLE: bool> Fields for Request<WHOLE> {
     const NAME: &'static str = "DiscoveryRequest";
 
-    fn take<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Taken, A::Error> {
+    fn read_field<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<FieldUse, A::Error> {
         match field {
             "version_info" | "versionInfo" => set(&mut self.0.version_info, field, map),
             "resource_names" | "resourceNames" => set(&mut self.0.resource_names, field, map),
@@ -200,16 +200,16 @@ impl<const WHOLE: bool> Fields for Request<WHOLE> {
             }
             "resource_locators" | "resourceLocators" => {
                 self.0.resource_locators = map.next_value_seed(List(PhantomData))?;
-                Ok(Taken::Read)
+                Ok(FieldUse::Read)
             }
             "node" if self.0.node.is_some() => Err(A::Error::duplicate_field("node")),
             "node" => {
                 let node = map.next_value_seed(Optional::<Node<WHOLE>>(PhantomData))?;
                 self.0.node = node.map(|node| node.0);
-                Ok(Taken::Read)
+                Ok(FieldUse::Read)
             }
             // REST-JSON has no nonces and no rejections (R-REST-02).
-            _ => Ok(Taken::Left),
+            _ => Ok(FieldUse::Skipped),
         }
     }
 }
@@ -217,7 +217,7 @@ impl<const WHOLE: bool> Fields for Request<WHOLE> {
 impl<const WHOLE: bool> Fields for Node<WHOLE> {
     const NAME: &'static str = "Node";
 
-    fn take<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Taken, A::Error> {
+    fn read_field<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<FieldUse, A::Error> {
         match field {
             "id" => set(&mut self.0.id, field, map),
             "cluster" => set(&mut self.0.cluster, field, map),
@@ -225,7 +225,7 @@ impl<const WHOLE: bool> Fields for Node<WHOLE> {
             "locality" if WHOLE && self.0.locality.is_some() => Err(A::Error::duplicate_field("locality")),
             "locality" if WHOLE => {
                 self.0.locality = map.next_value_seed(Optional(PhantomData))?;
-                Ok(Taken::Read)
+                Ok(FieldUse::Read)
             }
             "metadata" if WHOLE && !self.0.metadata.is_empty() => Err(A::Error::duplicate_field("metadata")),
             "metadata" if WHOLE => {
@@ -234,9 +234,9 @@ impl<const WHOLE: bool> Fields for Node<WHOLE> {
                     .as_ref()
                     .map(|read| proto::structure(read).encode_to_vec().into())
                     .unwrap_or_default();
-                Ok(Taken::Read)
+                Ok(FieldUse::Read)
             }
-            _ => Ok(Taken::Left),
+            _ => Ok(FieldUse::Skipped),
         }
     }
 }
@@ -244,11 +244,11 @@ impl<const WHOLE: bool> Fields for Node<WHOLE> {
 impl Fields for proto::ResourceLocator {
     const NAME: &'static str = "ResourceLocator";
 
-    fn take<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Taken, A::Error> {
+    fn read_field<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<FieldUse, A::Error> {
         match field {
             "name" => set(&mut self.name, field, map),
             "dynamic_parameters" | "dynamicParameters" => set(&mut self.dynamic_parameters, field, map),
-            _ => Ok(Taken::Left),
+            _ => Ok(FieldUse::Skipped),
         }
     }
 }
@@ -256,12 +256,12 @@ impl Fields for proto::ResourceLocator {
 impl Fields for proto::Locality {
     const NAME: &'static str = "Locality";
 
-    fn take<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Taken, A::Error> {
+    fn read_field<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<FieldUse, A::Error> {
         match field {
             "region" => set(&mut self.region, field, map),
             "zone" => set(&mut self.zone, field, map),
             "sub_zone" | "subZone" => set(&mut self.sub_zone, field, map),
-            _ => Ok(Taken::Left),
+            _ => Ok(FieldUse::Skipped),
         }
     }
 }

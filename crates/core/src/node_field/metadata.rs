@@ -63,9 +63,9 @@ impl Paths {
 
     /// Values of all paths, of at most `limit` bytes each.
     pub(super) fn values<'a>(&self, metadata: &'a [u8], limit: usize) -> Values<'a> {
-        let mut values = vec![Err(Missing::NotSaid); self.count];
+        let mut values = vec![Err(Missing::NotSet); self.count];
         if self.count > 0 {
-            self.root.look(metadata, limit, &mut values);
+            self.root.read(metadata, limit, &mut values);
         }
         values
     }
@@ -74,7 +74,7 @@ impl Paths {
 impl Step {
     /// Reads the values in the fields of a `Struct`. The last value of a repeated key counts, as in
     /// any protobuf map.
-    fn look<'a>(&self, fields: &'a [u8], limit: usize, values: &mut Values<'a>) {
+    fn read<'a>(&self, fields: &'a [u8], limit: usize, values: &mut Values<'a>) {
         let mut found = HashMap::<&[u8], (&Self, &'a [u8])>::new();
         for field in wire::fields(fields) {
             let Ok(field) = field else { return };
@@ -100,7 +100,7 @@ impl Step {
             if let (STRUCT, Value::Bytes(inner), _) = value
                 && !step.next.is_empty()
             {
-                step.look(inner, limit, values);
+                step.read(inner, limit, values);
             }
         }
     }
@@ -144,7 +144,7 @@ fn canonical(number: f64) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// Missing or empty.
-    NotSaid,
+    NotSet,
     /// Null, a list, an object, or a number that is not finite.
     NoText,
     TooLong,
@@ -191,12 +191,12 @@ mod tests {
             ("off", Ok("false")),
             ("none", Err(Missing::NoText)),
             ("list", Err(Missing::NoText)),
-            ("list.env", Err(Missing::NotSaid)),
+            ("list.env", Err(Missing::NotSet)),
             ("deep", Err(Missing::NoText)),
             ("deep.env.name", Ok("x")),
-            ("deep.env.other", Err(Missing::NotSaid)),
-            ("env.name", Err(Missing::NotSaid)),
-            ("", Err(Missing::NotSaid)),
+            ("deep.env.other", Err(Missing::NotSet)),
+            ("env.name", Err(Missing::NotSet)),
+            ("", Err(Missing::NotSet)),
         ];
         for (at, expected) in paths {
             assert_eq!(value(&encoded, &[at]).as_deref(), expected.as_ref().copied(), "{at}");

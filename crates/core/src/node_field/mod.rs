@@ -111,12 +111,12 @@ impl<'a> FieldReader<'a> {
             NodeField::SpiffeId => self.spiffe_id,
             NodeField::Metadata(path) => return self.metadata(path),
         };
-        let text = text.filter(|text| !text.is_empty()).ok_or(Missing::NotSaid)?;
+        let text = text.filter(|text| !text.is_empty()).ok_or(Missing::NotSet)?;
         bounded(Cow::Borrowed(text), self.limit)
     }
 
     fn metadata(&self, path: &[String]) -> Result<Cow<'a, str>, Missing> {
-        let index = self.paths.index(path).ok_or(Missing::NotSaid)?;
+        let index = self.paths.index(path).ok_or(Missing::NotSet)?;
         let values = self.metadata.get_or_init(|| self.paths.values(&self.node.metadata, self.limit));
         values[index].clone()
     }

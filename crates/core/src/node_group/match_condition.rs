@@ -74,7 +74,7 @@ impl Condition {
                 let value = node.read(field)?;
                 if self.whole.is_match(&value) { Ok(value) } else { Err(Missing::NoMatch) }
             }
-            MatchKey::San => self.name(proof.ok_or(Missing::NotSaid)?, node.limit),
+            MatchKey::San => self.name(proof.ok_or(Missing::NotSet)?, node.limit),
         }
     }
 
@@ -82,7 +82,7 @@ impl Condition {
         let id = proof.spiffe_id.as_deref().map(Cow::Borrowed);
         // DNS names have no case, so neither patterns nor keys depend on it.
         let dns = proof.dns_names.iter().map(|name| Cow::Owned(name.to_ascii_lowercase()));
-        let mut missing = Missing::NotSaid;
+        let mut missing = Missing::NotSet;
         for name in id.into_iter().chain(dns) {
             if name.len() > limit {
                 missing = Missing::TooLong;

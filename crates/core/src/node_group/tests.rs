@@ -294,7 +294,7 @@ fn people_are_told_why_a_rule_does_not_match() {
     let expected = [
         ("node.id".to_owned(), "a", Err(Missing::NoMatch)),
         ("node.cluster".to_owned(), "b", Ok("b")),
-        ("peer.san".to_owned(), "c", Err(Missing::NotSaid)),
+        ("peer.san".to_owned(), "c", Err(Missing::NotSet)),
         ("node.metadata.n".to_owned(), "1", Err(Missing::NoText)),
     ];
     assert_eq!(told, expected);

@@ -50,7 +50,7 @@ pub fn wildcard_kept(snapshot: &Snapshot, now: Instant) -> (Completeness, usize)
 
 /// Part of a store's content that is held again.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct RestoredContent {
     /// Operations that bring it into an empty store.
     pub(crate) ops: Vec<Op>,
     /// Names to subscribe to, without members of collections, which come with the collection.
@@ -63,8 +63,8 @@ pub(crate) struct Held {
 
 impl StoreContent {
     /// Part of the content that is valid at this moment.
-    pub(crate) fn held_at(self, clock: Clock) -> Held {
-        let mut held = Held::default();
+    pub(crate) fn restore_at(self, clock: Clock) -> RestoredContent {
+        let mut held = RestoredContent::default();
         let is_collection = |(_, record): &&(Name, Record)| matches!(record.kept, Kept::Collection);
         let collections: NameSet =
             self.records.iter().filter(is_collection).map(|(name, _)| name.clone()).collect();

@@ -29,12 +29,12 @@ pub(super) struct Unjudged {
 
 /// State of one type on one stream beside its cohort and position. Usually there is none.
 #[derive(Debug)]
-pub(super) struct OwnState {
+pub(super) struct PerStreamState {
     pub(super) owed: OwedItems,
     /// Bytes of subscribed and unsubscribed names: the last count, plus all since. An upper bound:
     /// names answered meanwhile still count.
     pub(super) weight: usize,
-    pub(super) brought: Option<ResumedVersions>,
+    pub(super) resumed: Option<ResumedVersions>,
     /// Charge for brought names that are gone, until all removals are sent.
     pub(super) gone: Option<Box<dyn ByteCharge>>,
     pub(super) answering: BTreeSet<Name>,
@@ -42,7 +42,7 @@ pub(super) struct OwnState {
     /// of the change.
     pub(super) obscured: BTreeMap<Name, Instant>,
     /// Position of removals when the client left the wildcard with a response unanswered.
-    pub(super) let_go: Option<Generation>,
+    pub(super) wildcard_left: Option<Generation>,
     /// Responses to vote on, oldest first.
     pub(super) to_judge: Vec<Unjudged>,
     /// Removed names that the newest response left out although it mentioned others.
@@ -54,15 +54,15 @@ pub(super) struct OwnState {
     pub(super) overtaken: Option<Nonce>,
 }
 
-impl OwnState {
+impl PerStreamState {
     pub(super) const NONE: Self = Self {
         owed: OwedItems::NONE,
         weight: 0,
-        brought: None,
+        resumed: None,
         gone: None,
         answering: BTreeSet::new(),
         obscured: BTreeMap::new(),
-        let_go: None,
+        wildcard_left: None,
         to_judge: Vec::new(),
         left_out: BTreeSet::new(),
         asks_end: false,
@@ -73,10 +73,10 @@ impl OwnState {
         self.owed.is_empty()
             && self.owed.doubt == Generation::ZERO
             && self.owed.refused.is_empty()
-            && self.brought.is_none()
+            && self.resumed.is_none()
             && self.answering.is_empty()
             && self.obscured.is_empty()
-            && self.let_go.is_none()
+            && self.wildcard_left.is_none()
             && self.to_judge.is_empty()
             && self.left_out.is_empty()
             && !self.asks_end

@@ -69,7 +69,7 @@ impl Permissions {
 
     /// Checks each set of parameters through which a client sees something. A missing key is
     /// refused too: it would show resources for clients without it.
-    pub(super) fn check_lens(
+    pub(super) fn check_parameters(
         &self,
         parameter_view: &ParameterView,
         allotted: &ClientScope,

@@ -31,7 +31,7 @@ use crate::resource::{Kind, TypeUrl};
 
 /// Longest wait of a client that holds nothing for a version that it may have rejected: it may have
 /// restarted.
-const EMPTY_HANDED: Duration = Duration::from_secs(1);
+const REJECTED_HOLD: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollVerdict {
@@ -60,10 +60,10 @@ pub struct Poll {
     wake_handle: Arc<WakeHandle>,
     rules: Arc<SessionConfig>,
     offered: OfferedVersion,
-    who: PollKey,
+    key: PollKey,
     /// Version that was sent but is not offered: rejected or lost (R-REST-08).
     unwelcome: Option<DeliveredVersion>,
-    again: Instant,
+    resend_at: Instant,
     has_past: bool,
     asked: Instant,
     /// Start of the wait for unknown names, by this poll or those before it.
@@ -104,8 +104,8 @@ impl Poll {
         let subscription = SotwNames::default().read(names, locators, legacy);
         let allotted = rules.permissions.allot(&given, &rules.given.proven(from.spiffe_id));
         let of = rules.store(cache, &type_url, &subscription, &allotted, from.tenant, false)?;
-        let who = PollKey::new(from.key, &client.node_id, &of, &subscription);
-        let past = poll_history.recall(who, now);
+        let key = PollKey::new(from.key, &client.node_id, &of, &subscription);
+        let past = poll_history.recall(key, now);
         let offered = OfferedVersion::read(&request.version_info);
         // Clients without an id cannot be told apart.
         let is_unwelcome = |given: &DeliveredVersion| given.over == offered && !client.node_id.is_empty();
@@ -118,12 +118,12 @@ impl Poll {
             wake_handle,
             rules: Arc::clone(rules),
             offered,
-            who,
+            key,
             unwelcome,
             has_past: past != PollRecord::default(),
             asked: now,
             waits_since: past.waits_since.unwrap_or(now),
-            again: now + if offered == OfferedVersion::Nothing { hold.min(EMPTY_HANDED) } else { hold },
+            resend_at: now + if offered == OfferedVersion::Nothing { hold.min(REJECTED_HOLD) } else { hold },
             until: now + hold,
         })
     }
@@ -184,8 +184,8 @@ impl Poll {
             return PollVerdict::Wait(self.until);
         }
         let is_unwelcome = self.unwelcome.is_some_and(|given| given.version == set_state.version);
-        if is_unwelcome && now < self.again {
-            return PollVerdict::Wait(self.again);
+        if is_unwelcome && now < self.resend_at {
+            return PollVerdict::Wait(self.resend_at);
         }
         PollVerdict::Answer(set_state.version)
     }
@@ -231,7 +231,7 @@ impl Poll {
             waits_since: waits.then_some(self.waits_since),
         };
         if self.has_past || past != PollRecord::default() {
-            poll_history.remember(self.who, past, now);
+            poll_history.remember(self.key, past, now);
         }
     }
 

@@ -86,12 +86,12 @@ pub(super) struct PollRecord {
 pub struct PollHistory(Mutex<PollRecords>);
 
 impl PollHistory {
-    pub(super) fn recall(&self, who: PollKey, now: Instant) -> PollRecord {
-        self.0.lock().recall(who, now)
+    pub(super) fn recall(&self, key: PollKey, now: Instant) -> PollRecord {
+        self.0.lock().recall(key, now)
     }
 
-    pub(super) fn remember(&self, who: PollKey, past: PollRecord, now: Instant) {
-        self.0.lock().remember(who, past, now);
+    pub(super) fn remember(&self, key: PollKey, past: PollRecord, now: Instant) {
+        self.0.lock().remember(key, past, now);
     }
 }
 
@@ -103,12 +103,12 @@ struct PollRecords {
 }
 
 impl PollRecords {
-    fn recall(&self, who: PollKey, now: Instant) -> PollRecord {
-        let fresh = self.past.get(&who).filter(|(at, _)| now < *at + TTL);
+    fn recall(&self, key: PollKey, now: Instant) -> PollRecord {
+        let fresh = self.past.get(&key).filter(|(at, _)| now < *at + TTL);
         fresh.map(|(_, past)| *past).unwrap_or_default()
     }
 
-    fn remember(&mut self, who: PollKey, past: PollRecord, now: Instant) {
+    fn remember(&mut self, key: PollKey, past: PollRecord, now: Instant) {
         while let Some((at, oldest)) = self.order.front().copied()
             && (self.order.len() >= LIMIT || now >= at + TTL)
         {
@@ -117,8 +117,8 @@ impl PollRecords {
                 self.past.remove(&oldest);
             }
         }
-        self.past.insert(who, (now, past));
-        self.order.push_back((now, who));
+        self.past.insert(key, (now, past));
+        self.order.push_back((now, key));
     }
 }
 

@@ -39,7 +39,7 @@ impl<'s> TypeView<'s> {
             membership: &state.membership,
             position: &state.position,
             owed: [&own.owed.names, &own.answering],
-            resumes: own.brought.is_some() || state.may_hold,
+            resumes: own.resumed.is_some() || state.may_hold,
         }
     }
 
@@ -406,8 +406,8 @@ impl TypeProgress {
         if self.position.is_done(newest) {
             return 0;
         }
-        let told = self.position.added.min(self.position.removed);
-        newest.get().saturating_sub(told.get())
+        let sent = self.position.added.min(self.position.removed);
+        newest.get().saturating_sub(sent.get())
     }
 
     pub fn resource_state(&self, audience: &Audience, snapshot: &Snapshot, name: &Name) -> ResourceState<'_> {

@@ -111,11 +111,11 @@ pub struct Session {
     /// In flush order (R-ADS-02).
     pub(super) types: Vec<StreamType>,
     /// A large first request may take longer than a stream may be without an answer.
-    pub(super) first_heard: Instant,
+    pub(super) first_request_at: Instant,
     pub(super) responded: bool,
     pub(super) own_nonces: u32,
     /// Type whose response the transport has not taken.
-    pub(super) unsaid: Option<usize>,
+    pub(super) unflushed: Option<usize>,
     /// Generation of clusters that the client had accepted before its unanswered responses. `None`
     /// if its routes may lead to other clusters. See [`unaccepted_removals`].
     accepted_clusters: Option<Generation>,
@@ -123,7 +123,7 @@ pub struct Session {
     /// in use before their ACK.
     dangling: BTreeSet<Name>,
     /// Last vain check for removals of unaccepted clusters.
-    looked_for_withdrawn: Option<Instant>,
+    checked_removals_at: Option<Instant>,
 }
 
 impl Session {
@@ -151,13 +151,13 @@ impl Session {
             spiffe_id: None,
             canary: None,
             types: Vec::new(),
-            first_heard: now,
+            first_request_at: now,
             responded: false,
             own_nonces: 0,
-            unsaid: None,
+            unflushed: None,
             accepted_clusters: None,
             dangling: BTreeSet::new(),
-            looked_for_withdrawn: None,
+            checked_removals_at: None,
         }
     }
 
@@ -226,8 +226,8 @@ impl Session {
     }
 
     /// Time of the first request, or of the opening.
-    pub const fn first_heard(&self) -> Instant {
-        self.first_heard
+    pub const fn first_request_at(&self) -> Instant {
+        self.first_request_at
     }
 
     pub const fn is_relay(&self) -> bool {
@@ -236,7 +236,7 @@ impl Session {
 
     /// Whether the client holds resources of an earlier stream, and has no answer yet.
     pub fn resumes(&self) -> bool {
-        self.types.iter().any(|state| state.own().brought.is_some() || state.may_hold)
+        self.types.iter().any(|state| state.own().resumed.is_some() || state.may_hold)
     }
 
     pub const fn given_parameters(&self) -> &Parameters {
@@ -277,9 +277,9 @@ impl Session {
     }
 
     /// Notes that the transport took the newest response.
-    pub fn taken(&mut self, now: Instant) {
-        if let Some(at) = self.unsaid.take() {
-            self.types[at].taken(now);
+    pub fn on_flushed(&mut self, now: Instant) {
+        if let Some(at) = self.unflushed.take() {
+            self.types[at].on_flushed(now);
         }
     }
 
@@ -302,7 +302,8 @@ impl Session {
     pub(super) fn insert(&mut self, state: StreamType) {
         let at = self.types.partition_point(|other| other.kind <= state.kind);
         self.types.insert(at, state);
-        self.unsaid = self.unsaid.map(|unsaid| if unsaid >= at { unsaid + 1 } else { unsaid });
+        self.unflushed =
+            self.unflushed.map(|unflushed| if unflushed >= at { unflushed + 1 } else { unflushed });
     }
 
     pub(super) fn join(
@@ -322,25 +323,25 @@ impl Session {
         }
         let of = self.store(type_url, &subscription)?;
         self.hidden += self.rules.permissions.hides_of(&subscription);
-        Ok(of.join_as(self.role, subscription, self.dialect_of(type_url), &self.wake_handle))
+        Ok(of.join_as(self.role, subscription, self.profile_of(type_url), &self.wake_handle))
     }
 
     /// A client of all clusters gets endpoints again behind changed clusters. For others the
     /// session tracks the owed endpoints (R-ADS-05, V1).
-    fn dialect_of(&self, type_url: &TypeUrl) -> StreamProfile {
+    fn profile_of(&self, type_url: &TypeUrl) -> StreamProfile {
         let asks_for_all = |state: &StreamType| state.kind == Kind::Cluster && state.subscription().wildcard;
         let is_repeated = type_url.kind() != Kind::Endpoint || self.types.iter().any(asks_for_all);
         StreamProfile { aggregated: self.profile.aggregated && is_repeated, ..self.profile }
     }
 
     /// Adapts endpoints to a changed subscription to clusters.
-    pub(super) fn turn_endpoints_of(&mut self, clusters: &TypeUrl) {
+    pub(super) fn update_endpoint_profile(&mut self, clusters: &TypeUrl) {
         if clusters.kind() != Kind::Cluster {
             return;
         }
         self.accepted_clusters = None;
         let Some(at) = self.types.iter().position(|state| state.kind == Kind::Endpoint) else { return };
-        let profile = self.dialect_of(self.types[at].membership.of().type_url());
+        let profile = self.profile_of(self.types[at].membership.of().type_url());
         self.types[at].turn(profile);
     }
 
@@ -359,9 +360,9 @@ impl Session {
     }
 
     /// Records the first node; later ones are ignored (R-EP-05).
-    pub(super) fn meet(&mut self, node: Option<proto::Node>, now: Instant) -> Result<(), SessionError> {
+    pub(super) fn set_node(&mut self, node: Option<proto::Node>, now: Instant) -> Result<(), SessionError> {
         if self.client.is_none() {
-            self.first_heard = now;
+            self.first_request_at = now;
             let Some(node) = node else {
                 return Err(SessionError::invalid("the first request of a stream must carry `node`"));
             };
@@ -400,7 +401,7 @@ impl Session {
 
     /// Records the answer in a request. Only `error_detail` makes a NACK, never versions
     /// (R-SotW-01).
-    pub(super) fn take_answer(
+    pub(super) fn record_answer(
         &mut self,
         at: usize,
         type_url: TypeUrl,

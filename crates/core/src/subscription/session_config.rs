@@ -29,7 +29,7 @@ pub struct SessionConfig {
     /// (R-Relay-07).
     pub cold_deadline: Duration,
     /// Time to detect a dead connection to the origin: keepalive's interval plus timeout.
-    pub dead_unnoticed: Duration,
+    pub detection_time: Duration,
     /// Wait of a full state for unknown names, if the client holds nothing (R-Relay-05).
     pub settle: Duration,
     /// Types for which a first empty list is no wildcard (R-SotW-14).
@@ -68,7 +68,7 @@ impl Default for SessionConfig {
             ack_timeout: Duration::from_secs(5),
             warm_wait: Duration::from_secs(5),
             cold_deadline: Duration::from_secs(10),
-            dead_unnoticed: Duration::from_secs(40),
+            detection_time: Duration::from_secs(40),
             settle: Duration::from_millis(200),
             no_legacy_wildcard: denied.filter_map(Kind::url).map(str::to_owned).collect(),
             trust_initial_versions: false,
@@ -93,7 +93,7 @@ impl SessionConfig {
     /// Silence of the origin after which a name counts as absent. Some origins never say so (O2),
     /// but a dead connection is silent too: this is longer than keepalive needs to detect one.
     pub fn longest_silence(&self) -> Duration {
-        (3 * self.cold_deadline).max(self.dead_unnoticed + self.cold_deadline)
+        (3 * self.cold_deadline).max(self.detection_time + self.cold_deadline)
     }
 
     /// gRPC clients subscribe by name and mean nothing by an empty list (R-SotW-14).
@@ -153,7 +153,7 @@ impl SessionConfig {
             let message = format!("more than {max} sets of dynamic parameters for one type in one stream");
             return Err(SessionError::exhausted(message).over(Limit::Parameters));
         }
-        self.permissions.check_lens(&parameter_view, allotted)?;
+        self.permissions.check_parameters(&parameter_view, allotted)?;
         // A client chooses none of what the operator's rules impose.
         let is_reserved =
             parameter_view.parameters().iter().all(|parameters| *parameters == allotted.imposed);
@@ -311,7 +311,7 @@ pub enum Upstream {
 
 impl Upstream {
     /// Reason to try another server; `None` if the client should wait.
-    pub(super) const fn excuse(self) -> Option<&'static str> {
+    pub(super) const fn unavailable_reason(self) -> Option<&'static str> {
         match self {
             Self::Away => Some("the control plane cannot be reached"),
             Self::Silent => Some("the control plane is connected and answers nothing"),

@@ -46,8 +46,8 @@ impl SessionError {
     }
 
     /// Nothing is known and the origin does not answer (R-Relay-07).
-    pub(super) fn cold(excuse: &str) -> Self {
-        let message = format!("nothing is cached yet and {excuse}; try another server or again");
+    pub(super) fn cold(unavailable_reason: &str) -> Self {
+        let message = format!("nothing is cached yet and {unavailable_reason}; try another server or again");
         Self { code: Code::Unavailable, message, denied: None, limit: None }
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
 
-use super::per_stream_state::{Guard, OwnState, ResumedVersions, Unjudged};
+use super::per_stream_state::{Guard, PerStreamState, ResumedVersions, Unjudged};
 use super::session_config::{SessionConfig, Upstream};
 use super::subscription_edit::SotwNames;
 use crate::cache::{
@@ -61,7 +61,7 @@ pub(super) struct StreamType {
     pub(super) kind: Kind,
     pub(super) membership: Membership,
     pub(super) position: Position,
-    own: Option<Box<OwnState>>,
+    own: Option<Box<PerStreamState>>,
     /// A response is due even if empty (R-SotW-11, R-Delta-11).
     pub(super) must_answer: bool,
     /// Whether the client may hold resources that only an earlier stream sent. A full state without
@@ -127,14 +127,14 @@ impl StreamType {
         self.membership.subscription()
     }
 
-    pub(super) fn own(&self) -> &OwnState {
-        static NONE: OwnState = OwnState::NONE;
+    pub(super) fn own(&self) -> &PerStreamState {
+        static NONE: PerStreamState = PerStreamState::NONE;
         self.own.as_deref().unwrap_or(&NONE)
     }
 
     /// Call [`trim`](Self::trim) after removing something.
-    pub(super) fn own_mut(&mut self) -> &mut OwnState {
-        self.own.get_or_insert_with(|| Box::new(OwnState::NONE))
+    pub(super) fn own_mut(&mut self) -> &mut PerStreamState {
+        self.own.get_or_insert_with(|| Box::new(PerStreamState::NONE))
     }
 
     /// Frees empty per-stream state.
@@ -158,21 +158,21 @@ impl StreamType {
         }
     }
 
-    pub(super) fn looks_at(&self, now: Instant, rules: &SessionConfig) -> usize {
+    pub(super) fn evaluation_cost(&self, now: Instant, rules: &SessionConfig) -> usize {
         let taken = self.in_flight.and_then(|in_flight| in_flight.taken);
         let stays_gated = self.is_gated() && taken.is_none_or(|taken| now < taken + rules.ack_timeout);
-        let brought = match &self.own().brought {
+        let resumed = match &self.own().resumed {
             Some(ResumedVersions::Versions(versions)) => versions.len(),
             Some(ResumedVersions::Digest(_)) | None => 0,
         };
         if stays_gated {
             0
         } else {
-            self.subscription().names().len() + self.own().owed.names.len() + brought
+            self.subscription().names().len() + self.own().owed.names.len() + resumed
         }
     }
 
-    fn is_dear(&self) -> bool {
+    fn is_expensive(&self) -> bool {
         self.subscription().names().len() + self.own().owed.names.len() > NAMES_EVALUATED_FREELY
     }
 
@@ -190,9 +190,9 @@ impl StreamType {
         if self.gate(moment.now, rules).is_err() && self.is_gated() {
             return Ok(Pending::Gated);
         }
-        let pending = self.look(rules, moment)?;
+        let pending = self.pending_update(rules, moment)?;
         if let Pending::Update(update) = &pending {
-            let counts = self.has_addition(update) || self.is_dear();
+            let counts = self.has_addition(update) || self.is_expensive();
             if let Some(in_flight) = &mut self.in_flight {
                 in_flight.holds_back = counts;
             }
@@ -213,7 +213,11 @@ impl StreamType {
         Ok(pending)
     }
 
-    fn look(&mut self, rules: &SessionConfig, moment: EvaluationInput) -> Result<Pending, FellBehindError> {
+    fn pending_update(
+        &mut self,
+        rules: &SessionConfig,
+        moment: EvaluationInput,
+    ) -> Result<Pending, FellBehindError> {
         let full_state = self.is_full_state();
         if full_state && !self.own().owed.names.is_empty() {
             // The next full state answers every name.
@@ -222,19 +226,20 @@ impl StreamType {
             self.must_answer = true;
         }
         if full_state {
-            self.refuse();
+            self.note_denied();
         }
         let empty_says_nothing = self.membership.profile().protocol == Protocol::Sotw && !full_state;
         if (empty_says_nothing || self.subscription().is_empty()) && !moment.one_shot {
             self.must_answer = false;
         }
-        if matches!(self.own().brought, Some(ResumedVersions::Versions(_))) {
+        if matches!(self.own().resumed, Some(ResumedVersions::Versions(_))) {
             let snapshot = self.membership.of().snapshot();
             if self.subscription().wildcard && snapshot.completeness() < Completeness::Complete {
                 return Ok(Pending::Unknown);
             }
             let waits = self.is_patient(rules, moment);
-            if waits && (self.brought_of_unknown(&snapshot) || self.brought_by_alias(&snapshot)) {
+            if waits && (self.resumes_unknown_collection(&snapshot) || self.resumes_unknown_alias(&snapshot))
+            {
                 return Ok(Pending::Unknown);
             }
             self.compare_versions(&snapshot, rules, moment)?;
@@ -254,13 +259,13 @@ impl StreamType {
             Some(shared) => shared,
             None => Arc::new(of.own_update(cohort, &self.position, owed, moment.now)?),
         };
-        self.miss(update.missed());
+        self.owe_missed(update.missed());
         let is_whole = !update.is_partial() && !update.has_unknown_name();
         if asks_end && is_whole && update.wildcard() == Completeness::Complete {
             let own = self.own_mut();
             own.asks_end = false;
             own.owed.gone.insert(Name::END_MARK.into());
-            return self.look(rules, moment);
+            return self.pending_update(rules, moment);
         }
 
         let unknown_name = update.has_unknown_name() && self.waits_for_names(&update, rules, moment);
@@ -275,7 +280,7 @@ impl StreamType {
             return Ok(Pending::Unknown);
         }
         let unknown = unknown || self.leaves_open;
-        if let Some(ResumedVersions::Digest(digest)) = self.take_brought() {
+        if let Some(ResumedVersions::Digest(digest)) = self.take_resumed() {
             let is_doubted = || self.membership.of().doubts_holders_of(&digest);
             if digest == update.version_info() && !update.tells_times() && !is_doubted() {
                 // The client holds exactly this (R-SotW-10).
@@ -290,7 +295,7 @@ impl StreamType {
             if all_clusters && let Some(position) = self.membership.of().position_of(&digest) {
                 // A removed cluster is not deleted before routes have left it (R-ADS-03).
                 self.position = position;
-                return self.look(rules, moment);
+                return self.pending_update(rules, moment);
             }
         }
         let forced = (self.must_answer && !unknown) || (owes_end && !self.leaves_open);
@@ -306,13 +311,13 @@ impl StreamType {
         }
         if was_in_parts && !self.is_quiet() {
             // The last part is empty, but changes since the first are due.
-            return self.look(rules, moment);
+            return self.pending_update(rules, moment);
         }
         Ok(if unknown { Pending::Unknown } else { Pending::Nothing })
     }
 
     /// Owes names whose bodies were not kept (R-XT-09), until they come again.
-    fn miss(&mut self, names: &[Name]) {
+    fn owe_missed(&mut self, names: &[Name]) {
         if !names.is_empty() {
             if self.membership.role() == Role::Client {
                 self.membership.ask_again(names);
@@ -342,16 +347,16 @@ impl StreamType {
     }
 
     /// Builds the response for an update and advances past it. Either class includes the removals
-    /// in `withdrawn`.
-    pub(super) fn say(
+    /// in `unaccepted`.
+    pub(super) fn send(
         &mut self,
         update: &Update,
         class: Class,
-        withdrawn: &BTreeSet<Name>,
+        unaccepted: &BTreeSet<Name>,
         number: &mut u32,
     ) -> Frame {
-        self.leave_out(update, class, withdrawn);
-        let withdrawn = &self.own().left_out;
+        self.leave_out(update, class, unaccepted);
+        let left_out = &self.own().left_out;
         let count = self.membership.of().encoder().count();
         let fresh = match self.newest_shared {
             None => true,
@@ -360,12 +365,12 @@ impl StreamType {
             }
         };
         let is_common = !update.is_partial() && !self.leaves_open && update.owed().is_empty();
-        let frame = if fresh && is_common && withdrawn.is_empty() {
+        let frame = if fresh && is_common && left_out.is_empty() {
             self.newest_shared = Some((update.to(), class));
             update.shared_frame(class, count)
         } else {
             *number = number.wrapping_add(1);
-            update.own_frame(class, withdrawn, *number, self.leaves_open, count)
+            update.own_frame(class, left_out, *number, self.leaves_open, count)
         };
         self.consume(update, class);
         let from = self.position.added;
@@ -391,9 +396,9 @@ impl StreamType {
     }
 
     /// Notes removed names that this response leaves out although it mentions others: those in
-    /// `withdrawn`, and in a full state those that came and went since the last. A client would
+    /// `unaccepted`, and in a full state those that came and went since the last. A client would
     /// take the next response with them for news.
-    fn leave_out(&mut self, update: &Update, class: Class, withdrawn: &BTreeSet<Name>) {
+    fn leave_out(&mut self, update: &Update, class: Class, unaccepted: &BTreeSet<Name>) {
         if class == Class::Both || !update.has_removals() {
             if let Some(own) = &mut self.own {
                 own.left_out.clear();
@@ -404,7 +409,7 @@ impl StreamType {
         let snapshot = self.membership.of().snapshot();
         let came_and_went = snapshot.came_and_went(self.subscription(), &self.position);
         let came_and_went = came_and_went.filter(|_| update.is_full_state());
-        let left_out: Vec<Name> = came_and_went.chain(withdrawn).cloned().collect();
+        let left_out: Vec<Name> = came_and_went.chain(unaccepted).cloned().collect();
         let names = &mut self.own_mut().left_out;
         names.extend(left_out);
         names.retain(|name| snapshot.lacks_member_since(name.as_str(), update.to()));
@@ -448,14 +453,14 @@ impl StreamType {
                 update.owed().gone.iter().for_each(|name| _ = own.owed.gone.remove(name));
             }
             // Names that are only removed are no additions.
-            let told: HashSet<&Name> = match class {
+            let sent: HashSet<&Name> = match class {
                 Class::Both => HashSet::default(),
                 Class::Additions => update.tells().collect(),
             };
-            let is_said = |name: &Name| class == Class::Both || told.contains(name);
-            own.owed.past.retain(|name, _| !(update.owed().past.contains_key(name) && is_said(name)));
+            let is_sent = |name: &Name| class == Class::Both || sent.contains(name);
+            own.owed.past.retain(|name, _| !(update.owed().past.contains_key(name) && is_sent(name)));
             own.owed.names.extend(update.absent_later().iter().cloned());
-            for name in update.owed().held.keys().filter(|name| is_said(name)) {
+            for name in update.owed().held.keys().filter(|name| is_sent(name)) {
                 own.owed.held.remove(name);
                 own.owed.past.remove(name);
             }
@@ -463,10 +468,10 @@ impl StreamType {
         self.trim();
     }
 
-    pub(super) fn take_brought(&mut self) -> Option<ResumedVersions> {
-        let brought = self.own.as_mut()?.brought.take();
+    pub(super) fn take_resumed(&mut self) -> Option<ResumedVersions> {
+        let resumed = self.own.as_mut()?.resumed.take();
         self.trim();
-        brought
+        resumed
     }
 
     /// Owes endpoints again whose cluster was just sent, unless they are due (R-ADS-05).

@@ -47,11 +47,11 @@ impl SubscriptionEdit {
     pub(super) fn subscribe(&mut self, text: &str) -> Option<Name> {
         if text == Name::WILDCARD {
             self.wildcard = true;
-            self.unlocated(Name::WILDCARD);
+            self.remove_locator(Name::WILDCARD);
             return None;
         }
-        let name = self.take_in(text)?;
-        self.unlocated(name.as_str());
+        let name = self.add_name(text)?;
+        self.remove_locator(name.as_str());
         Some(name)
     }
 
@@ -62,7 +62,7 @@ impl SubscriptionEdit {
             self.wildcard = true;
             None
         } else {
-            Some(self.take_in(&locator.name)?)
+            Some(self.add_name(&locator.name)?)
         };
         let key = name.clone().unwrap_or_else(|| Name::WILDCARD.into());
         if self.parameters(key.as_str()) != Some(&parameters) {
@@ -74,7 +74,7 @@ impl SubscriptionEdit {
 
     /// Adds a name. Answers use the client's spelling: not every client compares names by
     /// components.
-    fn take_in(&mut self, text: &str) -> Option<Name> {
+    fn add_name(&mut self, text: &str) -> Option<Name> {
         if text.is_empty() {
             return None;
         }
@@ -106,7 +106,7 @@ impl SubscriptionEdit {
         self.located.as_ref().or_else(|| self.before.locators())?.get(name)
     }
 
-    fn unlocated(&mut self, name: &str) {
+    fn remove_locator(&mut self, name: &str) {
         if self.parameters(name).is_some() {
             let located = || self.before.locators().cloned().unwrap_or_default();
             self.located.get_or_insert_with(located).remove(name);
@@ -117,10 +117,10 @@ impl SubscriptionEdit {
     pub(super) fn unsubscribe(&mut self, text: &str) -> Option<Name> {
         if text == Name::WILDCARD {
             self.wildcard = false;
-            self.unlocated(Name::WILDCARD);
+            self.remove_locator(Name::WILDCARD);
             return None;
         }
-        self.let_go(&normal_form(text), &Parameters::NONE)
+        self.end(&normal_form(text), &Parameters::NONE)
     }
 
     /// Ends subscriptions to other names of unsubscribed resources (R-Delta-21).
@@ -138,7 +138,7 @@ impl SubscriptionEdit {
         let kept = self.before.names().iter().filter(|name| !self.dropped.contains(*name));
         let all = kept.chain(&self.added).filter(|name| self.parameters(name.as_str()).is_none());
         let ended: Vec<Name> = all.filter(|name| is_let_go(name)).cloned().collect();
-        ended.iter().for_each(|name| drop(self.take(name.as_str())));
+        ended.iter().for_each(|name| drop(self.remove_name(name.as_str())));
         ended
     }
 
@@ -149,23 +149,23 @@ impl SubscriptionEdit {
         if locator.name == Name::WILDCARD {
             if self.parameters(Name::WILDCARD) == Some(&parameters) {
                 self.wildcard = false;
-                self.unlocated(Name::WILDCARD);
+                self.remove_locator(Name::WILDCARD);
             }
             return None;
         }
-        self.let_go(&normal_form(&locator.name), &parameters)
+        self.end(&normal_form(&locator.name), &parameters)
     }
 
-    fn let_go(&mut self, name: &str, parameters: &Parameters) -> Option<Name> {
+    fn end(&mut self, name: &str, parameters: &Parameters) -> Option<Name> {
         if *self.parameters(name).unwrap_or(&Parameters::NONE) != *parameters {
             return None;
         }
-        self.unlocated(name);
-        self.take(name)
+        self.remove_locator(name);
+        self.remove_name(name)
     }
 
     /// Returns the name if it was subscribed.
-    fn take(&mut self, name: &str) -> Option<Name> {
+    fn remove_name(&mut self, name: &str) -> Option<Name> {
         if let Some(name) = self.added.take(name) {
             return Some(name);
         }

@@ -75,7 +75,7 @@ impl Target<'_> {
         let is_refreshed =
             || !self.refreshed.is_empty() && self.refreshed.contains(&(view, held.name().clone()));
         held.origin_version().filter(|_| {
-            !held.has_body_mark()
+            !held.is_reused_version()
                 && !has_other_spellings(held.name().as_str())
                 && self.provenance.may_claim(view, held)
                 && (self.is_shared)(view, held)

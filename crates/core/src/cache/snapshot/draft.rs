@@ -230,7 +230,7 @@ impl<'a> Draft<'a> {
     /// Tells a resource apart from what is held with other content in an equal version (R-XT-06).
     fn apart(entry: &Entry, resource: Arc<Resource>) -> Arc<Resource> {
         let held = entry.held().or_else(|| entry.named_resource());
-        held.and_then(|held| resource.told_apart(held)).map_or(resource, Arc::new)
+        held.and_then(|held| resource.marked_if_reused(held)).map_or(resource, Arc::new)
     }
 
     fn replace(&mut self, old: Option<Arc<Entry>>, mut new: Entry, resent: bool, repush: bool) {

@@ -28,12 +28,12 @@ pub(super) fn without_body_mark(version: &str, mark_bytes: usize) -> &str {
 
 impl Resource {
     /// Whether the origin gave this version to other content too.
-    pub(crate) const fn has_body_mark(&self) -> bool {
+    pub(crate) const fn is_reused_version(&self) -> bool {
         self.mark_bytes >= BODY_MARK
     }
 
     /// Copy with a mark, if a held resource has the same version and other content.
-    pub(crate) fn told_apart(&self, held: &Self) -> Option<Self> {
+    pub(crate) fn marked_if_reused(&self, held: &Self) -> Option<Self> {
         let more = held.version.strip_prefix(&*self.version).filter(|_| !self.own_version)?;
         let is_equal = more.is_empty() || (more.len() == BODY_MARK && held.version_mark().ends_with(more));
         (is_equal && self.form == Form::Whole && self.name == held.name && !self.same_content(held))
@@ -77,27 +77,27 @@ mod tests {
 
     /// Version for clients where one is held.
     fn version(new: &Resource, held: &Resource) -> String {
-        new.told_apart(held).unwrap_or_else(|| new.clone()).version().to_owned()
+        new.marked_if_reused(held).unwrap_or_else(|| new.clone()).version().to_owned()
     }
 
     #[test]
     fn r_xt_06_each_content_of_one_version_is_told_in_a_version_of_its_own() {
         let [first, second, third] = ["1", "2", "3"].map(|body| resource("7", "", body));
-        let marked = second.told_apart(&first).expect("another body");
+        let marked = second.marked_if_reused(&first).expect("another body");
         assert!(marked.version().starts_with("7~") && marked.version().len() == 1 + BODY_MARK);
         assert_eq!((marked.origin_version(), marked.body()), (Some("7"), second.body()));
         assert!(second.same_content(&marked));
         assert_eq!(marked.digest(), second.digest(), "R-REST-07: so has a replica that held nothing before");
-        let again = third.told_apart(&marked).expect("another body");
+        let again = third.marked_if_reused(&marked).expect("another body");
         assert_ne!(again.version(), marked.version());
         assert_eq!(again.version(), version(&third, &first), "it depends on the content alone");
         assert_ne!(version(&first, &marked), "7", "clients may have missed the first change back");
         for (new, held) in [(&second, &second), (&second, &marked)] {
-            assert_eq!(new.told_apart(held), None, "equal content");
+            assert_eq!(new.marked_if_reused(held), None, "equal content");
         }
         let [next, unversioned] = [resource("8", "", "4"), resource("", "", "5")];
         assert_eq!(version(&next, &marked), "8");
-        assert_eq!(resource("", "", "6").told_apart(&unversioned), None, "it has a hash for a version");
+        assert_eq!(resource("", "", "6").marked_if_reused(&unversioned), None, "it has a hash for a version");
     }
 
     #[test]
@@ -106,14 +106,14 @@ mod tests {
         assert_eq!(version(&second, &first), "7~12345678");
         assert_eq!(version(&first, &second), "7");
         let third = resource("7", "~12345678", "3");
-        let marked = third.told_apart(&second).expect("one server");
+        let marked = third.marked_if_reused(&second).expect("one server");
         assert_eq!((marked.version_mark().len(), marked.origin_version()), (9 + BODY_MARK, Some("7")));
         assert_ne!(version(&second, &marked), "7~12345678");
     }
 
     #[test]
     fn a_marked_resource_is_laid_out_like_any_other() {
-        let marked = resource("7", "", "2").told_apart(&resource("7", "", "1")).expect("another body");
+        let marked = resource("7", "", "2").marked_if_reused(&resource("7", "", "1")).expect("another body");
         let cds: TypeUrl = Kind::Cluster.into();
         let read = Resource::from_entry(&cds, marked.delta_entry().clone(), None, marked.version_form());
         assert_eq!(read.as_ref(), Ok(&marked));

@@ -175,7 +175,7 @@ fn people_are_told_why_a_key_is_absent() {
             Outcome::Absent(Missing::TooLong),
             Outcome::Found("edge".into()),
             Outcome::Default("d", Missing::NoMatch),
-            Outcome::Absent(Missing::NotSaid),
+            Outcome::Absent(Missing::NotSet),
             Outcome::Absent(Missing::NoText),
         ]
     );

@@ -82,10 +82,10 @@ impl World {
     /// Has the client sent what there is.
     fn send(&mut self) -> Outgoing {
         self.now += Duration::from_millis(1);
-        let NextStep::Say(outgoing) = self.session.next(self.now, Upstream::Answering) else {
+        let NextStep::Send(outgoing) = self.session.next(self.now, Upstream::Answering) else {
             panic!("something to say")
         };
-        self.session.taken(self.now);
+        self.session.on_flushed(self.now);
         let view = self.session.views().next().unwrap();
         self.progress.as_mut().unwrap().sent(view, outgoing.system_version.clone(), self.now);
         outgoing
@@ -494,7 +494,7 @@ fn how_far_a_client_is_with_a_change_follows_from_its_answers() {
 fn a_client_that_came_back_resumes_until_its_versions_are_compared() {
     let mut world = World::returning(&["*"], &[("a", "17")]);
     world.set_of(&["a"], "17", Completeness::Settled);
-    assert!(!matches!(world.session.next(world.now, Upstream::Answering), NextStep::Say(_)));
+    assert!(!matches!(world.session.next(world.now, Upstream::Answering), NextStep::Send(_)));
     assert_eq!((world.progress().state(), world.states(["a"])), (ClientState::Resuming, ["unknown"]));
     world.set_of(&[], "17", Completeness::Complete);
     let sent = world.send();

@@ -100,7 +100,7 @@ impl Session {
         mut versions: Versions,
         now: Instant,
     ) -> Result<RequestKind, SessionError> {
-        self.meet(request.node, now)?;
+        self.set_node(request.node, now)?;
         let type_url = self.type_of(&request.type_url)?;
         let mut requested = RequestedNames {
             subscribe: request.resource_names_subscribe,
@@ -117,7 +117,7 @@ impl Session {
             return Ok(RequestKind::Subscribed { type_url });
         };
         // Later `initial_resource_versions` are ignored (R-Delta-05).
-        let answered = self.state(at).hear_nonce(request.response_nonce.as_bytes(), now);
+        let answered = self.state(at).match_nonce(request.response_nonce.as_bytes(), now);
         if !requested.is_empty() {
             self.change_type(at, &type_url, requested, now)?;
         }
@@ -127,7 +127,7 @@ impl Session {
         if request.response_nonce.is_empty() {
             return Ok(RequestKind::Subscribed { type_url });
         }
-        Ok(self.take_answer(at, type_url, &request.response_nonce, answered, request.error_detail))
+        Ok(self.record_answer(at, type_url, &request.response_nonce, answered, request.error_detail))
     }
 
     /// A repeated name counts once.
@@ -169,10 +169,10 @@ impl Session {
             state.own_mut().asks_end = !asks_nothing;
         }
         if !versions.is_empty() {
-            state.own_mut().brought = Some(ResumedVersions::Versions(versions));
+            state.own_mut().resumed = Some(ResumedVersions::Versions(versions));
         }
         self.insert(state);
-        self.turn_endpoints_of(type_url);
+        self.update_endpoint_profile(type_url);
         Ok(())
     }
 
@@ -198,7 +198,7 @@ impl Session {
         }
         let subscription = asks.into_subscription();
         if let Some(ResumedVersions::Versions(versions)) =
-            state.own_mut().brought.as_mut().filter(|_| !wildcard)
+            state.own_mut().resumed.as_mut().filter(|_| !wildcard)
         {
             // An unsubscribed name is no longer held, even if the client only brought it along.
             let let_go: HashSet<&str> =
@@ -218,10 +218,10 @@ impl Session {
         let profile = self.profile;
         let state = self.state(at);
         if !ended.is_empty() || state.subscription().wildcard != wildcard {
-            state.look_again();
+            state.reevaluate();
         }
         state.resubscribe(of, subscription, profile, now)?;
-        self.turn_endpoints_of(type_url);
+        self.update_endpoint_profile(type_url);
         self.owe_answers(at, changed)
     }
 

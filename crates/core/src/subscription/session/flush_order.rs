@@ -10,7 +10,7 @@ use super::super::client::is_grpc;
 use super::super::session_config::Upstream;
 use super::super::session_error::SessionError;
 use super::super::stream_type::{EvaluationInput, Pending, StreamType};
-use super::unaccepted_removals::Withdrawn;
+use super::unaccepted_removals::UnacceptedRemovals;
 use super::{Outgoing, Overdue, Session};
 use crate::cache::{Class, FellBehindError, Generation, Role, Update};
 use crate::resource::{Kind, Name};
@@ -28,7 +28,7 @@ const ON_THE_WAY: Duration = Duration::from_secs(1);
 /// Next step of a stream.
 #[derive(Debug)]
 pub enum NextStep {
-    Say(Outgoing),
+    Send(Outgoing),
     /// Wait for the cache or the client, until this time at most.
     Wait(Option<Instant>),
     Close(SessionError),
@@ -36,7 +36,7 @@ pub enum NextStep {
 
 enum Decision {
     /// This class of an update for the type at this index, with the removal of these names.
-    Say(usize, Arc<Update>, Class, BTreeSet<Name>),
+    Send(usize, Arc<Update>, Class, BTreeSet<Name>),
     Rest(NextStep),
 }
 
@@ -63,8 +63,8 @@ impl Session {
     /// waiting stream looks again now and then.
     pub fn next(&mut self, now: Instant, upstream: Upstream) -> NextStep {
         match self.decide(now, upstream) {
-            Decision::Say(at, update, class, withdrawn) => {
-                NextStep::Say(self.say(at, &update, class, &withdrawn))
+            Decision::Send(at, update, class, unaccepted) => {
+                NextStep::Send(self.send(at, &update, class, &unaccepted))
             }
             Decision::Rest(next) => next,
         }
@@ -74,18 +74,18 @@ impl Session {
     /// to send.
     pub fn next_without_room(&mut self, now: Instant, upstream: Upstream) -> Option<NextStep> {
         match self.decide(now, upstream) {
-            Decision::Say(..) => None,
+            Decision::Send(..) => None,
             Decision::Rest(next) => Some(next),
         }
     }
 
     fn decide(&mut self, now: Instant, upstream: Upstream) -> Decision {
         let mut deadline = Deadline::default();
-        let withdrawn = self.withdraw(now);
-        withdrawn.look_at.into_iter().for_each(|at| deadline.not_after(at));
-        let decision = self.decide_with(&withdrawn, now, upstream, deadline);
-        if let Some((at, in_flight)) = withdrawn.overtaken
-            && !matches!(&decision, Decision::Say(said, ..) if *said == at)
+        let unaccepted = self.unaccepted_removals(now);
+        unaccepted.check_at.into_iter().for_each(|at| deadline.not_after(at));
+        let decision = self.decide_with(&unaccepted, now, upstream, deadline);
+        if let Some((at, in_flight)) = unaccepted.overtaken
+            && !matches!(&decision, Decision::Send(chosen, ..) if *chosen == at)
         {
             self.types[at].close_gate(in_flight);
         }
@@ -94,7 +94,7 @@ impl Session {
 
     fn decide_with(
         &mut self,
-        withdrawn: &Withdrawn,
+        unaccepted: &UnacceptedRemovals,
         now: Instant,
         upstream: Upstream,
         mut deadline: Deadline,
@@ -114,26 +114,26 @@ impl Session {
         self.note_waits(&pending, now);
 
         let chosen = self
-            .choose_addition(&pending, withdrawn, now, &mut deadline)
+            .choose_addition(&pending, unaccepted, now, &mut deadline)
             .or_else(|| self.choose_removal(&pending, now, &mut deadline));
         if let Some((at, class)) = chosen
             && let Some(update) = pending[at].update()
         {
             let is_cluster = self.types[at].kind == Kind::Cluster;
-            let names = if is_cluster { withdrawn.names.clone() } else { BTreeSet::new() };
-            return Decision::Say(at, Arc::clone(update), class, names);
+            let names = if is_cluster { unaccepted.names.clone() } else { BTreeSet::new() };
+            return Decision::Send(at, Arc::clone(update), class, names);
         }
 
-        if let Some(next) = self.look_on(&pending, now) {
+        if let Some(next) = self.observer_step(&pending, now) {
             return next.into();
         }
         if pending.iter().any(|pending| matches!(pending, Pending::Unknown)) {
             if !self.responded {
-                let cold = self.first_heard + self.rules.cold_deadline;
+                let cold = self.first_request_at + self.rules.cold_deadline;
                 if now >= cold
-                    && let Some(excuse) = upstream.excuse()
+                    && let Some(unavailable_reason) = upstream.unavailable_reason()
                 {
-                    return NextStep::Close(SessionError::cold(excuse)).into();
+                    return NextStep::Close(SessionError::cold(unavailable_reason)).into();
                 }
                 deadline.not_after(if now < cold { cold } else { now + self.rules.cold_deadline });
             }
@@ -150,8 +150,8 @@ impl Session {
     }
 
     /// Number of names that [`next`](Self::next) may evaluate. Tens of thousands take milliseconds.
-    pub fn looks_at(&self, now: Instant) -> usize {
-        self.types.iter().map(|state| state.looks_at(now, &self.rules)).sum()
+    pub fn evaluation_cost(&self, now: Instant) -> usize {
+        self.types.iter().map(|state| state.evaluation_cost(now, &self.rules)).sum()
     }
 
     /// Evaluates all types as of one moment. A route read after a change, with clusters read before
@@ -188,20 +188,20 @@ impl Session {
     fn choose_addition(
         &mut self,
         pending: &[Pending],
-        withdrawn: &Withdrawn,
+        unaccepted: &UnacceptedRemovals,
         now: Instant,
         deadline: &mut Deadline,
     ) -> Option<(usize, Class)> {
         let mut leader_waits = false;
         let mut unanswered = None;
-        let warms = self.warms(now);
+        let warms = self.warming_until(now);
         // Twice as long behind an unanswered response.
         let waits = if self.clusters().is_some_and(StreamType::has_overtaken) { 2 } else { 1 };
         for at in 0..pending.len() {
             let kind = self.types[at].kind;
-            let withdraws = kind == Kind::Cluster && !withdrawn.names.is_empty();
+            let removes_unaccepted = kind == Kind::Cluster && !unaccepted.names.is_empty();
             let update = pending[at].update();
-            let update = update.filter(|update| withdraws || self.types[at].has_addition(update));
+            let update = update.filter(|update| removes_unaccepted || self.types[at].has_addition(update));
             if update.is_none() && !matches!(pending[at], Pending::Gated) {
                 if let Some(until) = self.held_until(at, &pending[at], now) {
                     deadline.not_after(until);
@@ -234,7 +234,10 @@ impl Session {
                 deadline.not_after(until);
                 continue;
             }
-            if withdrawn.overtaken.is_some() && withdraws && update.is_none_or(|update| update.is_partial()) {
+            if unaccepted.overtaken.is_some()
+                && removes_unaccepted
+                && update.is_none_or(|update| update.is_partial())
+            {
                 // A part would lack the removals.
                 leader_waits |= kind.leads_routes();
                 continue;
@@ -321,7 +324,7 @@ impl Session {
     /// has not taken them.
     ///
     /// Envoy ACKs clusters when they are warm (V1), and answers requests to a cold one with 503.
-    fn warms(&self, now: Instant) -> Option<Option<Instant>> {
+    fn warming_until(&self, now: Instant) -> Option<Option<Instant>> {
         let clusters = self.clusters()?;
         let warms = clusters.unanswered_within(self.rules.warm_wait, now)?;
         self.has_routes_to_all_clusters().then_some(warms)
@@ -389,13 +392,13 @@ impl Session {
             return Some(arrive);
         }
         let longest = since + self.rules.ack_timeout + 2 * wait;
-        let leaves = self.leaves(now)?;
+        let leaves = self.leaving_until(now)?;
         Some(leaves.map_or(longest, |until| until.min(longest))).filter(|until| now < *until)
     }
 
     /// Latest time until which the client may use replaced routes; `None` inside if the transport
     /// has not taken the new ones.
-    fn leaves(&self, now: Instant) -> Option<Option<Instant>> {
+    fn leaving_until(&self, now: Instant) -> Option<Option<Instant>> {
         let routes = self.types.iter().filter(|state| state.kind.follows_clusters());
         routes.filter_map(|state| state.unanswered_within(self.rules.warm_wait, now)).max()
     }
@@ -446,7 +449,7 @@ impl Session {
         }
     }
 
-    fn say(&mut self, at: usize, update: &Update, class: Class, withdrawn: &BTreeSet<Name>) -> Outgoing {
+    fn send(&mut self, at: usize, update: &Update, class: Class, unaccepted: &BTreeSet<Name>) -> Outgoing {
         let overdue = self.overdue(at, update, class);
         self.note_accepted(self.types[at].kind, update);
         let state = &mut self.types[at];
@@ -459,13 +462,13 @@ impl Session {
         let is_whole = !state.position.is_in_parts() && update.owed().is_empty();
         let live = !state.position.is_start() && !state.may_hold && is_whole;
         let answered = state.take_answering();
-        let frame = state.say(update, class, withdrawn, &mut self.own_nonces);
+        let frame = state.send(update, class, unaccepted, &mut self.own_nonces);
         let coalesced = state.membership.pass(update).saturating_sub(1);
         state.owe_errors(&answered, update);
-        self.unsaid = Some(at);
+        self.unflushed = Some(at);
         self.responded = true;
         if self.profile.aggregated && self.rules.eds_repush && type_url.kind() == Kind::Cluster {
-            self.repush_endpoints(at, update, &answered);
+            self.resend_endpoints(at, update, &answered);
         }
         let system_version = Some(Arc::clone(update.system_version()));
         let changed_at = update.changed_at().filter(|_| live);
@@ -473,7 +476,7 @@ impl Session {
     }
 
     /// Owes the endpoints of clusters that were just sent (R-ADS-05, V1).
-    fn repush_endpoints(&mut self, clusters: usize, update: &Update, answered: &BTreeSet<Name>) {
+    fn resend_endpoints(&mut self, clusters: usize, update: &Update, answered: &BTreeSet<Name>) {
         let snapshot = self.types[clusters].membership.of().snapshot();
         let Some(eds) = self.types.iter_mut().find(|state| state.kind == Kind::Endpoint) else { return };
         eds.owe_endpoints(update.endpoints());

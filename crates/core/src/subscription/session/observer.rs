@@ -20,7 +20,11 @@ const NOT_HELD: &str = "the relay holds no answer to all of this: no client of i
 
 impl Session {
     /// Next step of an observer with nothing left to send.
-    pub(in crate::subscription) fn look_on(&self, pending: &[Pending], now: Instant) -> Option<NextStep> {
+    pub(in crate::subscription) fn observer_step(
+        &self,
+        pending: &[Pending],
+        now: Instant,
+    ) -> Option<NextStep> {
         let waits = |pending: &Pending| matches!(pending, Pending::Nothing | Pending::Unknown);
         if self.role != Role::Observer || !pending.iter().all(waits) {
             return None;

@@ -164,7 +164,7 @@ mod tests {
             }
         }
         let nonce = match session.next(now, Upstream::Answering) {
-            NextStep::Say(outgoing) => outgoing.frame.nonce.to_string(),
+            NextStep::Send(outgoing) => outgoing.frame.nonce.to_string(),
             _ => String::new(),
         };
         (session, nonce)

@@ -81,16 +81,16 @@ fn protects(endpoints: &StreamType, clusters: &StreamType) -> bool {
     if endpoints.subscription().wildcard {
         return true;
     }
-    let (snapshot, told) = (endpoints.membership.of().snapshot(), clusters.membership.of().snapshot());
+    let (snapshot, held) = (endpoints.membership.of().snapshot(), clusters.membership.of().snapshot());
     let unknown = || endpoints.subscription().names().iter().filter(|name| is_unknown(&snapshot, name));
     let asks = clusters.subscription();
     let own = |name: &Name| {
-        told.seen_by(asks, name.as_str()).and_then(|cluster| cluster.eds_service()) == Some(name)
+        held.seen_by(asks, name.as_str()).and_then(|cluster| cluster.eds_service()) == Some(name)
     };
     if unknown().any(own) {
         return true;
     }
     let unknown: HashSet<&Name> = unknown().collect();
-    let services = told.held_by(asks, &clusters.position).filter_map(|(_, cluster)| cluster?.eds_service());
+    let services = held.held_by(asks, &clusters.position).filter_map(|(_, cluster)| cluster?.eds_service());
     !unknown.is_empty() && services.into_iter().any(|service| unknown.contains(service))
 }

@@ -24,7 +24,7 @@ impl Session {
         request: proto::DiscoveryRequest,
         now: Instant,
     ) -> Result<RequestKind, SessionError> {
-        self.meet(request.node, now)?;
+        self.set_node(request.node, now)?;
         let type_url = self.type_of(&request.type_url)?;
         self.rules.check_list(&request.resource_names, &request.resource_locators)?;
         let legacy = self.allows_legacy_wildcard(&type_url);
@@ -40,15 +40,15 @@ impl Session {
             state.must_answer = (state.kind.full_state() && !state.subscription().is_empty()) || one_shot;
             state.may_hold = !request.version_info.is_empty();
             if state.kind.full_state() && only_wildcard && !request.version_info.is_empty() {
-                state.own_mut().brought = Some(ResumedVersions::Digest(request.version_info));
+                state.own_mut().resumed = Some(ResumedVersions::Digest(request.version_info));
             }
             self.insert(state);
-            self.turn_endpoints_of(&type_url);
+            self.update_endpoint_profile(&type_url);
             return Ok(RequestKind::Subscribed { type_url });
         };
 
         let state = self.state(at);
-        let answered = state.hear_nonce(request.response_nonce.as_bytes(), now);
+        let answered = state.match_nonce(request.response_nonce.as_bytes(), now);
         // Whatever the nonce: requests arrive in order, so the list is the newest (R-SotW-05).
         let subscription = state.wants.read(&request.resource_names, request.resource_locators, legacy);
         if subscription != *state.subscription() {
@@ -64,18 +64,18 @@ impl Session {
             self.count_hidden(wildcard, added.iter());
             let profile = self.profile;
             let state = self.state(at);
-            state.look_again();
+            state.reevaluate();
             state.resubscribe(of, subscription, profile, now)?;
             if is_left_with_some {
                 // It may be a member that has not come yet.
                 (state.must_answer, state.may_hold) = (true, true);
             }
-            self.turn_endpoints_of(&type_url);
+            self.update_endpoint_profile(&type_url);
             let state = self.state(at);
             let subscription = state.subscription().clone();
             if !subscription.wildcard {
                 // The client no longer holds the set that it named first.
-                state.take_brought();
+                state.take_resumed();
             }
             let snapshot = state.membership.of().snapshot();
             let owed = &mut state.own_mut().owed;
@@ -95,7 +95,7 @@ impl Session {
             // parts of the response.
             state.membership.of().doubt_holders_of(&request.version_info);
         }
-        Ok(self.take_answer(at, type_url, &request.response_nonce, answered, request.error_detail))
+        Ok(self.record_answer(at, type_url, &request.response_nonce, answered, request.error_detail))
     }
 }
 

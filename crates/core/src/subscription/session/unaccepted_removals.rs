@@ -26,47 +26,47 @@ use crate::resource::{Kind, Name};
 /// Time for an answer before the check, and between two checks. Most ACKs are quicker unless a
 /// cluster holds them up. If a link is slower, the client gets more before it answers, which does
 /// no harm.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const CHECK_EVERY: Duration = Duration::from_millis(200);
 
 /// Most remembered names of clusters that were missing when routes to them were sent. With more, no
 /// cluster is removed early.
 const MOST_DANGLING: usize = 64;
 
 #[derive(Debug, Default)]
-pub(super) struct Withdrawn {
+pub(super) struct UnacceptedRemovals {
     pub(super) names: BTreeSet<Name>,
     /// Index of the clusters and the response that is overtaken, if the gate was closed.
     pub(super) overtaken: Option<(usize, InFlight)>,
     /// Next check, if it is too early.
-    pub(super) look_at: Option<Instant>,
+    pub(super) check_at: Option<Instant>,
 }
 
 impl Session {
     /// Finds clusters that are gone and were not accepted. If there are any, the gate of clusters
     /// stays open until something else is decided.
-    pub(super) fn withdraw(&mut self, now: Instant) -> Withdrawn {
-        let Some(accepted) = self.accepted_clusters else { return Withdrawn::default() };
+    pub(super) fn unaccepted_removals(&mut self, now: Instant) -> UnacceptedRemovals {
+        let Some(accepted) = self.accepted_clusters else { return UnacceptedRemovals::default() };
         let is_cluster = |state: &StreamType| state.kind == Kind::Cluster;
-        let Some(at) = self.types.iter().position(is_cluster) else { return Withdrawn::default() };
-        let Some(taken) = self.types[at].unanswered_with_news() else { return Withdrawn::default() };
+        let Some(at) = self.types.iter().position(is_cluster) else { return UnacceptedRemovals::default() };
+        let Some(taken) = self.types[at].unanswered_with_news() else { return UnacceptedRemovals::default() };
         if !self.has_routes_to_all_clusters() || !self.types[at].subscription().names().is_empty() {
-            return Withdrawn::default();
+            return UnacceptedRemovals::default();
         }
-        let due = self.looked_for_withdrawn.map_or(taken, |looked| looked.max(taken)) + LOOK_EVERY;
+        let due = self.checked_removals_at.map_or(taken, |checked| checked.max(taken)) + CHECK_EVERY;
         if now < due {
-            return Withdrawn { look_at: Some(due), ..Withdrawn::default() };
+            return UnacceptedRemovals { check_at: Some(due), ..UnacceptedRemovals::default() };
         }
         let state = &mut self.types[at];
         let snapshot = state.membership.of().snapshot();
-        let withdrawn = snapshot.withdrawn(accepted, &state.position);
+        let unaccepted = snapshot.withdrawn(accepted, &state.position);
         let names: BTreeSet<Name> =
-            withdrawn.filter(|name| !self.dangling.contains(*name)).cloned().collect();
+            unaccepted.filter(|name| !self.dangling.contains(*name)).cloned().collect();
         if names.is_empty() {
-            self.looked_for_withdrawn = Some(now);
-            return Withdrawn::default();
+            self.checked_removals_at = Some(now);
+            return UnacceptedRemovals::default();
         }
         let overtaken = state.overtake().map(|in_flight| (at, in_flight));
-        Withdrawn { names, overtaken, look_at: None }
+        UnacceptedRemovals { names, overtaken, check_at: None }
     }
 
     /// Records, before a response is sent, which clusters the client has accepted.
@@ -82,11 +82,11 @@ impl Session {
             self.accepted_clusters = None;
         } else if kind == Kind::Cluster && !state.is_unanswered() {
             // Clusters that a client holds from an earlier stream are not known.
-            let owes_removals = !state.own().owed.gone.is_empty() || state.own().brought.is_some();
+            let owes_removals = !state.own().owed.gone.is_empty() || state.own().resumed.is_some();
             let is_known = !state.position.is_start() && !state.may_hold && !owes_removals;
             let is_known = is_known && self.dangling.len() <= MOST_DANGLING;
             self.accepted_clusters = is_known.then(|| state.position.told());
-            self.looked_for_withdrawn = None;
+            self.checked_removals_at = None;
         }
     }
 }

@@ -21,7 +21,7 @@ impl StreamType {
     }
 
     /// Records the answer in a request's nonce.
-    pub(in crate::subscription) fn hear_nonce(&mut self, nonce: &[u8], now: Instant) -> Answered {
+    pub(in crate::subscription) fn match_nonce(&mut self, nonce: &[u8], now: Instant) -> Answered {
         if self.is_newest(nonce) {
             self.open_gate();
             return Answered::Newest;
@@ -41,7 +41,7 @@ impl StreamType {
         self.in_flight = None;
         self.unanswered = None;
         if let Some(own) = &mut self.own {
-            (own.let_go, own.overtaken) = (None, None);
+            (own.wildcard_left, own.overtaken) = (None, None);
             self.trim();
         }
     }
@@ -82,7 +82,7 @@ impl StreamType {
     }
 
     /// Starts the clock of the newest response.
-    pub(in crate::subscription) fn taken(&mut self, now: Instant) {
+    pub(in crate::subscription) fn on_flushed(&mut self, now: Instant) {
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.taken.get_or_insert(now);
             self.unanswered.get_or_insert(now);
@@ -146,7 +146,7 @@ impl StreamType {
     }
 
     /// Lets a gated type be evaluated again: with another subscription there may be no addition.
-    pub(in crate::subscription) const fn look_again(&mut self) {
+    pub(in crate::subscription) const fn reevaluate(&mut self) {
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.holds_back = false;
         }

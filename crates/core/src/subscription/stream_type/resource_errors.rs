@@ -12,7 +12,7 @@ use crate::resource::Name;
 impl StreamType {
     /// Notes which names of a full state this client may not see (R-Err-06). Positions do not tell
     /// which clients held a resource that became denied.
-    pub(in crate::subscription) fn refuse(&mut self) {
+    pub(in crate::subscription) fn note_denied(&mut self) {
         let own = self.own();
         if !self.position.is_start() && own.answering.is_empty() && own.owed.refused.is_empty() {
             return;

@@ -44,8 +44,8 @@ impl StreamType {
         let knows = update.has_known_name() && knows(self.subscription().names());
         if !may_hold && self.kind.full_state() && knows && update.shows_something() {
             // The first answer of the type may be a part.
-            let heard = of.heard_since().map_or(self.asked, |heard| heard.max(self.asked));
-            let settled = heard + rules.settle;
+            let answering = of.heard_since().map_or(self.asked, |answering| answering.max(self.asked));
+            let settled = answering + rules.settle;
             return moment.now < self.waits_until(rules).map_or(settled, |until| settled.min(until));
         }
         let shows = self.subscription().wildcard || (knows && update.shows_something());
@@ -67,9 +67,9 @@ impl StreamType {
     pub(super) fn may_lose(&self, moment: EvaluationInput) -> bool {
         let subscription = self.subscription();
         let mixes = subscription.wildcard && !subscription.names().is_empty();
-        let brought = matches!(self.own().brought, Some(ResumedVersions::Versions(_)));
+        let resumed = matches!(self.own().resumed, Some(ResumedVersions::Versions(_)));
         let excludes = subscription.wildcard && self.is_full_state();
-        let may_hold = self.may_hold || moment.is_relay || moment.one_shot || brought || mixes || excludes;
+        let may_hold = self.may_hold || moment.is_relay || moment.one_shot || resumed || mixes || excludes;
         // Names of other types are sent one by one, and never proven absent.
         let is_shown_whole = self.kind.full_state() || subscription.wildcard;
         self.membership.role() == Role::Client && is_shown_whole && may_hold
@@ -91,7 +91,7 @@ impl StreamType {
     pub(in crate::subscription) fn collections_settle_at(&self) -> Option<Instant> {
         const APART: Duration = Duration::from_secs(1);
         let subscription = self.subscription();
-        if !subscription.has_collections() || self.is_full_state() || self.own().brought.is_some() {
+        if !subscription.has_collections() || self.is_full_state() || self.own().resumed.is_some() {
             return None;
         }
         let snapshot = self.membership.of().snapshot();
@@ -116,7 +116,7 @@ impl StreamType {
 
     /// Whether the client has clusters from an earlier stream and got none on this one.
     pub(in crate::subscription) fn has_clusters_from_before(&self) -> bool {
-        self.kind == Kind::Cluster && (self.may_hold || self.own().brought.is_some())
+        self.kind == Kind::Cluster && (self.may_hold || self.own().resumed.is_some())
     }
 
     /// How complete the wildcard set must be before it is answered as a whole.

@@ -16,14 +16,14 @@ struct Move<'n> {
     old: Arc<Snapshot>,
     old_names: Subscription,
     old_profile: StreamProfile,
-    told: Position,
+    sent: Position,
     new: Arc<Snapshot>,
     names: &'n Subscription,
 }
 
 impl Move<'_> {
-    fn was_told(&self, name: &str) -> bool {
-        self.old.has_told(name, &self.old_names, self.old_profile, &self.told)
+    fn was_sent(&self, name: &str) -> bool {
+        self.old.has_told(name, &self.old_names, self.old_profile, &self.sent)
     }
 
     /// Whether a name has a locator before and after, or neither.
@@ -33,10 +33,10 @@ impl Move<'_> {
 
     /// Whether the client was sent what it sees now.
     fn is_held(&self, name: &str) -> bool {
-        self.was_told(name)
+        self.was_sent(name)
             && self.is_spelled_alike(name)
             && match (self.old.seen_by(&self.old_names, name), self.new.seen_by(self.names, name)) {
-                (Some(told), Some(seen)) => told.same_content(seen),
+                (Some(sent), Some(seen)) => sent.same_content(seen),
                 _ => false,
             }
     }
@@ -49,8 +49,8 @@ impl Move<'_> {
     fn past_variants(&self) -> Vec<(Name, Vec<Option<Constraints>>)> {
         let names = self.old_names.names().iter();
         let seen = self.old.entries().map(|entry| entry.name()).filter(|_| self.is_set());
-        let told = names.chain(seen).filter(|name| self.old_names.locates(name.as_str()));
-        let changed = told.filter(|name| !self.is_held(name.as_str()));
+        let sent = names.chain(seen).filter(|name| self.old_names.locates(name.as_str()));
+        let changed = sent.filter(|name| !self.is_held(name.as_str()));
         let past = |name: &Name| {
             let past: Vec<_> = self.old.variants(name.as_str()).collect();
             // Without a memory of it, the removed resource had no constraints.
@@ -71,22 +71,22 @@ impl StreamType {
     ) -> Result<(), FellBehindError> {
         self.asked = now;
         if !Arc::ptr_eq(&of, self.membership.of()) {
-            return self.look_through(of, subscription, profile);
+            return self.change_store_of(of, subscription, profile);
         }
         if subscription == *self.subscription() {
             return Ok(());
         }
         if self.subscription().wildcard && !subscription.wildcard {
-            let told = self.is_unanswered().then_some(self.position.removed);
+            let sent = self.is_unanswered().then_some(self.position.removed);
             let own = self.own_mut();
-            own.let_go = own.let_go.or(told);
+            own.wildcard_left = own.wildcard_left.or(sent);
             // The client drops wildcard members by itself (R-Delta-10).
             own.owed.gone.clear();
             self.trim();
         }
         if subscription.wildcard && !self.subscription().wildcard {
             if profile.protocol == Protocol::Delta && self.is_unanswered() {
-                self.bring_unanswered(&subscription)?;
+                self.resume_unanswered(&subscription)?;
             }
             self.position = Position::default();
             self.must_answer = true;
@@ -108,17 +108,19 @@ impl StreamType {
 
     /// Counts unanswered resources as brought by a client that asks for the wildcard again, as it
     /// may read them after its request.
-    fn bring_unanswered(&mut self, subscription: &Subscription) -> Result<(), FellBehindError> {
+    fn resume_unanswered(&mut self, subscription: &Subscription) -> Result<(), FellBehindError> {
         let snapshot = self.membership.of().snapshot();
-        let removed =
-            self.own().let_go.map_or(self.position.removed, |let_go| let_go.min(self.position.removed));
+        let removed = self
+            .own()
+            .wildcard_left
+            .map_or(self.position.removed, |wildcard_left| wildcard_left.min(self.position.removed));
         if !snapshot.remembers(removed) {
             return Err(FellBehindError);
         }
-        let mut told = self.position.clone();
-        told.removed = removed;
-        let unanswered = snapshot.held_by(subscription, &told).map(|(name, _)| name.as_str());
-        let mut versions = match self.take_brought() {
+        let mut sent = self.position.clone();
+        sent.removed = removed;
+        let unanswered = snapshot.held_by(subscription, &sent).map(|(name, _)| name.as_str());
+        let mut versions = match self.take_resumed() {
             Some(ResumedVersions::Versions(versions)) => versions,
             Some(ResumedVersions::Digest(_)) | None => Versions::default(),
         };
@@ -128,24 +130,24 @@ impl StreamType {
             return Err(FellBehindError);
         }
         let own = self.own_mut();
-        (own.brought, own.let_go) = (Some(ResumedVersions::Versions(versions)), None);
+        (own.resumed, own.wildcard_left) = (Some(ResumedVersions::Versions(versions)), None);
         Ok(())
     }
 
     /// Moves to the store of other parameters (R-DP-12). Resources are sent again only as another
     /// variant, or if gone.
-    fn look_through(
+    fn change_store_of(
         &mut self,
         of: Arc<TypeCache>,
         subscription: Subscription,
         profile: StreamProfile,
     ) -> Result<(), FellBehindError> {
-        self.look_again();
+        self.reevaluate();
         let moved = Move {
             old: self.membership.of().snapshot(),
             old_names: self.subscription().clone(),
             old_profile: self.membership.profile(),
-            told: self.position.clone(),
+            sent: self.position.clone(),
             new: of.snapshot(),
             names: &subscription,
         };
@@ -161,7 +163,7 @@ impl StreamType {
         if self.position.is_start() {
             // Nothing was sent, so nothing must be taken back.
         } else if moved.is_set() && is_delta {
-            self.bring_held(&moved)?;
+            self.resume_held(&moved)?;
             self.position = Position::default();
         } else if moved.is_set() || profile.is_full_state(self.kind) {
             self.position = Position::default();
@@ -184,20 +186,20 @@ impl StreamType {
     }
 
     /// Counts sent resources as brought. Other variants have no version to compare (R-DP-14).
-    fn bring_held(&mut self, moved: &Move<'_>) -> Result<(), FellBehindError> {
-        let mut held = match self.take_brought() {
-            Some(ResumedVersions::Versions(brought)) => brought,
+    fn resume_held(&mut self, moved: &Move<'_>) -> Result<(), FellBehindError> {
+        let mut held = match self.take_resumed() {
+            Some(ResumedVersions::Versions(resumed)) => resumed,
             Some(ResumedVersions::Digest(_)) | None => Versions::default(),
         };
         held.forget_versions();
-        held.extend(moved.old.held_by(&moved.old_names, &moved.told).map(|(name, held)| {
+        held.extend(moved.old.held_by(&moved.old_names, &moved.sent).map(|(name, held)| {
             let held = held.filter(|held| moved.is_held(held.name().as_str()));
             (name.as_str(), held.map(Resource::version).unwrap_or_default())
         }));
         if held.is_over() {
             return Err(FellBehindError);
         }
-        self.own_mut().brought = Some(ResumedVersions::Versions(held));
+        self.own_mut().resumed = Some(ResumedVersions::Versions(held));
         Ok(())
     }
 
@@ -208,7 +210,7 @@ impl StreamType {
         let mut held = std::mem::take(&mut owed.held);
         for name in moved.names.names().iter().filter(|name| !moved.is_held(name.as_str())) {
             let seen = moved.old.by_name(name.as_str()).present();
-            let seen = seen.filter(|_| moved.was_told(name.as_str())).cloned();
+            let seen = seen.filter(|_| moved.was_sent(name.as_str())).cloned();
             let held = held.remove(name).or(seen).filter(|_| {
                 moved.is_spelled_alike(name.as_str())
                     && matches!(moved.new.by_name(name.as_str()), Seen::Unknown)

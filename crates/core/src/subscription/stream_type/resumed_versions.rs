@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 
-use super::super::per_stream_state::{OwnState, ResumedVersions};
+use super::super::per_stream_state::{PerStreamState, ResumedVersions};
 use super::super::session_config::SessionConfig;
 use super::{EvaluationInput, StreamType};
 use crate::cache::{FellBehindError, Position, Seen, Snapshot};
@@ -16,17 +16,17 @@ const NAME: usize = 64;
 
 impl StreamType {
     /// Whether the client brought members of an unknown collection, which would be taken for gone.
-    pub(super) fn brought_of_unknown(&self, snapshot: &Snapshot) -> bool {
-        let Some(ResumedVersions::Versions(versions)) = &self.own().brought else { return false };
+    pub(super) fn resumes_unknown_collection(&self, snapshot: &Snapshot) -> bool {
+        let Some(ResumedVersions::Versions(versions)) = &self.own().resumed else { return false };
         self.subscription().collections().any(|(name, collection)| {
-            is_unheard(snapshot, name) && versions.names().any(|version| collection.covers(version))
+            is_unresolved(snapshot, name) && versions.names().any(|version| collection.covers(version))
         })
     }
 
     /// Whether the client brought resources of a still unknown alias (R-Delta-21), which would be
     /// taken for gone.
-    pub(super) fn brought_by_alias(&self, snapshot: &Snapshot) -> bool {
-        let Some(ResumedVersions::Versions(versions)) = &self.own().brought else { return false };
+    pub(super) fn resumes_unknown_alias(&self, snapshot: &Snapshot) -> bool {
+        let Some(ResumedVersions::Versions(versions)) = &self.own().resumed else { return false };
         let subscription = self.subscription();
         let is_member = |name: &str| {
             let member = snapshot.get(name).filter(|_| subscription.wildcard);
@@ -54,19 +54,19 @@ impl StreamType {
         rules: &SessionConfig,
         moment: EvaluationInput,
     ) -> Result<(), FellBehindError> {
-        let Some(ResumedVersions::Versions(mut versions)) = self.take_brought() else { return Ok(()) };
+        let Some(ResumedVersions::Versions(mut versions)) = self.take_resumed() else { return Ok(()) };
         let charge = versions.take_charge();
         let subscription = self.membership.subscription().clone();
-        let mut own = self.own.take().unwrap_or_else(|| Box::new(OwnState::NONE));
+        let mut own = self.own.take().unwrap_or_else(|| Box::new(PerStreamState::NONE));
         let (owed, mut names) = (&mut own.owed, BTreeSet::new());
         // By name: whether it is in the set, and the held version.
-        let mut brought: HashMap<&str, (bool, &str)> =
+        let mut resumed: HashMap<&str, (bool, &str)> =
             versions.iter().map(|(name, version)| (name, (false, version))).collect();
         // When a held TTL was sent is unknown, so it is sent again (R-TTL-09).
         let is_timed = |name: &Name| self.membership.is_told_times() && snapshot.is_leased(name.as_str());
         let current = |name: &Name| snapshot.by_name(name.as_str()).existing();
         let is_brought = |name: &Name| {
-            brought.contains_key(current(name).map_or(name, |resource| resource.name()).as_str())
+            resumed.contains_key(current(name).map_or(name, |resource| resource.name()).as_str())
         };
         // Some Envoys have forgotten what they claim; a relay has not.
         let is_trusted = rules.trust_initial_versions || moment.is_relay;
@@ -78,7 +78,7 @@ impl StreamType {
             let listed = subscription.collections().flat_map(|(name, _)| snapshot.members_of(name));
             for member in members.chain(listed) {
                 owed.gone.remove(member.name());
-                let is_held = brought.get_mut(member.name().as_str()).is_some_and(|(is_there, held)| {
+                let is_held = resumed.get_mut(member.name().as_str()).is_some_and(|(is_there, held)| {
                     *is_there = true;
                     *held == member.version() && !is_timed(member.name())
                 });
@@ -88,7 +88,7 @@ impl StreamType {
             }
             for name in subscription.names() {
                 let is_held = |resource: &Arc<Resource>| {
-                    let held = brought.get(resource.name().as_str());
+                    let held = resumed.get(resource.name().as_str());
                     held.is_some_and(|(_, held)| *held == resource.version()) && !is_timed(resource.name())
                 };
                 if !(trusted && current(name).is_some_and(is_held)) {
@@ -98,13 +98,13 @@ impl StreamType {
         }
         // Routes may still lead to a held name that is gone (R-ADS-03).
         let stays = |name| subscription.contains(name) && !matches!(snapshot.by_name(name), Seen::Absent);
-        brought.retain(|name, (is_there, _)| !*is_there && !stays(name));
+        resumed.retain(|name, (is_there, _)| !*is_there && !stays(name));
         own.gone = charge.or_else(|| own.gone.take());
-        let gone = brought.keys().copied().chain(owed.gone.iter().map(Name::as_str));
+        let gone = resumed.keys().copied().chain(owed.gone.iter().map(Name::as_str));
         let bytes = gone.map(|name| NAME + name.len()).sum();
         let fits = own.gone.as_mut().is_none_or(|charge| charge.charge(bytes));
         if fits {
-            owed.gone.extend(brought.into_keys().map(Name::from));
+            owed.gone.extend(resumed.into_keys().map(Name::from));
             owed.names.append(&mut names);
         } else {
             owed.gone.clear();
@@ -123,6 +123,6 @@ impl StreamType {
 }
 
 /// Whether nothing but, perhaps, an error is known.
-fn is_unheard(snapshot: &Snapshot, name: &Name) -> bool {
+fn is_unresolved(snapshot: &Snapshot, name: &Name) -> bool {
     matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed)
 }

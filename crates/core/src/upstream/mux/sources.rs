@@ -94,7 +94,7 @@ impl Mux {
 
     fn restore_store(&mut self, store: StoreContent, clock: Clock, restored: &mut Restored) {
         let StoreId { type_url, parameters } = store.id.clone();
-        let held = store.held_at(clock);
+        let held = store.restore_at(clock);
         restored.ended += held.ended;
         if held.names.is_empty() && held.wildcard.is_none() {
             return;
