@@ -80,7 +80,7 @@ pub struct GroupKey {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupNode {
-    /// The same for all clients.
+    /// This node for all clients.
     Made(Box<Node>),
     /// That of one of its clients, verbatim.
     Client,

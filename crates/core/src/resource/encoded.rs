@@ -26,8 +26,8 @@ const RESOURCE_ALIASES: u32 = 4;
 pub(super) const RESOURCE_TTL: u32 = 6;
 const RESOURCE_CACHE_CONTROL: u32 = 7;
 const RESOURCE_RESOURCE_NAME: u32 = 8;
-/// The same field number in DiscoveryResponse, DeltaDiscoveryResponse (`resources`) and Resource
-/// (`resource`), so one encoding serves both protocols.
+/// `resources` of DiscoveryResponse and DeltaDiscoveryResponse, and `resource` of Resource. As the
+/// numbers are equal, one encoding serves both protocols.
 const RESOURCES: u8 = 2;
 /// Body with the location of the resource (R-XT-07).
 const REDIRECT: &str = "type.googleapis.com/xds.core.v3.ResourceLocator";
