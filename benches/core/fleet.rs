@@ -182,7 +182,7 @@ impl Fleet {
     fn apply(&mut self, change: Change, parameters: &[Parameters]) {
         let type_url = self.shape.type_url();
         for parameters in parameters {
-            let seen = self.writer.apply_seen(&type_url, parameters, change.clone(), self.now);
+            let seen = self.writer.apply_with_parameters(&type_url, parameters, change.clone(), self.now);
             seen.expect("a type of the protocol, and few sets");
         }
     }

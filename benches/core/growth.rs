@@ -97,7 +97,8 @@ fn leave(wildcard: bool) {
     let figure = |clients: usize| {
         let (cache, _writer) = Cache::new(Limits::default());
         let of = cache.of(&Kind::Endpoint.into()).expect("a type of the protocol");
-        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let profile =
+            StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
         let wake_handle = Arc::<WakeHandle>::default();
         let join = |client: usize| {
             let common = if wildcard { 0 } else { 20 };

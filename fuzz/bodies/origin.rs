@@ -87,10 +87,11 @@ impl World {
             if input.flag() { [("k", "v")].into_iter().collect() } else { Parameters::NONE };
         let plain = names.iter().filter(|name| **name != "*").map(|name| Name::from(*name));
         let subscription = Subscription::new(names.contains(&"*"), plain);
-        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let profile =
+            StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
         let parameter_view =
             subscription.parameter_view(&ClientScope { given: parameters, ..ClientScope::default() });
-        let of = self.cache.seen(&type_url, &parameter_view).expect("there is room");
+        let of = self.cache.store_for(&type_url, &parameter_view).expect("there is room");
         let joined = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
         self.clients.push(joined);
         if self.clients.len() > 4 {

@@ -11,7 +11,7 @@ use super::client_record::{PollRequest, Record, RecordState};
 use super::config_dump::shown_body;
 use super::node_matcher::{MatcherError, NodeMatchers};
 use super::registry::Fleet;
-use crate::cache::{Seen, Snapshot};
+use crate::cache::{Snapshot, VisibleState};
 use crate::descriptors::Descriptors;
 use crate::fairness::lower_thread_priority;
 use crate::proto::status::{
@@ -218,13 +218,13 @@ fn missing(
     progress: &TypeProgress,
     snapshot: &Snapshot,
     name: &Name,
-    seen: Seen<'_>,
+    seen: VisibleState<'_>,
 ) -> GenericXdsConfig {
     let is_told = progress.state() == ClientState::Synced;
     let (status, client) = match seen {
-        Seen::Absent if is_told => (ConfigStatus::Synced, ClientResourceStatus::ClientDoesNotExist),
-        Seen::Absent => (ConfigStatus::Unknown, ClientResourceStatus::ClientDoesNotExist),
-        Seen::Failed | Seen::Unresolved(_) => {
+        VisibleState::Absent if is_told => (ConfigStatus::Synced, ClientResourceStatus::ClientDoesNotExist),
+        VisibleState::Absent => (ConfigStatus::Unknown, ClientResourceStatus::ClientDoesNotExist),
+        VisibleState::Failed | VisibleState::Unresolved(_) => {
             (ConfigStatus::NotSent, ClientResourceStatus::ClientReceivedError)
         }
         _ => (ConfigStatus::NotSent, ClientResourceStatus::ClientRequested),

@@ -22,7 +22,7 @@ mod trace_metrics;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use deltafan_core::cache::{Held, RolloutCounts};
+use deltafan_core::cache::{HeldTotals, RolloutCounts};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
@@ -161,7 +161,7 @@ pub struct TypeFigures {
     /// Newest generation.
     pub generation: u64,
     /// Everything that is held.
-    pub held: Held,
+    pub held: HeldTotals,
 }
 
 /// Reports the figures of a type, or of several types that share a label.

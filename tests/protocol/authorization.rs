@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltafan::cache::{Change, Completeness, Limits, Op, OriginError, Resend, Seen, View};
+use deltafan::cache::{Change, Completeness, Limits, Op, OriginError, Resend, View, VisibleState};
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, ResourceLocator};
 use deltafan::resource::{Pattern, Patterns, Scope};
 use deltafan::subscription::{
@@ -508,10 +508,16 @@ fn r_dp_17_parameters_of_others_can_neither_be_sent_nor_evaded() {
     fixture.fill();
     for (pairs, op) in [("env=prod", set("env=prod", "1")), ("", set("!env=prod", "2"))] {
         let change = Change { ops: vec![op], ..Change::default() };
-        fixture.writer.apply_seen(&url("eds"), &wire::parameters(pairs), change, fixture.now).unwrap();
+        fixture
+            .writer
+            .apply_with_parameters(&url("eds"), &wire::parameters(pairs), change, fixture.now)
+            .unwrap();
     }
     let change = Change { ops: vec![set("env=prod", "1")], ..Change::default() };
-    fixture.writer.apply_seen(&url("eds"), &wire::parameters("env=prod v=1"), change, fixture.now).unwrap();
+    fixture
+        .writer
+        .apply_with_parameters(&url("eds"), &wire::parameters("env=prod v=1"), change, fixture.now)
+        .unwrap();
     assert_eq!(client.acked(&fixture).len(), 1, "what it leaves out it is given");
     assert_eq!(plain.acked_with(&fixture, &[("eds", &["a"])]), ["eds a:1"]);
 
@@ -636,7 +642,7 @@ proptest::proptest! {
         fixture.fill();
         // In the end the origin answers for each name: a client that was told of a member by its name keeps it until then.
         for name in NAMES {
-            if matches!(fixture.cache.of(&url("cds")).unwrap().snapshot().by_name(name), Seen::Unknown) {
+            if matches!(fixture.cache.of(&url("cds")).unwrap().snapshot().by_name(name), VisibleState::Unknown) {
                 fixture.named(&format!("cds -{name}"));
             }
         }

@@ -145,7 +145,7 @@ fn a_request_costs_as_much_as_it_says() {
 fn cost_leave(cohorts: usize, wildcard: bool) -> Duration {
     let (cache, _writer) = Cache::new(Limits::default());
     let of = cache.of(&TypeUrl::from(EDS)).unwrap();
-    let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+    let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
     let wake_handle = Arc::<WakeHandle>::default();
     let join = |cohort: usize| {
         let common = (0..8).filter(|_| !wildcard).map(|n| format!("common-{n}"));

@@ -254,7 +254,7 @@ fn r_dp_12_the_wildcard_with_new_parameters_is_told_by_its_differences() {
         let (view, resource) = (View::Wildcard, Arc::clone(&same));
         let set = Op::Set { view, resource, resend: Resend::Answer, lease: None };
         let change = Change { ops: vec![set], ..Change::default() };
-        fixture.writer.apply_seen(&url("cds"), &parameters(pairs), change, fixture.now).unwrap();
+        fixture.writer.apply_with_parameters(&url("cds"), &parameters(pairs), change, fixture.now).unwrap();
     }
     fixture.seen("v=1", View::Wildcard, "cds a:1[v=1] gone:1[v=1]");
     fixture.seen("v=2", View::Wildcard, "cds a:1[v=2]");
@@ -279,7 +279,7 @@ fn r_dp_13_the_identity_that_was_told_is_taken_back_though_the_name_was_forgotte
     assert_eq!(client.acked(&fixture), ["eds a{exists(env)}:1"]);
     let forget = Op::Forget { view: View::Wildcard, name: "a".into() };
     let change = Change { ops: vec![forget], ..Change::default() };
-    fixture.writer.apply_seen(&url("eds"), &parameters("v=1"), change, fixture.now).unwrap();
+    fixture.writer.apply_with_parameters(&url("eds"), &parameters("v=1"), change, fixture.now).unwrap();
     fixture.seen("v=1", View::Named, "eds -a");
     let told = client.acked(&fixture).join("");
     assert!(told.contains("-a{exists(env)}"), "{told}");

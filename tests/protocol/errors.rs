@@ -454,7 +454,7 @@ fn r_rest_12_a_poll_sees_no_errors_and_nothing_that_is_denied() {
     use deltafan::cache::{StreamProfile, Subscription};
     let mut fixture = Fixture::new();
     fixture.named("eds a:1 b:1");
-    let profile = StreamProfile { protocol: Protocol::Sotw, aggregated: false, ttl: TtlSupport::Untold };
+    let profile = StreamProfile { protocol: Protocol::Sotw, aggregated: false, ttl: TtlSupport::Unsupported };
     let of = fixture.cache.of(&url("eds")).unwrap();
     let join = |names: &[&str]| {
         of.join(Subscription::new(false, names.iter().map(|name| (*name).into())), profile, &Arc::default())
@@ -471,7 +471,7 @@ fn r_rest_12_a_poll_sees_no_errors_and_nothing_that_is_denied() {
     );
     fixture.fail("eds", "a", DENIED);
     let names: Vec<_> =
-        of.found(both.cohort()).resources.iter().map(|found| found.name().to_string()).collect();
+        of.set_contents(both.cohort()).resources.iter().map(|found| found.name().to_string()).collect();
     assert_eq!(names, ["b"]);
     assert!(of.set_state(both.cohort()).unknown_name);
 }

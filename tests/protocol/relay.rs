@@ -234,7 +234,7 @@ fn r_relay_04_an_answer_on_an_earlier_connection_does_not_count() {
     let mut fixture = Fixture::new();
     fixture.named("cds a:1");
     fixture.after(Duration::from_secs(60));
-    fixture.writer.unheard();
+    fixture.writer.reset_answers();
     let mut client = fixture.sotw();
     come_back(&fixture, &mut client, "cds", &["a", "b"]);
     fixture.after(Duration::from_secs(14));
@@ -263,15 +263,15 @@ fn r_relay_04_the_origin_answers_for_a_type_whatever_the_parameters() {
     let fixture = Fixture::new();
     let cds = type_url("cds");
     let plain = fixture.cache.of(&cds).unwrap();
-    fixture.writer.heard(&cds, fixture.now);
+    fixture.writer.record_answer(&cds, fixture.now);
     let parameters = [("env", "prod")].into_iter().collect();
-    let seen = fixture.cache.seen(&cds, &ParameterView::uniform(parameters)).unwrap();
+    let seen = fixture.cache.store_for(&cds, &ParameterView::uniform(parameters)).unwrap();
     let eds = fixture.cache.of(&type_url("eds")).unwrap();
-    fixture.writer.heard(&cds, fixture.now + Duration::from_secs(1));
-    let heard = [&plain, &seen, &eds].map(|of| of.heard_since());
+    fixture.writer.record_answer(&cds, fixture.now + Duration::from_secs(1));
+    let heard = [&plain, &seen, &eds].map(|of| of.answering_since());
     assert_eq!(heard, [Some(fixture.now), Some(fixture.now), None]);
-    fixture.writer.unheard();
-    assert_eq!((plain.heard_since(), seen.heard_since()), (None, None));
+    fixture.writer.reset_answers();
+    assert_eq!((plain.answering_since(), seen.answering_since()), (None, None));
 }
 
 #[test]

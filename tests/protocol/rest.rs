@@ -351,9 +351,9 @@ fn r_rest_09_a_full_state_waits_for_names_that_its_client_may_hold() {
             "nobody can have answered"
         );
     }
-    fixture.writer.unheard();
+    fixture.writer.reset_answers();
     assert!(matches!(look(&fixture, &holder), PollVerdict::Wait(_)), "nor for other types only");
-    fixture.writer.heard(&url("lds"), fixture.now);
+    fixture.writer.record_answer(&url("lds"), fixture.now);
     let patience = fixture.rules.longest_silence();
     assert_eq!(waits(&fixture, &holder), patience, "the rest of its answer is on its way");
     fixture.after(patience);

@@ -41,7 +41,7 @@ fn r_sotw_11_a_state_that_is_empty_is_told_once_though_nothing_was_ever_heard() 
         client.ask(&fixture, "lds", &["nowhere"]);
         // The origin answers for listeners, and has nothing to say of this one.
         fixture.cache.of(&url("lds")).unwrap();
-        fixture.writer.heard(&url("lds"), fixture.now);
+        fixture.writer.record_answer(&url("lds"), fixture.now);
         assert!(client.told(&fixture).is_empty());
         fixture.after(fixture.rules.longest_silence());
         let told = client.poll(&fixture).unwrap();

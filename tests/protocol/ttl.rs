@@ -693,7 +693,7 @@ fn r_ttl_09_a_resource_that_ended_goes_from_a_full_state_though_other_names_are_
     after(&mut fixture, 5_000);
     fixture.named("lds -a");
     fixture.upstream = Upstream::Away;
-    fixture.writer.unheard();
+    fixture.writer.reset_answers();
     while client.told(&fixture).is_empty() {
         let NextStep::Wait(Some(until)) = client.next(&fixture) else { panic!("it has to look again") };
         fixture.now = until;

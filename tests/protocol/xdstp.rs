@@ -401,11 +401,11 @@ fn r_xt_05_a_poll_sees_the_members_of_a_glob() {
     fixture.named(&format!("eds {X}:1 {BARE}:1 {Y}:1"));
     fixture.complete("eds", GLOB);
     let subscription = Subscription::new(false, [GLOB, X].map(Into::into));
-    let profile = StreamProfile { protocol: Protocol::Sotw, aggregated: false, ttl: TtlSupport::Untold };
+    let profile = StreamProfile { protocol: Protocol::Sotw, aggregated: false, ttl: TtlSupport::Unsupported };
     let of = fixture.cache.of(&url("eds")).unwrap();
     let poll = of.join(subscription, profile, &Arc::default());
     let names = |fixture: &Fixture| -> Vec<String> {
-        let found = fixture.cache.of(&url("eds")).unwrap().found(poll.cohort());
+        let found = fixture.cache.of(&url("eds")).unwrap().set_contents(poll.cohort());
         found.resources.iter().map(|resource| resource.name().to_string()).collect()
     };
     let before = of.set_state(poll.cohort());

@@ -224,7 +224,8 @@ impl Relay {
             (Arc::clone(client.counters()), client.state(), CancellationToken::new());
         let stopped = stop.clone();
         tokio::spawn(async move { client.run(stopped).await });
-        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let profile =
+            StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
         let of = cache.of(&Kind::Cluster.into()).unwrap();
         let joined = of.join(Subscription::new(true, []), profile, &Arc::new(WakeHandle::default()));
         Self { cache, counters, state, _client: joined, _stop: stop.drop_guard() }

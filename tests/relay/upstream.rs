@@ -59,7 +59,8 @@ impl Relay {
 
     pub(super) fn client(&self, kind: Kind, wildcard: bool, names: &[&str]) -> Membership {
         let subscription = Subscription::new(wildcard, names.iter().map(|name| (*name).into()));
-        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let profile =
+            StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
         let of = self.cache.of(&kind.into()).expect("few types");
         of.join(subscription, profile, &Arc::new(WakeHandle::default()))
     }

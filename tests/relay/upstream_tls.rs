@@ -311,7 +311,8 @@ impl Relay {
 
     /// Somebody who wants all clusters.
     fn wildcard(&self) -> Membership {
-        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let profile =
+            StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
         let subscription = Subscription::new(true, std::iter::empty());
         self.cache.of(&CDS.into()).unwrap().join(subscription, profile, &Arc::new(WakeHandle::default()))
     }

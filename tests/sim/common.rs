@@ -7,7 +7,7 @@ use std::task::{Wake, Waker};
 use std::time::Instant;
 
 use bytes::BytesMut;
-use deltafan::cache::{Cache, Entry, Held, Named, Protocol, Seen, Snapshot};
+use deltafan::cache::{Cache, Entry, HeldTotals, Named, Protocol, Snapshot, VisibleState};
 use deltafan::subscription::{Session, SessionConfig};
 
 use deltafan_test_support::wire::{message, put, type_url};
@@ -74,11 +74,11 @@ pub(crate) fn subscribe(wildcard: &mut bool, names: &mut BTreeSet<String>, add: 
 /// The totals of a store are those of its entries.
 pub(crate) fn check_totals(snapshot: &Snapshot) {
     let held = |entry: &Entry| match (entry.as_member(), entry.named()) {
-        (Seen::Present(resource), _) | (_, Named::Present(resource)) => {
-            Some(Held { resources: 1, bytes: resource.delta_entry().len(), digest: resource.digest() })
+        (VisibleState::Present(resource), _) | (_, Named::Present(resource)) => {
+            Some(HeldTotals { resources: 1, bytes: resource.delta_entry().len(), digest: resource.digest() })
         }
         _ => None,
     };
-    let sum = snapshot.entries().filter_map(held).fold(Held::default(), Held::plus);
+    let sum = snapshot.entries().filter_map(held).fold(HeldTotals::default(), HeldTotals::plus);
     assert_eq!(snapshot.held_in_all(), sum);
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use deltafan::cache::{Limits, Op, OriginError, Protocol, Resend, Seen, View};
+use deltafan::cache::{Limits, Op, OriginError, Protocol, Resend, View, VisibleState};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -122,10 +122,10 @@ impl Reader {
             let seen = snapshot.by_name(name);
             let place = format!("{name} of {:?} {}: {seen:?} {failure:?}", self.protocol, self.short);
             match seen {
-                Seen::Present(resource) => assert_eq!(held, Some(resource.version()), "{place}"),
-                Seen::Denied(_) if self.refused.contains(name) => assert_eq!(held, None, "{place}"),
+                VisibleState::Present(resource) => assert_eq!(held, Some(resource.version()), "{place}"),
+                VisibleState::Denied(_) if self.refused.contains(name) => assert_eq!(held, None, "{place}"),
                 // A client that asked before may have been told it or not.
-                Seen::Denied(_) | Seen::Failed | Seen::Unknown => {}
+                VisibleState::Denied(_) | VisibleState::Failed | VisibleState::Unknown => {}
                 _ if self.protocol == Protocol::Delta || self.full_state() || failure == Some(NOT_FOUND) => {
                     assert_eq!(held, None, "{place}");
                 }
@@ -206,7 +206,7 @@ impl World {
             }
             Step::Remove { view, at } => self.say(at, Op::Remove { view, name: NAMES[at].into() }),
             Step::Fail { at, code } => self.say(at, fail(NAMES[at], code)),
-            Step::Repush { at } => self.say(at, Op::Repush { name: NAMES[at].into() }),
+            Step::Repush { at } => self.say(at, Op::ResendEndpoints { name: NAMES[at].into() }),
             Step::Toggle { reader, at } => {
                 self.readers[reader].toggle(&self.fixture, NAMES[at], &self.denied)
             }
@@ -221,7 +221,7 @@ impl World {
         let name = NAMES[at];
         self.fixture.ops(self.short, vec![op]);
         let snapshot = self.fixture.cache.of(&url(self.short)).unwrap().snapshot();
-        let is_denied = matches!(snapshot.by_name(name), Seen::Denied(_));
+        let is_denied = matches!(snapshot.by_name(name), VisibleState::Denied(_));
         if is_denied {
             self.denied.insert(name);
         } else {

@@ -71,7 +71,7 @@ impl Fixture {
 
     pub fn apply(&mut self, short: &str, change: Change) {
         self.writer.apply(&type_url(short), change, self.now).unwrap();
-        self.writer.heard(&type_url(short), self.now);
+        self.writer.record_answer(&type_url(short), self.now);
     }
 
     pub fn known(&mut self, short: &str) {
@@ -198,7 +198,7 @@ impl Fixture {
     }
 
     pub fn withdraw(&mut self, short: &str, name: &str) {
-        self.ops(short, vec![Op::Withdraw { name: name.into() }]);
+        self.ops(short, vec![Op::LeaveCollection { name: name.into() }]);
     }
 
     /// A response to clients with these parameters: `a:1[env=prod]` is a variant, `a:1` is for everybody.
@@ -206,13 +206,13 @@ impl Fixture {
         let (short, items) = text.split_once(' ').unwrap();
         let ops = items.split(' ').map(|item| variant_op(short, view, item)).collect();
         let change = Change { ops, ..Change::default() };
-        self.writer.apply_seen(&url(short), &parameters(pairs), change, self.now).unwrap();
+        self.writer.apply_with_parameters(&url(short), &parameters(pairs), change, self.now).unwrap();
     }
 
     /// The wildcard set of clients with these parameters is known.
     pub fn known_to(&mut self, pairs: &str, short: &str) {
         let change = Change { wildcard_known: Some(Completeness::Complete), ..Change::default() };
-        self.writer.apply_seen(&url(short), &parameters(pairs), change, self.now).unwrap();
+        self.writer.apply_with_parameters(&url(short), &parameters(pairs), change, self.now).unwrap();
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use deltafan::cache::{Cache, Limits, Seen};
+use deltafan::cache::{Cache, Limits, VisibleState};
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use deltafan::resource::TypeUrl;
 use deltafan::upstream::{Mux, Settings, StreamId};
@@ -154,14 +154,14 @@ impl Whole {
     pub fn seen(&self, short: &str, name: &str) -> String {
         let snapshot = self.fixture.cache.of(&type_url(short)).unwrap().snapshot();
         match snapshot.by_name(name) {
-            Seen::Failed => "failed".to_owned(),
-            Seen::Denied(resource) => format!("denied {}", resource.version()),
-            Seen::Unknown => "unknown".to_owned(),
-            Seen::Absent => "absent".to_owned(),
-            Seen::Collection => "collection".to_owned(),
-            Seen::Unresolved(_) => "unresolved".to_owned(),
-            Seen::Dropped(_) => "dropped".to_owned(),
-            Seen::Present(resource) => format!("{}:{}", resource.name(), resource.version()),
+            VisibleState::Failed => "failed".to_owned(),
+            VisibleState::Denied(resource) => format!("denied {}", resource.version()),
+            VisibleState::Unknown => "unknown".to_owned(),
+            VisibleState::Absent => "absent".to_owned(),
+            VisibleState::Collection => "collection".to_owned(),
+            VisibleState::Unresolved(_) => "unresolved".to_owned(),
+            VisibleState::Dropped(_) => "dropped".to_owned(),
+            VisibleState::Present(resource) => format!("{}:{}", resource.name(), resource.version()),
         }
     }
 

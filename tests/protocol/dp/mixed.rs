@@ -158,7 +158,7 @@ fn an_error_of_a_located_name_is_told() {
     fixture.fill();
     let fail = Op::Fail { name: "a".into(), failure: Arc::new(OriginError::new(5, "no")), listed: false };
     let change = Change { ops: vec![fail], ..Change::default() };
-    fixture.writer.apply_seen(&url("eds"), &parameters("v=1"), change, fixture.now).unwrap();
+    fixture.writer.apply_with_parameters(&url("eds"), &parameters("v=1"), change, fixture.now).unwrap();
     assert_eq!(client.acked(&fixture), ["eds -a{} !a:5"]);
     assert!(!matches!(client.next(&fixture), NextStep::Close(_)));
 }

@@ -68,7 +68,7 @@ impl Scenario for World {
         // It answers for every type, if with nothing.
         for type_url in TYPES.map(type_url) {
             cache.of(&type_url).unwrap();
-            writer.heard(&type_url, now);
+            writer.record_answer(&type_url, now);
         }
         let in_one_piece = limits.response_bytes == 1 << 20;
         let clients =

@@ -182,7 +182,7 @@ impl World {
         host.made += 1;
         // A type that the origin does not have is charged to the pool that all groups share.
         let type_url = TypeUrl::from(format!("type.googleapis.com/test.Type{}", host.made).as_str());
-        let claimed = store.0.seen_by(Claim::ANYBODY, &type_url, &ParameterView::default());
+        let claimed = store.0.claim_store(Claim::ANYBODY, &type_url, &ParameterView::default());
         assert!(claimed.is_ok(), "ROOM: types of groups that are gone are counted");
         let settings = host.settings(&self.plan, node);
         let mut new = Relay::new(settings, store, &self.rules, (false, false), self.now);

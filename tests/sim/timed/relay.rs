@@ -206,7 +206,8 @@ impl Relay {
     /// A client comes that asks for a type at which the origin ends the stream.
     pub(crate) fn ask_for_ending(&mut self) {
         let of = self.cache.of(&type_url(ENDING)).expect("room for a type");
-        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let profile =
+            StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
         let subscription = Subscription::new(false, [Name::from("secret")]);
         self.ending = Some(of.join(subscription, profile, &Arc::new(WakeHandle::default())));
     }

@@ -3,7 +3,7 @@
 //! Owns what has to hold of a store after each turn of its relay. Judges by what arrived there and by the time line of the
 //! origin.
 
-use deltafan::cache::{Seen, Snapshot};
+use deltafan::cache::{Snapshot, VisibleState};
 use deltafan::resource::Kind;
 
 use super::truth::{TYPES, at_of};
@@ -45,7 +45,7 @@ impl World {
             return;
         }
         let truth = self.truth(relay);
-        for entry in snapshot.entries().filter(|entry| matches!(entry.by_name(), Seen::Absent)) {
+        for entry in snapshot.entries().filter(|entry| matches!(entry.by_name(), VisibleState::Absent)) {
             let name = entry.name().as_str();
             let since = truth.present_since(at, name).filter(|_| is_wanted(name));
             let knew = since.is_some_and(|since| self.seen[relay].knows_of(truth, at, name, since, self.now));

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use deltafan::cache::{Cache, Generation, Seen, Snapshot, TypeCache, View};
+use deltafan::cache::{Cache, Generation, Snapshot, TypeCache, View, VisibleState};
 use deltafan::resource::{Name, Parameters};
 
 use super::origin::{NAMES, Origin, TYPES, at_of, is_member};
@@ -44,11 +44,11 @@ fn parameters(of: &Parameters) -> ClientParameters {
 
 fn shown(snapshot: &Snapshot, view: View, name: &str) -> Shown {
     let seen = match view {
-        View::Wildcard => snapshot.get(name).map_or(Seen::Absent, |entry| entry.as_member()),
+        View::Wildcard => snapshot.get(name).map_or(VisibleState::Absent, |entry| entry.as_member()),
         View::Named => snapshot.by_name(name),
     };
     match seen {
-        Seen::Absent => Shown::Gone,
+        VisibleState::Absent => Shown::Gone,
         seen if seen.existing().is_some() => Shown::Present,
         _ => Shown::Unknown,
     }

@@ -1,7 +1,7 @@
-//! Memory that the caches of all node groups share.
+//! Memory shared by the caches of all node groups.
 //!
-//! Owns the bytes of shared encodings, the pools of stores and the history: these are bounds of the process, however many caches there are.
-//! Knows nothing of what a cache holds.
+//! Owns the bytes of shared encodings, the pools of stores and the history: bounds of the process. Knows
+//! nothing of cache contents.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,26 +9,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use moka::policy::EvictionPolicy;
 use parking_lot::Mutex;
 
-use super::frame::EncodeCount;
-use super::history::History;
+use super::change_history::History;
+use super::grpc_frame::EncodeCount;
 use super::interner::Interner;
 use super::update::Update;
 use super::update_cache::ByteCache;
 use crate::pool::Pool;
 use crate::quota::ByteQuota;
 
-/// How much the cache may keep.
+/// Limits of the cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of shared encodings.
     pub encoded_bytes: u64,
-    /// Removed names remembered per type.
+    /// Tombstones per type.
     pub tombstones: usize,
-    /// Answers that may be sent in parts are cut when they reach this many bytes (R-Up-23).
+    /// Size in bytes at which an answer that may come in parts is cut (R-Up-23).
     pub response_bytes: usize,
-    /// Types of which the origin has sent no resource, other than those of the protocol: so many may be asked for.
+    /// Types outside the protocol of which the origin has sent no resource.
     pub types: usize,
-    /// Sets of dynamic parameters that clients choose, counted per type.
+    /// Sets of dynamic parameters that clients choose, per type.
     pub parameter_sets: usize,
 }
 
@@ -44,7 +43,6 @@ impl Default for Limits {
     }
 }
 
-/// Pools that stores are charged to, those of all caches.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
     pub(super) types: Pool,
@@ -55,18 +53,18 @@ pub(super) struct Pools {
 #[derive(Debug)]
 pub struct Budget {
     pub(super) updates: ByteCache,
-    /// Bytes that cohorts may keep outside of the byte cache.
+    /// Bytes that cohorts may keep outside the byte cache.
     pub(super) small: Arc<ByteQuota>,
     pub(super) encodes: Arc<EncodeCount>,
     pub(super) pools: Arc<Mutex<Pools>>,
-    /// `None` where none is kept.
+    /// `None` if no history is kept.
     pub(super) history: Option<Arc<History>>,
     interner: Arc<Interner>,
     caches: AtomicU64,
 }
 
 impl Budget {
-    /// Creates a budget of this many bytes of shared encodings.
+    /// Creates a budget with this many bytes of shared encodings.
     pub fn new(encoded_bytes: u64) -> Self {
         let small = encoded_bytes / 4;
         let updates = moka::sync::Cache::builder()
@@ -85,19 +83,18 @@ impl Budget {
         }
     }
 
-    /// The budget, with so many bytes for the last changes of resources; 0 for none.
+    /// Adds a history of this many bytes; 0 for none.
     #[must_use]
     pub fn with_history(mut self, bytes: u64) -> Self {
         self.history = (bytes > 0).then(|| Arc::new(History::new(bytes)));
         self
     }
 
-    /// Table of the resources that a new cache shares with others; `None` for the first cache, which may stay alone.
+    /// Table of shared resources; `None` for the first cache, which may stay alone.
     pub(super) fn interner(&self) -> Option<Arc<Interner>> {
         (self.caches.load(Ordering::Relaxed) > 0).then(|| Arc::clone(&self.interner))
     }
 
-    /// Number of a new cache, which no other has.
     pub(super) fn number(&self) -> u64 {
         self.caches.fetch_add(1, Ordering::Relaxed)
     }

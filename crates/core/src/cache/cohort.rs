@@ -1,4 +1,4 @@
-//! Clients that must be told the same things, and what they share.
+//! Cohorts: clients that are sent the same updates, and their shared state.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,22 +9,20 @@ use parking_lot::{Mutex, MutexGuard};
 use slab::Slab;
 use smallvec::SmallVec;
 
-use super::Generation;
-use super::change_log::{ChangeLog, Changed};
-use super::mark::Mark;
-use super::profile::{Role, StreamProfile};
+use super::generation::{Generation, Mark};
 use super::set_state::SetState;
 use super::snapshot::{Snapshot, Touch};
+use super::stream_profile::{Role, StreamProfile};
 use super::subscription::Subscription;
 use super::tally::{Tallies, Tally};
 use super::update_cache::UpdateCache;
 use crate::pool::Tenant;
 use crate::resource::Name;
 
-/// Waker of a session, with the peer that its demand is charged to. Wakes coalesce: a session that is woken looks at everything it
-/// serves.
+/// Waker of a session, with the peer that pays for its demand. Wakes coalesce: a woken session serves all its
+/// types.
 ///
-/// Example: 40 changes are published while a session waits for its turn. It wakes once, and one response holds them all.
+/// Example: 40 changes come before a session gets its turn. It wakes once, and one response holds them all.
 #[derive(Debug, Default)]
 pub struct WakeHandle {
     waker: AtomicWaker,
@@ -32,50 +30,46 @@ pub struct WakeHandle {
 }
 
 impl WakeHandle {
-    /// Waker of a session of this peer.
     pub fn of(peer: Option<Tenant>) -> Self {
         Self { waker: AtomicWaker::new(), peer }
     }
 
-    /// The peer, if it is known.
     pub const fn peer(&self) -> Option<&Tenant> {
         self.peer.as_ref()
     }
 
-    /// Sets the waker; the last one registered counts. Register first, look for work after.
+    /// Sets the waker; the last one counts. Register first, then check for work.
     pub fn register(&self, waker: &std::task::Waker) {
         self.waker.register(waker);
     }
 
-    /// Wakes the task that registered last.
     pub fn wake(&self) {
         self.waker.wake();
     }
 }
 
-/// Clients of one type with the same subscription, profile and role.
+/// Clients of one type with equal subscription, profile and role.
 pub struct Cohort {
     pub(super) id: u64,
     pub(super) subscription: Subscription,
     pub(super) profile: StreamProfile,
     pub(super) role: Role,
-    /// Newest [`Mark`], as a word.
+    /// Newest [`Mark`] as a word.
     mark: AtomicU64,
-    /// The newest of these in which resources changed, and not only how much of the set is known.
+    /// Newest generation in which resources changed, not only the completeness of the set.
     changed: AtomicU64,
-    /// Number of `members`, readable without the lock.
+    /// Number of members, readable without the lock.
     size: AtomicUsize,
     members: Mutex<Slab<Arc<WakeHandle>>>,
     update_cache: Mutex<UpdateCache>,
-    /// View of its polls, where it has any.
+    /// Present once a poll asked for it.
     set_state: Mutex<Option<Box<SetState>>>,
-    /// Complete up to `touched`, once that is set.
-    notes: Mutex<Notes>,
+    /// Complete up to `touched`.
+    log: Mutex<CohortLog>,
 }
 
-/// See [`ChangeLog`] and [`Tallies`].
 #[derive(Debug)]
-struct Notes {
+struct CohortLog {
     change_log: ChangeLog,
     tallies: Tallies,
 }
@@ -96,26 +90,26 @@ impl Cohort {
             mark: AtomicU64::new(Mark::starting(now).to_word()),
             changed: AtomicU64::new(now.get()),
             size: AtomicUsize::new(0),
-            // Most cohorts of names have one member, and stay so.
+            // Most cohorts of names have only one member.
             members: Mutex::new(Slab::with_capacity(1)),
             update_cache: Mutex::default(),
             set_state: Mutex::default(),
-            notes: Mutex::new(Notes { change_log: ChangeLog::starting(now), tallies: Tallies::default() }),
+            log: Mutex::new(CohortLog { change_log: ChangeLog::starting(now), tallies: Tallies::default() }),
         }
     }
 
-    /// Its first member joins at this generation, and takes no earlier one for said.
+    /// Starts the cohort with its first member at this generation.
     pub(super) fn begin(&self, now: Generation) {
         self.mark.store(Mark::starting(now).to_word(), Ordering::Release);
         self.changed.store(now.get(), Ordering::Release);
-        let mut notes = self.notes.lock();
-        notes.change_log = ChangeLog::starting(now);
-        notes.tallies.restart(now);
+        let mut log = self.log.lock();
+        log.change_log = ChangeLog::starting(now);
+        log.tallies.restart(now);
     }
 
-    /// Marks it, with `is_change` for a change of its resources; returns whether it was not yet.
+    /// Marks it; `is_change` if resources changed. Returns whether this generation is new.
     pub(super) fn mark(&self, generation: Generation, is_change: bool) -> bool {
-        // A change may reach it in several ways, and counts once. The writer alone marks, so nothing comes between.
+        // A change may arrive in several ways and counts once. Only the writer marks, so there is no race.
         let is_first = is_change && self.changed.swap(generation.get(), Ordering::AcqRel) != generation.get();
         let before = self.newest_mark();
         let changes = if is_first { before.changes.next() } else { before.changes };
@@ -123,74 +117,67 @@ impl Cohort {
         before.generation != generation
     }
 
-    /// Lists a name that changes. Before that is published, so that a reader of a state finds all that led to it; and before
-    /// the cohort is marked, so that a reader of the mark finds all that it stands for.
-    pub(super) fn note(&self, generation: Generation, touch: &Touch) {
-        let mut notes = self.notes.lock();
+    /// Records a changed name, before publication and mark, so that readers of either find it.
+    pub(super) fn record(&self, generation: Generation, touch: &Touch) {
+        let mut log = self.log.lock();
         if !self.subscription.wildcard {
-            notes.change_log.note(generation, &touch.name);
+            log.change_log.record(generation, &touch.name);
         }
-        notes.tallies.note(generation, &self.subscription, self.profile, touch);
+        log.tallies.record(generation, &self.subscription, self.profile, touch);
     }
 
-    /// Subscription of its members.
     pub const fn subscription(&self) -> &Subscription {
         &self.subscription
     }
 
-    /// Properties that its members have in common.
     pub const fn profile(&self) -> StreamProfile {
         self.profile
     }
 
-    /// Role of its members.
     pub const fn role(&self) -> Role {
         self.role
     }
 
-    /// Its number among the cohorts that its store ever had.
+    /// Unique number in its store.
     pub const fn id(&self) -> u64 {
         self.id
     }
 
-    /// The newest generation that its members have something to learn from.
+    /// Newest generation that concerns its members.
     pub fn touched(&self) -> Generation {
         self.newest_mark().generation
     }
 
-    /// Newest mark.
     pub(super) fn newest_mark(&self) -> Mark {
         Mark::from_word(self.mark.load(Ordering::Acquire))
     }
 
-    /// The newest generation in which its resources changed. One that only tells how much of a set is known may be later: it is news
-    /// to those members that wait for it.
+    /// Newest generation with changed resources. [`touched`](Self::touched) is later if only the set's
+    /// completeness changed.
     pub fn changed(&self) -> Generation {
         self.changed.load(Ordering::Acquire).into()
     }
 
-    /// Whether an encoding for one member can serve another.
+    /// Whether one encoding serves several members.
     pub(super) fn is_shared(&self) -> bool {
         self.size.load(Ordering::Relaxed) > 1
     }
 
-    /// Number of its members.
     pub(super) fn len(&self) -> usize {
         self.size.load(Ordering::Relaxed)
     }
 
-    /// Where its updates are kept.
     pub(super) fn update_cache(&self) -> MutexGuard<'_, UpdateCache> {
         self.update_cache.lock()
     }
 
-    /// View of its polls, as one of them last found it.
+    /// State of the set, as the last poll computed it.
     pub(super) fn set_state(&self) -> Option<SetState> {
         self.set_state.lock().as_deref().copied()
     }
 
-    /// Keeps what a poll found, unless another found something newer meanwhile.
-    pub(super) fn set_sight(&self, found: SetState) {
+    /// Keeps the state of the set unless a newer one is there.
+    pub(super) fn keep_set_state(&self, found: SetState) {
         let mut set_state = self.set_state.lock();
         match &mut *set_state {
             Some(kept) if kept.touched >= found.touched => {}
@@ -199,25 +186,25 @@ impl Cohort {
         }
     }
 
-    /// Its names that changed after `from`, if it remembers that far back. Read after [`touched`](Self::touched), it
-    /// lists all that was marked by then. A cohort of the wildcard keeps no such list.
-    pub(super) fn changed_after(&self, from: Generation) -> Option<Changed> {
-        if self.subscription.wildcard { None } else { self.notes.lock().change_log.after(from) }
+    /// Names that changed after `from`, if known. Read after [`touched`](Self::touched), it has everything
+    /// marked by then. None for wildcards.
+    pub(super) fn changed_after(&self, from: Generation) -> Option<ChangedNames> {
+        if self.subscription.wildcard { None } else { self.log.lock().change_log.after(from) }
     }
 
-    /// Tally of its names in one state: looked up once, and kept as they change.
+    /// Tally of its names in one state: computed once, then updated with each change.
     pub(super) fn tally(&self, snapshot: &Snapshot) -> Tally {
         let generation = snapshot.generation();
-        if let Some(tally) = self.notes.lock().tallies.at(generation) {
+        if let Some(tally) = self.log.lock().tallies.at(generation) {
             return tally;
         }
         let tally = Tally::of(snapshot, &self.subscription, self.profile);
-        self.notes.lock().tallies.set(generation, tally);
+        self.log.lock().tallies.set(generation, tally);
         tally
     }
 
-    /// Takes over what the names of another come to, of which this one is the same without some and with others. Nothing is
-    /// noted meanwhile that is not in the state.
+    /// Derives its tally from a cohort whose names differ only by `removed` and `added`. `snapshot` must hold
+    /// all recorded changes.
     pub(super) fn inherit_tally<'a>(
         &self,
         other: &Self,
@@ -225,7 +212,7 @@ impl Cohort {
         removed: impl Iterator<Item = &'a Name>,
         added: impl Iterator<Item = &'a Name>,
     ) {
-        let Some(tally) = other.notes.lock().tallies.at(snapshot.generation()) else { return };
+        let Some(tally) = other.log.lock().tallies.at(snapshot.generation()) else { return };
         let has_digest = |cohort: &Self| Tally::has_digest(&cohort.subscription, cohort.profile);
         if has_digest(self) != has_digest(other) {
             return;
@@ -233,12 +220,11 @@ impl Cohort {
         let added = Tally::of_some(snapshot, &self.subscription, self.profile, added);
         let removed = Tally::of_some(snapshot, &other.subscription, other.profile, removed);
         let tally = tally.plus(added).minus(removed);
-        self.notes.lock().tallies = Tallies::starting(snapshot.generation(), Some(tally));
+        self.log.lock().tallies = Tallies::starting(snapshot.generation(), Some(tally));
     }
 
-    /// Takes over what changed lately of another, of which this one is the same with other names. Those that it adds count
-    /// as changed now.
-    pub(super) fn inherit_journal<'a>(
+    /// Takes over the change log of a cohort with other names. Added names count as changed now.
+    pub(super) fn inherit_change_log<'a>(
         &self,
         other: &Self,
         now: Generation,
@@ -247,12 +233,11 @@ impl Cohort {
         if self.subscription.wildcard || other.subscription.wildcard {
             return;
         }
-        let change_log = &mut self.notes.lock().change_log;
-        *change_log = other.notes.lock().change_log.of(|name| self.subscription.contains(name.as_str()));
-        added.for_each(|name| change_log.note(now, name));
+        let change_log = &mut self.log.lock().change_log;
+        *change_log = other.log.lock().change_log.of(|name| self.subscription.contains(name.as_str()));
+        added.for_each(|name| change_log.record(now, name));
     }
 
-    /// Takes a member in and says at which place.
     pub(super) fn add(&self, wake_handle: &Arc<WakeHandle>) -> usize {
         let mut members = self.members.lock();
         let at = members.insert(Arc::clone(wake_handle));
@@ -260,7 +245,7 @@ impl Cohort {
         at
     }
 
-    /// Lets a member go; returns whether it was the last.
+    /// Removes a member; returns whether it was the last.
     pub(super) fn remove(&self, at: usize) -> bool {
         let mut members = self.members.lock();
         members.remove(at);
@@ -268,12 +253,11 @@ impl Cohort {
         members.is_empty()
     }
 
-    /// Wakes all members.
     pub(super) fn wake(&self) {
         // Collected first: no lock is held while tasks are scheduled.
-        let mailboxes: SmallVec<[Arc<WakeHandle>; 8]> =
+        let handles: SmallVec<[Arc<WakeHandle>; 8]> =
             self.members.lock().iter().map(|(_, wake_handle)| Arc::clone(wake_handle)).collect();
-        mailboxes.iter().for_each(|wake_handle| wake_handle.wake());
+        handles.iter().for_each(|wake_handle| wake_handle.wake());
     }
 }
 
@@ -284,5 +268,94 @@ impl fmt::Debug for Cohort {
             .field("dialect", &self.profile)
             .field("touched", &self.touched())
             .finish_non_exhaustive()
+    }
+}
+
+/// Longest list of changed names. With more changes, all names of the cohort are compared.
+const LISTED: usize = 8;
+
+pub(super) type ChangedNames = SmallVec<[Name; LISTED]>;
+
+/// Recently changed names of a cohort, in order.
+///
+/// Example: `a` changes at 5, `b` at 6 and `a` again at 8. After 4 these are `a` and `b`, after 6 only `a`. A
+/// ninth change empties the log and restarts it at its generation.
+#[derive(Debug, Default)]
+pub(super) struct ChangeLog {
+    /// The log is complete from here on.
+    since: Generation,
+    changed: SmallVec<[(Generation, Name); 1]>,
+}
+
+impl ChangeLog {
+    pub(super) const fn starting(since: Generation) -> Self {
+        Self { since, changed: SmallVec::new_const() }
+    }
+
+    /// Records a name of the change that ends with `generation`.
+    pub(super) fn record(&mut self, generation: Generation, name: &Name) {
+        if self.changed.len() == LISTED {
+            self.changed.clear();
+            self.since = generation;
+        }
+        // Other names of its change were dropped, so the list would be incomplete.
+        if generation > self.since {
+            self.changed.push((generation, name.clone()));
+        }
+    }
+
+    pub(super) fn of(&self, names: impl Fn(&Name) -> bool) -> Self {
+        let changed = self.changed.iter().filter(|(_, name)| names(name)).cloned().collect();
+        Self { since: self.since, changed }
+    }
+
+    /// Names that changed after `from`, each once; `None` if they are forgotten.
+    pub(super) fn after(&self, from: Generation) -> Option<ChangedNames> {
+        if from < self.since {
+            return None;
+        }
+        let mut names = ChangedNames::new();
+        for (_, name) in self.changed.iter().filter(|(generation, _)| *generation > from) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        Some(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_log_lists_all_that_changed_since_or_says_that_it_cannot(
+            changes in proptest::collection::vec(proptest::collection::vec(0_u8..12, 1..12), 0..12),
+            from in 0_u64..14,
+        ) {
+            let mut change_log = ChangeLog::starting(1.into());
+            let mut expected = BTreeSet::new();
+            for (at, names) in changes.iter().enumerate() {
+                let generation = at as u64 + 2;
+                for name in names {
+                    change_log.record(generation.into(), &Name::from(format!("n{name}")));
+                    if generation > from {
+                        expected.insert(format!("n{name}"));
+                    }
+                }
+            }
+            let listed = change_log.after(from.into());
+            let all_fit = changes.iter().flatten().count() <= LISTED;
+            prop_assert!(listed.is_some() || from == 0 || !all_fit);
+            if let Some(listed) = listed {
+                prop_assert_eq!(listed.iter().map(Name::to_string).collect::<BTreeSet<_>>().len(), listed.len());
+                prop_assert_eq!(listed.iter().map(Name::to_string).collect::<BTreeSet<_>>(), expected);
+            }
+        }
     }
 }

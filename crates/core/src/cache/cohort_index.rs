@@ -1,8 +1,8 @@
-//! Subscriptions to one type: cohorts, the index from names to them, and what is wanted upstream.
+//! Cohorts of one type, the index from names to them, and the demand upstream.
 //!
-//! Clients that must be told the same things are one [`Cohort`]. The index counts cohorts, never clients: what a
-//! change costs here grows with the number of distinct subscriptions it touches. The union of the index is the
-//! subscription upstream; names whose answer to "does anybody want this?" changed are kept until the upstream asks.
+//! Clients that are sent the same updates are one [`Cohort`]. A change costs the number of cohorts that it
+//! concerns, not of clients. The union of the index is the subscription upstream. Names that became wanted or
+//! unwanted are queued until the upstream takes them.
 
 use std::collections::{BTreeSet, hash_map};
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use super::Generation;
-use super::audience::Audience;
 use super::cohort::Cohort;
-use super::name_diff::NameDiff;
-use super::profile::{Role, StreamProfile, TtlSupport};
-use super::queue::{Lane, Queue};
+use super::name_index::NameIndex;
+use super::name_queue::{Lane, NameQueue};
 use super::snapshot::{Snapshot, Touch};
+use super::stream_profile::{Role, StreamProfile, TtlSupport};
+use super::subscription::NameDiff;
 use super::subscription::Subscription;
 use crate::fairness::{NAMES_ALTERED_IN_PLACE, NAMES_PER_SLICE, UPSTREAM_NAME_BYTES};
 use crate::pool::Tenant;
 use crate::resource::Name;
 
-/// Names of a store that operators have asked for anew, until the upstream takes them: it does so at once, unless it is stuck.
+/// Most names that operators may refresh at once; reached only if the upstream is stuck.
 const MAX_REFRESHES: usize = 100;
 
 #[derive(Debug, Default)]
@@ -32,29 +32,27 @@ pub(super) struct CohortIndex {
     cohorts: Slab<Arc<Cohort>>,
     /// By [`Subscription::key`].
     by_key: HashMap<u64, SmallVec<[u32; 2]>>,
-    clients: Audience,
-    observers: Audience,
-    /// How many cohorts are told TTLs.
+    clients: NameIndex,
+    observers: NameIndex,
     timed: usize,
-    /// Names of which the upstream is to be told whether anybody asks for them.
-    dirty: Queue,
+    /// Names that may have become wanted or unwanted.
+    dirty: NameQueue,
     wildcard_dirty: bool,
-    /// Whether the store is filled from others, and so has to be for its observers, of which nobody upstream is told.
+    /// The store is filled from others. Names that only observers ask for must be filled in too, without demand
+    /// upstream.
     is_filled: bool,
-    /// Names that observers ask for, to be filled in.
-    looked: Queue,
-    wildcard_looked: bool,
-    /// Names that an operator has asked for anew.
+    observed: NameQueue,
+    wildcard_observed: bool,
     refreshed: BTreeSet<Name>,
     next_id: u64,
 }
 
-/// Whether a subscription, or a change of one, is large: small ones of the same peer do not wait behind it.
-const fn is_many(names: usize) -> bool {
+/// Whether a subscription or its change is large. Small ones of the same peer need not wait behind it.
+const fn is_bulk(names: usize) -> bool {
     names > NAMES_PER_SLICE
 }
 
-/// Does something with each name, and lets others have the registry in between.
+/// Handles names in slices, yielding the lock in between.
 fn in_parts(
     cohort_index: &mut MutexGuard<'_, CohortIndex>,
     names: &[Name],
@@ -70,24 +68,22 @@ fn in_parts(
 }
 
 impl CohortIndex {
-    /// Index of a store. `is_filled` says that its resources come from other stores.
+    /// Creates the index of a store, filled from other stores or not.
     pub(super) fn new(is_filled: bool) -> Self {
         Self { is_filled, ..Self::default() }
     }
 
-    /// The cohort in a place that [`enter`](Self::enter) gave.
     pub(super) fn cohort(&self, at: usize) -> Arc<Cohort> {
         Arc::clone(&self.cohorts[at])
     }
 
-    const fn audience(&mut self, role: Role) -> &mut Audience {
+    const fn index(&mut self, role: Role) -> &mut NameIndex {
         match role {
             Role::Client => &mut self.clients,
             Role::Observer => &mut self.observers,
         }
     }
 
-    /// The cohort of this subscription, profile and role, if there is one.
     fn find(
         &self,
         key: u64,
@@ -102,8 +98,8 @@ impl CohortIndex {
         self.by_key.get(&key)?.iter().map(|slot| *slot as usize).find(is_it)
     }
 
-    /// The cohort of this subscription, profile and role, made for a peer where there is none. Others have their turn between its
-    /// names: nobody finds it before all are listed, and what is marked meanwhile is what its members begin with.
+    /// Finds or makes a cohort, yielding the lock between names. A new cohort is found only once all names are
+    /// listed, and its members start at the newest state then.
     pub(super) fn enter(
         this: &mut MutexGuard<'_, Self>,
         now: impl Fn() -> Generation,
@@ -113,12 +109,12 @@ impl CohortIndex {
         peer: Option<&Tenant>,
     ) -> usize {
         let key = subscription.key(profile);
-        let lane = Lane::new(peer, is_many(subscription.names().len()));
+        let lane = Lane::new(peer, is_bulk(subscription.names().len()));
         if role == Role::Client
             && !this.dirty.is_empty()
             && this.find(key, subscription, profile, role).is_some()
         {
-            // Another peer has asked for its names, and may wait for its turn.
+            // The other peer's queue may be longer: the name gets a place in this lane too.
             in_parts(this, subscription.names(), |this, name| this.dirty.join(&lane, name));
         }
         loop {
@@ -132,22 +128,22 @@ impl CohortIndex {
             let (slot, names) = (at as u32, cohort.subscription.names());
             in_parts(this, names, |this, name| this.list(name, slot, role, &lane));
             if this.find(key, subscription, profile, role).is_some() {
-                // Another one was as far first.
+                // Another client made the same cohort meanwhile.
                 in_parts(this, names, |this, name| this.unlist(name, slot, role, &lane));
                 this.cohorts.remove(at);
                 continue;
             }
             cohort.begin(now());
-            this.timed += usize::from(profile.ttl != TtlSupport::Untold);
-            let turns = this.audience(role).add(&cohort.subscription, slot);
-            this.turn_wildcard(turns, role);
+            this.timed += usize::from(profile.ttl != TtlSupport::Unsupported);
+            let changes = this.index(role).add(&cohort.subscription, slot);
+            this.mark_wildcard_dirty(changes, role);
             this.by_key.entry(key).or_default().push(slot);
             return at;
         }
     }
 
-    /// Gives a cohort of one member another subscription, at the cost of what differs. The subscription is returned where
-    /// there are other members, or a cohort to join, or so much differs that it is to be done in parts.
+    /// Changes the subscription of a cohort with one member, at the cost of the difference. Returns the
+    /// subscription if there are other members, a cohort to join, or too many differences.
     pub(super) fn alter(
         &mut self,
         at: usize,
@@ -171,11 +167,11 @@ impl CohortIndex {
             .filter_map(|at| Some((*at, self.clients.shared(&subscription.names()[*at])?.clone())));
         let shared: Vec<(usize, Name)> = known.chain(kept).collect();
         subscription.share(shared);
-        let lane = Lane::new(peer, is_many(added.len() + removed.len()));
+        let lane = Lane::new(peer, is_bulk(added.len() + removed.len()));
         added.iter().for_each(|at| self.list(&subscription.names()[*at], slot, role, &lane));
         removed.iter().for_each(|at| self.unlist(&old.subscription.names()[*at], slot, role, &lane));
-        let turns = self.audience(role).alter(&old.subscription, &subscription, slot);
-        self.turn_wildcard(turns, role);
+        let changes = self.index(role).replace(&old.subscription, &subscription, slot);
+        self.mark_wildcard_dirty(changes, role);
         self.forget(old.subscription.key(old.profile), slot);
         self.by_key.entry(key).or_default().push(slot);
         self.next_id += 1;
@@ -183,38 +179,35 @@ impl CohortIndex {
         let added = || added.iter().map(|at| &cohort.subscription.names()[*at]);
         let removed = removed.iter().map(|at| &old.subscription.names()[*at]);
         cohort.inherit_tally(&old, snapshot, removed, added());
-        cohort.inherit_journal(&old, now, added());
+        cohort.inherit_change_log(&old, now, added());
         let cohort = Arc::new(cohort);
         self.cohorts[at] = Arc::clone(&cohort);
         Ok(cohort)
     }
 
-    /// Notes that a cohort asks for a name.
     fn list(&mut self, name: &Name, slot: u32, role: Role, lane: &Lane) {
-        let is_first = self.audience(role).list(name, slot);
+        let is_first = self.index(role).list(name, slot);
         match role {
             Role::Client if is_first => self.dirty.push(lane, name),
-            // It may wait behind the other names of the peer that asked for it first.
+            // The name may wait behind the other names of the peer that asked first.
             Role::Client => self.dirty.join(lane, name),
-            Role::Observer if is_first && self.is_filled => self.looked.push(lane, name),
+            Role::Observer if is_first && self.is_filled => self.observed.push(lane, name),
             Role::Observer => {}
         }
     }
 
-    /// Notes that it does not any more.
     fn unlist(&mut self, name: &Name, slot: u32, role: Role, lane: &Lane) {
-        if self.audience(role).unlist(name, slot) && role == Role::Client {
+        if self.index(role).unlist(name, slot) && role == Role::Client {
             self.dirty.push(lane, name);
         }
     }
 
-    /// Whether anybody asks for the wildcard may have changed.
-    fn turn_wildcard(&mut self, turns: bool, role: Role) {
+    fn mark_wildcard_dirty(&mut self, changes: bool, role: Role) {
         match role {
-            Role::Client => self.wildcard_dirty |= turns,
-            // That nobody looks on any more is told to nobody.
+            Role::Client => self.wildcard_dirty |= changes,
+            // The end of observation has no effect upstream.
             Role::Observer => {
-                self.wildcard_looked |= turns && self.is_filled && self.observers.asks_wildcard();
+                self.wildcard_observed |= changes && self.is_filled && self.observers.asks_wildcard();
             }
         }
     }
@@ -228,7 +221,7 @@ impl CohortIndex {
         }
     }
 
-    /// An equal subscription with the names' allocations that the index already has.
+    /// Equal subscription that uses the name allocations of the index.
     fn share_names(this: &mut MutexGuard<'_, Self>, subscription: &Subscription) -> Subscription {
         let mut names = Vec::with_capacity(subscription.names().len());
         in_parts(this, subscription.names(), |this, name| {
@@ -237,48 +230,47 @@ impl CohortIndex {
         subscription.with_allocations(names)
     }
 
-    /// Ends a cohort that has no members. Nobody finds it any more while others have their turn between its names.
+    /// Removes a cohort without members, yielding the lock between names; nobody finds it any more.
     pub(super) fn leave(this: &mut MutexGuard<'_, Self>, at: usize, peer: Option<&Tenant>) {
         let (cohort, slot) = (Arc::clone(&this.cohorts[at]), at as u32);
         this.forget(cohort.subscription.key(cohort.profile), slot);
-        this.timed -= usize::from(cohort.profile.ttl != TtlSupport::Untold);
-        let turns = this.audience(cohort.role).remove(&cohort.subscription, slot);
-        this.turn_wildcard(turns, cohort.role);
+        this.timed -= usize::from(cohort.profile.ttl != TtlSupport::Unsupported);
+        let changes = this.index(cohort.role).remove(&cohort.subscription, slot);
+        this.mark_wildcard_dirty(changes, cohort.role);
         let names = cohort.subscription.names();
-        let lane = Lane::new(peer, is_many(names.len()));
+        let lane = Lane::new(peer, is_bulk(names.len()));
         in_parts(this, names, |this, name| this.unlist(name, slot, cohort.role, &lane));
         this.cohorts.remove(at);
     }
 
-    /// Whether there is any [`Interest`] to take, or anything to fill in.
+    /// Whether there is [`Interest`] to take, or anything to fill in.
     pub(super) fn is_dirty(&self) -> bool {
         self.wildcard_dirty
-            || self.wildcard_looked
+            || self.wildcard_observed
             || !self.dirty.is_empty()
-            || !self.looked.is_empty()
+            || !self.observed.is_empty()
             || !self.refreshed.is_empty()
     }
 
-    /// Whether any client asks for this name.
     pub(super) fn wants(&self, name: &str) -> bool {
         self.clients.asks(name)
     }
 
-    /// Whether any client or observer does.
+    /// Whether any client or observer asks for this name.
     pub(super) fn asks(&self, name: &str) -> bool {
         self.clients.asks(name) || self.observers.asks(name)
     }
 
-    /// Puts names on the list for the upstream that are wanted still; returns whether there are any.
+    /// Queues the names that are still wanted; returns whether there are any.
     pub(super) fn ask_again(&mut self, names: &[Name], peer: Option<&Tenant>) -> bool {
-        let lane = Lane::new(peer, is_many(names.len()));
+        let lane = Lane::new(peer, is_bulk(names.len()));
         let wanted = names.iter().filter(|name| self.clients.asks(name.as_str()));
         let before = self.dirty.len();
         wanted.for_each(|name| self.dirty.push(&lane, name));
         self.dirty.len() > before
     }
 
-    /// Notes that a name is to be had anew, as an operator ordered. Returns whether there was room for it.
+    /// Queues a name that an operator refreshed. Returns whether there was room.
     pub(super) fn refresh(&mut self, name: &Name) -> bool {
         let has_room = self.refreshed.len() < MAX_REFRESHES || self.refreshed.contains(name);
         if has_room {
@@ -287,17 +279,16 @@ impl CohortIndex {
         has_room
     }
 
-    /// Whether any client asks for the wildcard.
     pub(super) fn wants_wildcard(&self) -> bool {
         self.clients.asks_wildcard()
     }
 
-    /// Whether any client or observer does.
+    /// Whether any client or observer asks for the wildcard.
     pub(super) fn asks_wildcard(&self) -> bool {
         self.clients.asks_wildcard() || self.observers.asks_wildcard()
     }
 
-    /// Number of clients that ask for a name, or for the wildcard if that has it as a member.
+    /// Number of clients that ask for a name, or for the wildcard if it is a member.
     pub(super) fn clients_of(&self, name: &Name, is_member: bool) -> usize {
         let named = self.clients.of_name(name);
         let wildcards = is_member.then(|| self.clients.of_wildcard()).into_iter().flatten();
@@ -317,15 +308,14 @@ impl CohortIndex {
         self.cohorts.len()
     }
 
-    /// Interest of the clients that was not taken yet, with `proof` if they ask for that, and names that observers ask for and
-    /// that are to be filled in.
+    /// Takes the interest of clients, and names to fill in for observers. `proof` if clients wait for evidence.
     pub(super) fn take_interest(&mut self, proof: bool) -> Option<(Interest, Vec<Name>)> {
         if !proof && !self.is_dirty() {
             return None;
         }
         self.wildcard_dirty = false;
-        self.wildcard_looked = false;
-        let looked = self.looked.take(NAMES_PER_SLICE, UPSTREAM_NAME_BYTES);
+        self.wildcard_observed = false;
+        let observed = self.observed.take(NAMES_PER_SLICE, UPSTREAM_NAME_BYTES);
         let names = self.dirty.take(NAMES_PER_SLICE, UPSTREAM_NAME_BYTES);
         let with_wanted = |name: Name| {
             let is_wanted = self.wants(name.as_str());
@@ -333,18 +323,23 @@ impl CohortIndex {
         };
         let names = names.into_iter().map(with_wanted).collect();
         let refreshed = std::mem::take(&mut self.refreshed).into_iter().collect();
-        Some((Interest { wildcard: self.wants_wildcard(), names, proof, refreshed }, looked))
+        Some((Interest { wildcard: self.wants_wildcard(), names, proof, refreshed }, observed))
     }
 
-    /// Notes a change with every cohort of whose names it changes one, before it is published.
-    pub(super) fn note(&self, touched: &[Touch], generation: Generation) {
-        let note = |(slot, touch): (u32, &Touch)| self.cohorts[slot as usize].note(generation, touch);
-        self.named(touched).chain(self.renewed(touched)).for_each(note);
+    /// Records a change with every cohort of its names, before publication.
+    pub(super) fn record(&self, touched: &[Touch], generation: Generation) {
+        let record = |(slot, touch): (u32, &Touch)| self.cohorts[slot as usize].record(generation, touch);
+        self.named(touched).chain(self.renewed(touched)).for_each(record);
     }
 
-    /// Marks every cohort that a change concerns and returns them.
-    pub(super) fn mark(&self, touched: &[Touch], turned: bool, generation: Generation) -> Vec<Arc<Cohort>> {
-        let wildcards = || self.audiences().into_iter().flat_map(Audience::of_wildcard);
+    /// Marks and returns every cohort that a change concerns.
+    pub(super) fn mark(
+        &self,
+        touched: &[Touch],
+        completeness_changed: bool,
+        generation: Generation,
+    ) -> Vec<Arc<Cohort>> {
+        let wildcards = || self.indexes().into_iter().flat_map(NameIndex::of_wildcard);
         let mut wake = Vec::new();
         let mut mark = |slot: u32, is_change: bool| {
             let cohort = &self.cohorts[slot as usize];
@@ -353,7 +348,7 @@ impl CohortIndex {
             }
         };
         let is_change = touched.iter().any(|touch| touch.members);
-        if turned || is_change {
+        if completeness_changed || is_change {
             wildcards().for_each(|slot| mark(slot, is_change));
         }
         if self.timed > 0 && touched.iter().any(|touch| touch.renewed.members) {
@@ -363,57 +358,54 @@ impl CohortIndex {
         wake
     }
 
-    const fn audiences(&self) -> [&Audience; 2] {
+    const fn indexes(&self) -> [&NameIndex; 2] {
         [&self.clients, &self.observers]
     }
 
-    /// Cohorts by the names of theirs that changed.
     fn named<'t>(&self, touched: &'t [Touch]) -> impl Iterator<Item = (u32, &'t Touch)> {
         touched.iter().filter(|touch| touch.named).flat_map(|touch| self.by_name(touch))
     }
 
-    /// Those that are told TTLs, by the names of which nothing but that was renewed: news to few, and mostly to nobody.
+    /// Cohorts that receive TTLs, by names of which only the TTL was renewed.
     fn renewed<'t>(&self, touched: &'t [Touch]) -> impl Iterator<Item = (u32, &'t Touch)> {
         let renewed = touched.iter().filter(|touch| self.timed > 0 && touch.renewed.named && !touch.named);
         renewed.flat_map(|touch| self.by_name(touch)).filter(|(slot, _)| self.is_timed(*slot))
     }
 
     fn by_name<'t>(&self, touch: &'t Touch) -> impl Iterator<Item = (u32, &'t Touch)> {
-        let slots = self.audiences().into_iter().flat_map(|of| of.of_name(&touch.name));
+        let slots = self.indexes().into_iter().flat_map(|of| of.of_name(&touch.name));
         slots.map(move |slot| (slot, touch))
     }
 
     fn is_timed(&self, slot: u32) -> bool {
-        self.cohorts[slot as usize].profile.ttl != TtlSupport::Untold
+        self.cohorts[slot as usize].profile.ttl != TtlSupport::Unsupported
     }
 }
 
-/// Demand of a type's clients for upstream subscriptions, where it changed since last asked.
+/// Demand of a type's clients upstream, as far as it changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interest {
-    /// Whether anybody subscribes to the wildcard now.
     pub wildcard: bool,
-    /// Names of which it changed, or may have, whether anybody asks for them. Where these are many, not all: more are to be
-    /// had.
+    /// Names and whether they are wanted now. Of many names only some: ask again.
     pub names: Vec<(Name, bool)>,
-    /// Whether a client waits for evidence that what the origin has not sent does not exist.
+    /// Whether a client waits for evidence that missing resources do not exist.
     pub proof: bool,
-    /// Names that an operator wants from the origin anew.
     pub refreshed: Vec<Name>,
 }
 
-/// Reason for which [`Cache::refresh`](super::Cache::refresh) does nothing. Of several stores the least one counts.
+/// Reason why [`Cache::refresh`](super::Cache::refresh) does nothing. Of several stores the least reason
+/// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum RefreshError {
-    /// Too many other names wait to be asked for anew.
+    /// Too many other names wait.
     #[error("too many names wait for the control plane already")]
     Busy,
-    /// The control plane is not asked for it, because no client asks for it.
+    /// No client asks for it, so the control plane is not asked either.
     #[error("no client asks for it")]
     Unwanted,
 }
 
-/// Wakes everyone that a change concerns. Apart from marking, so that no lock is held.
+/// Wakes the members of these cohorts. Separate from marking, so that no lock is held.
 pub(super) fn wake(cohorts: &[Arc<Cohort>]) {
     cohorts.iter().for_each(|cohort| cohort.wake());
 }

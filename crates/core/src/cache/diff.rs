@@ -1,11 +1,11 @@
-//! How an update is worked out from a snapshot.
+//! Computation of an update from a snapshot.
 
 mod aliases;
 mod candidates;
 mod changes;
-mod errors;
-mod forms;
+mod error_timing;
 mod full_state;
+mod own_forms;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -13,26 +13,23 @@ use std::time::Instant;
 
 use super::Generation;
 use super::change::Completeness;
-use super::change_log::Changed;
+use super::cohort::ChangedNames;
 use super::cohort::Cohort;
-use super::entry::{Entry, Seen};
+use super::entry::{Entry, VisibleState};
 use super::position::{FellBehindError, NextPosition, Part, Position};
-use super::profile::{Protocol, StreamProfile, TtlSupport};
 use super::snapshot::Snapshot;
+use super::stream_profile::{Protocol, StreamProfile, TtlSupport};
 use super::subscription::Subscription;
 use super::update::{OwedItems, Update};
 use crate::resource::{Constraints, Name, Resource, TypeUrl};
 
-/// State that an update is worked out from.
 #[derive(Debug)]
 pub(super) struct Source<'a> {
     pub(super) type_url: &'a TypeUrl,
-    /// Number of the store, for nonces.
     pub(super) index: u32,
     pub(super) snapshot: Arc<Snapshot>,
 }
 
-/// One computation of an update.
 pub(super) struct Diff<'a> {
     pub(super) snapshot: Arc<Snapshot>,
     type_url: &'a TypeUrl,
@@ -42,7 +39,7 @@ pub(super) struct Diff<'a> {
     pub(super) profile: StreamProfile,
     pub(super) position: &'a Position,
     pub(super) now: Instant,
-    /// Whether there is any time to tell.
+    /// Whether there are TTLs to send.
     pub(super) is_timed: bool,
     touched: Generation,
     pub(super) limit: usize,
@@ -50,12 +47,12 @@ pub(super) struct Diff<'a> {
     refused: Option<&'a BTreeMap<Name, Generation>>,
     /// See [`OwedItems::past`].
     pub(super) past: Option<&'a BTreeMap<Name, Vec<Option<Constraints>>>>,
-    /// All names that may have changed since, where the cohort remembers.
-    changed: Option<Changed>,
+    /// All names that may have changed, if the cohort remembers them.
+    changed: Option<ChangedNames>,
 }
 
-/// News of an entry for a client: when it last had something to learn, the entry's place in the order of that, and
-/// what it is to be told.
+/// News of an entry: when it last changed for the client, its place in the order of changes, and the resource
+/// to send.
 #[derive(Clone, Copy)]
 pub(super) struct News<'s> {
     pub(super) name: &'s Name,
@@ -64,28 +61,25 @@ pub(super) struct News<'s> {
     pub(super) resource: &'s Arc<Resource>,
 }
 
-/// In which order candidates come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// By their places in the order of changes.
     Place,
     Name,
     None,
 }
 
-/// When an error is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ErrorTiming {
     Now,
-    /// With the first part of the first answer, which says what does not exist.
+    /// With the first part of the first answer, like names that do not exist.
     AtFirst,
-    /// With the removal that it stands for.
+    /// With the removal that it explains.
     WithRemoval,
-    /// In a later response than the body of the same name.
+    /// In a later response than the body of its name.
     Later,
 }
 
-/// Entries of which an update has an error to tell, and whether the client is owed it.
+/// Entries with an error to send, and whether the client is owed it.
 type ErrorEntries<'s> = Vec<(&'s Arc<Entry>, ErrorTiming, bool)>;
 
 impl<'a> Diff<'a> {
@@ -107,21 +101,21 @@ impl<'a> Diff<'a> {
         }
         if subscription.has_collections()
             && position.removed != Generation::ZERO
-            && position.removed < snapshot.buried(subscription)
+            && position.removed < snapshot.collections_horizon(subscription)
         {
             return Err(FellBehindError);
         }
         if position.removed != Generation::ZERO
-            && position.removed < snapshot.aliases_buried
-            && position.removed < snapshot.aliases_buried_for(subscription)
+            && position.removed < snapshot.aliases_horizon
+            && position.removed < snapshot.aliases_horizon_for(subscription)
         {
             return Err(FellBehindError);
         }
-        // Within an answer in parts the place of an entry counts, which moves by changes that are no news to the cohort.
+        // In parts, places of entries count. Changes that are no news to the cohort move them too.
         let from = position.added.min(position.removed);
         let whole = !position.is_start() && !position.is_in_parts();
         let changed = if whole { cohort.changed_after(from) } else { None };
-        let is_timed = profile.ttl != TtlSupport::Untold && snapshot.leased > 0;
+        let is_timed = profile.ttl != TtlSupport::Unsupported && snapshot.leased > 0;
         let (refused, past) = (None, None);
         Ok(Self {
             snapshot,
@@ -144,18 +138,18 @@ impl<'a> Diff<'a> {
     pub(super) fn run(mut self, owed: &'a OwedItems) -> Update {
         self.refused = Some(&owed.refused).filter(|refused| !refused.is_empty());
         self.past = Some(&owed.past).filter(|past| !past.is_empty());
-        let update = self.look(owed);
-        // The change log may lag behind the snapshot: a partial update would take the client past changes that it never got.
+        let update = self.compute(owed);
+        // The change log may lag behind the snapshot: a part would move the client past unsent changes.
         let is_listed = update.to <= self.touched;
         if self.changed.is_none() || (is_listed && (update.additions || update.removals)) {
             return update;
         }
-        // That there is nothing up to the newest state, marked or not, is for the snapshot alone to say.
+        // Only the snapshot can say that there is nothing up to the newest state.
         self.changed = None;
-        self.look(owed)
+        self.compute(owed)
     }
 
-    fn look(&self, owed: &OwedItems) -> Update {
+    fn compute(&self, owed: &OwedItems) -> Update {
         let mut update = self.blank();
         let full_state = self.profile.is_full_state(self.type_url.kind());
         if full_state {
@@ -168,31 +162,31 @@ impl<'a> Diff<'a> {
             self.changes(&mut update, owed);
         }
         if self.profile.protocol == Protocol::Sotw && !full_state {
-            // Beside the full-state types there is no way to say that something is gone (R-SotW-19).
+            // Outside full-state types, state of the world cannot express removals (R-SotW-19).
             update.absent.clear();
             update.removed.clear();
             update.digest = self.effective_digest();
         }
-        // A missed name is as good as unknown to a client that has to be told of it.
+        // A missed body counts as unknown until it is fetched again.
         update.unknown_name |= !update.missed.is_empty();
         if !full_state {
-            // A full state lists what is not new too.
+            // A full state also lists resources that are not new.
             update.additions |= !update.resources.is_empty() || !update.absent.is_empty();
             update.removals |= !update.removed.is_empty();
         }
         if self.subscription.locators().is_some() && self.profile.protocol == Protocol::Delta {
             self.remember_variants(&mut update, owed);
         }
-        self.write_forms(&mut update);
+        self.write_own_encodings(&mut update);
         update
     }
 
-    /// Which variants a client may hold of what it is told of, so that it can be told that they are gone.
+    /// Records the variants that a client may hold of the update's names, to be removed later.
     fn remember_variants(&self, update: &mut Update, owed: &OwedItems) {
-        let told = update.resources.iter().map(|resource| (resource.name(), Some(resource.constraints())));
+        let sent = update.resources.iter().map(|resource| (resource.name(), Some(resource.constraints())));
         let gone = update.absent.iter().chain(&update.removed).map(|name| (name, None));
         let mut all = BTreeMap::new();
-        for (name, is) in told.chain(gone).filter(|(name, _)| self.subscription.locates(name.as_str())) {
+        for (name, is) in sent.chain(gone).filter(|(name, _)| self.subscription.locates(name.as_str())) {
             let past = self.past_variants(name, is);
             if !past.is_empty() {
                 all.insert(name.clone(), past);
@@ -208,12 +202,12 @@ impl<'a> Diff<'a> {
         let (unknown_name, known_name) = self.names_known();
         Update {
             to: self.touched,
-            seen: self.snapshot.generation,
+            newest_state: self.snapshot.generation,
             changes: None,
             next: NextPosition::Done,
             at: self.snapshot.at,
             profile: self.profile,
-            form: self.subscription.has_own_form().then(|| self.subscription.clone()),
+            asked: self.subscription.has_own_form().then(|| self.subscription.clone()),
             past: BTreeMap::new(),
             type_url: self.type_url.clone(),
             type_index: self.index,
@@ -237,21 +231,23 @@ impl<'a> Diff<'a> {
             endpoints: Vec::new(),
             owed: OwedItems::default(),
             digest: 0,
-            forms: None,
+            own_encodings: None,
             routed: OnceLock::new(),
             frames: Default::default(),
         }
     }
 
-    /// A wildcard that is not subscribed to has no more members to come.
+    /// A wildcard that is not subscribed to has no members to come.
     fn wildcard_completeness(&self) -> Completeness {
         if self.subscription.wildcard { self.snapshot.completeness } else { Completeness::Complete }
     }
 
-    /// Whether nothing was said of what a client held: of a name, or of what may be a member that has not come yet.
+    /// Whether a resource that a client held may still exist: unknown name, or incomplete wildcard set.
     fn may_exist(&self, name: &Name) -> bool {
         if self.subscription.contains(name.as_str()) {
-            self.snapshot.get(name.as_str()).is_none_or(|entry| matches!(entry.by_name(), Seen::Unknown))
+            self.snapshot
+                .get(name.as_str())
+                .is_none_or(|entry| matches!(entry.by_name(), VisibleState::Unknown))
         } else {
             self.wildcard_completeness() < Completeness::Complete
         }
@@ -265,7 +261,7 @@ impl<'a> Diff<'a> {
         self.subscription.is_lone_wildcard()
     }
 
-    /// Whether any name in the subscription is unknown, and whether any is known.
+    /// Whether any subscribed name is unknown, and whether any is known.
     fn names_known(&self) -> (bool, bool) {
         let names = self.subscription.names();
         if names.is_empty() {
@@ -275,8 +271,8 @@ impl<'a> Diff<'a> {
         (unknown > 0, unknown < names.len())
     }
 
-    /// The whole wildcard set to a client that has nothing: segment by segment, and member by member where the whole
-    /// segment would be too much (R-Up-23).
+    /// The whole wildcard set for a client that holds nothing, by segments; by members where a segment is too
+    /// large (R-Up-23).
     fn members(&self, update: &mut Update) {
         let (at, after) = match &self.position.part {
             Part::Members { at, after } => (*at, Some(after.as_str())),
@@ -286,7 +282,7 @@ impl<'a> Diff<'a> {
         let mut bytes = 0;
         let mut last: Option<&str> = None;
         'segments: for segment in self.snapshot.table.after(after) {
-            // The last part ended within it, or segments were split or joined since.
+            // The last part ended in this segment, or segments were split or joined since.
             let is_begun =
                 after.is_some_and(|after| segment.first_name().is_some_and(|first| first <= after));
             if !is_begun && !self.has_own_form(segment) && bytes + segment.delta_len() <= self.limit {

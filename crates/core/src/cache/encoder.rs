@@ -1,7 +1,7 @@
 //! Updates, each made once and shared by all clients at one position.
 //!
-//! A cohort keeps its small updates itself, the others live in a byte-weighed cache; both are bounded, and what is
-//! not found is made again.
+//! A cohort keeps small updates; the others are in a byte-weighed cache. Both are bounded: a missing update is
+//! made again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,23 +10,22 @@ use std::time::Instant;
 use super::budget::Budget;
 use super::cohort::Cohort;
 use super::diff::{Diff, Source};
-use super::frame::EncodeCount;
-use super::mark::Mark;
+use super::generation::Mark;
+use super::grpc_frame::EncodeCount;
 use super::position::{FellBehindError, Position};
 use super::update::{OwedItems, Update};
 use super::update_cache::{ByteCache, CohortId, UpdateKey};
 use crate::quota::ByteQuota;
 
-/// Makes updates and shares them.
 #[derive(Debug)]
 pub struct Encoder {
-    /// Number of the cache among those that share the byte cache.
+    /// Number of its cache among those that share the byte cache.
     cache: u64,
     updates: ByteCache,
-    /// Bytes that cohorts may keep outside of the byte cache.
+    /// Bytes that cohorts may keep outside the byte cache.
     small: Arc<ByteQuota>,
     encodes: Arc<EncodeCount>,
-    /// Where an answer is cut. One that is being sent in parts goes on from where it stands, whatever this is then.
+    /// Size at which an answer is cut. An answer in parts goes on when this changes.
     response_bytes: AtomicUsize,
 }
 
@@ -41,7 +40,6 @@ impl Encoder {
         }
     }
 
-    /// Number of the cache whose updates these are.
     pub(super) const fn cache(&self) -> u64 {
         self.cache
     }
@@ -50,17 +48,15 @@ impl Encoder {
         self.response_bytes.store(response_bytes, Ordering::Relaxed);
     }
 
-    /// How many frames were encoded, for all caches of a budget.
+    /// Number of encoded frames over all caches of a budget.
     pub fn encodes(&self) -> u64 {
         self.encodes.get()
     }
 
-    /// Where encoded frames are counted.
     pub fn count(&self) -> &EncodeCount {
         &self.encodes
     }
 
-    /// Next update of a client of this cohort.
     pub(super) fn update<'s>(
         &self,
         source: impl Fn() -> Source<'s>,
@@ -77,18 +73,17 @@ impl Encoder {
         if let Some(found) = cohort.update_cache().find(touched, position, id, &self.updates, now) {
             return Ok(found);
         }
-        // Made without the lock. If it is made twice meanwhile, the one that was put first is used.
+        // Made without the lock: of two, the first one kept is used.
         let made = Arc::new(self.make(&source, cohort, position, mark, &OwedItems::default(), now)?);
         let key = UpdateKey { cohort: id, touched, position: position.clone() };
         Ok(cohort.update_cache().put(key, made, &self.small, &self.updates, now))
     }
 
-    /// Drops the updates of a cohort that is over.
     pub(super) fn forget(&self, cohort: &Cohort) {
         cohort.update_cache().clear(&self.updates);
     }
 
-    /// Next update of a client that is owed something of its own.
+    /// Next update of a client that is owed items of its own.
     pub(super) fn own_update<'s>(
         &self,
         source: impl Fn() -> Source<'s>,
@@ -110,7 +105,7 @@ impl Encoder {
         now: Instant,
     ) -> Result<Update, FellBehindError> {
         let response_bytes = self.response_bytes.load(Ordering::Relaxed);
-        // Loaded after the mark was read: it holds everything that was marked.
+        // Loaded after the mark was read: it has everything marked.
         let diff = Diff::new(source(), cohort, position, mark.generation, response_bytes, now)?;
         let mut update = diff.run(owed);
         update.changes = (update.to >= mark.generation).then_some(mark.changes);
@@ -119,7 +114,7 @@ impl Encoder {
 }
 
 impl Drop for Encoder {
-    /// The byte cache lets go of what was dropped at its next use, which may be late: a released group gives its memory back now.
+    /// Otherwise the byte cache would free the updates of a released group only at its next use.
     fn drop(&mut self) {
         self.updates.run_pending_tasks();
     }

@@ -4,44 +4,40 @@ use std::sync::Arc;
 
 mod alias;
 mod leases;
-mod rare;
 
 use super::Generation;
-use super::alias::Alias;
 use super::lease::Leases;
 use super::origin_error::{ErrorRecord, OriginError};
 use crate::resource::{Constraints, Form, Name, Resource};
-pub(super) use rare::Ghost;
-use rare::Rare;
+pub use alias::Alias;
 
-/// Answer of the origin for a name that was asked for by name (R-Relay-04).
+/// The origin's answer for a name that was asked for by name (R-Relay-04).
 #[derive(Clone, Debug, Default)]
 pub enum Named {
-    /// Nothing yet, or nobody asks. Never shown to a client as missing.
+    /// No answer yet, or nobody asks. Never shown to a client as missing.
     #[default]
     Unknown,
-    /// It does not exist.
     Absent,
-    /// It exists. While it is a member of the wildcard set too, this is the member's body: a name has one.
+    /// It exists. For a member this is the member's body: a name has one.
     Present(Arc<Resource>),
-    /// It exists and is a member, but the last content that came by name, which has this digest, is not the member's. Once it
-    /// is no member any more, its content is unknown.
+    /// A member, with other content by name, of which this is the digest. After the membership its content is
+    /// unknown.
     Superseded(u64),
-    /// It was a member of a collection and is none any more; nobody asks for it by name.
+    /// It left its collection, and nobody asks for it by name.
     Gone,
-    /// It is a collection of which all members have been heard (R-XT-03).
+    /// A collection of which all members have come (R-XT-03).
     Collection {
-        /// How many it has. There is one entry for each name that anybody asks for: they are kept small.
+        /// Small: there is an entry for each requested name.
         members: u32,
-        /// Up to here it is not remembered which were [`Gone`](Self::Gone).
-        buried: Generation,
+        /// Members that were [`Gone`](Self::Gone) up to here are forgotten.
+        horizon: Generation,
     },
-    /// It is, or was, a name beside its own by which the origin knows a resource (R-Relay-20).
+    /// It is, or was, an alias of a resource (R-Relay-20).
     Alias(Box<Alias>),
 }
 
 impl Named {
-    /// Answer for the name of a member, by the digest of the last content that came by name.
+    /// Answer for the name of a member, by the digest of the content that came by name.
     fn of_member(by_name: u64, member: &Arc<Resource>) -> Self {
         if by_name == content_digest(member) {
             Self::Present(Arc::clone(member))
@@ -51,29 +47,25 @@ impl Named {
     }
 }
 
-/// View that one subscriber has of a name.
+/// State of a name as one subscriber sees it.
 #[derive(Clone, Copy, Debug)]
-pub enum Seen<'a> {
-    /// The origin has not said.
+pub enum VisibleState<'a> {
     Unknown,
-    /// It does not exist, or is not a member of the wildcard set.
+    /// It does not exist, or is no member of the wildcard set.
     Absent,
-    /// It exists.
     Present(&'a Arc<Resource>),
-    /// It exists, but its body was not to be kept (R-XT-09).
+    /// It exists, but its body must not be kept (R-XT-09).
     Dropped(&'a Arc<Resource>),
-    /// The origin cannot say what it stands for, and says it with this (R-Delta-22).
+    /// The origin cannot resolve the alias, and answers with this (R-Delta-22).
     Unresolved(&'a Arc<Resource>),
-    /// It is a collection that has members.
     Collection,
-    /// It exists, but not for a client that asks for it only now: the relay is not permitted to have it (R-Err-06).
+    /// It exists, but new clients may not have it: the relay was denied it (R-Err-06).
     Denied(&'a Arc<Resource>),
-    /// The origin has said nothing of it but an error.
+    /// The origin answered only with an error.
     Failed,
 }
 
-impl<'a> Seen<'a> {
-    /// View of a name to which the origin answered with this.
+impl<'a> VisibleState<'a> {
     pub(super) fn of(resource: &'a Arc<Resource>) -> Self {
         match resource.form() {
             Form::Whole => Self::Present(resource),
@@ -82,7 +74,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// The resource, where there is one, for a client that holds it.
+    /// The resource as a client that holds it sees it, if any.
     pub const fn present(self) -> Option<&'a Arc<Resource>> {
         match self {
             Self::Present(resource) | Self::Denied(resource) => Some(resource),
@@ -95,7 +87,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Like [`present`](Self::present), and also a resource whose body was not kept.
+    /// Like [`present`](Self::present), including resources without a body.
     pub const fn existing(self) -> Option<&'a Arc<Resource>> {
         match self {
             Self::Present(resource) | Self::Denied(resource) | Self::Dropped(resource) => Some(resource),
@@ -104,23 +96,23 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// One name and its one body. Membership in the origin's wildcard set, and the origin's answer for the name itself, are facts
-/// about it (R-Relay-03). The wildcard's stream decides the content of a member, the stream that asks by name that of all others:
-/// so clients see the contents of a name in one order.
+/// One name and its one body. Membership in the wildcard set and the origin's answer for the name are facts
+/// about it (R-Relay-03). The wildcard's stream decides the content of members, the stream of names all other
+/// content: clients see contents in one order.
 ///
-/// Each node group has one for each of its resources, be they the same as those of others: it is kept small.
+/// Small, as each node group has its own entries.
 #[derive(Clone, Debug)]
 pub struct Entry {
     name: Name,
     /// The body, while it is a member.
     pub(super) wild: Option<Arc<Resource>>,
     pub(super) named: Named,
-    /// When the wildcard's subscribers last had something to learn of it.
+    /// When the wildcard's subscribers last had news of it.
     pub(super) wild_changed: Generation,
-    /// Generation of its first known membership. A client whose position is older cannot hold it. Gaps in membership are
-    /// ignored: a client may have missed both the removal and the return.
+    /// First known membership: clients with an older position cannot hold it. Gaps are ignored, as a client may
+    /// have missed both changes.
     pub(super) wild_since: Generation,
-    /// When clients that asked by name last had something to learn of it.
+    /// When clients that asked by name last had news of it.
     pub(super) named_changed: Generation,
     rare: Option<Box<Rare>>,
 }
@@ -138,17 +130,15 @@ impl Entry {
         }
     }
 
-    /// Its name.
     pub const fn name(&self) -> &Name {
         &self.name
     }
 
-    /// Whether it is a member of the wildcard set.
     pub const fn is_member(&self) -> bool {
         self.wild.is_some()
     }
 
-    /// Resource that is held under its own name, as a member of the wildcard set or by the name.
+    /// Resource held under its own name, as a member or by name.
     pub(super) const fn held(&self) -> Option<&Arc<Resource>> {
         match (&self.wild, &self.named) {
             (Some(resource), _) | (None, Named::Present(resource)) => Some(resource),
@@ -156,37 +146,36 @@ impl Entry {
         }
     }
 
-    /// Generation of its last change for anybody.
     pub fn changed(&self) -> Generation {
         self.position()
     }
 
-    /// View of the wildcard's subscribers.
-    pub fn as_member(&self) -> Seen<'_> {
-        self.wild.as_ref().map_or(Seen::Absent, Seen::Present)
+    /// State for the wildcard's subscribers.
+    pub fn as_member(&self) -> VisibleState<'_> {
+        self.wild.as_ref().map_or(VisibleState::Absent, VisibleState::Present)
     }
 
-    /// Answer of the origin for the name itself, whether or not it is a member too.
+    /// The origin's answer for the name itself, member or not.
     pub const fn named(&self) -> &Named {
         &self.named
     }
 
-    /// View of clients that asked by name.
-    pub fn by_name(&self) -> Seen<'_> {
+    /// State for clients that asked by name.
+    pub fn by_name(&self) -> VisibleState<'_> {
         match (&self.wild, &self.named) {
-            (Some(resource), _) => Seen::Present(resource),
+            (Some(resource), _) => VisibleState::Present(resource),
             (None, Named::Present(resource)) => self.unless_denied(resource),
             (None, Named::Alias(alias)) => {
-                alias.now().map_or(Seen::Absent, |alias| self.unless_denied(alias))
+                alias.now().map_or(VisibleState::Absent, |alias| self.unless_denied(alias))
             }
-            (None, Named::Absent | Named::Collection { members: 0, .. }) => Seen::Absent,
-            (None, Named::Unknown) if self.failed().is_some() => Seen::Failed,
-            (None, Named::Unknown | Named::Superseded(_) | Named::Gone) => Seen::Unknown,
-            (None, Named::Collection { .. }) => Seen::Collection,
+            (None, Named::Absent | Named::Collection { members: 0, .. }) => VisibleState::Absent,
+            (None, Named::Unknown) if self.failed().is_some() => VisibleState::Failed,
+            (None, Named::Unknown | Named::Superseded(_) | Named::Gone) => VisibleState::Unknown,
+            (None, Named::Collection { .. }) => VisibleState::Collection,
         }
     }
 
-    /// The wildcard's stream brought this: the body, whatever came by name.
+    /// Sets the body from the wildcard's stream, whatever came by name.
     pub(super) fn set_member(&mut self, body: Arc<Resource>) {
         match &self.named {
             Named::Present(by_name) => self.named = Named::of_member(content_digest(by_name), &body),
@@ -196,7 +185,7 @@ impl Entry {
         self.wild = Some(body);
     }
 
-    /// It is no member any more. The body stays only if it is also what came by name.
+    /// Ends the membership. The body stays only if it also came by name.
     pub(super) fn end_membership(&mut self) {
         self.wild = None;
         if matches!(self.named, Named::Superseded(_)) {
@@ -204,7 +193,7 @@ impl Entry {
         }
     }
 
-    /// The stream that asks by name brought this resource of its own name. Of a member that is a fact and no content. Returns
+    /// Takes a resource of its own name that came by name; for a member it confirms existence only. Returns
     /// whether it is a member.
     pub(super) fn confirm_member(&mut self, resource: &Resource) -> bool {
         if let Some(member) = self.wild.as_ref().filter(|_| resource.name() == &self.name) {
@@ -214,33 +203,34 @@ impl Entry {
         false
     }
 
-    fn unless_denied<'a>(&self, resource: &'a Arc<Resource>) -> Seen<'a> {
-        match (Seen::of(resource), self.failed()) {
-            (Seen::Present(resource), Some(failed)) if failed.is_denial() => Seen::Denied(resource),
+    fn unless_denied<'a>(&self, resource: &'a Arc<Resource>) -> VisibleState<'a> {
+        match (VisibleState::of(resource), self.failed()) {
+            (VisibleState::Present(resource), Some(failed)) if failed.is_denial() => {
+                VisibleState::Denied(resource)
+            }
             (seen, _) => seen,
         }
     }
 
-    /// The error for clients that asked by name, or for its collection. A "does not exist" is withheld where they see the
-    /// resource, be it as a member of the wildcard set; of a name that is unknown to them no error is told.
-    pub(super) fn failed_as(&self, seen: Seen<'_>) -> Option<&ErrorRecord> {
+    /// Error for clients that asked by name or through its collection. "Does not exist" is withheld while they
+    /// see the resource, even through the wildcard. Unknown names have no error.
+    pub(super) fn failed_as(&self, seen: VisibleState<'_>) -> Option<&ErrorRecord> {
         let failed = self.failed()?;
         let is_hidden = failed.failure.is_not_found() && seen.present().is_some();
-        (!is_hidden && !matches!(seen, Seen::Unknown)).then_some(failed)
+        (!is_hidden && !matches!(seen, VisibleState::Unknown)).then_some(failed)
     }
 
-    /// The last error of the name.
     pub fn failure(&self) -> Option<&OriginError> {
         self.failed().map(|failed| &*failed.failure)
     }
 
-    /// Takes in an error (R-Err-02). One that is equal to the last is no news.
+    /// Records an error (R-Err-02). An equal one is no news.
     pub(super) fn fail(&mut self, failure: Arc<OriginError>, listed: bool) {
         if failure.is_not_found() {
             match &self.named {
                 Named::Collection { .. } | Named::Gone => {}
                 Named::Present(_) | Named::Superseded(_) if listed => self.named = Named::Gone,
-                // It has not been a member either.
+                // It was no member either.
                 _ if listed => return,
                 _ => self.set_named(None),
             }
@@ -250,7 +240,8 @@ impl Entry {
         }
     }
 
-    /// The origin says that it does not exist, or nothing is known any more. An error that says the same stays.
+    /// Clears the error when the name is removed or leaves its collection. "Does not exist" stays if the name
+    /// is gone.
     pub(super) fn recover(&mut self) {
         let is_gone = match &self.named {
             Named::Absent | Named::Gone => true,
@@ -262,31 +253,31 @@ impl Entry {
         }
     }
 
-    /// View of clients that asked for the collection that it is a member of.
-    pub(super) fn as_listed(&self) -> Seen<'_> {
+    /// State for clients that asked for its collection.
+    pub(super) fn as_listed(&self) -> VisibleState<'_> {
         match &self.named {
             Named::Present(resource) => self.unless_denied(resource),
             Named::Alias(alias) => match alias.now() {
-                Some(resource) if *resource.name() == self.name => Seen::of(resource),
-                _ => Seen::Absent,
+                Some(resource) if *resource.name() == self.name => VisibleState::of(resource),
+                _ => VisibleState::Absent,
             },
-            Named::Absent | Named::Gone => Seen::Absent,
-            Named::Superseded(_) => self.wild.as_ref().map_or(Seen::Unknown, Seen::Present),
-            Named::Unknown if self.failed().is_some() => Seen::Failed,
-            Named::Unknown | Named::Collection { .. } => Seen::Unknown,
+            Named::Absent | Named::Gone => VisibleState::Absent,
+            Named::Superseded(_) => self.wild.as_ref().map_or(VisibleState::Unknown, VisibleState::Present),
+            Named::Unknown if self.failed().is_some() => VisibleState::Failed,
+            Named::Unknown | Named::Collection { .. } => VisibleState::Unknown,
         }
     }
 
-    /// All variants that its subscribers may hold, and some that they may not.
+    /// All variants that subscribers may hold, and some that they may not.
     pub(super) fn variants(&self) -> impl Iterator<Item = Option<Constraints>> {
         let held = [self.as_member().present(), self.as_listed().present()].into_iter().flatten();
         let past = self.past().into_iter().flat_map(|past| past.iter()).cloned();
         past.chain(held.map(|resource| resource.constraints().cloned()))
     }
 
-    /// Notes that its subscribers no longer see what they saw (R-DP-13).
-    pub(super) fn turn_from(&mut self, old: &Self) {
-        /// A client that missed more changes than this of what a name means may keep a variant that is gone.
+    /// Records the variant that subscribers saw before (R-DP-13).
+    pub(super) fn record_past_variants(&mut self, old: &Self) {
+        /// A client that missed more changes of variant may keep one that is gone.
         const REMEMBERED: usize = 8;
         let identity =
             |entry: &Self| entry.by_name().present().map(|resource| resource.constraints().cloned());
@@ -299,7 +290,7 @@ impl Entry {
             self.past().into_iter().flat_map(|past| past.iter()).cloned().collect();
         past.retain(|other| Some(other) != was.as_ref() && Some(other) != is.as_ref());
         if was.is_none() && !self.has_past() && old.position() != Generation::ZERO {
-            // The resource that was there before it went had no constraints, or this would remember them.
+            // The earlier resource had no constraints, or they would be recorded.
             past.push(None);
         }
         past.extend(was);
@@ -307,26 +298,24 @@ impl Entry {
         self.edit_rare(|rare| rare.past = Some(Arc::new(past.split_off(surplus))));
     }
 
-    /// Its place in the order of changes: no audience's stamp is later.
+    /// Place in the order of changes: its latest change for any client.
     pub(super) fn position(&self) -> Generation {
         let failed = self.failed().map_or(Generation::ZERO, |failed| failed.at);
-        self.wild_changed.max(self.named_changed).max(self.repushed()).max(failed)
+        self.wild_changed.max(self.named_changed).max(self.resent_at()).max(failed)
     }
 
-    /// Whether nothing is left of it but the memory that it went.
+    /// Whether only the memory of its removal is left.
     pub(super) fn is_tombstone(&self) -> bool {
         let is_unknown = matches!(self.named, Named::Unknown) && self.failed().is_none();
         self.wild.is_none() && (is_unknown || matches!(self.named, Named::Gone))
     }
 
-    /// Changes what few entries have.
     fn edit_rare(&mut self, edit: impl FnOnce(&mut Rare)) {
         let mut rare = self.rare.take().map_or_else(Rare::default, |rare| *rare);
         edit(&mut rare);
         self.rare = (!rare.is_nothing()).then(|| Box::new(rare));
     }
 
-    /// The last body of what is gone.
     pub(super) fn ghost(&self) -> Option<&Ghost> {
         self.rare.as_ref()?.ghost.as_ref()
     }
@@ -335,31 +324,27 @@ impl Entry {
         self.edit_rare(|rare| rare.ghost = ghost);
     }
 
-    /// Which variants its subscribers may hold beside the one that they see, oldest first.
     fn past(&self) -> Option<&Arc<Vec<Option<Constraints>>>> {
         self.rare.as_ref()?.past.as_ref()
     }
 
-    /// Whether its subscribers may hold other variants than the one that they see.
+    /// Whether subscribers may hold variants other than the visible one.
     pub(super) fn has_past(&self) -> bool {
         self.past().is_some()
     }
 
-    /// When aggregated subscribers were last to be sent it again, unchanged.
-    pub(super) fn repushed(&self) -> Generation {
-        self.rare.as_ref().map_or(Generation::ZERO, |rare| rare.repushed)
+    pub(super) fn resent_at(&self) -> Generation {
+        self.rare.as_ref().map_or(Generation::ZERO, |rare| rare.resent_at)
     }
 
-    pub(super) fn set_repushed(&mut self, at: Generation) {
-        self.edit_rare(|rare| rare.repushed = at);
+    pub(super) fn set_resent(&mut self, at: Generation) {
+        self.edit_rare(|rare| rare.resent_at = at);
     }
 
-    /// For how long it is to be kept, where the origin said so.
     pub(super) fn leases(&self) -> Option<&Leases> {
         self.rare.as_ref()?.leases.as_deref()
     }
 
-    /// The last error of the name, since which the resource has not come.
     pub(super) fn failed(&self) -> Option<&ErrorRecord> {
         self.rare.as_ref()?.failed.as_deref()
     }
@@ -368,7 +353,6 @@ impl Entry {
         self.edit_rare(|rare| rare.failed = failed.map(Box::new));
     }
 
-    /// Notes when clients that asked by name had to learn of the error.
     pub(super) fn stamp_failed(&mut self, at: Generation) {
         self.edit_rare(|rare| {
             if let Some(failed) = &mut rare.failed {
@@ -378,7 +362,41 @@ impl Entry {
     }
 }
 
-/// Tells contents of one name apart: 64 bits of the [digest](Resource::digest).
+/// Last body of a removed resource.
+#[derive(Clone, Debug)]
+pub(super) struct Ghost {
+    pub(super) resource: Arc<Resource>,
+    /// When subscribers last had news of it before it went.
+    pub(super) changed: Generation,
+}
+
+/// State that few names have. An entry without any allocates none.
+#[derive(Clone, Debug, Default)]
+struct Rare {
+    /// For the union of old and new that make-before-break sends (R-ADS-03).
+    ghost: Option<Ghost>,
+    /// Constraints of variants that subscribers may hold besides the visible one (R-DP-06), oldest first. Empty
+    /// if all had no constraints.
+    past: Option<Arc<Vec<Option<Constraints>>>>,
+    /// When aggregated subscribers were last to be sent it again, unchanged (R-ADS-05).
+    resent_at: Generation,
+    /// Its TTLs, if the origin gave any (R-TTL-01).
+    leases: Option<Box<Leases>>,
+    /// Last error, since which the resource has not come (R-Err-01).
+    failed: Option<Box<ErrorRecord>>,
+}
+
+impl Rare {
+    fn is_nothing(&self) -> bool {
+        self.ghost.is_none()
+            && self.past.is_none()
+            && self.resent_at == Generation::ZERO
+            && self.leases.is_none()
+            && self.failed.is_none()
+    }
+}
+
+/// Distinguishes contents of one name: 64 bits of the [digest](Resource::digest).
 const fn content_digest(resource: &Resource) -> u64 {
     resource.digest() as u64
 }

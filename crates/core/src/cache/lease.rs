@@ -1,25 +1,24 @@
-//! Lifetimes of cached resources, and when clients had to learn of them.
+//! TTLs of cached resources, and when clients got them.
 //!
-//! Owns, per name and view, the time that the origin last gave and the one before it, each with the generation in which
-//! clients had to learn of it. Knows no clock, and takes nothing away: a caller that knows the time removes what has ended.
+//! Owns the last two TTLs of a name per view, each with its generation. Knows no clock and removes nothing.
 //!
 //! Invariants:
-//! - A lease begins with a word of the origin and with nothing else (R-TTL-09).
-//! - What is told of it is never more than is left, but for the moment in which it began.
-//! - A renewal is news to nobody but clients that are told TTLs.
+//! - Only the origin starts a lease (R-TTL-09).
+//! - Clients are sent at most the time left, except within the first moment.
+//! - A renewal is news only to clients that receive TTLs.
 
 use std::time::{Duration, Instant};
 
 use super::Generation;
 use super::view::View;
 
-/// Tolerance for times: one that was told at most this long ago counts as told now.
+/// Tolerance: a TTL sent at most this long ago counts as sent now.
 pub(super) const MOMENT: Duration = Duration::from_millis(100);
 
-/// TTL that the origin gave, with the moment at which it ends.
+/// TTL of the origin, with the moment at which it ends.
 ///
-/// Example: the origin gives 60 s at 10:00:00. A client that is told at once is told 60 s; one that comes at 10:00:20 is
-/// told 40 s. Both hold the resource until 10:01:00 (R-TTL-09).
+/// Example: the origin gives 60 s at 10:00:00. A client that comes at once is sent 60 s; one that comes at
+/// 10:00:20 is sent 40 s. Both hold the resource until 10:01:00 (R-TTL-09).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     ttl: Duration,
@@ -27,7 +26,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// A lease that begins now. What is farther than clients can count (292 years) is no limit.
+    /// A lease that begins now; `None` for times beyond those that clients can count (292 years).
     pub fn new(ttl: Duration, now: Instant) -> Option<Self> {
         i64::try_from(ttl.as_nanos()).ok()?;
         Some(Self { ttl, until: now.checked_add(ttl)? })
@@ -39,18 +38,17 @@ impl Lease {
         Some(Self { ttl, until })
     }
 
-    /// The TTL, of which a part may have passed.
+    /// The whole TTL, of which a part may have passed.
     pub(crate) const fn ttl(&self) -> Duration {
         self.ttl
     }
 
-    /// When it ends.
     pub(crate) const fn until(&self) -> Instant {
         self.until
     }
 
-    /// Time that a client is told at this moment: all of it at its beginning, else the time left (R-TTL-09).
-    pub(super) fn told(&self, now: Instant) -> Duration {
+    /// TTL to send now: all of it at the beginning, then the time left (R-TTL-09).
+    pub(super) fn remaining_ttl(&self, now: Instant) -> Duration {
         const LEAST: Duration = Duration::from_millis(1);
         let left = self.until.saturating_duration_since(now);
         if self.ttl.saturating_sub(left) <= MOMENT {
@@ -60,26 +58,26 @@ impl Lease {
         Duration::from_millis(millis).min(self.ttl).max(LEAST)
     }
 
-    /// Whether a client that received this TTL will surely still hold the resource when our next message arrives.
+    /// Whether a client that received this TTL will surely hold the resource when our next message arrives.
     fn outlasts(&self, now: Instant) -> bool {
         let margin = (self.ttl / 4).min(Duration::from_secs(1));
         now.checked_add(margin).is_some_and(|then| then < self.until)
     }
 }
 
-/// Lease that clients are told of from a generation on, or that there is none.
+/// Lease, or none, that clients get from a generation on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeaseRecord {
     pub(super) lease: Option<Lease>,
-    /// Zero while it is not known yet.
+    /// Zero until the change is stamped.
     pub(super) at: Generation,
 }
 
-/// The lease of a name in one view, and the one before it.
+/// Current and previous lease of a name in one view.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeaseHistory {
     pub(super) current: LeaseRecord,
-    /// `None` where it cannot be said what clients were told before this, but with the body.
+    /// `None` if it is unknown what clients got before, other than with the body.
     pub(super) before: Option<LeaseRecord>,
 }
 
@@ -88,21 +86,19 @@ impl LeaseHistory {
         self.current.lease
     }
 
-    /// When it was last renewed.
     pub(super) const fn at(&self) -> Generation {
         self.current.at
     }
 
-    /// Whether a client that was told everything up to `told`, and may have refused what it was told up to `doubt`, has
-    /// the body and has had it without a break, so that a heartbeat is understood (R-TTL-03).
-    pub(super) fn is_held(&self, told: Generation, doubt: Generation, now: Instant) -> bool {
-        let is_sure = |term: &LeaseRecord| doubt < term.at && term.at <= told;
+    /// Whether a client surely held the body without a break, so that it understands a heartbeat (R-TTL-03). It
+    /// was sent everything up to `sent`, and may have rejected up to `doubt`.
+    pub(super) fn is_held(&self, sent: Generation, doubt: Generation, now: Instant) -> bool {
+        let is_sure = |term: &LeaseRecord| doubt < term.at && term.at <= sent;
         let before = self.before.filter(is_sure);
         before.is_some_and(|before| before.lease.is_none_or(|lease| lease.outlasts(now)))
     }
 }
 
-/// The leases of a name; most names have none.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leases {
     pub(super) wild: Option<LeaseHistory>,
@@ -132,18 +128,17 @@ impl Leases {
         self.of(view).is_some_and(|history| history.at() == Generation::ZERO)
     }
 
-    /// When any of them was last renewed.
     pub(super) fn newest(&self) -> Generation {
         self.all().map(LeaseHistory::at).max().unwrap_or_default()
     }
 }
 
-/// Audiences of a renewed lease, among clients that are told TTLs.
+/// Audiences of a renewed lease, among clients that receive TTLs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LeaseRenewal {
     pub(super) members: bool,
     pub(super) named: bool,
-    /// Whether any was, even one that no client sees.
+    /// Any view, even one that no client sees.
     pub(super) any: bool,
 }
 
@@ -157,13 +152,13 @@ mod tests {
         let at = |millis| start + Duration::from_millis(millis);
         let ttl = Duration::new(10, 500);
         let lease = Lease::new(ttl, start).expect("ten seconds from now");
-        assert_eq!(lease.told(start), ttl);
-        assert_eq!(lease.told(at(100)), ttl);
-        assert_eq!(lease.told(at(101)), Duration::from_millis(9_900), "rounded up");
-        assert_eq!(lease.told(at(9_999)), Duration::from_millis(2), "rounded up");
-        assert_eq!(lease.told(at(20_000)), Duration::from_millis(1), "never nothing");
+        assert_eq!(lease.remaining_ttl(start), ttl);
+        assert_eq!(lease.remaining_ttl(at(100)), ttl);
+        assert_eq!(lease.remaining_ttl(at(101)), Duration::from_millis(9_900), "rounded up");
+        assert_eq!(lease.remaining_ttl(at(9_999)), Duration::from_millis(2), "rounded up");
+        assert_eq!(lease.remaining_ttl(at(20_000)), Duration::from_millis(1), "never nothing");
         let none = Lease::new(Duration::ZERO, start).expect("it ends at once");
-        assert_eq!(none.told(start), Duration::from_millis(1));
+        assert_eq!(none.remaining_ttl(start), Duration::from_millis(1));
         assert_eq!(Lease::new(Duration::from_secs(u64::MAX), start), None);
     }
 }

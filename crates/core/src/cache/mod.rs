@@ -1,60 +1,51 @@
 //! The shared store that one upstream fills and every session reads.
 //!
-//! Owns, for a node group: per type the resources as last heard, the order in which they changed, the cohorts of
-//! clients and what each cohort has to be told, encoded once. Knows nothing of streams, requests, nonces or ACKs,
-//! does no I/O, and has no clock: times come in as arguments and only go out again.
+//! Owns, for a node group: the resources by type, their order of change, the cohorts of clients, and their
+//! encoded updates. Knows nothing of streams, requests, nonces or ACKs. Does no I/O and has no clock: times are
+//! arguments.
 //!
 //! Invariants:
-//! - One [`Writer`] per cache, by ownership. A reader waits for it no longer than a pointer swap.
+//! - One [`Writer`] per cache, by ownership. Readers wait no longer than a pointer swap.
 //! - A change is one snapshot: readers see all of it or nothing.
-//! - Unknown is never absent (R-Relay-04), and nothing but the origin's word makes a name absent, or the operator's that
-//!   its clients may not see it.
-//! - What clients may see is part of the store that they share: nothing that is built for some reaches others.
-//! - A change is noted with the cohorts that it concerns before its snapshot is published: a reader finds all that the
-//!   snapshot holds, and may find more. They are marked after it is published, and woken after they are marked: a session
-//!   that registers, then looks, misses nothing.
+//! - Unknown is never absent (R-Relay-04). Only the origin makes a name absent, or the operator's rule that
+//!   clients may not see it.
+//! - Visibility is part of a store: nothing built for some clients reaches others.
+//! - A change is recorded with its cohorts, published, marked, then wakes. So readers find every change of a
+//!   snapshot, and sessions that register before they check miss nothing.
 
-mod alias;
-mod answering;
-mod audience;
 mod budget;
 mod change;
-mod change_log;
+mod change_history;
 mod cohort;
 mod cohort_index;
 mod diff;
-mod doubted_states;
-mod earlier_states;
 mod encoder;
-mod encodings;
 mod entry;
 #[cfg(test)]
 mod fixture;
-mod frame;
 mod generation;
-mod history;
+mod grpc_frame;
 mod interner;
 mod lease;
-mod mark;
-mod name_diff;
+mod name_index;
+mod name_queue;
 mod nonce;
 mod origin_error;
 mod parameter_view;
 mod position;
-mod profile;
-mod queue;
 mod rollout;
 mod segments;
 mod set_state;
 mod snapshot;
 mod stores;
+mod stream_profile;
 mod subscription;
 mod tally;
-mod type_store;
+mod type_cache;
 mod update;
 mod update_cache;
 mod view;
-mod wanted;
+mod wildcard_digests;
 mod writer;
 
 use std::sync::Arc;
@@ -63,39 +54,36 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 
-pub use alias::Alias;
 pub use budget::{Budget, Limits};
 pub use change::{Change, Completeness, Op, Resend};
+pub use change_history::{History, PlacedChange, ResourceChange, ResourceFacts};
 pub use cohort::{Cohort, WakeHandle};
 pub use cohort_index::{Interest, RefreshError};
 pub use encoder::Encoder;
-pub use entry::{Entry, Named, Seen};
-pub use frame::{EncodeCount, Frame};
+pub use entry::{Alias, Entry, Named, VisibleState};
 pub use generation::Generation;
-pub use history::{History, PlacedChange, ResourceChange, ResourceFacts};
+pub use grpc_frame::{EncodeCount, Frame};
 pub use lease::Lease;
 pub use nonce::{Nonce, NonceText, Suffix};
 pub use origin_error::OriginError;
 pub use parameter_view::{ClientScope, ParameterView, Track};
 pub use position::{Class, FellBehindError, Position};
-pub use profile::{Protocol, Role, StreamProfile, TtlSupport};
 pub use rollout::{
     CanarySeat, HeldChange, Order, Phase, Rollout, RolloutCounts, RolloutSettings, RolloutStatus,
 };
 pub use set_state::{SetContents, SetState, SetVersion};
-pub use snapshot::{Held, Snapshot};
+pub use snapshot::{HeldTotals, Snapshot};
 pub use stores::{Claim, StoreLimitError};
+pub use stream_profile::{Protocol, Role, StreamProfile, TtlSupport};
 pub use subscription::Subscription;
-pub use type_store::{Membership, TypeCache};
+pub use type_cache::{Membership, TypeCache};
 pub use update::{OwedItems, Update};
 pub use view::View;
-pub use wanted::Wanted;
 pub use writer::Writer;
 
 use cohort_index::CohortIndex;
-use doubted_states::DoubtedStates;
-use earlier_states::EarlierStates;
 use stores::{Bounds, Stores};
+use wildcard_digests::{DoubtedStates, EarlierStates};
 
 use crate::resource::{Name, Parameters, TypeUrl};
 
@@ -108,24 +96,23 @@ pub struct Cache {
     types: usize,
     tombstones: AtomicUsize,
     parameter_sets: AtomicUsize,
-    /// Guard of changes; `None` where all clients are sent a change at once.
+    /// Rollout guard; `None` if all clients are sent a change at once.
     rollout: Option<Arc<Rollout>>,
-    /// `None` where none is kept.
+    /// `None` if no history is kept.
     history: Option<Arc<History>>,
 }
 
 impl Cache {
-    /// An empty store, and the one hand that may write to it.
     pub fn new(limits: Limits) -> (Arc<Self>, Writer) {
         Self::within(limits, &Budget::new(limits.encoded_bytes))
     }
 
-    /// An empty store that shares a budget with those of other node groups, and the one hand that may write to it.
+    /// Creates an empty store that shares a budget, and its only writer.
     pub fn within(limits: Limits, budget: &Budget) -> (Arc<Self>, Writer) {
         Self::guarded(limits, budget, None)
     }
 
-    /// Like [`within`](Self::within), with a guard of changes, if there is one.
+    /// Like [`within`](Self::within), with a rollout guard if there are settings.
     pub fn guarded(limits: Limits, budget: &Budget, rollout: Option<RolloutSettings>) -> (Arc<Self>, Writer) {
         let interner = budget.interner();
         let cache = Arc::new(Self {
@@ -142,42 +129,42 @@ impl Cache {
         (cache, writer)
     }
 
-    /// Takes over other limits, but for those of types and of shared encodings, which stay. What is above one already goes
-    /// as it would have gone: a tombstone with the next change, a set of parameters with its last client.
+    /// Changes limits, except those of types and shared encodings. Surplus goes in its usual way: tombstones
+    /// with the next change, parameters with their last client.
     pub fn set_limits(&self, limits: &Limits) {
         self.tombstones.store(limits.tombstones, Ordering::Relaxed);
         self.parameter_sets.store(limits.parameter_sets, Ordering::Relaxed);
         self.encoder.set_response_bytes(limits.response_bytes);
     }
 
-    /// The store of a type for clients without parameters, made when first asked for.
+    /// Finds or makes the store of a type for clients without parameters.
     ///
     /// # Errors
     ///
-    /// [`StoreLimitError`] if the type is new and there may be no more types.
+    /// [`StoreLimitError`] if the type is new and the limit of types is reached.
     pub fn of(&self, type_url: &TypeUrl) -> Result<Arc<TypeCache>, StoreLimitError> {
-        self.seen(type_url, &ParameterView::default())
+        self.store_for(type_url, &ParameterView::default())
     }
 
-    /// The store of a type for clients that see it so, made when first asked for. Nobody is charged for it.
+    /// Finds or makes the store of a type for this view, charged to nobody.
     ///
     /// # Errors
     ///
-    /// [`StoreLimitError`] if the store is new and there may be no more of its kind.
-    pub fn seen(
+    /// [`StoreLimitError`] if the store is new and the limit of its kind is reached.
+    pub fn store_for(
         &self,
         type_url: &TypeUrl,
         parameter_view: &ParameterView,
     ) -> Result<Arc<TypeCache>, StoreLimitError> {
-        self.seen_by(Claim::ANYBODY, type_url, parameter_view)
+        self.claim_store(Claim::ANYBODY, type_url, parameter_view)
     }
 
     /// Finds or makes a store for a client, which is charged for a new one.
     ///
     /// # Errors
     ///
-    /// [`StoreLimitError`] if the store is new and the client, or all clients together, may have no more of its kind.
-    pub fn seen_by(
+    /// [`StoreLimitError`] if the store is new and the client, or all together, reached the limit of its kind.
+    pub fn claim_store(
         &self,
         claim: Claim<'_>,
         type_url: &TypeUrl,
@@ -186,13 +173,13 @@ impl Cache {
         if let Some(found) = self.stores.read().find(type_url, parameter_view) {
             return Ok(Arc::clone(found));
         }
-        // A store that is filled from others is of no use without them: its clients would wait for ever.
+        // Its clients would wait for ever without these.
         let sources: &[Parameters] =
             if parameter_view.as_uniform().is_some() { &[] } else { parameter_view.parameters() };
-        // That of a track is filled from the origin's, and those that show a part of it from it.
+        // A track's store is filled from the origin's, and stores that show a part of it from the track's.
         let track = if parameter_view.as_whole().is_some() { Track::Origin } else { parameter_view.track() };
         let source = |parameters: &Parameters| {
-            self.seen_by(claim, type_url, &ParameterView::uniform(parameters.clone()).on(track))
+            self.claim_store(claim, type_url, &ParameterView::uniform(parameters.clone()).on(track))
         };
         let _held = sources.iter().map(source).collect::<Result<Vec<_>, _>>()?;
         let parameter_sets = self.parameter_sets.load(Ordering::Relaxed);
@@ -212,23 +199,22 @@ impl Cache {
         })
     }
 
-    /// Guard of changes, if there is one.
     pub const fn rollout(&self) -> Option<&Arc<Rollout>> {
         self.rollout.as_ref()
     }
 
-    /// Guard of changes to a type, if they are guarded.
+    /// Rollout guard of a type, if its changes are guarded.
     pub fn rollout_of(&self, type_url: &TypeUrl) -> Option<&Arc<Rollout>> {
         self.rollout().filter(|rollout| rollout.guards(type_url))
     }
 
-    /// Last changes of its resources, with those of the caches that share its budget; `None` where none are remembered.
+    /// Last changes, shared by all caches of the budget; `None` if none are kept.
     pub const fn history(&self) -> Option<&Arc<History>> {
         self.history.as_ref()
     }
 
-    /// States of a resource that is held, for each set of parameters with which clients asked for it, as its [history](Self::history)
-    /// has a state that it has not seen come.
+    /// Current states of a resource per set of parameters, as [history](Self::history) records without a
+    /// change.
     pub fn present(&self, type_url: &TypeUrl, name: &str) -> Vec<(Parameters, ResourceChange)> {
         let present = |of: &Arc<TypeCache>| {
             let parameters = of.parameter_view.as_uniform()?;
@@ -237,27 +223,25 @@ impl Cache {
         self.stores.read().all().filter(|of| of.type_url == *type_url).filter_map(present).collect()
     }
 
-    /// All stores: of each type that was ever asked for, and of each set of parameters that is in use.
+    /// All stores: of each requested type, and of each set of parameters in use.
     pub fn types(&self) -> Vec<Arc<TypeCache>> {
         self.stores.read().all().cloned().collect()
     }
 
-    /// The stores of a type whose clients ask for something with these parameters, and for other things with others, or may
-    /// not see all.
+    /// Stores of a type filled from this set of parameters, among others.
     fn mixed(&self, type_url: &TypeUrl, parameters: &Parameters) -> Vec<Arc<TypeCache>> {
         let stores = self.stores.read();
         let is_mixed = |of: &&Arc<TypeCache>| of.parameter_view.as_uniform().is_none();
         let has = |of: &&Arc<TypeCache>| of.parameter_view.parameters().contains(parameters);
-        stores.seen(type_url).filter(is_mixed).filter(has).cloned().collect()
+        stores.views_of(type_url).filter(is_mixed).filter(has).cloned().collect()
     }
 
-    /// Woken when what the clients want may have changed; then ask [`take_interest`](Self::take_interest).
+    /// Woken when demand may have changed; then call [`take_interest`](Self::take_interest).
     pub const fn interest(&self) -> &Arc<WakeHandle> {
         &self.interest
     }
 
-    /// Demand of the clients, for each store where it changed since last asked. Of many names only some: ask again until it
-    /// is empty.
+    /// Changed demand of each store. Of many names only some: call again until it is empty.
     pub fn take_interest(&self) -> Vec<Wanted> {
         let take = |of: Arc<TypeCache>| {
             let proof = of.proof_asked.swap(false, Ordering::AcqRel);
@@ -274,25 +258,24 @@ impl Cache {
         wanted
     }
 
-    /// Whether there is any of it that was not taken yet.
     pub fn has_interest(&self) -> bool {
         let has =
             |of: &Arc<TypeCache>| of.proof_asked.load(Ordering::Acquire) || of.cohort_index.lock().is_dirty();
         self.types().iter().any(has)
     }
 
-    /// Has the upstream ask for a name anew, as an operator ordered: on a new stream, without the version that is held. What is held
-    /// is served until the answer comes.
+    /// Makes the upstream request a name again, on a new stream and without its version. The held resource is
+    /// served meanwhile.
     ///
     /// # Errors
     ///
-    /// [`RefreshError`] if that would do nothing for any client.
+    /// [`RefreshError`] if that would help no client.
     pub fn refresh(&self, type_url: &TypeUrl, name: &Name) -> Result<(), RefreshError> {
         let stores = self.types().into_iter().filter(|of| of.type_url == *type_url);
         stores.map(|of| of.refresh(name)).min().unwrap_or(Err(RefreshError::Unwanted))
     }
 
-    /// Adds the demand of the type's other stores: a name that nobody wants in one may be wanted in another.
+    /// Adds the demand of the type's other stores: one may want a name that another dropped.
     fn ask_others(&self, wanted: &mut Wanted) {
         let (type_url, parameters) = (&wanted.type_url, &wanted.parameters);
         let mut others = self.mixed(type_url, parameters);
@@ -306,17 +289,15 @@ impl Cache {
         }
     }
 
-    /// The store of a type for clients that see it so, if there is one.
+    /// The store of a type for this view, if there is one.
     pub fn find(&self, type_url: &TypeUrl, parameter_view: &ParameterView) -> Option<Arc<TypeCache>> {
         self.stores.read().find(type_url, parameter_view).cloned()
     }
 
-    /// Whether any client asks for this name with these parameters.
     pub fn wants(&self, type_url: &TypeUrl, parameters: &Parameters, name: &str) -> bool {
         self.any_with(type_url, parameters, |of| of.parameter_view.of(name) == parameters && of.wants(name))
     }
 
-    /// Whether any client asks for the wildcard with these parameters.
     pub fn wants_wildcard(&self, type_url: &TypeUrl, parameters: &Parameters) -> bool {
         self.any_with(type_url, parameters, |of| {
             of.parameter_view.wildcard() == parameters && of.wants_wildcard()
@@ -328,23 +309,71 @@ impl Cache {
         uniform.is_some_and(|of| is(&of)) || self.mixed(type_url, parameters).iter().any(|of| is(of))
     }
 
-    /// Drops what is left of parameters that nobody has any more.
+    /// Drops stores of parameters that nobody uses.
     pub fn drop_unused(&self) {
         self.stores.write().drop_unused();
     }
 
-    /// Drops what is left of a type that a client made up and of which the origin is asked nothing any more.
+    /// Drops an unused type that a client made up, without a subscription upstream.
     pub(crate) fn drop_type(&self, type_url: &TypeUrl) {
         self.stores.write().drop_type(type_url);
     }
 
-    /// Its number among those that share a budget.
+    /// Unique number among the caches of a budget.
     pub fn number(&self) -> u64 {
         self.encoder.cache()
     }
 
-    /// Counts of encoding at work.
     pub fn encoder(&self) -> &Encoder {
         &self.encoder
+    }
+}
+
+/// Changed demand for a type with one set of parameters.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub type_url: TypeUrl,
+    pub parameters: Parameters,
+    pub interest: Interest,
+    /// The store to [fill](Writer::fill), if its clients have further parameters or a limited scope.
+    mixed: Option<Arc<TypeCache>>,
+    /// Names of that store that its clients may not see, without demand upstream.
+    refused: Vec<(Name, bool)>,
+    /// Names that observers of that store ask for, without demand upstream.
+    observed: Vec<Name>,
+}
+
+impl Wanted {
+    fn split(of: &Arc<TypeCache>, (interest, observed): (Interest, Vec<Name>)) -> Vec<Self> {
+        let type_url = of.type_url.clone();
+        if let Some(parameters) = of.parameter_view.as_uniform() {
+            let parameters = parameters.clone();
+            let (refused, observed) = Default::default();
+            return vec![Self { type_url, parameters, interest, mixed: None, refused, observed }];
+        }
+        let part = |parameters: &Parameters| {
+            let names =
+                interest.names.iter().filter(|(name, _)| of.parameter_view.of(name.as_str()) == parameters);
+            let allows = |name: &Name| of.parameter_view.scope().allows(name.as_str());
+            let (names, mut refused): (Vec<_>, Vec<_>) = names.cloned().partition(|(name, _)| allows(name));
+            let observed = observed.iter().filter(|name| of.parameter_view.of(name.as_str()) == parameters);
+            let (observed, unseen): (Vec<Name>, Vec<_>) = observed.cloned().partition(allows);
+            refused.extend(unseen.into_iter().map(|name| (name, false)));
+            let wildcard = interest.wildcard && of.parameter_view.wildcard() == parameters;
+            Self {
+                type_url: type_url.clone(),
+                parameters: parameters.clone(),
+                interest: Interest {
+                    wildcard,
+                    names,
+                    proof: interest.proof,
+                    refreshed: interest.refreshed.clone(),
+                },
+                mixed: Some(Arc::clone(of)),
+                refused,
+                observed,
+            }
+        };
+        of.parameter_view.parameters().iter().map(part).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Nonces: how a response is identified.
+//! Nonces: identifiers of responses.
 
 use std::fmt;
 
@@ -6,41 +6,38 @@ use super::Generation;
 
 /// Identifier of a response, by which its ACK is recognised (R-SotW-03).
 ///
-/// The shared form is derived from the generation, so that a cohort shares whole frames. It names the type too,
-/// because nonces are unique in a stream, not only in a type.
+/// The shared form follows from the generation, so cohorts share whole frames. It has the type, as nonces are
+/// unique in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nonce {
-    /// The number of the type in the cache.
+    /// Number of the type in the cache.
     pub type_index: u32,
-    /// Position of the receiver once it took this.
+    /// Position of the receiver after this response.
     pub generation: Generation,
-    /// Distinguishes it from others of this generation.
     pub suffix: Suffix,
 }
 
-/// See [`Nonce`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suffix {
-    /// The only response of its generation, or the first.
+    /// The only or first response of its generation.
     None,
-    /// Additions, to be followed by removals of the same generation.
+    /// Additions, before removals of the same generation.
     Additions,
-    /// One of this stream's own.
+    /// A number of this stream's own.
     Own(u32),
-    /// One of this stream's own, for an answer of which more follows (R-Up-23). Another relay can tell by it that this is no whole answer.
+    /// As [`Own`](Self::Own), with more of the answer to follow (R-Up-23). Other relays recognise it.
     Part(u32),
 }
 
 impl Nonce {
-    /// Last byte of the nonce of a part that others follow.
+    /// Last byte of such a nonce.
     pub const MORE: u8 = b'>';
 
-    /// Whether more of the answer follows.
     pub const fn announces_more(&self) -> bool {
         matches!(self.suffix, Suffix::Part(_))
     }
 
-    /// As it goes over the wire. Written by hand: every ACK is compared with one.
+    /// Text on the wire. Written by hand: every ACK is compared with one.
     pub fn text(&self) -> NonceText {
         let mut text = NonceText { bytes: [0; NonceText::LONGEST], len: 0 };
         text.hex(self.type_index.into());
@@ -48,7 +45,7 @@ impl Nonce {
         text.hex(self.generation.get());
         match self.suffix {
             Suffix::None => {}
-            // Not a digit of the generation.
+            // Not a hexadecimal digit.
             Suffix::Additions => text.push(b'+'),
             Suffix::Own(number) | Suffix::Part(number) => {
                 text.push(b'~');
@@ -68,7 +65,7 @@ impl fmt::Display for Nonce {
     }
 }
 
-/// A nonce as text that needs no allocation.
+/// Text of a nonce, without allocation.
 #[derive(Clone, Copy, Debug)]
 pub struct NonceText {
     bytes: [u8; Self::LONGEST],
@@ -76,10 +73,9 @@ pub struct NonceText {
 }
 
 impl NonceText {
-    /// Two numbers of 32 bits, one of 64, what stands between, and one byte behind.
+    /// Numbers of 32, 64 and 32 bits in hex, two separators and one byte behind.
     const LONGEST: usize = 8 + 1 + 16 + 1 + 8 + 1;
 
-    /// The text, which is ASCII.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }

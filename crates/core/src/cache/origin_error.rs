@@ -1,27 +1,29 @@
-//! Resource errors (TP3): what the origin says of a name in place of the resource.
+//! Resource errors (TP3), which the origin sends in place of a resource.
 //!
-//! Owns what an error is, what it means for a body that is held, which errors an update tells, and their encoding. Knows
-//! neither where they come from nor how far a client has been told. A name has one error at most, the last one.
+//! Owns the error, its effect on a held body, the errors of an update, and their encoding. Knows neither source
+//! nor clients. A name has only its last error.
 //!
 //! Invariants:
 //! - A transient error takes nothing away (R-Err-02).
-//! - A body goes before the error of its name, and never in the same response but for a full state (R-Err-06).
-//! - What a response holds of them is bounded; the rest follows.
+//! - A body goes before the error of its name, and in the same response only in a full state (R-Err-06).
+//! - Errors in a response are bounded; the rest follows.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::BytesMut;
 
 use super::Generation;
-use crate::resource::wire;
+use super::position::Class;
+use crate::resource::{Name, wire};
 
-/// No more of a message is kept.
+/// Longest message kept.
 const MESSAGE_BYTES: usize = 1 << 10;
 // google.rpc.Code
 const NOT_FOUND: i32 = 5;
 const PERMISSION_DENIED: i32 = 7;
 
-/// An error of the origin: a google.rpc.Status without its details.
+/// Error of the origin: a google.rpc.Status without details.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginError {
     code: i32,
@@ -29,7 +31,7 @@ pub struct OriginError {
 }
 
 impl OriginError {
-    /// The error, with as much of its message as is kept.
+    /// Creates an error with a message cut to 1 KiB.
     pub fn new(code: i32, message: &str) -> Self {
         let mut end = message.len().min(MESSAGE_BYTES);
         while !message.is_char_boundary(end) {
@@ -38,12 +40,11 @@ impl OriginError {
         Self { code, message: message.split_at(end).0.into() }
     }
 
-    /// A google.rpc.Code.
     pub const fn code(&self) -> i32 {
         self.code
     }
 
-    /// Explanation by the origin, cut to 1 KiB.
+    /// Explanation of the origin, cut to 1 KiB.
     pub const fn message(&self) -> &str {
         &self.message
     }
@@ -57,7 +58,7 @@ impl OriginError {
         self.code == PERMISSION_DENIED
     }
 
-    /// As a `resource_errors` element of this number.
+    /// Writes it as a `resource_errors` element with this field number.
     pub(super) fn put(&self, out: &mut BytesMut, number: u8, name: &str) {
         let code = i64::from(self.code).cast_unsigned();
         let message = if self.message.is_empty() { 0 } else { wire::field_len(self.message.len()) };
@@ -73,19 +74,17 @@ impl OriginError {
     }
 }
 
-/// The error of a name, as an entry keeps it.
 #[derive(Clone, Debug)]
 pub(super) struct ErrorRecord {
     pub(super) failure: Arc<OriginError>,
-    /// When clients that asked by name had to learn of it.
+    /// When it became news for clients that asked by name.
     pub(super) at: Generation,
-    /// Since when the body is not for newcomers; zero where it is. Only the resource itself ends that, no other error.
+    /// Since when newcomers are denied the body; zero if not. Only the resource itself ends this.
     pub(super) denied: Generation,
     is_denial: bool,
 }
 
 impl ErrorRecord {
-    /// The next error of a name.
     pub(super) fn new(failure: Arc<OriginError>, before: Option<&Self>) -> Self {
         let was = before.filter(|_| !failure.is_not_found());
         let is_denial = failure.is_denial() || was.is_some_and(|was| was.is_denial);
@@ -93,7 +92,6 @@ impl ErrorRecord {
         Self { failure, at: Generation::ZERO, denied, is_denial }
     }
 
-    /// It became known.
     pub(super) fn stamp(&mut self, at: Generation) {
         self.at = at;
         if self.is_denial && self.denied == Generation::ZERO {
@@ -101,8 +99,48 @@ impl ErrorRecord {
         }
     }
 
-    /// Whether the body is kept from newcomers.
+    /// Whether newcomers are denied the body.
     pub(super) const fn is_denial(&self) -> bool {
         self.is_denial
     }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct UpdateErrors {
+    pub(super) sent: Vec<(Name, Arc<OriginError>)>,
+    /// Those that explain removals.
+    pub(super) lost: Vec<(Name, Arc<OriginError>)>,
+    /// Names whose errors come in another response.
+    pub(super) later: Vec<Name>,
+}
+
+impl UpdateErrors {
+    /// Encodes them as elements with this field number, with the client's spellings.
+    pub(super) fn encode(
+        &self,
+        class: Class,
+        number: u8,
+        spelled: Option<&BTreeMap<Name, Name>>,
+    ) -> BytesMut {
+        let mut out = BytesMut::new();
+        let lost = self.lost.iter().filter(|_| class == Class::Both);
+        for (name, failure) in self.sent.iter().chain(lost) {
+            let name = spelled.and_then(|spelled| spelled.get(name)).unwrap_or(name);
+            failure.put(&mut out, number, name.as_str());
+        }
+        out
+    }
+
+    pub(super) fn contains(&self, name: &Name) -> bool {
+        self.sent.iter().chain(&self.lost).any(|(sent, _)| sent == name)
+    }
+
+    pub(super) fn weight(&self) -> usize {
+        self.sent.iter().chain(&self.lost).map(|(name, failure)| error_size(name, failure)).sum()
+    }
+}
+
+/// Approximate size of an error on the wire, in bytes.
+pub(super) fn error_size(name: &Name, failure: &OriginError) -> usize {
+    name.as_str().len() + failure.message().len() + 16
 }

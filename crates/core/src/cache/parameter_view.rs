@@ -1,61 +1,58 @@
-//! Through which parameters a client sees the resources of a type.
+//! Parameters through which a client sees the resources of a type.
 //!
 //! Owns the answer to "with which parameters does this client ask for that name?". Knows nothing of resources.
 //!
-//! Invariant: two parameter views that answer the same for every name that their clients ask for are equal, however the requests
-//! that led to them were spelled, so that their clients share a store.
+//! Invariant: views with equal answers for all names of their clients are equal, however spelled, so their
+//! clients share a store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::resource::{Collection, Name, Parameters, Scope};
 
-/// Parameters and scope that a client has by the operator's rules, whatever it asks for.
+/// Parameters and scope that the operator's rules give a client.
 #[derive(Clone, Debug, Default)]
 pub struct ClientScope {
-    /// The parameters of what it asks for without any of its own (R-DP-17).
+    /// Parameters for requests that have none (R-DP-17).
     pub given: Parameters,
-    /// Parameters that complete its own, where they lack them.
+    /// Parameters that complete those of a request.
     pub imposed: Parameters,
-    /// The names that it may see.
     pub scope: Scope,
 }
 
 impl ClientScope {
-    /// The parameters that are meant by those that were sent. A locator without any is a plain name (R-DP-10).
+    /// Effective parameters of a request. A locator without any is a plain name (R-DP-10).
     fn effective(&self, sent: &Parameters) -> Parameters {
         if sent.is_empty() { self.given.clone() } else { sent.completed_with(&self.imposed) }
     }
 }
 
-/// Which content of a type a client is sent, where the [rollout](super::Rollout) of changes to it is guarded.
+/// Content that a client is sent, if changes of the type are [guarded](super::Rollout).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Track {
-    /// The newest, as it came from the origin: the only one of a type that is not guarded.
+    /// The newest from the origin. Unguarded types have only this.
     #[default]
     Origin,
-    /// The newest, but for changes that an operator discarded.
+    /// The newest, without changes that an operator discarded.
     Canary,
     /// The newest that canaries did not reject.
     Stable,
 }
 
-/// Parameters by name, as one client asks (R-DP-10, R-DP-12), and its track. Nearly all clients have the same for all names.
+/// A client's parameters by name (R-DP-10, R-DP-12), nearly always the same for all, and its track.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ParameterView {
     common: Parameters,
-    /// Names that are asked for with other parameters.
     others: Option<Arc<Overrides>>,
-    /// Names that may be seen.
     scope: Scope,
     track: Track,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Overrides {
-    /// Names, also `*` and those of collections.
+    /// Also `*` and names of collections.
     names: BTreeMap<Name, Parameters>,
-    /// Each set of parameters once, the common ones too.
+    /// Each set once, including the common one.
     distinct: Vec<Parameters>,
 }
 
@@ -69,29 +66,26 @@ impl Overrides {
 }
 
 impl ParameterView {
-    /// One set of parameters for every name.
     pub const fn uniform(parameters: Parameters) -> Self {
         Self { common: parameters, others: None, scope: Scope::ALL, track: Track::Origin }
     }
 
-    /// View with the parameters and scope of this one, of the content of another track.
+    /// Copy on another track.
     #[must_use]
     pub const fn on(mut self, track: Track) -> Self {
         self.track = track;
         self
     }
 
-    /// Its track.
     pub const fn track(&self) -> Track {
         self.track
     }
 
-    /// View of a client that asks for some names plainly, with the parameters that it is given (R-DP-17), and for others by
-    /// locators.
+    /// View of a client with plain names, which get given parameters (R-DP-17), and locators.
     pub fn new(allotted: &ClientScope, asks_plainly: bool, located: &BTreeMap<Name, Parameters>) -> Self {
         let effective = |sent: &Parameters| allotted.effective(sent);
         let first = || located.values().next().map(effective);
-        // A client that asks for nothing plainly has no use for what it would be given.
+        // Without plain names, given parameters have no use.
         let common = if asks_plainly { None } else { first() }.unwrap_or_else(|| allotted.given.clone());
         let uniform = Self { common, others: None, scope: allotted.scope.clone(), track: Track::Origin };
         let common = &uniform.common;
@@ -100,15 +94,15 @@ impl ParameterView {
         if !pairs().any(|pair| differs(&pair)) {
             return uniform;
         }
-        // A name may have the common ones and yet be a member of a collection that has others.
+        // A name may have the common parameters inside a collection that has others.
         let collections = located.keys().any(|name| Collection::named(name.as_str()).is_some());
         let others = pairs().filter(|pair| collections || differs(pair));
         let others = others.map(|(name, parameters)| (name.clone(), parameters)).collect();
         Self { others: Some(Overrides::new(common, others)), ..uniform }
     }
 
-    /// View of a client that asks for the wildcard and for these names. A name that it asks for with other parameters than
-    /// the wildcard is not seen through the wildcard: of a name it sees one variant.
+    /// View of a client with the wildcard and these names. Names with other parameters are not seen through the
+    /// wildcard: the client sees one variant of a name.
     #[must_use]
     pub fn beside_wildcard(self, names: &[Name]) -> Self {
         let Some(others) = &self.others else { return self };
@@ -119,12 +113,12 @@ impl ParameterView {
         Self { others: Some(Overrides::new(&self.common, all)), ..self }
     }
 
-    /// Whether a name is asked for with other parameters than the wildcard.
+    /// Whether a name has other parameters than the wildcard.
     pub fn is_beside_wildcard(&self, name: &str) -> bool {
         self.own(name).is_some_and(|own| own != self.wildcard())
     }
 
-    /// The parameters of every name, if they are the same, every name may be seen, and the origin fills the store itself.
+    /// The parameters, if all names have the same and are visible, and the origin fills the store.
     pub const fn as_uniform(&self) -> Option<&Parameters> {
         match self.track {
             Track::Origin => self.as_whole(),
@@ -132,7 +126,7 @@ impl ParameterView {
         }
     }
 
-    /// The parameters of every name, if they are the same and every name may be seen, on whatever track.
+    /// The parameters, if all names have the same and are visible, on any track.
     pub const fn as_whole(&self) -> Option<&Parameters> {
         match self.others {
             None if self.scope.is_all() => Some(&self.common),
@@ -140,12 +134,11 @@ impl ParameterView {
         }
     }
 
-    /// Names of a type that may be seen.
     pub const fn scope(&self) -> &Scope {
         &self.scope
     }
 
-    /// The parameters with which a name is asked for, be it through its collection.
+    /// Parameters of a name, directly or through its collection.
     pub fn of(&self, name: &str) -> &Parameters {
         self.own(name).unwrap_or(&self.common)
     }
@@ -155,12 +148,11 @@ impl ParameterView {
         others.get(name).or_else(|| others.get(Collection::covering(name)?.as_str()))
     }
 
-    /// The parameters with which the wildcard is asked for.
     pub fn wildcard(&self) -> &Parameters {
         self.of(Name::WILDCARD)
     }
 
-    /// Each set of parameters that some name is asked for with.
+    /// All sets of parameters, each once.
     pub fn parameters(&self) -> &[Parameters] {
         self.others.as_ref().map_or_else(|| std::slice::from_ref(&self.common), |others| &others.distinct)
     }

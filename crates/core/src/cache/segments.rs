@@ -1,25 +1,24 @@
-//! The table of names: sorted, persistent, and cut into segments that carry their own encodings.
+//! The table of names: sorted, persistent, and cut into segments with encodings.
 //!
-//! A snapshot shares every segment that a change did not touch with the snapshot before it. Each segment encodes
-//! its members once, when somebody first needs them, so that a thousand full states taken under churn cost the
-//! segments that changed and pin no more than that. Node groups whose segments have the same members share the encodings.
+//! A snapshot shares untouched segments with the one before. A segment encodes its members once, on first need:
+//! a thousand full states under churn cost only the changed segments. Node groups share the encodings of equal
+//! segments.
 
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::encodings::Encodings;
 use super::entry::Entry;
+use super::interner::Encodings;
 use super::interner::Interner;
 use crate::resource::{Collection, Resource};
 
-/// A segment is split when it grows past this many entries.
+/// Most entries of a segment; a larger one is split.
 const SPLIT: usize = 128;
-/// Neighbours whose sum is below this are joined.
+/// Neighbours with fewer entries together are joined.
 const JOIN: usize = 48;
 
-/// Entries with adjacent names.
 #[derive(Default)]
 pub(super) struct Segment {
     entries: Vec<Arc<Entry>>,
@@ -34,14 +33,13 @@ impl fmt::Debug for Segment {
 }
 
 impl Clone for Segment {
-    /// A copy is made to be changed: it starts without encodings.
+    /// A copy is made for a change, so it starts without encodings.
     fn clone(&self) -> Self {
         Self { entries: self.entries.clone(), ..Self::default() }
     }
 }
 
 impl Segment {
-    /// Members of the wildcard set, in the order of their names.
     pub(super) fn members(&self) -> impl Iterator<Item = &Arc<Resource>> + Clone {
         self.entries.iter().filter_map(|entry| entry.wild.as_ref())
     }
@@ -58,23 +56,22 @@ impl Segment {
         self.entries.last().map(|entry| entry.name().as_str())
     }
 
-    /// The members as elements of `DeltaDiscoveryResponse.resources`.
+    /// Members as elements of `DeltaDiscoveryResponse.resources`.
     pub(super) fn delta(&self) -> &Bytes {
         self.encodings.delta(self.members())
     }
 
-    /// Length of [`delta`](Self::delta), which need not be encoded for it.
+    /// Length of [`delta`](Self::delta), without encoding it.
     pub(super) fn delta_len(&self) -> usize {
         let sum = || self.members().map(|resource| resource.delta_entry().len()).sum();
         self.encodings.delta_len().unwrap_or_else(sum)
     }
 
-    /// The members as elements of `DiscoveryResponse.resources`.
+    /// Members as elements of `DiscoveryResponse.resources`.
     pub(super) fn sotw(&self) -> &Bytes {
         self.encodings.sotw(self.members())
     }
 
-    /// Forgets what is encoded: the members are about to change.
     fn forget_encodings(&mut self) {
         match Arc::get_mut(&mut self.encodings) {
             Some(own) => *own = Encodings::default(),
@@ -83,7 +80,7 @@ impl Segment {
     }
 }
 
-/// All entries of a type by name. Cloning costs a pointer per segment.
+/// All entries of a type by name. A clone costs a pointer per segment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Segments {
     list: Vec<Arc<Segment>>,
@@ -100,7 +97,7 @@ impl Segments {
         self.list.iter().flat_map(|segment| &segment.entries)
     }
 
-    /// The segments whose last name is after `name`, or all.
+    /// Segments whose last name is after `name`; all for `None`.
     pub(super) fn after(&self, name: Option<&str>) -> &[Arc<Segment>] {
         let start = name.map_or(0, |name| {
             self.list.partition_point(|segment| segment.last_name().is_some_and(|last| last <= name))
@@ -108,7 +105,7 @@ impl Segments {
         &self.list[start..]
     }
 
-    /// The entries of a collection's members, by name.
+    /// Entries of a collection's members, by name.
     pub(super) fn covered<'s>(&'s self, collection: Collection<'s>) -> impl Iterator<Item = &'s Arc<Entry>> {
         let begins = move |entry: &&Arc<Entry>| entry.name().as_str().starts_with(collection.prefix());
         let entries = self.after(Some(collection.prefix())).iter().flat_map(|segment| &segment.entries);
@@ -116,7 +113,7 @@ impl Segments {
         from.take_while(begins).filter(move |entry| collection.covers(entry.name().as_str()))
     }
 
-    /// Puts an entry in, in place of the one of the same name.
+    /// Inserts an entry, or replaces the one of its name.
     pub(super) fn insert(&mut self, entry: Arc<Entry>) {
         if self.list.is_empty() {
             self.list.push(Arc::default());
@@ -130,7 +127,7 @@ impl Segments {
         if let Ok(found) = found
             && is_same_member(&self.list[at].entries[found])
         {
-            // Only members are encoded, and none of them changed.
+            // Only members are encoded, and they did not change.
             let encodings = Arc::clone(&self.list[at].encodings);
             let segment = Arc::make_mut(&mut self.list[at]);
             segment.entries[found] = entry;
@@ -169,7 +166,7 @@ impl Segments {
         }
     }
 
-    /// Puts encodings that another cache has of the same members in the place of those of segments that are new.
+    /// Shares the encodings of new segments with equal ones of other caches.
     pub(super) fn share(&mut self, interner: &Interner) {
         // Without members there is nothing to encode.
         let is_new =
@@ -180,7 +177,7 @@ impl Segments {
         }
     }
 
-    /// Which segment a name is in, or would be.
+    /// Segment of a name, present or not.
     fn segment_of(&self, name: &str) -> usize {
         self.list
             .partition_point(|segment| segment.last_name().is_some_and(|last| last < name))

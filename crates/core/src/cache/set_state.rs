@@ -1,9 +1,8 @@
-//! View that a poll has of its subscription at one moment.
+//! State of a poll's subscription at one moment.
 //!
-//! A poll has no position and no history: it says which version of the whole it holds, and is given the whole when that
-//! is another one (R-REST-04, R-REST-07). So all it needs is the version of what there is, which its cohort works out
-//! once per change. Invariant: the version follows from the type, the subscription and the resources that it sees
-//! alone: not from their order, from generations, or from what was seen before.
+//! A poll sends the version of the set that it holds, and gets the whole set if that differs (R-REST-04,
+//! R-REST-07). Its cohort computes the version once per change. Invariant: the version depends only on type,
+//! subscription and visible resources, not on order, generations or history.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,18 +13,17 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::Generation;
 use super::change::Completeness;
-use super::entry::Seen;
+use super::entry::VisibleState;
 use super::snapshot::Snapshot;
 use super::subscription::Subscription;
 use crate::resource::{Resource, TypeUrl};
 
-/// The version of a subscription and everything that it sees: `version_info` of REST-JSON.
+/// Version of a subscription and all that it sees: `version_info` of REST-JSON.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SetVersion(u128);
 
 impl SetVersion {
-    /// Its bits: those of a hash without a secret, over texts that clients choose, so that a client may bring about
-    /// any version.
+    /// Its bits. The hash has no secret: a client may produce any version.
     pub const fn bits(self) -> u128 {
         self.0
     }
@@ -41,10 +39,10 @@ impl SetVersion {
         hasher.update(&[subscription.wildcard.into()]);
         count(&mut hasher, subscription.names().len());
         subscription.names().iter().for_each(|name| text(&mut hasher, name.as_str()));
-        // For a client that asked by locators, equal resources are written in another way (R-DP-09).
+        // Clients that asked by locators get equal resources in another form (R-DP-09).
         for (name, parameters) in subscription.locators().into_iter().flatten() {
             text(&mut hasher, name.as_str());
-            // Or a parameter of one locator would look as the name of the next.
+            // Otherwise a parameter of one locator could pass for the next name.
             count(&mut hasher, parameters.iter().count());
             parameters.iter().flat_map(|(key, value)| [key, value]).for_each(|part| text(&mut hasher, part));
         }
@@ -65,14 +63,14 @@ impl fmt::Debug for SetVersion {
     }
 }
 
-/// No version that a relay has given out.
+/// The text is no version that a relay gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignVersionError;
 
 impl FromStr for SetVersion {
     type Err = ForeignVersionError;
 
-    /// Reads what [`Display`](fmt::Display) writes, and nothing else that means the same number.
+    /// Reads only what [`Display`](fmt::Display) writes, not other spellings of the number.
     fn from_str(text: &str) -> Result<Self, ForeignVersionError> {
         let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         if text.len() != 32 || !text.bytes().all(is_hex) {
@@ -82,28 +80,26 @@ impl FromStr for SetVersion {
     }
 }
 
-/// View of a cohort's polls, without the resources.
+/// State of a cohort's polls, without the resources.
 #[derive(Clone, Copy, Debug)]
 pub struct SetState {
-    /// The mark of the cohort that it was looked at for.
+    /// Mark of the cohort for which it was computed.
     pub(super) touched: Generation,
-    /// The version of it all.
     pub version: SetVersion,
-    /// When the newest change was made that is in it.
+    /// Time of the newest change in it.
     pub changed_at: Option<Instant>,
-    /// How much of the wildcard set is known, if it is subscribed to (R-Relay-05).
+    /// Completeness of the wildcard set, if subscribed (R-Relay-05).
     pub wildcard: Completeness,
-    /// Whether a name in the subscription is not known yet (R-Relay-04).
+    /// Whether a subscribed name is still unknown (R-Relay-04).
     pub unknown_name: bool,
-    /// Whether anything is known of what was asked for, be it that it does not exist.
+    /// Whether anything requested is known, even that it does not exist.
     pub knows_something: bool,
-    /// Whether there is something in it whose body was not to be kept (R-XT-09): it can be told from another version, but
-    /// not be written out.
+    /// Whether a resource has no body to send (R-XT-09). It counts in the version but cannot be written.
     pub dropped: bool,
 }
 
 impl SetState {
-    /// `is_known` says whether anything is known of names that may be seen, where some may not.
+    /// `is_known`: whether any visible name is known, for clients with a limited scope.
     pub(super) fn of(
         type_url: &TypeUrl,
         subscription: &Subscription,
@@ -114,18 +110,20 @@ impl SetState {
         let knows_wildcard = subscription.wildcard && snapshot.wildcard_known();
         let (mut found, mut unknown_name, mut knows_something) = (0, false, knows_wildcard);
         let mut dropped = false;
-        look(snapshot, subscription, |seen| match seen {
-            Seen::Present(resource) => {
+        for_each_visible(snapshot, subscription, |seen| match seen {
+            VisibleState::Present(resource) => {
                 knows_something = true;
                 found = u128::wrapping_add(found, resource.digest());
             }
-            Seen::Dropped(resource) => {
+            VisibleState::Dropped(resource) => {
                 (knows_something, dropped) = (true, true);
                 found = u128::wrapping_add(found, resource.digest());
             }
-            Seen::Absent | Seen::Collection | Seen::Unresolved(_) => knows_something = true,
-            // An error has no form here (R-REST-12): what it is about waits, and is not shown as missing.
-            Seen::Unknown | Seen::Failed | Seen::Denied(_) => unknown_name = true,
+            VisibleState::Absent | VisibleState::Collection | VisibleState::Unresolved(_) => {
+                knows_something = true
+            }
+            // REST has no form for errors (R-REST-12): the name waits, and is not shown as missing.
+            VisibleState::Unknown | VisibleState::Failed | VisibleState::Denied(_) => unknown_name = true,
         });
         if unknown_name && !knows_wildcard {
             knows_something = is_known().unwrap_or(knows_something);
@@ -142,22 +140,21 @@ impl SetState {
     }
 }
 
-/// Everything that a cohort's polls see.
+/// All that a cohort's polls see.
 #[derive(Clone, Debug)]
 pub struct SetContents {
-    /// The version of it all.
     pub version: SetVersion,
-    /// Members of the wildcard set by name, then what was asked for beside them.
+    /// Members of the wildcard set by name, then requested resources beside them.
     pub resources: Vec<Arc<Resource>>,
-    /// How they were asked for, where some were by locators.
+    /// The subscription, if it has locators.
     pub asked: Option<Subscription>,
 }
 
 impl SetContents {
     pub(super) fn of(type_url: &TypeUrl, asked: &Subscription, snapshot: &Snapshot) -> Self {
         let (mut resources, mut found) = (Vec::new(), 0);
-        look(snapshot, asked, |seen| {
-            if let Seen::Present(resource) = seen {
+        for_each_visible(snapshot, asked, |seen| {
+            if let VisibleState::Present(resource) = seen {
                 found = u128::wrapping_add(found, resource.digest());
                 resources.push(Arc::clone(resource));
             }
@@ -167,16 +164,19 @@ impl SetContents {
     }
 }
 
-/// Each name that is subscribed to, once: the members of the wildcard set if that is subscribed to, and what is seen
-/// beside them.
-fn look<'s>(snapshot: &'s Snapshot, subscription: &'s Subscription, mut with: impl FnMut(Seen<'s>)) {
+/// Visits each subscribed name once: members of the wildcard set, then all beside them.
+fn for_each_visible<'s>(
+    snapshot: &'s Snapshot,
+    subscription: &'s Subscription,
+    mut with: impl FnMut(VisibleState<'s>),
+) {
     if subscription.wildcard {
         let members = snapshot.members().filter(|member| !member.is_delta_only());
-        members.for_each(|member| with(Seen::Present(member)));
+        members.for_each(|member| with(VisibleState::Present(member)));
     }
-    // A redirect is no resource of the type, which is all that there are words for (R-XT-07).
+    // A redirect is no resource of the type, and REST can express nothing else (R-XT-07).
     snapshot.beside_wildcard(subscription).for_each(|seen| match seen {
-        Seen::Present(resource) if resource.is_delta_only() => with(Seen::Absent),
+        VisibleState::Present(resource) if resource.is_delta_only() => with(VisibleState::Absent),
         seen => with(seen),
     });
 }

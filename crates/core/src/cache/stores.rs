@@ -1,74 +1,71 @@
-//! The stores of a cache, by type and by the parameters through which their clients see it.
+//! The stores of a cache, by type and parameter view.
 //!
-//! Owns finding, making and dropping them. Knows nothing of what they hold.
+//! Owns finding, making and dropping them. Knows nothing of their content.
 //!
-//! A type has one store for clients without parameters, one for each set of parameters, one for each client that asks for
-//! some names with other parameters than for the rest (R-DP-10), and one for clients that may not see everything, for each
-//! scope and set: these are filled from the others.
+//! A type has one store without parameters, and one per set. Stores for mixed parameters (R-DP-10), and for
+//! limited scopes, are filled from these.
 //!
-//! Two pools bound how many clients can have made: one of types of which the origin has sent no resource, one of sets of
-//! parameters that clients choose. The peer for which a store was made is charged for it until it is dropped, or, of a type,
-//! until the origin has sent a resource. The types of the protocol are charged to nobody, and neither are the views of a type
-//! that follow from the operator's rules alone.
+//! Two pools bound the stores that clients can create: types without a resource of the origin, and sets of
+//! parameters that clients choose. The first peer pays until the store is dropped, or, for a type, until the
+//! origin sends a resource. Nobody pays for types of the protocol, or for views that follow from the operator's
+//! rules.
 //!
-//! Invariant: the number of stores is bounded over all caches that share the pools, whichever clients ask, and a store that one may still join is not dropped.
+//! Invariant: the pools bound the stores of all their caches, whichever clients ask. A store that a client may
+//! join is not dropped.
 
 use std::sync::Arc;
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
 
-use super::answering::Answering;
 use super::budget::Pools;
 use super::parameter_view::{ParameterView, Track};
-use super::type_store::TypeCache;
+use super::type_cache::AnsweringSince;
+use super::type_cache::TypeCache;
 use crate::pool::Tenant;
 use crate::resource::{Kind, Parameters, TypeUrl};
 
-/// A peer asked for one more type, or set of parameters, than it may have of those that clients can have made.
+/// A peer reached its limit of types or sets of parameters that clients can create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreLimitError {
-    /// Too many types of which the control plane has sent no resource. Holds the limit of all peers.
+    /// Too many types without a resource. Holds the limit of all peers.
     #[error(
         "this client, or all of them, asked for too many resource types that the control plane does not have; all peers may have {0}"
     )]
     Types(usize),
-    /// Too many sets of parameters, counted per type. Holds the limit of all peers.
+    /// Too many sets of parameters of a type. Holds the limit of all peers.
     #[error(
         "this client, or all of them, asked for too many sets of dynamic parameters; all peers may have {0} (cache.max_parameter_sets)"
     )]
     ParameterSets(usize),
 }
 
-/// Party that a store is made for.
+/// Reason to make a store.
 #[derive(Clone, Copy, Debug)]
 pub enum Claim<'a> {
-    /// For a resource of the origin: no peer is charged, and no limit holds.
+    /// A resource of the origin: nobody is charged, and no limit applies.
     Origin,
-    /// For a client.
     Client {
-        /// Tenant that is charged for it. `None`: no share of its own, only the limits of all hold.
+        /// Charged tenant. `None`: only the limits of all apply.
         tenant: Option<&'a Tenant>,
-        /// Whether the operator's rules alone decide through what this client sees the type.
+        /// Whether the client's view follows from the operator's rules alone.
         is_reserved: bool,
     },
 }
 
 impl Claim<'static> {
-    /// A client without a share of its own.
+    /// A client without a tenant.
     pub const ANYBODY: Self = Self::Client { tenant: None, is_reserved: false };
 }
 
-/// How many there may be.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) types: usize,
     pub(super) parameter_sets: usize,
 }
 
-/// A store, and the tenant, if any, that is charged for it.
 #[derive(Debug)]
-struct Held {
+struct ChargedStore {
     store: Arc<TypeCache>,
     charge: Charge,
 }
@@ -76,13 +73,13 @@ struct Held {
 #[derive(Debug)]
 enum Charge {
     Nobody,
-    /// As a type, to the share of a tenant, if there is one.
+    /// As a type, to the tenant, if any.
     Type(Option<Tenant>),
-    /// As a set of parameters, the same.
+    /// As a set of parameters, to the tenant, if any.
     Parameters(Option<Tenant>),
 }
 
-/// Gives back what a store was charged.
+/// Returns the charge of a store to its pool.
 fn refund(pools: &Mutex<Pools>, charge: &mut Charge) {
     match std::mem::replace(charge, Charge::Nobody) {
         Charge::Nobody => {}
@@ -91,42 +88,39 @@ fn refund(pools: &Mutex<Pools>, charge: &mut Charge) {
     }
 }
 
-/// After so many new stores those that nobody uses are dropped: what nobody is charged for fills no pool.
+/// New stores between clean-ups: stores that nobody pays for fill no pool.
 const TIDY: u32 = 256;
 
-/// The stores of a cache and the pools that bound them.
 #[derive(Debug)]
 pub(super) struct Stores {
-    plain: HashMap<Box<str>, Held>,
-    /// All others, by their types.
-    seen: HashMap<Box<str>, HashMap<ParameterView, Held>>,
+    plain: HashMap<Box<str>, ChargedStore>,
+    views: HashMap<Box<str>, HashMap<ParameterView, ChargedStore>>,
     pools: Arc<Mutex<Pools>>,
     newest: u32,
 }
 
 impl Stores {
-    /// No stores, charged to these pools.
     pub(super) fn new(pools: Arc<Mutex<Pools>>) -> Self {
-        Self { pools, plain: HashMap::default(), seen: HashMap::default(), newest: 0 }
+        Self { pools, plain: HashMap::default(), views: HashMap::default(), newest: 0 }
     }
 
     pub(super) fn find(&self, type_url: &TypeUrl, parameter_view: &ParameterView) -> Option<&Arc<TypeCache>> {
         let held = if *parameter_view == ParameterView::default() {
             self.plain.get(type_url.as_str())
         } else {
-            self.seen.get(type_url.as_str())?.get(parameter_view)
+            self.views.get(type_url.as_str())?.get(parameter_view)
         };
         held.map(|held| &held.store)
     }
 
-    /// The store, made with its number if it is not there.
+    /// Finds a store, or makes it with the next number.
     pub(super) fn enter(
         &mut self,
         type_url: &TypeUrl,
         parameter_view: &ParameterView,
         claim: Claim<'_>,
         bounds: Bounds,
-        make: impl FnOnce(u32, Arc<Answering>) -> TypeCache,
+        make: impl FnOnce(u32, Arc<AnsweringSince>) -> TypeCache,
     ) -> Result<Arc<TypeCache>, StoreLimitError> {
         if let Some(found) = self.find(type_url, parameter_view) {
             return Ok(Arc::clone(found));
@@ -136,13 +130,13 @@ impl Stores {
         }
         let charge = match claim {
             Claim::Origin => Charge::Nobody,
-            // The few types of the protocol have room whatever else is asked for.
+            // Types of the protocol always have room.
             Claim::Client { tenant, .. }
                 if type_url.kind() == Kind::Other && self.any(type_url).is_none() =>
             {
                 self.charge_type(tenant, bounds.types)?
             }
-            // The store of a track goes with that of the origin, which is charged.
+            // The store of a track lives with the origin's, which is charged.
             Claim::Client { is_reserved, .. }
                 if is_reserved || (parameter_view.as_whole().is_some() && is_of_charged(parameter_view)) =>
             {
@@ -153,12 +147,12 @@ impl Stores {
         self.newest += 1;
         let answering = self.any(type_url).map(|of| Arc::clone(&of.answering)).unwrap_or_default();
         let store = Arc::new(make(self.newest, answering));
-        let held = Held { store: Arc::clone(&store), charge };
+        let held = ChargedStore { store: Arc::clone(&store), charge };
         let url: Box<str> = type_url.as_str().into();
         if *parameter_view == ParameterView::default() {
             self.plain.insert(url, held);
         } else {
-            self.seen.entry(url).or_default().insert(parameter_view.clone(), held);
+            self.views.entry(url).or_default().insert(parameter_view.clone(), held);
         }
         Ok(store)
     }
@@ -189,21 +183,21 @@ impl Stores {
         Ok(Charge::Parameters(tenant.cloned()))
     }
 
-    /// Drops what nobody asks for and of which nothing is held. For types of which the origin has sent a resource, nobody is
-    /// charged any longer.
+    /// Drops unused stores without content. Ends the charge for types that the origin has.
     fn settle(&mut self) {
         self.drop_unused();
-        let Self { plain, seen, pools, .. } = self;
-        let is_known = |held: &Held| held.store.snapshot().has_resources();
-        for held in seen.values_mut().flat_map(HashMap::values_mut) {
+        let Self { plain, views, pools, .. } = self;
+        let is_known = |held: &ChargedStore| held.store.snapshot().has_resources();
+        for held in views.values_mut().flat_map(HashMap::values_mut) {
             if matches!(held.charge, Charge::Type(_)) && is_known(held) {
                 refund(pools, &mut held.charge);
             }
         }
         plain.retain(|type_url, held| {
-            // Views that are filled from it may wait for it.
-            let stays =
-                is_used(&held.store) || held.store.snapshot().holds_anything() || seen.contains_key(type_url);
+            // Views filled from it may wait for it.
+            let stays = is_used(&held.store)
+                || held.store.snapshot().holds_anything()
+                || views.contains_key(type_url);
             if !stays || is_known(held) {
                 refund(pools, &mut held.charge);
             }
@@ -211,12 +205,12 @@ impl Stores {
         });
     }
 
-    /// Drops the store of a type that somebody is charged for, that nobody asks for and of which nothing is held, when the origin is
-    /// asked nothing of it either. The pool is that of all caches: another one must not wait until this one has no room itself.
+    /// Drops the charged, unused and empty store of a type without a subscription upstream: all caches share
+    /// the pool, so others need not wait until this one is full.
     pub(super) fn drop_type(&mut self, type_url: &TypeUrl) {
         let type_url = type_url.as_str();
         let Some(held) = self.plain.get_mut(type_url) else { return };
-        let is_source = self.seen.contains_key(type_url);
+        let is_source = self.views.contains_key(type_url);
         if matches!(held.charge, Charge::Type(_))
             && !is_source
             && !is_used(&held.store)
@@ -227,10 +221,10 @@ impl Stores {
         }
     }
 
-    /// Drops the stores of parameters that nobody has any more and of which the origin is asked nothing.
+    /// Drops stores of parameters that nobody uses and that are not subscribed to upstream.
     pub(super) fn drop_unused(&mut self) {
-        let Self { seen, pools, .. } = self;
-        for stores in seen.values_mut() {
+        let Self { views, pools, .. } = self;
+        for stores in views.values_mut() {
             let holds = |of: &Arc<TypeCache>| is_used(of) || of.snapshot().holds_anything();
             let sources = stores.iter().filter(|(_, held)| holds(&held.store));
             let sources: Vec<Parameters> =
@@ -238,12 +232,12 @@ impl Stores {
             stores.retain(|parameter_view, held| {
                 let of = &held.store;
                 let stays = match (parameter_view.track(), parameter_view.as_whole()) {
-                    // Its difference from the content of the origin would be lost with it.
+                    // It differs from the origin's content, and that would be lost.
                     (Track::Canary | Track::Stable, Some(parameters)) => {
                         parameters.is_empty() || sources.contains(parameters) || holds(of)
                     }
                     (Track::Origin, Some(_)) => holds(of),
-                    // Nobody needs the leftovers of a client that mixed parameters.
+                    // Leftovers of clients with mixed parameters serve nobody.
                     (_, None) => is_used(of),
                 };
                 if !stays {
@@ -252,53 +246,53 @@ impl Stores {
                 stays
             });
         }
-        seen.retain(|_, stores| !stores.is_empty());
+        views.retain(|_, stores| !stores.is_empty());
     }
 
-    /// The stores of a type that see it through parameters.
-    pub(super) fn seen(&self, type_url: &TypeUrl) -> impl Iterator<Item = &Arc<TypeCache>> {
-        self.seen.get(type_url.as_str()).into_iter().flat_map(HashMap::values).map(|held| &held.store)
+    /// Stores of a type with a view of their own.
+    pub(super) fn views_of(&self, type_url: &TypeUrl) -> impl Iterator<Item = &Arc<TypeCache>> {
+        self.views.get(type_url.as_str()).into_iter().flat_map(HashMap::values).map(|held| &held.store)
     }
 
-    /// Some store of a type, if there is any.
     pub(super) fn any(&self, type_url: &TypeUrl) -> Option<&Arc<TypeCache>> {
         let plain = self.plain.get(type_url.as_str()).map(|held| &held.store);
-        plain.or_else(|| self.seen(type_url).next())
+        plain.or_else(|| self.views_of(type_url).next())
     }
 
-    /// The state of the origin's answers, once for each type.
-    pub(super) fn answering(&self) -> impl Iterator<Item = (&TypeUrl, &Answering)> {
-        let others = self.seen.iter().filter(|(type_url, _)| !self.plain.contains_key(&**type_url));
+    pub(super) fn answering(&self) -> impl Iterator<Item = (&TypeUrl, &AnsweringSince)> {
+        let others = self.views.iter().filter(|(type_url, _)| !self.plain.contains_key(&**type_url));
         let others = others.filter_map(|(_, stores)| stores.values().next());
         self.plain.values().chain(others).map(|held| (&held.store.type_url, &*held.store.answering))
     }
 
-    /// Whether any client asks for some names with other parameters than for the rest, or may not see all names.
+    /// Whether any store is filled from others: mixed parameters, or a limited scope.
     pub(super) fn has_mixed(&self) -> bool {
-        self.seen.values().flat_map(HashMap::keys).any(|parameter_view| parameter_view.as_uniform().is_none())
+        self.views
+            .values()
+            .flat_map(HashMap::keys)
+            .any(|parameter_view| parameter_view.as_uniform().is_none())
     }
 
-    /// All stores.
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<TypeCache>> {
-        let seen = self.seen.values().flat_map(HashMap::values);
-        self.plain.values().chain(seen).map(|held| &held.store)
+        let views = self.views.values().flat_map(HashMap::values);
+        self.plain.values().chain(views).map(|held| &held.store)
     }
 }
 
 impl Drop for Stores {
     fn drop(&mut self) {
-        let seen = self.seen.values_mut().flat_map(HashMap::values_mut);
-        self.plain.values_mut().chain(seen).for_each(|held| refund(&self.pools, &mut held.charge));
+        let views = self.views.values_mut().flat_map(HashMap::values_mut);
+        self.plain.values_mut().chain(views).for_each(|held| refund(&self.pools, &mut held.charge));
     }
 }
 
-/// Whether somebody else is charged for what a store shows: for one without parameters nobody, for one of a track the client for which
-/// that of the origin was made.
+/// Whether another charge covers this store. Without parameters none is needed; the origin's store covers its
+/// tracks.
 fn is_of_charged(parameter_view: &ParameterView) -> bool {
     *parameter_view == ParameterView::default() || parameter_view.track() != Track::Origin
 }
 
-/// Whether somebody has it in hand, or subscribes to anything in it, or did and the upstream does not know yet.
+/// Whether somebody holds it, subscribes to it, or did and the upstream does not know yet.
 fn is_used(of: &Arc<TypeCache>) -> bool {
     Arc::strong_count(of) > 1 || !of.cohort_index.lock().is_idle()
 }

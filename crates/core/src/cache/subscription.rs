@@ -1,43 +1,42 @@
-//! Subscriptions: the names and the wildcard that a client asks for of one type, and what it sees of an entry because of them.
+//! Subscriptions of a client to one type, and the visible state of an entry for them.
 //!
-//! Owns the comparison of two lists of names and the spelling of each name. Knows nothing of the subscribers.
+//! Owns the comparison of name lists and the spelling of names. Knows nothing of the subscribers.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{BuildHasher as _, Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 
 use super::Generation;
-use super::entry::{Entry, Seen};
+use super::entry::{Entry, VisibleState};
 use super::lease::LeaseHistory;
-use super::name_diff::edited;
 use super::origin_error::ErrorRecord;
 use super::parameter_view::{ClientScope, ParameterView};
-use super::profile::StreamProfile;
+use super::stream_profile::StreamProfile;
 use crate::resource::{Collection, Name, Parameters};
 
-/// Names, and perhaps the wildcard, that a client subscribes to, of one type.
+/// Subscribed names of one type, and perhaps the wildcard.
 #[derive(Clone)]
 pub struct Subscription {
-    /// Everything that the origin lists.
+    /// The origin's whole set.
     pub wildcard: bool,
-    /// The sum of the hashes of its names: what a few names change of it does not cost a look at all of them.
+    /// Sum of the names' hashes: a few changed names do not cost a visit to all.
     digest: u64,
-    /// The length of all of its names, in bytes.
     bytes: usize,
-    /// Not a slice: what is made of it name by name would be copied once more.
+    /// Not a slice: building one name by name would cost another copy.
     names: Arc<Vec<Name>>,
-    /// Whether any of these is that of a collection.
+    /// Whether any name is a collection's.
     has_collections: bool,
-    /// How a client spells those of its names that it does not spell in their normal form.
+    /// The client's spelling of names that it does not write in their normal form.
     spelled: Option<Spellings>,
-    /// Names, or `*`, that it asks for by locator, with the parameters as it sent them.
+    /// Names, or `*`, requested by locator, with the parameters that were sent.
     located: Option<Arc<BTreeMap<Name, Parameters>>>,
 }
 
 impl PartialEq for Subscription {
     fn eq(&self, other: &Self) -> bool {
-        // A list is mostly held against itself, or against one that differs.
+        // Mostly compared with itself or with a different list.
         self.wildcard == other.wildcard
             && self.digest == other.digest
             && (Arc::ptr_eq(&self.names, &other.names) || self.names == other.names)
@@ -49,7 +48,7 @@ impl PartialEq for Subscription {
 impl Eq for Subscription {}
 
 impl Hash for Subscription {
-    /// By its names themselves: a digest of them may be that of others.
+    /// By the names themselves: digests may collide.
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.wildcard.hash(state);
         self.names.hash(state);
@@ -58,10 +57,10 @@ impl Hash for Subscription {
     }
 }
 
-/// Keys that nobody outside knows: a client chooses its names, and what they hash to decides what a look-up costs.
+/// Secret keys: clients choose names, and hashes decide the cost of a look-up.
 static KEYS: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
 
-/// Sum of the hashes of these names, and their length in bytes.
+/// Sum of the hashes and of the lengths in bytes.
 fn sums<'a>(names: impl IntoIterator<Item = &'a Name>) -> (u64, usize) {
     names.into_iter().fold((0, 0), |(digest, bytes), name| {
         (digest.wrapping_add(KEYS.hash_one(name)), bytes + name.as_str().len())
@@ -72,11 +71,11 @@ fn is_collection(name: &Name) -> bool {
     Collection::named(name.as_str()).is_some()
 }
 
-/// Other spellings by the normal forms of names.
+/// Other spellings by normal form.
 type Spellings = Arc<BTreeMap<Name, Name>>;
 
 impl Subscription {
-    /// A subscription to these names, and to the wildcard if so said.
+    /// Subscription to these names, with or without the wildcard.
     pub fn new(wildcard: bool, names: impl IntoIterator<Item = Name>) -> Self {
         let mut names: Vec<Name> = names.into_iter().collect();
         names.sort_unstable();
@@ -95,7 +94,7 @@ impl Subscription {
         }
     }
 
-    /// A copy with the added names, of which it has none, and without the removed ones, which it has. Its other names are not
+    /// Copy with `added` names, none present, and without `removed` ones, all present. The other names are not
     /// hashed again.
     #[must_use]
     pub fn edited(&self, wildcard: bool, added: BTreeSet<Name>, removed: &BTreeSet<Name>) -> Self {
@@ -123,12 +122,12 @@ impl Subscription {
         edited.spelled(spelled).located(located)
     }
 
-    /// Where cohorts with this subscription are found: equal ones are found at one place.
+    /// Key of cohorts: equal for equal subscriptions.
     pub(super) fn key(&self, profile: StreamProfile) -> u64 {
         KEYS.hash_one((self.digest, self.wildcard, &self.spelled, &self.located, profile))
     }
 
-    /// Answers with these names in place of their normal forms (R-XT-03). It makes a cohort of its own.
+    /// Answers with these spellings instead of normal forms (R-XT-03), from a cohort of its own.
     #[must_use]
     pub fn spelled(mut self, mut spelled: BTreeMap<Name, Name>) -> Self {
         spelled.retain(|name, _| self.contains(name.as_str()));
@@ -136,8 +135,8 @@ impl Subscription {
         self
     }
 
-    /// Marks these of its names, or `*`, as asked for by locators with these parameters. They are answered by locators
-    /// (R-DP-09); which resources they stand for is the business of a [`ParameterView`].
+    /// Marks names, or `*`, as requested by locator, to be answered by locator (R-DP-09). A [`ParameterView`]
+    /// decides which resources they mean.
     #[must_use]
     pub fn located(mut self, mut located: BTreeMap<Name, Parameters>) -> Self {
         located.retain(|name, _| match name.as_str() {
@@ -148,12 +147,11 @@ impl Subscription {
         self
     }
 
-    /// Names, or `*`, that are asked for by locators, with the parameters as they were sent.
+    /// Names, or `*`, requested by locator, with the parameters that were sent.
     pub fn locators(&self) -> Option<&BTreeMap<Name, Parameters>> {
         self.located.as_deref()
     }
 
-    /// Whether this name is answered by locator.
     pub fn locates(&self, name: &str) -> bool {
         let Some(located) = &self.located else { return false };
         if self.contains(name) {
@@ -163,7 +161,7 @@ impl Subscription {
         located.contains_key(covering.as_deref().unwrap_or(Name::WILDCARD))
     }
 
-    /// Through what it sees its names, for a client that has this by the operator's rules.
+    /// Parameter view of a client with these rules of the operator.
     pub fn parameter_view(&self, allotted: &ClientScope) -> ParameterView {
         let Some(located) = &self.located else {
             return ParameterView::new(allotted, true, &BTreeMap::new());
@@ -174,22 +172,22 @@ impl Subscription {
         if self.wildcard { parameter_view.beside_wildcard(&self.names) } else { parameter_view }
     }
 
-    /// How names are spelled whose normal form is another one.
+    /// Spellings of names whose normal form differs.
     pub fn spellings(&self) -> Option<&BTreeMap<Name, Name>> {
         self.spelled.as_deref()
     }
 
-    /// Whether its resources have to be written in the form that it asked in, not in the form of the cache.
+    /// Whether resources need the client's form instead of the cache's.
     pub(super) const fn has_own_form(&self) -> bool {
         self.spelled.is_some() || self.located.is_some()
     }
 
-    /// A name as it spells it.
+    /// The client's spelling of a name.
     pub(super) fn spelling<'a>(&'a self, name: &'a Name) -> &'a Name {
         self.spelled.as_ref().and_then(|spelled| spelled.get(name)).unwrap_or(name)
     }
 
-    /// Takes equal names, each with the place of the one that it replaces: their allocations are in use already.
+    /// Replaces names by equal ones whose allocations are in use, given with their places.
     pub(super) fn share(&mut self, equals: Vec<(usize, Name)>) {
         if !equals.is_empty() {
             let names = Arc::make_mut(&mut self.names);
@@ -197,12 +195,11 @@ impl Subscription {
         }
     }
 
-    /// Equal subscription with the allocations of these names, which are equal to its own one by one.
+    /// Equal subscription with these allocations, in order.
     pub(super) fn with_allocations(&self, names: Vec<Name>) -> Self {
         Self { names: Arc::new(names), ..self.clone() }
     }
 
-    /// A subscription to nothing.
     pub fn none() -> Self {
         Self::new(false, [])
     }
@@ -212,7 +209,7 @@ impl Subscription {
         &self.names
     }
 
-    /// Bytes that a client spends on saying it: those of its names, of other spellings and of locators.
+    /// Bytes of its names, other spellings and locators.
     pub fn weight(&self) -> usize {
         let spelled = self.spelled.iter().flat_map(|spelled| spelled.values());
         let located = self.located.iter().flat_map(|located| located.values()).flat_map(Parameters::iter);
@@ -220,83 +217,77 @@ impl Subscription {
         self.bytes + spelled.map(|name| name.as_str().len()).sum::<usize>() + parameters.sum::<usize>()
     }
 
-    /// The bytes of its names.
     pub const fn name_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether this very name was asked for.
+    /// Whether this very name was requested.
     pub fn contains(&self, name: &str) -> bool {
         self.position(name.as_bytes()).is_some()
     }
 
-    /// The collections that were asked for.
     pub fn collections(&self) -> impl Iterator<Item = (&Name, Collection<'_>)> {
         let names = if self.has_collections { &self.names[..] } else { &[] };
         names.iter().filter_map(|name| Some((name, Collection::named(name.as_str())?)))
     }
 
-    /// Whether any collection was asked for.
     pub const fn has_collections(&self) -> bool {
         self.has_collections
     }
 
-    /// Whether this name is a member of a collection that was asked for.
+    /// Whether the name is a member of a requested collection.
     pub fn covers(&self, name: &str) -> bool {
         self.has_collections && Collection::covering(name).is_some_and(|covering| self.contains(&covering))
     }
 
-    /// Where among the names this one is.
     pub fn position(&self, name: &[u8]) -> Option<usize> {
         self.names.binary_search_by(|other| other.as_str().as_bytes().cmp(name)).ok()
     }
 
-    /// Whether it asks for the wildcard, and for nothing by name.
     pub fn is_lone_wildcard(&self) -> bool {
         self.wildcard && self.names.is_empty()
     }
 
-    /// Whether it asks for nothing at all.
     pub fn is_empty(&self) -> bool {
         !self.wildcard && self.names.is_empty()
     }
 
-    /// View that such a client has of an entry, without the moments of changes, whatever kind of stream it has.
-    pub(super) fn look_at<'a>(&self, entry: &'a Entry) -> Option<Seen<'a>> {
-        self.look(entry, false).map(|look| look.seen)
+    /// State of an entry for such a client, without times of change.
+    pub(super) fn visible_state<'a>(&self, entry: &'a Entry) -> Option<VisibleState<'a>> {
+        self.visible_entry(entry, false).map(|visible| visible.state)
     }
 
-    /// View that a client with this subscription has of an entry, or `None` where it does not subscribe to it.
-    pub(super) fn look<'a>(&self, entry: &'a Entry, aggregated: bool) -> Option<Look<'a>> {
+    /// State of an entry for such a client; `None` if it does not subscribe to it.
+    pub(super) fn visible_entry<'a>(&self, entry: &'a Entry, aggregated: bool) -> Option<VisibleEntry<'a>> {
         if self.contains(entry.name().as_str()) {
-            Some(Look::by_name(entry, aggregated))
-        } else if !matches!(entry.as_listed(), Seen::Unknown) && self.covers(entry.name().as_str()) {
-            // A client that was told nothing yet has not asked for what is gone.
-            Some(Look {
-                seen: entry.as_listed(),
+            Some(VisibleEntry::by_name(entry, aggregated))
+        } else if !matches!(entry.as_listed(), VisibleState::Unknown) && self.covers(entry.name().as_str()) {
+            // A new client has not asked for members that are gone.
+            Some(VisibleEntry {
+                state: entry.as_listed(),
                 since: Generation::ZERO.next(),
                 failed: entry.failed_as(entry.as_listed()),
-                ..Look::by_name(entry, aggregated)
+                ..VisibleEntry::by_name(entry, aggregated)
             })
         } else if self.wildcard {
-            let repushed = if aggregated { entry.repushed() } else { Generation::ZERO };
-            let seen = entry.as_member();
-            // An entry that is no member cannot be sent again: its name is not even to be known (R-Relay-03).
-            let changed = seen.present().map_or(entry.wild_changed, |_| entry.wild_changed.max(repushed));
-            Some(Look { seen, changed, since: entry.wild_since, failed: None })
+            let resent_at = if aggregated { entry.resent_at() } else { Generation::ZERO };
+            let state = entry.as_member();
+            // A nonmember is not sent again: its name must stay hidden (R-Relay-03).
+            let changed = state.present().map_or(entry.wild_changed, |_| entry.wild_changed.max(resent_at));
+            Some(VisibleEntry { state, changed, since: entry.wild_since, failed: None })
         } else {
             None
         }
     }
 
-    /// The lease of what a client with this subscription [sees](Self::look) of an entry.
+    /// Lease history of the copy that [is visible](Self::visible_entry).
     pub(super) fn history(&self, entry: &Entry) -> Option<LeaseHistory> {
         let leases = entry.leases()?;
         let name: &Name = entry.name();
         if self.contains(name.as_str()) {
             leases.of(entry.view_by_name()?).copied()
-        } else if !matches!(entry.as_listed(), Seen::Unknown) && self.covers(name.as_str()) {
-            // A client that asked for it by name before may have been told of the other copy.
+        } else if !matches!(entry.as_listed(), VisibleState::Unknown) && self.covers(name.as_str()) {
+            // The client may have been sent the other copy by name before.
             let is_sure = entry.wild.is_none();
             leases.named.map(|history| LeaseHistory { before: history.before.filter(|_| is_sure), ..history })
         } else if self.wildcard {
@@ -314,23 +305,117 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// See [`Subscription::look`].
+/// An entry as a client [sees it](Subscription::visible_entry).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look<'a> {
-    pub(super) seen: Seen<'a>,
+pub(super) struct VisibleEntry<'a> {
+    pub(super) state: VisibleState<'a>,
     pub(super) changed: Generation,
-    /// A client told before this cannot hold it; zero where it is to be told of absence in any case.
+    /// A client last sent anything before this cannot hold it; zero if absence is always sent.
     pub(super) since: Generation,
-    /// The error of the name; the wildcard's clients are told of none (R-Err-05).
+    /// Error of the name; the wildcard's clients get none (R-Err-05).
     pub(super) failed: Option<&'a ErrorRecord>,
 }
 
-impl<'a> Look<'a> {
-    /// View of a client that asks by this very name.
+impl<'a> VisibleEntry<'a> {
     pub(super) fn by_name(entry: &'a Entry, aggregated: bool) -> Self {
-        let repushed = if aggregated { entry.repushed() } else { Generation::ZERO };
-        let changed = entry.named_changed.max(repushed);
-        let seen = entry.by_name();
-        Self { seen, changed, since: Generation::ZERO, failed: entry.failed_as(seen) }
+        let resent_at = if aggregated { entry.resent_at() } else { Generation::ZERO };
+        let changed = entry.named_changed.max(resent_at);
+        let state = entry.by_name();
+        Self { state, changed, since: Generation::ZERO, failed: entry.failed_as(state) }
+    }
+}
+
+/// Difference between a sorted list of names and a new one.
+///
+/// Names in one allocation are equal without a comparison. Most are, if a client adds one to many.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct NameDiff {
+    /// Indices of new names, in the new list.
+    pub(super) added: Vec<usize>,
+    /// Indices of missing names, in the old list.
+    pub(super) removed: Vec<usize>,
+    /// Equal names in different allocations: index in the new list, and the old name.
+    pub(super) kept: Vec<(usize, Name)>,
+}
+
+impl NameDiff {
+    pub(super) fn between(old: &[Name], new: &[Name]) -> Self {
+        let (mut name_diff, mut at, mut of) = (Self::default(), 0, 0);
+        while let (Some(before), Some(after)) = (old.get(of), new.get(at)) {
+            let is_shared = before.same_allocation(after);
+            match if is_shared { Ordering::Equal } else { before.cmp(after) } {
+                Ordering::Equal => {
+                    if !is_shared {
+                        name_diff.kept.push((at, before.clone()));
+                    }
+                    (at, of) = (at + 1, of + 1);
+                }
+                Ordering::Less => {
+                    name_diff.removed.push(of);
+                    of += 1;
+                }
+                Ordering::Greater => {
+                    name_diff.added.push(at);
+                    at += 1;
+                }
+            }
+        }
+        name_diff.added.extend(at..new.len());
+        name_diff.removed.extend(of..old.len());
+        name_diff
+    }
+}
+
+/// Sorted list with `added` names, none present, and without `removed` ones, all present.
+pub(super) fn edited(names: &[Name], added: BTreeSet<Name>, removed: &BTreeSet<Name>) -> Vec<Name> {
+    let mut list = Vec::with_capacity((names.len() + added.len()).saturating_sub(removed.len()));
+    let place = |name: &Name| names.partition_point(|other| other < name);
+    let gone = removed.iter().map(|name| (place(name), None));
+    let mut edits: Vec<(usize, Option<Name>)> =
+        added.into_iter().map(|name| (place(&name), Some(name))).chain(gone).collect();
+    // Stable: additions at a place keep their order, and come before its removal.
+    edits.sort_by_key(|(at, _)| *at);
+    let mut done = 0;
+    for (at, name) in edits {
+        list.extend_from_slice(&names[done..at]);
+        done = at + usize::from(name.is_none());
+        list.extend(name);
+    }
+    list.extend_from_slice(&names[done..]);
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn set(names: &BTreeSet<u8>) -> BTreeSet<Name> {
+        names.iter().map(|name| Name::from(format!("n{name}"))).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn edits_make_the_list_and_the_difference_finds_them(
+            before in proptest::collection::btree_set(0_u8..30, 0..20),
+            after in proptest::collection::btree_set(0_u8..30, 0..20),
+            shares in any::<bool>(),
+        ) {
+            let old: Vec<Name> = set(&before).into_iter().collect();
+            let new: Vec<Name> = set(&after).into_iter().collect();
+            let (added, removed) = (set(&(&after - &before)), set(&(&before - &after)));
+            let made = edited(&old, added.clone(), &removed);
+            prop_assert_eq!(&*made, &new[..]);
+
+            let list = if shares { &made[..] } else { &new };
+            let name_diff = NameDiff::between(&old, list);
+            let of = |list: &[Name], at: &[usize]| at.iter().map(|at| list[*at].clone()).collect::<BTreeSet<_>>();
+            prop_assert_eq!(of(list, &name_diff.added), added);
+            prop_assert_eq!(of(&old, &name_diff.removed), removed);
+            let both = before.intersection(&after).count();
+            prop_assert_eq!(name_diff.kept.len(), if shares { 0 } else { both });
+            prop_assert!(name_diff.kept.iter().all(|(at, name)| list[*at] == *name));
+        }
     }
 }

@@ -1,35 +1,31 @@
-//! Totals over the names of a cohort, kept as they change.
+//! Totals over the names of a cohort, kept up to date.
 //!
-//! Owns the counts and sums over all names of a subscription: whether any is unknown, and the digest of what is seen. They
-//! follow from a snapshot and the subscription alone, and cost a look at each name once per cohort; after that each
-//! change adds its difference.
+//! Owns the number of unknown names of a subscription, and the digest of visible resources. The first tally
+//! visits each name of a cohort; each change adds its difference.
 //!
-//! Invariant: a tally is that of a state which a reader has in hand, exactly. The writer notes a change before it
-//! publishes it, so that a reader of the state from before it finds the tally from before it.
+//! Invariant: a tally belongs exactly to its reader's snapshot. The writer records a change before publication,
+//! so readers of the older snapshot find the older tally.
 
 use super::Generation;
-use super::entry::{Entry, Seen};
-use super::profile::{Protocol, StreamProfile};
+use super::entry::{Entry, VisibleState};
 use super::snapshot::{Snapshot, Touch};
+use super::stream_profile::{Protocol, StreamProfile};
 use super::subscription::Subscription;
 use crate::resource::Name;
 
-/// Totals over the names of a subscription in one state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// How many of the names are unknown (R-Relay-04).
+    /// Unknown names (R-Relay-04).
     pub(super) unknown: usize,
-    /// Sum of the digests of what is seen by them (R-Relay-11), where that [is kept](Self::has_digest).
+    /// Sum of the digests seen by name (R-Relay-11), if that [is kept](Self::has_digest).
     pub(super) digest: u128,
 }
 
 impl Tally {
-    /// Totals over all names of a subscription.
     pub(super) fn of(snapshot: &Snapshot, subscription: &Subscription, profile: StreamProfile) -> Self {
         Self::of_some(snapshot, subscription, profile, subscription.names().iter())
     }
 
-    /// Totals over a few names of a subscription.
     pub(super) fn of_some<'a>(
         snapshot: &Snapshot,
         subscription: &Subscription,
@@ -40,13 +36,12 @@ impl Tally {
         names.map(one).fold(Self::default(), Self::plus)
     }
 
-    /// Whether the digest is kept: for delta nobody is told it, and what is seen through the wildcard or a collection follows
-    /// from no name.
+    /// Whether a digest is kept. Delta sends none, and for wildcards and collections names do not determine it.
     pub(super) fn has_digest(subscription: &Subscription, profile: StreamProfile) -> bool {
         profile.protocol == Protocol::Sotw && !subscription.wildcard && !subscription.has_collections()
     }
 
-    /// Share of one name, which may be one that the subscription sees only through a collection.
+    /// Share of one name, which may be seen only through a collection.
     fn of_one(
         subscription: &Subscription,
         profile: StreamProfile,
@@ -56,10 +51,10 @@ impl Tally {
         if subscription.has_collections() && !subscription.contains(name.as_str()) {
             return Self::default();
         }
-        let seen = entry.map_or(Seen::Unknown, Entry::by_name);
+        let seen = entry.map_or(VisibleState::Unknown, Entry::by_name);
         let present = seen.present().filter(|_| Self::has_digest(subscription, profile));
         Self {
-            unknown: usize::from(matches!(seen, Seen::Unknown)),
+            unknown: usize::from(matches!(seen, VisibleState::Unknown)),
             digest: present.map_or(0, |resource| resource.digest()),
         }
     }
@@ -68,44 +63,41 @@ impl Tally {
         Self { unknown: self.unknown + more.unknown, digest: self.digest.wrapping_add(more.digest) }
     }
 
-    /// Without a part of it.
     pub(super) const fn minus(self, part: Self) -> Self {
         Self { unknown: self.unknown - part.unknown, digest: self.digest.wrapping_sub(part.digest) }
     }
 }
 
-/// The newest tally of a cohort and the one before it.
 #[derive(Debug, Default)]
 pub(super) struct Tallies {
-    /// The newest change that was noted. `now` is as of that, and of every later state.
-    noted: Generation,
+    /// Newest recorded change. `now` is valid from there on.
+    recorded: Generation,
     now: Option<Tally>,
-    /// As of this generation, and of every later state until `noted`.
+    /// Valid from this generation until `recorded`.
     before: Option<(Generation, Tally)>,
 }
 
 impl Tallies {
-    /// A cohort that takes its names from another: as of a state in which all that was noted is published.
+    /// Tallies of a cohort derived from another, at a state with all recorded changes.
     pub(super) const fn starting(now: Generation, tally: Option<Tally>) -> Self {
-        Self { noted: now, now: tally, before: None }
+        Self { recorded: now, now: tally, before: None }
     }
 
-    /// Whatever was known, it is as of a state before this one.
+    /// Drops all tallies, which belong to earlier states.
     pub(super) const fn restart(&mut self, now: Generation) {
         *self = Self::starting(now, None);
     }
 
-    /// A name changes, in the change that ends with this generation.
-    pub(super) fn note(
+    pub(super) fn record(
         &mut self,
         generation: Generation,
         subscription: &Subscription,
         profile: StreamProfile,
         touch: &Touch,
     ) {
-        if self.noted < generation {
-            self.before = self.now.map(|tally| (self.noted, tally));
-            self.noted = generation;
+        if self.recorded < generation {
+            self.before = self.now.map(|tally| (self.recorded, tally));
+            self.recorded = generation;
         }
         if let Some(now) = &mut self.now {
             let one = |entry| Tally::of_one(subscription, profile, &touch.name, entry);
@@ -113,17 +105,16 @@ impl Tallies {
         }
     }
 
-    /// The tally as of the state of this generation, if it is remembered.
     pub(super) fn at(&self, generation: Generation) -> Option<Tally> {
-        if generation >= self.noted {
+        if generation >= self.recorded {
             return self.now;
         }
         self.before.filter(|(from, _)| *from <= generation).map(|(_, tally)| tally)
     }
 
-    /// Keeps a tally that was made of the state of this generation, unless something was noted since.
+    /// Keeps a tally of this generation unless a change came since.
     pub(super) fn set(&mut self, generation: Generation, tally: Tally) {
-        if generation >= self.noted {
+        if generation >= self.recorded {
             self.now = Some(tally);
         }
     }
@@ -138,8 +129,8 @@ mod tests {
 
     use super::super::cohort::{Cohort, WakeHandle};
     use super::super::fixture::resource;
-    use super::super::profile::TtlSupport;
-    use super::super::type_store::Membership;
+    use super::super::stream_profile::TtlSupport;
+    use super::super::type_cache::Membership;
     use super::super::{Cache, Change, Limits, Op, Resend, View};
     use super::*;
     use crate::resource::{Kind, TypeUrl};
@@ -164,8 +155,8 @@ mod tests {
             6 | 7 => Op::Remove { view, name },
             8 | 9 => Op::Forget { view, name },
             10 => Op::Drop { name },
-            11 => Op::Withdraw { name },
-            _ => Op::Repush { name },
+            11 => Op::LeaveCollection { name },
+            _ => Op::ResendEndpoints { name },
         }
     }
 
@@ -183,7 +174,7 @@ mod tests {
             let of = cache.of(&type_url).expect("a type of the protocol");
             let join = |at: u8| {
                 let protocol = if at.is_multiple_of(2) { Protocol::Sotw } else { Protocol::Delta };
-                of.join(subscription(7 * at + 1), StreamProfile { protocol, aggregated: true, ttl: TtlSupport::Untold }, &wake_handle)
+                of.join(subscription(7 * at + 1), StreamProfile { protocol, aggregated: true, ttl: TtlSupport::Unsupported }, &wake_handle)
             };
             let mut members: Vec<Membership> = (0..6).map(join).collect();
             for (kind, at, version, bits, who) in steps {

@@ -1,59 +1,56 @@
 //! Next update of a client, and its encoding.
 //!
-//! A [`Position`] says how far a client has been told; an [`Update`] is what leads on from there, and a frame
-//! is an update in bytes. Both can always be made again.
+//! An [`Update`] leads on from a [`Position`]; a frame is an update in bytes. Both can be made again at any
+//! time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::BytesMut;
+use parking_lot::Mutex;
 
-mod errors;
-mod forms;
-mod routed;
+mod own_encodings;
 
-use super::Generation;
 use super::change::Completeness;
-use super::frame::{self, EncodeCount, Fields, Frame, Piece};
-use super::mark::ChangeCount;
+use super::generation::{ChangeCount, Generation};
+use super::grpc_frame::{self, EncodeCount, Fields, Frame, Piece};
 use super::nonce::{Nonce, Suffix};
+use super::origin_error::UpdateErrors;
 use super::position::{Class, NextPosition, Part, Position};
-use super::profile::{Protocol, StreamProfile};
 use super::segments::Segment;
+use super::snapshot::Snapshot;
+use super::stream_profile::{Protocol, StreamProfile};
 use super::subscription::Subscription;
-use crate::resource::{Constraints, Name, Resource, TypeUrl};
-pub(super) use errors::{Errors, size};
-pub(super) use forms::{Element, Forms};
-pub(super) use routed::Routed;
+use crate::resource::{Constraints, Name, Resource, TypeUrl, clusters_in_routes};
+pub(super) use own_encodings::{Element, OwnEncodings};
 
-// Numbers of `resource_errors`.
+// Field numbers of `resource_errors`.
 const DELTA_ERRORS: u8 = 9;
 const SOTW_ERRORS: u8 = 7;
 
-/// Items that one client is to be told beside its cohort.
+/// Items to send one client besides its cohort's updates.
 #[derive(Clone, Debug, Default)]
 pub struct OwedItems {
-    /// Names that it newly asked for, or that are to be repeated to it.
+    /// Names newly requested, or to repeat.
     pub names: BTreeSet<Name>,
-    /// Names that it is to be told are gone, whatever it subscribes to (R-Delta-07).
+    /// Names to remove, subscribed or not (R-Delta-07).
     pub gone: BTreeSet<Name>,
-    /// It refused something that it was told up to here: what of that it holds is not sure.
+    /// It rejected something sent up to here: what it holds of that is uncertain.
     pub doubt: Generation,
-    /// Names whose errors it is to be told, once it has been told their bodies (R-Err-06).
+    /// Names whose errors follow their bodies (R-Err-06).
     pub errors: BTreeSet<Name>,
-    /// Names that it came to ask for when they were denied, and since when they were: full states leave them out for as
-    /// long as that lasts. Nothing that is to be told.
+    /// Names denied when it requested them, and since when; full states leave them out meanwhile. Nothing to
+    /// send.
     pub refused: BTreeMap<Name, Generation>,
-    /// Resources that it was told with other parameters, of names of which nothing is known with those that it has now. As
-    /// long as one stays unchanged it is no news (R-Delta-12).
+    /// Resources that it holds from other parameters, while their names are unknown with the current ones.
+    /// Unchanged content is no news (R-Delta-12).
     pub held: BTreeMap<Name, Arc<Resource>>,
-    /// Variants that it may hold from when it asked with other parameters, until it is told of their names (R-DP-08).
+    /// Variants that it may hold from other parameters, until their names are sent (R-DP-08).
     pub past: BTreeMap<Name, Vec<Option<Constraints>>>,
 }
 
 impl OwedItems {
-    /// Nothing.
     pub const NONE: Self = Self {
         names: BTreeSet::new(),
         gone: BTreeSet::new(),
@@ -64,7 +61,8 @@ impl OwedItems {
         past: BTreeMap::new(),
     };
 
-    /// Notes variants of a name that the client may hold. It is not told of those that went unsaid for long.
+    /// Records variants of a name that the client may hold. Beyond the newest 16, variants are forgotten and
+    /// not removed at the client.
     pub fn remember(&mut self, name: Name, variants: impl IntoIterator<Item = Option<Constraints>>) {
         const REMEMBERED: usize = 16;
         let past = self.past.entry(name).or_default();
@@ -75,7 +73,6 @@ impl OwedItems {
         past.drain(..past.len().saturating_sub(REMEMBERED));
     }
 
-    /// Whether there is nothing to be told.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
             && self.gone.is_empty()
@@ -85,166 +82,155 @@ impl OwedItems {
     }
 }
 
-/// Content that leads a client on from a [`Position`].
 #[derive(Debug)]
 pub struct Update {
-    /// Where it leads.
     pub(super) to: Generation,
-    pub(super) seen: Generation,
-    /// Changes of the cohort up to `to`; `None` where `to` is between two marks.
+    pub(super) newest_state: Generation,
+    /// Cohort changes up to `to`; `None` if `to` is between two marks.
     pub(super) changes: Option<ChangeCount>,
     pub(super) next: NextPosition,
-    /// When the newest generation in it was made.
+    /// When its newest generation was made.
     pub(super) at: Option<Instant>,
     pub(super) profile: StreamProfile,
-    /// How its clients asked, where what they are told has to be written as they did.
-    pub(super) form: Option<Subscription>,
-    /// Variants that they may hold of what is in it, for those that are told by locator (R-DP-13).
+    /// The subscription, if resources need its form.
+    pub(super) asked: Option<Subscription>,
+    /// Variants that clients by locator may hold of its names (R-DP-13).
     pub(super) past: BTreeMap<Name, Vec<Option<Constraints>>>,
     pub(super) type_url: TypeUrl,
     pub(super) type_index: u32,
     pub(super) version: Arc<str>,
-    /// `control_plane.identifier`.
     pub(super) control_plane: Arc<str>,
-    /// The body: in a state-of-the-world answer of a full-state type everything, else what is new.
+    /// The body: everything in a full state, else the news.
     pub(super) resources: Vec<Arc<Resource>>,
     pub(super) segments: Vec<Arc<Segment>>,
     pub(super) ghosts: Vec<Arc<Resource>>,
-    /// Names that were asked for and do not exist: an answer, which need not wait as removals do.
+    /// Requested names that do not exist: an answer, which does not wait.
     pub(super) absent: Vec<Name>,
     pub(super) removed: Vec<Name>,
-    /// Up to where removals are told, where not all fit.
+    /// End of the removals in it, if not all fit.
     pub(super) removed_to: Option<Generation>,
-    /// Names that were asked for, do not exist, and did not fit.
+    /// Requested names that do not exist and did not fit.
     pub(super) absent_later: Vec<Name>,
-    /// Few have any.
-    pub(super) errors: Option<Box<Errors>>,
-    /// Names of what its clients are to be told and the cache may not keep (R-XT-09).
+    /// Boxed, as few have any.
+    pub(super) errors: Option<Box<UpdateErrors>>,
+    /// Names to send whose bodies the cache may not keep (R-XT-09).
     pub(super) missed: Vec<Name>,
-    /// Whether anything is new, and whether anything is gone.
     pub(super) additions: bool,
     pub(super) removals: bool,
     pub(super) unknown_name: bool,
     pub(super) known_name: bool,
     pub(super) wildcard: Completeness,
-    /// Whether it is the first that is told.
+    /// Whether it is the client's first.
     pub(super) from_start: bool,
-    /// Endpoints of changed EDS clusters in it, where it is not.
+    /// Endpoints of changed EDS clusters, unless it is the first.
     pub(super) endpoints: Vec<Name>,
     pub(super) owed: OwedItems,
     pub(super) digest: u128,
-    /// Replacements for resources that are written in another form than for everybody.
-    pub(super) forms: Option<Box<Forms>>,
+    /// Replacements of shared encodings.
+    pub(super) own_encodings: Option<Box<OwnEncodings>>,
     pub(super) routed: OnceLock<Routed>,
     pub(super) frames: [OnceLock<Frame>; 2],
 }
 
 impl Update {
-    /// Whether it brings additions or changes.
     pub const fn has_additions(&self) -> bool {
         self.additions
     }
 
-    /// Whether it takes anything away.
     pub const fn has_removals(&self) -> bool {
         self.removals
     }
 
-    /// Whether a name in the subscription is not known yet (R-Relay-04).
+    /// Whether a subscribed name is unknown (R-Relay-04).
     pub const fn has_unknown_name(&self) -> bool {
         self.unknown_name
     }
 
-    /// Whether anything exists that it holds.
-    pub const fn shows_something(&self) -> bool {
+    pub const fn has_content(&self) -> bool {
         !self.resources.is_empty() || !self.segments.is_empty()
     }
 
-    /// Whether it lacks something that an earlier full state on the same stream held.
-    pub const fn takes_away(&self) -> bool {
+    /// Whether it lacks resources of an earlier full state of the stream.
+    pub const fn has_ghosts(&self) -> bool {
         !self.ghosts.is_empty()
     }
 
-    /// Whether a name in the subscription is known, be it absent.
+    /// Whether a subscribed name is known, even as absent.
     pub const fn has_known_name(&self) -> bool {
         self.known_name
     }
 
-    /// How much of the wildcard set is known, if it is subscribed to (R-Relay-05): whether that is enough depends on what
-    /// the client may hold.
+    /// Completeness of the wildcard set, if subscribed (R-Relay-05); what suffices depends on the client.
     pub const fn wildcard(&self) -> Completeness {
         self.wildcard
     }
 
-    /// Names of what is to be told, but was not to be kept: to be asked for upstream once more (R-XT-09).
+    /// Names to request upstream again, because their bodies were not kept (R-XT-09).
     pub fn missed(&self) -> &[Name] {
         &self.missed
     }
 
-    /// Names that do not exist, which is to be told in another response than this (R-Up-23).
+    /// Names that do not exist, left to another response (R-Up-23).
     pub fn absent_later(&self) -> &[Name] {
         &self.absent_later
     }
 
-    /// Whether more of the same follows (R-Up-23).
+    /// Whether more of the answer follows (R-Up-23).
     pub fn is_partial(&self) -> bool {
         self.next != NextPosition::Done
     }
 
-    /// When the newest change in it was applied to the cache.
+    /// When the cache applied its newest change.
     pub const fn changed_at(&self) -> Option<Instant> {
         self.at
     }
 
-    /// Names of the endpoints whose clusters changed in it (R-ADS-05), or may have: what a client held before its
-    /// stream began is not known.
+    /// Endpoints whose clusters changed in it, or may have, as a client's state before its stream is unknown
+    /// (R-ADS-05).
     pub fn endpoints(&self) -> impl Iterator<Item = &Name> {
         let listed = self.resources.iter().filter(|_| self.from_start);
         let members = self.segments.iter().filter(|_| self.from_start).flat_map(|segment| segment.members());
         self.endpoints.iter().chain(listed.chain(members).filter_map(|resource| resource.eds_service()))
     }
 
-    /// Where it leads.
     pub const fn to(&self) -> Generation {
         self.to
     }
 
-    /// Whether it holds all that the client may see.
     pub fn is_full_state(&self) -> bool {
         self.profile.is_full_state(self.type_url.kind())
     }
 
-    /// Names whose errors are to be told in another response than this.
+    /// Names whose errors are left to another response.
     pub fn errors_later(&self) -> &[Name] {
         self.errors.as_deref().map_or(&[], |errors| &errors.later)
     }
 
-    /// Names of which the resource is told in it, and with it the variants whose place it takes.
-    pub fn tells(&self) -> impl Iterator<Item = &Name> {
+    /// Names of its resources, which also cover the variants that they replace.
+    pub fn resource_names(&self) -> impl Iterator<Item = &Name> {
         self.resources.iter().map(|resource| resource.name())
     }
 
-    /// Whether the error of this name is told in it.
-    pub fn tells_error(&self, name: &Name) -> bool {
-        self.errors.as_deref().is_some_and(|errors| errors.tell(name))
+    pub fn has_error_of(&self, name: &Name) -> bool {
+        self.errors.as_deref().is_some_and(|errors| errors.contains(name))
     }
 
-    /// Part of the client's own set that it took in.
+    /// Owed items that it covers.
     pub const fn owed(&self) -> &OwedItems {
         &self.owed
     }
 
-    /// Version of the control plane as of this update, whatever the client is shown; empty if it gives none.
+    /// Version of the control plane as of this update; empty for none.
     pub const fn system_version(&self) -> &Arc<str> {
         &self.version
     }
 
-    /// The digest of the client's effective set (R-Relay-11): `version_info`.
+    /// `version_info`: digest of the client's effective set (R-Relay-11).
     pub fn version_info(&self) -> String {
         format!("{:032x}", self.digest)
     }
 
-    /// The frame that the whole cohort shares.
+    /// Frame shared by the cohort.
     pub fn shared_frame(&self, class: Class, count: &EncodeCount) -> Frame {
         let (slot, suffix) = match class {
             Class::Both => (0, Suffix::None),
@@ -253,8 +239,8 @@ impl Update {
         self.frames[slot].get_or_init(|| self.encode(class, &BTreeSet::new(), suffix, count)).clone()
     }
 
-    /// A frame with a nonce of the stream's own. `withdrawn`: removals that are said with additions too. `leaves_open`: more follows, though
-    /// this is all that there is now.
+    /// Frame with the stream's own nonce. `withdrawn`: removals sent even with additions. `leaves_open`: more
+    /// follows, not yet known.
     pub fn own_frame(
         &self,
         class: Class,
@@ -295,11 +281,11 @@ impl Update {
     }
 
     fn encode_errors(&self, class: Class, number: u8) -> BytesMut {
-        let spelled = self.form.as_ref().and_then(Subscription::spellings);
+        let spelled = self.asked.as_ref().and_then(Subscription::spellings);
         self.errors.as_deref().map(|errors| errors.encode(class, number, spelled)).unwrap_or_default()
     }
 
-    /// `ghosts` are what is gone and still said.
+    /// `ghosts`: removed resources that are still sent.
     fn splice(
         &self,
         nonce: Nonce,
@@ -308,8 +294,8 @@ impl Update {
         errors: &[u8],
         ghosts: &[Arc<Resource>],
     ) -> Frame {
-        if self.has_forms() {
-            return self.splice_forms(nonce, version, removed, errors, ghosts);
+        if self.has_own_form() {
+            return self.splice_own_encodings(nonce, version, removed, errors, ghosts);
         }
         let type_url = self.type_url.as_str();
         let control_plane = self.control_plane();
@@ -323,10 +309,9 @@ impl Update {
             let (entry, at) = resource.sotw_tail();
             Piece::Tail(entry, if is_delta { 0 } else { at })
         });
-        frame::splice(fields, nonce, segments.chain(listed))
+        grpc_frame::splice(fields, nonce, segments.chain(listed))
     }
 
-    /// `control_plane` with the number of its field.
     fn control_plane(&self) -> (u8, &str) {
         const DELTA: u8 = 7;
         const SOTW: u8 = 6;
@@ -337,18 +322,18 @@ impl Update {
         (number, &self.control_plane)
     }
 
-    /// Moves a client that has been told so far over all that there was when this was made, which must have been nothing.
+    /// Moves a client to the newest state. Only for an update without content.
     pub fn settle(&self, position: &mut Position) {
         debug_assert!(!self.additions && !self.removals, "only what has nothing to say may be passed over");
-        *position = Position::up_to(self.seen);
+        *position = Position::up_to(self.newest_state);
     }
 
     /// Moves a client on that was sent `class` of this.
     pub fn advance(&self, position: &mut Position, class: Class) {
-        position.seen = position.seen.max(self.seen);
+        position.newest_state = position.newest_state.max(self.newest_state);
         if position.is_start() && self.next != NextPosition::Stay {
-            // The first that it was told: what was gone by then it cannot hold, what goes from then on it may.
-            position.removed = self.seen;
+            // First update: the client can hold nothing that was gone by then.
+            position.removed = self.newest_state;
         }
         match &self.next {
             NextPosition::Stay => {}
@@ -374,7 +359,44 @@ impl Update {
 
     pub(super) fn weight(&self) -> u32 {
         let bytes: usize = self.resources.iter().map(|resource| resource.delta_entry().len()).sum();
-        let bytes = bytes + self.own_bytes() + self.errors.as_deref().map_or(0, Errors::weight);
+        let bytes = bytes + self.own_bytes() + self.errors.as_deref().map_or(0, UpdateErrors::weight);
         u32::try_from(bytes + 512 + 16 * (self.segments.len() + self.removed.len())).unwrap_or(u32::MAX)
+    }
+}
+
+/// Clusters that the routes of an update name.
+#[derive(Debug)]
+pub(super) struct Routed {
+    clusters: Vec<Name>,
+    /// Last checked store and its generation, and whether all clusters were there.
+    looked_at: Mutex<Option<(u32, Generation, bool)>>,
+}
+
+impl Update {
+    /// Whether store number `store` has every cluster that its routes name, in this state. Computed once for
+    /// all clients.
+    pub fn has_its_clusters(&self, store: u32, snapshot: &Snapshot) -> bool {
+        let routed = self.routed.get_or_init(|| {
+            let kind = self.type_url.kind();
+            let names = self.resources.iter().flat_map(|resource| clusters_in_routes(kind, resource));
+            let mut clusters: Vec<Name> = names.collect();
+            clusters.sort_unstable();
+            clusters.dedup();
+            Routed { clusters, looked_at: Mutex::new(None) }
+        });
+        let known = *routed.looked_at.lock();
+        if let Some((_, _, all)) = known.filter(|(of, at, _)| (*of, *at) == (store, snapshot.generation())) {
+            return all;
+        }
+        let all = routed.clusters.iter().all(|name| snapshot.by_name(name.as_str()).existing().is_some());
+        *routed.looked_at.lock() = Some((store, snapshot.generation(), all));
+        all
+    }
+
+    /// Clusters that its routes name and that do not exist, once [`has_its_clusters`](Self::has_its_clusters)
+    /// was asked.
+    pub fn lacking_clusters<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Name> {
+        let named = self.routed.get().into_iter().flat_map(|routed| &routed.clusters);
+        named.filter(|name| snapshot.by_name(name.as_str()).existing().is_none())
     }
 }

@@ -1,7 +1,7 @@
-//! Where a cohort finds its newest updates.
+//! Newest updates of a cohort.
 //!
-//! Nearly all members of a cohort stand at one of a few places, so that a short list is all it takes. Small updates
-//! are kept by the list; of large ones it remembers which there are, and the byte cache decides how long they live.
+//! Nearly all members are at one of a few positions, so a short list suffices. It owns small updates, and
+//! refers to large ones in the byte cache.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -11,24 +11,22 @@ use super::position::Position;
 use super::update::Update;
 use crate::quota::{ByteQuota, ByteQuotaGuard};
 
-/// Updates up to this weight need not go through the byte cache: of a cohort of few that would cost more than
-/// what it shares.
+/// Updates up to this weight in bytes skip the byte cache: for small cohorts it costs more than it saves.
 const SMALL: u32 = 16 << 10;
-/// So many places are looked at one by one.
+/// Positions searched one by one.
 const NEAR: usize = 4;
 
-/// The byte cache. A cohort's superseded updates leave it at once, so that what is oldest in it is what goes first.
+/// The byte cache. Superseded updates leave it at once, so eviction takes the oldest of the others.
 pub(super) type ByteCache = moka::sync::Cache<UpdateKey, Arc<Update>, foldhash::fast::RandomState>;
 
-/// A cohort among those of all caches that share the byte cache.
+/// A cohort among those of all caches with this byte cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CohortId {
     pub(super) cache: u64,
     pub(super) cohort: u64,
 }
 
-/// Under what an update is in the byte cache. `touched` stands for the state: nothing in it that concerns the cohort
-/// changed since.
+/// Key of an update. `touched` stands for the state: nothing that concerns the cohort changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct UpdateKey {
     pub(super) cohort: CohortId,
@@ -36,12 +34,11 @@ pub(super) struct UpdateKey {
     pub(super) position: Position,
 }
 
-/// The updates of one cohort, all of one `touched`: superseded ones go at once.
+/// Updates of one cohort at one `touched`; superseded ones are dropped at once.
 #[derive(Debug, Default)]
 pub(super) struct UpdateCache {
     touched: Generation,
     near: Vec<(Position, CachedUpdate)>,
-    /// Keys of updates in the byte cache.
     cached: Vec<UpdateKey>,
 }
 
@@ -52,7 +49,6 @@ enum CachedUpdate {
 }
 
 impl UpdateCache {
-    /// The update that leads on from `position`, if there is one.
     pub(super) fn find(
         &self,
         touched: Generation,
@@ -70,15 +66,15 @@ impl UpdateCache {
             None if self.near.len() < NEAR => None,
             None => cache.get(&UpdateKey { cohort, touched, position: position.clone() }),
         };
-        found.filter(|update| update.is_true(now))
+        found.filter(|update| update.has_current_ttls(now))
     }
 
-    /// Takes all updates out of the byte cache, for a cohort that is over: nobody finds them any more.
+    /// Removes the updates of an ended cohort from the byte cache.
     pub(super) fn clear(&mut self, cache: &ByteCache) {
         self.cached.drain(..).for_each(|key| cache.invalidate(&key));
     }
 
-    /// Keeps an update and returns it, or the one that somebody else put there meanwhile.
+    /// Keeps and returns an update, or returns the one put there meanwhile.
     pub(super) fn put(
         &mut self,
         key: UpdateKey,
@@ -112,8 +108,8 @@ impl UpdateCache {
             self.near.push((position.clone(), CachedUpdate::Large(Arc::downgrade(&made))));
         }
         cache.insert(key.clone(), Arc::clone(&made));
-        // One in whose place this comes, because its times are no longer true, is listed already.
-        if !made.tells_times() || !self.cached.contains(&key) {
+        // A replacement of one with outdated TTLs is listed already.
+        if !made.has_ttls() || !self.cached.contains(&key) {
             self.cached.push(key);
         }
         made

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::cache::{Entry, Lease, Named, Seen, Snapshot, View};
+use crate::cache::{Entry, Lease, Named, Snapshot, View, VisibleState};
 use crate::resource::{Constraints, Name, Parameters, Resource, TypeUrl, VersionForm, wire};
 
 const LAYOUT: u8 = 1;
@@ -71,8 +71,8 @@ pub fn record_of(
 ) -> Option<Bytes> {
     let entry = snapshot.get(name).filter(|_| selection.has(type_url))?;
     let (flag, view, resource) = match (entry.as_member(), entry.by_name()) {
-        (Seen::Present(member), _) => (MEMBER, View::Wildcard, member),
-        (_, Seen::Present(resource)) => (0, View::Named, resource),
+        (VisibleState::Present(member), _) => (MEMBER, View::Wildcard, member),
+        (_, VisibleState::Present(resource)) => (0, View::Named, resource),
         _ => return is_collection(entry).then(|| Bytes::from_static(&[LAYOUT, COLLECTION])),
     };
     if !resource.may_be_kept(type_url) {

@@ -163,7 +163,7 @@ fn content_that_comes_behind_clients_leaves_them_what_they_want() {
     let (now, eds) = (Instant::now(), TypeUrl::from(Kind::Endpoint));
     let (cache, writer) = Cache::new(Limits::default());
     let mut mux = Mux::new(writer, Settings::default());
-    let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+    let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
     let subscription = Subscription::new(false, ["a".into()]);
     let of = cache.of(&eds).expect("room for a type");
     let _client = of.join(subscription, profile, &Arc::new(WakeHandle::default()));

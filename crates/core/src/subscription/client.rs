@@ -67,10 +67,10 @@ impl Features {
     /// TTLs on a stream of this protocol (R-TTL-06, R-TTL-07, R-SotW-23).
     pub(super) const fn ttl(self, protocol: Protocol) -> TtlSupport {
         match protocol {
-            _ if !self.resource_ttl => TtlSupport::Untold,
-            Protocol::Sotw if self.resource_in_sotw => TtlSupport::Told,
-            Protocol::Sotw => TtlSupport::Untold,
-            Protocol::Delta if self.is_grpc => TtlSupport::Told,
+            _ if !self.resource_ttl => TtlSupport::Unsupported,
+            Protocol::Sotw if self.resource_in_sotw => TtlSupport::WithResources,
+            Protocol::Sotw => TtlSupport::Unsupported,
+            Protocol::Delta if self.is_grpc => TtlSupport::WithResources,
             Protocol::Delta => TtlSupport::Heartbeats,
         }
     }

@@ -111,7 +111,8 @@ impl Poll {
         let is_unwelcome = |given: &DeliveredVersion| given.over == offered && !client.node_id.is_empty();
         let unwelcome = past.delivered.filter(is_unwelcome);
         let wake_handle = Arc::new(WakeHandle::of(from.tenant.cloned()));
-        let profile = StreamProfile { protocol: Protocol::Sotw, aggregated: false, ttl: TtlSupport::Untold };
+        let profile =
+            StreamProfile { protocol: Protocol::Sotw, aggregated: false, ttl: TtlSupport::Unsupported };
         Ok(Self {
             client: Arc::new(client),
             membership: of.join(subscription, profile, &wake_handle),
@@ -214,7 +215,7 @@ impl Poll {
     }
 
     pub fn found(&self) -> SetContents {
-        self.membership.of().found(self.membership.cohort())
+        self.membership.of().set_contents(self.membership.cohort())
     }
 
     /// Time of the newest change that ended the wait.

@@ -230,7 +230,7 @@ impl TypeProgress {
         });
         self.refresh(view);
         let version = version.unwrap_or_else(|| Arc::from(""));
-        self.sent = Some(Delivery { version, generation: self.position.told(), at: now });
+        self.sent = Some(Delivery { version, generation: self.position.latest_sent(), at: now });
     }
 
     /// Records the ACK of the newest response. Returns how long it took.
@@ -254,7 +254,7 @@ impl TypeProgress {
         let from = from.unwrap_or_else(|| self.position.clone());
         let (version, generation) = match &self.sent {
             Some(sent) => (Arc::clone(&sent.version), sent.generation),
-            None => (Arc::from(""), self.position.told()),
+            None => (Arc::from(""), self.position.latest_sent()),
         };
         let (code, to) = (error.code, self.position.clone());
         self.reject(Rejection { delivery: Delivery { version, generation, at: now }, code, text, from, to })
@@ -385,7 +385,8 @@ impl TypeProgress {
             // A NACK is outdated if nothing subscribed was new in it. If the response was accepted
             // before, its news is unknown.
             let snapshot = audience.of.snapshot();
-            let mut news = snapshot.changed_between(subscription, newest.from.told(), snapshot.generation());
+            let mut news =
+                snapshot.changed_between(subscription, newest.from.latest_sent(), snapshot.generation());
             let is_of_anything = newest.from.is_start() || newest.from == newest.to;
             if is_of_anything || news.next().is_some() {
                 return true;
@@ -412,21 +413,21 @@ impl TypeProgress {
 
     pub fn resource_state(&self, audience: &Audience, snapshot: &Snapshot, name: &Name) -> ResourceState<'_> {
         let (subscription, profile) = (audience.subscription(), audience.cohort.profile());
-        self.state_of(name, |position| snapshot.has_told(name.as_str(), subscription, profile, position))
+        self.state_of(name, |position| snapshot.was_sent(name.as_str(), subscription, profile, position))
     }
 
     /// State of a change at a generation. If another followed before the client was sent the first,
     /// the response with the later one counts.
     pub fn change_state(&self, name: &Name, at: Generation, is_removal: bool) -> ResourceState<'_> {
         self.state_of(name, |position| match is_removal {
-            true => position.has_told_all(at),
-            false => position.has_told_additions(at),
+            true => position.was_sent_all(at),
+            false => position.was_sent_additions(at),
         })
     }
 
     /// State of a name, given the positions that include it.
-    fn state_of(&self, name: &Name, has_told: impl Fn(&Position) -> bool) -> ResourceState<'_> {
-        if !has_told(&self.position) {
+    fn state_of(&self, name: &Name, was_sent: impl Fn(&Position) -> bool) -> ResourceState<'_> {
+        if !was_sent(&self.position) {
             let is_unknown = self.resumes && self.position.is_start();
             return if is_unknown { ResourceState::Unknown } else { ResourceState::NotSent };
         }
@@ -435,10 +436,10 @@ impl TypeProgress {
             Some(Owed::Few(names)) if names.contains(name) => return ResourceState::NotSent,
             _ => {}
         }
-        if self.unanswered().is_some_and(|before| !has_told(before)) {
+        if self.unanswered().is_some_and(|before| !was_sent(before)) {
             return ResourceState::Stale;
         }
-        let is_rejected = |rejection: &&Rejection| has_told(&rejection.to) && !has_told(&rejection.from);
+        let is_rejected = |rejection: &&Rejection| was_sent(&rejection.to) && !was_sent(&rejection.from);
         let rejection = self.rejections().iter().rev().find(is_rejected);
         rejection.map_or(ResourceState::Synced, ResourceState::Rejected)
     }
@@ -446,14 +447,14 @@ impl TypeProgress {
     /// Progress with the changes up to this generation. If later ones were sent before an answer,
     /// that answer counts.
     pub fn reached(&self, to: Generation) -> Reached {
-        if !self.position.has_told_all(to) {
+        if !self.position.was_sent_all(to) {
             return Reached::NotSent;
         }
-        if self.unanswered().is_some_and(|before| !before.has_told_all(to)) {
+        if self.unanswered().is_some_and(|before| !before.was_sent_all(to)) {
             return Reached::Sent;
         }
         let is_rejected =
-            |rejection: &&Rejection| rejection.to.has_told_all(to) && !rejection.from.has_told_all(to);
+            |rejection: &&Rejection| rejection.to.was_sent_all(to) && !rejection.from.was_sent_all(to);
         match self.rejections().iter().rev().find(is_rejected) {
             Some(rejection) => Reached::Rejected(rejection.delivery.at),
             None => Reached::Accepted(self.newest_acked().map(|acked| acked.at)),
@@ -475,8 +476,9 @@ fn make_room(rejections: &mut Vec<Rejection>, audience: Option<&Audience>) {
         rejections.remove(at);
         return;
     }
-    let gap =
-        |at: &usize| rejections[at + 1].from.told().get().saturating_sub(rejections[*at].to.told().get());
+    let gap = |at: &usize| {
+        rejections[at + 1].from.latest_sent().get().saturating_sub(rejections[*at].to.latest_sent().get())
+    };
     if let Some(at) = (0..rejections.len().saturating_sub(1)).min_by_key(gap) {
         let first = rejections.remove(at);
         rejections[at].from = first.from;
@@ -495,7 +497,7 @@ impl Rejection {
         snapshot: &'a Snapshot,
         subscription: &'a Subscription,
     ) -> impl Iterator<Item = &'a Name> {
-        snapshot.changed_between(subscription, self.from.told(), self.to.told())
+        snapshot.changed_between(subscription, self.from.latest_sent(), self.to.latest_sent())
     }
 }
 

@@ -138,7 +138,7 @@ impl Session {
         Self {
             cache,
             rules,
-            profile: StreamProfile { protocol, aggregated: only.is_none(), ttl: TtlSupport::Untold },
+            profile: StreamProfile { protocol, aggregated: only.is_none(), ttl: TtlSupport::Unsupported },
             role: Role::default(),
             only,
             one_shot: false,

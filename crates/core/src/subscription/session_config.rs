@@ -157,7 +157,7 @@ impl SessionConfig {
         // A client chooses none of what the operator's rules impose.
         let is_reserved =
             parameter_view.parameters().iter().all(|parameters| *parameters == allotted.imposed);
-        Ok(cache.seen_by(Claim::Client { tenant, is_reserved }, type_url, &parameter_view)?)
+        Ok(cache.claim_store(Claim::Client { tenant, is_reserved }, type_url, &parameter_view)?)
     }
 
     /// Checks a node before anything is built for it.

@@ -17,7 +17,7 @@ use super::session_config::{SessionConfig, Upstream};
 use super::subscription_edit::SotwNames;
 use crate::cache::{
     CanarySeat, Class, Completeness, FellBehindError, Frame, Generation, Membership, Nonce, Position,
-    Protocol, Role, Rollout, Seen, StreamProfile, Subscription, Track, Update,
+    Protocol, Role, Rollout, StreamProfile, Subscription, Track, Update, VisibleState,
 };
 use crate::fairness::NAMES_EVALUATED_FREELY;
 use crate::resource::{Kind, Name};
@@ -153,8 +153,8 @@ impl StreamType {
 
     /// Notes a NACK: it is no longer sure which TTLs the client holds.
     pub(super) fn doubt(&mut self) {
-        if self.membership.is_told_times() {
-            self.own_mut().owed.doubt = self.position.told();
+        if self.membership.receives_ttls() {
+            self.own_mut().owed.doubt = self.position.latest_sent();
         }
     }
 
@@ -255,7 +255,7 @@ impl StreamType {
         let is_plain = owed.is_empty() && owed.refused.is_empty();
         let shared = if is_plain { Some(of.update(cohort, &self.position, moment.now)?) } else { None };
         // Refusals matter to heartbeats only, and those carry TTLs.
-        let update = match shared.filter(|shared| owed.doubt == Generation::ZERO || !shared.tells_times()) {
+        let update = match shared.filter(|shared| owed.doubt == Generation::ZERO || !shared.has_ttls()) {
             Some(shared) => shared,
             None => Arc::new(of.own_update(cohort, &self.position, owed, moment.now)?),
         };
@@ -282,10 +282,10 @@ impl StreamType {
         let unknown = unknown || self.leaves_open;
         if let Some(ResumedVersions::Digest(digest)) = self.take_resumed() {
             let is_doubted = || self.membership.of().doubts_holders_of(&digest);
-            if digest == update.version_info() && !update.tells_times() && !is_doubted() {
+            if digest == update.version_info() && !update.has_ttls() && !is_doubted() {
                 // The client holds exactly this (R-SotW-10).
                 update.advance(&mut self.position, Class::Both);
-                self.membership.pass(&update);
+                self.membership.record_update(&update);
                 self.must_answer = false;
                 return Ok(Pending::Nothing);
             }
@@ -307,7 +307,7 @@ impl StreamType {
         let was_in_parts = self.position.is_in_parts();
         if !(self.position.is_start() && unknown) {
             update.advance(&mut self.position, Class::Both);
-            self.membership.pass(&update);
+            self.membership.record_update(&update);
         }
         if was_in_parts && !self.is_quiet() {
             // The last part is empty, but changes since the first are due.
@@ -332,7 +332,7 @@ impl StreamType {
 
     pub(super) fn lacks(&self) -> bool {
         let (subscription, snapshot) = (self.subscription(), self.membership.of().snapshot());
-        let is_unknown = |name: &str| matches!(snapshot.by_name(name), Seen::Unknown);
+        let is_unknown = |name: &str| matches!(snapshot.by_name(name), VisibleState::Unknown);
         (subscription.wildcard && !snapshot.wildcard_known())
             || subscription.names().iter().any(|name| is_unknown(name.as_str()))
             || !self.own().owed.is_empty()
@@ -376,7 +376,7 @@ impl StreamType {
         let from = self.position.added;
         update.advance(&mut self.position, class);
         if self.membership.of().parameter_view().track() == Track::Canary {
-            let (to, is_last) = (self.position.told(), !self.position.is_in_parts());
+            let (to, is_last) = (self.position.latest_sent(), !self.position.is_in_parts());
             let unjudged = &mut self.own_mut().to_judge;
             if unjudged.len() == UNJUDGED {
                 unjudged.remove(0);
@@ -455,7 +455,7 @@ impl StreamType {
             // Names that are only removed are no additions.
             let sent: HashSet<&Name> = match class {
                 Class::Both => HashSet::default(),
-                Class::Additions => update.tells().collect(),
+                Class::Additions => update.resource_names().collect(),
             };
             let is_sent = |name: &Name| class == Class::Both || sent.contains(name);
             own.owed.past.retain(|name, _| !(update.owed().past.contains_key(name) && is_sent(name)));
@@ -481,7 +481,7 @@ impl StreamType {
             if let Some(own) = &mut self.own {
                 own.owed.held.remove(name);
             }
-            if snapshot.has_told(name.as_str(), self.subscription(), profile, &self.position) {
+            if snapshot.was_sent(name.as_str(), self.subscription(), profile, &self.position) {
                 self.own_mut().owed.names.insert(name.clone());
             }
         }
@@ -494,15 +494,15 @@ impl StreamType {
         if old.aggregated && !profile.aggregated && !self.position.is_start() {
             let snapshot = self.membership.of().snapshot();
             let is_told = |name: &Name, profile| {
-                snapshot.has_told(name.as_str(), self.subscription(), profile, &self.position)
+                snapshot.was_sent(name.as_str(), self.subscription(), profile, &self.position)
             };
-            let names = snapshot.repushed_after(self.position.added);
+            let names = snapshot.resent_after(self.position.added);
             let due = names.filter(|name| !is_told(name, old) && is_told(name, profile));
             let due: Vec<Name> = due.cloned().collect();
             self.own_mut().owed.names.extend(due);
             self.trim();
         }
-        self.membership.turn(profile);
+        self.membership.change_profile(profile);
     }
 }
 

@@ -90,7 +90,7 @@ impl DirectoryMirror {
             let change = self.want(&wanted);
             if self.read {
                 self.apply(&wanted.type_url, &wanted.parameters, change, now);
-                self.writer.heard(&wanted.type_url, now);
+                self.writer.record_answer(&wanted.type_url, now);
             }
             // Before the first reading too: names that a client may not see are answered without it.
             self.writer.fill(&wanted, now).ok();
@@ -201,7 +201,7 @@ impl DirectoryMirror {
             None => {
                 let named = is_asked.then(|| match asked.is_some_and(|asked| asked.contains(name)) {
                     true => Op::Remove { view: View::Named, name: name.clone() },
-                    false => Op::Withdraw { name: name.clone() },
+                    false => Op::LeaveCollection { name: name.clone() },
                 });
                 let member = Op::Remove { view: View::Wildcard, name: name.clone() };
                 named.into_iter().chain([member]).collect()
@@ -250,7 +250,7 @@ impl DirectoryMirror {
         }
         self.held.retain(|_, held| !held.is_empty());
         // A resource that no file holds is reported as absent.
-        self.cache().types().iter().for_each(|of| self.writer.heard(of.type_url(), now));
+        self.cache().types().iter().for_each(|of| self.writer.record_answer(of.type_url(), now));
         for ((type_url, parameters), mut change) in changes {
             change.wildcard_known = Some(Completeness::Complete);
             self.apply(&type_url, &parameters, change, now);
@@ -278,7 +278,7 @@ impl DirectoryMirror {
     }
 
     fn apply(&mut self, type_url: &TypeUrl, parameters: &Parameters, change: Change, now: Instant) {
-        if let Err(error) = self.writer.apply_seen(type_url, parameters, change, now) {
+        if let Err(error) = self.writer.apply_with_parameters(type_url, parameters, change, now) {
             tracing::warn!(%type_url, %error, "cannot serve resources of the directory");
         }
     }
@@ -342,8 +342,8 @@ fn read(type_url: &TypeUrl, name: &Name, wrapper: &Bytes) -> Option<Arc<Resource
 mod tests {
     use super::*;
     use crate::cache::{
-        ClientScope, Limits, Membership, ParameterView, Protocol, Seen, Snapshot, StreamProfile,
-        Subscription, TtlSupport, WakeHandle,
+        ClientScope, Limits, Membership, ParameterView, Protocol, Snapshot, StreamProfile, Subscription,
+        TtlSupport, VisibleState, WakeHandle,
     };
     use crate::resource::{Kind, Pattern, Scope, wire};
 
@@ -371,7 +371,7 @@ mod tests {
             let of = self.mirror.cache().of(&kind.into()).expect("few types");
             let subscription = Subscription::new(wildcard, names.iter().map(|name| (*name).into()));
             let profile =
-                StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+                StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
             let client = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
             self.look();
             client
@@ -408,12 +408,12 @@ mod tests {
 
         fn seen(&self, kind: Kind, name: &str) -> String {
             match self.snapshot(kind).by_name(name) {
-                Seen::Unknown => "unknown".to_owned(),
-                Seen::Absent => "absent".to_owned(),
-                Seen::Collection => "collection".to_owned(),
-                Seen::Unresolved(_) | Seen::Dropped(_) => "without a body".to_owned(),
-                Seen::Present(resource) => resource.version().to_owned(),
-                Seen::Denied(_) | Seen::Failed => unreachable!("a directory has no errors"),
+                VisibleState::Unknown => "unknown".to_owned(),
+                VisibleState::Absent => "absent".to_owned(),
+                VisibleState::Collection => "collection".to_owned(),
+                VisibleState::Unresolved(_) | VisibleState::Dropped(_) => "without a body".to_owned(),
+                VisibleState::Present(resource) => resource.version().to_owned(),
+                VisibleState::Denied(_) | VisibleState::Failed => unreachable!("a directory has no errors"),
             }
         }
     }
@@ -427,7 +427,7 @@ mod tests {
             ("unknown".to_owned(), false)
         );
         let heard = |fixture: &Fixture, kind: Kind| {
-            fixture.mirror.cache().of(&kind.into()).expect("few types").heard_since().is_some()
+            fixture.mirror.cache().of(&kind.into()).expect("few types").answering_since().is_some()
         };
         assert!(!heard(&fixture, CDS));
         fixture.scan(&[(CDS, "c1", "v1")]);
@@ -446,17 +446,23 @@ mod tests {
     #[test]
     fn a_name_that_may_not_be_seen_is_answered_for_before_the_first_reading() {
         let mut fixture = Fixture::new();
-        let of = fixture.mirror.cache().seen(&CDS.into(), &mine()).expect("few");
+        let of = fixture.mirror.cache().store_for(&CDS.into(), &mine()).expect("few");
         let subscription = Subscription::new(true, ["mine/a", "other"].map(Name::from));
-        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let profile =
+            StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
         let _client = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
         fixture.look();
         let sees = |name: &str| of.snapshot().by_name(name).present().map(|held| held.version().to_owned());
-        assert!(matches!(of.snapshot().by_name("other"), Seen::Absent));
-        assert!(matches!(of.snapshot().by_name("mine/a"), Seen::Unknown) && !of.snapshot().wildcard_known());
+        assert!(matches!(of.snapshot().by_name("other"), VisibleState::Absent));
+        assert!(
+            matches!(of.snapshot().by_name("mine/a"), VisibleState::Unknown)
+                && !of.snapshot().wildcard_known()
+        );
         fixture.scan(&[(CDS, "mine/a", "v1"), (CDS, "other", "v1")]);
         assert_eq!(sees("mine/a").as_deref(), Some("v1"));
-        assert!(matches!(of.snapshot().by_name("other"), Seen::Absent) && of.snapshot().wildcard_known());
+        assert!(
+            matches!(of.snapshot().by_name("other"), VisibleState::Absent) && of.snapshot().wildcard_known()
+        );
     }
 
     #[test]
@@ -466,10 +472,10 @@ mod tests {
         {
             let mut fixture = Fixture::new();
             fixture.scan(&[(CDS, "mine/a", "v1"), (CDS, "other", "v1")]);
-            let of = fixture.mirror.cache().seen(&CDS.into(), &mine()).expect("few");
+            let of = fixture.mirror.cache().store_for(&CDS.into(), &mine()).expect("few");
             let subscription = Subscription::new(wildcard, names.iter().map(|name| Name::from(*name)));
             let profile =
-                StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+                StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
             let _client = of.join(subscription.clone(), profile, &Arc::new(WakeHandle::default()));
             fixture.look();
             let sees =
@@ -601,9 +607,10 @@ mod tests {
         let cache = Arc::clone(fixture.mirror.cache());
         let of = |env: &str| {
             let scope = ClientScope { given: [("env", env)].into_iter().collect(), ..ClientScope::default() };
-            cache.seen(&CDS.into(), &ParameterView::new(&scope, true, &BTreeMap::new())).expect("few")
+            cache.store_for(&CDS.into(), &ParameterView::new(&scope, true, &BTreeMap::new())).expect("few")
         };
-        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let profile =
+            StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
         let subscriptions = [Subscription::new(true, []), Subscription::new(false, ["c".into()])];
         let (prod, test) = (of("prod"), of("test"));
         let seen = || {

@@ -45,7 +45,7 @@ impl Expiry {
         for op in ops {
             match op {
                 Op::Remove { view, name } | Op::Forget { view, name } => self.set(*view, name, None),
-                Op::Withdraw { name } => self.set(View::Named, name, None),
+                Op::LeaveCollection { name } => self.set(View::Named, name, None),
                 Op::Fail { name, failure, .. } if failure.is_not_found() => self.set(View::Named, name, None),
                 Op::Set { .. }
                 | Op::Alias { .. }
@@ -53,7 +53,7 @@ impl Expiry {
                 | Op::Renew { .. }
                 | Op::Complete { .. }
                 | Op::Fail { .. }
-                | Op::Repush { .. } => {}
+                | Op::ResendEndpoints { .. } => {}
             }
         }
     }

@@ -182,12 +182,12 @@ impl Mux {
             return;
         }
         if self.cut_off.take().is_some() {
-            self.writer.silent_not_before(now);
+            self.writer.defer_silence(now);
         }
         let is_asked =
             |topic_set: &TopicSet| StreamId::ALL.iter().any(|stream| topic_set.is_started(*stream));
         let asked = self.topic_sets.iter().filter(|(_, topic_set)| is_asked(topic_set));
-        asked.for_each(|(type_url, _)| self.writer.heard(type_url, now));
+        asked.for_each(|(type_url, _)| self.writer.record_answer(type_url, now));
     }
 
     /// Looks at the clock, before anything is made of an event. Time in which the relay that is the origin is cut off from its own control
@@ -256,7 +256,7 @@ impl Mux {
     /// The process did not run for this long: what is measured as silence of the origin must not count it.
     pub fn overslept(&mut self, pause: Duration, now: Instant) {
         self.clock.excuse(pause);
-        self.writer.overslept(pause, now);
+        self.writer.exclude_pause(pause, now);
     }
 
     /// A stream was opened. Everything wanted is subscribed to on it, in the clean layout where it is the primary.
@@ -277,7 +277,7 @@ impl Mux {
         self.topic_sets.values_mut().for_each(|topic_set| topic_set.opened(stream, plain));
         let has_names = |topic_set: &TopicSet| topic_set.placed(stream) == Some(View::Named);
         let topic_sets = &self.topic_sets;
-        self.writer.asked_anew(|type_url| topic_sets.get(type_url).is_some_and(has_names), now);
+        self.writer.restart_silence(|type_url| topic_sets.get(type_url).is_some_and(has_names), now);
         self.topic_sets.keys().cloned().collect::<Vec<_>>().iter().for_each(|type_url| self.mark(type_url));
         self.try_suspects(now);
         self.tick(now);
@@ -385,7 +385,7 @@ impl Mux {
                     topic_set.doubt(stream);
                 }
                 self.suspects.answered(&type_url);
-                self.writer.heard(&type_url, now);
+                self.writer.record_answer(&type_url, now);
                 self.apply(&type_url, changes, now);
                 self.tidy(&type_url);
                 None
@@ -614,7 +614,7 @@ impl Mux {
             let endpoints = self.new_endpoints(type_url, &parameters, &change);
             let gone = self.gone_endpoints(type_url, &parameters, &change);
             // A subscription has a store, and room for it: its clients have joined it.
-            self.writer.apply_seen(type_url, &parameters, change, now).ok();
+            self.writer.apply_with_parameters(type_url, &parameters, change, now).ok();
             if !endpoints.is_empty() {
                 self.prefetch(endpoints, &parameters, now);
             }

@@ -112,7 +112,7 @@ impl Provenance {
                 return;
             }
             match op {
-                Op::Set { .. } | Op::Remove { .. } | Op::Forget { .. } | Op::Withdraw { .. } => {
+                Op::Set { .. } | Op::Remove { .. } | Op::Forget { .. } | Op::LeaveCollection { .. } => {
                     self.share(op.view(), op.name(), None);
                 }
                 Op::Alias { name, resource, .. } => {
@@ -123,7 +123,7 @@ impl Provenance {
                 | Op::Renew { .. }
                 | Op::Complete { .. }
                 | Op::Fail { .. }
-                | Op::Repush { .. } => {}
+                | Op::ResendEndpoints { .. } => {}
             }
         }
     }

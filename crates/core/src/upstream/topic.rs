@@ -294,7 +294,8 @@ impl Topic {
         self.expiry.note(ops);
         self.uncacheable.note(ops);
         self.provenance.note(ops);
-        let ends = |op: &&Op| matches!(op, Op::Remove { .. } | Op::Forget { .. } | Op::Withdraw { .. });
+        let ends =
+            |op: &&Op| matches!(op, Op::Remove { .. } | Op::Forget { .. } | Op::LeaveCollection { .. });
         if !self.rivals.is_empty() {
             for op in ops.iter().filter(ends) {
                 self.rivals.remove(&(op.view(), op.name().clone()));
@@ -329,7 +330,7 @@ fn is_outdated(snapshot: &Snapshot, name: &Name) -> bool {
 /// clients that ask for a collection only that it left.
 pub(super) fn gone(names: &Names, view: View, name: Name) -> Op {
     if view == View::Named && !names.is_wanted(name.as_str()) {
-        Op::Withdraw { name }
+        Op::LeaveCollection { name }
     } else {
         Op::Remove { view, name }
     }

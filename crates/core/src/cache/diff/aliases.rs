@@ -1,4 +1,4 @@
-//! Updates about resources that are seen under other names than their own (R-Relay-20).
+//! Updates about resources that clients see through aliases (R-Relay-20).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,41 +6,41 @@ use std::sync::Arc;
 use foldhash::HashSet;
 
 use super::super::Generation;
-use super::super::entry::{Entry, Named, Seen};
-use super::super::subscription::Look;
+use super::super::entry::{Entry, Named, VisibleState};
+use super::super::subscription::VisibleEntry;
 use super::super::update::Update;
 use super::Diff;
 use crate::resource::Name;
 impl Diff<'_> {
-    /// Whether the client sees the resource of this name through an alias.
     pub(super) fn is_seen_by_alias(&self, own: &Name) -> bool {
         self.snapshot.is_seen_by_alias(self.subscription, own.as_str())
     }
 
-    /// Whether it sees it in any way.
+    /// Whether the client sees it under any name.
     pub(super) fn is_seen(&self, own: &Name) -> bool {
         self.snapshot.is_seen_by_itself(self.subscription, own.as_str()) || self.is_seen_by_alias(own)
     }
 
-    /// Adds what the client holds and sees through this alias no longer, unless it sees it in another way, and when that
-    /// went. Returns whether there was anything that it holds through it.
+    /// Adds resources that the client held through this alias and sees no longer. Returns whether there were
+    /// any.
     pub(super) fn lost_through(
         &self,
         entry: &Entry,
-        look: &Look<'_>,
+        visible: &VisibleEntry<'_>,
         lost: &mut BTreeMap<Name, Generation>,
     ) -> bool {
         let Named::Alias(alias) = entry.named() else { return false };
         if self.position.is_start() || !self.subscription.contains(entry.name().as_str()) {
             return false;
         }
-        // That a name is an alias of nothing is never told as a removal (R-Delta-22).
-        let is_answer = |name: &Name| matches!(look.seen, Seen::Unresolved(answer) if answer.name() == name);
+        // An alias of nothing is never sent as a removal (R-Delta-22).
+        let is_answer =
+            |name: &Name| matches!(visible.state, VisibleState::Unresolved(answer) if answer.name() == name);
         let mut stood_for = false;
         let reach = self.position.reach();
         for past in alias.past.iter().filter(|past| reach.is_none_or(|reach| past.until <= reach)) {
             if past.until > self.position.removed
-                && past.since <= self.position.seen
+                && past.since <= self.position.newest_state
                 && !is_answer(&past.name)
             {
                 stood_for = true;
@@ -53,14 +53,14 @@ impl Diff<'_> {
         stood_for
     }
 
-    /// Answers for a name that the client let go beside a wildcard (R-Delta-09): what it is an alias of may be a member.
-    /// Returns how many bytes that takes.
-    pub(super) fn let_go(
+    /// Answers for a name unsubscribed beside a wildcard (R-Delta-09): the alias's resource may be a member.
+    /// Returns the bytes.
+    pub(super) fn answer_dropped_name(
         &self,
         update: &mut Update,
         name: &Name,
         entry: Option<&Arc<Entry>>,
-        told: &mut HashSet<Name>,
+        sent: &mut HashSet<Name>,
     ) -> usize {
         let mut bytes = 0;
         if let Some(resource) = entry.and_then(|entry| entry.stands_for()) {
@@ -70,12 +70,12 @@ impl Diff<'_> {
                 update.resources.push(Arc::clone(member));
                 return self.bytes_of(update, member);
             }
-            if !self.is_seen(own) && told.insert(own.clone()) {
+            if !self.is_seen(own) && sent.insert(own.clone()) {
                 update.absent.push(own.clone());
                 bytes += self.gone_bytes(own);
             }
         }
-        if !self.is_seen_by_alias(name) && told.insert(name.clone()) {
+        if !self.is_seen_by_alias(name) && sent.insert(name.clone()) {
             update.absent.push(name.clone());
             bytes += self.gone_bytes(name);
         }

@@ -1,17 +1,17 @@
-//! Entries that may have news, and their order.
+//! Entries that may be news, and their order.
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use super::super::entry::Entry;
 use super::super::position::Part;
-use super::super::subscription::Look;
+use super::super::subscription::VisibleEntry;
 use super::{Diff, Order};
 use crate::resource::Name;
 
 impl Diff<'_> {
-    /// In which order [`for_each_candidate`](Self::for_each_candidate) has them: from the order of changes, or by name where
-    /// that is less. An answer in parts goes on as it began.
+    /// Order of [`for_each_candidate`](Self::for_each_candidate): by change, or by name if shorter. An answer
+    /// in parts keeps its order.
     pub(super) fn order(&self) -> Order {
         if self.changed.is_some() {
             return Order::None;
@@ -23,7 +23,7 @@ impl Diff<'_> {
         }
         let names = self.subscription.names().len();
         let from = (Bound::Excluded(self.position.added.min(self.position.removed)), Bound::Unbounded);
-        // How many names a collection stands for is not known before they are looked at.
+        // The size of a collection is not known in advance.
         let has_collections = self.subscription.has_collections();
         let is_shorter = || {
             !self.position.is_start()
@@ -38,27 +38,27 @@ impl Diff<'_> {
         }
     }
 
-    /// Entries that may have changed since, each once, with what the client sees of them, until it has enough: those that
-    /// may be news in their order, then those of which a removal may be left to tell.
+    /// Visits changed entries, each once, until `with` breaks: possible news in order, then entries with only a
+    /// removal left to send.
     pub(super) fn for_each_candidate<'s>(
         &'s self,
         order: Order,
-        mut with: impl FnMut(&'s Arc<Entry>, Look<'s>) -> ControlFlow<()>,
+        mut with: impl FnMut(&'s Arc<Entry>, VisibleEntry<'s>) -> ControlFlow<()>,
     ) {
         let names = self.subscription.names();
         let entry = |name: &'s Name| self.snapshot.table.get(name.as_str());
         let done = match order {
             Order::Place => {
-                let mut look = |entry: &'s Arc<Entry>| match self.look_at(entry) {
-                    Some(look) => with(entry, look),
+                let mut visible = |entry: &'s Arc<Entry>| match self.visible_entry(entry) {
+                    Some(visible) => with(entry, visible),
                     None => ControlFlow::Continue(()),
                 };
-                let told = self.snapshot.log.range((
+                let sent = self.snapshot.log.range((
                     Bound::Excluded(self.position.removed),
                     Bound::Included(self.position.added.max(self.position.removed)),
                 ));
-                let told = told.filter(|entry| self.place(entry) <= self.position.added);
-                self.news_by_place().chain(told).try_for_each(&mut look)
+                let sent = sent.filter(|entry| self.place(entry) <= self.position.added);
+                self.news_by_place().chain(sent).try_for_each(&mut visible)
             }
             Order::Name => {
                 let passed = names.partition_point(|name| self.position.has_passed(name.as_str()));
@@ -68,30 +68,29 @@ impl Diff<'_> {
             Order::None => {
                 let names = self.changed.as_deref().unwrap_or(names);
                 let listed = self.snapshot.listed(self.subscription).filter(|_| self.changed.is_none());
-                // The change log is this computation's own.
                 let entries =
                     names.iter().filter_map(|name| self.snapshot.table.get(name.as_str())).chain(listed);
                 entries.into_iter().try_for_each(|entry| self.with_named(entry, &mut with))
             }
         };
-        // Whether all were looked at is for `with` to know.
+        // `with` itself records whether it broke.
         let (ControlFlow::Continue(()) | ControlFlow::Break(())) = done;
     }
 
     fn with_named<'s>(
         &'s self,
         entry: &'s Arc<Entry>,
-        with: &mut impl FnMut(&'s Arc<Entry>, Look<'s>) -> ControlFlow<()>,
+        with: &mut impl FnMut(&'s Arc<Entry>, VisibleEntry<'s>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let look = if self.subscription.has_collections() {
-            self.look_at(entry)
+        let visible = if self.subscription.has_collections() {
+            self.visible_entry(entry)
         } else {
-            Some(Look::by_name(entry, self.profile.aggregated))
+            Some(VisibleEntry::by_name(entry, self.profile.aggregated))
         };
-        look.map_or(ControlFlow::Continue(()), |look| with(entry, look))
+        visible.map_or(ControlFlow::Continue(()), |visible| with(entry, visible))
     }
 
-    /// Entries whose places are after what was added, in that order.
+    /// Entries after the newest added place, in order.
     fn news_by_place(&self) -> impl Iterator<Item = &Arc<Entry>> {
         let since = || (Bound::Excluded(self.position.added), Bound::Unbounded);
         let mut changes = self.snapshot.log.range(since()).map(|entry| (entry.position(), entry)).peekable();
@@ -102,7 +101,7 @@ impl Diff<'_> {
             (Some(_), _) => changes.next(),
             (None, _) => renewals.next(),
         });
-        // An entry that was renewed since it changed is in both.
+        // An entry that was renewed after its change is in both.
         both.filter(|(at, entry)| *at == self.place(entry)).map(|(_, entry)| entry)
     }
 }

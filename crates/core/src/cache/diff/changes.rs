@@ -1,4 +1,4 @@
-//! Changes since a position, and what is owed.
+//! Changes since a position, and owed items.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -8,66 +8,62 @@ use foldhash::HashSet;
 use smallvec::SmallVec;
 
 use super::super::Generation;
-use super::super::entry::{Entry, Seen};
+use super::super::entry::{Entry, VisibleState};
 use super::super::position::NextPosition;
-use super::super::subscription::Look;
+use super::super::subscription::VisibleEntry;
 use super::super::update::{OwedItems, Update};
 use super::{Diff, ErrorEntries, ErrorTiming, News, Order};
 use crate::resource::{Form, Name, Resource};
 
 type Added<'s> = SmallVec<[News<'s>; 4]>;
 
-/// Changes since a position, before it is known how many of them fit.
 #[derive(Default)]
 struct Collected<'s> {
-    /// News in the order in which they are told.
     added: Added<'s>,
-    /// Bytes of `added`.
     bytes: usize,
     failing: ErrorEntries<'s>,
-    /// Names that went, each with when it did.
+    /// Names that went, each with its generation.
     removed: Vec<(Generation, Name)>,
-    /// Names that were asked for at first and do not exist.
+    /// First-time names that do not exist.
     absent: Vec<Name>,
 }
 
 impl Diff<'_> {
-    /// Tells the changes since, and what is owed.
+    /// Adds the changes since the position, and owed items.
     pub(super) fn changes(&self, update: &mut Update, owed: &OwedItems) {
         let order = self.order();
         let Collected { added, bytes, mut failing, mut removed, absent } = self.collect(update, owed, order);
-        let mut told: HashSet<Name> = removed.iter().map(|(_, name)| name).chain(&absent).cloned().collect();
-        let (own, is_cut) = self.owed(update, owed, &mut failing, &mut told);
+        let mut sent: HashSet<Name> = removed.iter().map(|(_, name)| name).chain(&absent).cloned().collect();
+        let (own, is_cut) = self.owed(update, owed, &mut failing, &mut sent);
         if is_cut || (own > 0 && bytes > 0 && own + bytes > self.limit) {
-            // Too much for one response: what is owed goes first, and nothing else yet.
+            // Too much for one response: send owed items first, nothing else.
             update.next = NextPosition::Stay;
             update.to = self.position.added;
             if self.snapshot.has_aliases() {
-                tell_once(update, &mut removed);
+                keep_newest_copy(update, &mut removed);
             }
             self.keep_owed(update, |_| true);
-            self.tell_errors(update, failing, owed);
+            self.add_errors(update, failing, owed);
             return;
         }
 
-        let bytes = own + self.tell_absent(update, absent, own);
-        let bytes = bytes + self.tell_added(update, added, order, bytes);
-        // Changes since a run through names began are told again, where they were told at all.
+        let bytes = own + self.add_absent(update, absent, own);
+        let bytes = bytes + self.add_resources(update, added, order, bytes);
+        // Changes during a run through names are sent again after it.
         update.to = self.position.reach().unwrap_or(update.to);
         if self.snapshot.has_aliases() {
-            tell_once(update, &mut removed);
+            keep_newest_copy(update, &mut removed);
         }
-        // Removals come with the last part, and behind it.
+        // Removals come with or after the last part.
         if !update.is_partial() {
-            let bytes = bytes + self.tell_removed(update, removed, bytes);
-            self.tell_gone(update, owed, &mut told, bytes);
+            let bytes = bytes + self.add_removals(update, removed, bytes);
+            self.add_owed_removals(update, owed, &mut sent, bytes);
         }
-        self.let_go_of_held(update, owed);
-        self.tell_errors(update, failing, owed);
+        self.release_held(update, owed);
+        self.add_errors(update, failing, owed);
     }
 
-    /// Goes through the entries that may have changed, until it has more than fits. An entry whose name the client holds in
-    /// this content is no news to it.
+    /// Collects changed entries until there is more than fits. Content that the client holds is no news.
     fn collect(&self, update: &mut Update, owed: &OwedItems, order: Order) -> Collected<'_> {
         let floor = self.position.floor();
         let reach = self.position.reach();
@@ -75,14 +71,14 @@ impl Diff<'_> {
         let (mut has_news, mut is_full) = (false, false);
         let is_held = |entry: &Entry, resource: &Resource| {
             let held = owed.held.get(entry.name()).filter(|_| !owed.names.contains(entry.name()));
-            held.is_some_and(|held| held.same_content(resource)) && !self.is_told_anyway(entry)
+            held.is_some_and(|held| held.same_content(resource)) && !self.is_sent_anyway(entry)
         };
         let Collected { added, bytes, failing, removed, absent } = &mut all;
-        self.for_each_candidate(order, |entry, look| {
+        self.for_each_candidate(order, |entry, visible| {
             let is_passed = self.position.has_passed(entry.name().as_str());
-            let news = self.news(entry, &look).filter(|_| !is_passed);
-            let (held, news) = news.map_or((None, None), |news| match look.seen {
-                Seen::Present(resource) if is_held(entry, resource) => (Some(news), None),
+            let news = self.news(entry, &visible).filter(|_| !is_passed);
+            let (held, news) = news.map_or((None, None), |news| match visible.state {
+                VisibleState::Present(resource) if is_held(entry, resource) => (Some(news), None),
                 _ => (None, Some(news)),
             });
             if let Some(held) = held {
@@ -90,26 +86,27 @@ impl Diff<'_> {
             }
             if news.is_some() {
                 if is_full {
-                    // To a client that is new what does not exist is said with the first part.
+                    // A new client gets nonexistent names with the first part.
                     return if self.position.is_start() {
                         ControlFlow::Continue(())
                     } else {
                         ControlFlow::Break(())
                     };
                 }
-                // One more shows that more follows. It begins the next part, so what lies before it is looked at twice at
-                // most. Without an order all have to be known to tell which are first.
+                // One more shows that more follows; it begins the next part, so entries are visited twice at
+                // most. Without an order, all are needed to find the first.
                 is_full = order != Order::None && *bytes >= self.limit;
             }
-            if look.failed.is_some() {
-                let body = look.changed > floor && matches!((look.seen, news), (Seen::Present(_), Some(_)));
-                failing.extend(self.telling(entry, &look, body).map(|telling| (entry, telling, false)));
+            if visible.failed.is_some() {
+                let body = visible.changed > floor
+                    && matches!((visible.state, news), (VisibleState::Present(_), Some(_)));
+                failing.extend(self.error_timing(entry, &visible, body).map(|timing| (entry, timing, false)));
             }
-            let stood_for = self.lost_through(entry, &look, &mut lost);
+            let stood_for = self.lost_through(entry, &visible, &mut lost);
             if let Some(news) = news {
-                if let Seen::Present(_) = look.seen {
-                    has_news |= look.changed > floor;
-                    self.beat(update, entry, &look, owed);
+                if let VisibleState::Present(_) = visible.state {
+                    has_news |= visible.changed > floor;
+                    self.add_heartbeat(update, entry, &visible, owed);
                 } else {
                     has_news = true;
                 }
@@ -117,46 +114,46 @@ impl Diff<'_> {
                 added.push(news);
                 update.to = update.to.max(news.changed);
             }
-            match look.seen {
-                // A body that came while it could not be told was not kept: it has to be asked for upstream.
-                Seen::Dropped(_) if !is_passed && self.is_news(entry, &look) => {
+            match visible.state {
+                // The body came when it could not be sent, and was not kept: ask for it again.
+                VisibleState::Dropped(_) if !is_passed && self.is_news(entry, &visible) => {
                     update.missed.push(entry.name().clone())
                 }
-                // The resource that an alias stood for is told in its place.
-                Seen::Absent if stood_for => {
-                    update.to = update.to.max(look.changed);
+                // The resource behind the alias is removed instead.
+                VisibleState::Absent if stood_for => {
+                    update.to = update.to.max(visible.changed);
                     has_news = true;
                 }
-                Seen::Absent
-                    if look.changed > self.position.removed
-                        && look.since <= self.position.seen
-                        && reach.is_none_or(|reach| look.changed <= reach) =>
+                VisibleState::Absent
+                    if visible.changed > self.position.removed
+                        && visible.since <= self.position.newest_state
+                        && reach.is_none_or(|reach| visible.changed <= reach) =>
                 {
-                    update.to = update.to.max(look.changed);
+                    update.to = update.to.max(visible.changed);
                     has_news = true;
                     if self.is_seen_by_alias(entry.name()) {
-                        // The client sees it by another name still.
+                        // Still visible under another name.
                     } else if self.position.is_start() && !owed.gone.contains(entry.name()) {
                         absent.push(entry.name().clone());
                     } else {
-                        removed.push((look.changed, entry.name().clone()));
+                        removed.push((visible.changed, entry.name().clone()));
                     }
                 }
-                // A denied resource stays with clients that already hold it and is sent to nobody else (R-Err-06).
-                Seen::Present(_)
-                | Seen::Denied(_)
-                | Seen::Unresolved(_)
-                | Seen::Dropped(_)
-                | Seen::Absent
-                | Seen::Unknown
-                | Seen::Failed
-                | Seen::Collection => {}
+                // A denied resource stays with its holders and is sent to nobody else (R-Err-06).
+                VisibleState::Present(_)
+                | VisibleState::Denied(_)
+                | VisibleState::Unresolved(_)
+                | VisibleState::Dropped(_)
+                | VisibleState::Absent
+                | VisibleState::Unknown
+                | VisibleState::Failed
+                | VisibleState::Collection => {}
             }
             ControlFlow::Continue(())
         });
         add_once(removed, lost);
         if self.is_timed && !has_news {
-            // That times were renewed is no change.
+            // Renewed TTLs are no change.
             update.at = None;
         }
         if order == Order::None {
@@ -165,12 +162,12 @@ impl Diff<'_> {
         all
     }
 
-    /// Tells as many of these as fit behind so many bytes, but one in any case; returns the bytes that they take. What does
-    /// not fit begins the next part.
-    fn tell_added(&self, update: &mut Update, mut added: Added<'_>, order: Order, before: usize) -> usize {
+    /// Adds as much news as fits after `before` bytes, at least one; returns the bytes added. The rest is the
+    /// next part.
+    fn add_resources(&self, update: &mut Update, mut added: Added<'_>, order: Order, before: usize) -> usize {
         let (mut bytes, mut count) = (before, 0);
         for News { resource, .. } in &added {
-            // Each part has something new.
+            // Each part makes progress.
             if count > 0 && bytes >= self.limit {
                 break;
             }
@@ -181,7 +178,7 @@ impl Diff<'_> {
         added.truncate(count);
         let last = added.last().map(|news| (news.name.clone(), news.place));
         if order == Order::Name {
-            // A resource with several names is sent once, in its newest copy (R-Delta-14).
+            // A resource with several names is sent once (R-Delta-14).
             added.sort_unstable_by_key(|news| news.place);
         }
         for News { resource, .. } in added {
@@ -204,47 +201,51 @@ impl Diff<'_> {
         bytes - before
     }
 
-    fn is_news(&self, entry: &Entry, look: &Look<'_>) -> bool {
-        let (changed, place) = self.stamps(entry, look);
-        changed > self.position.floor() && !self.position.has_told(entry.name().as_str(), changed, place)
+    fn is_news(&self, entry: &Entry, visible: &VisibleEntry<'_>) -> bool {
+        let (changed, place) = self.stamps(entry, visible);
+        changed > self.position.floor() && !self.position.was_sent(entry.name().as_str(), changed, place)
     }
 
-    /// News to tell of an entry beside removals and errors, if any.
-    pub(in crate::cache) fn news<'s>(&self, entry: &'s Entry, look: &Look<'s>) -> Option<News<'s>> {
-        let resource = match look.seen {
-            Seen::Present(resource) => resource,
-            Seen::Unresolved(resource) if self.is_delta() => resource,
+    /// News of an entry, apart from removals and errors.
+    pub(in crate::cache) fn news<'s>(
+        &self,
+        entry: &'s Entry,
+        visible: &VisibleEntry<'s>,
+    ) -> Option<News<'s>> {
+        let resource = match visible.state {
+            VisibleState::Present(resource) => resource,
+            VisibleState::Unresolved(resource) if self.is_delta() => resource,
             _ => return None,
         };
-        let (changed, place) = self.stamps(entry, look);
-        self.is_news(entry, look).then_some(News { name: entry.name(), changed, place, resource })
+        let (changed, place) = self.stamps(entry, visible);
+        self.is_news(entry, visible).then_some(News { name: entry.name(), changed, place, resource })
     }
 
-    /// Forgets variants that the client held with other parameters, where it is told their name now; once an answer is
-    /// complete, all whose names are known. What changed behind a run through names comes once more.
-    fn let_go_of_held(&self, update: &mut Update, owed: &OwedItems) {
+    /// Releases variants held with other parameters: those sent now, and after a complete answer all with known
+    /// names. Changes behind a run through names come again.
+    fn release_held(&self, update: &mut Update, owed: &OwedItems) {
         let is_over = |name: &Name| {
             let entry = self.snapshot.get(name.as_str());
-            let changed = entry.and_then(|entry| self.look_at(entry)).map(|look| look.changed);
-            !matches!(self.snapshot.by_name(name.as_str()), Seen::Unknown)
+            let changed = entry.and_then(|entry| self.visible_entry(entry)).map(|visible| visible.changed);
+            !matches!(self.snapshot.by_name(name.as_str()), VisibleState::Unknown)
                 && self.position.reach().is_none_or(|reach| changed.is_none_or(|changed| changed <= reach))
         };
-        let told = update.resources.iter().filter_map(|resource| owed.held.get_key_value(resource.name()));
+        let sent = update.resources.iter().filter_map(|resource| owed.held.get_key_value(resource.name()));
         let is_cut = update.is_partial() || update.removed_to.is_some();
         let known = owed.held.iter().filter(|(name, _)| !is_cut && is_over(name));
-        let over: Vec<_> = told.chain(known).map(|(name, held)| (name.clone(), Arc::clone(held))).collect();
+        let over: Vec<_> = sent.chain(known).map(|(name, held)| (name.clone(), Arc::clone(held))).collect();
         update.owed.held.extend(over);
     }
 
-    /// Whether an entry is told to a client that holds it: behind a cluster (R-ADS-05), or for its time (R-TTL-09).
-    fn is_told_anyway(&self, entry: &Entry) -> bool {
+    /// Whether even a holder is sent it: behind a cluster (R-ADS-05), or for its TTL (R-TTL-09).
+    fn is_sent_anyway(&self, entry: &Entry) -> bool {
         let lease = self.subscription.history(entry).and_then(|history| history.lease());
-        (self.profile.aggregated && entry.repushed() != Generation::ZERO)
+        (self.profile.aggregated && entry.resent_at() != Generation::ZERO)
             || (self.is_timed && lease.is_some())
     }
 
-    /// Tells which of the names that were asked for at first do not exist. Those that do not fit are owed.
-    fn tell_absent(&self, update: &mut Update, mut absent: Vec<Name>, mut bytes: usize) -> usize {
+    /// Adds first-time names that do not exist. Those that do not fit are owed.
+    fn add_absent(&self, update: &mut Update, mut absent: Vec<Name>, mut bytes: usize) -> usize {
         let before = bytes;
         let fit = absent.iter().take_while(|name| {
             let fits = bytes < self.limit || !self.is_delta();
@@ -256,20 +257,19 @@ impl Diff<'_> {
         bytes - before
     }
 
-    /// Tells what is gone, up to the limit. What does not fit is told next: the first to go goes first, so that the place
-    /// of a client says what it was told.
-    fn tell_removed(&self, update: &mut Update, mut removed: Vec<(Generation, Name)>, bytes: usize) -> usize {
+    /// Adds removals up to the limit, oldest first, so that the position covers them.
+    fn add_removals(&self, update: &mut Update, mut removed: Vec<(Generation, Name)>, bytes: usize) -> usize {
         let all: usize = removed.iter().map(|(_, name)| self.gone_bytes(name)).sum();
-        let mut told = all;
+        let mut sent = all;
         if all > 0 && bytes + all > self.limit {
             removed.sort_unstable();
-            told = 0;
+            sent = 0;
             let mut last = None;
             let fit = removed.iter().take_while(|(at, name)| {
-                // Removals of one generation are told together.
-                let fits = bytes + told < self.limit || last == Some(*at);
+                // Removals of one generation go together.
+                let fits = bytes + sent < self.limit || last == Some(*at);
                 if fits {
-                    (told, last) = (told + self.gone_bytes(name), Some(*at));
+                    (sent, last) = (sent + self.gone_bytes(name), Some(*at));
                 }
                 fits
             });
@@ -280,11 +280,16 @@ impl Diff<'_> {
             }
         }
         update.removed.extend(removed.into_iter().map(|(_, name)| name));
-        told
+        sent
     }
 
-    /// Tells what the client is owed to be told is gone, up to the limit.
-    fn tell_gone(&self, update: &mut Update, owed: &OwedItems, told: &mut HashSet<Name>, mut bytes: usize) {
+    fn add_owed_removals(
+        &self,
+        update: &mut Update,
+        owed: &OwedItems,
+        sent: &mut HashSet<Name>,
+        mut bytes: usize,
+    ) {
         for name in &owed.gone {
             if bytes >= self.limit {
                 return;
@@ -292,11 +297,13 @@ impl Diff<'_> {
             if self.may_exist(name) {
                 continue;
             }
-            let held =
-                self.snapshot.get(name.as_str()).and_then(|entry| self.subscription.look(entry, false));
-            if held.is_none_or(|look| look.seen.existing().is_none())
+            let held = self
+                .snapshot
+                .get(name.as_str())
+                .and_then(|entry| self.subscription.visible_entry(entry, false));
+            if held.is_none_or(|visible| visible.state.existing().is_none())
                 && !self.is_seen_by_alias(name)
-                && told.insert(name.clone())
+                && sent.insert(name.clone())
             {
                 bytes += self.gone_bytes(name);
                 update.removed.push(name.clone());
@@ -305,73 +312,75 @@ impl Diff<'_> {
         }
     }
 
-    /// Adds what the client is owed beside what is news, which it is told now or in a later part; returns how many bytes
-    /// that is, and whether some of it is left. `told` are names that are told to be gone: they may be as many as a request has,
-    /// and each is looked up, not searched for.
+    /// Adds owed items that are no news. Returns their bytes, and whether some are left. `sent`: names removed
+    /// so far, a set because requests have many names.
     fn owed<'s>(
         &'s self,
         update: &mut Update,
         owed: &OwedItems,
         failing: &mut ErrorEntries<'s>,
-        told: &mut HashSet<Name>,
+        sent: &mut HashSet<Name>,
     ) -> (usize, bool) {
         if owed.is_empty() {
             return (0, false);
         }
-        let is_added =
-            |entry: &Entry| self.look_at(entry).is_some_and(|look| self.news(entry, &look).is_some());
+        let is_added = |entry: &Entry| {
+            self.visible_entry(entry).is_some_and(|visible| self.news(entry, &visible).is_some())
+        };
         let mut bytes = 0;
         for name in &owed.names {
             if bytes >= self.limit {
                 return (bytes, true);
             }
             let entry = self.snapshot.table.get(name.as_str());
-            let seen = match entry.and_then(|entry| Some((entry, self.subscription.look(entry, false)?))) {
-                Some((entry, _)) if is_added(entry) => Seen::Unknown,
-                Some((entry, look)) => {
-                    if look.failed.is_some() {
-                        let body = matches!(look.seen, Seen::Present(_));
-                        let telling = if body { ErrorTiming::Later } else { ErrorTiming::Now };
-                        failing.push((entry, telling, true));
+            let seen =
+                match entry.and_then(|entry| Some((entry, self.subscription.visible_entry(entry, false)?))) {
+                    Some((entry, _)) if is_added(entry) => VisibleState::Unknown,
+                    Some((entry, visible)) => {
+                        if visible.failed.is_some() {
+                            let body = matches!(visible.state, VisibleState::Present(_));
+                            let timing = if body { ErrorTiming::Later } else { ErrorTiming::Now };
+                            failing.push((entry, timing, true));
+                        }
+                        visible.state
                     }
-                    look.seen
-                }
-                // No longer asked for by name: whether the wildcard has it is the answer (R-Delta-09), if known.
-                None if self.subscription.contains(name.as_str()) => Seen::Unknown,
-                None if self.subscription.wildcard => Seen::Absent,
-                None => Seen::Unknown,
-            };
+                    // No longer asked for by name: the wildcard's membership is the answer (R-Delta-09), if
+                    // known.
+                    None if self.subscription.contains(name.as_str()) => VisibleState::Unknown,
+                    None if self.subscription.wildcard => VisibleState::Absent,
+                    None => VisibleState::Unknown,
+                };
             match seen {
-                Seen::Present(resource) => {
+                VisibleState::Present(resource) => {
                     bytes += self.bytes_of(update, resource);
                     update.endpoints.extend(resource.eds_service().cloned());
                     update.resources.push(Arc::clone(resource));
                 }
-                Seen::Absent if self.may_exist(name) => continue,
-                Seen::Absent if !self.subscription.contains(name.as_str()) => {
-                    bytes += self.let_go(update, name, entry, told);
+                VisibleState::Absent if self.may_exist(name) => continue,
+                VisibleState::Absent if !self.subscription.contains(name.as_str()) => {
+                    bytes += self.answer_dropped_name(update, name, entry, sent);
                 }
-                Seen::Absent if told.insert(name.clone()) => {
+                VisibleState::Absent if sent.insert(name.clone()) => {
                     bytes += self.gone_bytes(name);
                     update.absent.push(name.clone());
                 }
-                Seen::Unresolved(resource) if self.is_delta() => {
+                VisibleState::Unresolved(resource) if self.is_delta() => {
                     bytes += self.bytes_of(update, resource);
                     update.resources.push(Arc::clone(resource));
                 }
-                Seen::Dropped(_) => {
-                    // It stays owed until it has come again.
+                VisibleState::Dropped(_) => {
+                    // Owed until it has come again.
                     update.missed.push(name.clone());
                     continue;
                 }
-                // An unknown name is told when it is known, as a change like any other.
-                // The members of a collection are owed beside it.
-                Seen::Absent
-                | Seen::Unknown
-                | Seen::Collection
-                | Seen::Failed
-                | Seen::Denied(_)
-                | Seen::Unresolved(_) => {}
+                // An unknown name is sent as a change once known. Members of a collection are owed by
+                // themselves.
+                VisibleState::Absent
+                | VisibleState::Unknown
+                | VisibleState::Collection
+                | VisibleState::Failed
+                | VisibleState::Denied(_)
+                | VisibleState::Unresolved(_) => {}
             }
             update.owed.names.insert(name.clone());
         }
@@ -379,7 +388,7 @@ impl Diff<'_> {
     }
 }
 
-/// Adds names that went to a list that has each once; of a name that is in both, when it went last.
+/// Merges names into a list that has each once; the later generation wins.
 fn add_once(list: &mut Vec<(Generation, Name)>, mut names: BTreeMap<Name, Generation>) {
     if !names.is_empty() {
         for (at, name) in &mut *list {
@@ -389,15 +398,15 @@ fn add_once(list: &mut Vec<(Generation, Name)>, mut names: BTreeMap<Name, Genera
     }
 }
 
-/// Keeps one copy, the newest, of a resource that is seen by several names (R-Delta-14). `removed` are to be told with it.
-fn tell_once(update: &mut Update, removed: &mut Vec<(Generation, Name)>) {
-    let mut told: HashSet<Name> = HashSet::default();
+/// Keeps the newest copy of a resource with several names (R-Delta-14). `removed` belongs to the same update.
+fn keep_newest_copy(update: &mut Update, removed: &mut Vec<(Generation, Name)>) {
+    let mut sent: HashSet<Name> = HashSet::default();
     update.resources.reverse();
-    update.resources.retain(|resource| told.insert(resource.name().clone()));
+    update.resources.retain(|resource| sent.insert(resource.name().clone()));
     update.resources.reverse();
     let answers = update.resources.iter().any(|resource| resource.form() == Form::Unresolved);
     if answers {
-        removed.retain(|(_, name)| !told.contains(name));
-        update.absent.retain(|name| !told.contains(name));
+        removed.retain(|(_, name)| !sent.contains(name));
+        update.absent.retain(|name| !sent.contains(name));
     }
 }

@@ -1,69 +1,73 @@
-//! Everything that a client may see, in one answer.
+//! Full states: everything that a client may see, in one answer.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::super::entry::Seen;
+use super::super::entry::VisibleState;
 use super::super::tally::Tally;
 use super::super::update::{OwedItems, Update};
 use super::{Diff, ErrorEntries};
 use crate::resource::{Name, Resource};
 
 impl Diff<'_> {
-    /// Everything that the client may see, and whether any of it is news.
+    /// Fills in everything that the client may see, and whether any is news.
     pub(super) fn full_state(&self, update: &mut Update, owed: &OwedItems) {
         let mut has_news = false;
         let mut failing = ErrorEntries::new();
-        self.for_each_candidate(self.order(), |entry, look| {
-            let (changed, _) = self.stamps(entry, &look);
+        self.for_each_candidate(self.order(), |entry, visible| {
+            let (changed, _) = self.stamps(entry, &visible);
             let is_news = changed > self.position.added;
-            if look.failed.is_some() {
-                let body = look.changed > self.position.added && self.given(look.seen).is_some();
-                failing.extend(self.telling(entry, &look, body).map(|telling| (entry, telling, false)));
+            if visible.failed.is_some() {
+                let body = visible.changed > self.position.added && self.shown(visible.state).is_some();
+                failing.extend(self.error_timing(entry, &visible, body).map(|timing| (entry, timing, false)));
             }
-            match look.seen {
-                Seen::Present(resource) | Seen::Denied(resource)
-                    if is_news && self.given(look.seen).is_some() =>
+            match visible.state {
+                VisibleState::Present(resource) | VisibleState::Denied(resource)
+                    if is_news && self.shown(visible.state).is_some() =>
                 {
                     update.additions = true;
-                    has_news |= look.changed > self.position.added;
-                    let is_changed = !self.position.is_start() && !self.is_only_renewed(entry, &look, owed);
+                    has_news |= visible.changed > self.position.added;
+                    let is_changed =
+                        !self.position.is_start() && !self.is_only_renewed(entry, &visible, owed);
                     if let Some(service) = resource.eds_service().filter(|_| is_changed) {
                         update.endpoints.push(service.clone());
                     }
                 }
-                Seen::Absent if look.changed > self.position.removed && look.since <= self.position.seen => {
+                VisibleState::Absent
+                    if visible.changed > self.position.removed
+                        && visible.since <= self.position.newest_state =>
+                {
                     update.removals = true;
                     has_news = true;
                     let is_seen = |name| self.snapshot.has_aliases() && self.is_seen(name);
                     if let Some(ghost) = entry.ghost().filter(|ghost| !is_seen(ghost.resource.name())) {
                         update.ghosts.push(Arc::clone(&ghost.resource));
-                        // A client that was not told of it warms it (V1).
+                        // Clients that were not sent it warm it (V1).
                         let is_changed = !self.position.is_start() && ghost.changed > self.position.added;
                         let service = ghost.resource.eds_service().filter(|_| is_changed);
                         update.endpoints.extend(service.cloned());
                     }
                 }
-                Seen::Present(_)
-                | Seen::Denied(_)
-                | Seen::Absent
-                | Seen::Unknown
-                | Seen::Failed
-                | Seen::Dropped(_)
-                | Seen::Unresolved(_)
-                | Seen::Collection => return ControlFlow::Continue(()),
+                VisibleState::Present(_)
+                | VisibleState::Denied(_)
+                | VisibleState::Absent
+                | VisibleState::Unknown
+                | VisibleState::Failed
+                | VisibleState::Dropped(_)
+                | VisibleState::Unresolved(_)
+                | VisibleState::Collection => return ControlFlow::Continue(()),
             }
             update.to = update.to.max(changed);
             ControlFlow::Continue(())
         });
         if self.is_timed && !has_news {
-            // That times were renewed is no change.
+            // Renewed TTLs are no change.
             update.at = None;
         }
         if self.position.is_start() {
             update.ghosts.clear();
             update.removals = false;
-            // A client that asks for nothing is told nothing, not even that nothing is there.
+            // An empty subscription gets no answer at all.
             update.additions = !self.subscription.is_empty();
         }
         if self.is_whole_set() {
@@ -83,25 +87,25 @@ impl Diff<'_> {
             update.resources.extend(self.explicit().cloned());
         }
         update.digest = self.effective_digest();
-        self.tell_errors(update, failing, owed);
+        self.add_errors(update, failing, owed);
     }
 
-    /// Resource that a full state includes for what is seen. A denied one is included only for clients that already had it.
-    pub(super) fn given<'s>(&self, seen: Seen<'s>) -> Option<&'s Arc<Resource>> {
+    /// Resource in a full state; a denied one only for clients that had it before.
+    pub(super) fn shown<'s>(&self, seen: VisibleState<'s>) -> Option<&'s Arc<Resource>> {
         let is_refused = |resource: &Name| self.refused.is_some_and(|refused| refused.contains_key(resource));
         match seen {
-            Seen::Denied(resource) if is_refused(resource.name()) => None,
+            VisibleState::Denied(resource) if is_refused(resource.name()) => None,
             _ => seen.present(),
         }
     }
 
-    /// Resources that were asked for by name or through a collection, exist, and are not seen through the wildcard anyway.
+    /// Existing resources of names and collections that the wildcard does not show anyway.
     fn explicit(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.snapshot.beside_wildcard(self.subscription).filter_map(|seen| self.given(seen))
+        self.snapshot.beside_wildcard(self.subscription).filter_map(|seen| self.shown(seen))
     }
 
     pub(super) fn effective_digest(&self) -> u128 {
-        // A resource with several names counts once, and one that is kept from this client does not.
+        // A resource with several names counts once, one withheld from this client not at all.
         let is_kept = Tally::has_digest(self.subscription, self.profile);
         if is_kept && !self.snapshot.has_aliases() && self.refused.is_none() {
             return self.cohort.tally(&self.snapshot).digest;

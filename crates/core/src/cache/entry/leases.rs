@@ -1,4 +1,4 @@
-//! The leases of an entry in both of its views.
+//! TTLs of an entry in both of its views.
 
 use super::super::Generation;
 use super::super::lease::{Lease, LeaseHistory, LeaseRecord, LeaseRenewal, Leases};
@@ -6,9 +6,14 @@ use super::super::view::View;
 use super::{Entry, Named};
 
 impl Entry {
-    /// The origin spoke of what is held: with a body that is new, or with what was held before, which it may mean for
-    /// the clients, or only of its time (R-TTL-01, R-TTL-02).
-    pub(in crate::cache) fn lend(&mut self, view: View, lease: Option<Lease>, is_new: bool, resent: bool) {
+    /// Records the TTL of a new body, of a resend for the clients, or alone (R-TTL-01, R-TTL-02).
+    pub(in crate::cache) fn set_lease(
+        &mut self,
+        view: View,
+        lease: Option<Lease>,
+        is_new: bool,
+        resent: bool,
+    ) {
         if lease.is_none() && self.leases().is_none() {
             return;
         }
@@ -19,7 +24,7 @@ impl Entry {
             if is_new {
                 *slot = lease.map(|_| LeaseHistory { current, before: None });
             } else if resent {
-                // That there was a time is remembered: a client that was away may have been told of it.
+                // Keeps the record of an earlier TTL: a client that was away may have it.
                 *slot = (lease.is_some() || slot.is_some()).then_some(LeaseHistory { current, before: None });
             } else {
                 let before = slot.map_or(LeaseRecord { lease: None, at: body_at }, |history| history.current);
@@ -30,12 +35,10 @@ impl Entry {
         });
     }
 
-    /// The lease in one view.
     pub(in crate::cache) fn lease(&self, view: View) -> Option<Lease> {
         self.leases()?.of(view)?.lease()
     }
 
-    /// It is not held in this view any more.
     pub(in crate::cache) fn end_lease(&mut self, view: View) {
         if self.leases().is_some() {
             self.edit_leases(|leases| *leases.slot(view) = None);
@@ -50,8 +53,8 @@ impl Entry {
         });
     }
 
-    /// Clients with another lease than before, apart from the body: the origin said so, or what is seen by name is now the
-    /// relay's other copy.
+    /// Audiences whose lease changed without the body: the origin renewed it, or the name now shows the relay's
+    /// other copy.
     pub(in crate::cache) fn renewed_since(&mut self, old: &Self) -> LeaseRenewal {
         if self.leases().is_none() && old.leases().is_none() {
             return LeaseRenewal::default();
@@ -62,7 +65,7 @@ impl Entry {
         if let (Some(was), Some(is)) = (was, is)
             && was != is
         {
-            // Nothing that was told of the one copy is sure of the other.
+            // The lease history of one copy says nothing about the other.
             self.edit_leases(|leases| {
                 let slot = leases.slot(is);
                 let lease = slot.and_then(|history| history.lease());
@@ -79,7 +82,6 @@ impl Entry {
         }
     }
 
-    /// Stamps the terms of its leases that are new with this generation.
     pub(in crate::cache) fn stamp_leases(&mut self, stamp: Generation) {
         if self.leases().is_none() {
             return;
@@ -93,13 +95,13 @@ impl Entry {
         });
     }
 
-    /// When its lease was last renewed, if that is the latest that is to be told of it.
+    /// When its lease was renewed, if nothing else changed since.
     pub(in crate::cache) fn renewal(&self) -> Option<Generation> {
         let newest = self.leases()?.newest();
         (newest > self.position()).then_some(newest)
     }
 
-    /// Its place in the order of changes for a client that is told of renewals.
+    /// Place in the order of changes for clients that receive TTLs.
     pub(in crate::cache) fn place(&self) -> Generation {
         self.renewal().unwrap_or_else(|| self.position())
     }
@@ -108,7 +110,7 @@ impl Entry {
         self.leases().is_some()
     }
 
-    /// Through which view a client that asked by name sees it.
+    /// View through which clients that asked by name see it.
     pub(in crate::cache) const fn view_by_name(&self) -> Option<View> {
         match (&self.wild, &self.named) {
             (Some(_), _) => Some(View::Wildcard),

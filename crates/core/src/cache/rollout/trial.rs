@@ -1,6 +1,6 @@
-//! State of all guarded types that is tried on canaries.
+//! Trial: the state of all guarded types that canaries try.
 //!
-//! Owns which names are in it, and which of them are held. Knows nothing of what comes after it.
+//! Owns its names, and which of them are held. Knows nothing of later changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,32 +10,30 @@ use super::super::snapshot::Snapshot;
 use super::verdicts::Evidence;
 use crate::resource::{Name, Parameters, TypeUrl};
 
-/// Changes of one rollout that are logged.
+/// Held changes that are logged per rollout.
 const LOGGED: usize = 4;
 
 /// Store of a type, by its parameters.
 pub(in crate::cache) type StoreKey = (TypeUrl, Parameters);
 
-/// Names that wait, by their stores.
 pub(super) type Waiting = BTreeMap<StoreKey, BTreeMap<Name, Evidence>>;
 
 pub(super) fn has(waiting: &Waiting, key: &StoreKey, name: &Name) -> bool {
     waiting.get(key).is_some_and(|names| names.contains_key(name))
 }
 
-/// State that is tried: the whole content of the stores that have changes.
+/// Tried state: the whole content of stores with changes.
 #[derive(Clone, Debug)]
 pub(in crate::cache) struct Trial {
     pub(super) names: Waiting,
     /// Content of the origin's stores at the cut.
     pub(in crate::cache) content: BTreeMap<StoreKey, Arc<Snapshot>>,
     pub(super) ends: Instant,
-    /// Changes that too many have rejected; the rollout is held while there are any.
+    /// Changes that too many canaries rejected. While there are any, the rollout is held.
     pub(super) held: BTreeSet<(StoreKey, Name)>,
 }
 
 impl Trial {
-    /// Names of a store in it.
     pub(in crate::cache) fn names(&self, key: &StoreKey) -> impl Iterator<Item = &Name> {
         self.names.get(key).into_iter().flat_map(BTreeMap::keys)
     }
@@ -44,8 +42,8 @@ impl Trial {
         self.names.iter().flat_map(|(key, names)| names.iter().map(move |(name, of)| (key, name, of)))
     }
 
-    /// Whether no canary has answered anything, though there is one to answer: it asks for a name in it, or did when that changed and
-    /// no canary is left.
+    /// Whether no canary answered though one could: it asks for a name of the trial, or did then and no canary
+    /// is left.
     pub(super) fn is_unanswered(
         &self,
         has_canaries: bool,
@@ -58,7 +56,7 @@ impl Trial {
             })
     }
 
-    /// Whether a name in it changed again before any canary was sent it: nobody will answer any more.
+    /// Whether a name changed again before any canary was sent it, so that nobody will answer.
     pub(super) fn is_overtaken(
         &self,
         fresh: &Waiting,
@@ -69,8 +67,7 @@ impl Trial {
         passed.any(|(key, name, _)| self.content.get(key).is_some_and(|content| asks(key, name, content)))
     }
 
-    /// Tells the log of a rollout that is held.
-    pub(super) fn complain(&self) {
+    pub(super) fn log_held(&self) {
         for (key, name) in self.held.iter().take(LOGGED) {
             let Some(evidence) = self.names.get(key).and_then(|names| names.get(name)) else { continue };
             tracing::warn!(
@@ -86,8 +83,7 @@ impl Trial {
         }
     }
 
-    /// Tells the log of a trial that no canary has answered.
-    pub(super) fn complain_of_silence(&self, canaries: usize) {
+    pub(super) fn log_unanswered(&self, canaries: usize) {
         let first =
             self.names.iter().find_map(|((type_url, _), names)| Some((type_url, names.keys().next()?)));
         let Some((type_url, name)) = first else { return };

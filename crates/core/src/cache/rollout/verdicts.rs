@@ -1,7 +1,7 @@
 //! Answers of canaries to changes.
 //!
-//! Owns the count of those that accepted and rejected, and which change the text of a rejection blames. Changes with the same answers
-//! share one record: a rejection of a response with 20,000 names costs a record, and 20,000 pointers.
+//! Owns the counts, and which change a rejection's text blames. Changes with equal answers share a record:
+//! rejecting 20,000 names costs one record and 20,000 pointers.
 
 use std::sync::Arc;
 
@@ -10,36 +10,35 @@ use imbl::OrdSet;
 
 use super::super::Generation;
 
-/// Rejections of one change of which the text is kept, and the characters of each.
+/// Texts kept per change, and characters of each.
 const TEXTS: usize = 4;
 const TEXT_CHARS: usize = 500;
-/// Clients of each verdict that are counted; beyond that it makes no difference.
+/// Most clients counted per verdict; more make no difference.
 const COUNTED: usize = 10_000;
-/// Bytes of a text in which names are looked for.
+/// Bytes of a text that are searched for names.
 const TEXT_SEARCHED: usize = 4 << 10;
 
-/// Answer to a response that holds a change.
+/// A canary's answer to a response with a change.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Answer<'a> {
     Accepts,
-    /// Rejects it, with this text.
     Rejects(&'a str),
-    /// Rejects the response because of others in it.
+    /// Rejects the response because of other changes.
     RejectsOthers,
 }
 
-/// Clients that have answered, by the hashes of their node IDs: one that comes again and again counts once.
+/// Clients that answered, by the hash of their node ID, so that each counts once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Verdicts {
     accepted: OrdSet<u64>,
     rejected: OrdSet<u64>,
     texts: Vec<Arc<str>>,
-    /// Whether a response with it was rejected because of others.
+    /// A response with it was rejected because of other changes.
     is_beside_others: bool,
 }
 
 impl Verdicts {
-    /// Copy with one more answer. A rejection outweighs what the client accepted on another stream, or part of the answer.
+    /// Copy with one more answer. A rejection outweighs an acceptance on another stream or of a part.
     fn and(&self, node: u64, answer: Answer<'_>) -> Self {
         let mut all = self.clone();
         match answer {
@@ -70,38 +69,33 @@ impl Verdicts {
         self.rejected.len()
     }
 
-    /// Whether any client has answered.
     pub(super) fn are_any(&self) -> bool {
         self.is_beside_others || self.accepted() + self.rejected() > 0
     }
 
-    /// Some texts of rejections.
     pub(super) fn texts(&self) -> &[Arc<str>] {
         &self.texts
     }
 
-    /// Whether more than this share of the answers are rejections.
     pub(super) fn exceed(&self, threshold: f64) -> bool {
         self.rejected() as f64 > threshold * (self.accepted() + self.rejected()) as f64
     }
 }
 
-/// Verdicts of canaries on one change of one name.
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
-    /// Generation before the first change since the last cut: until then responses held what was tried.
+    /// Generation before the first change since the last cut. Responses up to there hold the tried content.
     pub(super) first: Generation,
-    /// Generation before the change: a response that leads from there or before to a later one holds it.
+    /// Generation before the change. Responses from there or earlier to a later one hold it.
     pub(super) before: Generation,
-    /// Whether a canary asked for the name then.
+    /// Whether a canary asked for the name at that time.
     pub(super) is_asked: bool,
     pub(super) verdicts: Arc<Verdicts>,
 }
 
 impl Evidence {
-    /// Counts the answer of a client to several changes.
     pub(super) fn count<'a>(changes: impl IntoIterator<Item = &'a mut Self>, node: u64, answer: Answer<'_>) {
-        // The old records live as long as the map, so that their addresses stay theirs.
+        // Old records live as long as the map, so no address is reused.
         let mut next: HashMap<*const Verdicts, [Arc<Verdicts>; 2]> = HashMap::default();
         for change in changes {
             let [_, new] = next.entry(Arc::as_ptr(&change.verdicts)).or_insert_with(|| {
@@ -114,10 +108,10 @@ impl Evidence {
     }
 }
 
-/// Text of a rejection, in which names are looked for.
+/// Text of a rejection, searched for names.
 pub(super) struct Rejection<'a> {
     text: &'a str,
-    /// Runs of characters that may be a part of a name: most names are told by them not to be mentioned.
+    /// Runs of characters that may be part of a name. They rule out most names quickly.
     words: HashSet<&'a str>,
 }
 
@@ -129,14 +123,13 @@ impl<'a> Rejection<'a> {
         Self { text, words }
     }
 
-    /// Whether the text has a name in it as a word.
+    /// Whether the text has the name as a word.
     pub(super) fn mentions(&self, name: &str) -> bool {
         let first = name.split(|c| !is_part(c)).next().unwrap_or_default();
         (first.is_empty() || self.words.contains(first)) && mentions(self.text, name)
     }
 }
 
-/// Whether a character may be a part of a name in a text.
 fn is_part(c: char) -> bool {
     c.is_alphanumeric() || "-_./".contains(c)
 }
@@ -144,7 +137,7 @@ fn is_part(c: char) -> bool {
 fn mentions(text: &str, name: &str) -> bool {
     text.match_indices(name).any(|(at, _)| {
         let before = text[..at].chars().next_back();
-        // A full stop that ends a sentence is none of the name.
+        // The full stop of a sentence is not part of the name.
         let mut after = text[at + name.len()..].chars();
         let follows = match after.next() {
             Some('.') => after.next().is_some_and(is_part),

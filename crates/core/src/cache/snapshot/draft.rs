@@ -1,7 +1,6 @@
-//! The next snapshot in the making.
+//! Draft: the next snapshot, before it is published.
 //!
-//! Owns the effect of each change on the entries, and which clients have something to learn of it. Nobody sees it before it is
-//! published.
+//! Owns the effect of each change on the entries, and whom it concerns.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -9,26 +8,24 @@ use std::time::Instant;
 
 use super::super::Generation;
 use super::super::change::{Change, Op, Resend};
-use super::super::entry::{Entry, Ghost, Named, Seen};
+use super::super::entry::{Entry, Ghost, Named, VisibleState};
 use super::super::lease::Lease;
 use super::super::origin_error::OriginError;
 use super::super::view::View;
 use super::{Snapshot, Touch};
 use crate::resource::{Collection, Form, Name, Resource, TypeUrl};
-/// The next snapshot in the making. Nobody sees it before it is published.
 pub(in crate::cache) struct Draft<'a> {
     snapshot: Snapshot,
     from: Generation,
     type_url: &'a TypeUrl,
     clock: &'a mut Generation,
     pub(in crate::cache) touched: Vec<Touch>,
-    /// Whether more of the wildcard set is known to have come, or less again.
-    pub(in crate::cache) wildcard_turned: bool,
-    /// Endpoints of EDS clusters that changed (R-ADS-05).
+    pub(in crate::cache) completeness_changed: bool,
+    /// Endpoints of changed EDS clusters (R-ADS-05).
     pub(in crate::cache) endpoints: Vec<Name>,
-    /// Whether it is more than a renewal of times.
+    /// Whether more changed than TTLs.
     has_news: bool,
-    /// How many names without an entry are remembered.
+    /// Most names without an entry that are remembered.
     remembers: usize,
 }
 
@@ -40,14 +37,13 @@ impl<'a> Draft<'a> {
             type_url,
             clock,
             touched: Vec::new(),
-            wildcard_turned: false,
+            completeness_changed: false,
             endpoints: Vec::new(),
             has_news: false,
             remembers: 0,
         }
     }
 
-    /// Remembers so many names that have no entry any more, for readers of changes.
     pub(in crate::cache) const fn remembering(mut self, names: usize) -> Self {
         self.remembers = names;
         self
@@ -64,26 +60,25 @@ impl<'a> Draft<'a> {
             self.snapshot.control_plane = identifier;
         }
         if let Some(known) = change.wildcard_known {
-            self.wildcard_turned = known != self.snapshot.completeness;
+            self.completeness_changed = known != self.snapshot.completeness;
             self.snapshot.completeness = known;
-            if self.wildcard_turned {
+            if self.completeness_changed {
                 self.has_news = true;
                 self.tick();
             }
         }
     }
 
-    /// Names the relay in responses, unless a change has named a chain of servers.
+    /// Names the relay in responses unless a change named a chain of servers.
     pub(in crate::cache) fn identify(&mut self, own: &Arc<str>) {
         if self.snapshot.control_plane.is_empty() {
             self.snapshot.control_plane = Arc::clone(own);
         }
     }
 
-    /// The finished snapshot.
     pub(in crate::cache) fn finish(mut self, tombstones: usize, at: Instant) -> Snapshot {
         if self.snapshot.tombstones > tombstones {
-            self.bury(tombstones / 4 * 3);
+            self.drop_tombstones(tombstones / 4 * 3);
         }
         if self.has_news {
             self.snapshot.at = Some(at);
@@ -103,7 +98,7 @@ impl<'a> Draft<'a> {
         let mut new = old.as_deref().cloned().unwrap_or_else(|| Entry::new(name.clone()));
         let ended = match &op {
             Op::Remove { view, .. } | Op::Forget { view, .. } => Some(*view),
-            Op::Withdraw { .. } => Some(View::Named),
+            Op::LeaveCollection { .. } => Some(View::Named),
             Op::Fail { failure, .. } if failure.is_not_found() => Some(View::Named),
             Op::Set { .. }
             | Op::Alias { .. }
@@ -111,34 +106,34 @@ impl<'a> Draft<'a> {
             | Op::Drop { .. }
             | Op::Complete { .. }
             | Op::Fail { .. }
-            | Op::Repush { .. } => None,
+            | Op::ResendEndpoints { .. } => None,
         };
-        let (resent, repush) = self.edit(&mut new, op);
+        let (resent, resend_endpoints) = self.edit(&mut new, op);
         if let Some(view) = ended {
             new.end_lease(view);
         }
         let is_listed = |entry: &Entry| entry.as_listed().existing().is_some();
         let (was_listed, is_listed) = (old.as_deref().is_some_and(is_listed), is_listed(&new));
-        self.replace(old, new, resent, repush);
+        self.replace(old, new, resent, resend_endpoints);
         if was_listed != is_listed {
             self.recount(&name, is_listed);
         }
     }
 
-    /// Changes an entry. Returns whether its body is told again though it is the same, and whether its endpoints are.
+    /// Changes an entry. Returns whether to resend its body unchanged, and its endpoints.
     fn edit(&self, entry: &mut Entry, op: Op) -> (bool, bool) {
         let mut resent = false;
-        let mut repush = false;
+        let mut resend_endpoints = false;
         match op {
             Op::Set { view, resource, resend, lease } => {
-                resent = Self::take(entry, view, resource, resend, lease);
+                resent = Self::set(entry, view, resource, resend, lease);
             }
             Op::Alias { resource, resend, .. } => {
-                // Under an alias a resource is told without its time. That one which was told has ended is news.
-                resent = Self::take(entry, View::Named, resource, resend, None);
+                // Under an alias a resource is sent without its TTL. The end of a TTL that was sent is news.
+                resent = Self::set(entry, View::Named, resource, resend, None);
             }
             Op::Drop { .. } => {
-                // A member keeps its body for as long as it is one.
+                // A member keeps its body as long as it is one.
                 let held = entry.named_resource().filter(|held| held.form() == Form::Whole);
                 if let Some(dropped) =
                     held.filter(|_| !entry.is_member()).map(|held| Arc::new(held.dropped()))
@@ -148,7 +143,7 @@ impl<'a> Draft<'a> {
             }
             Op::Renew { view, lease, .. } => {
                 if self.snapshot.held(view, entry.name().as_str()).is_some() {
-                    entry.lend(view, lease, false, false);
+                    entry.set_lease(view, lease, false, false);
                 }
             }
             Op::Remove { view: View::Named, .. } => {
@@ -162,7 +157,7 @@ impl<'a> Draft<'a> {
             Op::Remove { view: View::Wildcard, .. } | Op::Forget { view: View::Wildcard, .. } => {
                 entry.end_membership();
             }
-            Op::Withdraw { .. } => {
+            Op::LeaveCollection { .. } => {
                 entry.recover();
                 if matches!(entry.named, Named::Present(_) | Named::Superseded(_)) {
                     entry.named = Named::Gone;
@@ -173,16 +168,16 @@ impl<'a> Draft<'a> {
                 let members = self.snapshot.members_of(entry.name()).count();
                 let members = u32::try_from(members).unwrap_or(u32::MAX);
                 entry.set_failed(None);
-                entry.named = Named::Collection { members, buried: Generation::ZERO };
+                entry.named = Named::Collection { members, horizon: Generation::ZERO };
             }
             Op::Fail { failure, listed, .. } => entry.fail(failure, listed),
-            Op::Repush { .. } => repush = entry.by_name().present().is_some(),
+            Op::ResendEndpoints { .. } => resend_endpoints = entry.by_name().present().is_some(),
         }
-        (resent, repush)
+        (resent, resend_endpoints)
     }
 
-    /// Takes in a resource that came. Returns whether the clients are to be sent it again.
-    fn take(
+    /// Takes a resource that came. Returns whether to resend it to clients.
+    fn set(
         entry: &mut Entry,
         view: View,
         resource: Arc<Resource>,
@@ -191,27 +186,27 @@ impl<'a> Draft<'a> {
     ) -> bool {
         entry.set_failed(None);
         if view == View::Named && entry.confirm_member(&resource) {
-            entry.lend(view, lease, !matches!(entry.named, Named::Present(_)), false);
+            entry.set_lease(view, lease, !matches!(entry.named, Named::Present(_)), false);
             return false;
         }
         let held = held_in(entry, view).filter(|held| held.same_content(&resource));
         let is_new = held.is_none();
-        // A resend that answers no question of ours is meant for the clients (R-Relay-21).
+        // A resend that answers no request of ours is meant for the clients (R-Relay-21).
         let resent = !is_new && resend == Resend::Unsolicited;
         let body = match held.or_else(|| entry.held().filter(|held| held.same_content(&resource))) {
             Some(held) if held.form() != Form::Dropped => Arc::clone(held),
-            _ if is_new => Self::apart(entry, resource),
+            _ if is_new => Self::tell_apart(entry, resource),
             _ => resource,
         };
         match view {
             View::Wildcard => entry.set_member(body),
             View::Named => entry.set_named(Some(body)),
         }
-        entry.lend(view, lease, is_new, resent);
+        entry.set_lease(view, lease, is_new, resent);
         resent
     }
 
-    /// A name came into the collection that covers it, or left it.
+    /// Updates the member count of the collection that covers a name.
     fn recount(&mut self, name: &Name, came: bool) {
         let covering = Collection::covering(name.as_str());
         let Some(old) = covering.and_then(|covering| self.snapshot.table.get(&covering)).cloned() else {
@@ -227,50 +222,52 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Tells a resource apart from what is held with other content in an equal version (R-XT-06).
-    fn apart(entry: &Entry, resource: Arc<Resource>) -> Arc<Resource> {
+    /// Distinguishes a resource from held content of an equal version (R-XT-06).
+    fn tell_apart(entry: &Entry, resource: Arc<Resource>) -> Arc<Resource> {
         let held = entry.held().or_else(|| entry.named_resource());
         held.and_then(|held| resource.marked_if_reused(held)).map_or(resource, Arc::new)
     }
 
-    fn replace(&mut self, old: Option<Arc<Entry>>, mut new: Entry, resent: bool, repush: bool) {
+    fn replace(&mut self, old: Option<Arc<Entry>>, mut new: Entry, resent: bool, resend_endpoints: bool) {
         let mut failed = new.failed().is_some_and(|failed| failed.at == Generation::ZERO);
         let (members, named, body, quiet, renewed) = {
             let blank = Entry::new(new.name().clone());
             let old = old.as_deref().unwrap_or(&blank);
             let members = resent && new.wild.is_some() || differ(old.as_member(), new.as_member());
-            // Behind a member of the wildcard set a collection may have its own.
+            // A collection may have its own resource behind a member of the wildcard set.
             let listed = || new.name().is_xdstp() && differ(old.as_listed(), new.as_listed());
-            // The resource ends an error, be it unchanged (R-Err-01). That it does not exist is said as a removal too.
+            // A resource ends an error, even unchanged (R-Err-01). "Does not exist" is sent as a removal too.
             let recovered = old.failed().is_some() && new.failed().is_none();
             let body = differ(old.by_name(), new.by_name());
-            let is_missing =
-                matches!(new.by_name(), Seen::Absent) && new.failure().is_some_and(OriginError::is_not_found);
-            // A member of the wildcard set may have stood before it.
+            let is_missing = matches!(new.by_name(), VisibleState::Absent)
+                && new.failure().is_some_and(OriginError::is_not_found);
+            // A member of the wildcard set may have hidden it.
             failed |= body && is_missing;
             let named = resent || recovered || body || (failed && is_missing) || listed();
-            new.turn_from(old);
-            // Its body went, or came back for clients that asked for it meanwhile: no news to the others (R-XT-09).
-            let is_dropped = |entry: &Entry| matches!(entry.by_name(), Seen::Dropped(_));
+            new.record_past_variants(old);
+            // Its body was dropped, or fetched again for clients that asked meanwhile: no news to others
+            // (R-XT-09).
+            let is_dropped = |entry: &Entry| matches!(entry.by_name(), VisibleState::Dropped(_));
             let quiet = !named && is_dropped(old) != is_dropped(&new);
             let ghost = |gone: &Arc<Resource>, changed| Some(Ghost { resource: Arc::clone(gone), changed });
             if !self.type_url.kind().full_state() || new.wild.is_some() {
                 new.set_ghost(None);
             } else if let Some(gone) = &old.wild {
                 new.set_ghost(ghost(gone, old.wild_changed));
-            } else if let (Seen::Present(gone), Seen::Absent) = (old.by_name(), new.by_name()) {
+            } else if let (VisibleState::Present(gone), VisibleState::Absent) = (old.by_name(), new.by_name())
+            {
                 new.set_ghost(ghost(gone, old.named_changed));
-            } else if let (Seen::Present(gone), Named::Gone) = (old.by_name(), &new.named) {
+            } else if let (VisibleState::Present(gone), Named::Gone) = (old.by_name(), &new.named) {
                 new.set_ghost(ghost(gone, old.named_changed));
             }
             if let Some(resource) = &old.wild {
                 self.snapshot.members -= 1;
                 self.snapshot.wildcard_digest = self.snapshot.wildcard_digest.wrapping_sub(resource.digest());
             }
-            self.snapshot.denials -= usize::from(matches!(old.by_name(), Seen::Denied(_)));
+            self.snapshot.denials -= usize::from(matches!(old.by_name(), VisibleState::Denied(_)));
             (members, named, body, quiet, new.renewed_since(old))
         };
-        self.snapshot.denials += usize::from(matches!(new.by_name(), Seen::Denied(_)));
+        self.snapshot.denials += usize::from(matches!(new.by_name(), VisibleState::Denied(_)));
         if quiet {
             self.tick();
         }
@@ -278,10 +275,10 @@ impl<'a> Draft<'a> {
             self.snapshot.members += 1;
             self.snapshot.wildcard_digest = self.snapshot.wildcard_digest.wrapping_add(resource.digest());
         }
-        let is_told = members || named || repush || failed || renewed.any;
-        if is_told {
+        let is_news = members || named || resend_endpoints || failed || renewed.any;
+        if is_news {
             let stamp = self.tick();
-            self.has_news |= members || named || repush || failed;
+            self.has_news |= members || named || resend_endpoints || failed;
             new.stamp_leases(stamp);
             if members {
                 new.wild_changed = stamp;
@@ -291,16 +288,16 @@ impl<'a> Draft<'a> {
             }
             if named {
                 new.named_changed = stamp;
-                let buried = new.remember(old.as_deref(), stamp);
-                self.snapshot.aliases_buried = self.snapshot.aliases_buried.max(buried);
+                let horizon = new.remember(old.as_deref(), stamp);
+                self.snapshot.aliases_horizon = self.snapshot.aliases_horizon.max(horizon);
             }
-            if repush {
-                new.set_repushed(stamp);
+            if resend_endpoints {
+                new.set_resent(stamp);
             }
             if failed {
                 new.stamp_failed(stamp);
             }
-            // Only for members: each session knows whether its client was sent any other cluster.
+            // Members only: each session knows the other clusters that its client was sent.
             if body && members {
                 let member = new.as_member().present();
                 self.endpoints.extend(member.and_then(|resource| resource.eds_service()).cloned());
@@ -308,13 +305,14 @@ impl<'a> Draft<'a> {
         }
         let (name, is_member) = (new.name().clone(), new.wild.is_some());
         let is = self.store(old.clone(), new);
-        if is_told || quiet {
-            let (members, named) = (members || (repush && is_member), named || repush || failed || quiet);
+        if is_news || quiet {
+            let (members, named) =
+                (members || (resend_endpoints && is_member), named || resend_endpoints || failed || quiet);
             self.touched.push(Touch { name, members, named, renewed, was: old, is });
         }
     }
 
-    /// Puts an entry in the place of another. Returns it, if there is anything to keep of it.
+    /// Replaces an entry. Returns the new one, unless nothing of it needs to be kept.
     fn store(&mut self, old: Option<Arc<Entry>>, new: Entry) -> Option<Arc<Entry>> {
         let (was, is) = (old.as_deref().and_then(Entry::listing), new.listing());
         if was != is {
@@ -323,22 +321,22 @@ impl<'a> Draft<'a> {
         }
         if let Some(old) = old {
             self.snapshot.log.remove(old.position());
-            self.snapshot.held.take(&old, self.type_url);
+            self.snapshot.held.subtract(&old, self.type_url);
             self.snapshot.tombstones -= usize::from(old.is_tombstone());
             self.snapshot.leased -= usize::from(old.is_leased());
             old.renewal().inspect(|place| _ = self.snapshot.renewals.remove(place));
         }
-        // A store that is filled from others forgets what its clients still ask for and may hold (R-DP-13).
-        let untold =
+        // A store filled from others also forgets requested names that clients may hold (R-DP-13).
+        let is_unsent =
             matches!(new.named, Named::Unknown) && new.wild_changed == Generation::ZERO && !new.has_past();
-        if new.position() == Generation::ZERO || (new.is_tombstone() && untold) {
-            // No client was ever told of it, or none that could still ask about it.
+        if new.position() == Generation::ZERO || (new.is_tombstone() && is_unsent) {
+            // No client was ever sent it, or none that may still ask.
             self.snapshot.table.remove(new.name().as_str());
-            self.snapshot.forgotten.note(new.position(), new.name(), self.remembers);
+            self.snapshot.forgotten.record(new.position(), new.name(), self.remembers);
             return None;
         }
         self.snapshot.tombstones += usize::from(new.is_tombstone());
-        self.snapshot.held.put(&new, self.type_url);
+        self.snapshot.held.add(&new, self.type_url);
         let new = Arc::new(new);
         self.snapshot.log.insert(Arc::clone(&new));
         self.snapshot.leased += usize::from(new.is_leased());
@@ -349,41 +347,41 @@ impl<'a> Draft<'a> {
         Some(new)
     }
 
-    /// Drops the oldest tombstones until `keep` are left, but none that this change made: a client that was told all before
-    /// it can be told of it, however large it is.
-    fn bury(&mut self, keep: usize) {
+    /// Drops the oldest tombstones down to `keep`, none of this change: clients that are up to date can be sent
+    /// it, however large.
+    fn drop_tombstones(&mut self, keep: usize) {
         let surplus = self.snapshot.tombstones - keep;
         let before = self.snapshot.log.range((Bound::Unbounded, Bound::Included(self.from)));
         let oldest: Vec<_> = before.filter(|entry| entry.is_tombstone()).take(surplus).cloned().collect();
         for entry in oldest {
-            // Forgetting a name moves its place, but is nothing that the wildcard's clients had to be told.
+            // Forgetting a name moves its place, but wildcard clients need no update for it.
             self.snapshot.horizon = self.snapshot.horizon.max(entry.wild_changed);
             if matches!(entry.named, Named::Gone) {
-                self.bury_member(&entry);
+                self.raise_collection_horizon(&entry);
             }
             self.snapshot.log.remove(entry.position());
             self.snapshot.table.remove(entry.name().as_str());
-            self.snapshot.forgotten.note(entry.position(), entry.name(), self.remembers);
+            self.snapshot.forgotten.record(entry.position(), entry.name(), self.remembers);
             self.snapshot.tombstones -= 1;
         }
     }
 
-    /// The collection of a name that is gone no longer remembers it.
-    fn bury_member(&mut self, gone: &Entry) {
+    /// Removals of members up to this one are forgotten by its collection.
+    fn raise_collection_horizon(&mut self, gone: &Entry) {
         let covering = Collection::covering(gone.name().as_str());
         let Some(old) = covering.and_then(|covering| self.snapshot.table.get(&covering)).cloned() else {
             return;
         };
         let mut new = Entry::clone(&old);
-        if let Named::Collection { buried, .. } = &mut new.named {
-            *buried = gone.named_changed.max(*buried);
+        if let Named::Collection { horizon, .. } = &mut new.named {
+            *horizon = gone.named_changed.max(*horizon);
             self.store(Some(old), new);
         }
     }
 }
 
-fn differ(old: Seen<'_>, new: Seen<'_>) -> bool {
-    if let (Seen::Unresolved(old), Seen::Unresolved(new)) = (old, new) {
+fn differ(old: VisibleState<'_>, new: VisibleState<'_>) -> bool {
+    if let (VisibleState::Unresolved(old), VisibleState::Unresolved(new)) = (old, new) {
         return !Arc::ptr_eq(old, new) && !old.same_content(new);
     }
     if let (Some(old), Some(new)) = (old.existing(), new.existing()) {
@@ -392,7 +390,7 @@ fn differ(old: Seen<'_>, new: Seen<'_>) -> bool {
     std::mem::discriminant(&old) != std::mem::discriminant(&new)
 }
 
-/// Resource that is held under a name in one view, in whatever form.
+/// Resource held under a name in one view, in any form.
 const fn held_in(entry: &Entry, view: View) -> Option<&Arc<Resource>> {
     match view {
         View::Wildcard => entry.wild.as_ref(),

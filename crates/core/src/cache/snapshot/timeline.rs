@@ -1,29 +1,32 @@
-//! Entries in the order in which they last changed: persistent, and cut into chunks.
+//! Entries in the order of their last change: persistent, and cut into chunks.
 //!
-//! Knows an entry by its [position](Entry::position). Most are inserted behind all others, which fills a chunk to the end: a tree
-//! that is filled so has half of its room empty, and there is one of these for each node group.
+//! The key is an entry's [position](Entry::position). Most inserts go to the end and fill each chunk; a tree
+//! would be half empty, one per node group.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
+use imbl::OrdMap;
+
 use crate::cache::Generation;
 use crate::cache::entry::Entry;
+use crate::resource::Name;
 
 /// Most entries of a chunk.
 const FULL: usize = 128;
-/// Neighbours whose sum is below this are joined.
+/// Neighbours with fewer entries together are joined.
 const JOIN: usize = 48;
 
-/// Entries in the order of their positions. Cloning costs a pointer per chunk.
+/// Entries by position. A clone costs a pointer per chunk.
 #[derive(Clone, Debug, Default)]
 pub(in crate::cache) struct Timeline {
-    /// None is empty.
+    /// No chunk is empty.
     chunks: Vec<Arc<Vec<Arc<Entry>>>>,
     entries: usize,
 }
 
 impl Timeline {
-    /// Puts an entry in, in place of the one at its position.
+    /// Inserts an entry, or replaces the one at its position.
     pub(super) fn insert(&mut self, entry: Arc<Entry>) {
         let position = entry.position();
         let at = self.chunk_of(position);
@@ -33,7 +36,7 @@ impl Timeline {
                 Some(last) => {
                     let chunk = Arc::make_mut(last);
                     if chunk.len() == chunk.capacity() {
-                        // Never more than it may hold: the usual growth of a copy would leave half of its room empty.
+                        // Grow to the chunk size at most: the usual growth would leave half of a copy empty.
                         chunk.reserve_exact(chunk.len().clamp(1, FULL - chunk.len()));
                     }
                     chunk.push(entry);
@@ -56,7 +59,6 @@ impl Timeline {
         }
     }
 
-    /// Takes out the entry at a position, if there is one.
     pub(super) fn remove(&mut self, position: Generation) {
         let at = self.chunk_of(position);
         let Some(slot) = self.chunks.get_mut(at) else { return };
@@ -73,7 +75,7 @@ impl Timeline {
         }
     }
 
-    /// Entries whose positions are within these bounds, the earliest first.
+    /// Entries within these bounds, earliest first.
     pub(in crate::cache) fn range(
         &self,
         (from, to): (Bound<Generation>, Bound<Generation>),
@@ -94,19 +96,46 @@ impl Timeline {
         entries.skip(start).take_while(move |entry| is_within(entry))
     }
 
-    /// Entries, the latest first.
     pub(super) fn newest(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.chunks.iter().rev().flat_map(|chunk| chunk.iter().rev())
     }
 
-    /// Number of entries.
     pub(super) const fn len(&self) -> usize {
         self.entries
     }
 
-    /// Chunk that a position is in, or would be; behind the last if it is later than all.
+    /// Chunk of a position, present or not; behind the last if it is later than all.
     fn chunk_of(&self, position: Generation) -> usize {
         self.chunks.partition_point(|chunk| chunk.last().is_some_and(|last| last.position() < position))
+    }
+}
+
+/// Names without an entry, at the place of their last change.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Forgotten {
+    names: OrdMap<Generation, Name>,
+    /// Names up to here are forgotten.
+    horizon: Generation,
+}
+
+impl Forgotten {
+    /// Records a name without an entry, last changed at `at`. Keeps up to `remembers` names.
+    pub(super) fn record(&mut self, at: Generation, name: &Name, remembers: usize) {
+        if remembers > 0 && at > Generation::ZERO {
+            self.names.insert(at, name.clone());
+            while self.names.len() > remembers
+                && let Some((first, _)) = self.names.get_min()
+            {
+                self.horizon = *first;
+                self.names.remove(&self.horizon);
+            }
+        }
+    }
+
+    /// Names after a generation; `None` if some of them are forgotten.
+    pub(super) fn after(&self, since: Generation) -> Option<impl Iterator<Item = &Name>> {
+        let later = (Bound::Excluded(since), Bound::Unbounded);
+        (since >= self.horizon).then(|| self.names.range(later).map(|(_, name)| name))
     }
 }
 

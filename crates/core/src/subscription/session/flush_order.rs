@@ -347,7 +347,7 @@ impl Session {
         let is_blind = state.has_clusters_from_before() && state.position.is_start() && state.is_full_state();
         let lists_gone = !state.subscription().wildcard
             && self.role == Role::Client
-            && pending[at].update().is_some_and(|update| !update.shows_something());
+            && pending[at].update().is_some_and(|update| !update.has_content());
         if !is_blind || !(lists_gone || self.has_routes_to_all_clusters()) {
             return None;
         }
@@ -463,7 +463,7 @@ impl Session {
         let live = !state.position.is_start() && !state.may_hold && is_whole;
         let answered = state.take_answering();
         let frame = state.send(update, class, unaccepted, &mut self.own_nonces);
-        let coalesced = state.membership.pass(update).saturating_sub(1);
+        let coalesced = state.membership.record_update(update).saturating_sub(1);
         state.owe_errors(&answered, update);
         self.unflushed = Some(at);
         self.responded = true;

@@ -14,7 +14,7 @@ use super::super::session_error::clip;
 use super::super::stream_type::{Pending, StreamType};
 use super::Session;
 use super::flush_order::Deadline;
-use crate::cache::{Seen, Snapshot};
+use crate::cache::{Snapshot, VisibleState};
 use crate::resource::{Kind, Name};
 
 const LONG: Duration = Duration::from_secs(1);
@@ -73,7 +73,10 @@ fn mark(state: &StreamType) -> Mark {
 }
 
 fn is_unknown(snapshot: &Snapshot, name: &Name) -> bool {
-    matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed | Seen::Dropped(_))
+    matches!(
+        snapshot.by_name(name.as_str()),
+        VisibleState::Unknown | VisibleState::Failed | VisibleState::Dropped(_)
+    )
 }
 
 /// Whether a cluster of this client, sent or due, uses unknown endpoints.

@@ -8,7 +8,7 @@ use super::super::stream_type::StreamType;
 use super::super::stream_type::ack_gate::Answered;
 use super::super::subscription_edit::SotwNames;
 use super::{RequestKind, Session};
-use crate::cache::{Seen, Snapshot, Subscription, View};
+use crate::cache::{Snapshot, Subscription, View, VisibleState};
 use crate::proto;
 use crate::resource::Name;
 
@@ -104,7 +104,7 @@ impl Session {
 fn leaves_some(old: &Subscription, new: &Subscription, snapshot: &Snapshot) -> bool {
     let is_member = |name: &str| snapshot.held(View::Wildcard, name).is_some();
     let is_no_member = |name: &Name| match snapshot.by_name(name.as_str()) {
-        Seen::Unknown => false,
+        VisibleState::Unknown => false,
         seen => !is_member(seen.existing().map_or(name, |resource| resource.name()).as_str()),
     };
     let mut left = old.names().iter().filter(|name| !new.contains(name.as_str()));

@@ -85,7 +85,7 @@ impl Session {
             let owes_removals = !state.own().owed.gone.is_empty() || state.own().resumed.is_some();
             let is_known = !state.position.is_start() && !state.may_hold && !owes_removals;
             let is_known = is_known && self.dangling.len() <= MOST_DANGLING;
-            self.accepted_clusters = is_known.then(|| state.position.told());
+            self.accepted_clusters = is_known.then(|| state.position.latest_sent());
             self.checked_removals_at = None;
         }
     }

@@ -127,7 +127,7 @@ impl StreamType {
     /// When the transport took the unanswered newest response, if something changed since.
     pub(in crate::subscription) fn unanswered_with_news(&self) -> Option<Instant> {
         let whole = !self.position.is_start() && !self.position.is_in_parts();
-        let has_news = || !self.position.has_told_additions(self.membership.cohort().touched());
+        let has_news = || !self.position.was_sent_additions(self.membership.cohort().touched());
         let taken = self.in_flight.map_or(self.unanswered, |in_flight| in_flight.taken);
         taken.filter(|_| whole && has_news())
     }

@@ -41,7 +41,7 @@ impl StreamType {
         }
         let snapshot = self.membership.of().snapshot();
         let fails = |name: &Name| snapshot.get(name.as_str()).is_some_and(|entry| entry.failure().is_some());
-        let owed = answered.iter().filter(|name| fails(name) && !update.tells_error(name));
+        let owed = answered.iter().filter(|name| fails(name) && !update.has_error_of(name));
         let owed: Vec<Name> = owed.cloned().collect();
         if !owed.is_empty() {
             self.own_mut().owed.errors.extend(owed);

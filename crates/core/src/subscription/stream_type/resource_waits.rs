@@ -6,7 +6,7 @@ use super::super::per_stream_state::ResumedVersions;
 use super::super::session_config::SessionConfig;
 use super::super::session_config::Upstream;
 use super::{EvaluationInput, StreamType};
-use crate::cache::{Completeness, Role, Seen, Update};
+use crate::cache::{Completeness, Role, Update, VisibleState};
 use crate::resource::{Kind, Name};
 
 impl StreamType {
@@ -15,11 +15,11 @@ impl StreamType {
     pub(in crate::subscription) fn obscured_until(&self, rules: &SessionConfig) -> Option<Instant> {
         let of = self.membership.of();
         let snapshot = of.snapshot();
-        let is_unknown = |name: &Name| matches!(snapshot.by_name(name.as_str()), Seen::Unknown);
+        let is_unknown = |name: &Name| matches!(snapshot.by_name(name.as_str()), VisibleState::Unknown);
         let obscured = self.own().obscured.iter().filter(|(name, _)| is_unknown(name));
         let since = obscured.map(|(_, since)| *since).max();
         match since {
-            Some(since) => Some(of.heard_since()?.max(since) + rules.longest_silence()),
+            Some(since) => Some(of.answering_since()?.max(since) + rules.longest_silence()),
             None => Some(self.asked),
         }
     }
@@ -42,21 +42,21 @@ impl StreamType {
         let of = self.membership.of();
         let knows = |names| of.parameter_view().scope().is_all() || of.knows_any_of(names);
         let knows = update.has_known_name() && knows(self.subscription().names());
-        if !may_hold && self.kind.full_state() && knows && update.shows_something() {
+        if !may_hold && self.kind.full_state() && knows && update.has_content() {
             // The first answer of the type may be a part.
-            let answering = of.heard_since().map_or(self.asked, |answering| answering.max(self.asked));
+            let answering = of.answering_since().map_or(self.asked, |answering| answering.max(self.asked));
             let settled = answering + rules.settle;
             return moment.now < self.waits_until(rules).map_or(settled, |until| settled.min(until));
         }
-        let shows = self.subscription().wildcard || (knows && update.shows_something());
+        let shows = self.subscription().wildcard || (knows && update.has_content());
         // If nothing is held back from the client, each name has its whole time.
-        let holds_back = update.shows_something() || update.takes_away();
+        let holds_back = update.has_content() || update.has_ghosts();
         let patience = self.patience(rules, moment).filter(|_| !holds_back);
         let waits = self.is_patient(rules, moment) || patience.is_some_and(|end| moment.now < end);
         // The client holds what this stream sent, and none of these names. Expired resources go
         // whether or not the origin answers (R-TTL-09).
         let longest = rules.longest_silence();
-        let goes = update.takes_away()
+        let goes = update.has_ghosts()
             && moment.now >= self.ongoing(self.waits, longest).unwrap_or(self.asked) + longest;
         (self.may_hold && self.kind.full_state() && !shows)
             || (waits && !goes)
@@ -99,7 +99,7 @@ impl StreamType {
         let mut unknown = subscription
             .names()
             .iter()
-            .filter(|name| matches!(snapshot.by_name(name.as_str()), Seen::Unknown));
+            .filter(|name| matches!(snapshot.by_name(name.as_str()), VisibleState::Unknown));
         if (subscription.wildcard && !snapshot.wildcard_known()) || !unknown.all(has_begun) {
             return None;
         }
@@ -145,7 +145,7 @@ impl StreamType {
     /// answer for the type.
     pub(in crate::subscription) fn waits_until(&self, rules: &SessionConfig) -> Option<Instant> {
         let longest = rules.longest_silence();
-        let since = self.membership.of().heard_since()?.max(self.ongoing(self.waits, longest)?);
+        let since = self.membership.of().answering_since()?.max(self.ongoing(self.waits, longest)?);
         Some(since + longest)
     }
 

@@ -8,7 +8,7 @@ use super::super::initial_versions::Versions;
 use super::super::per_stream_state::ResumedVersions;
 use super::StreamType;
 use crate::cache::{
-    FellBehindError, Position, Protocol, Seen, Snapshot, StreamProfile, Subscription, TypeCache,
+    FellBehindError, Position, Protocol, Snapshot, StreamProfile, Subscription, TypeCache, VisibleState,
 };
 use crate::resource::{Constraints, Name, Resource};
 
@@ -23,7 +23,7 @@ struct Move<'n> {
 
 impl Move<'_> {
     fn was_sent(&self, name: &str) -> bool {
-        self.old.has_told(name, &self.old_names, self.old_profile, &self.sent)
+        self.old.was_sent(name, &self.old_names, self.old_profile, &self.sent)
     }
 
     /// Whether a name has a locator before and after, or neither.
@@ -213,7 +213,7 @@ impl StreamType {
             let seen = seen.filter(|_| moved.was_sent(name.as_str())).cloned();
             let held = held.remove(name).or(seen).filter(|_| {
                 moved.is_spelled_alike(name.as_str())
-                    && matches!(moved.new.by_name(name.as_str()), Seen::Unknown)
+                    && matches!(moved.new.by_name(name.as_str()), VisibleState::Unknown)
             });
             match held.filter(|_| !owed.names.contains(name)) {
                 Some(held) => drop(owed.held.insert(name.clone(), held)),
@@ -229,7 +229,7 @@ impl StreamType {
     fn note_obscured(&mut self, old: &Snapshot, new: &Snapshot, subscription: &Subscription) {
         let before = self.own.as_mut().map(|own| std::mem::take(&mut own.obscured)).unwrap_or_default();
         let was_shown = |name: &Name| old.seen_by(self.subscription(), name.as_str()).is_some();
-        let is_unknown = |name: &&Name| matches!(new.by_name(name.as_str()), Seen::Unknown);
+        let is_unknown = |name: &&Name| matches!(new.by_name(name.as_str()), VisibleState::Unknown);
         let since = |name: &Name| was_shown(name).then_some(self.asked).or_else(|| before.get(name).copied());
         let unknown = subscription.names().iter().filter(is_unknown);
         let obscured: BTreeMap<_, _> =

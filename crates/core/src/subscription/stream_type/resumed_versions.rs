@@ -8,7 +8,7 @@ use foldhash::HashMap;
 use super::super::per_stream_state::{PerStreamState, ResumedVersions};
 use super::super::session_config::SessionConfig;
 use super::{EvaluationInput, StreamType};
-use crate::cache::{FellBehindError, Position, Seen, Snapshot};
+use crate::cache::{FellBehindError, Position, Snapshot, VisibleState};
 use crate::resource::{Kind, Name, Resource};
 
 /// Rough bytes of a name in a set, beside its text.
@@ -36,7 +36,7 @@ impl StreamType {
             && subscription
                 .names()
                 .iter()
-                .any(|name| matches!(snapshot.by_name(name.as_str()), Seen::Unknown))
+                .any(|name| matches!(snapshot.by_name(name.as_str()), VisibleState::Unknown))
             && versions.names().any(|name| {
                 !subscription.contains(name)
                     && !is_member(name)
@@ -63,7 +63,7 @@ impl StreamType {
         let mut resumed: HashMap<&str, (bool, &str)> =
             versions.iter().map(|(name, version)| (name, (false, version))).collect();
         // When a held TTL was sent is unknown, so it is sent again (R-TTL-09).
-        let is_timed = |name: &Name| self.membership.is_told_times() && snapshot.is_leased(name.as_str());
+        let is_timed = |name: &Name| self.membership.receives_ttls() && snapshot.is_leased(name.as_str());
         let current = |name: &Name| snapshot.by_name(name.as_str()).existing();
         let is_brought = |name: &Name| {
             resumed.contains_key(current(name).map_or(name, |resource| resource.name()).as_str())
@@ -97,7 +97,8 @@ impl StreamType {
             }
         }
         // Routes may still lead to a held name that is gone (R-ADS-03).
-        let stays = |name| subscription.contains(name) && !matches!(snapshot.by_name(name), Seen::Absent);
+        let stays =
+            |name| subscription.contains(name) && !matches!(snapshot.by_name(name), VisibleState::Absent);
         resumed.retain(|name, (is_there, _)| !*is_there && !stays(name));
         own.gone = charge.or_else(|| own.gone.take());
         let gone = resumed.keys().copied().chain(owed.gone.iter().map(Name::as_str));
@@ -124,5 +125,5 @@ impl StreamType {
 
 /// Whether nothing but, perhaps, an error is known.
 fn is_unresolved(snapshot: &Snapshot, name: &Name) -> bool {
-    matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed)
+    matches!(snapshot.by_name(name.as_str()), VisibleState::Unknown | VisibleState::Failed)
 }

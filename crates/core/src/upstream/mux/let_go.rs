@@ -8,7 +8,7 @@ use super::super::linger::{Departure, Want};
 use super::super::topic_set::{TopicSet, snapshot};
 use super::super::{Locators, StreamId};
 use super::Mux;
-use crate::cache::{Change, Seen, Snapshot};
+use crate::cache::{Change, Snapshot, VisibleState};
 use crate::fairness::NAMES_PER_SLICE;
 use crate::resource::{Name, Parameters, TypeUrl};
 
@@ -106,6 +106,6 @@ impl Mux {
 
 /// Whether the origin said of a name what is worth keeping. Of a collection that may have more members it did too.
 fn is_known(snapshot: &Snapshot, name: &Name) -> bool {
-    !matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed)
+    !matches!(snapshot.by_name(name.as_str()), VisibleState::Unknown | VisibleState::Failed)
         || snapshot.members_of(name).next().is_some()
 }

@@ -24,7 +24,7 @@ impl Mux {
         self.cut_off = None;
         self.inquiries = Inquiries::default();
         self.set_habits(OriginHabits { is_relay: false, refuses_census: false, ..self.habits });
-        self.writer.unheard();
+        self.writer.reset_answers();
     }
 
     /// Whether clients are told versions of a server without a mark. Those of an earlier process hold what was restored: there the first

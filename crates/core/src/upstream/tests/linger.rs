@@ -116,7 +116,7 @@ fn r_relay_16_a_client_of_the_last_moment_keeps_the_name() {
     fixture.leave("b");
     fixture.pass(59_000);
     // They join, and the deadline passes before the wake handle is looked into.
-    let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+    let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
     let join = |kind: Kind, subscription| {
         let of = fixture.cache.of(&kind.into()).expect("few types");
         of.join(subscription, profile, &Arc::new(WakeHandle::default()))
@@ -279,9 +279,10 @@ fn topics_of_parameters_that_nobody_has_are_bounded_and_end() {
         let subscription = Subscription::new(true, ["c".into()]);
         let of = fixture
             .cache
-            .seen(&CDS.into(), &subscription.parameter_view(&allotted))
+            .store_for(&CDS.into(), &subscription.parameter_view(&allotted))
             .expect("nobody holds the others");
-        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let profile =
+            StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
         let client = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
         fixture.look();
         drop((client, of));

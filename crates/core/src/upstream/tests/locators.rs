@@ -78,23 +78,24 @@ impl Fixture {
     pub(super) fn client_with(&mut self, who: &'static str, kind: Kind, pairs: &str, names: &[&str]) {
         let subscription =
             Subscription::new(names.contains(&"*"), names.iter().filter(|n| **n != "*").map(|n| (*n).into()));
-        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let profile =
+            StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
         let parameter_view = ParameterView::uniform(parameters(pairs));
-        let of = self.cache.seen(&kind.into(), &parameter_view).expect("few parameters");
+        let of = self.cache.store_for(&kind.into(), &parameter_view).expect("few parameters");
         self.clients.insert(who, of.join(subscription, profile, &Arc::new(WakeHandle::default())));
         self.look();
     }
 
     fn snapshot_with(&self, kind: Kind, pairs: &str) -> Arc<Snapshot> {
         self.cache
-            .seen(&kind.into(), &ParameterView::uniform(parameters(pairs)))
+            .store_for(&kind.into(), &ParameterView::uniform(parameters(pairs)))
             .expect("few parameters")
             .snapshot()
     }
 
     pub(super) fn seen_with(&self, kind: Kind, pairs: &str, name: &str) -> String {
         match self.snapshot_with(kind, pairs).by_name(name) {
-            Seen::Present(resource) => resource.version().to_owned(),
+            VisibleState::Present(resource) => resource.version().to_owned(),
             other => format!("{other:?}").to_lowercase(),
         }
     }

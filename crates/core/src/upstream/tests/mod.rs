@@ -30,8 +30,8 @@ use prost::Message;
 
 use super::{Mux, Settings, StreamId};
 use crate::cache::{
-    Budget, Cache, Limits, Membership, Named, Protocol, Seen, Snapshot, StreamProfile, Subscription,
-    TtlSupport, WakeHandle,
+    Budget, Cache, Limits, Membership, Named, Protocol, Snapshot, StreamProfile, Subscription, TtlSupport,
+    VisibleState, WakeHandle,
 };
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
 use crate::resource::wire::field;
@@ -135,7 +135,8 @@ impl Fixture {
     fn client(&mut self, who: &'static str, kind: impl Into<TypeUrl>, names: &[&str]) {
         let subscription =
             Subscription::new(names.contains(&"*"), names.iter().filter(|n| **n != "*").map(|n| (*n).into()));
-        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let profile =
+            StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
         let of = self.cache.of(&kind.into()).expect("room for a type");
         let joined = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
         self.clients.insert(who, joined);
@@ -245,14 +246,14 @@ impl Fixture {
     /// State of a name for a client that asks for it: a version, `absent` or `unknown`.
     fn seen(&self, kind: Kind, name: &str) -> String {
         match self.snapshot(kind).by_name(name) {
-            Seen::Unknown => "unknown".to_owned(),
-            Seen::Absent => "absent".to_owned(),
-            Seen::Collection => "collection".to_owned(),
-            Seen::Failed => "failed".to_owned(),
-            Seen::Denied(resource) => format!("denied {}", resource.version()),
-            Seen::Unresolved(_) => "unresolved".to_owned(),
-            Seen::Dropped(_) => "dropped".to_owned(),
-            Seen::Present(resource) => resource.version().to_owned(),
+            VisibleState::Unknown => "unknown".to_owned(),
+            VisibleState::Absent => "absent".to_owned(),
+            VisibleState::Collection => "collection".to_owned(),
+            VisibleState::Failed => "failed".to_owned(),
+            VisibleState::Denied(resource) => format!("denied {}", resource.version()),
+            VisibleState::Unresolved(_) => "unresolved".to_owned(),
+            VisibleState::Dropped(_) => "dropped".to_owned(),
+            VisibleState::Present(resource) => resource.version().to_owned(),
         }
     }
 

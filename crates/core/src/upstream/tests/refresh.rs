@@ -66,7 +66,10 @@ fn another_body_of_the_same_version_is_taken_in() {
         fixture.hear(Primary, &Answer::of(kind, "1").set_body("a", "v1", "other"));
         let snapshot = fixture.snapshot(kind);
         let held = snapshot.by_name("a");
-        assert!(matches!(held, Seen::Present(held) if held.body().ends_with(b"other")), "{kind:?}: {held:?}");
+        assert!(
+            matches!(held, VisibleState::Present(held) if held.body().ends_with(b"other")),
+            "{kind:?}: {held:?}"
+        );
     }
 }
 

@@ -369,7 +369,7 @@ fn r_relay_14_a_client_cannot_make_the_relay_ask_for_the_wildcard_by_a_name() {
 }
 
 const fn delta() -> StreamProfile {
-    StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold }
+    StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported }
 }
 
 fn owned((name, version): (&str, &str)) -> (String, String) {

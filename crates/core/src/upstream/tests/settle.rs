@@ -34,7 +34,7 @@ fn reconnected(mut fixture: Fixture) -> Fixture {
 #[test]
 fn r_relay_04_a_type_is_heard_from_its_first_accepted_answer_until_the_next_connection() {
     let mut fixture = fixture();
-    let heard = |fixture: &Fixture| fixture.mux.cache().of(&CDS.into()).unwrap().heard_since();
+    let heard = |fixture: &Fixture| fixture.mux.cache().of(&CDS.into()).unwrap().answering_since();
     fixture.pass(1000);
     let refused = Answer::of(CDS, "1").set("c1", "v1").set("c1", "v1");
     fixture.hear(Primary, &refused);
@@ -56,7 +56,7 @@ fn r_relay_04_the_time_for_names_counts_from_the_stream_on_which_they_are_asked_
     fixture.pass(10);
     fixture.requests(Primary);
     fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
-    let heard = |fixture: &Fixture| fixture.mux.cache().of(&EDS.into()).unwrap().heard_since();
+    let heard = |fixture: &Fixture| fixture.mux.cache().of(&EDS.into()).unwrap().answering_since();
     fixture.pass(10_000);
     fixture.mux.closed(Primary);
     fixture.mux.opened(Primary, fixture.now);

@@ -144,7 +144,7 @@ fn o1_a_wildcard_wanted_again_while_its_secondary_closes_is_not_lost() {
     fixture.pass(60_000);
     // It joins, and the secondary closes before the mux hears of it.
     let of = fixture.cache.of(&CDS.into()).expect("few types");
-    let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+    let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
     let _late = of.join(Subscription::new(true, []), profile, &Arc::new(WakeHandle::default()));
     fixture.mux.closed(Secondary);
     fixture.look();

@@ -111,7 +111,7 @@ fn plain_names_of_several_sets_that_need_several_requests_do_not_renew_the_strea
     eprintln!("{renewed} streams");
     let known = |pairs: &str| {
         let snapshot = fixture.snapshot_with(EDS, pairs);
-        names.iter().filter(|name| matches!(snapshot.by_name(name), Seen::Present(_))).count()
+        names.iter().filter(|name| matches!(snapshot.by_name(name), VisibleState::Present(_))).count()
     };
     assert_eq!(
         (known("v=1"), known("v=2"), renewed.min(10)),

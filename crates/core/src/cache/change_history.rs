@@ -1,17 +1,16 @@
 //! Last changes of each resource, for operators, over the caches of all node groups.
 //!
-//! Owns the records and their bounds. The writer of a cache notes a change after its clients are woken. Knows no clock, and
-//! nothing of who reads it.
+//! Owns the records and their bounds. Knows no clock and no reader.
 //!
-//! A record holds the body that its change replaced, which the cache has let go; the body after it is in the next record, or in the
-//! cache. So no body is copied. A resource that has not changed since it was first heard of has no record: node groups fill their
-//! caches while changes of others are remembered.
+//! A record holds the body that its change replaced; the body after it is in the next record or the cache. So
+//! no body is copied. A resource has no record before its first change: filling a new node group must not
+//! displace changes.
 //!
 //! Invariants:
-//! - The bytes of all records stay within the limit. Changes that were followed by another one of their resource go first, the oldest
-//!   first; then the last changes of resources.
-//! - A resource has [`CHANGES`] records at most.
-//! - No body of a Secret is held, and none that may not be kept (R-XT-09).
+//! - All records stay within the limit. The oldest superseded records go first, then the newest of each
+//!   resource.
+//! - A resource has at most [`CHANGES`] records.
+//! - No record holds the body of a Secret, or one that must not be kept (R-XT-09).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,64 +20,54 @@ use foldhash::{HashMap, HashSet};
 use parking_lot::Mutex;
 
 use super::Generation;
-use super::entry::{Entry, Seen};
+use super::entry::{Entry, VisibleState};
 use super::snapshot::Touch;
 use crate::resource::{Name, Parameters, Resource, TypeUrl};
 
-/// Changes of one resource that are remembered.
 const CHANGES: usize = 16;
-/// Bytes that a record takes in its tables, beside the resource that it holds.
+/// Bytes of a record in the tables, without its resource.
 const RECORD: u64 = 320;
-/// Bytes that a resource takes beside its encoding.
+/// Bytes of a resource beside its encoding.
 const RESOURCE: u64 = 160;
-/// A body of more than this share of the limit is not held.
+/// A body larger than this part of the limit is not held.
 const BODY_SHARE: u64 = 16;
 
-/// One change of a resource.
 #[derive(Clone, Debug)]
 pub struct ResourceChange {
-    /// Generation of the change in the cache of its node group.
     pub generation: Generation,
-    /// When the cache took it over; `None` of a state that was there before the first change that is remembered.
+    /// When the cache applied it; `None` for the state before the first recorded change.
     pub at: Option<Instant>,
     /// State after it; `None` if the resource was removed.
     pub after: Option<ResourceFacts>,
-    /// Whether the resource was not there before, as far as is known.
+    /// Whether the resource did not exist before, as far as is known.
     pub is_first: bool,
-    /// Whether clients see it through the wildcard; of a removed resource, whether they did.
+    /// Whether clients see it through the wildcard, or did before its removal.
     pub is_member: bool,
-    /// Resource that it replaced or removed, if that may be held and was.
+    /// Resource that it replaced or removed, if that may be held.
     pub before: Option<Arc<Resource>>,
 }
 
-/// Change of a resource, with its place.
+/// A change and the store in which it happened.
 #[derive(Clone, Debug)]
 pub struct PlacedChange {
-    /// Number of the cache.
     pub cache: u64,
-    /// Type of the resource.
     pub type_url: TypeUrl,
     /// Parameters of the clients that see it.
     pub parameters: Parameters,
-    /// Name of the resource.
     pub name: Name,
-    /// The change.
     pub change: ResourceChange,
 }
 
 /// Facts about one state of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceFacts {
-    /// Its version.
     pub version: Arc<str>,
-    /// Bytes of its body.
     pub bytes: usize,
-    /// Its [digest](Resource::digest).
     pub digest: u128,
 }
 
 impl ResourceChange {
-    /// State that an entry has, if it has one, with no change that led to it.
+    /// State of an entry, if any, as a record without a change.
     pub(super) fn present(entry: &Entry) -> Option<Self> {
         let after = ResourceFacts::of(entry.by_name().existing()?);
         Some(Self {
@@ -99,23 +88,19 @@ impl ResourceFacts {
     }
 }
 
-/// Changes of a cache to one store of it.
+/// Changes of one publication to one store.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Changed<'a> {
-    /// Number of the cache.
+pub(super) struct StoreChanges<'a> {
     pub(super) cache: u64,
     pub(super) type_url: &'a TypeUrl,
     pub(super) parameters: &'a Parameters,
     pub(super) touched: &'a [Touch],
-    /// Whether the wildcard set was known before.
     pub(super) was_known: bool,
-    /// Names that the relay let go: it does not know whether they are there any more.
+    /// Names that the relay unsubscribed: it does not know whether they still exist.
     pub(super) forgotten: &'a HashSet<Name>,
-    /// Generation of the store after all of them.
     pub(super) generation: Generation,
 }
 
-/// Store of a cache.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct StoreKey {
     cache: u64,
@@ -125,21 +110,21 @@ struct StoreKey {
 
 #[derive(Debug)]
 struct Record {
-    /// Its number in the order of all records.
+    /// Place in the order of all records.
     number: u64,
     change: ResourceChange,
     cost: u64,
 }
 
-/// Records of one store by name, the oldest first.
-type Lines = HashMap<Name, Vec<Record>>;
-/// Places of records in the order of their numbers.
+/// Records of one store by name, oldest first.
+type StoreRecords = HashMap<Name, Vec<Record>>;
+/// Places of records by number.
 type Order = BTreeMap<u64, (Arc<StoreKey>, Name)>;
 
 #[derive(Debug, Default)]
 struct Table {
-    stores: BTreeMap<Arc<StoreKey>, Lines>,
-    /// Records that were followed by another one of their name.
+    stores: BTreeMap<Arc<StoreKey>, StoreRecords>,
+    /// Records with a later one of their name.
     superseded: Order,
     /// Newest record of each name.
     newest: Order,
@@ -147,7 +132,6 @@ struct Table {
     bytes: u64,
 }
 
-/// Last changes of each resource.
 #[derive(Debug)]
 pub struct History {
     limit: u64,
@@ -155,18 +139,16 @@ pub struct History {
 }
 
 impl History {
-    /// A history of so many bytes.
     pub fn new(limit: u64) -> Self {
         Self { limit, table: Mutex::default() }
     }
 
-    /// Bytes that it takes, as it counts them.
+    /// Bytes in use, as the history counts them.
     pub fn bytes(&self) -> u64 {
         self.table.lock().bytes
     }
 
-    /// Changes of a resource of a cache, the oldest first, for each set of parameters with which clients asked for it and it
-    /// changed.
+    /// Changes of a resource, oldest first, for each set of parameters with which it changed.
     pub fn of(&self, cache: u64, type_url: &TypeUrl, name: &str) -> Vec<(Parameters, Vec<ResourceChange>)> {
         let first = StoreKey { cache, type_url: type_url.clone(), parameters: Parameters::NONE };
         let table = self.table.lock();
@@ -179,7 +161,7 @@ impl History {
         lines.collect()
     }
 
-    /// Newest changes, the newest first, of what `is_one` holds for: number of the cache, and type.
+    /// Newest changes first, of the caches and types that `is_one` accepts.
     pub fn newest(&self, max: usize, is_one: impl Fn(u64, &TypeUrl) -> bool) -> Vec<PlacedChange> {
         let table = self.table.lock();
         let (mut newest, mut superseded) =
@@ -193,7 +175,7 @@ impl History {
         let found = found.filter_map(|(number, (key, name))| {
             let line = table.stores.get(key)?.get(name)?;
             let record = line.iter().rev().find(|record| record.number == *number)?;
-            // A state that has not been seen to come is no change.
+            // A state without a time is no change.
             record.change.at?;
             Some(PlacedChange {
                 cache: key.cache,
@@ -206,9 +188,8 @@ impl History {
         found.take(max).collect()
     }
 
-    /// Notes changes of a store.
-    pub(super) fn note(&self, changed: Changed<'_>, now: Instant) {
-        let Changed { cache, type_url, parameters, .. } = changed;
+    pub(super) fn record(&self, changed: StoreChanges<'_>, now: Instant) {
+        let StoreChanges { cache, type_url, parameters, .. } = changed;
         let key = StoreKey { cache, type_url: type_url.clone(), parameters: parameters.clone() };
         let mut table = self.table.lock();
         let known = table.stores.get_key_value(&key).map(|(known, _)| Arc::clone(known));
@@ -226,10 +207,10 @@ impl History {
         }
     }
 
-    /// Change of a name after the last one that is remembered; `None` if its resource stayed as it was.
+    /// Change of a name after `last`, its newest record; `None` if its resource stayed the same.
     fn change(
         &self,
-        changed: &Changed<'_>,
+        changed: &StoreChanges<'_>,
         touch: &Touch,
         last: Option<&mut ResourceChange>,
         now: Instant,
@@ -246,14 +227,14 @@ impl History {
             return None;
         }
         let is_absent = |entry: &Option<Arc<Entry>>| {
-            entry.as_ref().is_some_and(|entry| matches!(entry.by_name(), Seen::Absent))
+            entry.as_ref().is_some_and(|entry| matches!(entry.by_name(), VisibleState::Absent))
         };
         let came_later = is_absent(&touch.was) || (changed.was_known && is_member);
         if was.is_none() && last.is_none() && is.is_some() && !came_later {
             return None;
         }
         if is.is_none() {
-            // The control plane may say that it is gone after the relay let it go and asked again.
+            // The control plane may report it gone after the relay unsubscribed and asked again.
             let is_removed = was.is_some() || (is_absent(&touch.is) && last_facts.is_some());
             if !is_removed || changed.forgotten.contains(&touch.name) {
                 return None;
@@ -273,17 +254,16 @@ impl History {
         })
     }
 
-    /// Forgets a cache.
     pub(super) fn forget(&self, cache: u64) {
         let mut table = self.table.lock();
         let keys: Vec<_> = table.stores.keys().filter(|key| key.cache == cache).cloned().collect();
-        let gone: Vec<Lines> = keys.iter().filter_map(|key| table.stores.remove(key)).collect();
+        let gone: Vec<StoreRecords> = keys.iter().filter_map(|key| table.stores.remove(key)).collect();
         for record in gone.iter().flat_map(HashMap::values).flatten() {
             table.bytes -= record.cost;
             table.superseded.remove(&record.number);
             table.newest.remove(&record.number);
         }
-        // Bodies are let go without the lock.
+        // Bodies are dropped without the lock.
         drop(table);
     }
 }
@@ -308,13 +288,13 @@ impl Table {
         self.bytes += cost;
     }
 
-    /// Drops the record that is worth least; `false` if there is none.
+    /// Drops the least valuable record; `false` if there is none.
     fn drop_oldest(&mut self) -> bool {
         let oldest = self.superseded.pop_first().or_else(|| self.newest.pop_first());
         let Some((_, (key, name))) = oldest else { return false };
         let Some(lines) = self.stores.get_mut(&key) else { return false };
         let Some(line) = lines.get_mut(&name) else { return false };
-        // The oldest of all superseded ones is the oldest of its name.
+        // The oldest superseded record is the oldest of its name.
         self.bytes -= line.remove(0).cost;
         if line.is_empty() {
             lines.remove(&name);
@@ -326,7 +306,7 @@ impl Table {
     }
 }
 
-/// Bytes that a record of a change takes. It may be the last that holds the name and the version.
+/// Bytes of a record. It may be the last holder of the name and the version.
 fn cost(name: &Name, change: &ResourceChange) -> u64 {
     let version = change.after.as_ref().map_or(0, |after| after.version.len());
     let texts = (name.as_str().len() + version) as u64;

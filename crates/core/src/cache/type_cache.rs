@@ -1,6 +1,6 @@
-//! The store of one type as it is seen through one set of parameters, and the places of its clients in it.
+//! Store of one type seen through one set of parameters, and its clients' places in it.
 //!
-//! Owns how its parts work together: the snapshot, the cohorts, what makes updates, and what the upstream is to be asked for.
+//! Owns how its parts work together: snapshot, cohorts, encoder, demand upstream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,88 +9,81 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use super::answering::Answering;
 use super::change::Op;
 use super::cohort::{Cohort, WakeHandle};
 use super::cohort_index::{CohortIndex, RefreshError};
 use super::diff::Source;
-use super::doubted_states::DoubtedStates;
-use super::earlier_states::EarlierStates;
 use super::encoder::Encoder;
-use super::entry::{Entry, Seen};
-use super::mark::ChangeCount;
+use super::entry::{Entry, VisibleState};
+use super::generation::ChangeCount;
 use super::parameter_view::ParameterView;
 use super::position::{FellBehindError, Position};
-use super::profile::{Role, StreamProfile, TtlSupport};
 use super::set_state::{SetContents, SetState};
 use super::snapshot::Snapshot;
+use super::stream_profile::{Role, StreamProfile, TtlSupport};
 use super::subscription::Subscription;
 use super::update::{OwedItems, Update};
 use super::view::View;
+use super::wildcard_digests::{DoubtedStates, EarlierStates};
 use crate::resource::{Collection, Name, Resource, TypeUrl};
 
-/// The store of one type, as it is seen through one set of parameters.
 #[derive(Debug)]
 pub struct TypeCache {
     pub(super) type_url: TypeUrl,
     pub(super) parameter_view: ParameterView,
     pub(super) index: u32,
     pub(super) snapshot: ArcSwap<Snapshot>,
-    /// Of clusters; other types have none.
+    /// Clusters only; empty for other types.
     pub(super) earlier_states: EarlierStates,
     pub(super) doubted_states: DoubtedStates,
     pub(super) cohort_index: Mutex<CohortIndex>,
-    pub(super) answering: Arc<Answering>,
+    pub(super) answering: Arc<AnsweringSince>,
     pub(super) interest: Arc<WakeHandle>,
-    /// Whether a client waits for evidence, noted since interest was last taken.
+    /// Whether a client has waited for evidence since interest was last taken.
     pub(super) proof_asked: AtomicBool,
     pub(super) encoder: Arc<Encoder>,
 }
 
-/// Digest of a wildcard set that a client names; `None` for a version that the relay did not give.
+/// Digest that a client names; `None` if no relay gave this version.
 fn digest_of(version_info: &str) -> Option<u128> {
     u128::from_str_radix(version_info, 16).ok()
 }
 
 impl TypeCache {
-    /// The type.
     pub const fn type_url(&self) -> &TypeUrl {
         &self.type_url
     }
 
-    /// The parameters through which its clients see the type.
     pub const fn parameter_view(&self) -> &ParameterView {
         &self.parameter_view
     }
 
-    /// Number of its cache among those that share a budget: the one of a node group.
+    /// Number of its cache among those of a budget.
     pub fn cache(&self) -> u64 {
         self.encoder.cache()
     }
 
-    /// Its number among the cache's stores, for nonces.
+    /// Number among the cache's stores, for nonces.
     pub const fn index(&self) -> u32 {
         self.index
     }
 
-    /// The newest state.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
     }
 
-    /// Since when the origin answers for this type on the connection that stands, and for its names on the stream that stands;
-    /// there from when it was asked for them, until it does. `None` before its first answer on the connection.
-    pub fn heard_since(&self) -> Option<Instant> {
+    /// Since when the origin answers for this type on the current connection, and for its names on the current
+    /// stream. Until then, the time of the request there. `None` before its first answer on the connection.
+    pub fn answering_since(&self) -> Option<Instant> {
         self.answering.since()
     }
 
-    /// When a name that was asked for then, and of which the origin says nothing, is taken for absent; `None` while the
-    /// origin does not answer for the type.
+    /// When a name requested at `asked` counts as absent without an answer. `None` while the origin does not
+    /// answer for the type.
     pub fn unanswered_from(&self, asked: Instant, longest_silence: Duration) -> Option<Instant> {
-        self.heard_since().map(|first| asked.max(first) + longest_silence)
+        self.answering_since().map(|first| asked.max(first) + longest_silence)
     }
 
-    /// Takes a place among the clients with this subscription.
     pub fn join(
         self: &Arc<Self>,
         subscription: Subscription,
@@ -100,7 +93,6 @@ impl TypeCache {
         self.join_as(Role::Client, subscription, profile, wake_handle)
     }
 
-    /// Takes a place among the clients, or the observers, with this subscription.
     pub fn join_as(
         self: &Arc<Self>,
         role: Role,
@@ -111,24 +103,24 @@ impl TypeCache {
         Membership::join(Arc::clone(self), subscription, profile, role, Arc::clone(wake_handle))
     }
 
-    /// View of a poll of this cohort now, worked out once per change for all of them.
+    /// State of the set for polls of this cohort, computed once per change.
     pub fn set_state(&self, cohort: &Cohort) -> SetState {
         let touched = cohort.touched();
         if let Some(kept) = cohort.set_state().filter(|kept| kept.touched == touched) {
             return kept;
         }
-        // Loaded after `touched` was read: it holds everything that was marked.
+        // Loaded after `touched` was read: it has everything marked.
         let snapshot = self.snapshot();
         let subscription = cohort.subscription();
         let sees_all = self.parameter_view.scope().is_all();
         let is_known = || (!sees_all).then(|| self.knows_any_of(subscription.names()));
         let set_state = SetState::of(&self.type_url, subscription, &snapshot, touched, is_known);
-        cohort.set_sight(set_state);
+        cohort.keep_set_state(set_state);
         set_state
     }
 
-    /// Like [`set_state`](Self::set_state), with the resources, which are to be written out.
-    pub fn found(&self, cohort: &Cohort) -> SetContents {
+    /// Like [`set_state`](Self::set_state), with the resources to write.
+    pub fn set_contents(&self, cohort: &Cohort) -> SetContents {
         SetContents::of(&self.type_url, cohort.subscription(), &self.snapshot())
     }
 
@@ -137,18 +129,20 @@ impl TypeCache {
         self.parameter_view.scope().allows(name) && self.cohort_index.lock().wants(name)
     }
 
-    /// Whether the origin has said anything of these names, be it that one does not exist. That a client may not see one says
-    /// nothing of the others.
+    /// Whether the origin answered for any of these names, even with absence. Invisible names do not count.
     pub fn knows_any_of(&self, names: &[Name]) -> bool {
         let snapshot = self.snapshot();
         let is_known = |name: &Name| {
             self.parameter_view.scope().allows(name.as_str())
-                && !matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed | Seen::Denied(_))
+                && !matches!(
+                    snapshot.by_name(name.as_str()),
+                    VisibleState::Unknown | VisibleState::Failed | VisibleState::Denied(_)
+                )
         };
         names.iter().any(is_known)
     }
 
-    /// Members of another store's wildcard set that are seen in this one.
+    /// Members of another store's wildcard set that are visible here.
     pub(super) fn members_of(&self, from: &Snapshot) -> Vec<Op> {
         let is_seen = |held: &&Arc<Resource>| {
             let name = held.name().as_str();
@@ -157,7 +151,7 @@ impl TypeCache {
         from.members().filter(is_seen).map(|held| from.op_for(View::Wildcard, held)).collect()
     }
 
-    /// Whether any client or observer asks for this name, be it for nothing.
+    /// Whether any client or observer asks for this name, visible or not.
     pub(super) fn asks(&self, name: &str) -> bool {
         self.cohort_index.lock().asks(name)
     }
@@ -172,7 +166,7 @@ impl TypeCache {
         self.cohort_index.lock().asks_wildcard()
     }
 
-    /// Has the upstream ask for a name anew, as [`Cache::refresh`](super::Cache::refresh) says.
+    /// Queues a name for [`Cache::refresh`](super::Cache::refresh).
     pub(super) fn refresh(&self, name: &Name) -> Result<(), RefreshError> {
         let covering = Collection::covering(name.as_str());
         let is_named = || self.wants(name.as_str()) || covering.is_some_and(|of| self.wants(of.as_str()));
@@ -188,43 +182,43 @@ impl TypeCache {
         Ok(())
     }
 
-    /// A client waits for evidence that what the origin has not sent does not exist.
+    /// Requests evidence that missing resources do not exist, for a waiting client.
     pub fn ask_for_proof(&self) {
-        // Thousands of sessions may ask at each change.
+        // At each change thousands of sessions may ask.
         if !self.proof_asked.swap(true, Ordering::AcqRel) {
             self.interest.wake();
         }
     }
 
-    /// Notes that a client rejected something that came after the wildcard set with this `version_info`, and may hold parts of it.
+    /// Records that a client of the set with this `version_info` rejected a later one, and may hold parts of
+    /// it.
     pub fn doubt_holders_of(&self, version_info: &str) {
         if let Some(digest) = digest_of(version_info) {
-            self.doubted_states.note(digest);
+            self.doubted_states.record(digest);
         }
     }
 
-    /// Whether a client that names the wildcard set with this `version_info` may hold something else.
+    /// Whether a client that names this `version_info` may hold something else.
     pub fn doubts_holders_of(&self, version_info: &str) -> bool {
-        digest_of(version_info).is_some_and(|digest| self.doubted_states.has(digest))
+        digest_of(version_info).is_some_and(|digest| self.doubted_states.contains(digest))
     }
 
-    /// Position of a client that accepted the wildcard set with this `version_info` last: all that it holds. `None` if that was never
-    /// the set here, or so long ago that it is forgotten what has gone since.
+    /// Position of a client that accepted the set with this `version_info` last. `None` if it never was the set
+    /// here, or removals since are forgotten.
     pub fn position_of(&self, version_info: &str) -> Option<Position> {
         let until = self.earlier_states.find(digest_of(version_info)?)?;
         self.snapshot().remembers(until).then(|| Position::up_to(until))
     }
 
-    /// Whether any client asks for the wildcard.
     pub fn wants_wildcard(&self) -> bool {
         self.cohort_index.lock().wants_wildcard()
     }
 
-    /// Next update of a client of this cohort that stands here, made once for all of them.
+    /// Next update from this position, made once for the whole cohort.
     ///
     /// # Errors
     ///
-    /// [`FellBehindError`] if removals after `position` are forgotten: the client has to reconnect.
+    /// [`FellBehindError`] if removals after `position` are forgotten: the client must reconnect.
     pub fn update(
         &self,
         cohort: &Cohort,
@@ -234,7 +228,7 @@ impl TypeCache {
         self.encoder.update(|| self.source(), cohort, position, now)
     }
 
-    /// Next update of a client that is owed something of its own; shared with nobody.
+    /// Next update of a client with owed items, not shared.
     ///
     /// # Errors
     ///
@@ -253,23 +247,22 @@ impl TypeCache {
         Source { type_url: &self.type_url, index: self.index, snapshot: self.snapshot() }
     }
 
-    /// Maker of this type's updates, which shares them.
+    /// Encoder, which shares this type's updates.
     pub fn encoder(&self) -> &Encoder {
         &self.encoder
     }
 
-    /// Number of clients that ask for an entry and may see it, through the wildcard too. Observers are not counted.
+    /// Number of clients that ask for an entry and may see it, by name or wildcard, without observers.
     pub fn clients_of(&self, entry: &Entry) -> usize {
         self.cohort_index.lock().clients_of(entry.name(), entry.is_member())
     }
 
-    /// How many cohorts its clients form.
     pub fn cohorts(&self) -> usize {
         self.cohort_index.lock().cohorts()
     }
 }
 
-/// A client's place in a cohort; it leaves when this is dropped.
+/// A client's place in a cohort; dropping it leaves the cohort.
 #[derive(Debug)]
 pub struct Membership {
     cohort: Arc<Cohort>,
@@ -277,8 +270,8 @@ pub struct Membership {
     member_at: usize,
     of: Arc<TypeCache>,
     wake_handle: Arc<WakeHandle>,
-    /// Changes of the cohort up to the update that its client was last moved on by; `None` where that is not known.
-    told: Option<ChangeCount>,
+    /// Changes of the cohort up to the client's last update, if known.
+    sent: Option<ChangeCount>,
 }
 
 impl Membership {
@@ -306,39 +299,36 @@ impl Membership {
         if dirty {
             of.interest.wake();
         }
-        Self { cohort, cohort_at, member_at, of, wake_handle, told: None }
+        Self { cohort, cohort_at, member_at, of, wake_handle, sent: None }
     }
 
-    /// Moves to the cohort of another subscription in another store of the type.
+    /// Moves to another store of the type, with another subscription.
     pub fn change_store(&mut self, of: Arc<TypeCache>, subscription: Subscription) {
         let Cohort { profile, role, .. } = *self.cohort;
         *self = Self::join(of, subscription, profile, role, Arc::clone(&self.wake_handle));
     }
 
-    /// Moves to the cohort of another profile.
-    pub fn turn(&mut self, profile: StreamProfile) {
+    pub fn change_profile(&mut self, profile: StreamProfile) {
         if profile != self.cohort.profile {
             let (of, subscription) = (Arc::clone(&self.of), self.cohort.subscription.clone());
             *self = Self::join(of, subscription, profile, self.cohort.role, Arc::clone(&self.wake_handle));
         }
     }
 
-    /// How its clients are told.
     pub fn profile(&self) -> StreamProfile {
         self.cohort.profile
     }
 
-    /// Moves to the cohort of another subscription.
     pub fn change(&mut self, subscription: Subscription) {
         if let Err(subscription) = self.alter(subscription) {
-            // The new place is taken before the old one is left, so that no name is unwanted in between.
+            // Join before leaving, so that no name is unwanted in between.
             let of = Arc::clone(&self.of);
             let Cohort { profile, role, .. } = *self.cohort;
             *self = Self::join(of, subscription, profile, role, Arc::clone(&self.wake_handle));
         }
     }
 
-    /// See [`CohortIndex::alter`].
+    /// Changes the subscription in place with [`CohortIndex::alter`].
     fn alter(&mut self, subscription: Subscription) -> Result<(), Subscription> {
         let (old, dirty) = {
             let mut cohort_index = self.of.cohort_index.lock();
@@ -346,8 +336,8 @@ impl Membership {
             let cohort =
                 cohort_index.alter(self.cohort_at, subscription, &snapshot, self.wake_handle.peer())?;
             self.member_at = cohort.add(&self.wake_handle);
-            self.told = None;
-            // Given back when the lock is.
+            self.sent = None;
+            // Dropped after the lock.
             (std::mem::replace(&mut self.cohort, cohort), cohort_index.is_dirty())
         };
         self.of.encoder.forget(&old);
@@ -357,47 +347,44 @@ impl Membership {
         Ok(())
     }
 
-    /// These names are to be asked for upstream once more: their bodies were not kept (R-XT-09).
+    /// Queues names upstream again, because their bodies were not kept (R-XT-09).
     pub fn ask_again(&self, names: &[Name]) {
         if self.of.cohort_index.lock().ask_again(names, self.wake_handle.peer()) {
             self.of.interest.wake();
         }
     }
 
-    /// Notes that its client is moved on by an update. Returns how many changes of the cohort that passes; 0 where it is not known
-    /// what the client was told before. An answer in parts passes them with its last one.
+    /// Records that an update moves its client on. Returns the cohort changes that it covers; 0 if the state
+    /// before is unknown. An answer in parts counts with its last part.
     ///
-    /// Example: while a client owes an ACK, its cohort is marked with three changes. The next update passes three: two of them the
-    /// client is told only together with a later one.
-    pub fn pass(&mut self, update: &Update) -> u32 {
+    /// Example: while a client owes an ACK, its cohort is marked with three changes. The next update covers
+    /// three: the client is sent two of them only together with a later one.
+    pub fn record_update(&mut self, update: &Update) -> u32 {
         if update.is_partial() {
             return 0;
         }
-        let before = std::mem::replace(&mut self.told, update.changes);
+        let before = std::mem::replace(&mut self.sent, update.changes);
         before.zip(update.changes).map_or(0, |(before, now)| now.since(before))
     }
 
-    /// The cohort.
     pub const fn cohort(&self) -> &Arc<Cohort> {
         &self.cohort
     }
 
-    /// The subscription.
     pub fn subscription(&self) -> &Subscription {
         &self.cohort.subscription
     }
 
-    /// Whether its client is told for how long to keep what it is sent.
-    pub fn is_told_times(&self) -> bool {
-        self.cohort.profile.ttl != TtlSupport::Untold
+    /// Whether its client is sent TTLs.
+    pub fn receives_ttls(&self) -> bool {
+        self.cohort.profile.ttl != TtlSupport::Unsupported
     }
 
-    /// Whether it only looks on, see [`Role`].
+    /// Client or observer, see [`Role`].
     pub fn role(&self) -> Role {
         self.cohort.role
     }
 
-    /// The type's cache.
     pub const fn of(&self) -> &Arc<TypeCache> {
         &self.of
     }
@@ -419,5 +406,84 @@ impl Drop for Membership {
         if dirty {
             self.of.interest.wake();
         }
+    }
+}
+
+/// When the origin first answered for a type on the current connection, or for its names on a later stream. All
+/// stores of the type share it: an answer for one set of parameters counts for all.
+#[derive(Debug, Default)]
+pub(super) struct AnsweringSince(Mutex<Option<Answered>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Answered {
+    since: Instant,
+    /// No answer since names were requested again. Time then counts from the request: if none exists, nothing
+    /// comes.
+    is_asked_anew: bool,
+}
+
+impl AnsweringSince {
+    pub(super) fn since(&self) -> Option<Instant> {
+        self.0.lock().map(|answered| answered.since)
+    }
+
+    pub(super) fn record(&self, now: Instant) {
+        let mut answered = self.0.lock();
+        if answered.is_none_or(|answered| answered.is_asked_anew) {
+            let asked = answered.map_or(now, |answered| answered.since);
+            *answered = Some(Answered { since: now.max(asked), is_asked_anew: false });
+        }
+    }
+
+    /// Excludes a time in which the relay did not run.
+    pub(super) fn exclude_pause(&self, pause: Duration, now: Instant) {
+        if let Some(Answered { since, .. }) = &mut *self.0.lock() {
+            *since = (*since + pause).min(now).max(*since);
+        }
+    }
+
+    /// Excludes silence before `at`: the origin was not asked, or could not answer.
+    pub(super) fn defer(&self, at: Instant) {
+        if let Some(answered) = &mut *self.0.lock() {
+            *answered = Answered { since: answered.since.max(at), is_asked_anew: true };
+        }
+    }
+
+    /// Restarts the wait for a new request.
+    pub(super) fn restart(&self, now: Instant) {
+        if let Some(answered) = &mut *self.0.lock() {
+            *answered = Answered { since: now, is_asked_anew: true };
+        }
+    }
+
+    pub(super) fn reset(&self) {
+        *self.0.lock() = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Example: at 10 s a stream is planned for 40 s, on which the names are asked for anew. An answer for other names at 20 s
+    /// says nothing of these.
+    #[test]
+    fn r_relay_04_time_for_names_begins_no_earlier_than_they_are_asked_for() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let answering = AnsweringSince::default();
+        answering.restart(after(1));
+        assert_eq!(answering.since(), None, "it has never answered");
+        answering.record(after(2));
+        answering.defer(after(40));
+        answering.record(after(20));
+        answering.exclude_pause(Duration::from_secs(5), after(25));
+        answering.defer(after(30));
+        assert_eq!(answering.since(), Some(after(40)));
+        answering.restart(after(40));
+        answering.record(after(45));
+        assert_eq!(answering.since(), Some(after(45)), "its first answer on that stream");
+        answering.exclude_pause(Duration::from_secs(5), after(60));
+        assert_eq!(answering.since(), Some(after(50)));
     }
 }

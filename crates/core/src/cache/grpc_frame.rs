@@ -1,9 +1,8 @@
 //! gRPC frames spliced from shared bytes.
 //!
-//! A frame is the whole length-prefixed message, cut into chunks that the transport takes one by one. Its first
-//! chunk is owned and holds the prefix, the small fields and the first few KiB of resources; what follows is shared.
-//! No chunk is smaller than [`MIN_CHUNK`] unless it is the whole message: HTTP/2 peers count tiny DATA frames and
-//! hang up on a peer that sends many (h2, RUSTSEC-2026-0258).
+//! A frame is a length-prefixed message in chunks. The first chunk is owned: prefix, small fields and the first
+//! few KiB of resources. The rest is shared. Only whole messages are smaller than [`MIN_CHUNK`]: HTTP/2 peers
+//! disconnect senders of many tiny DATA frames (h2, RUSTSEC-2026-0258).
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,16 +15,15 @@ use smallvec::SmallVec;
 use super::nonce::Nonce;
 use crate::resource::{Name, wire};
 
-/// No smaller chunk is made, but for messages that are smaller as a whole.
+/// Smallest chunk in bytes, except for smaller messages.
 pub(super) const MIN_CHUNK: usize = 256;
-/// How much of the resources is copied behind the small fields.
+/// Bytes of resources that are copied behind the small fields.
 const HEAD: usize = 4 << 10;
 /// Messages up to this size are one chunk.
 const INLINE: usize = 16 << 10;
-/// The payload of a full HTTP/2 DATA frame at the default settings.
+/// Payload of a full HTTP/2 DATA frame with default settings.
 const DATA_FRAME: usize = 16 << 10;
 
-/// Count of encoded frames.
 #[derive(Debug, Default)]
 pub struct EncodeCount(AtomicU64);
 
@@ -39,11 +37,10 @@ impl EncodeCount {
     }
 }
 
-/// A complete gRPC message, prefix included. Cheap to clone, however many pieces it has.
+/// A complete gRPC message with its prefix. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Frame {
     pieces: Pieces,
-    /// The nonce in it.
     pub nonce: Nonce,
 }
 
@@ -70,7 +67,6 @@ impl Frame {
         Self { pieces: one.map_or_else(|| Pieces::Many(pieces.as_slice().into()), Pieces::One), nonce }
     }
 
-    /// The pieces to be written, in order.
     pub fn chunks(&self) -> &[Bytes] {
         match &self.pieces {
             Pieces::One(piece) => std::slice::from_ref(piece),
@@ -78,7 +74,7 @@ impl Frame {
         }
     }
 
-    /// The size on the wire.
+    /// Size on the wire, in bytes.
     pub fn len(&self) -> usize {
         self.chunks().iter().map(Bytes::len).sum()
     }
@@ -88,7 +84,7 @@ impl Frame {
         self.chunks().is_empty()
     }
 
-    /// The protobuf message without the gRPC prefix, in one piece.
+    /// The protobuf message in one piece, without the gRPC prefix.
     pub fn message(&self) -> Bytes {
         let mut whole = BytesMut::with_capacity(self.len());
         self.chunks().iter().for_each(|chunk| whole.extend_from_slice(chunk));
@@ -96,28 +92,27 @@ impl Frame {
     }
 }
 
-/// The small fields of a response. Numbers are the same in both protocols, but for `control_plane`.
+/// Small fields of a response. Field numbers are equal in both protocols except for `control_plane`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'a> {
     /// `version_info` or `system_version_info`.
     pub(super) version: &'a str,
     pub(super) type_url: &'a str,
-    /// Number of the field `control_plane`, and its `identifier`; the field is left out if that is empty.
+    /// Field number of `control_plane`, and its `identifier`; empty leaves the field out.
     pub(super) control_plane: (u8, &'a str),
-    /// `removed_resources`; delta only. Two lists, so that they need not be joined.
+    /// `removed_resources`, delta only. Two lists, so that no join is needed.
     pub(super) removed: [&'a [Name]; 2],
-    /// `removed_resource_names`, each encoded; delta only.
+    /// `removed_resource_names`, encoded, delta only.
     pub(super) removed_variants: &'a [Bytes],
     /// `resource_errors`, encoded.
     pub(super) errors: &'a [u8],
 }
 
-/// A piece of the body.
 #[derive(Clone, Copy)]
 pub(super) enum Piece<'a> {
-    /// Encoded elements that live elsewhere: large ones are referred to, not copied.
+    /// Encoded elements of another owner: large ones are shared, not copied.
     Shared(&'a Bytes),
-    /// Encoded elements that live elsewhere, from this byte on.
+    /// Encoded elements from this byte on.
     Tail(&'a Bytes, usize),
 }
 
@@ -130,13 +125,12 @@ impl Piece<'_> {
     }
 }
 
-/// Splices a frame.
 pub(super) fn splice<'a>(
     fields: Fields<'_>,
     nonce: Nonce,
     pieces: impl Iterator<Item = Piece<'a>> + Clone,
 ) -> Frame {
-    /// In `ControlPlane`.
+    /// Field of `ControlPlane`.
     const IDENTIFIER: u8 = 1;
     const VERSION: u8 = 1;
     const TYPE_URL: u8 = 4;
@@ -165,7 +159,7 @@ pub(super) fn splice<'a>(
 
     let mut out = Chunks::new(5 + small + body);
     out.open.put_u8(0);
-    // A message of more than 4 GiB is beyond every peer's limit; the prefix then says so by being wrong.
+    // A message over 4 GiB exceeds every peer's limit; the wrong prefix makes it fail.
     out.open.put_u32(u32::try_from(message).unwrap_or(u32::MAX));
     wire::put_field(&mut out.open, VERSION, fields.version.as_bytes());
     wire::put_field(&mut out.open, TYPE_URL, fields.type_url.as_bytes());
@@ -190,7 +184,7 @@ pub(super) fn splice<'a>(
     Frame::new(out.close(), nonce)
 }
 
-/// Writes an element of a list, which is an element if it is empty, too.
+/// Writes an element of a list, even an empty one.
 fn put_element(out: &mut BytesMut, number: u8, element: &[u8]) {
     wire::put_header(out, number, element.len());
     out.put_slice(element);
@@ -224,7 +218,7 @@ impl Chunks {
             self.closed.push(self.open.split().freeze());
             bytes.slice(head..)
         };
-        // The transport cuts a chunk into full DATA frames; the last of them must not be a tiny one either.
+        // The transport cuts chunks into full DATA frames; the last must not be tiny either.
         let tail = rest.len() % DATA_FRAME;
         if rest.len() > DATA_FRAME && (1..MIN_CHUNK).contains(&tail) {
             let cut = rest.len() - DATA_FRAME / 2;
@@ -242,7 +236,7 @@ impl Chunks {
         if self.open.len() < MIN_CHUNK
             && let Some(last) = self.closed.pop()
         {
-            // Borrow the end of the shared chunk before it, which is large or would not have been shared.
+            // Borrow the end of the large shared chunk before it.
             let cut = last.len().saturating_sub(MIN_CHUNK);
             let mut tail = BytesMut::with_capacity(last.len() - cut + self.open.len());
             tail.put_slice(&last[cut..]);

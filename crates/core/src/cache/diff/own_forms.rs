@@ -1,111 +1,121 @@
-//! Parts of an update that are told in another form than to everybody, for one cohort.
+//! Parts of an update whose form differs from the shared encoding, for one cohort.
 
 use bytes::Bytes;
 
 use super::super::Generation;
-use super::super::entry::{Entry, Seen};
-use super::super::profile::{Protocol, TtlSupport};
+use super::super::entry::{Entry, VisibleState};
 use super::super::segments::Segment;
-use super::super::subscription::Look;
+use super::super::stream_profile::{Protocol, TtlSupport};
+use super::super::subscription::VisibleEntry;
 use super::super::update::{Element, OwedItems, Update};
 use super::{Diff, News};
 use crate::resource::{Constraints, Name, NameForm, Resource, resource_name, wire};
 impl Diff<'_> {
-    /// When a client last had something to learn of an entry, and the entry's place in the order of that.
-    pub(super) fn stamps(&self, entry: &Entry, look: &Look<'_>) -> (Generation, Generation) {
+    /// When an entry last changed for a client, and its place in that order.
+    pub(super) fn stamps(&self, entry: &Entry, visible: &VisibleEntry<'_>) -> (Generation, Generation) {
         if !self.is_timed {
-            return (look.changed, entry.position());
+            return (visible.changed, entry.position());
         }
         let renewed = self.subscription.history(entry).map_or(Generation::ZERO, |history| history.at());
-        (look.changed.max(renewed), entry.place())
+        (visible.changed.max(renewed), entry.place())
     }
 
-    /// An entry's place in the order of what clients of this profile have to learn.
+    /// Place of an entry in the order of changes for this profile.
     pub(super) fn place(&self, entry: &Entry) -> Generation {
         if self.is_timed { entry.place() } else { entry.position() }
     }
 
-    /// Whether there is nothing to learn of an entry but that its time was renewed, of which the client surely holds the
-    /// body (R-TTL-03).
-    pub(super) fn is_only_renewed(&self, entry: &Entry, look: &Look<'_>, owed: &OwedItems) -> bool {
-        // Within a run through the changes, only what was told before it is sure.
-        let told = self.position.floor();
-        if !self.is_timed || look.changed > told || owed.names.contains(entry.name()) {
+    /// Whether only the TTL of an entry was renewed, and the client surely holds the body (R-TTL-03).
+    pub(super) fn is_only_renewed(
+        &self,
+        entry: &Entry,
+        visible: &VisibleEntry<'_>,
+        owed: &OwedItems,
+    ) -> bool {
+        // Within a run through changes, only earlier ones are certainly held.
+        let sent = self.position.floor();
+        if !self.is_timed || visible.changed > sent || owed.names.contains(entry.name()) {
             return false;
         }
         let history = self.subscription.history(entry);
-        history.is_some_and(|history| history.is_held(told, owed.doubt, self.now))
+        history.is_some_and(|history| history.is_held(sent, owed.doubt, self.now))
     }
 
-    /// Makes a resource's part of an update a heartbeat, where that is all the client needs and it understands it: over
-    /// state of the world nobody does (R-TTL-05, R-TTL-06).
-    pub(super) fn beat(&self, update: &mut Update, entry: &Entry, look: &Look<'_>, owed: &OwedItems) {
+    /// Makes a resource a heartbeat if that suffices and the client understands it; state of the world has none
+    /// (R-TTL-05, R-TTL-06).
+    pub(super) fn add_heartbeat(
+        &self,
+        update: &mut Update,
+        entry: &Entry,
+        visible: &VisibleEntry<'_>,
+        owed: &OwedItems,
+    ) {
         let is_understood =
             self.profile.protocol == Protocol::Delta && self.profile.ttl == TtlSupport::Heartbeats;
-        if let Seen::Present(resource) = look.seen
+        if let VisibleState::Present(resource) = visible.state
             && is_understood
-            && self.is_only_renewed(entry, look, owed)
+            && self.is_only_renewed(entry, visible, owed)
         {
             let lease = self.subscription.history(entry).and_then(|history| history.lease());
-            let ttl = lease.map(|lease| lease.told(self.now));
-            let head = resource.heartbeat(self.called(entry.name()), ttl);
-            let forms = update.forms.get_or_insert_default();
-            forms.told = Some(self.now);
-            forms.elements.insert(entry.name().clone(), Element { head, with_body: false });
+            let ttl = lease.map(|lease| lease.remaining_ttl(self.now));
+            let head = resource.heartbeat(self.name_form(entry.name()), ttl);
+            let own = update.own_encodings.get_or_insert_default();
+            own.ttls_at = Some(self.now);
+            own.elements.insert(entry.name().clone(), Element { head, with_body: false });
         }
     }
 
-    /// Keeps owed the names that were asked for and come later, because they are news too: a heartbeat would be no answer.
+    /// Keeps names owed that come later as news: a heartbeat is no answer.
     pub(super) fn keep_owed(&self, update: &mut Update, is_later: impl Fn(News<'_>) -> bool) {
         if !self.is_timed {
             return;
         }
         update.owed.names.retain(|name| {
             let entry = self.snapshot.get(name.as_str());
-            let news = entry.and_then(|entry| self.news(entry, &self.look_at(entry)?));
+            let news = entry.and_then(|entry| self.news(entry, &self.visible_entry(entry)?));
             !news.is_some_and(|news| news.resource.name() == name && is_later(news))
         });
     }
 
-    /// Whether the shared encoding of a segment is not the form for these clients.
+    /// Whether these clients cannot use the shared encoding of a segment.
     pub(super) fn has_own_form(&self, segment: &Segment) -> bool {
         self.subscription.locates(Name::WILDCARD) || (self.is_timed && segment.has_leases())
     }
 
-    /// Writes what is in an update and goes to these clients in another form than to everybody.
-    pub(super) fn write_forms(&self, update: &mut Update) {
+    /// Encodes the resources that have their own form here.
+    pub(super) fn write_own_encodings(&self, update: &mut Update) {
         if !self.is_timed && !self.subscription.has_own_form() {
             return;
         }
         for resource in update.resources.iter().chain(&update.ghosts) {
             let name = resource.name();
-            if update.forms.as_ref().is_some_and(|forms| forms.elements.contains_key(name)) {
+            if update.own_encodings.as_ref().is_some_and(|own| own.elements.contains_key(name)) {
                 continue;
             }
             let Some((head, is_timed)) = self.head(resource) else { continue };
-            let forms = update.forms.get_or_insert_default();
-            forms.told = forms.told.or_else(|| is_timed.then_some(self.now));
-            forms.elements.insert(name.clone(), Element { head, with_body: true });
+            let own = update.own_encodings.get_or_insert_default();
+            own.ttls_at = own.ttls_at.or_else(|| is_timed.then_some(self.now));
+            own.elements.insert(name.clone(), Element { head, with_body: true });
         }
     }
 
-    /// Head of a resource that goes to these clients in another form than to everybody, and whether it tells a time.
+    /// Head of a resource with its own form, and whether it has a TTL.
     fn head(&self, resource: &Resource) -> Option<(Bytes, bool)> {
         let name = resource.name();
         let entry = if self.is_timed { self.snapshot.get(name.as_str()) } else { None };
         let lease = entry.and_then(|entry| self.subscription.history(entry)?.lease());
-        let called = self.called(name);
-        let is_plain = match called {
+        let name_form = self.name_form(name);
+        let is_plain = match name_form {
             NameForm::Plain(own) => !self.is_delta() || own == name,
             NameForm::Locator(_) => false,
         };
-        let ttl = lease.map(|lease| lease.told(self.now));
-        (!is_plain || ttl.is_some()).then(|| (self.profile.head(resource, called, ttl), ttl.is_some()))
+        let ttl = lease.map(|lease| lease.remaining_ttl(self.now));
+        (!is_plain || ttl.is_some()).then(|| (self.profile.head(resource, name_form, ttl), ttl.is_some()))
     }
 
-    /// Bytes that a resource takes in an update, with the removals of variants that it takes the place of.
+    /// Bytes of a resource in an update, with removals of replaced variants.
     pub(super) fn bytes_of(&self, update: &Update, resource: &Resource) -> usize {
-        let replaced = if self.tells_variants(resource.name()) {
+        let replaced = if self.removes_variants(resource.name()) {
             let past = self.past_variants(resource.name(), Some(resource.constraints()));
             self.variants_len(resource.name(), past.iter())
         } else {
@@ -121,12 +131,12 @@ impl Diff<'_> {
             }
     }
 
-    /// Bytes that it takes to tell that a name is gone, or does not exist. State of the world has no words for it.
+    /// Bytes of a removal. State of the world has none.
     pub(super) fn gone_bytes(&self, name: &Name) -> usize {
         if !self.is_delta() {
             0
-        } else if self.tells_variants(name) {
-            // Its name alone is told too where nothing else is, or where it was asked for.
+        } else if self.removes_variants(name) {
+            // The bare name is added if there is no variant, or if the name was asked for.
             let past = self.past_variants(name, None);
             self.variants_len(name, past.iter().filter(|past| past.is_some()).chain([&None]))
         } else {
@@ -134,12 +144,12 @@ impl Diff<'_> {
         }
     }
 
-    /// Whether clients are told by constraints which variants of a name are gone.
-    fn tells_variants(&self, name: &Name) -> bool {
+    /// Whether removals of a name carry its constraints.
+    fn removes_variants(&self, name: &Name) -> bool {
         self.is_delta() && self.subscription.locates(name.as_str())
     }
 
-    /// Bytes that these variants of a name take as removals.
+    /// Bytes of these variants of a name as removals.
     fn variants_len<'v>(
         &self,
         name: &Name,
@@ -149,7 +159,7 @@ impl Diff<'_> {
         variants.map(|variant| wire::field_len(resource_name(name, variant.as_ref()).len())).sum()
     }
 
-    /// Variants of a name that a client may hold beside the one that it `is` told, each once.
+    /// Variants that a client may hold besides the one it `is` sent, each once.
     pub(super) fn past_variants(
         &self,
         name: &Name,
@@ -163,7 +173,7 @@ impl Diff<'_> {
         past
     }
 
-    fn called<'n>(&'n self, name: &'n Name) -> NameForm<'n> {
+    fn name_form<'n>(&'n self, name: &'n Name) -> NameForm<'n> {
         let own = self.subscription.spelling(name);
         if self.subscription.locates(name.as_str()) { NameForm::Locator(own) } else { NameForm::Plain(own) }
     }

@@ -1,6 +1,6 @@
-//! Operations that change what clients on the stable track hold, and operations that bring a name there.
+//! Effect of operations on the stable track, and operations that lead a name from one state to another.
 //!
-//! Owns the difference between a change and a first answer: only changes are tried on canaries first.
+//! Owns the difference between a change and a first answer: only changes are tried.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use super::super::snapshot::Snapshot;
 use super::super::view::View;
 use crate::resource::{Form, Name, Resource};
 
-/// Whether an operation says of a member what came by its name: a fact, and no content for anybody.
+/// Whether an operation only confirms a member by its name, without content for clients.
 pub(super) fn is_fact(op: &Op, of: &Snapshot) -> bool {
     let is_named = matches!(op, Op::Set { view: View::Named, .. } | Op::Remove { view: View::Named, .. });
     is_named && of.get(op.name().as_str()).is_some_and(|entry| entry.is_member())
 }
 
-/// Whether an operation changes or removes what the stable track shows, or adds a member to its wildcard set. A name of which it
-/// knows nothing is answered at once: clients that ask for it have nothing better. So is one that did not exist.
+/// Whether an operation changes content of the stable track, or adds a member to its wildcard set. Unknown and
+/// absent names are answered at once: their clients have nothing better.
 pub(super) fn is_change(op: &Op, stable: &Snapshot) -> bool {
     let entry = stable.get(op.name().as_str());
     let member = entry.and_then(|entry| entry.as_member().present());
@@ -31,33 +31,41 @@ pub(super) fn is_change(op: &Op, stable: &Snapshot) -> bool {
     match op {
         Op::Set { view: View::Wildcard, resource, .. } => match member {
             Some(held) => !held.same_content(resource),
-            // Until then it may be a part of the first answer.
+            // Before that it may belong to the first answer.
             None => stable.completeness() >= Completeness::Presumed || last_good(op, stable).is_some(),
         },
         Op::Set { view: View::Named, resource, .. } | Op::Alias { resource, .. } => {
             named.is_some_and(|held| !held.same_content(resource))
         }
         Op::Remove { view: View::Wildcard, .. } => member.is_some(),
-        Op::Remove { view: View::Named, .. } | Op::Withdraw { .. } => named.is_some(),
+        Op::Remove { view: View::Named, .. } | Op::LeaveCollection { .. } => named.is_some(),
         Op::Fail { failure, .. } => failure.is_not_found() && named.is_some(),
-        Op::Renew { .. } | Op::Forget { .. } | Op::Complete { .. } | Op::Drop { .. } | Op::Repush { .. } => {
-            false
-        }
+        Op::Renew { .. }
+        | Op::Forget { .. }
+        | Op::Complete { .. }
+        | Op::Drop { .. }
+        | Op::ResendEndpoints { .. } => false,
     }
 }
 
-/// Whether an operation of a name that waits has to wait too: the others concern what is held already.
+/// Whether an operation must wait if its name does; the others concern held content.
 pub(super) const fn waits_with_name(op: &Op) -> bool {
     match op {
-        Op::Set { .. } | Op::Alias { .. } | Op::Remove { .. } | Op::Withdraw { .. } | Op::Fail { .. } => true,
-        Op::Renew { .. } | Op::Forget { .. } | Op::Complete { .. } | Op::Drop { .. } | Op::Repush { .. } => {
-            false
-        }
+        Op::Set { .. }
+        | Op::Alias { .. }
+        | Op::Remove { .. }
+        | Op::LeaveCollection { .. }
+        | Op::Fail { .. } => true,
+        Op::Renew { .. }
+        | Op::Forget { .. }
+        | Op::Complete { .. }
+        | Op::Drop { .. }
+        | Op::ResendEndpoints { .. } => false,
     }
 }
 
-/// Whether it is the first that the stable track hears of a name in the view of those who ask for it: such clients have nothing better,
-/// and a set that is complete without a member would take it from those that hold it. A name that was let go while it waits is one.
+/// Whether it is the stable track's first answer for a name in this view. Clients have nothing better, and a
+/// set without the member would take it from holders. A name unsubscribed while it waited counts too.
 pub(super) fn is_first_answer(op: &Op, stable: &Snapshot) -> bool {
     let entry = stable.get(op.name().as_str());
     let is_member = entry.is_some_and(|entry| entry.is_member());
@@ -68,8 +76,8 @@ pub(super) fn is_first_answer(op: &Op, stable: &Snapshot) -> bool {
     !is_member && is_unheard()
 }
 
-/// Member that the stable track is told of in place of this one, where the first answer for a wildcard has other content than those who
-/// ask for the name hold: the set must not lack it, and they must not see it change.
+/// Member for the stable track instead of this one, if clients hold other content by name: the first wildcard
+/// set must have the member, and they must not see it change.
 pub(super) fn last_good(op: &Op, stable: &Snapshot) -> Option<Op> {
     let Op::Set { view: View::Wildcard, resource, resend, lease } = op else { return None };
     let entry = stable.get(resource.name().as_str())?;
@@ -83,14 +91,14 @@ pub(super) fn last_good(op: &Op, stable: &Snapshot) -> Option<Op> {
     })
 }
 
-/// Whether a member comes that those who ask for its name have been sent already.
+/// Whether a new member was sent already to clients that asked for its name.
 pub(super) fn is_known_by_name(op: &Op, origin: &Snapshot) -> bool {
     let Op::Set { view: View::Wildcard, resource, .. } = op else { return false };
     let Some(entry) = origin.get(resource.name().as_str()) else { return false };
     !entry.is_member() && matches!(entry.named(), Named::Present(held) if held.same_content(resource))
 }
 
-/// Whether an operation says of a name what the store of the origin has already: it comes again, after a reconnect say.
+/// Whether the origin's store has this already; it may come again after a reconnect.
 pub(super) fn repeats(op: &Op, origin: &Snapshot) -> bool {
     let Some(entry) = origin.get(op.name().as_str()) else { return false };
     let is_held = |held: Option<&Arc<Resource>>, resource: &Arc<Resource>| {
@@ -112,7 +120,7 @@ pub(super) fn repeats(op: &Op, origin: &Snapshot) -> bool {
     }
 }
 
-/// Operation that keeps what the stable track holds of a name for the time that comes with other content of it.
+/// Renews the stable content of a name with the TTL of other content.
 pub(super) fn renewal(op: &Op, stable: &Snapshot) -> Option<Op> {
     let Op::Set { view, resource, lease, .. } = op else { return None };
     let name = resource.name();
@@ -128,8 +136,8 @@ pub(in crate::cache) struct Steps {
 }
 
 impl Steps {
-    /// Adds the operations that make `held` show of a name what `target` does.
-    pub(in crate::cache) fn bring(&mut self, name: &Name, held: &Snapshot, target: &Snapshot) {
+    /// Adds the operations that lead a name from `held` to `target`.
+    pub(in crate::cache) fn add_difference(&mut self, name: &Name, held: &Snapshot, target: &Snapshot) {
         let (was, is) = (held.get(name.as_str()), target.get(name.as_str()));
         let member = |entry: Option<&'_ super::super::entry::Entry>| -> Option<Arc<Resource>> {
             entry.and_then(|entry| entry.as_member().present()).cloned()
@@ -149,7 +157,7 @@ impl Steps {
             (Named::Unknown, Named::Unknown) | (Named::Unknown, Named::Gone) => None,
             (_, Named::Unknown) => Some(Op::Forget { view: View::Named, name: name.clone() }),
             (Named::Gone, Named::Gone) => None,
-            (_, Named::Gone) => Some(Op::Withdraw { name: name.clone() }),
+            (_, Named::Gone) => Some(Op::LeaveCollection { name: name.clone() }),
             (Named::Present(was), Named::Present(is)) if was.same_content(is) => None,
             // The body is the member's.
             (Named::Present(_) | Named::Superseded(_), Named::Present(_) | Named::Superseded(_))
@@ -158,9 +166,9 @@ impl Steps {
                 None
             }
             _ => {
-                for op in target.said_of(name) {
+                for op in target.ops_of(name) {
                     match op {
-                        // After the end of a membership, which decides the content.
+                        // Goes after the end of the membership, which decides the content.
                         _ if was_member => self.removals.push(op),
                         Op::Remove { .. } | Op::Fail { .. } => self.removals.push(op),
                         _ => self.additions.push(op),
@@ -172,7 +180,7 @@ impl Steps {
         self.removals.extend(removal);
     }
 
-    /// Takes out removals of members that came after a moment at which the wildcard set was not known: nothing says that they were none.
+    /// Drops removals of members that came after `then`, if the wildcard set was unknown then.
     pub(in crate::cache) fn keep_later_members(&mut self, then: &Snapshot, origin: &Snapshot) {
         if then.completeness() >= Completeness::Presumed {
             return;
@@ -181,8 +189,8 @@ impl Steps {
         self.removals.retain(|op| !matches!(op, Op::Remove { view: View::Wildcard, name } if came(name)));
     }
 
-    /// Has resources be kept for as long as the origin said last: it may have renewed them since.
-    pub(in crate::cache) fn lend_as(&mut self, origin: &Snapshot) {
+    /// Takes the newest TTLs of the origin, which may have renewed them since.
+    pub(in crate::cache) fn copy_leases(&mut self, origin: &Snapshot) {
         for op in &mut self.additions {
             if let Op::Set { view, resource, lease, .. } = op {
                 *lease = origin.lease(*view, resource.name().as_str());

@@ -1,8 +1,8 @@
-//! Parts of an update that are written in another form than for everybody: for clients that are told TTLs (R-TTL-07), that
-//! asked by locators (R-DP-09), or that spell their names in a way of their own.
+//! Parts of an update in another form than the shared encoding: with TTLs (R-TTL-07), for locators (R-DP-09),
+//! or in a client's spelling.
 //!
-//! Owns what stands in it for the shared encodings of resources, and for how long it may be shared. Bodies are shared all
-//! the same. An update in which no time is told is shared without end.
+//! Owns the replacements, and how long an update with TTLs may be shared; others have no limit. Bodies are
+//! always shared.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,18 +10,18 @@ use std::time::Instant;
 use bytes::Bytes;
 use foldhash::{HashMap, HashSet};
 
-use super::super::frame::{self, Fields, Frame, Piece};
+use super::super::grpc_frame::{self, Fields, Frame, Piece};
 use super::super::lease::MOMENT;
 use super::super::nonce::Nonce;
-use super::super::profile::Protocol;
+use super::super::stream_profile::Protocol;
 use super::super::subscription::Subscription;
 use super::Update;
 use crate::resource::{Constraints, Name, Resource, resource_name};
-/// Replacements for the shared encodings of resources, by name.
+/// Replacements of shared encodings, by name.
 #[derive(Debug, Default)]
-pub(in crate::cache) struct Forms {
-    /// When the times in it were told, if there are any.
-    pub(in crate::cache) told: Option<Instant>,
+pub(in crate::cache) struct OwnEncodings {
+    /// When the TTLs in it were computed, if there are any.
+    pub(in crate::cache) ttls_at: Option<Instant>,
     pub(in crate::cache) elements: HashMap<Name, Element>,
 }
 
@@ -33,40 +33,35 @@ pub(in crate::cache) struct Element {
 }
 
 impl Update {
-    /// Whether the TTLs in it are still true.
-    pub(in crate::cache) fn is_true(&self, now: Instant) -> bool {
-        let told = self.forms.as_ref().and_then(|forms| forms.told);
-        told.is_none_or(|told| now.saturating_duration_since(told) <= MOMENT)
+    pub(in crate::cache) fn has_current_ttls(&self, now: Instant) -> bool {
+        let sent = self.own_encodings.as_ref().and_then(|own| own.ttls_at);
+        sent.is_none_or(|sent| now.saturating_duration_since(sent) <= MOMENT)
     }
 
-    /// Whether it says any.
-    pub fn tells_times(&self) -> bool {
-        self.forms.as_ref().is_some_and(|forms| forms.told.is_some())
+    pub fn has_ttls(&self) -> bool {
+        self.own_encodings.as_ref().is_some_and(|own| own.ttls_at.is_some())
     }
 
-    /// Whether anything in it is in another form than for everybody.
-    pub(in crate::cache) const fn has_forms(&self) -> bool {
-        self.forms.is_some() || self.form.is_some()
+    pub(in crate::cache) const fn has_own_form(&self) -> bool {
+        self.own_encodings.is_some() || self.asked.is_some()
     }
 
     pub(in crate::cache) fn element(&self, name: &Name) -> Option<&Element> {
-        self.forms.as_ref()?.elements.get(name)
+        self.own_encodings.as_ref()?.elements.get(name)
     }
 
-    /// Whether it has no more of a resource than a heartbeat.
+    /// Whether it has only a heartbeat of a resource.
     pub(in crate::cache) fn is_heartbeat(&self, resource: &Resource) -> bool {
         self.element(resource.name()).is_some_and(|element| !element.with_body)
     }
 
-    /// Bytes that it takes beside the shared encodings.
     pub(in crate::cache) fn own_bytes(&self) -> usize {
-        let elements = self.forms.iter().flat_map(|forms| forms.elements.values());
+        let elements = self.own_encodings.iter().flat_map(|own| own.elements.values());
         elements.map(|element| element.head.len() + size_of::<(Name, Element)>()).sum()
     }
 
-    /// The frame of an update of which something is in another form; its removals are to be `removed`. `ghosts` are what
-    /// is gone and still said.
-    pub(in crate::cache) fn splice_forms(
+    /// Frame of an update with forms of its own. `ghosts`: removed resources that are still sent.
+    pub(in crate::cache) fn splice_own_encodings(
         &self,
         nonce: Nonce,
         version: &str,
@@ -90,8 +85,8 @@ impl Update {
             }
         }
         let mut variants = Vec::new();
-        let names = match &self.form {
-            Some(form) => self.plainly_removed(form, removed, &mut variants),
+        let names = match &self.asked {
+            Some(asked) => self.split_removed(asked, removed, &mut variants),
             None => removed.map(<[Name]>::to_vec),
         };
         let fields = Fields {
@@ -102,43 +97,42 @@ impl Update {
             removed_variants: &variants,
             errors,
         };
-        frame::splice(fields, nonce, pieces.iter().copied())
+        grpc_frame::splice(fields, nonce, pieces.iter().copied())
     }
 
-    /// Names that are gone, and those that are absent, as the client spells them. What it asked for by locator is told by
-    /// its identity, and so is what was replaced by another variant (R-DP-08, R-DP-13).
-    fn plainly_removed(
+    /// Removed and absent names in the client's spelling. Names requested by locator, and replaced variants, go
+    /// to `variants` by identity (R-DP-08, R-DP-13).
+    fn split_removed(
         &self,
-        form: &Subscription,
+        asked: &Subscription,
         [removed, absent]: [&[Name]; 2],
         variants: &mut Vec<Bytes>,
     ) -> [Vec<Name>; 2] {
         let past = |name: &Name| self.past.get(name).into_iter().flatten().map(Option::as_ref);
-        // Names are as many as a request has: each variant is looked up, not searched for.
-        let mut told: HashSet<Bytes> = HashSet::default();
+        // A set, as requests have many names.
+        let mut sent: HashSet<Bytes> = HashSet::default();
         let mut variant = |name: &Name, constraints: Option<&Constraints>| {
-            let variant = resource_name(form.spelling(name), constraints);
-            if told.insert(variant.clone()) {
+            let variant = resource_name(asked.spelling(name), constraints);
+            if sent.insert(variant.clone()) {
                 variants.push(variant);
             }
         };
-        let locates = |name: &&Name| form.locates(name.as_str());
+        let locates = |name: &&Name| asked.locates(name.as_str());
         for name in self.resources.iter().map(|resource| resource.name()).filter(locates) {
             past(name).for_each(|constraints| variant(name, constraints));
         }
         for name in removed.iter().filter(locates) {
-            // A name that never was there is said to be gone by its name alone.
+            // A name that never existed is removed by its bare name.
             let never = past(name).next().is_none().then_some(None);
             past(name).chain(never).for_each(|constraints| variant(name, constraints));
         }
         for name in absent.iter().filter(locates) {
-            // A client that asks for a name that does not exist is told so without constraints too, whichever variants were
-            // there before.
+            // The answer for an absent name has the bare name too, whichever variants existed.
             past(name).chain([None]).for_each(|constraints| variant(name, constraints));
         }
         let plain = |names: &[Name]| {
             let plain = names.iter().filter(|name| !locates(name));
-            plain.map(|name| form.spelling(name).clone()).collect()
+            plain.map(|name| asked.spelling(name).clone()).collect()
         };
         [plain(removed), plain(absent)]
     }

@@ -1,9 +1,8 @@
-//! Names that wait to be told upstream, taken from the peers that asked for them in turn.
+//! Names queued for the upstream, taken from their peers in turn.
 //!
-//! Owns whose turn it is. To take the next one costs the same however many wait: tens of thousands may, and all clients of the type
-//! want their lock.
+//! Owns whose turn it is. Taking a name costs the same however many wait.
 //!
-//! Example: one address asks for 90,000 names and then another one for `a`. The next batch has `a` as its second name.
+//! Example: one address asks for 90,000 names, then another for `a`. The next batch has `a` as its second name.
 
 use std::collections::VecDeque;
 
@@ -12,31 +11,31 @@ use foldhash::HashMap;
 use crate::pool::{Account, Tenant};
 use crate::resource::{Name, NameSet};
 
-/// Bytes of a name in a request beside its text.
+/// Bytes of a name in a request besides its text.
 const FRAMING: usize = 4;
 
-/// Names that take turns with those of others: of one peer, and apart from its large subscriptions those of its small ones.
+/// A queue per peer for large subscriptions, and one for small ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Lane {
     account: Option<Account>,
-    is_many: bool,
+    is_bulk: bool,
 }
 
 impl Lane {
-    /// Lane of a peer, if it is known, for names that it asks for among many or not.
-    pub(super) fn new(peer: Option<&Tenant>, is_many: bool) -> Self {
-        Self { account: peer.map(|peer| peer.account().clone()), is_many }
+    /// Lane of a peer, if known; `is_bulk` for names of a large subscription.
+    pub(super) fn new(peer: Option<&Tenant>, is_bulk: bool) -> Self {
+        Self { account: peer.map(|peer| peer.account().clone()), is_bulk }
     }
 }
 
-/// Names of one lane, each once, in the order in which they came.
+/// Names of one lane, each once, in order of arrival.
 #[derive(Debug, Default)]
-struct Line {
+struct LaneNames {
     order: VecDeque<Name>,
     names: NameSet,
 }
 
-impl Line {
+impl LaneNames {
     fn push(&mut self, name: &Name) {
         if self.names.insert(name.clone()) {
             self.order.push_back(name.clone());
@@ -50,31 +49,30 @@ impl Line {
     }
 }
 
-/// Names that wait.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
-    /// Each of them once. A lane may list others too, which were taken from another lane.
+pub(super) struct NameQueue {
+    /// Each name once. Lanes may still list names that were taken from another lane.
     waiting: NameSet,
-    lanes: HashMap<Lane, Line>,
-    /// Lanes that list any, the next one first.
+    lanes: HashMap<Lane, LaneNames>,
+    /// Lanes that list names, next turn first.
     turns: VecDeque<Lane>,
 }
 
-impl Queue {
-    /// Has a name wait in a lane, be it in others already: the first turn counts.
+impl NameQueue {
+    /// Queues a name in a lane, even if it is in others: its first turn counts.
     pub(super) fn push(&mut self, lane: &Lane, name: &Name) {
         self.waiting.insert(name.clone());
-        if let Some(line) = self.lanes.get_mut(lane) {
-            line.push(name);
+        if let Some(names_of_lane) = self.lanes.get_mut(lane) {
+            names_of_lane.push(name);
             return;
         }
-        let mut line = Line::default();
-        line.push(name);
-        self.lanes.insert(lane.clone(), line);
+        let mut names_of_lane = LaneNames::default();
+        names_of_lane.push(name);
+        self.lanes.insert(lane.clone(), names_of_lane);
         self.turns.push_back(lane.clone());
     }
 
-    /// Has a name wait in this lane too, if it waits.
+    /// Adds a queued name to this lane too.
     pub(super) fn join(&mut self, lane: &Lane, name: &Name) {
         if self.waiting.contains(name) {
             self.push(lane, name);
@@ -89,29 +87,29 @@ impl Queue {
         self.waiting.is_empty()
     }
 
-    /// Takes one name of each lane in turn, so many at most, and until they take so many bytes of a request.
+    /// Takes one name per lane in turn, up to `count`, or until they fill `bytes` of a request.
     pub(super) fn take(&mut self, count: usize, bytes: usize) -> Vec<Name> {
         let (mut taken, mut length) = (Vec::new(), 0);
         while taken.len() < count
             && length < bytes
             && let Some(lane) = self.turns.pop_front()
         {
-            let Some(line) = self.lanes.get_mut(&lane) else { continue };
-            while let Some(name) = line.pop() {
+            let Some(names_of_lane) = self.lanes.get_mut(&lane) else { continue };
+            while let Some(name) = names_of_lane.pop() {
                 if self.waiting.swap_remove(&name) {
                     length += name.as_str().len() + FRAMING;
                     taken.push(name);
                     break;
                 }
             }
-            if line.order.is_empty() {
+            if names_of_lane.order.is_empty() {
                 self.lanes.remove(&lane);
             } else {
                 self.turns.push_back(lane);
             }
         }
         if self.is_empty() {
-            // It may have been large, and seldom is.
+            // Frees memory: it may have been large, and seldom is.
             *self = Self::default();
         }
         taken
@@ -123,19 +121,19 @@ mod tests {
     use super::*;
     use crate::identity::{Peer, Source};
 
-    fn lane(address: u8, is_many: bool) -> Lane {
+    fn lane(address: u8, is_bulk: bool) -> Lane {
         let peer = Peer::unproven(Source::of([10, 0, 0, address].into()));
-        Lane::new(Some(&Tenant::new(&peer, 1)), is_many)
+        Lane::new(Some(&Tenant::new(&peer, 1)), is_bulk)
     }
 
-    fn take(queue: &mut Queue, count: usize, bytes: usize) -> (String, usize) {
+    fn take(queue: &mut NameQueue, count: usize, bytes: usize) -> (String, usize) {
         let taken = queue.take(count, bytes);
         (taken.iter().map(|name| name.as_str().to_owned()).collect::<Vec<_>>().join(" "), queue.len())
     }
 
     #[test]
     fn names_of_one_lane_are_taken_once_in_the_order_in_which_they_came_within_both_bounds() {
-        let mut queue = Queue::default();
+        let mut queue = NameQueue::default();
         let lane = Lane::default();
         ["c", "a", "b", "a", "long", "d"].iter().for_each(|name| queue.push(&lane, &Name::from(*name)));
         queue.join(&lane, &Name::from("unheard of"));
@@ -152,7 +150,7 @@ mod tests {
 
     #[test]
     fn each_lane_has_its_turn_in_every_batch() {
-        let mut queue = Queue::default();
+        let mut queue = NameQueue::default();
         let (bulk, small, other) = (lane(1, true), lane(1, false), lane(2, false));
         (0..1000).for_each(|n| queue.push(&bulk, &Name::from(n.to_string())));
         queue.push(&small, &"s".into());
@@ -164,7 +162,7 @@ mod tests {
     /// A guess of another peer delays nobody.
     #[test]
     fn a_name_is_taken_once_by_the_first_turn_of_any_lane_that_it_waits_in() {
-        let mut queue = Queue::default();
+        let mut queue = NameQueue::default();
         let (bulk, other) = (lane(1, true), lane(2, false));
         ["a", "b", "guessed"].iter().for_each(|name| queue.push(&bulk, &Name::from(*name)));
         queue.join(&other, &"guessed".into());

@@ -1,7 +1,6 @@
-//! Cohorts by what they ask for.
+//! Index from names to cohorts.
 //!
-//! Owns the index from names to cohorts. Those of clients decide what is wanted upstream; those of observers see the
-//! same and decide nothing, so that each kind has an index of its own.
+//! Clients and observers have an index each: only clients create demand upstream.
 
 use std::collections::BTreeSet;
 
@@ -11,17 +10,17 @@ use smallvec::SmallVec;
 use super::subscription::Subscription;
 use crate::resource::{Collection, Name, NameMap, take_out};
 
-/// Index from names to the cohorts that ask for them. A slot is the place of a cohort in the registry.
+/// Index from names to cohorts. A slot is a cohort's place in the
+/// [`CohortIndex`](super::cohort_index::CohortIndex).
 #[derive(Debug, Default)]
-pub(super) struct Audience {
+pub(super) struct NameIndex {
     index: NameMap<Slots>,
     wildcards: Slots,
-    /// How many cohorts ask for collections.
     collectors: usize,
 }
 
-impl Audience {
-    /// Notes that a cohort asks for a name. Returns whether it is the first.
+impl NameIndex {
+    /// Adds a cohort to a name. Returns whether it is the first.
     pub(super) fn list(&mut self, name: &Name, slot: u32) -> bool {
         match self.index.entry(name.clone()) {
             Entry::Occupied(mut slots) => {
@@ -35,7 +34,7 @@ impl Audience {
         }
     }
 
-    /// Notes that it does not any more. Returns whether it was the last.
+    /// Removes a cohort from a name. Returns whether it was the last.
     pub(super) fn unlist(&mut self, name: &Name, slot: u32) -> bool {
         let Some(slots) = self.index.get_mut(name) else { return false };
         slots.remove(slot);
@@ -46,7 +45,7 @@ impl Audience {
         was_last
     }
 
-    /// Notes what a cohort asks for beside names. Returns whether it is the first to ask for the wildcard.
+    /// Adds a cohort's wildcard and collections. Returns whether it is the first with the wildcard.
     pub(super) fn add(&mut self, subscription: &Subscription, slot: u32) -> bool {
         let asked = self.asks_wildcard();
         self.collectors += usize::from(subscription.has_collections());
@@ -56,7 +55,7 @@ impl Audience {
         asked != self.asks_wildcard()
     }
 
-    /// Notes that it does not any more. Returns whether it was the last to ask for the wildcard.
+    /// Removes them. Returns whether it was the last with the wildcard.
     pub(super) fn remove(&mut self, subscription: &Subscription, slot: u32) -> bool {
         let asked = self.asks_wildcard();
         self.collectors -= usize::from(subscription.has_collections());
@@ -66,35 +65,32 @@ impl Audience {
         asked != self.asks_wildcard()
     }
 
-    /// Notes that it asks for something else. Returns whether it is the first to ask for the wildcard, or was the last.
-    pub(super) fn alter(&mut self, old: &Subscription, new: &Subscription, slot: u32) -> bool {
+    /// Replaces them. Returns whether demand for the wildcard began or ended.
+    pub(super) fn replace(&mut self, old: &Subscription, new: &Subscription, slot: u32) -> bool {
         let asked = self.asks_wildcard();
         self.remove(old, slot);
         self.add(new, slot);
         asked != self.asks_wildcard()
     }
 
-    /// Whether any asks for this name.
     pub(super) fn asks(&self, name: &str) -> bool {
         self.index.contains_key(name)
     }
 
-    /// Whether any asks for the wildcard.
     pub(super) fn asks_wildcard(&self) -> bool {
         !self.wildcards.is_empty()
     }
 
-    /// The allocation of a name that is asked for.
+    /// The index's allocation of a name.
     pub(super) fn shared(&self, name: &Name) -> Option<&Name> {
         self.index.get_key_value(name).map(|(shared, _)| shared)
     }
 
-    /// Those that ask for the wildcard.
     pub(super) fn of_wildcard(&self) -> impl Iterator<Item = u32> {
         self.wildcards.iter()
     }
 
-    /// Those that ask for this name, or for the collection that it is a member of, each once.
+    /// Cohorts of this name or of its collection, each once.
     pub(super) fn of_name(&self, name: &Name) -> impl Iterator<Item = u32> {
         let (named, collecting) = (self.index.get(name), self.collecting(name));
         let is_named = move |slot: &u32| named.is_some_and(|named| named.contains(*slot));
@@ -110,10 +106,10 @@ impl Audience {
     }
 }
 
-/// A list of more slots than this is looked up, not searched.
+/// Longer lists become sets.
 const FEW: usize = 32;
 
-/// Slots, each once. Most names have one; some have all: when the fleet leaves, each leave must not search the others.
+/// Slots, each once. Most names have one, some all: when the fleet leaves, no leave may search them.
 #[derive(Debug)]
 enum Slots {
     Few(SmallVec<[u32; 2]>),
@@ -141,7 +137,7 @@ impl Slots {
             Self::Few(few) => few.retain(|other| *other != slot),
             Self::Many(many) => {
                 many.remove(&slot);
-                // Not at the bound itself: a client that comes and goes must not turn one into the other each time.
+                // Below the bound: one client that comes and goes must not convert it each time.
                 if many.len() <= FEW / 2 {
                     *self = Self::Few(many.iter().copied().collect());
                 }

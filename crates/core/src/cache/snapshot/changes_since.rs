@@ -1,0 +1,165 @@
+//! Changes since a generation, for readers that keep a copy of a store.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::Snapshot;
+use crate::cache::Generation;
+use crate::cache::entry::Entry;
+use crate::cache::position::Position;
+use crate::cache::subscription::Subscription;
+use crate::resource::Name;
+
+impl Snapshot {
+    /// Names that may have changed after this generation, or became unknown. `None` if forgotten: compare the
+    /// whole store.
+    ///
+    /// Example: at generation 7 a reader has copied everything. `a` changes at 8. `b`, last changed at 5, loses
+    /// its entry at 9. At generation 9 the names since 7 are `a` and `b`.
+    pub fn changed_since(&self, since: Generation) -> Option<BTreeSet<Name>> {
+        let forgotten = self.forgotten.after(since)?;
+        let later = || (Bound::Excluded(since), Bound::Unbounded);
+        let renewed = self.renewals.range(later()).map(|(_, entry)| entry);
+        let names = self.log.range(later()).chain(renewed).map(|entry| entry.name().clone());
+        Some(names.chain(forgotten.cloned()).collect())
+    }
+
+    /// Names whose last change is after this generation, and whether each has a resource now.
+    pub fn changed_after(&self, since: Generation) -> impl Iterator<Item = (&Name, bool)> {
+        let later = self.log.range((Bound::Excluded(since), Bound::Unbounded));
+        later.map(|entry| (entry.name(), entry.is_member() || entry.by_name().existing().is_some()))
+    }
+
+    /// Whether any name changed last between these generations, `to` included.
+    pub fn has_last_changes(&self, since: Generation, to: Generation) -> bool {
+        since < to && self.log.range((Bound::Excluded(since), Bound::Included(to))).next().is_some()
+    }
+
+    /// Whether changes after this generation are news for clients with this subscription.
+    pub fn has_news_for(&self, subscription: &Subscription, since: Generation) -> bool {
+        let names = subscription.names();
+        let is_named = !subscription.wildcard && !subscription.has_collections();
+        // Each change has a generation: take the shorter way.
+        if is_named && (names.len() as u64) < self.generation.get().saturating_sub(since.get()) {
+            let changed = |name: &Name| {
+                Some(subscription.visible_entry(self.table.get(name.as_str())?, false)?.changed)
+            };
+            return names.iter().filter_map(changed).any(|changed| changed > since);
+        }
+        let mut later = self.log.range((Bound::Excluded(since), Bound::Unbounded));
+        later.any(|entry| {
+            subscription.visible_entry(entry, false).is_some_and(|visible| visible.changed > since)
+        })
+    }
+
+    /// Members that a client may have been sent after `since`, and that went after its position.
+    pub fn withdrawn(&self, since: Generation, position: &Position) -> impl Iterator<Item = &Name> {
+        let later = self.log.range((Bound::Excluded(position.added), Bound::Unbounded));
+        let came = move |entry: &&Arc<Entry>| {
+            since < entry.wild_since
+                && entry.wild_since <= position.newest_state
+                && position.added < entry.wild_changed
+        };
+        later.filter(|entry| !entry.is_member()).filter(came).map(|entry| entry.name())
+    }
+
+    /// Names that came after anything was sent to this client, and went again. Requested names may have been
+    /// sent before they became members.
+    pub fn came_and_went<'a>(
+        &'a self,
+        subscription: &'a Subscription,
+        position: &'a Position,
+    ) -> impl Iterator<Item = &'a Name> {
+        let later = self.log.range((Bound::Excluded(position.removed), Bound::Unbounded));
+        let is_new = |entry: &&Arc<Entry>| {
+            let visible = subscription.visible_entry(entry, false);
+            visible.is_some_and(|visible| {
+                visible.state.existing().is_none() && position.newest_state < visible.since
+            })
+        };
+        later.filter(is_new).map(|entry| entry.name())
+    }
+
+    /// Whether a former member has been none since this generation or earlier.
+    pub fn lacks_member_since(&self, name: &str, since: Generation) -> bool {
+        self.get(name).is_some_and(|entry| !entry.is_member() && entry.wild_changed <= since)
+    }
+
+    /// Names to send aggregated clients again since then (R-ADS-05).
+    pub fn resent_after(&self, since: Generation) -> impl Iterator<Item = &Name> {
+        let later = self.log.range((Bound::Excluded(since), Bound::Unbounded));
+        later.filter(move |entry| entry.resent_at() > since).map(|entry| entry.name())
+    }
+
+    /// Visible names that last changed after `from`, up to `to`; for wildcards and collections only the first
+    /// are visited.
+    pub fn changed_between<'a>(
+        &'a self,
+        subscription: &'a Subscription,
+        from: Generation,
+        to: Generation,
+    ) -> impl Iterator<Item = &'a Name> {
+        const LOOKED_AT: usize = 10_000;
+        let range = (from < to).then_some((Bound::Excluded(from), Bound::Included(to)));
+        let names = subscription.names();
+        // Each change has a generation: take the shorter way.
+        let is_named = !subscription.wildcard && !subscription.has_collections();
+        let by_name = is_named && (names.len() as u64) < to.get().saturating_sub(from.get());
+        let (named, range) = if by_name { (names, None) } else { (&[][..], range) };
+        let named = named.iter().filter_map(move |name| {
+            let position = self.get(name.as_str())?.position();
+            (from < position && position <= to).then_some(name)
+        });
+        let entries = range.into_iter().flat_map(|range| self.log.range(range));
+        let entries = entries.take(if is_named { usize::MAX } else { LOOKED_AT });
+        named.chain(
+            entries.filter(|entry| subscription.visible_state(entry).is_some()).map(|entry| entry.name()),
+        )
+    }
+
+    /// Whether removals of members after this generation are still known.
+    pub fn remembers(&self, since: Generation) -> bool {
+        since >= self.horizon
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::cache::change::{Change, Op};
+    use crate::cache::fixture::resource;
+    use crate::cache::view::View;
+    use crate::cache::{Cache, Limits};
+    use crate::resource::{Kind, TypeUrl};
+
+    #[test]
+    fn a_change_is_news_for_those_that_see_what_changed() {
+        let (cache, mut writer) = Cache::new(Limits::default());
+        let cds = TypeUrl::from(Kind::Cluster);
+        let of = cache.of(&cds).expect("a type of the protocol");
+        let mut apply = |op| {
+            let change = Change { ops: vec![op], ..Change::default() };
+            writer.apply(&cds, change, Instant::now()).expect("a type of the protocol");
+            of.snapshot()
+        };
+        let since = apply(Op::held(View::Wildcard, resource(&cds, "a", "1", b""), None)).generation();
+        let changed = apply(Op::held(View::Named, resource(&cds, "b", "1", b""), None));
+        let named = |name: &str| Subscription::new(false, [Name::from(name)]);
+        let asks = [Subscription::new(true, []), named("a"), named("b"), named("c")];
+        assert_eq!(asks.map(|asks| changed.has_news_for(&asks, since)), [false, false, true, false]);
+
+        let to = changed.generation();
+        assert!(changed.has_last_changes(since, to) && !changed.has_last_changes(to, to));
+        let removed = apply(Op::Remove { view: View::Named, name: "b".into() });
+        assert!(!removed.has_last_changes(since, to), "it has changed again");
+        let after = |snapshot: &Snapshot| {
+            let all = snapshot.changed_after(since).map(|(name, is_there)| (name.to_string(), is_there));
+            all.collect::<Vec<_>>()
+        };
+        assert_eq!(after(&changed), [("b".to_owned(), true)]);
+        assert_eq!(after(&removed), [("b".to_owned(), false)]);
+    }
+}
