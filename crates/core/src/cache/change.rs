@@ -18,7 +18,7 @@ pub enum Completeness {
     /// The origin paused after its first parts. Enough for an incremental client that holds nothing.
     Settled,
     /// No evidence, but long silence, or an origin that cannot be asked. Enough for a state-of-the-world client
-    /// that holds nothing.
+    /// that holds nothing: it cannot lose missing members.
     Presumed,
     /// There is evidence that nothing more comes. Only now are clients that may hold members sent full states
     /// and removals.
@@ -34,7 +34,7 @@ pub enum Resend {
     Unsolicited,
 }
 
-/// One thing that the upstream learned or decided.
+/// One thing that the upstream learned or decided; `view` is the subscription through which it came.
 #[derive(Clone, Debug)]
 pub enum Op {
     /// The resource exists in this version.
