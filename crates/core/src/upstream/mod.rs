@@ -34,7 +34,6 @@ mod aliases;
 mod answer;
 mod arrival;
 mod backoff;
-mod complaints;
 mod directory_mirror;
 mod expiry;
 mod failover;
@@ -64,7 +63,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 pub use backoff::Backoff;
-pub use complaints::Complaints;
 pub use directory_mirror::{DirectoryMirror, DirectoryResource};
 pub use failover::{Change as ServerChange, Failover, FailoverTimes, Sight};
 pub use mux::{Mux, Restored};
@@ -72,14 +70,13 @@ pub use probe::{Question, came_from};
 pub use readiness::{Readiness, Verdict};
 pub use refusal::Refusal;
 pub use representative::{NodeBudget, NodeBudgetError, Representative, Stay};
-pub use response::ProtocolError;
+pub use response::{Complaint, ProtocolError};
 pub use server::ServerId;
 pub use silence::{SilenceEvent, SilenceLog, Unanswered};
 pub use upstream_state::UpstreamState;
 
-use crate::RelayIdentity;
 use crate::proto::Node;
-use crate::resource::{Kind, TypeUrl};
+use crate::{LogThrottle, RelayIdentity};
 
 /// One of the two streams to the origin. Both are on one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,8 +120,8 @@ pub struct Settings {
     /// No more than so many sets of parameters of which anything lingers, counted per type: each takes a topic, and a look
     /// at each response.
     pub max_lingering_sets: usize,
-    /// Limits on log lines that all node groups share, see [`Complaints`].
-    pub complaints: Arc<Complaints>,
+    /// Limits on log lines about responses. All node groups share them: a fault that is sent to each group is logged once.
+    pub complaints: Arc<LogThrottle<Complaint>>,
     /// Least silence after which an answer is settled (R-Relay-05), see `arrival`.
     pub settle: Duration,
     /// A wildcard beside wildcards with other parameters settles no sooner after the first part of its answer; what may not be kept is
@@ -259,23 +256,6 @@ counters! {
     failbacks: "failback",
     /// Streams that were opened to find out whether a more preferred server answers.
     probes: "probe",
-}
-
-/// Resources in one response of the origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReceivedUpdates {
-    /// Their type.
-    pub kind: Kind,
-    /// Those that can be used, changed or not.
-    pub valid: usize,
-    /// Those that cannot: all of a response that is refused.
-    pub invalid: usize,
-}
-
-impl ReceivedUpdates {
-    const fn of(type_url: &TypeUrl, received: usize, invalid: usize) -> Self {
-        Self { kind: type_url.kind(), valid: received.saturating_sub(invalid), invalid }
-    }
 }
 
 /// A number that only grows.

@@ -23,16 +23,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::complaints::Complaint;
 use super::inquiry::Inquiries;
 use super::linger::Lingering;
 use super::quiet_clock::{QuietClock, QuietInstant};
 use super::refusal::Refusal;
-use super::response::{self, ProtocolError};
+use super::response::{self, Complaint, ProtocolError};
 use super::suspects::Suspects;
 use super::topic::OriginHabits;
 use super::topic_set::{Changes, TopicSet};
-use super::{Counters, Locators, ReceivedUpdates, ServerId, Settings, StreamId, Tuning};
+use super::{Counters, Locators, ServerId, Settings, StreamId, Tuning};
 use crate::cache::{Cache, Generation, View, Writer};
 use crate::fairness::ACKS_IN_A_ROW;
 use crate::proto::{DeltaDiscoveryRequest, Status};
@@ -71,8 +70,6 @@ pub struct Mux {
     restored_plain: Option<ServerId>,
     /// Mark on versions of the server that is connected.
     mark: String,
-    /// Resources of the newest response, until they are taken.
-    received: Option<ReceivedUpdates>,
     /// Whether a response of the origin was ever accepted.
     is_heard: bool,
     /// Whether the origin on this connection is asked by locators, and whether it has shown that it knows them.
@@ -111,7 +108,6 @@ impl Mux {
             server: None,
             restored_plain: None,
             mark: String::new(),
-            received: None,
             is_heard: false,
             lingering,
             locators: Locators::default(),
@@ -349,7 +345,7 @@ impl Mux {
             return Err(ProtocolError::Loop(identifier.chars().take(LOOP_CHARS).collect()));
         }
         topic_set.came_through(identifier, &self.settings.identity);
-        let (nonce, received) = (message.nonce().to_owned(), message.resources());
+        let nonce = message.nonce().to_owned();
         let sotw = self.streams[stream as usize].as_mut().and_then(|open| open.sotw.as_mut());
         let increments = message.into_increments(sotw, &type_url);
         let read = |increments| Increments::read(increments, &type_url, self.settings.resource_errors);
@@ -366,8 +362,6 @@ impl Mux {
                     report.complain(&type_url, &node, suppressed);
                 }
                 self.knows_locators |= reading.knows_locators();
-                let refused = reading.resources.iter().filter(|heard| !heard.is_understood()).count();
-                self.received = Some(ReceivedUpdates::of(&type_url, received, refused));
                 let changes = topic_set.learn(
                     stream,
                     reading,
@@ -392,7 +386,6 @@ impl Mux {
             }
             Err(fault) => {
                 self.counters.nacks_sent.add(1);
-                self.received = Some(ReceivedUpdates::of(&type_url, received, received));
                 // An origin that sends again what was refused must not fill the log.
                 if let Some(suppressed) = self.settings.complaints.say(Complaint::Refused, now) {
                     tracing::warn!(%type_url, %node, fault = fault.text(), suppressed, "refused a response of the control plane");
@@ -414,11 +407,6 @@ impl Mux {
         }
         self.tick(now);
         Ok(())
-    }
-
-    /// Takes the count of resources of the newest response of a type that is subscribed to.
-    pub const fn take_received(&mut self) -> Option<ReceivedUpdates> {
-        self.received.take()
     }
 
     /// Types of which a response was refused, and nothing usable has come in its place.

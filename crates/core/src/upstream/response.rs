@@ -22,6 +22,17 @@ const FAULT_CHARS: usize = 500;
 /// google.rpc.Code
 const OK: i32 = 0;
 
+/// Kind of log line about a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Complaint {
+    /// Response that was refused.
+    Refused,
+    /// Error of a resource that the origin reported.
+    Reported,
+    /// Unusable resource in a response that was accepted.
+    Unusable,
+}
+
 /// The origin broke the protocol in a way that leaves nothing to answer; the stream has to end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {

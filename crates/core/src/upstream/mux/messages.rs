@@ -31,14 +31,6 @@ impl Incoming {
         }
     }
 
-    /// Number of resources in it, changed or not.
-    pub(super) const fn resources(&self) -> usize {
-        match self {
-            Self::Delta(response) => response.resources.len(),
-            Self::Sotw(response) => response.resources.len(),
-        }
-    }
-
     /// `control_plane.identifier`: the servers through which the response came; empty if it does not say.
     pub(super) fn identifier(&self) -> &str {
         let control_plane = match self {
