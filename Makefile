@@ -41,8 +41,7 @@ help: ## Say what there is to run.
 quickstart: ## Build, run the relay on an example, show what it answers, stop.
 	@tools/quickstart
 
-examples: ## Run the examples with real Envoy, gRPC and go-control-plane: make examples EXAMPLE=rest.
-	tests/interop/setup
+examples: ## Run the examples, each with what it needs installed first: make examples EXAMPLE=rest.
 	tools/examples $(EXAMPLE)
 
 # Both are fetched and compiled once, into the target folder. Pictures are drawn by a script that comes with the second: no
