@@ -1,4 +1,4 @@
-//! How far the origin's answer to a first request has come, and what follows once it is known to be whole.
+//! Progress of the answer to a first request, and the conclusions from a whole one.
 
 use super::quiet_clock::QuietInstant;
 use super::response;
@@ -9,18 +9,18 @@ use crate::resource::Name;
 /// End mark of the answer to the first request (R-Up-22).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum EndMark {
-    /// Not asked for.
     #[default]
     Unasked,
     Asked,
-    /// The response is being read that answers it.
+    /// The response that answers it is being read.
     Answered,
-    /// The answer is known to be whole.
+    /// The answer is whole.
     Over,
 }
 
 impl EndMark {
-    /// Claims it in a first request, which asks for names if it is `by_name`.
+    /// Asks for the end mark in a first request, unless the control plane speaks SotW. `by_name`:
+    /// the request is for names.
     pub(super) fn ask(&mut self, target: &Target<'_>, by_name: bool, request: &mut DeltaDiscoveryRequest) {
         if target.speaks_sotw || !target.is_first {
             return;
@@ -32,34 +32,35 @@ impl EndMark {
     }
 }
 
-/// Conclusions from an answer that is known to be whole: whatever was asked for and is missing does not exist (R-Up-22).
+/// Conclusions from a whole answer: anything that was asked for and is missing does not exist
+/// (R-Up-22).
 #[derive(Debug)]
 pub(super) struct Whole {
-    /// Members, names and members of collections that are gone, or never were.
+    /// Members, names and members of collections that do not exist.
     pub(super) absent: Vec<Name>,
-    /// Collections that have no more members than came.
+    /// Collections that have no further members.
     pub(super) collections: Vec<Name>,
 }
 
-/// Subscriptions of one type that have not been answered.
+/// Unanswered subscriptions of one type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Silence {
-    /// Subscriptions without an answer: names, and the wildcard as one.
+    /// Number of names, with the wildcard counted as one.
     pub(super) count: usize,
-    /// When the first of them was asked for.
+    /// Time of the oldest question.
     pub(super) since: Option<QuietInstant>,
     /// Whether anything else of the type was answered.
     pub(super) answered: bool,
 }
 
 impl Silence {
-    /// One more subscription that has not been answered since this moment.
+    /// Adds a subscription that has been unanswered since this moment.
     pub(super) fn add(&mut self, since: QuietInstant) {
         self.count += 1;
         self.since = self.since.into_iter().chain([since]).min();
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub(super) fn with(self, other: Self) -> Self {
         Self {

@@ -1,10 +1,12 @@
-//! Progress of the origin's answer to a wildcard, or to a collection.
+//! Progress of the answer to a wildcard or a collection.
 //!
-//! An origin may split an answer and send each part only after the ACK of the last (O4), and not each says where it ends (R-Up-22).
-//! Owns the judgement how long a silence must last before it counts. Knows neither names nor requests, and no clock.
+//! A control plane may split an answer, send each part only after the ACK of the last (O4), and not
+//! mark the end (R-Up-22). Owns how long a silence must last before it counts. Knows neither names
+//! nor requests, and no clock.
 //!
-//! An answer is [`Settled`](Completeness::Settled) after a short silence, [`Presumed`](Completeness::Presumed) after a longer time if the
-//! origin may still say that it is whole, and [`Complete`](Completeness::Complete) in the end. Silence shows a set, and removes nothing.
+//! An answer is [`Settled`](Completeness::Settled) after a short silence. It is
+//! [`Presumed`](Completeness::Presumed) after a longer one if an end mark may still come, and
+//! [`Complete`](Completeness::Complete) in the end. Silence shows a set, and removes nothing.
 
 use std::time::Duration;
 
@@ -12,27 +14,28 @@ use super::Settings;
 use super::quiet_clock::QuietInstant;
 use crate::cache::Completeness;
 
-/// A silence of so many settle times ends an answer of which the origin cannot be asked whether it is whole.
+/// Settle times of silence that end an answer without an end mark.
 const COMPLETE_SETTLES: u32 = 25;
-/// A set that does not settle is shown to newcomers after this, as it is.
+/// An answer that does not settle is shown to new clients after this time.
 const GROWING: Duration = Duration::from_secs(30);
-/// Clients that may hold something wait no longer for the end of an answer.
+/// Longest time that clients with cached resources wait for the end of an answer.
 const LONGEST: Duration = Duration::from_secs(90);
 
-/// Whether the origin says that an answer is whole.
+/// Whether the control plane marks the end of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evidence {
-    /// It was asked for the end mark, and can be asked for a census; or something that is held has not come again.
+    /// The end mark was requested, and a census is possible; or a held member has not come again.
     Awaited,
-    /// It was asked for the end mark, and there is no census.
+    /// The end mark was requested, and no census is possible.
     Uncounted,
-    /// It was not asked, or need not have understood.
+    /// The end mark was not requested, or may not have been understood.
     None,
 }
 
 impl Evidence {
-    /// Evidence where the end mark was asked for, with or without parameters: an origin that does not read locators answers it beside
-    /// them. `can_count` tells whether there is a census.
+    /// Evidence where the end mark was requested. A control plane that does not read locators
+    /// answers the mark all the same, so with parameters (`is_plain` is false) there is none.
+    /// `can_count`: a census is possible.
     pub(super) const fn of(is_plain: bool, can_count: bool) -> Self {
         match (is_plain, can_count) {
             (false, _) => Self::None,
@@ -47,7 +50,7 @@ impl Evidence {
 pub(super) enum Arrival {
     #[default]
     Idle,
-    /// Asked for. It is not settled before `hold` after the first part: what comes may be for others.
+    /// Requested. It does not settle before `hold` after the first part, which may be for others.
     Asked { since: QuietInstant, hold: Duration },
     /// Parts have come.
     Arriving(Parts),
@@ -58,16 +61,16 @@ pub(super) enum Arrival {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     first: QuietInstant,
-    /// When the last part came that brought anything new.
+    /// Time of the last part with anything new.
     last: QuietInstant,
     hold: Duration,
-    /// The origin has said that more follows: no silence short of the bounds is the end.
+    /// The control plane said that more follows: only the upper bounds end the answer.
     more_follows: bool,
     degree: Completeness,
 }
 
 impl Parts {
-    /// When they are followed by a short silence.
+    /// Time at which the silence after the last part is long enough.
     fn quiet_at(&self, settings: &Settings) -> QuietInstant {
         (self.last + settings.settle).max(self.first + self.hold)
     }
@@ -94,13 +97,12 @@ impl Parts {
 }
 
 impl Arrival {
-    /// The question has been asked now.
     pub(super) const fn asked(now: QuietInstant, hold: Duration) -> Self {
         Self::Asked { since: now, hold }
     }
 
-    /// A response came that may be a part. One that brings nothing new, be it that the origin repeats itself or that something changes,
-    /// does not put the end off. An origin may say that more follows.
+    /// Notes a response that may be a part. Only news extends the wait: not a repetition, and not a
+    /// second change of a member.
     #[must_use]
     pub(super) fn arrived(self, now: QuietInstant, brings_news: bool, more_follows: bool) -> Self {
         match self {
@@ -119,7 +121,7 @@ impl Arrival {
         }
     }
 
-    /// Since when it waits for the first part.
+    /// Start of the wait for the first part.
     pub(super) const fn waits_since(self) -> Option<QuietInstant> {
         match self {
             Self::Asked { since, .. } => Some(since),
@@ -127,7 +129,7 @@ impl Arrival {
         }
     }
 
-    /// When what came is followed by a short silence.
+    /// Time at which the silence after the last part is long enough.
     pub(super) fn quiet_at(self, settings: &Settings) -> Option<QuietInstant> {
         match self {
             Self::Arriving(parts) => Some(parts.quiet_at(settings)),
@@ -135,27 +137,27 @@ impl Arrival {
         }
     }
 
-    /// Whether any of it has come.
+    /// Whether any part has come.
     pub(super) const fn has_begun(self) -> bool {
         matches!(self, Self::Arriving(_) | Self::Whole)
     }
 
-    /// Whether parts of it come, one after the other.
+    /// Whether parts have come, and more are expected soon.
     pub(super) const fn is_under_way(self) -> bool {
         matches!(self, Self::Arriving(Parts { degree: Completeness::Unknown, .. }))
     }
 
-    /// Whether nothing more is expected of it.
+    /// Whether no more parts are expected.
     pub(super) const fn is_over(self) -> bool {
         matches!(self, Self::Arriving(Parts { degree: Completeness::Complete, .. }) | Self::Whole)
     }
 
-    /// Whether a copy of what is held is an answer, and not a resend of the origin's own accord.
+    /// Whether a copy of a held resource is an answer, and not an unsolicited resend.
     pub(super) const fn is_expected(self) -> bool {
         matches!(self, Self::Asked { .. }) || self.is_under_way()
     }
 
-    /// When the next degree is reached if nothing more comes.
+    /// Time at which the next degree is reached if nothing more comes.
     pub(super) fn deadline(self, settings: &Settings, evidence: Evidence) -> Option<QuietInstant> {
         match self {
             Self::Arriving(parts) => match parts.degree {
@@ -168,7 +170,7 @@ impl Arrival {
         }
     }
 
-    /// Moves on to the degree that is reached by now, if it is a new one.
+    /// Moves on to the degree reached by now. Returns it if it is new.
     pub(super) fn step(
         &mut self,
         settings: &Settings,

@@ -6,7 +6,8 @@ use rand::Rng;
 
 /// Exponential back-off with full jitter (R-Up-07).
 ///
-/// Example: from 500 ms to 30 s the limits are 0.5, 1, 2, 4, 8, 16, 30, 30 s; each wait is a random time up to its limit.
+/// Example: from 500 ms to 30 s the limits are 0.5, 1, 2, 4, 8, 16, 30, 30 s. Each wait is random,
+/// up to its limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     initial: Duration,
@@ -15,24 +16,25 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Waits at most `initial` the first time, twice as long each further time, never longer than `max`.
+    /// Creates a back-off that begins at `initial`, doubles, and stops at `max`.
     pub const fn new(initial: Duration, max: Duration) -> Self {
         Self { initial, max, failures: 0 }
     }
 
-    /// Waits never longer than this.
+    /// Lowers the longest wait to this.
     #[must_use]
     pub fn at_most(self, max: Duration) -> Self {
         Self { initial: self.initial.min(max), max: self.max.min(max), ..self }
     }
 
-    /// Starts over. Only a response is a reason for it: a server that accepts connections may still be unwell.
+    /// Starts over. Call it after a response: a server that only accepts connections may still be
+    /// unwell.
     pub const fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// The next wait: anything up to the limit, so that relays which lost one control plane together do not
-    /// return to it together.
+    /// Returns the next wait. The jitter keeps relays that lost one control plane from coming back
+    /// together.
     pub fn next(&mut self, rng: &mut impl Rng) -> Duration {
         let limit = self.limit();
         self.failures = self.failures.saturating_add(1);
@@ -45,8 +47,8 @@ impl Backoff {
     }
 }
 
-/// Wait after this many vain attempts in a row at something that costs the origin an answer: 1 s, 2 s, 4 s, …, 64 s. The first of
-/// them is number 0.
+/// Wait after this many fruitless questions in a row: 1 s, 2 s, 4 s, …, 64 s. The first is number
+/// 0.
 pub(super) fn pace(attempts: u32) -> Duration {
     Duration::from_secs(1 << attempts.min(6))
 }

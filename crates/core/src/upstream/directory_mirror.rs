@@ -1,14 +1,14 @@
-//! The mirror of a directory of resource files, in the place of a control plane.
+//! Mirror of a directory of resource files, in place of a control plane.
 //!
-//! Owns the resources of the last reading, to find changes, and the names that clients request. Knows nothing of files:
-//! it is told what they hold.
+//! Owns the resources of the last reading, to find changes, and the names that clients request.
+//! Knows nothing of files.
 //!
-//! Everything in the directory is a member of the wildcard set of its type, and the directory is complete: a type that no
-//! file mentions is known to be empty, and a name that no file holds is known not to exist. Before the first reading
-//! nothing is known (R-Relay-04).
+//! Everything in the directory is a member of the wildcard set of its type, and the directory is
+//! complete. A type without files is known to be empty, and a name without a file does not exist.
+//! Before the first reading nothing is known (R-Relay-04).
 //!
-//! Of a name there may be variants for different clients. Where several are for the same clients, the one whose constraints have the
-//! lowest canonical encoding counts.
+//! A name may have variants for different clients. If several match one client, the lowest
+//! canonical encoding of constraints wins.
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,34 +21,33 @@ use super::topic_set::snapshot;
 use crate::cache::{Cache, Change, Completeness, Op, View, Wanted, Writer};
 use crate::resource::{Collection, Envelope, Name, Parameters, Resource, TypeUrl};
 
-/// Resource as a file of the directory holds it.
+/// Resource as read from a file of the directory.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectoryResource<'a> {
     /// Its type URL.
     pub type_url: &'a str,
     /// Its name, as it is spelled in the file.
     pub name: &'a str,
-    /// Encoded `envoy.service.discovery.v3.Resource`.
     pub wrapper: &'a Bytes,
 }
 
-/// Content of a file, and the resource that is served of it.
+/// Content of a file, and the resource made of it.
 #[derive(Clone, Debug)]
 struct Held {
     wrapper: Bytes,
     resource: Arc<Resource>,
 }
 
-/// Variants of a name, in the order in which they count. There is at least one.
+/// Variants of a name, in order of preference; never empty.
 type Variants = Vec<Held>;
 
 type AllHeld = BTreeMap<TypeUrl, BTreeMap<Name, Variants>>;
 
-/// Requested names, by the parameters of the clients.
+/// Requested names by parameters.
 type Asked = BTreeMap<Parameters, BTreeSet<Name>>;
 
-/// Content of the directory at the last reading, and the names that clients request. A plain value, as
-/// [`Mux`](super::Mux) is.
+/// Content of the directory at the last reading, and the names that clients request. A plain value,
+/// as [`Mux`](super::Mux) is.
 #[derive(Debug)]
 pub struct DirectoryMirror {
     writer: Writer,
@@ -69,17 +68,17 @@ impl DirectoryMirror {
         self.writer.cache()
     }
 
-    /// Changes whether endpoints are sent again when their cluster changed (R-ADS-05).
+    /// Sets whether endpoints are sent again when their cluster changed (R-ADS-05).
     pub fn set_eds_repush(&mut self, eds_repush: bool) {
         self.writer.set_eds_repush(eds_repush);
     }
 
-    /// When to call [`on_deadline`](Self::on_deadline) though nothing happened.
+    /// Time of the next call of [`on_deadline`](Self::on_deadline).
     pub fn next_deadline(&self) -> Option<Instant> {
         self.writer.next_rollout()
     }
 
-    /// Has guarded changes spread that are due.
+    /// Rolls out guarded changes that are due.
     pub fn on_deadline(&mut self, now: Instant) {
         self.writer.roll_out(now);
     }
@@ -92,13 +91,14 @@ impl DirectoryMirror {
                 self.apply(&wanted.type_url, &wanted.parameters, change, now);
                 self.writer.record_answer(&wanted.type_url, now);
             }
-            // Before the first reading too: names that a client may not see are answered without it.
+            // Before the first reading too: names that a client may not see are answered without
+            // it.
             self.writer.fill(&wanted, now).ok();
         }
     }
 
-    /// Answers a change of interest. A resource in a file is a member of the wildcard set, and the answer to
-    /// its name.
+    /// Answers a change of interest. A resource in a file is a member of the wildcard set, and
+    /// answers its name.
     fn want(&mut self, wanted: &Wanted) -> Change {
         let Wanted { type_url, parameters, interest, .. } = wanted;
         let snapshot = snapshot(self.cache(), type_url, parameters);
@@ -106,9 +106,9 @@ impl DirectoryMirror {
         let is_new = !of_type.contains_key(parameters);
         let asked = of_type.entry(parameters.clone()).or_default();
         let mut change = Change::default();
-        // Clients without parameters are told of everything, requested or not.
+        // Resources for clients without parameters are in the cache, requested or not.
         let is_untold = is_new && !parameters.is_empty();
-        // Lazy: most changes of interest are about names, and do not need the members.
+        // Lazy: most changes of interest concern names only.
         let members = LazyCell::new(|| -> Vec<Arc<Resource>> {
             if !is_untold {
                 return snapshot.members().cloned().collect();
@@ -136,8 +136,8 @@ impl DirectoryMirror {
                     change.ops.extend(covered.map(|held| Op::held(view, Arc::clone(held), None)));
                     change.ops.push(Op::Complete { name });
                 } else {
-                    // Not only as a member of the wildcard set: clients with a restricted view, or with other
-                    // parameters, see the name alone.
+                    // As a name too: clients with a restricted view, or with other parameters, see
+                    // the name alone.
                     change.ops.push(match held_for(&self.held, type_url, parameters, &name) {
                         Some(held) => Op::held(view, Arc::clone(held), None),
                         None => Op::Remove { view, name },
@@ -145,8 +145,8 @@ impl DirectoryMirror {
                 }
             }
         }
-        // A type that no file holds is forgotten with its last client: anybody may request any type with any
-        // parameters.
+        // A type without files is dropped with its last client, as anybody may request any type
+        // with any parameters.
         let is_wanted = interest.wildcard || !asked.is_empty();
         let stays = parameters.is_empty() && self.held.contains_key(type_url);
         let is_known = is_wanted || stays;
@@ -163,13 +163,13 @@ impl DirectoryMirror {
         change
     }
 
-    /// Parameters whose clients are told of a type: none, and those in use.
+    /// Parameters for which a type is kept in the cache: none, and those in use.
     fn audiences(&self, type_url: &TypeUrl) -> BTreeSet<Parameters> {
         let asked = self.asked.get(type_url).into_iter().flat_map(BTreeMap::keys);
         asked.cloned().chain([Parameters::NONE]).collect()
     }
 
-    /// Warns of names with several variants for the same clients: in one line, however many there are.
+    /// Warns of names with several variants for one client, in one line for all.
     fn warn_of_rivals(&self, changed: &[(TypeUrl, Name)]) {
         let has_rivals = |(type_url, name): &&(TypeUrl, Name)| {
             let variants =
@@ -189,7 +189,7 @@ impl DirectoryMirror {
         }
     }
 
-    /// Operations that tell clients with these parameters of a changed name.
+    /// Operations that bring a changed name to clients with these parameters.
     fn told(&self, type_url: &TypeUrl, parameters: &Parameters, name: &Name) -> Vec<Op> {
         let asked = self.asked.get(type_url).and_then(|asked| asked.get(parameters));
         let is_asked = asked.is_some_and(|asked| asked.contains(name) || is_listed(asked, name));
@@ -209,9 +209,9 @@ impl DirectoryMirror {
         }
     }
 
-    /// Applies a reading of the whole directory: one change for each type that differs, in the order in which types refer
-    /// to each other. The resources come in the order of their type URLs and names: of two spellings of one name the
-    /// first counts (R-XT-01).
+    /// Applies a reading of the whole directory: one change for each type that differs, in flush
+    /// order. The resources come ordered by type URL and name. Of two spellings of one name the
+    /// first wins (R-XT-01).
     pub fn on_reading<'a>(
         &mut self,
         resources: impl IntoIterator<Item = DirectoryResource<'a>>,
@@ -249,7 +249,6 @@ impl DirectoryMirror {
             }
         }
         self.held.retain(|_, held| !held.is_empty());
-        // A resource that no file holds is reported as absent.
         self.cache().types().iter().for_each(|of| self.writer.record_answer(of.type_url(), now));
         for ((type_url, parameters), mut change) in changes {
             change.wildcard_known = Some(Completeness::Complete);
@@ -257,7 +256,7 @@ impl DirectoryMirror {
         }
     }
 
-    /// Answers to requests from before the first reading.
+    /// Answers requests from before the first reading.
     fn first_reading(&mut self) -> BTreeMap<(TypeUrl, Parameters), Change> {
         if std::mem::replace(&mut self.read, true) {
             return BTreeMap::new();
@@ -299,12 +298,13 @@ fn held_for<'a>(
     variant_for(parameters, held.get(type_url)?.get(name)?)
 }
 
-/// Variant that clients with these parameters see.
+/// Variant for clients with these parameters.
 fn variant_for<'a>(parameters: &Parameters, variants: &'a Variants) -> Option<&'a Arc<Resource>> {
     variants.iter().map(|held| &held.resource).find(|resource| resource.matches(parameters))
 }
 
-/// Variants of a name by these wrappers; `None` if they are those that are held, or one cannot be read where some are held: these stay.
+/// Reads the variants of a name. Returns `None` if they are unchanged, or if one cannot be read and
+/// the held ones stay.
 fn read_variants(type_url: &TypeUrl, name: &Name, wrappers: &[&Bytes], held: &[Held]) -> Option<Variants> {
     let known = |wrapper: &Bytes| held.iter().find(|held| held.wrapper == *wrapper);
     if held.len() == wrappers.len() && wrappers.iter().all(|wrapper| known(wrapper).is_some()) {

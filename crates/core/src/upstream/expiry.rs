@@ -1,6 +1,6 @@
-//! When what the origin sent with a TTL ends, unless the origin says otherwise before.
+//! Deadlines of resources with a TTL.
 //!
-//! Owns the deadlines of one type. Knows no clock, and nothing of what becomes of a resource then.
+//! Owns the deadlines of one type. Knows no clock, and nothing of what follows from a deadline.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -14,12 +14,12 @@ use crate::resource::Name;
 #[derive(Debug, Default)]
 pub(super) struct Expiry {
     deadlines: HashMap<(View, Name), Instant>,
-    /// All deadlines in the order of time.
     order: BTreeSet<(Instant, View, Name)>,
 }
 
 impl Expiry {
-    /// The origin spoke of a resource: its time begins anew, or it has none any more (R-TTL-01, R-TTL-02).
+    /// Sets or removes the deadline of a resource that the control plane sent or renewed (R-TTL-01,
+    /// R-TTL-02).
     pub(super) fn set(&mut self, view: View, name: &Name, deadline: Option<Instant>) {
         if deadline.is_none() && self.deadlines.is_empty() {
             return;
@@ -35,12 +35,11 @@ impl Expiry {
         self.order.extend(deadline.map(|at| (at, view, name.clone())));
     }
 
-    /// Whether it has a deadline.
     pub(super) fn has(&self, view: View, name: &Name) -> bool {
         !self.deadlines.is_empty() && self.deadlines.contains_key(&(view, name.clone()))
     }
 
-    /// Drops the deadlines of what is no longer held.
+    /// Drops the deadlines of resources that these operations remove.
     pub(super) fn note(&mut self, ops: &[Op]) {
         for op in ops {
             match op {
@@ -58,13 +57,13 @@ impl Expiry {
         }
     }
 
-    /// The wildcard was let go.
+    /// Drops all deadlines of the wildcard.
     pub(super) fn drop_wildcard(&mut self) {
         self.deadlines.retain(|(view, _), _| *view != View::Wildcard);
         self.order.retain(|(_, view, _)| *view != View::Wildcard);
     }
 
-    /// Takes the names whose time is over by now; each is told once.
+    /// Takes the names whose TTL ended by now; each is returned once.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<(View, Name)> {
         let mut due = Vec::new();
         while self.order.first().is_some_and(|(at, ..)| *at <= now) {
@@ -75,7 +74,7 @@ impl Expiry {
         due
     }
 
-    /// When the next one ends.
+    /// Time of the next one.
     pub(super) fn next(&self) -> Option<Instant> {
         self.order.first().map(|(at, ..)| *at)
     }

@@ -1,30 +1,33 @@
-//! Choice among several servers, in their order of preference (R-Up-08).
+//! Choice among several servers, in order of preference (R-Up-08).
 //!
-//! Owns which server is used and when another one is. Knows neither connections nor the clock: it is told how the server in use is
-//! seen, and which of the more preferred ones answer a probe. With one server it decides nothing and is never due.
+//! Owns which server is used, and when to change. Knows neither connections nor the clock. With one
+//! server it decides nothing.
 //!
-//! - A server has not answered while there is no connection to it, while its streams fail, and while the connection stands, something
-//!   was asked for, and nothing has come on that connection. An answer ends that. Nothing asked is no silence.
-//! - After [`after`](FailoverTimes::after) of that the next server is used, and after the last one the first; but a more preferred
-//!   server that answers its probe goes before the next one. A connection that was opened late has half of that time to answer.
-//! - A more preferred server that has answered its probe for [`return_after`](FailoverTimes::return_after) is used again, of several
-//!   the first.
-//! - If no server answers, servers that are silent though connected are given twice the time with each round, eight times at most: each
-//!   change asks for everything anew.
-//! - A relay that is cut off from its own control plane has not answered, unless no control plane was ever heard at first hand: a relay
-//!   that begins empty, without a snapshot either, fills itself from such a one. Any other takes nothing from it, which may be older than
-//!   what is held. If all are in that state, the time doubles up to 64 times.
+//! - A server is silent without a connection, while its streams fail, and while nothing has come on
+//!   the connection though something was asked for.
+//! - After [`after`](FailoverTimes::after) of silence the next server is used, and after the last
+//!   the first. A more preferred server that answers its probe goes before. A connection opened
+//!   late has half of that time to answer.
+//! - A more preferred server that answers its probe for
+//!   [`return_after`](FailoverTimes::return_after) is used again.
+//! - If no server answers, the time of connected servers doubles with each round, up to 8 times:
+//!   each change asks for everything anew.
+//! - A relay that is cut off from its control plane counts as silent once any control plane was
+//!   heard at first hand: its resources may be older than those held. If all are cut off, the time
+//!   doubles up to 64 times.
+//! - An empty relay may fill itself from a relay that is cut off.
 //!
-//! Example: servers A, B and C; A is lost at 0 s. B is used from 10 s on. A answers its probe from 60 s on, and is used from 90 s on.
+//! Example: servers A, B and C; A is lost at 0 s. B is used from 10 s on. A answers its probe from
+//! 60 s on, and is used from 90 s on.
 
 use std::time::{Duration, Instant};
 
 /// Times of a choice among servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailoverTimes {
-    /// Time without an answer after which the next server is used.
+    /// Silence after which the next server is used.
     pub after: Duration,
-    /// Time for which a more preferred server has to answer before it is used again.
+    /// Time for which a more preferred server must answer before it is used again.
     pub return_after: Duration,
 }
 
@@ -34,28 +37,29 @@ impl Default for FailoverTimes {
     }
 }
 
-/// Server in use, as it is seen.
+/// Condition of the server in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// There is no connection, or no stream on it.
+    /// No connection, or no stream on it.
     Away,
-    /// The connection stands, and nothing has come on it. Something was asked for, at this moment first.
+    /// Connected, nothing received. The first request was at this moment.
     Silent(Instant),
-    /// The connection stands, and nothing was asked for.
+    /// Connected, nothing requested.
     Idle,
-    /// Responses have come on the connection. `first_hand`: of a control plane, or of a relay that says that its own answers.
+    /// Responses have come on the connection.
     Answers {
-        /// Whether the words are those of a control plane that is there.
+        /// Whether they are those of a live control plane, and not of a relay that is cut off or
+        /// unknown.
         first_hand: bool,
     },
-    /// It is a relay, and says that its own control plane does not answer it.
+    /// A relay that is cut off from its own control plane.
     CutOff,
 }
 
 /// Change to another server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The server in use has not answered for so long.
+    /// The server in use was silent for too long.
     Next {
         /// Number of the server to use.
         to: usize,
@@ -78,40 +82,39 @@ impl Change {
     }
 }
 
-/// Choice among servers, which are known by their number in the list.
+/// Choice among servers, by their numbers in the list.
 #[derive(Debug)]
 pub struct Failover {
     times: FailoverTimes,
     servers: usize,
     active: usize,
     sight: Sight,
-    /// Since when the server in use has not answered, and since when it has been idle after that.
+    /// Start of the silence, and of the idle time after it.
     silent_since: Option<Instant>,
     idle_since: Option<Instant>,
-    /// Since when it has answered without a break.
+    /// Start of the answers without a break.
     answering_since: Option<Instant>,
-    /// Since when each more preferred server answers its probe.
+    /// Start of the answers of each more preferred server to its probes.
     answering: Vec<Option<Instant>>,
     /// Changes to a next server since the last answer.
     vain: u32,
     /// Whether a control plane was ever heard at first hand.
     first_hand: bool,
-    /// When the server in use last sent a response that came through this relay.
+    /// Time of the last response that came through this relay.
     looped_at: Option<Instant>,
-    /// Time by which to look again.
     look_at: Option<Instant>,
 }
 
-/// Longest time between two looks while time is measured: a look that comes late shows that the process did not run.
+/// Longest time between two evaluations while time is measured. A late one shows that the process
+/// was paused.
 const LOOK: Duration = Duration::from_secs(1);
-/// Lateness that scheduling explains.
 const LATE: Duration = Duration::from_millis(100);
-/// The time of silent servers, and of relays that are cut off, doubles so many times.
+/// Doublings of the time of silent servers, and of relays that are cut off.
 const SILENT_DOUBLINGS: u32 = 3;
 const CUT_OFF_DOUBLINGS: u32 = 6;
 
 impl Failover {
-    /// Creates the choice among so many servers. The first one is in use.
+    /// Creates the choice among this many servers. The first one is in use.
     pub const fn new(servers: usize, times: FailoverTimes) -> Self {
         Self {
             times,
@@ -134,28 +137,28 @@ impl Failover {
         self.active
     }
 
-    /// Time without an answer after which the next server is used.
+    /// Silence after which the next server is used.
     pub const fn after(&self) -> Duration {
         self.times.after
     }
 
-    /// Whether there is a choice.
+    /// Whether there are several servers.
     pub const fn has_choice(&self) -> bool {
         self.servers > 1
     }
 
-    /// Whether responses of a relay that is cut off are passed over: a control plane was heard at first hand, and its words may be
-    /// newer. Of a single server everything is used.
+    /// Whether responses of a relay that is cut off are ignored, since a control plane was heard at
+    /// first hand. A single server is never ignored.
     pub const fn passes_over_cut_off(&self) -> bool {
         self.first_hand && self.has_choice()
     }
 
-    /// Takes in how the server in use is seen, and returns the change that is due.
+    /// Evaluates the condition of the server in use. Returns the change that is due.
     pub fn look(&mut self, sight: Sight, now: Instant) -> Option<Change> {
         if !self.has_choice() {
             return None;
         }
-        // The process did not run, which is neither silence nor an answer.
+        // A pause of the process is neither silence nor an answer.
         let late = self.look_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         if late > LATE {
             self.excuse(late, now);
@@ -189,7 +192,7 @@ impl Failover {
                     self.vain = 0;
                 }
             }
-            // A server that takes connections and ends them is idle for moments.
+            // A server that accepts connections and closes them is idle for moments.
             Sight::Idle => {
                 let idle_since = *self.idle_since.get_or_insert(now);
                 if now.saturating_duration_since(idle_since) >= self.times.after {
@@ -207,13 +210,14 @@ impl Failover {
         }
     }
 
-    /// Notes a response that came through this relay itself (R-Relay-24): until no other comes for [`after`](FailoverTimes::after), the
-    /// server has not answered.
+    /// Notes a response that came through this relay itself (R-Relay-24). The server counts as
+    /// silent for [`after`](FailoverTimes::after).
     pub const fn looped(&mut self, now: Instant) {
         self.looped_at = Some(now);
     }
 
-    /// Notes that resources of an earlier process are held. A sibling that is cut off may hold older ones.
+    /// Notes that resources of an earlier process are held. A relay that is cut off may have older
+    /// ones.
     pub const fn restored(&mut self) {
         self.first_hand = true;
     }
@@ -232,7 +236,7 @@ impl Failover {
         }
     }
 
-    /// Notes time that counts as no silence: the process did not run, or responses were on their way.
+    /// Excludes time from silence: a pause of the process, or a transfer under way.
     pub fn excuse(&mut self, time: Duration, now: Instant) {
         let later = |at: Instant| (at + time).min(now);
         self.silent_since = self.silent_since.map(later);
@@ -244,7 +248,7 @@ impl Failover {
         }
     }
 
-    /// Time by which to [`look`](Self::look) again.
+    /// Time of the next call of [`look`](Self::look).
     pub const fn deadline(&self) -> Option<Instant> {
         self.look_at
     }
@@ -253,7 +257,7 @@ impl Failover {
         self.silent_since.is_some() || self.answering.iter().any(Option::is_some)
     }
 
-    /// When a change is due, if nothing happens before.
+    /// Time of the next change if nothing happens before.
     fn due(&self, now: Instant) -> Option<Instant> {
         let backs = self.answering.iter().flatten().map(|since| *since + self.times.return_after);
         self.next_at().into_iter().chain(backs).map(|at| at.max(now)).min()
@@ -294,7 +298,7 @@ impl Failover {
         self.sight = Sight::Away;
         (self.silent_since, self.idle_since, self.answering_since) = (None, None, None);
         self.looped_at = None;
-        // A server that is used is not probed, nor are those behind it.
+        // The server in use is not probed, nor are those behind it.
         self.answering.truncate(self.active);
         if matches!(change, Change::Next { .. }) {
             self.vain = self.vain.saturating_add(1);

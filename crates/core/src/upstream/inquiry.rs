@@ -1,11 +1,13 @@
-//! Inquiry: one question on a stream of its own, beside those that live.
+//! Inquiry: one question on a stream of its own.
 //!
-//! A stream that lives answers some questions with silence: what it has sent, as far as the origin knows (O1), what does not exist
-//! (O2), and whether there is more where the origin does not answer the end mark (O3). A new stream is answered in full. Owns which
-//! question is open, how it is put, and how often a type may be asked about. Knows neither topics nor what follows from the answer.
+//! A live stream leaves some questions unanswered: names that the control plane believes sent (O1),
+//! names that do not exist (O2), and the end of an answer without an end mark (O3). A new stream is
+//! answered in full. Owns the open question, its form, and how often a type may be asked about.
+//! Knows neither topics nor the conclusions.
 //!
-//! The question is for names, in the protocol of the other streams, or for a set: a census. The first response to a wildcard of state of
-//! the world is a whole set of clusters, listeners or scoped routes (O6). An origin that refuses a census gets no other on its connection.
+//! The question is for names, in the protocol of the other streams, or for a whole set: a census.
+//! The first SotW response to a wildcard is a whole set of clusters, listeners or scoped routes
+//! (O6). A control plane that refuses a census gets no other on its connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,32 +24,30 @@ use crate::cache::Protocol;
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, Node};
 use crate::resource::{Envelope, Name, SotwElement, TypeUrl, normal_form};
 
-/// Time that the origin has to answer.
+/// Time that the control plane has to answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// An inquiry makes way for another one that is due after this time without an answer.
+/// Age at which an unanswered inquiry yields to another one that is due.
 const LEAST: Duration = Duration::from_secs(3);
-/// No two inquiries begin within this time, of whatever types.
+/// Least time between the starts of two inquiries, of any types.
 const APART: Duration = Duration::from_millis(250);
 
-/// Subject of a question: a type, and whether the set is counted or names are asked for.
+/// Type, and whether its set is counted.
 type Subject = (TypeUrl, bool);
 
-/// Question that is open.
 #[derive(Debug)]
 enum Question {
-    /// Which names the set has.
+    /// Names of the whole set.
     Census,
-    /// Whether these names exist, and what they are. With it comes the stream where that speaks state of the world.
+    /// These names. The stream is present for SotW.
     Names(BTreeSet<Name>, Option<Box<SotwStream>>),
 }
 
-/// Answer to a question.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// The names of a set.
+    /// Names of a set.
     Census(HashSet<String>),
-    /// A response about names, and if it answers the end mark, those that were asked for: the ones that it does not have do not exist. A
-    /// state of the world says by itself what is gone, of types that have states (R-SotW-19).
+    /// Response about names, and the requested names if it answers the end mark: those it lacks do
+    /// not exist. SotW needs no mark, for full-state types (R-SotW-19).
     Names(DeltaDiscoveryResponse, BTreeSet<Name>),
 }
 
@@ -60,21 +60,21 @@ impl Question {
 /// Inquiries on one connection.
 #[derive(Debug, Default)]
 pub(super) struct Inquiries {
-    /// The one that is open, and when it is given up.
+    /// Open question, and the time at which it is given up.
     open: Option<(TypeUrl, Question, QuietInstant)>,
-    /// When the last one began.
+    /// Start of the last one.
     begun: Option<QuietInstant>,
-    /// When the same may be asked about again, and how many questions in a row had no answer of use.
+    /// Earliest time of the next question about a subject, and the number of fruitless ones in a
+    /// row.
     paces: BTreeMap<Subject, (QuietInstant, u32)>,
 }
 
 impl Inquiries {
-    /// Whether a stream is to be open for one.
     pub(super) const fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// When a question may be asked that is due since then. `None` while it is open.
+    /// Earliest time of a question that is due since `due`; `None` while it is open.
     pub(super) fn not_before(&self, subject: &Subject, due: QuietInstant) -> Option<QuietInstant> {
         let (type_url, is_census) = subject;
         let is_open =
@@ -84,7 +84,8 @@ impl Inquiries {
         (!self.open.as_ref().is_some_and(is_open)).then_some(at)
     }
 
-    /// Begins an inquiry about these names, or about the set where there are none; returns its first request.
+    /// Begins an inquiry about these names, or a census if there are none. Returns its first
+    /// request.
     pub(super) fn begin(
         &mut self,
         type_url: TypeUrl,
@@ -122,18 +123,19 @@ impl Inquiries {
         (protocol, request)
     }
 
-    /// The origin refuses the open one. Returns whether that is a census.
+    /// Ends the open inquiry, which was refused. Returns whether it was a census.
     pub(super) fn refuse(&mut self) -> bool {
         self.open.take().is_some_and(|(_, question, _)| question.is_census())
     }
 
-    /// When the open one is given up, given when another one is due.
+    /// Time at which the open inquiry is given up, if another one is due at `next`.
     pub(super) fn deadline(&self, next: Option<QuietInstant>) -> Option<QuietInstant> {
         let (&(.., until), begun) = (self.open.as_ref()?, self.begun?);
         Some(next.map_or(until, |next| next.max(begun + LEAST).min(until)))
     }
 
-    /// Gives up the open one if it has had its time. Silence about names says nothing of others: these wait for no pace.
+    /// Gives up the open inquiry if its time is over. Names left unanswered do not delay questions
+    /// about others.
     pub(super) fn give_up(&mut self, next: Option<QuietInstant>, now: QuietInstant) {
         if self.deadline(next).is_some_and(|at| at <= now)
             && let Some((type_url, Question::Names(..), _)) = self.open.take()
@@ -142,19 +144,19 @@ impl Inquiries {
         }
     }
 
-    /// The stream of the open one is gone, and with it what was asked.
+    /// Ends the open inquiry, whose stream is gone.
     pub(super) fn abandon(&mut self) {
         self.open = None;
     }
 
-    /// The answer was of use.
     pub(super) fn was_useful(&mut self, subject: &Subject) {
         if let (Some(paced), Some(begun)) = (self.paces.get_mut(subject), self.begun) {
             *paced = (begun + pace(0), 0);
         }
     }
 
-    /// Takes in a message on the stream of the open one. `None` if it cannot be read: then it ends that one, and says nothing.
+    /// Reads a message on the stream of the open inquiry, and ends that. Returns `None` if it is
+    /// unreadable.
     pub(super) fn take_answer(&mut self, message: Bytes) -> Option<(TypeUrl, Answer)> {
         let (type_url, question, _) = self.open.take()?;
         let answer = match question {

@@ -1,9 +1,10 @@
-//! Names and wildcards that nobody wants any more, and in which order they are let go (R-Relay-16).
+//! Names and wildcards that nobody wants any more, and the order in which they are let go
+//! (R-Relay-16).
 //!
-//! Owns the moments, and how much may wait for them: clients that come and go with names of their own, or with parameters
-//! of their own, would make the subscription grow for the whole linger time. Knows neither topics nor the origin.
+//! Owns the deadlines, and bounds on the number: short-lived clients with ever new names or
+//! parameters would make the subscription grow. Knows neither topics nor the control plane.
 //!
-//! Invariant: past [`next`](Lingering::next) no more waits than may, however many clients come and go.
+//! Invariant: after [`next`](Lingering::next) returned `None`, the bounds hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,29 +13,27 @@ use std::time::Instant;
 
 use crate::resource::{Name, Parameters, TypeUrl};
 
-/// Whether anybody wants something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Want {
-    /// Nobody, and it is not subscribed to.
+    /// Nobody wants it, and it is not subscribed to.
     #[default]
     No,
-    /// Somebody does.
     Yes,
-    /// Nobody; it is let go at this time.
+    /// Nobody wants it; it is let go at this time.
     Until(Instant),
-    /// Nobody, since this time: a wildcard that stays subscribed to for as long as its stream lives, and is kept up to
-    /// date. Origins do not let go of one that they were asked for, or do not answer when it is asked for again (O1).
+    /// Nobody wants it since this time: a wildcard that stays subscribed on its stream. Control
+    /// planes do not let go of a wildcard, or do not answer it a second time (O1).
     Kept(Instant),
 }
 
 impl Want {
-    /// Whether somebody wants it, or did lately.
+    /// Whether somebody wants it, or did until recently.
     pub(super) const fn is_live(self) -> bool {
         matches!(self, Self::Yes | Self::Until(_))
     }
 }
 
-/// A name, or the wildcard where there is none, and when it is let go.
+/// Deadline of a name, or of the wildcard (`None`).
 type Item = (Instant, TypeUrl, Parameters, Option<Name>);
 
 /// Name or wildcard that is let go now.
@@ -44,26 +43,25 @@ pub(super) struct Departure {
     pub(super) parameters: Parameters,
     /// `None` is the wildcard.
     pub(super) name: Option<Name>,
-    /// Its time has not come, but too much waits.
+    /// Let go before its time, because too many wait.
     pub(super) is_early: bool,
 }
 
-/// Names and wildcards that wait to be let go.
 #[derive(Debug)]
 pub(super) struct Lingering {
     most: usize,
     most_sets: usize,
     /// Number of names that wait in all node groups.
     all: Arc<AtomicUsize>,
-    /// By time: what is wanted without parameters, and with.
+    /// Those without parameters, then those with, by time.
     plain: BTreeSet<Item>,
     located: BTreeSet<Item>,
     sets: BTreeMap<(TypeUrl, Parameters), usize>,
 }
 
 impl Lingering {
-    /// Nothing waits, and no more than so much may in all node groups, of no more than so many sets of parameters in this one,
-    /// counted per type.
+    /// Creates it empty. `most` bounds the names of all node groups, `most_sets` the parameter sets
+    /// of this one, counted per type.
     pub(super) fn new(most: usize, most_sets: usize, all: Arc<AtomicUsize>) -> Self {
         Self { most, most_sets, all, plain: BTreeSet::new(), located: BTreeSet::new(), sets: BTreeMap::new() }
     }
@@ -101,7 +99,8 @@ impl Lingering {
         }
     }
 
-    /// Whether there is room for a name that no client has asked for: half of all room is for those that clients leave.
+    /// Whether there is room for a name that no client asked for: half of the room is kept for
+    /// names that clients left.
     pub(super) fn has_room_ahead(&self, type_url: &TypeUrl, parameters: &Parameters) -> bool {
         let is_counted =
             || parameters.is_empty() || self.sets.contains_key(&(type_url.clone(), parameters.clone()));
@@ -109,12 +108,11 @@ impl Lingering {
         self.all.load(Ordering::Relaxed) < self.most / 2 && has_room_for_set
     }
 
-    /// When the first is due.
     pub(super) fn first(&self) -> Option<Instant> {
         [&self.plain, &self.located].into_iter().filter_map(|items| items.first()).map(|(at, ..)| *at).min()
     }
 
-    /// Takes what is due, or the oldest of what is too much; to be called until there is none.
+    /// Takes an item that is due, or the oldest while a bound is exceeded. Call it until `None`.
     pub(super) fn next(&mut self, now: Instant) -> Option<Departure> {
         let first = |items: &BTreeSet<Item>| items.first().map(|(at, ..)| *at);
         let (plain, located) = (first(&self.plain), first(&self.located));

@@ -1,6 +1,8 @@
-//! Members of a topic's wildcard set on the stream that lives: how the origin was asked for them, and how far it has answered.
+//! Members of a topic's wildcard set on the live stream: how they were requested, and the progress
+//! of the answer.
 //!
-//! Owns which of the members that are held have not come again. Knows neither why the wildcard is wanted nor what was asked for by name.
+//! Owns which held members have not come again. Knows neither why the wildcard is wanted nor the
+//! names.
 
 use std::time::Duration;
 
@@ -15,25 +17,25 @@ use crate::cache::{Completeness, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::Name;
 
-/// The versions of a wildcard's members go into one request, and no more than this of them: servers that kept gRPC's
-/// default take 4 MiB. The other members are sent again in full.
+/// Most bytes of member versions in the one request of a wildcard: servers with gRPC's default take
+/// 4 MiB. The other members are sent again in full.
 pub(super) const VERSIONS_BYTES: usize = 3 << 20;
 
 /// Subscription of one stream to the wildcard of one type, as it was sent.
 #[derive(Debug, Default)]
 pub(super) struct Members {
-    /// Whether the wildcard was asked for, and if so whether it was let go since, without the origin having been told.
+    /// `Some` if the wildcard was requested; `true` if it was let go since, and the unsubscribe is
+    /// still to be sent.
     asked: Option<bool>,
     dirty: bool,
     arrival: Arrival,
-    /// Members that are held and of which nothing has come on this stream, and whether they were claimed. Claimed ones are no
-    /// longer among them once the answer is over.
+    /// Held members that this stream has not mentioned, and whether they were claimed. Claimed ones
+    /// leave at the end of the answer.
     unheard: HashMap<Name, bool>,
     end_mark: EndMark,
 }
 
 impl Members {
-    /// Whether nothing was asked for that was not let go.
     pub(super) const fn is_idle(&self) -> bool {
         self.asked.is_none()
     }
@@ -42,13 +44,12 @@ impl Members {
         self.dirty
     }
 
-    /// Notes that something else is wanted.
     pub(super) const fn touch(&mut self) {
         self.dirty = true;
     }
 
-    /// The wildcard is let go. The origin is told if it is that of a set of parameters: what it makes of a plain one that is
-    /// let go on a stream that lives is not to be relied on (O1).
+    /// Lets the wildcard go. An unsubscribe is sent only for parameters: control planes do not
+    /// reliably let go of a plain one (O1).
     pub(super) fn let_go(&mut self, tells: bool) {
         if self.asked.is_none() {
             return;
@@ -56,16 +57,16 @@ impl Members {
         self.unheard = HashMap::default();
         self.dirty = true;
         self.asked = self.asked.filter(|_| tells).map(|_| true);
-        // No more is known of it, also before the origin is told. What may still come of its answer is the end of nothing.
+        // The rest of its answer is the end of nothing.
         self.lapse();
     }
 
-    /// Whether it was asked for, and not let go since.
     pub(super) fn covers(&self) -> bool {
         self.asked == Some(false)
     }
 
-    /// The origin was asked for the wildcard on this stream in the words of these clients, for others: its answer is for both.
+    /// Shares a wildcard that another topic requested on this stream with the same words. The
+    /// answer is for both.
     pub(super) fn share(&mut self, of: &Self, held: impl Iterator<Item = Name>) {
         if of.covers() {
             self.asked = Some(false);
@@ -75,14 +76,14 @@ impl Members {
         }
     }
 
-    /// The next request that brings the origin closer to the target, and whether another has to follow.
+    /// Returns the next request towards the target, and whether another has to follow.
     pub(super) fn changes(&mut self, target: &Target<'_>) -> (Option<DeltaDiscoveryRequest>, bool) {
         self.dirty = false;
         let mut request = DeltaDiscoveryRequest::default();
         let leaves = self.asked == Some(true);
         if leaves {
-            // A wildcard that was forgotten is left and joined again in requests of their own: no document says how a
-            // server is to treat a second subscribe to it.
+            // Unsubscribe and subscribe go in separate requests: no document says what a second
+            // subscribe does.
             target.unsubscribe(Name::WILDCARD, &mut request);
             self.asked = None;
         }
@@ -99,7 +100,7 @@ impl Members {
         if !target.fresh || !target.has_legacy_wildcard {
             target.subscribe(Name::WILDCARD, request);
         }
-        // Otherwise the request stays empty: the form that every server understands (R-Up-05).
+        // Otherwise the request stays empty, the form that every server understands (R-Up-05).
         self.claim_members(target, request);
         self.end_mark.ask(target, false, request);
         // A response may be for others alone.
@@ -107,8 +108,8 @@ impl Members {
         self.arrival = Arrival::asked(target.moment.quiet, hold);
     }
 
-    /// Tells the versions of the members that are held, as far as they fit. The others have to come
-    /// again if they are still there.
+    /// Claims held members by version, as far as they fit. The others have to come again if they
+    /// still exist.
     fn claim_members(&mut self, target: &Target<'_>, request: &mut DeltaDiscoveryRequest) {
         let mut room = VERSIONS_BYTES;
         for held in target.snapshot.members() {
@@ -127,38 +128,35 @@ impl Members {
         }
     }
 
-    /// Whether it is asked for, and resources are its answer.
     pub(super) fn expects_members(&self) -> bool {
         self.arrival.is_expected()
     }
 
-    /// Notes that a response speaks of a member. If that is held, and it is the first word of it, that is a part of the answer: returns
-    /// whether it was claimed. What changes once more is none.
+    /// Notes that a response mentions a member. For the first mention of a held member, returns
+    /// whether it was claimed.
     pub(super) fn saw(&mut self, name: &str) -> Option<bool> {
         self.unheard.remove(name)
     }
 
-    /// A response for the type was accepted that may be a part of what is awaited.
+    /// Notes an accepted response of the type, which may be a part of the answer.
     pub(super) fn arrived(&mut self, now: QuietInstant, brings_news: bool, more_follows: bool) {
         self.arrival = self.arrival.arrived(now, brings_news, more_follows);
     }
 
-    /// Whether any of the answer has come.
     pub(super) const fn has_begun(&self) -> bool {
         self.arrival.has_begun()
     }
 
-    /// When it was asked for, while nothing came of it.
+    /// Time of the request, while nothing has come.
     pub(super) fn asked_at(&self) -> Option<QuietInstant> {
         self.arrival.waits_since()
     }
 
-    /// When to look again though nothing happened.
     pub(super) fn deadline(&self, settings: &Settings, asked: Evidence) -> Option<QuietInstant> {
         self.arrival.deadline(settings, self.evidence(asked))
     }
 
-    /// The degree that the answer has reached by now, if it is a new one.
+    /// Returns the degree of completeness reached by now, if it is new.
     pub(super) fn step(
         &mut self,
         settings: &Settings,
@@ -174,7 +172,7 @@ impl Members {
         degree
     }
 
-    /// Whether the origin says that the answer is whole, given what it says where it was asked for the end mark.
+    /// Evidence for this answer, given that of a requested end mark.
     fn evidence(&self, asked: Evidence) -> Evidence {
         match asked {
             _ if self.end_mark != EndMark::Asked => Evidence::None,
@@ -183,22 +181,21 @@ impl Members {
         }
     }
 
-    /// A member that came has come to its end, and the origin may take it for delivered: its answer says nothing any more.
+    /// A TTL ended. The control plane may believe the member delivered, so its answer proves
+    /// nothing any more.
     pub(super) fn lapse(&mut self) {
         (self.arrival, self.end_mark) = (Arrival::Idle, EndMark::Unasked);
     }
 
-    /// Whether parts of an answer come, one after the other.
     pub(super) const fn is_receiving(&self) -> bool {
         self.arrival.is_under_way()
     }
 
-    /// Whether parts of an answer are awaited.
     pub(super) const fn awaits_more(&self) -> bool {
         !matches!(self.arrival, Arrival::Idle) && !self.arrival.is_over()
     }
 
-    /// A response for the type was accepted, which may answer the end mark, or be a whole state of the world.
+    /// Notes an accepted response that may answer the end mark, or is a whole SotW state.
     pub(super) fn hear_end(&mut self, answers_end_mark: bool, is_state: bool) {
         let is_state = is_state && self.awaits_more();
         if (answers_end_mark && self.end_mark == EndMark::Asked) || is_state {
@@ -206,8 +203,8 @@ impl Members {
         }
     }
 
-    /// Since when a census of the set is due: its answer is quiet, or stays away, and the origin does not say whether that was all. A
-    /// client waits for that, or something that was held has not come again.
+    /// Time since when a census is due. It needs a quiet or missing answer without an end mark, and
+    /// a waiting client or a member that has not come again.
     pub(super) fn census_since(&self, is_awaited: bool, settings: &Settings) -> Option<QuietInstant> {
         if self.end_mark != EndMark::Asked
             || (self.unheard.is_empty() && (!is_awaited || self.arrival.is_over()))
@@ -218,8 +215,9 @@ impl Members {
         unanswered.or_else(|| self.arrival.quiet_at(settings))
     }
 
-    /// A census has come: the set has these names, and if `is_all_held`, all of them are held. Returns the members that are gone: they
-    /// are missing from that, and from the first answer on this stream. Before that has come, what is missing leaves the question open.
+    /// Applies a census. `is_all_held`: all its names are held. Returns the members that are gone:
+    /// absent from the census and from the first answer on this stream. Before that answer, absence
+    /// proves nothing.
     pub(super) fn take_census(&mut self, names: &HashSet<String>, is_all_held: bool) -> Vec<Name> {
         if self.end_mark != EndMark::Asked {
             return Vec::new();
@@ -237,17 +235,16 @@ impl Members {
         gone
     }
 
-    /// Whether the answer to the first request is known to be whole.
+    /// Whether the first answer is known to be whole.
     pub(super) fn is_whole(&self) -> bool {
         self.end_mark == EndMark::Over
     }
 
-    /// Whether this member was claimed, and the answer is not over.
     pub(super) fn is_claimed(&self, name: &Name) -> bool {
         self.unheard.get(name) == Some(&true)
     }
 
-    /// Takes what follows from the response that ended the answer to the first request.
+    /// Takes the conclusions from the response that ended the first answer.
     pub(super) fn take_whole(&mut self) -> Option<Whole> {
         if self.end_mark != EndMark::Answered {
             return None;

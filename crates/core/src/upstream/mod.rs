@@ -1,34 +1,36 @@
-//! The relay as an xDS client: from one origin, or from a directory in its place, into the cache.
+//! The relay as an xDS client: from a control plane, or a directory in its place, into the cache.
 //!
-//! Owns the aggregated streams to the origin, what is subscribed to on them, and what is known by the answers. Knows nothing of clients:
-//! what they want comes from the cache as names with parameters, and nothing of theirs reaches the origin but those (R-Relay-14), and
-//! texts of rejections where the rollout guard reports what it holds. [`Mux`] is a plain value that is told what happened and when;
-//! [`DirectoryMirror`] takes its place where the origin is a directory. The program's `upstream` module moves bytes and tells them.
+//! Owns the aggregated streams, the subscriptions on them, and the conclusions from responses.
+//! Knows nothing of clients: their wishes come from the cache as names with parameters. Nothing
+//! else of theirs reaches the control plane (R-Relay-14), except rejections that the rollout guard
+//! reports. [`Mux`] is a plain value, driven by events and times; [`DirectoryMirror`] takes its
+//! place for a directory. The program's `upstream` module moves the bytes.
 //!
-//! Four rules decide what exists. Each fact about an origin (O1 and others, docs/origins.md) has its place beside the rule that it concerns:
+//! Four rules decide which resources exist. Each fact about a control plane (O1 and others,
+//! docs/origins.md) is handled beside the rule that it concerns:
 //!
 //! | Rule | Place |
 //! |---|---|
 //! | 1. A response changes what it names. | `response` checks it, `topic/hear` finds the questions that it answers, `topic/apply_response` the changes |
-//! | 2. An answer is complete with its end mark (R-Up-22). | `members` and `names/request` ask; `members` and `names/answer` (`hear_end`) judge what answers it |
-//! | 3. What was asked for and is missing from a complete answer is absent. | `members` and `names/answer` (`take_whole`), `topic/apply_response` (`learn_end`) |
-//! | 4. What stays unanswered is asked by inquiry: names, or a census of a set. | `names/answer` (`take_unanswered`) and `members` (`census_since`) say when, `inquiry` asks, `mux/inquiries` learns |
+//! | 2. An answer is complete with its end mark (R-Up-22). | `members` and `names/request` ask; `members` and `names/answer` (`hear_end`) judge the answer |
+//! | 3. A resource missing from a complete answer is absent. | `members` and `names/answer` (`take_whole`), `topic/apply_response` (`learn_end`) |
+//! | 4. Unanswered questions are asked by inquiry: names, or a census of a set. | `names/answer` (`take_unanswered`) and `members` (`census_since`) say when, `inquiry` asks, `mux/inquiries` learns |
 //! | Fallback: silence shows a set to clients that hold nothing, and removes nothing. | `arrival`, `topic/advance` |
 //!
-//! | The origin … | Place |
+//! | The control plane … | Place |
 //! |---|---|
-//! | must not be told a version (spelling, TTL, other server) | `target` (`claim`) |
+//! | must not be sent a version (spelling, TTL, other server) | `target` (`claim`) |
 //! | needs a new stream | `topic` says so (`renews`), `mux/stream` has the pace |
 //! | ends the stream when asked for a type | `suspects`, `mux/trials` |
-//! | speaks state of the world | `sotw/ask`, `sotw/hear` |
+//! | speaks SotW | `sotw/ask`, `sotw/hear` |
 //! | has variants, or does not read locators | `topic_set`, `variants`, `mux/unanswered` |
 //! | is a relay, or refuses a census | `topic` (`OriginHabits`) |
 //!
 //! Invariants:
-//! - On one stream a type is subscribed to either as wildcard or by names, never first the one and then the other (R-Relay-03). A
-//!   wildcard is not let go on a stream that lives (O1).
+//! - On one stream a type is subscribed to either as wildcard or by names, never first one and then
+//!   the other (R-Relay-03). A live stream keeps its wildcards (O1).
 //! - A response is applied as a whole or, with a NACK, not at all (R-Up-12, R-Up-13).
-//! - What is kept is bounded by what was subscribed to on the connection that stands, whatever the origin sends.
+//! - Memory is bounded by the subscriptions of the connection, whatever the control plane sends.
 
 mod aliases;
 mod answer;
@@ -78,72 +80,73 @@ pub use upstream_state::UpstreamState;
 use crate::proto::Node;
 use crate::{LogThrottle, RelayIdentity};
 
-/// One of the two streams to the origin. Both are on one connection.
+/// One of the two streams to the control plane, on one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StreamId {
-    /// Where every type lives that is subscribed to in one way only.
+    /// Stream of every type that is subscribed to in one way only.
     Primary,
-    /// Where the other half of types lives that are subscribed to as wildcard and by name (R-Relay-03). It exists
-    /// only while there are such types.
+    /// Stream of the other view of types that are subscribed to as wildcard and by name
+    /// (R-Relay-03). Open only while there are any.
     Secondary,
 }
 
 impl StreamId {
-    /// Both.
+    /// Both streams.
     pub const ALL: [Self; 2] = [Self::Primary, Self::Secondary];
 }
 
-/// How names are asked for that clients want with dynamic parameters (R-Up-18).
+/// Form of requests with dynamic parameters (R-Up-18).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Locators {
-    /// By resource locators: the name and the parameters. An origin that leaves them unanswered is asked by plain names,
-    /// until the next connection.
+    /// By resource locators: name and parameters. If the control plane leaves them unanswered,
+    /// plain names are used until the next connection.
     #[default]
     Native,
-    /// By the name alone, in the lists that every origin reads, for those that send all variants of a name.
+    /// By name alone, for control planes that send all variants of a name.
     Plain,
 }
 
-/// How the relay behaves as a client.
+/// Behaviour of the relay as a client.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Node that the relay sends in the first message of each stream (R-Up-01).
+    /// Node in the first message of each stream (R-Up-01).
     pub node: Node,
-    /// Name of this process in responses for clients, and in those that came from it (R-Relay-19, R-Relay-24).
+    /// Name of this process in responses (R-Relay-19, R-Relay-24).
     pub identity: RelayIdentity,
-    /// How long what nobody wants stays subscribed (R-Relay-16).
+    /// Time for which unwanted names and wildcards stay subscribed (R-Relay-16).
     pub linger: Duration,
-    /// No more than so many of these, the wildcard counted as a name; past that the oldest are let go early.
+    /// Most unwanted names, with a wildcard counted as one. Beyond it the oldest are let go early.
     pub max_lingering: usize,
-    /// Number of these over all node groups whose settings share it: the bound is one for all.
+    /// Number of these over all node groups that share the settings and the bound.
     pub all_lingering: Arc<AtomicUsize>,
-    /// No more than so many sets of parameters of which anything lingers, counted per type: each takes a topic, and a look
-    /// at each response.
+    /// Most sets of parameters with anything unwanted, counted per type: each costs a topic, and a
+    /// look at each response.
     pub max_lingering_sets: usize,
-    /// Limits on log lines about responses. All node groups share them: a fault that is sent to each group is logged once.
+    /// Limits on log lines about responses, shared by all node groups.
     pub complaints: Arc<LogThrottle<Complaint>>,
     /// Least silence after which an answer is settled (R-Relay-05), see `arrival`.
     pub settle: Duration,
-    /// A wildcard beside wildcards with other parameters settles no sooner after the first part of its answer; what may not be kept is
-    /// dropped so long after it came (R-XT-09).
+    /// Least time until a wildcard settles beside wildcards with other parameters. Also the age at
+    /// which an uncacheable resource is dropped (R-XT-09).
     pub settle_max: Duration,
-    /// Subscription changes after the first are sent this far apart (R-Up-20).
+    /// Time between subscription changes after the first (R-Up-20).
     pub request_interval: Duration,
-    /// Whether all servers give equal content equal versions, so that versions of one are offered to another (R-Up-04).
+    /// Whether all servers give equal content equal versions, so that versions of one are offered
+    /// to another (R-Up-04).
     pub same_versions: bool,
-    /// Server whose versions clients are told as they are, where there are several; those of others are marked.
+    /// Server whose versions clients see unmarked, if there are several servers.
     pub first_server: Option<ServerId>,
-    /// See [`Locators`].
+    /// Form of requests with parameters.
     pub locators: Locators,
-    /// An origin that leaves a locator unanswered for so long, and never showed that it knows constraints, is taken not to
-    /// read locators (R-Up-18).
+    /// Time after which a control plane that leaves a locator unanswered is taken not to read
+    /// locators, unless it has shown that it knows constraints (R-Up-18).
     pub locator_timeout: Duration,
-    /// A question without an answer is asked again after this time, on a stream of its own (O1, O2).
+    /// Time after which an unanswered question is asked again, on a new stream (O1, O2).
     pub answer_timeout: Duration,
-    /// Whether clients are told the origin's resource errors (R-Err-07). If not, all that counts of them is that a
-    /// resource does not exist.
+    /// Whether clients receive resource errors of the control plane (R-Err-07). Otherwise only
+    /// `NOT_FOUND` counts.
     pub resource_errors: bool,
-    /// Whether the origin is asked for the endpoints of new clusters before a client asks for them.
+    /// Whether endpoints of new clusters are requested before a client asks.
     pub prefetch_endpoints: bool,
 }
 
@@ -172,7 +175,7 @@ impl Default for Settings {
     }
 }
 
-/// Settings of a source that may change while it runs.
+/// Settings that may change at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
     /// As in [`Settings`].
@@ -199,7 +202,7 @@ macro_rules! counters {
             /// Number of counters.
             pub const COUNT: usize = [$($label),*].len();
 
-            /// All of them with their names.
+            /// All counters with their names.
             pub fn all(&self) -> [(&'static str, u64); Self::COUNT] {
                 [$(($label, self.$counter.get())),*]
             }
@@ -210,65 +213,65 @@ macro_rules! counters {
 counters! {
     /// Responses received and decoded.
     responses: "response",
-    /// Responses refused with a NACK.
+    /// Responses rejected with a NACK.
     nacks_sent: "nack_sent",
     /// Requests of any kind, ACKs included.
     requests: "request",
-    /// Responses dropped because their type was never subscribed to on their stream (R-Up-11).
+    /// Responses dropped because their type was never requested on their stream (R-Up-11).
     unrequested_responses: "unrequested_response",
-    /// Resources, removals and errors ignored because nothing subscribed to covers them (R-Up-15).
+    /// Resources, removals and errors that no subscription covers (R-Up-15).
     unrequested_resources: "unrequested_resource",
-    /// Resources refused because their dynamic parameter constraints are not to be understood (R-DP-02).
+    /// Resources refused because their dynamic parameter constraints are invalid (R-DP-02).
     refused_resources: "refused_resource",
-    /// Names of which more than one variant was found to be for the same clients (R-DP-04).
+    /// Names with more than one variant for the same clients (R-DP-04).
     ambiguous: "ambiguous_variant",
-    /// Errors of single resources, whether or not they were of use.
+    /// Errors of single resources.
     resource_errors: "resource_error",
-    /// Resources sent again by the origin of its own accord at the version held (R-Relay-21).
+    /// Unsolicited copies of resources at the version held (R-Relay-21).
     unsolicited: "unsolicited_resend",
-    /// Resources whose TTL ended without a word of the origin (R-TTL-09).
+    /// Resources whose TTL ended without a renewal (R-TTL-09).
     expired: "expired_resource",
-    /// Connections on which locators were given up, because the origin does not answer them (R-Up-18).
+    /// Connections on which locators were given up as unanswered (R-Up-18).
     locators_ignored: "locators_ignored",
     /// Names let go before their linger time, because too many waited.
     crowded_out: "crowded_out",
-    /// Names of endpoints that were asked for before any client asked for them.
+    /// Names of endpoints that were requested before any client asked.
     prefetched: "prefetch",
-    /// Requests that told of changes which the rollout guard holds, one for each type.
+    /// Requests that reported changes held by the rollout guard, one for each type.
     holds_reported: "hold_reported",
-    /// Resources and removals handed to the cache.
+    /// Resources and removals applied to the cache.
     operations: "operation",
-    /// Streams that were opened anew on a connection that stood (O1).
+    /// Streams renewed on a live connection (O1).
     renewals: "renewal",
-    /// Streams that were opened for one question.
+    /// Streams opened for one question.
     inquiries: "inquiry",
-    /// Connections that stood.
+    /// Connections established.
     connects: "connect",
-    /// Connections that stood, after the first.
+    /// Connections established, after the first.
     reconnects: "reconnect",
-    /// Attempts to connect that failed.
+    /// Failed attempts to connect.
     connect_failures: "connect_failure",
-    /// Streams that ended before any response, or with a fault in the protocol.
+    /// Streams that ended before any response, or with a protocol error.
     stream_failures: "stream_failure",
     /// Changes to the next server, because one did not answer.
     failovers: "failover",
     /// Changes back to a more preferred server.
     failbacks: "failback",
-    /// Streams that were opened to find out whether a more preferred server answers.
+    /// Streams opened to probe a more preferred server.
     probes: "probe",
 }
 
-/// A number that only grows.
+/// Number that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Its value.
+    /// Current value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Counts `count` more.
+    /// Adds `count`.
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }

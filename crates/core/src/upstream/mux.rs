@@ -1,7 +1,8 @@
-//! Everything that is subscribed to at one origin, and what is to be said to it next.
+//! Subscriptions of the relay at one control plane, and the requests to send next.
 //!
-//! Owns the topics, the queues of ACKs, the linger (R-Relay-16) and the batching (R-Up-20). Knows no transport and
-//! no clock: it is told what happened and when, and asked for the next request whenever a stream can take one.
+//! Owns the topics, the queues of ACKs, the linger (R-Relay-16) and the batching (R-Up-20). Knows
+//! no transport and no clock: it is driven by events and times, and asked for a request whenever a
+//! stream can take one.
 
 mod acks;
 mod hold_reports;
@@ -41,16 +42,16 @@ use messages::Increments;
 pub use sources::Restored;
 use stream::{RenewalPace, Stream};
 
-/// ACKs that wait for a stream take no more than about this; an origin that lets them pile up does not read.
+/// Most bytes of ACKs that wait for a stream: a control plane beyond it does not read.
 const ACK_BYTES: usize = 1 << 20;
-/// Time on one stream in which the origin is not silent because responses are on their way: 150 MB at 2 Mbit/s.
+/// Transfer time on one stream that does not count as silence: 150 MB at 2 Mbit/s.
 const TRANSFERS: Duration = Duration::from_secs(600);
-/// Characters of an identifier that are told in an error.
+/// Characters of an identifier in an error.
 const LOOP_CHARS: usize = 500;
 /// google.rpc.Code
 const INVALID_ARGUMENT: i32 = 3;
 
-/// The subscriptions of the relay at one origin.
+/// Subscriptions of the relay at one control plane.
 #[derive(Debug)]
 pub struct Mux {
     writer: Writer,
@@ -59,31 +60,32 @@ pub struct Mux {
     pub(super) topic_sets: BTreeMap<TypeUrl, TopicSet>,
     streams: [Option<Stream>; 2],
     renewals: [RenewalPace; 2],
-    /// The newest moment that it was told.
+    /// Time of the newest event.
     latest: Option<Instant>,
-    /// The origin is a relay that is cut off from its own control plane: the time up to which that was made up for.
+    /// If the control plane is a relay that is cut off: the time up to which that is excluded from
+    /// silence.
     cut_off: Option<Instant>,
     lingering: Lingering,
-    /// Server that what is held came from, unless a topic notes another one.
+    /// Server of the held resources, unless a topic notes another one.
     server: Option<ServerId>,
     /// Server of everything that was restored, if its versions have no mark.
     restored_plain: Option<ServerId>,
-    /// Mark on versions of the server that is connected.
+    /// Mark on versions of the connected server.
     mark: String,
-    /// Whether a response of the origin was ever accepted.
+    /// Whether a response was ever accepted.
     is_heard: bool,
-    /// Whether the origin on this connection is asked by locators, and whether it has shown that it knows them.
+    /// Form of requests on this connection, and whether the control plane has shown that it knows
+    /// locators.
     locators: Locators,
     knows_locators: bool,
-    /// Whether it does not know them: that holds for the connection that stands.
+    /// Whether it ignores locators, on the present connection.
     asks_plainly: bool,
-    /// Behaviour that the origin has shown.
     habits: OriginHabits,
-    /// When to look whether it has left any unanswered.
+    /// Time to check for unanswered locators.
     locators_due: Option<QuietInstant>,
-    /// Types of which the rollout guard holds changes that the origin is to be told of.
+    /// Types with held changes that are to be reported.
     held: BTreeSet<TypeUrl>,
-    /// Streams that ended soon after the origin was told of these.
+    /// Streams that ended soon after such a report.
     ended_by_reports: u32,
     suspects: Suspects,
     inquiries: Inquiries,
@@ -91,7 +93,7 @@ pub struct Mux {
 }
 
 impl Mux {
-    /// A relay that is not connected and wants nothing yet.
+    /// Creates a relay that is not connected and has no subscriptions.
     pub fn new(mut writer: Writer, settings: Settings) -> Self {
         writer.set_identity(&settings.identity);
         let all = Arc::clone(&settings.all_lingering);
@@ -123,7 +125,7 @@ impl Mux {
         }
     }
 
-    /// Takes over what may change meanwhile. Deadlines that have not come yet are those of the new values.
+    /// Applies settings that changed. Pending deadlines follow the new values.
     pub const fn tune(&mut self, tuning: Tuning) {
         let Tuning { settle, settle_max, resource_errors, eds_repush, prefetch_endpoints } = tuning;
         self.settings.settle = settle;
@@ -148,29 +150,30 @@ impl Mux {
         &self.settings.node.id
     }
 
-    /// How far apart the origin is asked for more.
+    /// Time between subscription changes.
     pub const fn request_interval(&self) -> Duration {
         self.settings.request_interval
     }
 
-    /// Counts of what happened so far.
+    /// Counts of upstream events.
     pub const fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
 
-    /// The origin is not known to be a relay. Behind a proxy another one may have taken its place on the same connection.
+    /// Notes that the control plane is not known to be a relay: a proxy may have switched to
+    /// another one.
     pub fn origin_is_no_relay(&mut self) {
         self.set_habits(OriginHabits { is_relay: false, ..self.habits });
     }
 
-    /// The origin is a relay like this one.
+    /// Notes that the control plane is a relay like this one.
     pub fn origin_is_relay(&mut self) {
         self.set_habits(OriginHabits { is_relay: true, ..self.habits });
     }
 
-    /// The relay that is the origin says whether its own control plane answers it. While that is not so, its silence says nothing:
-    /// it may lack resources, and a name that it leaves unanswered may exist. If it is so, that is an answer for what it was asked for: it
-    /// has no other if all that it knows of is claimed.
+    /// Notes whether the control plane of an upstream relay answers it. If not, its silence proves
+    /// nothing. If so, that answers all requests: there is no other answer if everything was
+    /// claimed.
     pub fn origin_says(&mut self, is_answered: bool, now: Instant) {
         self.look_at_clock(now);
         if !is_answered {
@@ -186,8 +189,8 @@ impl Mux {
         asked.for_each(|(type_url, _)| self.writer.record_answer(type_url, now));
     }
 
-    /// Looks at the clock, before anything is made of an event. Time in which the relay that is the origin is cut off from its own control
-    /// plane is no silence of the origin.
+    /// Updates the clock, before an event is applied. Time in which the upstream relay is cut off
+    /// does not count as silence.
     fn look_at_clock(&mut self, now: Instant) {
         if let Some(since) = &mut self.cut_off {
             let pause = now.saturating_duration_since(std::mem::replace(since, now));
@@ -202,14 +205,14 @@ impl Mux {
         }
     }
 
-    /// The stream that is to be closed and opened anew on the same connection, because the origin cannot be relied on to
-    /// answer on it what is to be asked (O1), or because it carries what nobody wants any more.
+    /// Returns a stream to close and open anew on the same connection: it cannot be relied on for
+    /// the next question (O1), or carries unwanted subscriptions.
     pub fn renewal_due(&self, now: Instant) -> Option<StreamId> {
         StreamId::ALL.into_iter().find(|stream| self.renewal_at(*stream).is_some_and(|at| at <= now))
     }
 
-    /// When a stream is due to be opened anew. Clients of an origin that has never answered go to other relays; the wildcard
-    /// that they asked for is kept then, since its answer is the first sign that the origin is well.
+    /// Time at which a stream is due to be opened anew. Before the first response it is not: the
+    /// unwanted wildcard may bring the first sign of life.
     fn renewal_at(&self, stream: StreamId) -> Option<Instant> {
         let open = self.streams[stream as usize].as_ref()?;
         if self.streams.iter().flatten().any(|open| open.transfer_goes_on) {
@@ -217,7 +220,7 @@ impl Mux {
         }
         let topic_sets = self.topic_sets.values().filter(|_| self.is_heard);
         let sheds = topic_sets.filter_map(|topic_set| topic_set.sheds_at(stream, &self.settings));
-        // An answer that comes in parts would begin anew. It settles in bounded time.
+        // An answer in parts would start over. It settles in bounded time.
         if self.topic_sets.values().any(|topic_set| topic_set.is_receiving(stream)) {
             return None;
         }
@@ -225,20 +228,21 @@ impl Mux {
         open.renews_at.into_iter().chain(shed).min()
     }
 
-    /// When an open stream may be opened anew.
+    /// Earliest time at which an open stream may be opened anew.
     fn renewable_at(&self, stream: StreamId, open: &Stream) -> Instant {
         open.opened + self.renewals[stream as usize].least()
     }
 
-    /// The streams show a node that is to be another one: they are to be opened anew.
+    /// Has the streams opened anew, because they show an outdated node.
     pub fn node_is_outdated(&mut self) {
         self.renew([true, false]);
     }
 
-    /// Responses of which a part had come were on their way for this long since the last call, to this relay or to another node
-    /// group on the connection; `goes_on` tells whether one is now. It is no silence of the origin, as what is awaited may be behind
-    /// them, and no time to open a stream anew. At most ten minutes of each stream count, so that an origin that always has more to
-    /// send than the link carries keeps nobody waiting for ever.
+    /// Notes transfer time since the last call, on the connection, of responses that had begun.
+    /// `goes_on`: one is still under way.
+    ///
+    /// That is no silence, as an awaited answer may be behind it, and no time to renew a stream. At
+    /// most ten minutes of each stream count.
     pub fn transferred(&mut self, time: Duration, goes_on: bool, now: Instant) {
         let Some(open) = &mut self.streams[StreamId::Primary as usize] else { return };
         let time = time.min(TRANSFERS.saturating_sub(open.transferred));
@@ -249,19 +253,20 @@ impl Mux {
         }
     }
 
-    /// The process did not run for this long: what is measured as silence of the origin must not count it.
+    /// Excludes a pause of the process from the silence of the control plane.
     pub fn overslept(&mut self, pause: Duration, now: Instant) {
         self.clock.excuse(pause);
         self.writer.exclude_pause(pause, now);
     }
 
-    /// A stream was opened. Everything wanted is subscribed to on it, in the clean layout where it is the primary.
+    /// Notes an opened stream and subscribes to everything wanted on it. The primary starts with a
+    /// clean layout.
     pub fn opened(&mut self, stream: StreamId, now: Instant) {
         self.look_at_clock(now);
         self.renewals[stream as usize].opened(now);
         self.streams[stream as usize] = Some(Stream::new(self.habits.speaks_sotw, now));
         if stream == StreamId::Primary {
-            // No origin is known that reads locators in a list of names.
+            // No control plane is known that reads locators in SotW.
             let plain = self.asks_plainly || self.habits.speaks_sotw;
             self.locators = if plain { Locators::Plain } else { self.settings.locators };
             self.knows_locators = false;
@@ -279,7 +284,8 @@ impl Mux {
         self.tick(now);
     }
 
-    /// A stream ended; without the primary there is no secondary. What was learned stays (R-Relay-06).
+    /// Notes the end of a stream; the secondary ends with the primary. The cached resources stay
+    /// (R-Relay-06).
     pub fn closed(&mut self, stream: StreamId) {
         if stream == StreamId::Primary && self.streams[StreamId::Secondary as usize].is_some() {
             self.closed(StreamId::Secondary);
@@ -307,7 +313,7 @@ impl Mux {
             && self.streams[StreamId::Primary as usize].is_some()
             && let Some(now) = self.latest
         {
-            // Resources that lived there are not kept up to date any more.
+            // Resources on it are no longer kept up to date.
             self.drop_kept(TopicSet::has_stray, now);
         }
         self.topic_sets.retain(|_, topic_set| !topic_set.is_idle());
@@ -319,12 +325,11 @@ impl Mux {
             && self.topic_sets.values().any(|topic_set| topic_set.is_live_on(StreamId::Secondary))
     }
 
-    /// A message came. It is taken in before any timer is judged, however late: what has arrived is no silence. An error
-    /// means that the stream is of no use any more.
+    /// Applies a message. Call it before [`on_deadline`](Self::on_deadline), as a message that has
+    /// arrived is no silence.
     ///
     /// # Errors
-    ///
-    /// [`ProtocolError`] if the message is no response: the stream has to end.
+    /// [`ProtocolError`] if the message is no usable response: the stream has to end.
     pub fn on_message(
         &mut self,
         stream: StreamId,
@@ -353,7 +358,7 @@ impl Mux {
         let node = self.settings.node.id.escape_debug();
         let fault = match increments.as_ref().map_err(Clone::clone).and_then(read) {
             Ok(mut reading) => {
-                // Versions of a state of the world are hashes of the content.
+                // SotW versions are hashes of the content.
                 reading.mark(if self.habits.speaks_sotw { "" } else { &self.mark });
                 self.is_heard = true;
                 if let Some(report) = reading.reports.first()
@@ -386,7 +391,7 @@ impl Mux {
             }
             Err(fault) => {
                 self.counters.nacks_sent.add(1);
-                // An origin that sends again what was refused must not fill the log.
+                // A control plane that repeats a rejected response must not fill the log.
                 if let Some(suppressed) = self.settings.complaints.say(Complaint::Refused, now) {
                     tracing::warn!(%type_url, %node, fault = fault.text(), suppressed, "refused a response of the control plane");
                 }
@@ -409,17 +414,17 @@ impl Mux {
         Ok(())
     }
 
-    /// Types of which a response was refused, and nothing usable has come in its place.
+    /// Types with a rejected response that nothing usable has replaced.
     pub fn refusals(&self) -> Vec<Refusal> {
         self.topic_sets.values().filter_map(TopicSet::refusal).collect()
     }
 
-    /// How many responses are not acknowledged yet.
+    /// Number of responses that are not acknowledged yet.
     pub fn acks_waiting(&self) -> usize {
         self.streams.iter().flatten().map(|open| open.acks.len()).sum()
     }
 
-    /// Whether [`next_request`](Self::next_request) may have something to say.
+    /// Whether [`next_request`](Self::next_request) may return a request.
     pub fn has_request(&self, stream: StreamId) -> bool {
         let open = self.streams[stream as usize].as_ref();
         open.is_some_and(|open| {
@@ -427,8 +432,8 @@ impl Mux {
         })
     }
 
-    /// The next request for a stream that can take one: what is owed for responses first, the newest of a type with what is
-    /// due of it, then reports of held changes, then subscriptions in flush order (R-Up-06, R-Up-10).
+    /// Returns the next request of a stream: first ACKs and NACKs, the newest of a type with its
+    /// changes, then reports of held changes, then subscriptions in flush order (R-Up-06, R-Up-10).
     pub fn next_request(&mut self, stream: StreamId, now: Instant) -> Option<DeltaDiscoveryRequest> {
         self.look_at_clock(now);
         if self.streams[stream as usize].as_ref()?.acks.is_empty()
@@ -439,14 +444,15 @@ impl Mux {
         }
         loop {
             let open = self.streams[stream as usize].as_mut()?;
-            // ACKs go first, but not for ever: what clients ask for has a turn after so many.
+            // ACKs go first, but subscriptions get a turn after so many.
             let yields = open.acks_in_a_row >= ACKS_IN_A_ROW && !open.due.is_empty();
             let ack = if yields { None } else { open.acks.pop_front() };
             open.acks_in_a_row = if ack.is_some() { open.acks_in_a_row + 1 } else { 0 };
             open.ack_bytes -= ack.as_ref().map_or(0, Ack::weight);
             let is_newest = |ack: &Ack| !open.acks.iter().any(|later| later.type_url == ack.type_url);
             let due = match &ack {
-                // istiod drops a request whose nonce is not the newest, and any NACK, with the names in it (R-Delta-02).
+                // istiod drops a request whose nonce is not the newest, and any NACK, with the
+                // names in it (R-Delta-02).
                 Some(ack) if ack.fault.is_some() || (open.sotw.is_none() && !is_newest(ack)) => None,
                 Some(ack) => open.due.take(&ack.type_url),
                 None => Some(open.due.pop_first()?),
@@ -490,14 +496,14 @@ impl Mux {
         }
         self.tidy(&type_url);
         if more && let Some(open) = &mut self.streams[stream as usize] {
-            // Others are heard between two pieces, and so are the answers to them.
+            // Other types, and responses, get a turn between two pieces.
             open.dirty.insert(type_url);
             open.tick(&self.settings, now);
         }
         request
     }
 
-    /// Does what has become due; cheap when nothing has. To be called when everything that has arrived was taken in.
+    /// Runs everything that is due. Call it after all messages that have arrived.
     pub fn on_deadline(&mut self, now: Instant) {
         self.look_at_clock(now);
         self.latest = Some(now);
@@ -527,7 +533,7 @@ impl Mux {
         self.streams.iter_mut().flatten().for_each(|stream| stream.tick(&self.settings, now));
     }
 
-    /// When to call [`on_deadline`](Self::on_deadline) though nothing happened.
+    /// Time of the next call of [`on_deadline`](Self::on_deadline).
     pub fn next_deadline(&self) -> Option<Instant> {
         let topic_sets =
             self.topic_sets.values().filter_map(|topic_set| topic_set.deadline(&self.settings, &self.clock));
@@ -552,7 +558,7 @@ impl Mux {
         self.tidy(type_url);
     }
 
-    /// Announces what a type has to say, removes what is spent.
+    /// Queues the changes of a type, and removes what is idle.
     fn tidy(&mut self, type_url: &TypeUrl) {
         let renews = self.topic_sets.get_mut(type_url).map(TopicSet::take_renewals).unwrap_or_default();
         self.renew(renews);
@@ -568,7 +574,7 @@ impl Mux {
         }
     }
 
-    /// Has these streams opened anew, as soon as their pace allows.
+    /// Has streams opened anew, as soon as their pace allows.
     fn renew(&mut self, renews: [bool; 2]) {
         for stream in StreamId::ALL.into_iter().filter(|stream| renews[*stream as usize]) {
             let at = self.streams[stream as usize].as_ref().map(|open| self.renewable_at(stream, open));
@@ -601,7 +607,7 @@ impl Mux {
             change.control_plane.clone_from(&control_plane);
             let endpoints = self.new_endpoints(type_url, &parameters, &change);
             let gone = self.gone_endpoints(type_url, &parameters, &change);
-            // A subscription has a store, and room for it: its clients have joined it.
+            // The store exists, as the clients have joined it.
             self.writer.apply_with_parameters(type_url, &parameters, change, now).ok();
             if !endpoints.is_empty() {
                 self.prefetch(endpoints, &parameters, now);

@@ -1,10 +1,10 @@
-//! Names of a topic: all that is known of each, in one record.
+//! Names of a topic, with one record for each.
 //!
-//! Owns which names are wanted, how the origin was asked for them on the stream that lives, how far it has answered, and what it is to be
-//! asked next. Knows neither why a name is wanted nor the wildcard.
+//! Owns which names are wanted, how they were requested on the live stream, the progress of their
+//! answers, and the next request. Knows neither why a name is wanted nor the wildcard.
 //!
-//! Invariant: there is a record for as long as its name is wanted, or the origin was asked for it on this stream and was not told that it
-//! was let go.
+//! Invariant: a record exists while its name is wanted, or was requested on this stream without an
+//! unsubscribe since.
 
 mod answer;
 mod request;
@@ -23,31 +23,31 @@ use super::linger::Want;
 use super::quiet_clock::QuietInstant;
 use crate::resource::{Collection, Name, NameMap, take_out};
 
-/// A name that stays unanswered is asked for by so many inquiries on one stream: one may be lost, and many origins never answer (O2).
+/// Inquiries for an unanswered name on one stream: one may be lost, and many control planes never
+/// answer (O2).
 const INQUIRIES: u8 = 3;
 
-/// Whether an unchanged resource of the origin is an answer to the relay.
+/// Whether an unchanged resource is an answer to the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     No,
-    /// The origin was told which version is held: it need not answer (R-Up-02).
+    /// A version was claimed: no answer is needed (R-Up-02).
     Claimed,
     Answer,
 }
 
-/// How the origin was asked for a name.
+/// Request for a name.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     at: QuietInstant,
     awaited: Awaited,
-    /// Let go since, without the origin having been told. It is forgotten, so that wanting it again takes a new
-    /// subscribe (R-Up-19).
+    /// Let go since, without an unsubscribe. A new wish takes a new subscribe (R-Up-19).
     dropped: bool,
-    /// How often it was asked for on a stream of its own, as this one left it unanswered.
+    /// Number of inquiries for it.
     inquiries: u8,
-    /// It is to be subscribed to once more, and no answer is expected.
+    /// To be subscribed to once more, without an expected answer.
     repeated: bool,
-    /// It was in the first request: once the end mark is answered, nothing more is said of it.
+    /// It was in the first request: an answered end mark answers it too.
     in_first: bool,
 }
 
@@ -56,24 +56,23 @@ impl Asked {
         !self.dropped && self.awaited == Awaited::Answer
     }
 
-    /// Since when it has been unanswered: it is to be asked for on a stream of its own, and again 10 and 20 s
-    /// later. Names of the first request are not, since that is answered in full.
+    /// Start of the wait for an inquiry; later ones follow 10 and 20 s later. Names of the first
+    /// request need none, as that is answered in full.
     fn unanswered_since(&self) -> Option<QuietInstant> {
         let is_due = self.is_open() && !self.in_first && self.inquiries < INQUIRIES;
         is_due.then(|| self.at + PATIENCE * self.inquiries.into())
     }
 }
 
-/// All that is known of a name.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     want: Want,
-    /// On the stream that lives.
+    /// Request on the live stream.
     asked: Option<Asked>,
-    /// It is not asked for here: another topic's subscription brings it too (R-DP-16).
+    /// Another topic's subscription brings it (R-DP-16).
     borrowed: bool,
-    /// The resource that is held of it, from a lender or an earlier stream, may be gone: it is kept until the answer to the question that
-    /// is asked anew, which takes its place whatever its constraints (R-DP-14, R-DP-16).
+    /// The held resource, from a lender or an earlier stream, may be gone. It is kept until the
+    /// answer, which replaces it whatever its constraints (R-DP-14, R-DP-16).
     orphan: bool,
 }
 
@@ -82,7 +81,7 @@ impl Record {
         self.want != Want::No
     }
 
-    /// Whether the origin is to be asked for it here.
+    /// Whether it is to be requested here.
     fn is_own(&self) -> bool {
         self.is_wanted() && !self.borrowed
     }
@@ -92,11 +91,11 @@ impl Record {
     }
 }
 
-/// A collection whose members have not all been heard yet.
+/// Collection whose members have not all come yet.
 #[derive(Debug)]
 struct Incomplete {
     arrival: Arrival,
-    /// Members that are held and have not been sent again.
+    /// Held members that have not come again.
     unseen: HashSet<Name>,
 }
 
@@ -104,24 +103,24 @@ struct Incomplete {
 #[derive(Debug, Default)]
 struct Stream {
     is_open: bool,
-    /// Names of which what was sent may differ from what is wanted.
+    /// Names whose request may be outdated.
     pending: BTreeSet<Name>,
-    /// Those of them that clients have come to want, or let go, since the stream was opened, in that order: they go before those that
-    /// a stream which was opened anew repeats.
+    /// Those of them that clients added or left since the stream was opened, in that order. They go
+    /// before names that a new stream repeats.
     fresh: VecDeque<Name>,
-    /// The last of the others that was in a request which was cut.
+    /// Last repeated name in a request that was cut.
     cut_at: Option<Name>,
     end_mark: EndMark,
-    /// The end mark was subscribed to, and is still to be unsubscribed from.
+    /// The end mark is still to be unsubscribed from.
     leaves_end_mark: bool,
-    /// No name has been unanswered for longer, as [`Asked::unanswered_since`] says. One that was answered may have been.
+    /// Lower bound of [`Asked::unanswered_since`] over all names.
     unanswered: Option<QuietInstant>,
-    /// Collections that were asked for, until they are complete.
+    /// Requested collections that are not complete.
     incomplete: BTreeMap<Name, Incomplete>,
 }
 
 impl Stream {
-    /// Notes that a name has come to be wanted, or is wanted no more.
+    /// Notes that a name was added or let go.
     fn touch(&mut self, name: &Name) {
         if !self.is_open {
             return;
@@ -129,25 +128,24 @@ impl Stream {
         if self.pending.insert(name.clone()) {
             self.fresh.push_back(name.clone());
         }
-        // Names that were let go before they were sent, of a type that is not asked for, would pile up.
+        // Names of a type that is not requested would pile up.
         if self.fresh.len() > 2 * self.pending.len() + 1000 {
             self.fresh.retain(|name| self.pending.contains(name));
         }
     }
 }
 
-/// Names of a topic.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     records: NameMap<Record>,
-    /// How many of them are wanted, and how many of these borrowed.
+    /// Number of wanted names, and of borrowed ones among them.
     wanted: usize,
     borrowed: usize,
     stream: Stream,
 }
 
 impl Names {
-    /// A stream is open for them: what is wanted is to be asked for.
+    /// Starts a stream, on which all wanted names are to be requested.
     pub(super) fn opened(&mut self) {
         let own = self.records.iter().filter(|(_, record)| record.is_own());
         let pending = own.map(|(name, _)| name.clone()).collect();
@@ -162,12 +160,10 @@ impl Names {
         unwanted.iter().for_each(|name| _ = take_out(&mut self.records, name));
     }
 
-    /// Whether none is wanted.
     pub(super) const fn is_empty(&self) -> bool {
         self.wanted == 0
     }
 
-    /// Whether none is wanted, and none was asked for that was not let go.
     pub(super) fn is_idle(&self) -> bool {
         self.records.is_empty()
     }
@@ -176,7 +172,6 @@ impl Names {
         self.borrowed > 0
     }
 
-    /// Those that are wanted, and for how long.
     pub(super) fn wanted(&self) -> impl Iterator<Item = (&Name, Want)> {
         self.records.iter().filter(|(_, record)| record.is_wanted()).map(|(name, record)| (name, record.want))
     }
@@ -185,12 +180,12 @@ impl Names {
         self.records.get(name).is_some_and(Record::is_wanted)
     }
 
-    /// For how long a name is wanted that is.
+    /// Returns the wish for a wanted name.
     pub(super) fn want_mut(&mut self, name: &str) -> Option<&mut Want> {
         self.records.get_mut(name).filter(|record| record.is_wanted()).map(|record| &mut record.want)
     }
 
-    /// A name is wanted for so long.
+    /// Sets the wish for a name.
     pub(super) fn want(&mut self, name: &Name, want: Want) -> &mut Record {
         let record = self.records.entry(name.clone()).or_default();
         self.wanted += usize::from(!record.is_wanted());
@@ -198,19 +193,19 @@ impl Names {
         record
     }
 
-    /// A name is wanted that was not.
+    /// Adds a new name.
     pub(super) fn add(&mut self, name: &Name) {
         self.want(name, Want::Yes);
         self.stream.touch(name);
     }
 
-    /// A name is wanted that was not, and what another topic holds serves.
+    /// Adds a new name that another topic's resource serves.
     pub(super) fn borrow(&mut self, name: &Name) {
         self.want(name, Want::Yes).borrowed = true;
         self.borrowed += 1;
     }
 
-    /// A borrowed name is to be asked for.
+    /// Has a borrowed name requested.
     pub(super) fn end_loan(&mut self, name: &Name) {
         if let Some(record) = self.records.get_mut(name).filter(|record| record.borrowed) {
             (record.borrowed, record.orphan) = (false, true);
@@ -219,7 +214,7 @@ impl Names {
         self.stream.touch(name);
     }
 
-    /// A name is let go.
+    /// Lets a name go.
     pub(super) fn remove(&mut self, name: &Name) {
         let Some(record) = self.records.get_mut(name) else { return };
         self.wanted -= usize::from(record.is_wanted());
@@ -235,7 +230,7 @@ impl Names {
         }
     }
 
-    /// Whether the origin is asked for this name here.
+    /// Whether the control plane is asked for this name here.
     pub(super) fn asks_for(&self, name: &str) -> bool {
         self.records.get(name).is_some_and(Record::is_own)
     }
@@ -244,24 +239,24 @@ impl Names {
         self.records.get(name).is_some_and(|record| record.borrowed)
     }
 
-    /// Whether the resource held has had no answer since it was asked for on this stream, or since a loan ended.
+    /// Whether the held resource has had no answer since it was requested on this stream, or since
+    /// a loan ended.
     pub(super) fn is_orphan(&self, name: &Name) -> bool {
         self.records.get(name).is_some_and(|record| record.orphan)
     }
 
-    /// Notes whether the resource that is held of a name may be gone.
     pub(super) fn set_orphan(&mut self, name: &str, orphan: bool) {
         if let Some(record) = self.records.get_mut(name) {
             record.orphan = orphan;
         }
     }
 
-    /// A name was answered; whether what is held of it might have been gone.
+    /// Notes an answer. Returns whether the held resource might have been gone.
     pub(super) fn take_orphan(&mut self, name: &Name) -> bool {
         self.records.get_mut(name).is_some_and(|record| std::mem::take(&mut record.orphan))
     }
 
-    /// A name is to be subscribed to once more, so that the origin sends it in full (R-Delta-04).
+    /// Subscribes to a name once more, so that it comes in full (R-Delta-04).
     pub(super) fn ask_again(&mut self, name: &Name) {
         if let Some(asked) = self.asked_mut(name.as_str()) {
             asked.dropped = true;
@@ -269,15 +264,15 @@ impl Names {
         }
     }
 
-    /// Asks for a name once more, unless the origin is about to answer for it anyway.
+    /// Asks for a name once more, unless an answer is expected anyway.
     pub(super) fn ask_once_more(&mut self, name: &Name) {
         if self.asked_mut(name.as_str()).is_some_and(|asked| asked.awaited == Awaited::No) {
             self.ask_again(name);
         }
     }
 
-    /// The origin said that what it sent is gone: a name that is subscribed to again in case it comes back, because some
-    /// origins (java-control-plane) forget the subscription. Nothing is expected of it.
+    /// Subscribes once more to a name whose resource was removed: some control planes
+    /// (java-control-plane) forget the subscription. No answer is expected.
     pub(super) fn repeat(&mut self, name: &Name) {
         if let Some(asked) = self.asked_mut(name.as_str()).filter(|asked| !asked.dropped) {
             asked.repeated = true;
@@ -297,34 +292,32 @@ impl Names {
         !self.stream.pending.is_empty() || self.stream.leaves_end_mark
     }
 
-    /// When a name was asked for of which the origin has said nothing since.
+    /// Time of the request for a name that is unanswered.
     pub(super) fn awaits_since(&self, name: &str) -> Option<QuietInstant> {
         self.asked(name).filter(|asked| asked.is_open()).map(|asked| asked.at)
     }
 
-    /// When a name was asked for.
     pub(super) fn asked_at(&self, name: &Name) -> Option<QuietInstant> {
         self.asked(name.as_str()).filter(|asked| !asked.dropped).map(|asked| asked.at)
     }
 
-    /// A name that was asked for and not let go.
+    /// Returns a name that is subscribed to.
     pub(super) fn covered(&self, name: &str) -> Option<&Name> {
         self.records.get_key_value(name).filter(|(_, record)| record.is_covered()).map(|(name, _)| name)
     }
 
-    /// Whether what the origin says by this name is subscribed to, by itself or with its collection (R-Up-15).
+    /// Whether a name is subscribed to, by itself or with its collection (R-Up-15).
     pub(super) fn covers(&self, name: &str) -> bool {
         self.covered_or_borrowed(name).is_some()
             || Collection::covering(name).is_some_and(|covering| self.covered(&covering).is_some())
     }
 
-    /// A name that is subscribed to here, or by the topic that lends it.
+    /// Returns a name that is subscribed to here, or by the topic that lends it.
     pub(super) fn covered_or_borrowed(&self, name: &str) -> Option<&Name> {
         let known = self.records.get_key_value(name);
         known.filter(|(_, record)| record.borrowed || record.is_covered()).map(|(name, _)| name)
     }
 
-    /// When to look again though nothing happened.
     pub(super) fn deadline(&self, settings: &Settings) -> Option<QuietInstant> {
         let collections = self.stream.incomplete.values();
         collections.filter_map(|incomplete| incomplete.arrival.deadline(settings, Evidence::None)).min()

@@ -1,6 +1,6 @@
-//! Questions to a server that is not in use, to find out whether it answers.
+//! Probe messages for a server that is not in use, to find out whether it answers.
 //!
-//! Owns the messages of a probe: one request for one thing that the relay is subscribed to, and ACKs. Nothing of the answers is kept.
+//! Owns one request for one subscription of the relay, and ACKs. Keeps nothing of the answers.
 //! Knows neither streams nor time.
 
 use bytes::Bytes;
@@ -12,12 +12,12 @@ use crate::proto::{ControlPlane, DeltaDiscoveryRequest, DiscoveryRequest, Node, 
 use crate::resource::wire;
 use crate::resource::{Name, Parameters, TypeUrl};
 
-/// One thing that is subscribed to.
+/// One subscription to ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     pub(super) type_url: TypeUrl,
     pub(super) parameters: Parameters,
-    /// A name; `None`: the wildcard.
+    /// Name, or `None` for the wildcard.
     pub(super) name: Option<Name>,
     /// Whether anything of it is held.
     pub(super) is_held: bool,
@@ -35,7 +35,7 @@ pub fn came_from(response: &[u8], protocol: Protocol, identity: &RelayIdentity) 
 }
 
 impl Question {
-    /// Names as the mux asks for them: see R-Up-05 for the forms of the wildcard.
+    /// Names as the mux requests them; R-Up-05 has the forms of the wildcard.
     fn names(&self, protocol: Protocol) -> Vec<String> {
         let has_legacy_form = protocol == Protocol::Sotw || self.type_url.kind().has_legacy_wildcard();
         let is_legacy_wildcard = self.name.is_none() && has_legacy_form;
@@ -43,7 +43,8 @@ impl Question {
         (!is_legacy_wildcard).then(|| name.to_owned()).into_iter().collect()
     }
 
-    /// Whether an encoded response has nothing of what is held: an answer, but no reason to use the server that gives it.
+    /// Whether a response lacks the resources that are held: an answer, but no reason to use the
+    /// server.
     pub fn is_denied_by(&self, response: &[u8]) -> bool {
         const RESOURCES: u32 = 2;
         self.is_held && !wire::fields(response).map_while(Result::ok).any(|field| field.number == RESOURCES)
@@ -76,9 +77,9 @@ impl Question {
         message.into()
     }
 
-    /// Encodes the ACK of a response; `None` if that is no response.
+    /// Encodes the ACK of a response; `None` if that is unreadable.
     pub fn acknowledge(&self, protocol: Protocol, response: &[u8]) -> Option<Bytes> {
-        // Numbers of the fields in responses of both protocols.
+        // Field numbers in responses of both protocols.
         const VERSION: u32 = 1;
         const NONCE: u32 = 5;
         let (mut version_info, mut response_nonce) = (String::new(), String::new());

@@ -1,7 +1,8 @@
-//! Clock that stands still while silence is no fault of the origin.
+//! Clock that stops while silence is no fault of the control plane.
 //!
-//! A pause of this process, a response on its way, and a relay upstream that is cut off say nothing of what the origin leaves unanswered.
-//! Owns how much of such time there was. Whatever measures silence keeps moments of this clock, and never moves them.
+//! A pause of this process, a transfer under way, and an upstream relay that is cut off are
+//! excluded from silence. Owns the sum of that time. All silence is measured in moments of this
+//! clock, which never move.
 
 use std::ops::Add;
 use std::time::{Duration, Instant};
@@ -25,14 +26,12 @@ pub(super) struct Moment {
     pub(super) quiet: QuietInstant,
 }
 
-/// Time that was excused.
 #[derive(Debug, Default)]
 pub(super) struct QuietClock {
     excused: Duration,
 }
 
 impl QuietClock {
-    /// This moment on both clocks.
     pub(super) fn moment(&self, now: Instant) -> Moment {
         Moment { now, quiet: self.at(now) }
     }
@@ -41,13 +40,13 @@ impl QuietClock {
         QuietInstant(now.checked_sub(self.excused).unwrap_or(now))
     }
 
-    /// When it is this moment on the quiet clock, unless more time is excused until then.
+    /// Real time of a quiet moment, unless more time is excluded until then.
     pub(super) fn when(&self, moment: QuietInstant) -> Instant {
         moment.0 + self.excused
     }
 
-    /// Excuses so much of the time before now. What is measured from a moment in that time, or is excused twice, is judged later by as
-    /// much.
+    /// Excludes time before now. A wait that began within that time, or time excluded twice, is
+    /// judged that much later.
     pub(super) fn excuse(&mut self, time: Duration) {
         self.excused += time;
     }

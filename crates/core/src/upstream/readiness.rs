@@ -1,60 +1,58 @@
-//! Whether clients should be sent to a relay with this origin.
+//! Readiness: whether clients should be sent to this relay.
 //!
-//! Owns that decision. Pure, as [`Mux`](super::Mux) is.
-//!
-//! A relay that the origin has ever answered is ready for good: it has something to serve. One that was never answered
-//! is empty, and must not take the place of one that is not. But a relay without clients asks for nothing and cannot be
-//! answered, so that it has to be ready before it is: until it asks.
+//! Pure, as [`Mux`](super::Mux) is. A relay that was ever answered is ready for good, as it has
+//! resources to serve. One that was never answered is empty, and not ready once it asks. Without
+//! clients it asks for nothing and cannot be answered, so until then it is ready.
 
 use std::time::{Duration, Instant};
 
 use super::UpstreamState;
 use super::silence::SILENT;
 
-/// Decides whether a relay is ready, from one look to the next.
+/// Decides whether a relay is ready.
 #[derive(Debug)]
 pub struct Readiness {
-    /// How long a relay that asks waits for its first answer before it is ready without.
+    /// Time for the first answer, after which the relay is ready without one.
     wait: Duration,
     /// `node.id` of the relay, for the reason.
     node: String,
-    /// Since when it has been asking without ever having been answered, over all connections.
+    /// Start of the wait for the first answer, over all connections.
     asking: Option<Instant>,
     is_ready: bool,
-    /// Whether resources that an earlier process left make it ready.
+    /// Whether restored resources make it ready.
     takes_restored: bool,
-    /// Whether the origin has answered another node group, which is served from then on.
+    /// Whether another node group has an answer.
     others_answered: bool,
 }
 
-/// Outcome of a look.
+/// Result of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Ready, or why not.
+    /// Ready, or the reason why not.
     pub ready: Result<(), String>,
-    /// When to look again though nothing happened.
+    /// Time of the next evaluation, without other events.
     pub look_at: Option<Instant>,
 }
 
 impl Readiness {
-    /// A relay of this node that has not connected yet.
+    /// Creates it for a relay that has not connected yet.
     pub const fn new(wait: Duration, node: String) -> Self {
         Self { wait, node, asking: None, is_ready: false, takes_restored: false, others_answered: false }
     }
 
-    /// Whether resources that an earlier process left make it ready, before the origin has answered.
+    /// Sets whether restored resources make the relay ready before the first answer.
     #[must_use]
     pub const fn with_restored(mut self, takes_restored: bool) -> Self {
         self.takes_restored = takes_restored;
         self
     }
 
-    /// Notes that the origin has answered another node group than that of the state which is looked at.
+    /// Notes that the control plane has answered another node group.
     pub const fn note_others_answered(&mut self) {
         self.others_answered = true;
     }
 
-    /// Looks at how things stand.
+    /// Evaluates the state.
     pub fn look(&mut self, state: &UpstreamState, now: Instant) -> Verdict {
         let verdict = self.judge(state, now);
         self.is_ready = verdict.ready.is_ok();
@@ -75,7 +73,7 @@ impl Readiness {
             return unready(format!("the control plane has never answered{}", error()), None);
         }
         if !state.looked {
-            // Many servers that accept the stream say so with the first response only.
+            // Many servers reject the stream only with the first response.
             let why = format!("the control plane was just reached, and may refuse the stream{}", error());
             return unready(why, None);
         }
@@ -96,7 +94,7 @@ impl Readiness {
         let why = format!(
             "the control plane has not answered any of {count} subscriptions for {waited} s: does it know node `{node}`?"
         );
-        // Its words tell the time.
+        // The reason contains the time.
         unready(why, Some(waits_until.min(now + Duration::from_secs(1))))
     }
 }

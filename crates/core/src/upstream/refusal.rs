@@ -1,11 +1,11 @@
-//! Response of one type that was refused, for as long as what it said is missing.
+//! Rejected response of one type, until its content is replaced.
 //!
-//! After a NACK a control plane by delta sends nothing again by itself: go-control-plane notes the resources of a response as sent when it
-//! sends them. A later response about other resources of the type mends nothing, so a refusal ends once each of its names was spoken of in a
-//! response that was accepted, or is wanted no more. A response of state of the world takes the place of the one before it. On a
-//! new stream the control plane is told what is held, and begins anew.
+//! After a NACK a delta control plane sends nothing again by itself: go-control-plane notes
+//! resources as sent when it sends them. So a refusal ends once each of its names was in an
+//! accepted response, or is unwanted. A SotW response replaces the one before. A new stream starts
+//! over.
 //!
-//! Owns the names and when a refusal ends. Knows no requests.
+//! Owns the names, and the end of a refusal. Knows no requests.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -16,26 +16,25 @@ use super::response::{DecodedResponse, ResponseError};
 use crate::proto::DeltaDiscoveryResponse;
 use crate::resource::{Envelope, TypeUrl, normal_form};
 
-/// Names beyond so many bytes are not waited for.
+/// Most bytes of names to wait for.
 const NAME_BYTES: usize = 64 << 10;
 
-/// Type of which the origin sent a response that was refused, and nothing yet in its place.
+/// Type with a rejected response that nothing has replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The type.
     pub type_url: TypeUrl,
-    /// When the first such response came.
+    /// Time of the first such response.
     pub since: Instant,
-    /// The fault of the newest one, as the origin was told it in the NACK.
+    /// Fault of the newest one, as in the NACK.
     pub fault: Arc<str>,
 }
 
-/// Refusal and the names that it is about.
 #[derive(Debug)]
 pub(super) struct Refused {
     since: Instant,
     fault: Arc<str>,
-    /// Empty if none can be read: then the next response of the type takes its place.
+    /// Empty if none can be read: then the next response of the type ends it.
     names: HashSet<Box<str>>,
 }
 
@@ -44,7 +43,7 @@ impl Refused {
         Self { since: now, fault: Arc::default(), names: HashSet::new() }
     }
 
-    /// Takes in the fault of a response, and the names in it.
+    /// Adds the fault and the names of a response.
     pub(super) fn add<'a>(&mut self, fault: &ResponseError, names: impl Iterator<Item = Cow<'a, str>>) {
         self.fault = fault.text().into();
         let mut bytes: usize = self.names.iter().map(|name| name.len()).sum();
@@ -57,7 +56,7 @@ impl Refused {
         }
     }
 
-    /// Whether nothing is left of it after an accepted response.
+    /// Whether an accepted response ends it.
     pub(super) fn ends_with(&mut self, reading: &DecodedResponse<'_>) -> bool {
         if reading.is_whole || self.names.is_empty() {
             return true;
@@ -74,7 +73,7 @@ impl Refused {
         self.names.is_empty()
     }
 
-    /// Whether it is about names of which none is wanted any more.
+    /// Whether it had names, and all are unwanted.
     pub(super) fn is_unwanted(&mut self, is_wanted: impl Fn(&str) -> bool) -> bool {
         let had_names = !self.names.is_empty();
         self.names.retain(|name| is_wanted(name));
@@ -86,7 +85,7 @@ impl Refused {
     }
 }
 
-/// Names in a response, in their normal form, as far as they can be read.
+/// Names in a response, in normal form, as far as they can be read.
 pub(super) fn names(response: &DeltaDiscoveryResponse) -> impl Iterator<Item = Cow<'_, str>> {
     let sent = response.resources.iter().filter_map(|bytes| Envelope::name_in(bytes));
     let removed = response.removed_resources.iter().map(String::as_str);

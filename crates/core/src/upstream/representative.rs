@@ -1,18 +1,18 @@
-//! Node of one of a group's clients, shown to the control plane in the place of one that the relay makes.
+//! Node of one client of a group, shown to the control plane in place of the relay's own.
 //!
-//! Owns which client that is. It is the one that came first; when the streams are opened anew and it is gone, the one that has
-//! been there longest. While a stream stands, its node stays: a stream has one node (R-Relay-02). Where its client is gone and that
-//! of another one, which stays, differs, the streams are [to be opened anew](Representative::is_outdated): a proxy that is restarted
-//! may have another configuration by its metadata. Clients that are there for a moment, as for a poll, and observers lend their node
-//! until another one comes.
+//! Owns the choice. The first client is chosen; for new streams after it left, the oldest one. A
+//! stream keeps its node (R-Relay-02). If its client is gone, and a client with a different node
+//! stays, the streams are [outdated](Representative::is_outdated): a restarted proxy may have
+//! another configuration by its metadata. Pollers and observers lend their node until a client with
+//! a stream comes.
 //!
-//! The nodes of the oldest clients and of the newest are kept, [`CANDIDATES`] at most, so that memory does not grow with the fleet. If all of these
-//! have left and nobody came after them, the last node stays. If they left before the first stream was opened, that stream shows
-//! the node of the last of them: a group lingers, and without a node it would be answered for nobody.
+//! At most [`CANDIDATES`] nodes are kept, of the oldest clients and the newest, so that memory does
+//! not grow with the fleet. If all of these have left, the last node stays. If they left before the
+//! first stream, that shows the node of the last of them: a lingering group needs a node.
 //!
-//! The bytes of a node are charged to the peer that lent it, for as long as they are kept ([`NodeBudget`]). A client whose node
-//! finds no room is in its group like any other, but for the first of a group, without which there is nothing to show: half of
-//! the room is for these.
+//! Nodes are charged to the peers that lent them ([`NodeBudget`]). A node without room is not kept,
+//! but its client joins. Only the first client of a group is refused, as there is nothing else to
+//! show; half of the room is for these.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::pool::{Pool, Tenant};
 use crate::proto::Node;
 use crate::resource::wire;
 
-/// Clients of a group whose nodes are kept.
+/// Most nodes kept for a group.
 const CANDIDATES: usize = 4;
 
 /// Memory for the nodes that clients lend to all groups, with a share for each peer.
@@ -57,18 +57,19 @@ struct Lent {
 }
 
 impl NodeBudget {
-    /// Bytes for each group that there may be. The node of an Envoy 1.40 has 60 KiB: it lists 516 extensions.
+    /// Bytes for each possible group. The node of an Envoy 1.40 has 60 KiB: it lists 516
+    /// extensions.
     const PER_GROUP: usize = 128 << 10;
-    /// Bytes however few groups there may be, so that the share of one connection has room for a node.
+    /// Least bytes, so that the share of one connection has room for a node.
     const LEAST: usize = 4 << 20;
 
-    /// Creates the budget of so many groups.
+    /// Creates the budget for this many groups.
     pub fn new(groups: usize) -> Self {
         Self { pool: Mutex::default(), limit: groups.saturating_mul(Self::PER_GROUP).max(Self::LEAST) }
     }
 
-    /// Takes room for a node. Half of all room is kept for the first ones of groups, which are refused without it; a spare one may
-    /// not have it.
+    /// Takes room for a node. A spare one may use only half of the room; the rest is for first
+    /// clients.
     fn lend(self: &Arc<Self>, node: Bytes, tenant: Option<&Tenant>, is_spare: bool) -> Option<Arc<Lent>> {
         let budget = Arc::clone(self);
         let limit = if is_spare { self.limit / 2 } else { self.limit };
@@ -83,7 +84,7 @@ impl Drop for Lent {
     }
 }
 
-/// Node of one of a group's clients.
+/// Node of one client of a group.
 #[derive(Debug)]
 pub struct Representative {
     state: Mutex<State>,
@@ -92,17 +93,16 @@ pub struct Representative {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By their number, the oldest first.
+    /// By number, the oldest first.
     candidates: VecDeque<Candidate>,
     shown: Option<Shown>,
-    /// The last client to leave, while no node was shown.
+    /// Last client to leave, while no node was shown.
     departed: Option<Candidate>,
     arrived: u64,
-    /// Client that was compared with the one that is shown, and whether it makes that outdated: nodes may be large.
+    /// Client that was last compared with the shown one, and the result: nodes may be large.
     compared: Option<(u64, bool)>,
 }
 
-/// Client that may be shown.
 #[derive(Clone, Debug)]
 struct Candidate {
     number: u64,
@@ -115,11 +115,10 @@ struct Candidate {
 pub enum Stay {
     /// It has a stream, and is configured by it.
     Stream,
-    /// It comes for one answer, or looks on.
+    /// It polls once, or observes.
     Visit,
 }
 
-/// Client whose node is shown, by its number.
 #[derive(Debug)]
 struct Shown {
     number: u64,
@@ -129,7 +128,7 @@ struct Shown {
 }
 
 impl State {
-    /// Client that is to be shown; `None` if it is shown already, or nobody is there.
+    /// Client to show next; `None` if it is shown already, or there is none.
     fn next(&self) -> Option<&Candidate> {
         let is_there = |number| self.candidates.iter().find(|one| one.number == number);
         let shown = self.shown.as_ref().and_then(|shown| is_there(shown.number));
@@ -143,29 +142,28 @@ impl State {
 }
 
 impl Representative {
-    /// Longest node that is taken, in bytes.
+    /// Longest node that is accepted, in bytes.
     pub const MAX_BYTES: usize = 256 << 10;
 
-    /// Creates one without clients.
+    /// Creates it without clients.
     pub fn new(budget: Arc<NodeBudget>) -> Self {
         Self { state: Mutex::default(), budget }
     }
 
-    /// Notes a client and its node, as it came. Returns the number under which it [leaves](Self::leave).
+    /// Adds a client and its node. Returns the number under which it [leaves](Self::leave).
     ///
     /// # Errors
-    ///
     /// [`NodeBudgetError`] if there is no other node to show, and no room for this one.
     pub fn arrive(&self, node: Bytes, tenant: Option<&Tenant>, stay: Stay) -> Result<u64, NodeBudgetError> {
         let mut state = self.state.lock();
         let number = state.arrived + 1;
         if stay == Stay::Stream && state.candidates.len() == CANDIDATES {
-            // The newest is kept in any case: it may be the only one that stays.
+            // The newest is always kept, as it may be the only one that stays.
             let visit = state.candidates.iter().rposition(|one| one.stay == Stay::Visit);
             state.candidates.remove(visit.unwrap_or(CANDIDATES - 1));
         }
         if state.candidates.len() < CANDIDATES {
-            // As a rule a client that comes back says what it said before, and needs no room.
+            // A returning client usually has the node that is shown, which needs no room.
             let shown = state.shown.as_ref().filter(|_| state.candidates.is_empty());
             let same = shown.filter(|shown| are_same_nodes(&shown.lent.node, &node));
             let is_spare = !state.candidates.is_empty() || state.departed.is_some();
@@ -185,7 +183,7 @@ impl Representative {
         Ok(number)
     }
 
-    /// Notes that a client left.
+    /// Removes a client.
     pub fn leave(&self, number: u64) {
         let mut state = self.state.lock();
         if let Ok(at) = state.candidates.binary_search_by_key(&number, |one| one.number) {
@@ -196,7 +194,7 @@ impl Representative {
         }
     }
 
-    /// Chooses the node for streams that are opened now. Returns whether it is another client's than before.
+    /// Chooses the node for streams that are opened now. Returns whether it changed.
     pub fn choose(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
         let departed = state.departed.take();
@@ -206,9 +204,9 @@ impl Representative {
         true
     }
 
-    /// Whether streams are to be opened anew, because the client that is shown is gone, and another one is there that says something
-    /// else. One that does not stay takes the place of none that does; of such clients only the same one counts, if it says something
-    /// else by now: others come and go all the time.
+    /// Whether the streams are to be opened anew, because the shown client is gone and another one
+    /// has a different node. That client must have a stream, or be the same visitor with a changed
+    /// node.
     pub fn is_outdated(&self) -> bool {
         let mut state = self.state.lock();
         let (Some(shown), Some(next)) = (&state.shown, state.next()) else { return false };
@@ -229,8 +227,8 @@ impl Representative {
         is_outdated
     }
 
-    /// Puts the node that was chosen in the place of that of an encoded request, with all that the relay does not know of it. A
-    /// request without a node stays as it is.
+    /// Replaces the node of an encoded request by the chosen one, with its unknown fields. A
+    /// request without a node is unchanged.
     pub fn lend(&self, message: Bytes, protocol: Protocol) -> Bytes {
         let number = protocol.node_field();
         let fields = || wire::fields(&message).map_while(Result::ok);
@@ -245,12 +243,12 @@ impl Representative {
         lent.freeze()
     }
 
-    /// Node that was chosen, as its client sent it.
+    /// Chosen node, as its client sent it.
     pub fn node(&self) -> Bytes {
         self.shown().map(|(node, _)| node).unwrap_or_default()
     }
 
-    /// Node that was chosen, and when; `None` before the first stream.
+    /// Chosen node, and when it was chosen; `None` before the first stream.
     pub fn shown(&self) -> Option<(Bytes, Instant)> {
         self.state.lock().shown.as_ref().map(|shown| (shown.lent.node.clone(), shown.since))
     }

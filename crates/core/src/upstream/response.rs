@@ -1,7 +1,7 @@
-//! Reading a response of the origin: what of it can be used, or why none of it can.
+//! Reading a response: its usable parts, or the fault for which it is rejected.
 //!
-//! Owns the checks of the envelope (R-Up-13). Knows nothing of subscriptions, and looks into no resource (R-Up-14):
-//! a fault is told by names and types, never by content.
+//! Owns the checks of the envelope (R-Up-13). Knows nothing of subscriptions, and looks into no
+//! resource (R-Up-14): faults have names and types, never content.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use crate::cache::{Nonce, OriginError};
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceName};
 use crate::resource::{Collection, Constraints, Envelope, Name, Parameters, Resource, TypeUrl, normal_form};
 
-/// How much of a fault is told to the origin: names are its own and may be as long as it likes.
+/// Most characters of a fault in a NACK, as it contains names.
 const FAULT_CHARS: usize = 500;
 /// google.rpc.Code
 const OK: i32 = 0;
@@ -25,26 +25,26 @@ const OK: i32 = 0;
 /// Kind of log line about a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Complaint {
-    /// Response that was refused.
+    /// Response that was rejected.
     Refused,
-    /// Error of a resource that the origin reported.
+    /// Error of a resource that the control plane reported.
     Reported,
-    /// Unusable resource in a response that was accepted.
+    /// Unusable resource in an accepted response.
     Unusable,
 }
 
-/// The origin broke the protocol in a way that leaves nothing to answer; the stream has to end.
+/// Protocol error that cannot be answered with a NACK: the stream has to end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
-    /// There is no nonce to refuse.
+    /// There is no nonce for a NACK.
     #[error(
         "the control plane sent a message that is no discovery response: check that the URI is that of an ADS server"
     )]
     Undecodable,
-    /// Requests pile up.
+    /// ACKs pile up.
     #[error("the control plane sends responses but does not read their ACKs: {0} bytes of ACKs wait")]
     AcksUnread(usize),
-    /// The relay asks itself, be it through other relays (R-Relay-24).
+    /// The relay asks itself, perhaps through other relays (R-Relay-24).
     #[error(
         "its response comes from this relay itself, through `{}`: the relays form a loop; take one of them out of `upstream.servers`",
         .0.escape_debug()
@@ -52,7 +52,7 @@ pub enum ProtocolError {
     Loop(String),
 }
 
-/// Why a response was refused: the text of the NACK.
+/// Text of a NACK.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ResponseError(String);
 
@@ -66,7 +66,7 @@ impl ResponseError {
     }
 }
 
-/// Decodes a message; the resources in it stay bytes.
+/// Decodes a message; its resources stay bytes.
 pub(super) fn decode(message: Bytes) -> Result<DeltaDiscoveryResponse, ProtocolError> {
     DeltaDiscoveryResponse::decode(message).map_err(|_| ProtocolError::Undecodable)
 }
@@ -74,8 +74,8 @@ pub(super) fn decode(message: Bytes) -> Result<DeltaDiscoveryResponse, ProtocolE
 /// Version of the end mark, which no resource has.
 const NO_VERSION: &str = "none";
 
-/// Has a first request claim the end mark, so that the origin says where the answer ends. Where it is `by_name`, claims count only of
-/// names that are subscribed to.
+/// Adds the end mark to a first request, so that the control plane marks the end of its answer.
+/// `by_name`: it must be subscribed to, as claims count for subscribed names only.
 pub(super) fn ask_for_end(request: &mut DeltaDiscoveryRequest, by_name: bool) {
     request.initial_resource_versions.insert(Name::END_MARK.to_owned(), NO_VERSION.to_owned());
     if by_name {
@@ -83,42 +83,42 @@ pub(super) fn ask_for_end(request: &mut DeltaDiscoveryRequest, by_name: bool) {
     }
 }
 
-/// Content of a response, taken apart.
 #[derive(Debug)]
 pub(super) struct DecodedResponse<'a> {
     /// Resources that exist.
     pub(super) resources: Vec<ReceivedResource<'a>>,
     /// Identities that do not exist.
     pub(super) removed: Vec<Removed<'a>>,
-    /// Errors of names in place of resources.
+    /// Errors of names, in place of resources.
     pub(super) reports: Vec<ErrorReport<'a>>,
-    /// Whether clients are told errors (R-Err-07).
+    /// Whether clients receive errors (R-Err-07).
     pub(super) tells_errors: bool,
     pub(super) system_version: &'a str,
-    /// Whether it says that more of the same answer follows, if the origin is a relay.
+    /// Whether more of the answer follows, if it came from a relay.
     pub(super) is_part: bool,
-    /// Whether it is the state of the world of the wildcard set: members that are held and that it does not speak of, and that no
-    /// earlier response on the stream spoke of, are gone.
+    /// Whether it is the SotW state of the wildcard set: held members that no response on the
+    /// stream mentioned are gone.
     pub(super) is_whole: bool,
-    /// Whether it answers the end mark: it is the end of the answer to the first request.
+    /// Whether it answers the end mark, and so ends the first answer.
     pub(super) answers_end_mark: bool,
-    /// Whether it says of variants that they do not exist.
+    /// Whether it removes variants.
     names_variants: bool,
 }
 
 impl<'a> DecodedResponse<'a> {
-    /// Whether it can only be of an origin that knows locators.
+    /// Whether it can only come from a control plane that knows locators.
     pub(super) fn knows_locators(&self) -> bool {
         self.names_variants || self.resources.iter().any(|heard| heard.envelope.by_resource_name)
     }
 
-    /// Marks the versions of a server whose versions another one may give to other contents.
+    /// Marks the versions of a server, as another server may give them to other content.
     pub(super) fn mark(&mut self, mark: &'a str) {
         self.resources.iter_mut().for_each(|heard| heard.envelope.mark = mark);
     }
 
-    /// Keeps what it says of names, or of members of collections, that were `asked` for and are awaited. Names that have `ended` and of
-    /// which it says nothing do not exist.
+    /// Keeps the parts about awaited names, or members of awaited collections. `asked` returns the
+    /// time of the request for an awaited name. Names in `ended` that it does not mention do not
+    /// exist.
     pub(super) fn retain_answers(
         &mut self,
         ended: &'a BTreeSet<Name>,
@@ -151,38 +151,37 @@ impl<'a> DecodedResponse<'a> {
         self.removed.iter_mut().for_each(|removed| removed.asked = asked(&removed.name));
     }
 
-    /// Whether it says nothing of any name.
     pub(super) fn is_empty(&self) -> bool {
         self.resources.is_empty() && self.removed.is_empty() && self.reports.is_empty()
     }
 
-    /// Whether any of it is for some clients and not for others.
+    /// Whether any part is for some clients only.
     pub(super) fn has_variants(&self) -> bool {
         self.resources.iter().any(|heard| heard.constraints().is_some())
             || self.removed.iter().any(|removed| removed.constraints.is_some())
     }
 }
 
-/// A resource in a response.
+/// Resource in a response.
 #[derive(Debug)]
 pub(super) struct ReceivedResource<'a> {
-    /// Its name in its normal form.
+    /// Name in normal form.
     pub(super) name: Cow<'a, str>,
     pub(super) envelope: Envelope<'a>,
-    /// Whether it answers a subscription of ours.
+    /// Whether it answers a subscription.
     pub(super) answers: bool,
-    /// Whether a subscription of ours covers it.
+    /// Whether a subscription covers it.
     pub(super) covered: bool,
     encoded: Option<Arc<Resource>>,
 }
 
 impl ReceivedResource<'_> {
-    /// The constraints; without, where it is for everybody, or for nobody since they are not understood.
+    /// Constraints; `None` if it is for everybody, or they are invalid.
     pub(super) fn constraints(&self) -> Option<&Constraints> {
         self.envelope.constraints.as_ref().ok()?.as_ref()
     }
 
-    /// Whether it can be used at all (R-DP-02).
+    /// Whether it is usable (R-DP-02).
     pub(super) const fn is_understood(&self) -> bool {
         self.envelope.constraints.is_ok()
     }
@@ -192,12 +191,12 @@ impl ReceivedResource<'_> {
         self.is_understood() && self.constraints().is_none_or(|constraints| constraints.matches(parameters))
     }
 
-    /// Whether it is of the same identity (R-DP-06), given that it is of the same name.
+    /// Whether it has the identity of a resource of the same name (R-DP-06).
     pub(super) fn is_variant_of(&self, held: &Resource) -> bool {
         self.constraints() == held.constraints()
     }
 
-    /// Its encoding, made once for all topics that hold it; `None` where it has no body.
+    /// Encodes it once for all topics; `None` without a body.
     pub(super) fn encode(&mut self, type_url: &TypeUrl, name: &Name) -> Option<Arc<Resource>> {
         if self.encoded.is_none() {
             self.encoded = self.envelope.encode(type_url, name.clone()).map(Arc::new);
@@ -206,20 +205,20 @@ impl ReceivedResource<'_> {
     }
 }
 
-/// The identity of what does not exist.
+/// Identity that does not exist.
 #[derive(Debug)]
 pub(super) struct Removed<'a> {
-    /// The name in its normal form.
+    /// Name in normal form.
     pub(super) name: Cow<'a, str>,
     pub(super) constraints: Option<Constraints>,
-    /// Whether a subscription of ours covers it.
+    /// Whether a subscription covers it.
     pub(super) covered: bool,
-    /// When the question was asked that it answers, if there are several: with no constraints named, it says that there is
-    /// nothing for one of the topics that ask, and not for which.
+    /// Time of the request that it answers, if several topics ask: without constraints it does not
+    /// say for which topic there is nothing.
     pub(super) asked: Option<QuietInstant>,
 }
 
-/// Takes a response apart, all of it or nothing.
+/// Takes a response apart, as a whole or not at all.
 pub(super) fn read<'a>(
     response: &'a DeltaDiscoveryResponse,
     type_url: &TypeUrl,
@@ -227,7 +226,7 @@ pub(super) fn read<'a>(
 ) -> Result<DecodedResponse<'a>, ResponseError> {
     let plain = response.removed_resources.iter().map(|name| (name, None));
     let variant = |removed: &'a ResourceName| {
-        // A variant that was not understood when it came is not held.
+        // A variant with invalid constraints is not held.
         let constraints = Constraints::parse(&removed.dynamic_parameter_constraints).ok()?;
         Some((&removed.name, constraints))
     };
@@ -244,7 +243,7 @@ pub(super) fn read<'a>(
     let mut resources = Vec::with_capacity(response.resources.len());
     for bytes in &response.resources {
         let envelope = Envelope::parse(bytes, type_url).map_err(ResponseError::new)?;
-        // istiod makes an empty resource of each name of endpoints and routes.
+        // istiod makes an empty resource of each unknown name of endpoints and routes.
         if envelope.name == Name::END_MARK {
             answers_end_mark = true;
             continue;
@@ -293,25 +292,25 @@ pub(super) fn read<'a>(
     })
 }
 
-/// Error of a name that the origin sends in place of a resource (R-Err-01).
+/// Error of a name, in place of a resource (R-Err-01).
 #[derive(Debug)]
 pub(super) struct ErrorReport<'a> {
-    /// In its normal form.
+    /// Name in normal form.
     pub(super) name: Cow<'a, str>,
-    /// Constraints of the variant, if it names one.
+    /// Constraints of the variant, if any.
     pub(super) constraints: Option<Constraints>,
     pub(super) failure: Arc<OriginError>,
-    /// Whether a subscription of ours covers it.
+    /// Whether a subscription covers it.
     pub(super) covered: bool,
 }
 
 impl ErrorReport<'_> {
-    /// Whether it is of what clients with these parameters may see.
+    /// Whether it is for clients with these parameters.
     pub(super) fn matches(&self, parameters: &Parameters) -> bool {
         self.constraints.as_ref().is_none_or(|constraints| constraints.matches(parameters))
     }
 
-    /// Says it in the log; the message is the origin's and may hold anything.
+    /// Logs it, without the message, which may hold anything.
     pub(super) fn complain(&self, type_url: &TypeUrl, node: &dyn fmt::Display, suppressed: u64) {
         let name = clipped(&self.name);
         let code = self.failure.code();
@@ -319,12 +318,13 @@ impl ErrorReport<'_> {
     }
 }
 
-/// A name as it is put into a log.
+/// Shortens a name for the log.
 pub(super) fn clipped(name: &str) -> String {
     name.chars().take(FAULT_CHARS).collect()
 }
 
-/// The errors of a response that has these resources, all or none. With a removal an error may go together (R-Err-07).
+/// Reads the errors of a response, all or none. A name may have both a removal and an error
+/// (R-Err-07).
 fn reports<'a>(
     response: &'a DeltaDiscoveryResponse,
     sent: &HashSet<(&str, Option<&Constraints>)>,
@@ -339,7 +339,7 @@ fn reports<'a>(
                 "the error of resource `{name}` is none: its code is OK"
             )));
         };
-        // Constraints that are not understood must not count as matching every client (R-DP-02).
+        // Invalid constraints must not match every client (R-DP-02).
         let Ok(constraints) = Constraints::parse(dynamic_parameter_constraints) else { return Ok(None) };
         let normal = normal_form(name);
         if sent.contains(&(&*normal, constraints.as_ref())) {

@@ -1,13 +1,15 @@
-//! Identity of a server, and which server each held resource came from.
+//! Identity of a server, and the server of each held resource.
 //!
-//! Versions belong to the server that gave them (R-Up-04): "7" of one says nothing of "7" of another. Owns the notes from which it
-//! follows whether a version may be offered to the server that is connected. Knows neither streams nor time.
+//! Versions belong to the server that gave them (R-Up-04): "7" of one says nothing of "7" of
+//! another. Owns the notes that decide whether a version may be claimed at the connected server.
+//! Knows neither streams nor time.
 //!
-//! A client that comes back with a version must not be taken for current because another server gave that version to another content.
-//! So clients are told versions of the first server in the list as they are, and those of others with a mark of the server.
+//! A returning client must not count as current because another server gave its version to other
+//! content. So clients receive versions of the first server in the list unchanged, and those of
+//! others with a mark.
 //!
-//! Example: a and b came from server A. At B both are foreign. B sends a, which is B's from then on. Back at A, a is foreign, and b
-//! is A's again: its version is offered, and that of a is not.
+//! Example: a and b came from server A. At B both are foreign. B sends a, which is B's from then
+//! on. Back at A, a is foreign and b is A's again, so only the version of b is claimed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,8 +32,8 @@ impl ServerId {
 }
 
 impl ServerId {
-    /// Suffix of versions of this server that tells them from those of others: `~` and 8 hexadecimal digits, by the URI. It is equal
-    /// in all relays that have the server in their list, and after a restart.
+    /// Suffix of versions of this server: `~` and 8 hexadecimal digits, a hash of the URI. It is
+    /// equal in all relays, and after a restart.
     pub(super) fn mark(&self) -> String {
         format!("~{:08x}", xxh3::xxh3_64(self.0.as_bytes()) as u32)
     }
@@ -49,12 +51,12 @@ impl fmt::Display for ServerId {
     }
 }
 
-/// Resources that came from another server than the present one, with that server. All others came from the present one.
+/// Servers of the resources that did not come from the present one.
 #[derive(Debug, Default)]
 pub(super) struct Provenance(HashMap<(View, Name), ServerId>);
 
 impl Provenance {
-    /// Another server takes the place of `from`, with all that is held at this moment.
+    /// Moves from one server to another, with everything held at this moment.
     pub(super) fn switch(
         &mut self,
         from: &ServerId,
@@ -69,7 +71,6 @@ impl Provenance {
         self.0 = with_server.filter(|(_, server)| server != to).collect();
     }
 
-    /// Whether everything came from the present server.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -79,7 +80,7 @@ impl Provenance {
         !self.0.is_empty() && self.0.contains_key(&(view, name.clone()))
     }
 
-    /// Whether the version of a resource may be told to the present server, as far as the resource itself goes: versions go by names
+    /// Whether the version of a resource may be claimed at the present server: versions go by names
     /// alone (R-DP-14).
     pub(super) fn may_claim(&self, view: View, held: &Resource) -> bool {
         held.origin_version().is_some() && held.constraints().is_none() && !self.is_foreign(view, held.name())
@@ -90,7 +91,7 @@ impl Provenance {
         if self.0.is_empty() { None } else { self.0.get(&(view, name.clone())).cloned() }
     }
 
-    /// A resource is held that others hold, who had it from this server if it is foreign.
+    /// Notes the server of a resource shared by another topic; `None` is the present one.
     pub(super) fn share(&mut self, view: View, name: &Name, server: Option<ServerId>) {
         match server {
             Some(server) => drop(self.0.insert((view, name.clone()), server)),
@@ -99,13 +100,13 @@ impl Provenance {
         }
     }
 
-    /// A member is held by its name from here on.
+    /// Notes that a member is now held by its name.
     pub(super) fn hold_by_name(&mut self, name: &Name) {
         let server = self.of(View::Wildcard, name);
         self.share(View::Named, name, server);
     }
 
-    /// Takes notice of changes by the present server.
+    /// Notes changes by the present server.
     pub(super) fn note(&mut self, ops: &[Op]) {
         for op in ops {
             if self.0.is_empty() {

@@ -1,7 +1,8 @@
-//! Subscriptions that the origin leaves unanswered, and when to say so.
+//! Unanswered subscriptions, and when to log them.
 //!
-//! Owns the difference between a name without an answer, which many origins never give for what does not exist, and a
-//! type without any: that one is a fault, most often a node that the origin does not know. Pure, as [`Mux`](super::Mux) is.
+//! Owns the difference between a name and a type without an answer. Many control planes never
+//! answer a name that does not exist. A silent type is a fault: most often the control plane does
+//! not know the node. Pure, as [`Mux`](super::Mux) is.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,14 +11,14 @@ use super::answer::Silence;
 use super::quiet_clock::QuietClock;
 use crate::resource::{Kind, TypeUrl};
 
-/// Subscriptions of the connection that stands that have no answer.
+/// Unanswered subscriptions of the present connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unanswered {
-    /// Subscriptions: names, and each wildcard as one. What is asked for on both streams counts twice.
+    /// Number of names, with each wildcard counted as one. Requests on both streams count twice.
     pub count: usize,
-    /// When the first of them was sent.
+    /// Time of the first one.
     pub since: Option<Instant>,
-    /// Types of which nothing at all was answered, with the time of their first subscription.
+    /// Types without any answer, with the time of their first subscription.
     pub silent: BTreeMap<TypeUrl, Instant>,
 }
 
@@ -31,7 +32,7 @@ impl Unanswered {
         }
     }
 
-    /// The type that has been silent for longest, and how many others there are: `CDS (and 2 more types)`.
+    /// Type that has been silent for longest, and the number of others: `CDS (and 2 more types)`.
     pub fn types(&self) -> Option<String> {
         let (type_url, _) = self.silent.iter().min_by_key(|(_, since)| **since)?;
         Some(match self.silent.len() - 1 {
@@ -46,7 +47,7 @@ impl Unanswered {
     }
 }
 
-/// A type as people call it. One without a name of its own is named by a client, and its name is not for the log's text.
+/// Common name of a type. Other type URLs come from clients, and stay out of the text.
 fn word(type_url: &TypeUrl) -> String {
     match type_url.kind() {
         Kind::Other => "a type without a short name".to_owned(),
@@ -54,35 +55,35 @@ fn word(type_url: &TypeUrl) -> String {
     }
 }
 
-/// An origin that is asked and says nothing for so long is worth a warning, and makes a relay that never heard it unfit.
+/// Silence that is worth a warning, and makes a relay without any answer unready.
 pub(super) const SILENT: Duration = Duration::from_secs(10);
 
-/// Decides when the log tells of an origin that does not answer: after `SILENT`, then ever more seldom, then that it
+/// Decides when to log a silent control plane: after `SILENT`, then ever more rarely, then when it
 /// answers.
 #[derive(Debug, Default)]
 pub struct SilenceLog {
-    /// When it was told last, and how long to wait from then.
+    /// Time of the last line, and the wait after it.
     told: Option<(Instant, Duration)>,
-    /// Since when the type that was told of first has been silent.
+    /// Start of the silence of the first type in the log.
     since: Option<Instant>,
-    /// Whether the look before this one found the silence long enough too. After a pause of our own process, what came
-    /// meanwhile is read between two looks.
+    /// Whether the evaluation before found it too. After a pause of the process, messages are read
+    /// between two evaluations.
     found: bool,
 }
 
 /// Line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SilenceEvent {
-    /// These types have been without an answer for so long.
+    /// These types are unanswered.
     Silent {
-        /// Their names, for people.
+        /// Their common names.
         types: String,
-        /// Time since the first was asked for.
+        /// Time since the first was requested.
         waited: Duration,
     },
-    /// The origin answers; what it was silent about was asked for so long ago.
+    /// The control plane answers again.
     Over {
-        /// Time since the first was asked for.
+        /// Time since the first was requested.
         waited: Duration,
     },
 }
@@ -91,7 +92,7 @@ impl SilenceLog {
     const FIRST: Duration = Duration::from_secs(60);
     const LONGEST: Duration = Duration::from_secs(60 * 60);
 
-    /// Looks at what is unanswered now, and when the origin last answered anything.
+    /// Evaluates the unanswered subscriptions, given the time of the last answer.
     pub fn look(
         &mut self,
         unanswered: &Unanswered,
@@ -101,7 +102,7 @@ impl SilenceLog {
         let (Some(since), Some(types)) = (unanswered.silent_since(), unanswered.types()) else {
             self.found = false;
             let (told, since) = (self.told.take()?.0, self.since.take()?);
-            // That nobody asks any more is no answer.
+            // Without requests there is silence, but no answer.
             let has_answered = last_answer.is_some_and(|answer| answer >= told);
             return has_answered.then(|| SilenceEvent::Over { waited: now.saturating_duration_since(since) });
         };
@@ -117,7 +118,7 @@ impl SilenceLog {
         Some(SilenceEvent::Silent { types, waited })
     }
 
-    /// The connection is gone: what was silent on it is asked for anew on the next.
+    /// Notes a lost connection: everything is requested anew on the next.
     pub const fn interrupted(&mut self) {
         self.found = false;
     }

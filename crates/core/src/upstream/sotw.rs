@@ -1,15 +1,15 @@
-//! One stream to an origin that speaks state of the world, as the delta stream that the [`Mux`](super::Mux) expects.
+//! One SotW stream, presented as the delta stream that the [`Mux`](super::Mux) expects.
 //!
-//! Owns what was asked for and what came on the stream, by type: the union of all subscriptions, versions and nonces of
-//! responses (R-SotW-03, R-SotW-12), and a hash of each resource that came, so that of a response only news go on. Knows neither
-//! clients nor the cache nor time; its state begins and ends with the stream.
+//! Owns requests and responses on the stream by type: the union of all subscriptions, versions and
+//! nonces (R-SotW-03, R-SotW-12), and a hash of each resource, so that only changes are passed on.
+//! Knows neither clients nor the cache nor time. Its state lives as long as the stream.
 //!
 //! Invariants:
-//! - A request holds the whole list of the names of its type. The wildcard is the empty list; where names were listed before,
-//!   it is `*`.
-//! - A name counts as absent by a response of a full-state type only if the origin had read the name before it made the
-//!   response. For other types nothing is absent because it is missing (R-SotW-19).
-//! - What is kept of a response is bounded by what is subscribed to: on a stream of names, what nobody asked for passes by.
+//! - A request holds the whole list of names of its type. The wildcard is the empty list, or `*`
+//!   after names were listed.
+//! - A name is absent by a full-state response only if the control plane had read the name before.
+//!   Other types prove no absence (R-SotW-19).
+//! - Memory is bounded by the subscription: unrequested names are not stored.
 
 mod ask;
 mod hear;
@@ -25,11 +25,10 @@ pub(super) use hear::{Reading, decode};
 use crate::proto::{DeltaDiscoveryRequest, Node};
 use crate::resource::{Collection, Constraints, NameMap, TypeUrl};
 
-/// State of one stream.
 #[derive(Debug, Default)]
 pub(super) struct SotwStream {
     types: BTreeMap<TypeUrl, TypeState>,
-    /// To be sent with the first request (R-Up-01).
+    /// Node for the first request (R-Up-01).
     node: Option<Node>,
     /// Encoded requests that wait for room.
     outbox: VecDeque<Bytes>,
@@ -37,7 +36,6 @@ pub(super) struct SotwStream {
     request_bytes: usize,
 }
 
-/// State of one type.
 #[derive(Debug, Default)]
 struct TypeState {
     full_state: bool,
@@ -45,50 +43,49 @@ struct TypeState {
     asked: bool,
     wildcard: bool,
     names: NameMap<Listed>,
-    /// Whether any name was ever listed: from then on an empty list is no wildcard (R-SotW-13).
+    /// Whether any name was ever listed: an empty list is then no wildcard (R-SotW-13).
     has_listed: bool,
-    /// `version_info` that was accepted last.
+    /// `version_info` of the last accepted response.
     version: String,
     /// Version in the last request, if that was an ACK with one.
     told_version: Option<String>,
     /// Nonce of the newest response.
     nonce: String,
-    /// Number of responses but heartbeats.
+    /// Number of responses without heartbeats.
     responses: u64,
     /// Whether the newest response has no ACK or NACK yet.
     owes_answer: bool,
-    /// Resources that came on this stream and were accepted. Of names that are not subscribed to there are none.
+    /// Accepted resources of this stream that are subscribed to.
     delivered: NameMap<Variants>,
 }
 
 /// Name in the list of a request.
 #[derive(Clone, Copy, Debug)]
 struct Listed {
-    /// Number of the first response for which the origin had read this name.
+    /// Number of the first response for which the control plane had surely read this name.
     ///
-    /// An origin that waits for the ACK of each response has read an ACK before it makes the next response. A request that is no
-    /// ACK may cross a response, and only the one after that is sure to follow it. Example: responses 1 and 2 came, and a name is
-    /// added. If that is said in the ACK of response 2, response 3 reflects it; if it is said later, response 4 does.
+    /// A control plane that waits for each ACK has read it before it makes the next response. Any
+    /// other request may cross a response. Example: responses 1 and 2 came, and a name is added. In
+    /// the ACK of response 2 it is reflected in response 3; in a later request, in response 4.
     reflected_in: u64,
-    /// The subscriber knows that there is none.
+    /// Reported as absent.
     is_absent: bool,
 }
 
 /// Variants of one name.
 type Variants = SmallVec<[Delivered; 1]>;
 
-/// Resource that came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Delivered {
     constraints: Option<Constraints>,
     hash: u128,
-    /// Whether it would be told once more though it is unchanged: it has a TTL, which begins anew, or aliases, of which another
-    /// one may be asked for by now; or it was asked for once more.
+    /// Whether it is passed on again though unchanged: it has a TTL, or aliases of which another
+    /// may be wanted by now, or was requested again.
     is_retold: bool,
 }
 
 impl SotwStream {
-    /// Takes in the next request of the mux: what the origin is to be told of it waits in the outbox.
+    /// Puts the requests for the next change of the mux into the outbox.
     pub(super) fn ask(&mut self, mut request: DeltaDiscoveryRequest) {
         self.node = request.node.take().or_else(|| self.node.take());
         let type_url = TypeUrl::from(request.type_url.as_str());
@@ -104,12 +101,10 @@ impl SotwStream {
         }
     }
 
-    /// Next request.
     pub(super) fn next(&mut self) -> Option<Bytes> {
         self.outbox.pop_front()
     }
 
-    /// Whether a request waits.
     pub(super) fn has_next(&self) -> bool {
         !self.outbox.is_empty()
     }
@@ -121,7 +116,7 @@ impl SotwStream {
 }
 
 impl TypeState {
-    /// Whether what comes by this name is subscribed to, by itself, with its collection or with the wildcard.
+    /// Whether a name is subscribed to, by itself, with its collection or with the wildcard.
     fn covers(&self, name: &str) -> bool {
         self.wildcard
             || self.names.contains_key(name)

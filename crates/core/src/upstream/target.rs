@@ -1,4 +1,4 @@
-//! Part of a type that a stream is to carry, and how it is asked for.
+//! Part of a type that a stream is to carry, and the form of its requests.
 
 use foldhash::HashSet;
 
@@ -9,31 +9,31 @@ use crate::cache::{Snapshot, View};
 use crate::proto::{DeltaDiscoveryRequest, ResourceLocator};
 use crate::resource::{Form, Name, Parameters, Resource, has_other_spellings};
 
-/// Part of a type that a stream is to carry.
 pub(super) struct Target<'a> {
-    /// Whether anything of it is wanted.
     pub(super) is_wanted: bool,
-    /// The parameters that it is asked for with.
+    /// Parameters of the requests.
     pub(super) parameters: &'a Parameters,
-    /// Whether nothing of the type was asked for on this stream, so that versions can be told (R-Delta-05).
+    /// Whether nothing of the type was requested on this stream, so that versions can be claimed
+    /// (R-Delta-05).
     pub(super) fresh: bool,
-    /// Whether nothing of the type was asked for on this stream, be it with other parameters.
+    /// Whether this is the first request for the type on this stream, with any parameters.
     pub(super) is_first: bool,
     /// Whether a request without names asks for everything.
     pub(super) has_legacy_wildcard: bool,
-    /// Whether the wildcard has to wait for another stream: on this one the origin was asked for it already, for others.
+    /// Whether the wildcard must wait for another stream: on this one it was requested already.
     pub(super) wildcard_waits: bool,
-    /// Whether others ask for the type with other parameters, and the origin is told so.
+    /// Whether the type is also requested with other parameters.
     pub(super) beside: bool,
-    /// Whether the origin speaks state of the world: it is told no versions, and each request repeats all names.
+    /// SotW: no versions are claimed, and each request repeats all names.
     pub(super) speaks_sotw: bool,
-    /// The versions that others have claimed in the same request, and that hold for everybody.
+    /// Versions claimed by other topics in the same request, valid for all.
     pub(super) claimed: &'a std::collections::HashMap<String, String>,
-    /// Whether all topics that ask for a name hold this of it: else its version would say nothing (R-DP-14).
+    /// Whether all topics that ask for a name hold this resource: else no version is claimed
+    /// (R-DP-14).
     pub(super) is_shared: &'a dyn Fn(View, &Resource) -> bool,
-    /// Resources that are to come anew, whatever their version.
+    /// Resources to fetch anew, whatever their version.
     pub(super) refreshed: &'a HashSet<(View, Name)>,
-    /// Resources that came from other servers than this one.
+    /// Resources of other servers.
     pub(super) provenance: &'a Provenance,
     pub(super) snapshot: &'a Snapshot,
     pub(super) settings: &'a Settings,
@@ -41,12 +41,11 @@ pub(super) struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Whether versions of what is held are told.
     pub(super) const fn tells_versions(&self) -> bool {
         self.fresh && !self.speaks_sotw
     }
 
-    /// Puts a name into a request; returns the bytes that it takes.
+    /// Adds a name to a request. Returns the bytes that it takes.
     pub(super) fn subscribe(&self, name: &str, request: &mut DeltaDiscoveryRequest) -> usize {
         let lists = (&mut request.resource_names_subscribe, &mut request.resource_locators_subscribe);
         self.put(name, lists)
@@ -68,9 +67,9 @@ impl Target<'_> {
         name.len() + 8 + pairs().map(|(key, value)| key.len() + value.len() + 8).sum::<usize>()
     }
 
-    /// Version of a held resource to claim: versions go by names alone (R-DP-14), and belong to the server that gave them (R-Up-04).
-    /// One that the origin gave to several contents may be that of another by now. A name that the origin may spell in another way is
-    /// not claimed: some compare names byte by byte, and would remove the spelling that they do not know (O9).
+    /// Version of a held resource to claim. Versions go by names alone (R-DP-14), and belong to one
+    /// server (R-Up-04). Excluded are versions that were reused for other content, and names with
+    /// other spellings: some control planes would remove the spelling that they do not know (O9).
     pub(super) fn claim<'r>(&self, view: View, held: &'r Resource) -> Option<&'r str> {
         let is_refreshed =
             || !self.refreshed.is_empty() && self.refreshed.contains(&(view, held.name().clone()));
@@ -84,20 +83,20 @@ impl Target<'_> {
         })
     }
 
-    /// Whether the TTL of a resource may end before the origin, which takes it for held, says anything of it. It would have to be
-    /// asked for once more then, on a further stream.
+    /// Whether the TTL may end before the control plane mentions the resource, which would then
+    /// take another request on a new stream.
     fn ends_soon(&self, view: View, held: &Resource) -> bool {
         let lease = self.snapshot.lease(view, held.name().as_str());
         lease.is_some_and(|lease| lease.until() <= self.moment.now + self.settings.answer_timeout)
     }
 
-    /// Whether others have claimed it, so that it need not come again.
+    /// Whether another topic has claimed it, so that it need not come again.
     pub(super) fn is_claimed(&self, held: &Resource) -> bool {
         self.claimed.contains_key(held.name().as_str())
     }
 
-    /// The version under which the origin knows what it sent by this name, with the name under which it knows it: an
-    /// alias has no version. What was not kept is not held (R-Up-03).
+    /// Name and version to claim for a held resource. Aliases have no version, and dropped bodies
+    /// are not held (R-Up-03).
     pub(super) fn version_held(&self, name: &str) -> Option<(String, String)> {
         let held = self.snapshot.held(View::Named, name).filter(|held| held.form() == Form::Whole)?;
         Some((held.name().to_string(), self.claim(View::Named, held)?.to_owned()))

@@ -1,4 +1,4 @@
-//! One type with one set of parameters: what is wanted of it, and what a response changes of it.
+//! One type with one set of parameters: its subscription, and the changes from responses.
 //!
 //! Knows nothing of other types, nor of this type with other parameters.
 
@@ -24,58 +24,58 @@ use super::variants::Candidates;
 use crate::cache::{Change, Completeness, Lease, Named, Op, Snapshot, View};
 use crate::resource::{Collection, Form, Name, Parameters, Resource};
 
-/// Habits of the origin, as far as they were seen.
+/// Observed behaviour of the control plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OriginHabits {
-    /// It is a relay like this one. It says of each name that does not exist that it does not, and may itself wait for an origin that is
-    /// silent: its own silence proves nothing. It says that more of an answer follows.
+    /// It is a relay like this one. It reports each name that does not exist, and says when more of
+    /// an answer follows. Its silence proves nothing, as it may wait itself.
     pub(super) is_relay: bool,
-    /// It speaks state of the world. It reads no versions, and need not: what is missing from a state is gone, and of a type without
-    /// states nothing is missing (R-SotW-18, R-SotW-19).
+    /// It speaks SotW and reads no versions. A resource missing from a state is gone; types without
+    /// states prove no absence (R-SotW-18, R-SotW-19).
     pub(super) speaks_sotw: bool,
-    /// It does not answer state of the world beside delta.
+    /// It does not answer SotW beside delta.
     pub(super) refuses_census: bool,
 }
 
-/// View of the type that a stream carries, and how it is asked for.
+/// View of the type that a stream carries, and the form of its requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asking {
     pub(super) view: View,
-    /// Whether everything is asked for without parameters: its answers are for all topics.
+    /// Whether everything is requested without parameters: answers are for all topics.
     pub(super) is_plain: bool,
     pub(super) habits: OriginHabits,
 }
 
-/// Subscription to one type with one set of parameters, and how far it is answered.
+/// Subscription to one type with one set of parameters.
 #[derive(Debug)]
 pub(super) struct Topic {
     pub(super) parameters: Parameters,
     pub(super) wildcard: Want,
-    /// Subscription to the wildcard; `None` where no stream that carries it is open.
+    /// Subscription to the wildcard; `None` without an open stream for it.
     pub(super) members: Option<Members>,
     pub(super) names: Names,
-    /// Members from an earlier stream that may be gone: kept until the answer, which takes their place whatever its constraints
-    /// (R-DP-14).
+    /// Members from an earlier stream that may be gone. They are kept until the answer, which
+    /// replaces them whatever its constraints (R-DP-14).
     orphans: HashSet<Name>,
-    /// Resources that are to come anew, whatever their version, on the stream that is opened next.
+    /// Resources to fetch anew, whatever their version, on the next stream.
     refreshed: HashSet<(View, Name)>,
-    /// Whether a client waits for evidence, of each view, that what the origin has not sent does not exist.
+    /// By view: whether a client waits for evidence that unsent resources do not exist.
     pub(super) needs_proof: [bool; 2],
-    /// Of which views the streams are to be opened anew.
+    /// By view: whether its stream is to be opened anew.
     pub(super) renews: [bool; 2],
-    /// Where more than one variant of a name is for these parameters (R-DP-04), all that are held.
+    /// All held variants of names with more than one for these parameters (R-DP-04).
     pub(super) rivals: BTreeMap<(View, Name), Candidates>,
-    /// One of these that came last, until it is complained of.
+    /// The last of these names, until it is logged.
     pub(super) ambiguous: Option<Name>,
-    /// Servers of what did not come from the present one.
+    /// Servers of resources that did not come from the present one.
     provenance: Provenance,
     expiry: Expiry,
-    /// When what may not be kept came (R-XT-09).
+    /// Arrival of resources that may not be cached (R-XT-09).
     uncacheable: Expiry,
 }
 
 impl Topic {
-    /// Parameters with which nothing is wanted yet, and of which views the streams are open.
+    /// Creates it without a subscription. `open`: the views with an open stream.
     pub(super) fn new(parameters: Parameters, open: [bool; 2]) -> Self {
         let mut topic = Self {
             parameters,
@@ -96,17 +96,16 @@ impl Topic {
         topic
     }
 
-    /// Whether there is nothing to remember of it.
     pub(super) fn is_idle(&self) -> bool {
         self.wants_nothing() && self.names.is_idle() && self.members.as_ref().is_none_or(Members::is_idle)
     }
 
-    /// Whether nobody wants anything of it, or did lately.
+    /// Whether nothing is subscribed to.
     pub(super) fn wants_nothing(&self) -> bool {
         View::ALL.iter().all(|view| !self.wants(*view))
     }
 
-    /// Whether anybody wants anything in a view, or did lately.
+    /// Whether anything of a view is wanted, or was until recently.
     pub(super) fn is_live(&self, view: View) -> bool {
         match view {
             View::Wildcard => self.wildcard.is_live(),
@@ -121,24 +120,24 @@ impl Topic {
         }
     }
 
-    /// Whether anybody wants a resource of this name, or did lately.
+    /// Whether a resource of this name is wanted, or was until recently.
     pub(super) fn is_wanted(&self, name: &str) -> bool {
         self.wildcard.is_live() || self.names.is_wanted(name) || self.is_listed(name)
     }
 
-    /// Whether others may have it from here: what may not be kept is nothing to lend (R-XT-09).
+    /// Whether other topics may borrow the name: uncacheable resources are not lent (R-XT-09).
     pub(super) fn may_lend(&self, name: &Name) -> bool {
         self.names.asks_for(name.as_str()) && !self.uncacheable.has(View::Named, name)
     }
 
-    /// Something is held that an earlier process held.
+    /// Notes a resource restored from an earlier process.
     pub(super) fn note_restored(&mut self, op: &Op) {
         if let Op::Set { view, resource, lease: Some(lease), .. } = op {
             self.expiry.set(*view, resource.name(), Some(lease.until()));
         }
     }
 
-    /// A stream is open for a view: what is wanted of that is to be asked for.
+    /// Starts a stream for a view, on which everything wanted is to be requested.
     pub(super) fn opened(&mut self, view: View) {
         self.renews[view as usize] = false;
         match view {
@@ -159,7 +158,8 @@ impl Topic {
         }
     }
 
-    /// Whether the resource held has had no answer since it was asked for on this stream, or since a loan ended.
+    /// Whether the held resource has had no answer since it was requested on this stream, or since
+    /// a loan ended.
     fn is_orphan(&self, view: View, name: &Name) -> bool {
         match view {
             View::Wildcard => self.orphans.contains(name),
@@ -167,7 +167,7 @@ impl Topic {
         }
     }
 
-    /// Whether something else is wanted than was asked for.
+    /// Whether the subscription differs from the requests sent.
     pub(super) fn is_dirty(&self, view: View) -> bool {
         match view {
             View::Wildcard => self.members.as_ref().is_some_and(Members::is_dirty),
@@ -175,7 +175,6 @@ impl Topic {
         }
     }
 
-    /// Questions that the origin has left unanswered.
     pub(super) fn silence(&self, view: View) -> Silence {
         match view {
             View::Wildcard => self.members.as_ref().map(Members::silence).unwrap_or_default(),
@@ -183,26 +182,26 @@ impl Topic {
         }
     }
 
-    /// Whether the stream that lives asks for the wildcard.
+    /// Whether the live stream has requested the wildcard.
     pub(super) fn covers_wildcard(&self) -> bool {
         self.members.as_ref().is_some_and(Members::covers)
     }
 
-    /// A name is wanted that was not, and what is held by another topic serves.
+    /// Adds a new name that another topic's resource serves.
     pub(super) fn borrow(&mut self, name: &Name, lease: Option<Lease>, server: Option<ServerId>) {
         self.provenance.share(View::Named, name, server);
         self.expiry.set(View::Named, name, lease.map(|lease| lease.until()));
         self.names.borrow(name);
     }
 
-    /// The wildcard is wanted that was not.
+    /// Adds the wildcard.
     pub(super) fn add_wildcard(&mut self) {
         self.wildcard = Want::Yes;
         self.members.iter_mut().for_each(Members::touch);
     }
 
-    /// The wildcard is seen as another topic sees it that asked for it in the same words; `is_asked` tells whether on the stream that
-    /// lives.
+    /// Shares the wildcard of another topic with the same request. `is_asked`: it was sent on the
+    /// live stream.
     pub(super) fn share_wildcard(&mut self, of: &Self, is_asked: bool, held: &[Op]) {
         let members = || held.iter().map(|op| op.name().clone());
         self.share_provenance(of, held);
@@ -212,7 +211,7 @@ impl Topic {
         }
     }
 
-    /// The wildcard that was asked for at one of these moments was answered for some topic.
+    /// Notes that a wildcard requested at one of these moments was answered for some topic.
     pub(super) fn hear_of_others(&mut self, asked: &[QuietInstant], now: QuietInstant) {
         if let Some(set) = &mut self.members
             && set.asked_at().is_some_and(|at| asked.contains(&at))
@@ -221,7 +220,7 @@ impl Topic {
         }
     }
 
-    /// A client asks for a name that is asked for already: what was not kept has to come once more (R-XT-09).
+    /// Handles a client that joins a name: a dropped body has to be fetched again (R-XT-09).
     pub(super) fn want_again(&mut self, name: &Name, snapshot: &Snapshot) {
         let is_dropped = |held: &Arc<Resource>| held.form() == Form::Dropped;
         if snapshot.held(View::Named, name.as_str()).is_some_and(is_dropped) {
@@ -229,18 +228,18 @@ impl Topic {
         }
     }
 
-    /// Whether a collection was asked for that has this member.
+    /// Whether a requested collection has this member.
     fn is_listed(&self, name: &str) -> bool {
         let covering = Collection::covering(name);
         covering.is_some_and(|covering| self.names.is_wanted(covering.as_str()))
     }
 
-    /// Ops for what is no longer known when a name was let go.
+    /// Returns the operations that drop the resources of a name that was let go.
     pub(super) fn forget(&mut self, name: Name, snapshot: &Snapshot) -> Vec<Op> {
         let view = View::Named;
         let is_own = |held: &Arc<Resource>| *held.name() == name;
         if self.is_listed(name.as_str()) && snapshot.held(view, name.as_str()).is_some_and(is_own) {
-            // It is held as a member of a collection too.
+            // It is also held as a member of a collection.
             return Vec::new();
         }
         let members = snapshot.answers_of(&name).cloned();
@@ -261,9 +260,9 @@ impl Topic {
         self.members.iter_mut().for_each(|set| set.let_go(by_locator));
     }
 
-    /// Forgets the wildcard set. The origin is told if it was asked by locator. A member that clients ask for by name stays
-    /// under its name until the origin answers for that: its end is nobody's word yet. Nor is what was said of the name before
-    /// the member came: that is asked for again.
+    /// Forgets the wildcard set, with an unsubscribe for locators. A member that clients also ask
+    /// for by name stays until its name is answered, as its end is not proven. A name with an older
+    /// answer than the member is requested again.
     pub(super) fn forget_wildcard(&mut self, by_locator: bool, snapshot: &Snapshot) -> Change {
         self.remove_wildcard(by_locator);
         for member in
@@ -289,7 +288,7 @@ impl Topic {
         Change { ops, wildcard_known: Some(Completeness::Unknown), ..Change::default() }
     }
 
-    /// Takes notice of what is no longer held: whatever is gone does not end once more.
+    /// Notes removed resources, so that they do not end twice.
     pub(super) fn note(&mut self, ops: &[Op]) {
         self.expiry.note(ops);
         self.uncacheable.note(ops);
@@ -313,21 +312,21 @@ impl Topic {
         }
     }
 
-    /// Whether a name is to be answered here that is asked for, or still to be asked for.
+    /// Whether a name of this topic is requested or to be requested, and unanswered.
     fn is_unanswered(&self, name: &Name) -> bool {
         let (names, name) = (&self.names, name.as_str());
         names.asks_for(name) && (names.awaits_since(name).is_some() || names.covered(name).is_none())
     }
 }
 
-/// Whether the last word that came by the name of a member is not that it exists as the member does.
+/// Whether the last answer by name is older than the member.
 fn is_outdated(snapshot: &Snapshot, name: &Name) -> bool {
     let named = snapshot.get(name.as_str()).map(|entry| entry.named());
     matches!(named, Some(Named::Absent | Named::Superseded(_)))
 }
 
-/// Op for a name that does not exist (any more): clients that ask for it by name are told so for as long as it is asked for,
-/// clients that ask for a collection only that it left.
+/// Operation for a name that does not exist. Clients that ask by name learn of its absence; those
+/// of a collection only that it left.
 pub(super) fn gone(names: &Names, view: View, name: Name) -> Op {
     if view == View::Named && !names.is_wanted(name.as_str()) {
         Op::LeaveCollection { name }

@@ -1,6 +1,6 @@
-//! State of the connection to the origin, for those that watch the relay.
+//! State of the upstream connection, for observers.
 //!
-//! Owns what each event of the connection changes of it. Pure, as [`Mux`](super::Mux) is.
+//! Owns the effect of each connection event. Pure, as [`Mux`](super::Mux) is.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,47 +8,48 @@ use std::time::{Duration, Instant};
 use super::{Refusal, ServerId, Unanswered};
 use crate::cache::Protocol;
 
-/// Age of a connection from which on relays behind this one are not held up by types of which nothing came.
+/// Age of a connection after which silent types no longer hold up relays behind this one.
 const SILENT_TYPES: Duration = Duration::from_secs(60);
-/// Time in which three losses of a connection or its stream make the origin unsteady.
+/// Time in which three losses of a connection or stream make it unsteady.
 const UNSTEADY: Duration = Duration::from_secs(300);
 
-/// How things stand with the origin.
+/// State of the upstream connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamState {
-    /// Whether the connection stands. That says nothing of whether anything is answered on it.
+    /// Whether the connection stands, answered or not.
     pub connected: bool,
     /// Number of the server in use, in the order of preference.
     pub server: usize,
-    /// Whether it ever did.
+    /// Whether it was ever connected.
     pub ever_connected: bool,
-    /// Protocol of the streams on the connection that stands.
+    /// Protocol of the streams on this connection.
     pub protocol: Option<Protocol>,
-    /// Whether the origin has said anything on the connection that stands.
+    /// Whether anything was received on this connection.
     pub answered: bool,
-    /// Whether the origin is a relay that said, on the connection that stands, that its own control plane does not answer it.
+    /// Whether the control plane is a relay that reported, on this connection, to be cut off.
     pub origin_is_cut_off: bool,
-    /// Whether that held on the connection before, and no word has come since: answers end no staleness until then.
+    /// Whether that held on the last connection, without a report since: until then answers do not
+    /// end staleness.
     awaits_word: bool,
-    /// Since when it has been connected, or not.
+    /// Start of the present connection, or time of its loss.
     pub since: Instant,
-    /// When a response was last accepted, on this connection or an earlier one.
+    /// Time of the last accepted response, on any connection.
     pub last_answer: Option<Instant>,
-    /// Subscriptions without an answer on the connection that stands, as of the last look.
+    /// Unanswered subscriptions of this connection, at the last evaluation.
     pub unanswered: Unanswered,
-    /// Whether there was such a look. By then the origin would have refused the stream.
+    /// Whether there was one. By then a server would have rejected the stream.
     pub looked: bool,
-    /// Since when what is served may be out of date: the connection is lost, or stands and nothing is answered on it.
+    /// Start of staleness: the connection is lost, or nothing is answered on it.
     pub stale_since: Option<Instant>,
-    /// Types of which a response was refused, and nothing usable has come in its place.
+    /// Types with a rejected response that nothing usable has replaced.
     pub refusals: Vec<Refusal>,
-    /// Age, at the start, of resources that an earlier process left; `None` if there are none.
+    /// Age of restored resources at the start; `None` if there are none.
     pub restored: Option<Duration>,
-    /// The server that gave everything that is held; `None` if there were several, or none yet.
+    /// Server of everything that is held; `None` if there were several, or none yet.
     pub source: Option<ServerId>,
-    /// Why the last attempt or stream ended, at whichever server; kept while connected, for people to see.
+    /// Last error of any server; kept while connected, for operators.
     pub last_error: Option<String>,
-    /// Why that of each server ended, by its number.
+    /// Last error of each server, by its number.
     pub errors: BTreeMap<usize, String>,
     /// Times of the last losses, the newest first.
     lost_at: [Option<Instant>; 3],
@@ -56,7 +57,7 @@ pub struct UpstreamState {
 }
 
 impl UpstreamState {
-    /// Before the first attempt to connect.
+    /// Creates the state before the first attempt to connect.
     pub fn new(now: Instant) -> Self {
         Self {
             connected: false,
@@ -81,51 +82,52 @@ impl UpstreamState {
         }
     }
 
-    /// Resources that an earlier process left are served, which are this old now.
+    /// Notes restored resources of this age.
     pub const fn restored(&mut self, age: Duration) {
         self.restored = Some(age);
     }
 
-    /// Time that had passed at the start since an earlier process was answered, until this one is.
+    /// Age of the restored resources at the start, until the first answer.
     fn age_at_start(&self) -> Duration {
         self.restored.filter(|_| self.last_answer.is_none()).unwrap_or_default()
     }
 
-    /// How long ago the origin last answered this process; until it does, the age of what the one before it left, or since the start.
+    /// Time since the last answer; before the first, the age of restored resources, or the time
+    /// since the start.
     pub fn silent_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.last_answer.unwrap_or(self.started)) + self.age_at_start()
     }
 
-    /// How long ago the origin last answered this process; until it does, the age of what the one before it left. `None` where it
-    /// never has.
+    /// Time since the last answer; before the first, the age of restored resources. `None` without
+    /// either.
     pub fn answered_ago(&self, now: Instant) -> Option<Duration> {
         (self.last_answer.is_some() || self.restored.is_some()).then(|| self.silent_for(now))
     }
 
-    /// For how long what is served may have been out of date.
+    /// Time for which the served resources may have been out of date.
     pub fn stale_for(&self, now: Instant) -> Duration {
         let Some(since) = self.stale_since else { return Duration::ZERO };
-        // Once nothing was missed, what an earlier process left is as good as new.
+        // Once nothing was missed, restored resources are as good as new.
         let before = if since == self.started { self.age_at_start() } else { Duration::ZERO };
         now.saturating_duration_since(since) + before
     }
 
-    /// How long ago what is held was last known to be current; `None` where the origin has never answered.
+    /// Time since the held resources were known to be current; `None` without any answer.
     pub fn current_ago(&self, now: Instant) -> Option<Duration> {
         self.answered_ago(now).map(|_| self.stale_for(now))
     }
 
-    /// Like [`stale_for`](Self::stale_for), but zero where the origin has never answered: nothing is held then that could be out of date.
+    /// [`stale_for`](Self::stale_for), but zero without any answer, as nothing is held.
     pub fn held_stale_for(&self, now: Instant) -> Duration {
         self.current_ago(now).unwrap_or_default()
     }
 
-    /// For how long the first answer has been awaited; zero once there was one, and while nothing is asked on the connection.
+    /// Wait for the first answer; zero after it, and while nothing is requested.
     pub fn first_answer_awaited_for(&self, now: Instant) -> Duration {
         if self.answered_ago(now).is_none() { self.stale_for(now) } else { Duration::ZERO }
     }
 
-    /// The connection stands; returns whether it did before.
+    /// Notes a connection. Returns whether it is a reconnect.
     pub const fn connected(&mut self, now: Instant) -> bool {
         self.connected = true;
         self.answered = false;
@@ -134,7 +136,7 @@ impl UpstreamState {
         std::mem::replace(&mut self.ever_connected, true)
     }
 
-    /// A response was accepted. Returns whether that is more than a newer time.
+    /// Notes an accepted response. Returns whether more than the time changed.
     pub fn accepted(&mut self, now: Instant) -> bool {
         let is_first = self.last_answer.replace(now).is_none();
         let is_current = !self.origin_is_cut_off && !self.awaits_word;
@@ -142,7 +144,8 @@ impl UpstreamState {
         was_stale || is_first
     }
 
-    /// The relay that is the origin says whether its own control plane answers it. Returns whether that is news.
+    /// Notes whether the control plane of an upstream relay answers it. Returns whether that
+    /// changed.
     pub fn origin_says(&mut self, is_answered: bool, now: Instant) -> bool {
         if is_answered {
             let was_held_up = self.origin_is_cut_off || self.awaits_word;
@@ -154,7 +157,8 @@ impl UpstreamState {
         std::mem::replace(&mut self.origin_is_cut_off, !is_answered) == is_answered
     }
 
-    /// The origin is no relay, or one that does not say how it stands: its answers count. Returns whether that changes anything.
+    /// Notes that the control plane is no relay, or reports nothing: its answers count. Returns
+    /// whether that changed anything.
     pub fn origin_has_no_word(&mut self) -> bool {
         let awaited = std::mem::take(&mut self.awaits_word);
         if awaited && self.answered {
@@ -163,22 +167,22 @@ impl UpstreamState {
         awaited
     }
 
-    /// Whether relays behind this one may take what is left unanswered for an answer, and when to look again. In the first 60 s
-    /// of a connection the origin must have answered for each type that it was asked for: a relay that returns asks for them
-    /// one after the other, as its own clients come. Later no type holds up relays, or clients could bring that about by
-    /// asking for types that nobody has.
+    /// Whether relays behind this one may take its silence for an answer, and when to check again.
+    /// In the first 60 s of a connection all requested types must be answered: a returning relay
+    /// requests them one after the other, as its clients come. Later no type counts, or clients
+    /// could hold up relays with types that nobody has.
     pub fn vouches(&self, now: Instant) -> (bool, Option<Instant>) {
         let is_complete = self.unanswered.silent.is_empty();
         let ends = Some(self.since + SILENT_TYPES).filter(|end| self.connected && !is_complete && *end > now);
         (self.answered && !self.origin_is_cut_off && self.looked && ends.is_none(), ends)
     }
 
-    /// Whether connections or streams keep ending, though all may be well at any one look: the last three ended within five minutes.
+    /// Whether the last three connections or streams ended within five minutes.
     pub fn is_unsteady(&self, now: Instant) -> bool {
         self.lost_at[2].is_some_and(|third| now.saturating_duration_since(third) < UNSTEADY)
     }
 
-    /// The connection or its stream is lost, or could not be made.
+    /// Notes a lost or failed connection or stream.
     pub fn lost(&mut self, error: String, now: Instant) {
         if self.connected {
             self.lost_at.rotate_right(1);
@@ -189,7 +193,8 @@ impl UpstreamState {
         self.disconnected(now);
     }
 
-    /// Another server is used from here on. `fault` is that of the one to which the connection stands; why none does is known already.
+    /// Notes a change of the server. `fault` is that of the connected one; other faults are known
+    /// already.
     pub fn changed_to(&mut self, server: usize, fault: Option<String>) {
         if let Some(fault) = fault.filter(|_| self.connected) {
             self.errors.insert(self.server, fault.clone());
@@ -198,7 +203,7 @@ impl UpstreamState {
         self.server = server;
     }
 
-    /// No connection stands, without a fault of the server in use.
+    /// Notes that no connection stands, without a fault of the server.
     pub fn disconnected(&mut self, now: Instant) {
         if std::mem::take(&mut self.connected) {
             self.since = now;
@@ -211,11 +216,11 @@ impl UpstreamState {
         self.stale_since.get_or_insert(now);
     }
 
-    /// Takes in the subscriptions without an answer, while the connection stands. Returns whether anything changed.
+    /// Notes the unanswered subscriptions of the connection. Returns whether anything changed.
     pub fn look(&mut self, unanswered: Unanswered) -> bool {
         let before = self.stale_since;
         if !self.answered && !self.origin_is_cut_off {
-            // With nothing asked, or only what silence answers, nothing is missed.
+            // Without unanswered requests nothing is missed.
             self.stale_since = unanswered.since.map(|asked| before.unwrap_or(asked));
         }
         let is_first = !std::mem::replace(&mut self.looked, true);

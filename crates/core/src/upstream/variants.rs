@@ -1,8 +1,8 @@
-//! Which of several variants of a name is seen, where more than one is for the same parameters.
+//! Choice among several variants of a name for the same parameters.
 //!
-//! A control plane must not publish such variants (R-DP-04). If it does, what is seen does not depend on the order in which they
-//! came: the variant that is held stays for as long as it is for these parameters, and else the one whose constraints have the
-//! lowest canonical encoding counts; none at all is lower than any.
+//! A control plane must not publish such variants (R-DP-04). If it does, the choice does not depend
+//! on their order: the held variant stays while it matches. Otherwise the one with the lowest
+//! canonical encoding of constraints wins; no constraints are lowest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use crate::resource::{Constraints, Resource};
 
 type Identity = Option<Constraints>;
 
-/// No more variants are kept for the same parameters: those of the highest encodings are as if they had not come.
+/// Most variants kept for the same parameters; the highest encodings are dropped.
 const RIVALS: usize = 32;
 
-/// How a variant came, and for how long.
+/// Arrival and lifetime of a variant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Receipt {
     pub(super) resend: Resend,
     pub(super) deadline: Option<Instant>,
     pub(super) lease: Option<Lease>,
-    /// When it came, if it may not be kept (R-XT-09).
+    /// Time of arrival, if it may not be cached (R-XT-09).
     pub(super) drop_from: Option<Instant>,
 }
 
-/// All variants of one name that are for one set of parameters.
+/// All variants of one name for one set of parameters.
 #[derive(Clone, Debug)]
 pub(super) struct Candidates {
-    /// The one that is seen so far.
+    /// The one shown so far.
     held: Option<Identity>,
     variants: BTreeMap<Identity, (Arc<Resource>, Receipt, bool)>,
 }
 
-/// The variant that is seen from now on.
+/// The variant to show.
 #[derive(Debug)]
 pub(super) struct Chosen<'a> {
     pub(super) resource: &'a Arc<Resource>,
@@ -44,7 +44,7 @@ pub(super) struct Chosen<'a> {
 }
 
 impl Candidates {
-    /// Variants held so far: the one that is seen, and those that rival with it.
+    /// Creates it from the variant shown so far, and its rivals.
     pub(super) fn new(held: Option<&Arc<Resource>>, rivals: Option<&Self>) -> Self {
         let mut variants = rivals.map(|rivals| rivals.variants.clone()).unwrap_or_default();
         let identity = |resource: &Arc<Resource>| resource.constraints().cloned();
@@ -80,7 +80,7 @@ impl Candidates {
         self.variants.len() > 1
     }
 
-    /// Takes the chosen variant as the one that is held, and none as new.
+    /// Makes the chosen variant the held one, and none new.
     pub(super) fn settled(mut self) -> Self {
         self.held = self.choose().map(|chosen| chosen.resource.constraints().cloned());
         self.variants.values_mut().for_each(|(_, _, is_new)| *is_new = false);

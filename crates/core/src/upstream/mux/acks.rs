@@ -1,9 +1,8 @@
-//! Answers that are owed for responses: ACKs, and NACKs with their fault.
+//! ACKs and NACKs to send.
 //!
-//! Over state of the world NACKs wait. A control plane may answer each with the response that was refused, since the request has another
-//! version than its own (R-SotW-08). So the first NACK of a type goes at once, and further ones in a row after the `pace`.
-//!
-//! Knows neither requests nor the clock.
+//! In SotW NACKs wait: a control plane may answer each with the rejected response, as the request
+//! has another version than its own (R-SotW-08). So the first NACK of a type goes at once, and
+//! further ones in a row after the `pace`. Knows neither requests nor the clock.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -11,10 +10,10 @@ use std::time::Instant;
 use super::super::backoff::pace;
 use crate::resource::TypeUrl;
 
-/// Bytes that an ACK takes beside its texts.
+/// Bytes of an ACK beside its texts.
 const ACK_OVERHEAD: usize = 128;
 
-/// Answer that is owed for a response.
+/// ACK, or NACK with its fault.
 #[derive(Debug)]
 pub(super) struct Ack {
     pub(super) type_url: TypeUrl,
@@ -28,20 +27,19 @@ impl Ack {
     }
 }
 
-/// Refused responses by type.
+/// Rejected responses by type.
 #[derive(Debug, Default)]
 pub(super) struct Refusals(BTreeMap<TypeUrl, Refused>);
 
 #[derive(Debug)]
 struct Refused {
-    /// Number of waits so far.
     waits: u32,
     held: Option<(Instant, Ack)>,
 }
 
 impl Refusals {
-    /// Takes in the answer to the newest response of a type, and returns it if it may go at once. A NACK that still waits is for an
-    /// older response, and is dropped.
+    /// Returns the answer to the newest response of a type if it may go at once. It replaces a NACK
+    /// that still waits.
     pub(super) fn admit(&mut self, ack: Ack, now: Instant) -> Option<Ack> {
         if ack.fault.is_none() {
             self.0.remove(&ack.type_url);
@@ -51,7 +49,7 @@ impl Refusals {
             self.0.insert(ack.type_url.clone(), Refused { waits: 0, held: None });
             return Some(ack);
         };
-        // The time of a NACK that waits already stays, though a later response has taken its place.
+        // The new NACK keeps the time of the one that it replaces.
         let at = refused.held.take().map(|(at, _)| at).unwrap_or_else(|| {
             let wait = pace(refused.waits);
             refused.waits += 1;
@@ -61,7 +59,7 @@ impl Refusals {
         None
     }
 
-    /// Takes out the NACKs that have waited long enough.
+    /// Takes the NACKs that have waited long enough.
     pub(super) fn due(&mut self, now: Instant) -> impl Iterator<Item = Ack> {
         self.0
             .values_mut()
@@ -69,7 +67,6 @@ impl Refusals {
             .map(|(_, ack)| ack)
     }
 
-    /// Time of the next one.
     pub(super) fn next(&self) -> Option<Instant> {
         self.0.values().filter_map(|refused| refused.held.as_ref()).map(|(at, _)| *at).min()
     }

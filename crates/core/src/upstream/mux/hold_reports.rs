@@ -1,15 +1,15 @@
 //! Reports to the control plane of changes that the rollout guard holds.
 //!
-//! The relay ACKs each response at once, and canaries judge it later. So a report is a NACK beside an ACK: a request with `error_detail`
-//! and the nonce of the newest response of its type. Over state of the world it has the version that was accepted, which is the control
-//! plane's own: one that compares versions sends nothing again (R-SotW-08).
+//! The relay ACKs each response at once, and canaries judge it later. So a report is a NACK beside
+//! an ACK: a request with `error_detail` and the nonce of the newest response. In SotW it has the
+//! accepted version, so that a control plane that compares versions sends nothing again
+//! (R-SotW-08).
 //!
 //! Invariants:
-//! - A type is reported once per hold and stream, so that canaries cannot have the relay send more.
-//! - A report follows an accepted response of its type on the stream, and its ACK. It is never the first request of a type, and it
-//!   refuses no response that nobody has judged: a NACK of the relay's own keeps its wait (`acks`).
-//! - It holds no change of a subscription: a control plane may pass over names in a NACK.
-//! - A control plane that ends its stream for a report, and sends everything again on the next one, gets a few reports of a hold.
+//! - A type is reported once per hold and stream, so that canaries cannot cause more.
+//! - A report follows the ACK of an accepted response, and never the relay's own NACK (`acks`).
+//! - It holds no change of a subscription: a control plane may ignore names in a NACK.
+//! - A control plane that ends its stream for a report gets only a few of a hold.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ use super::{INVALID_ARGUMENT, Mux};
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::TypeUrl;
 
-/// Streams that may have ended because of a report, after which nothing more is told of a hold.
+/// Streams that may have ended because of a report, after which a hold is reported no more.
 const ENDED_STREAMS: u32 = 3;
 
 impl Mux {
@@ -37,7 +37,7 @@ impl Mux {
         }
     }
 
-    /// Takes note of a hold that began or ended.
+    /// Notes a hold that began or ended.
     pub(super) fn look_for_hold(&mut self) {
         let rollout = self.writer.cache().rollout();
         let holding = rollout.filter(|rollout| rollout.has_report());
@@ -49,7 +49,6 @@ impl Mux {
         self.streams.iter_mut().flatten().for_each(|open| open.reports.begin_anew());
     }
 
-    /// Takes note of the end of a stream.
     pub(super) fn note_end(&mut self, reports: &Reports) {
         if !self.latest.is_some_and(|now| reports.may_have_ended_it(now)) {
             return;
@@ -64,12 +63,11 @@ impl Mux {
         }
     }
 
-    /// Whether a report is due on a stream.
     pub(super) fn has_report(&self, open: &Stream) -> bool {
         self.ended_by_reports < ENDED_STREAMS && open.reports.are_due(&self.held)
     }
 
-    /// Report that is due on a stream.
+    /// Takes a report that is due on a stream.
     pub(super) fn next_report(&mut self, stream: StreamId, now: Instant) -> Option<DeltaDiscoveryRequest> {
         if self.ended_by_reports >= ENDED_STREAMS {
             return None;

@@ -1,8 +1,8 @@
-//! Questions on a stream of their own: when they are asked, and what follows from the answers.
+//! Inquiries: when to ask, and the conclusions.
 //!
-//! Names that stay unanswered are asked for, a few times on each stream; a set that may lack something, or that a client waits for, is
-//! counted.
-//! An answer about names is taken in as if it came on the stream that lives, as far as that has said nothing of them meanwhile.
+//! Unanswered names are asked for, a few times on each stream. A set that may lack something, or
+//! that a client waits for, is counted. An answer about names is applied as if it came on the live
+//! stream, for names that are still unanswered there.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -21,8 +21,8 @@ use crate::proto::DeltaDiscoveryResponse;
 use crate::resource::{Name, TypeUrl};
 
 impl Mux {
-    /// Type that is to be asked about next, whether it is to be counted, and when. A relay says itself what it knows, as soon as it
-    /// knows it, and what it sends to a newcomer by state of the world need not be whole: it is not asked.
+    /// Next question: type, whether its set is counted, and when. A relay is never asked: it
+    /// reports by itself, and its SotW state for a newcomer may not be whole.
     fn next_question(&self) -> Option<(TypeUrl, bool, QuietInstant)> {
         let open = self.streams[StreamId::Primary as usize].as_ref()?;
         if open.transfer_goes_on || self.habits.is_relay {
@@ -38,17 +38,17 @@ impl Mux {
                 Some((due, (subject.0, is_census, at)))
             })
         });
-        // Of several that may be asked now, the one that has been due for longest.
+        // Of several, the one that has been due for longest.
         due.min_by_key(|(due, (.., at))| (*at, *due)).map(|(_, question)| question)
     }
 
-    /// When an inquiry is next due, or given up.
+    /// Time at which an inquiry is next due, or given up.
     pub(super) fn next_inquiry(&self) -> Option<Instant> {
         let next = self.next_question().map(|(.., at)| at);
         self.inquiries.deadline(next).or(next).map(|at| self.clock.when(at))
     }
 
-    /// Gives up the inquiry that is open, if it has had its time.
+    /// Gives up the open inquiry if its time is over.
     pub(super) fn end_inquiry(&mut self, now: Instant) {
         if !self.inquiries.is_open() {
             return;
@@ -56,7 +56,7 @@ impl Mux {
         let now = self.clock.at(now);
         let next = |mux: &Self| mux.next_question().map(|(.., at)| at);
         if self.inquiries.deadline(next(self)).is_some_and(|at| at <= now) {
-            // It yields to names that are overdue, not to some that were answered meanwhile.
+            // It yields only to names that are still unanswered.
             self.topic_sets
                 .values_mut()
                 .for_each(|topic_set| topic_set.look_for_overdue(&self.settings, now));
@@ -64,12 +64,12 @@ impl Mux {
         }
     }
 
-    /// Whether a stream is to be open for an inquiry: it is closed once this does not hold any more.
+    /// Whether a stream must be open for an inquiry. Close it once this is false.
     pub const fn has_inquiry(&self) -> bool {
         self.inquiries.is_open()
     }
 
-    /// Begins an inquiry that is due; returns the protocol of its stream and the first request there.
+    /// Begins an inquiry that is due. Returns the protocol of its stream and the first request.
     pub fn begin_inquiry(&mut self, now: Instant) -> Option<(Protocol, Bytes)> {
         self.look_at_clock(now);
         let now = self.clock.at(now);
@@ -89,12 +89,12 @@ impl Mux {
         Some(self.inquiries.begin(type_url, names, (&self.settings.node, protocol), now))
     }
 
-    /// The stream of an inquiry ended before its answer.
+    /// Notes that the stream of an inquiry ended before its answer.
     pub fn inquiry_lost(&mut self) {
         self.inquiries.abandon();
     }
 
-    /// The origin does not serve the protocol of an inquiry, or is a relay.
+    /// Notes that the control plane does not serve the protocol of an inquiry, or is a relay.
     pub fn inquiry_refused(&mut self, now: Instant) {
         if self.inquiries.refuse() {
             self.set_habits(OriginHabits { refuses_census: true, ..self.habits });
@@ -102,7 +102,7 @@ impl Mux {
         }
     }
 
-    /// A message came on the stream of an inquiry.
+    /// Applies a message on the stream of an inquiry.
     pub fn on_inquiry_message(&mut self, message: Bytes, now: Instant) {
         self.look_at_clock(now);
         match self.inquiries.take_answer(message) {
@@ -123,8 +123,8 @@ impl Mux {
         self.tick(now);
     }
 
-    /// Takes in what was said of names that the stream which lives has left unanswered, as if it came there. Names that have `ended` and
-    /// of which it does not speak do not exist. One that cannot be read says nothing.
+    /// Applies an answer about unanswered names. Names in `ended` that it does not mention do not
+    /// exist. An unreadable response is ignored.
     fn learn_about(
         &mut self,
         type_url: &TypeUrl,

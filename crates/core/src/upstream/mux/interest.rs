@@ -1,4 +1,4 @@
-//! Interest of clients, as subscriptions at the origin.
+//! Interest of clients, as subscriptions upstream.
 
 use std::cell::LazyCell;
 use std::time::Instant;
@@ -14,12 +14,13 @@ use crate::cache::{Change, Wanted};
 use crate::resource::{Kind, Name};
 
 impl Mux {
-    /// Takes in what clients want and want no more: the outcome of [`Cache::take_interest`](crate::cache::Cache::take_interest).
+    /// Applies a change of interest, from
+    /// [`Cache::take_interest`](crate::cache::Cache::take_interest).
     pub fn interest(&mut self, wanted: Vec<Wanted>, now: Instant) {
         self.look_at_clock(now);
         for wanted in wanted {
             self.want(&wanted, now);
-            // The store exists: its clients have just been heard.
+            // The store exists, as the clients have joined it.
             self.writer.fill(&wanted, now).ok();
             self.tidy(&wanted.type_url);
         }
@@ -46,13 +47,12 @@ impl Mux {
                 self.lingering.insert(until, type_url.clone(), parameters.clone(), None);
                 topic_set.topic(parameters).wildcard = Want::Until(until);
             }
-            // It has been kept up to date.
             (Want::Kept(_), true) => topic_set.topic(parameters).wildcard = Want::Yes,
             (Want::Yes, true) | (Want::No | Want::Until(_) | Want::Kept(_), false) => {}
         }
         let ops = &mut change.ops;
         let held = LazyCell::new(|| snapshot(self.writer.cache(), type_url, parameters));
-        // Over state of the world, where the clusters are known.
+        // In SotW, where the clusters are known.
         let clusters = LazyCell::new(|| {
             let is_concerned = habits.speaks_sotw && type_url.kind() == Kind::Endpoint;
             let clusters =
@@ -60,7 +60,7 @@ impl Mux {
             clusters.filter(|clusters| clusters.wildcard_known())
         });
         for (name, is_wanted) in &interest.names {
-            // A client cannot ask by name for what would be the wildcard upstream.
+            // Upstream this name would be the wildcard.
             if matches!(name.as_str(), "" | Name::WILDCARD) {
                 continue;
             }

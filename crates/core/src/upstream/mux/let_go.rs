@@ -1,4 +1,4 @@
-//! End of the linger: what nobody wanted for so long is let go.
+//! End of the linger: names and wildcards are let go.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use crate::cache::{Change, Snapshot, VisibleState};
 use crate::fairness::NAMES_PER_SLICE;
 use crate::resource::{Name, Parameters, TypeUrl};
 
-/// Shortest time after which a name that nobody wants and is kept is looked at again, however short the linger.
+/// Shortest time until a kept name is checked again, however short the linger.
 pub(super) const KEPT: Duration = Duration::from_secs(1);
 
 impl Mux {
-    /// Lets go of wildcards that nobody wants and no stream carries. While the origin is away, they are kept for clients that
-    /// come back, as all else.
+    /// Lets go of unwanted wildcards that no stream carries. While no stream is open, they are
+    /// kept.
     pub(super) fn drop_kept(&mut self, is_concerned: impl Fn(&TopicSet) -> bool, now: Instant) {
         let concerned = self.topic_sets.iter().filter(|(_, topic_set)| is_concerned(topic_set));
         for type_url in concerned.map(|(type_url, _)| type_url.clone()).collect::<Vec<_>>() {
@@ -29,24 +29,24 @@ impl Mux {
         }
     }
 
-    /// Lets go what nobody wanted for the linger time, or has to make room for others, unless somebody wants it by now
-    /// (R-Relay-16).
+    /// Lets go of names and wildcards after the linger, or earlier to make room, unless a client
+    /// wants them by now (R-Relay-16).
     ///
-    /// While the origin is away, what it said cannot be had again: it is kept for clients that come back, and its
-    /// linger begins anew (R-Relay-06). What is not known is let go all the same, or clients that come and go with
-    /// names of their own would fill the relay meanwhile; and so is what has to make room.
+    /// While the control plane is away, known resources cannot be had again: they are kept, and
+    /// their linger starts over (R-Relay-06). Unknown ones are let go all the same: short-lived
+    /// clients would fill the relay.
     pub(super) fn let_go(&mut self, now: Instant) {
         let away = self.streams[StreamId::Primary as usize].is_none();
         let later = now + self.settings.linger.max(KEPT);
         let cache = Arc::clone(self.writer.cache());
         let mut forgotten: BTreeMap<TypeUrl, BTreeMap<Parameters, Change>> = BTreeMap::new();
-        // Those of one type and time stand together.
+        // Names of one type and time are neighbours.
         let mut seen: Option<(TypeUrl, Parameters, Arc<Snapshot>)> = None;
         let mut count = 0;
         while count < NAMES_PER_SLICE
             && let Some(Departure { type_url, parameters, name: item, is_early }) = self.lingering.next(now)
         {
-            // One that goes early makes room for as many as have come.
+            // An early departure makes room for a name that came, and is not counted.
             count += usize::from(!is_early);
             let away = away && !is_early;
             let Some(topic_set) = self.topic_sets.get_mut(&type_url) else { continue };
@@ -79,8 +79,8 @@ impl Mux {
                     topic.wildcard = Want::Until(later);
                     self.lingering.insert(later, type_url.clone(), parameters.clone(), None);
                 }
-                // Asked for plainly there is one wildcard a type; with parameters each costs the origin its own.
-                // It is kept up to date for as long as its stream lives.
+                // There is one plain wildcard per type. It stays up to date for as long as its
+                // stream lives.
                 None if !away && (parameters.is_empty() || (is_last && self.is_heard)) => {
                     topic.wildcard = Want::Kept(now);
                 }
@@ -104,7 +104,7 @@ impl Mux {
     }
 }
 
-/// Whether the origin said of a name what is worth keeping. Of a collection that may have more members it did too.
+/// Whether anything is known of a name, or of members of a collection, that is worth keeping.
 fn is_known(snapshot: &Snapshot, name: &Name) -> bool {
     !matches!(snapshot.by_name(name.as_str()), VisibleState::Unknown | VisibleState::Failed)
         || snapshot.members_of(name).next().is_some()

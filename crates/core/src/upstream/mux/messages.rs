@@ -1,4 +1,4 @@
-//! Response in the protocol of its stream, and as increments, which all else of the mux deals in.
+//! Responses in the protocol of their stream, and as increments.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::RelayIdentity;
 use crate::proto::{DeltaDiscoveryResponse, DiscoveryResponse};
 use crate::resource::TypeUrl;
 
-/// Response as it came.
+/// Response as received.
 #[derive(Debug)]
 pub(super) enum Incoming {
     Delta(DeltaDiscoveryResponse),
@@ -31,7 +31,7 @@ impl Incoming {
         }
     }
 
-    /// `control_plane.identifier`: the servers through which the response came; empty if it does not say.
+    /// `control_plane.identifier`: the servers through which the response came; may be empty.
     pub(super) fn identifier(&self) -> &str {
         let control_plane = match self {
             Self::Delta(response) => &response.control_plane,
@@ -41,7 +41,7 @@ impl Incoming {
         &identifier[..identifier.floor_char_boundary(RelayIdentity::MAX_BYTES)]
     }
 
-    /// Works out what the response changes of what came on its stream.
+    /// Works out the changes since the last response on the stream.
     pub(super) fn into_increments(
         self,
         sotw: Option<&mut SotwStream>,
@@ -63,7 +63,7 @@ pub(super) enum Increments {
 }
 
 impl Increments {
-    /// Names in a response that is refused. One of state of the world is followed by the next one, whatever its names.
+    /// Names in a rejected response. In SotW the next response replaces it, whatever its names.
     pub(super) fn names(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let delta = match self {
             Self::Delta(response) => Some(response),

@@ -1,14 +1,12 @@
-//! Endpoints that clients are about to ask for.
+//! Prefetch of endpoints that clients are about to request.
 //!
-//! Owns which names are asked for ahead: those of the endpoints of clusters that are new, where clients ask for endpoints by name. A
-//! client that is told of the cluster asks for them next, and they are there, or on their way, when it does. What is asked for
-//! ahead is treated as a name of a client that has just left: it is let go after the linger, or after 5 s where that is shorter, unless
-//! a client asks for it by then.
+//! Owns which names are requested ahead: endpoints of new clusters, where clients ask for endpoints
+//! by name. A client that receives the cluster asks for them next. A prefetched name lingers like
+//! one whose client has left, for at least 5 s. Prefetched names take at most half of the room for
+//! unwanted names.
 //!
-//! Over state of the world the endpoints of a cluster that is gone leave the list within a second, once no client asks for them: of a
-//! list with one name that it does not have java-control-plane answers none (O12).
-//!
-//! They take no more than half of the room that there is for names which nobody wants: clients that leave have the rest.
+//! In SotW the endpoints of a removed cluster leave the list within a second of their last client:
+//! java-control-plane answers nothing of a list with one unknown name (O12).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,13 +19,13 @@ use crate::cache::{Change, Op, Snapshot, View};
 use crate::fairness::NAMES_PER_SLICE;
 use crate::resource::{Kind, Name, Parameters, Resource, TypeUrl};
 
-/// Shortest time for which endpoints stay asked for, however short the linger: a client is told of the cluster, and asks, within the
-/// time in which it answers what it was sent before.
+/// Shortest time for which endpoints stay requested: a client first receives the cluster, and then
+/// asks.
 const LEAST: Duration = Duration::from_secs(5);
 
 impl Mux {
-    /// Names of the endpoints of clusters in a change that are not held yet, or have other endpoints there. Clients ask for very many
-    /// in parts, between which others have their turn; of these only the first are asked for ahead.
+    /// Names of new endpoints of the clusters in a change. Of very many only the first are
+    /// requested ahead.
     pub(super) fn new_endpoints(
         &self,
         type_url: &TypeUrl,
@@ -55,7 +53,7 @@ impl Mux {
         new.take(NAMES_PER_SLICE).collect()
     }
 
-    /// Asks for endpoints that nobody has asked for yet.
+    /// Requests endpoints that nobody has asked for yet.
     pub(super) fn prefetch(&mut self, names: Vec<Name>, parameters: &Parameters, now: Instant) {
         let type_url = TypeUrl::from(Kind::Endpoint);
         let until = now + self.settings.linger.max(LEAST);
@@ -78,7 +76,7 @@ impl Mux {
         self.tidy(&type_url);
     }
 
-    /// Names of the endpoints of clusters that a change removes, where they must leave the list.
+    /// Names of endpoints of removed clusters, for SotW.
     pub(super) fn gone_endpoints(
         &self,
         type_url: &TypeUrl,
@@ -96,7 +94,7 @@ impl Mux {
         services.collect()
     }
 
-    /// Lets these endpoints go soon, if no client asks for them.
+    /// Shortens the linger of these endpoints, if no client asks for them.
     pub(super) fn let_go_soon(&mut self, names: Vec<Name>, parameters: &Parameters, now: Instant) {
         let type_url = TypeUrl::from(Kind::Endpoint);
         let Some(topic) = self.topic_sets.get_mut(&type_url).and_then(|of| of.topics.get_mut(parameters))
@@ -116,7 +114,7 @@ impl Mux {
     }
 }
 
-/// Whether a member of the set of clusters is known to have these endpoints: the one of this name.
+/// Whether the cluster of this name is known to have these endpoints.
 pub(super) fn has_endpoints(clusters: &Snapshot, service: &Name) -> bool {
     let cluster = clusters.get(service.as_str()).and_then(|entry| entry.as_member().present());
     cluster.and_then(|cluster| cluster.eds_service()) == Some(service)

@@ -1,4 +1,4 @@
-//! Protocol that the origin speaks: which one, and messages in it.
+//! Protocol of the control plane, and messages in it.
 
 use std::time::Instant;
 
@@ -14,13 +14,13 @@ use super::messages::Incoming;
 use crate::cache::Protocol;
 
 impl Mux {
-    /// Sets the protocol of the origin. It holds for streams that are opened from now on; until then none is open.
+    /// Sets the protocol for streams that are opened from now on. No stream may be open.
     pub fn set_protocol(&mut self, protocol: Protocol) {
         let speaks_sotw = protocol == Protocol::Sotw;
         self.set_habits(OriginHabits { speaks_sotw, ..self.habits });
     }
 
-    /// Whether anything was asked for on an open stream.
+    /// Whether anything was requested on an open stream.
     pub fn has_asked(&self, stream: StreamId) -> bool {
         self.streams[stream as usize].as_ref().is_some_and(|open| open.node_sent)
     }
@@ -33,7 +33,7 @@ impl Mux {
         }
     }
 
-    /// Next request for a stream that can take one, encoded in the protocol of the stream.
+    /// Returns the next request of a stream, encoded in its protocol.
     pub fn next_message(&mut self, stream: StreamId, now: Instant) -> Option<Bytes> {
         loop {
             let open = self.streams[stream as usize].as_mut()?;

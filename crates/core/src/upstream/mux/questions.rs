@@ -1,4 +1,4 @@
-//! Choice of the questions that a probe of another server asks.
+//! Choice of the questions for a probe of another server.
 
 use super::super::probe::Question;
 use super::super::topic::Topic;
@@ -8,14 +8,14 @@ use crate::cache::View;
 use crate::proto::Node;
 use crate::resource::{Name, Parameters, TypeUrl};
 
-/// Most questions of one kind: a server that has nothing to say to one is asked the next.
+/// Most questions of one kind. A server that does not answer one is asked the next.
 const QUESTIONS: usize = 3;
-/// Names of a topic that are looked at.
+/// Names of a topic that are examined.
 const LOOKED_AT: usize = 64;
 
 impl Mux {
-    /// Things that are subscribed to, the best to ask for first: names that exist, then wildcards, then names of which nothing is known,
-    /// since many servers say nothing of what does not exist (O2).
+    /// Returns questions, the best first: names that exist, then wildcards, then unknown names.
+    /// Many servers ignore names that do not exist (O2).
     pub fn questions(&self) -> Vec<Question> {
         let (mut held, mut wildcards, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         // Every server understands those without parameters.
@@ -40,7 +40,7 @@ impl Mux {
         [held, wildcards, unknown].into_iter().flat_map(|of| of.into_iter().take(QUESTIONS)).collect()
     }
 
-    /// A name that exists, as far as is known, and one of which nothing is known.
+    /// Returns a name that exists, and one of which nothing is known.
     fn names_to_ask(
         &self,
         type_url: &TypeUrl,
@@ -56,7 +56,7 @@ impl Mux {
         (names().find(is_held).cloned(), names().find(|name| !is_held(name)).cloned())
     }
 
-    /// Node that streams show, unless that of a client is lent to them.
+    /// Node of the streams, unless one of a client is lent to them.
     pub const fn node(&self) -> &Node {
         &self.settings.node
     }

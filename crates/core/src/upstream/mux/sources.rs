@@ -1,4 +1,5 @@
-//! Where the cached resources came from: the connected server, another one before it, or the snapshot of an earlier process.
+//! Source of the cached resources: the connected server, another one, or the snapshot of an earlier
+//! process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::cache::{Change, Completeness, Op};
 use crate::snapshot_content::{Clock, Content, StoreContent, StoreId};
 
 impl Mux {
-    /// A connection to a server stands. What the origin answered on the last one says nothing of whether it answers on this.
+    /// Notes a connection to a server. Answers on an earlier connection prove nothing for this one.
     pub fn connected(&mut self, server: &ServerId) {
         let has_plain_versions = self.settings.same_versions || self.has_plain_versions(server);
         self.mark = if has_plain_versions { String::new() } else { server.mark() };
@@ -27,21 +28,21 @@ impl Mux {
         self.writer.reset_answers();
     }
 
-    /// Whether clients are told versions of a server without a mark. Those of an earlier process hold what was restored: there the first
-    /// server in the list may be another one than it was.
+    /// Whether clients see versions of a server without a mark. After a restart the server of the
+    /// restored resources counts: the list may have another first server.
     fn has_plain_versions(&self, server: &ServerId) -> bool {
         let is_first = self.settings.first_server.as_ref().is_none_or(|first| first == server);
         is_first && self.restored_plain.as_ref().is_none_or(|restored| restored == server)
     }
 
-    /// The server that gave everything that is held; `None` if there were several, or none yet.
+    /// Server of everything that is held; `None` if there were several, or none yet.
     pub fn source(&self) -> Option<&ServerId> {
         let is_of_one = self.topic_sets.values().all(TopicSet::has_one_server);
         self.server.as_ref().filter(|_| is_of_one)
     }
 
-    /// Another server takes the place of the last one. What is held stays, and so does what the last server said is absent; what it
-    /// left open, and how it behaved, says nothing of this one.
+    /// Notes that another server took over. Held resources and known absences stay; open questions
+    /// and learned behaviour do not.
     fn switched(&mut self, from: &ServerId, to: &ServerId) {
         self.is_heard = false;
         self.renewals = Default::default();
@@ -54,7 +55,7 @@ impl Mux {
     }
 }
 
-/// Content that was taken in.
+/// Content that was restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// Resources, each counted for each name that it is held under.
@@ -66,12 +67,12 @@ pub struct Restored {
 }
 
 impl Mux {
-    /// Takes in content of an earlier process, as if all clients had just left: it is served, subscribed to with its versions
-    /// on the next stream, kept while the control plane is away, and let go after the linger where nobody wants it.
+    /// Restores content of an earlier process, as if all clients had just left. It is served,
+    /// claimed on the next stream, kept while the control plane is away, and let go after the
+    /// linger if nobody wants it.
     ///
-    /// `from` is the server that gave all of it, to which alone its versions are told (R-Up-04); `None` if there were several.
-    ///
-    /// To be called while no stream is open, before the control plane has answered.
+    /// `from` is the server of all of it; its versions are claimed there only (R-Up-04). `None` if
+    /// there were several. Call it while no stream is open, before the first response.
     pub fn restore(&mut self, content: Content, from: Option<ServerId>, clock: Clock) -> Restored {
         debug_assert!(self.streams.iter().all(Option::is_none), "a stream is open");
         let mut restored = Restored::default();
@@ -84,7 +85,8 @@ impl Mux {
         for store in content.stores {
             self.restore_store(store, clock, &mut restored);
         }
-        // Clients may hold what is not in it any more, or never was. A relay that was never answered has told them nothing.
+        // Clients may hold resources that are not in the content. A relay without any answer has
+        // sent them nothing.
         if is_known || restored.resources > 0 {
             self.restored_plain = Some(if is_plain { from } else { nobody() });
         }

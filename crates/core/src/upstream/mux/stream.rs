@@ -1,4 +1,4 @@
-//! State of an open stream: what it has to say, and when it may be opened anew.
+//! State of an open stream: requests to send, and the pace of renewals.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -9,48 +9,47 @@ use super::super::sotw::SotwStream;
 use super::acks::{Ack, Refusals};
 use crate::resource::TypeUrl;
 
-/// State of an open stream, with what it has to say.
 #[derive(Debug)]
 pub(super) struct Stream {
-    /// When it is to be opened anew.
+    /// Time at which it is to be opened anew.
     pub(super) renews_at: Option<Instant>,
     pub(super) opened: Instant,
     /// Whether a response was accepted on it.
     pub(super) is_answered: bool,
-    /// Time that counted as no silence because responses were on their way, and whether one is now.
+    /// Transfer time that did not count as silence, and whether a transfer is under way.
     pub(super) transferred: Duration,
     pub(super) transfer_goes_on: bool,
     pub(super) node_sent: bool,
     pub(super) acks: VecDeque<Ack>,
     pub(super) ack_bytes: usize,
     pub(super) acks_in_a_row: u32,
-    /// Types whose subscription changed, to be sent at the next tick.
+    /// Types with a changed subscription, to be sent at the next tick.
     pub(super) dirty: BTreeSet<TypeUrl>,
     /// Types whose subscription is being sent, in flush order (R-Up-06).
     pub(super) due: BTreeSet<TypeUrl>,
     pub(super) next_tick: Option<Instant>,
-    /// Where the origin speaks state of the world.
+    /// Present in SotW.
     pub(super) sotw: Option<SotwStream>,
-    /// NACKs that wait there.
+    /// NACKs that wait, in SotW.
     refusals: Refusals,
     pub(super) reports: Reports,
 }
 
-/// How often a stream may be opened anew: each time the origin is asked for everything.
+/// Limit on the renewals of a stream, as each asks for everything anew.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RenewalPace {
-    /// Whether the stream was to be opened anew when it was closed. One that was lost is no renewal: else a link
-    /// that breaks a few times would make everything wait that needs a new stream afterwards.
+    /// Whether the closed stream was to be renewed. A lost stream is no renewal, so that an
+    /// unstable link does not delay later renewals.
     pub(super) is_renewal: bool,
     renewed: Option<Instant>,
-    /// How many times in a row it was renewed soon after the last.
+    /// Number of renewals in quick succession.
     soon: u32,
 }
 
 impl RenewalPace {
     const CALM: Duration = Duration::from_secs(120);
 
-    /// The stream was opened, for whatever reason.
+    /// Notes that the stream was opened, for any reason.
     pub(super) fn opened(&mut self, now: Instant) {
         let is_soon = self.renewed.is_some_and(|last| now.saturating_duration_since(last) < Self::CALM);
         if std::mem::take(&mut self.is_renewal) {
@@ -61,29 +60,28 @@ impl RenewalPace {
         }
     }
 
-    /// How long a stream that was opened now stays open: 1 s at least, then 2 s, 4 s, and in the end 64 s. After two minutes
-    /// without a renewal, it begins at 1 s again.
+    /// Least lifetime of a stream opened now: 1 s, 2 s, 4 s, …, 64 s. After two minutes without a
+    /// renewal it is 1 s again.
     pub(super) fn least(self) -> Duration {
         pace(self.soon)
     }
 }
 
-/// A stream that ends so soon after a report may have ended because of it.
+/// A stream that ends this soon after a report may have ended because of it.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Reports of one stream.
+/// Reports on one stream.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
-    /// Nonce of the newest response of each type that may be reported, where that was accepted.
+    /// Nonces of the newest responses by type, if accepted.
     nonces: BTreeMap<TypeUrl, String>,
     /// Types that were reported since the hold began.
     said: BTreeSet<TypeUrl>,
-    /// Time of the last report.
     last: Option<Instant>,
 }
 
 impl Reports {
-    /// Notes the nonce of the newest response of a type; `None` if it was refused, or has none to answer it by.
+    /// Notes the nonce of the newest response of a type; `None` if it was rejected or has no nonce.
     pub(super) fn note(&mut self, type_url: &TypeUrl, nonce: Option<&str>) {
         match nonce {
             Some(nonce) => drop(self.nonces.insert(type_url.clone(), nonce.to_owned())),
@@ -91,22 +89,21 @@ impl Reports {
         }
     }
 
-    /// Another hold has begun, or none is left.
+    /// Starts over with another hold, or none.
     pub(super) fn begin_anew(&mut self) {
         self.said.clear();
     }
 
-    /// Whether there is anything to say of these types, of which changes are held.
+    /// Whether any of these held types is to be reported.
     pub(super) fn are_due(&self, held: &BTreeSet<TypeUrl>) -> bool {
         self.next(held).is_some()
     }
 
-    /// Notes that a report is sent.
     pub(super) const fn sent(&mut self, now: Instant) {
         self.last = Some(now);
     }
 
-    /// Whether the origin may have ended the stream because of a report.
+    /// Whether a report may have ended the stream.
     pub(super) fn may_have_ended_it(&self, now: Instant) -> bool {
         self.last.is_some_and(|last| now < last + SOON)
     }
@@ -146,7 +143,7 @@ impl Stream {
         }
     }
 
-    /// Owes an answer for the newest response of a type.
+    /// Queues the ACK or NACK of the newest response of a type.
     pub(super) fn owe(&mut self, ack: Ack, now: Instant) {
         let ack = if self.sotw.is_some() { self.refusals.admit(ack, now) } else { Some(ack) };
         self.push(ack);
@@ -159,18 +156,18 @@ impl Stream {
         }
     }
 
-    /// Time of the next tick for which something waits.
+    /// Time of the next tick, if anything waits.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let tick = self.next_tick.filter(|_| !self.dirty.is_empty());
         tick.into_iter().chain(self.refusals.next()).min()
     }
 
-    /// Whether a request is encoded that waits for room.
+    /// Whether an encoded request waits for room.
     pub(super) fn has_encoded(&self) -> bool {
         self.sotw.as_ref().is_some_and(SotwStream::has_next)
     }
 
-    /// The first change after idle is due at once, later ones together.
+    /// Sends the first change after an idle time at once, and later ones together.
     pub(super) fn tick(&mut self, settings: &Settings, now: Instant) {
         let due: Vec<Ack> = self.refusals.due(now).collect();
         self.push(due);
@@ -182,8 +179,8 @@ impl Stream {
     }
 }
 
-/// Time between two requests that repeat a list of this length: 100 ms for 1 MiB. Names that come in meanwhile go with the next
-/// one, so that a subscription of many names is not sent again for each few of them.
+/// Least time between two requests that repeat a list of this length: 100 ms for 1 MiB. It batches
+/// new names, as each request repeats the list.
 fn list_time(bytes: usize) -> Duration {
     const NANOS_PER_BYTE: u64 = 95;
     Duration::from_nanos(NANOS_PER_BYTE.saturating_mul(bytes as u64))

@@ -1,4 +1,4 @@
-//! Trials of types at which the origin may end the stream.
+//! Trials of types at which the control plane may end the stream.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use super::Mux;
 use crate::resource::TypeUrl;
 
 impl Mux {
-    /// The server ended the primary stream, or the connection with it.
+    /// Notes that the server ended the primary stream or its connection.
     pub fn ended_by_server(&mut self, now: Instant) {
         let (quiet, timeout) = (self.clock.at(now), self.settings.answer_timeout);
         let is_blamed = |topic_set: &TopicSet| {
@@ -31,15 +31,14 @@ impl Mux {
         }
     }
 
-    /// A primary stream is opened.
     pub(super) fn withhold_suspects(&mut self, now: Instant) {
         let is_wanted =
             |type_url: &TypeUrl| self.topic_sets.get(type_url).is_some_and(TopicSet::is_wanted_now);
         self.suspects.opened(is_wanted, now);
     }
 
-    /// Suspect that is on trial or is tried next, and when that ends or begins: not before the stream has answered for another type, if
-    /// it was asked for one, or has left it unanswered for long.
+    /// Suspect that is on trial or next, and when its trial ends or begins. A trial waits until the
+    /// stream has answered another type, or left it unanswered for long.
     fn next_suspect(&self) -> Option<(&TypeUrl, Instant)> {
         let (open, patience) =
             (self.streams[StreamId::Primary as usize].as_ref()?, self.settings.answer_timeout);
@@ -56,12 +55,12 @@ impl Mux {
         })
     }
 
-    /// When to [`try_suspects`](Self::try_suspects) though nothing happened.
+    /// Time of the next call of [`try_suspects`](Self::try_suspects).
     pub(super) fn next_trial(&self) -> Option<Instant> {
         self.next_suspect().map(|(_, at)| at)
     }
 
-    /// Clears the suspect that was on trial for long enough, and tries the next one that is due.
+    /// Clears the suspect whose trial is over, and tries the next one that is due.
     pub(super) fn try_suspects(&mut self, now: Instant) {
         while let Some((type_url, _)) = self.next_suspect().filter(|(_, at)| *at <= now) {
             let type_url = type_url.clone();

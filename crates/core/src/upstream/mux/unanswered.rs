@@ -1,4 +1,4 @@
-//! Subscriptions that the control plane leaves unanswered: a count of them, and whether it reads resource locators.
+//! Unanswered subscriptions: their count, and whether the control plane reads locators.
 
 use std::time::Instant;
 
@@ -10,9 +10,8 @@ use super::Mux;
 use crate::cache::View;
 
 impl Mux {
-    /// Subscriptions that the origin has not answered on this connection.
-    ///
-    /// Its cost grows with the names that are subscribed to: it is for a look now and then.
+    /// Subscriptions without an answer on this connection. The cost grows with the number of names:
+    /// call it rarely.
     pub fn unanswered(&self) -> Unanswered {
         let mut all = Unanswered::default();
         for (type_url, topic_set) in &self.topic_sets {
@@ -25,7 +24,7 @@ impl Mux {
 }
 
 impl Mux {
-    /// Finds out whether the origin reads locators: if not, it leaves them unanswered (R-Up-18).
+    /// Gives up locators if the control plane leaves them unanswered (R-Up-18).
     pub(super) fn look_for_ignored_locators(&mut self, now: Instant) {
         if self.locators_due.is_none_or(|due| due > self.clock.at(now)) {
             return;
@@ -44,8 +43,8 @@ impl Mux {
         tracing::warn!(
             "the control plane does not answer resource locators: it is asked by plain names on this connection; set upstream.locators to plain if that is how it is meant"
         );
-        // From the next primary on, which is to be at once: an origin that has taken an empty request for the legacy
-        // wildcard cannot be made to forget it.
+        // Takes effect with a new primary stream, at once: a legacy wildcard from an empty request
+        // cannot be taken back.
         self.asks_plainly = true;
         if let Some(primary) = &mut self.streams[StreamId::Primary as usize] {
             primary.renews_at = Some(now);

@@ -1,4 +1,4 @@
-//! Answer of the origin to the names, as far as it has come.
+//! Progress of the answer for the names.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::cache::Completeness;
 use crate::resource::{Collection, Name};
 
 impl Names {
-    /// The origin said something of a name; `is_new` tells whether that is a resource which was not held. Returns whether it answers
-    /// us.
+    /// Notes that a response mentions a name. `is_new`: with a resource that was not held. Returns
+    /// whether it answers the relay.
     pub(in crate::upstream) fn heard(&mut self, name: &str, is_new: bool, now: QuietInstant) -> bool {
         let of_collection = self.heard_member(name, is_new, now);
         of_collection | self.answered(name)
     }
 
-    /// Like [`heard`](Self::heard), of a member of a collection: until that is complete, it is an answer.
+    /// Does this for a member of a collection: any is an answer until the collection is complete.
     fn heard_member(&mut self, name: &str, is_new: bool, now: QuietInstant) -> bool {
         if self.stream.incomplete.is_empty() {
             return false;
@@ -42,12 +42,12 @@ impl Names {
         }
     }
 
-    /// The origin said that a collection is empty: nothing more is to come.
+    /// Notes that a collection is empty, and so complete.
     pub(in crate::upstream) fn heard_empty(&mut self, collection: &Name) {
         self.stream.incomplete.remove(collection);
     }
 
-    /// Collections of which all members have been heard by now, as far as silence tells.
+    /// Takes the collections that are complete, judged by silence.
     pub(in crate::upstream) fn complete(&mut self, settings: &Settings, now: QuietInstant) -> Vec<Name> {
         let mut complete = Vec::new();
         for (name, incomplete) in &mut self.stream.incomplete {
@@ -59,8 +59,8 @@ impl Names {
         complete
     }
 
-    /// A response for the type was accepted, which may answer the end mark. An origin that does not read locators answers the mark that
-    /// was asked for beside them, and may not answer them: then it is not `understood`.
+    /// Notes an accepted response, which may answer the end mark. `understood` is false if the
+    /// control plane may have ignored the locators: then the mark ends nothing.
     pub(in crate::upstream) fn hear_end(&mut self, answers_end_mark: bool, understood: bool) {
         if answers_end_mark && self.stream.end_mark == EndMark::Asked {
             self.stream.leaves_end_mark = true;
@@ -70,8 +70,8 @@ impl Names {
         }
     }
 
-    /// Takes what follows from the response that ended the answer to the first request. Names that were let go or asked for once
-    /// more since are not concerned.
+    /// Takes the conclusions from the response that ended the first answer. Names that were let go
+    /// or requested again since are excluded.
     pub(in crate::upstream) fn take_whole(&mut self) -> Option<Whole> {
         if self.stream.end_mark != EndMark::Answered {
             return None;
@@ -98,8 +98,9 @@ impl Names {
         Some(Whole { absent, collections })
     }
 
-    /// Takes the names that have been unanswered for so long, while there is room: they are asked for on a stream of their own. The origin
-    /// may believe that it has sent them here (O1), or says nothing of what does not exist (O2).
+    /// Takes names that were unanswered for `patience`, while there is room, for an inquiry. The
+    /// control plane may believe that it has sent them (O1), or ignore names that do not exist
+    /// (O2).
     pub(in crate::upstream) fn take_unanswered(
         &mut self,
         patience: Duration,
@@ -123,12 +124,12 @@ impl Names {
         taken
     }
 
-    /// No earlier than since when such a name is unanswered.
+    /// Lower bound of the time since when a name is unanswered.
     pub(in crate::upstream) const fn unanswered_from(&self) -> Option<QuietInstant> {
         self.stream.unanswered
     }
 
-    /// Names without an answer. Where versions were told, silence is an answer (R-Up-02).
+    /// Names without an answer. For claimed versions silence is an answer (R-Up-02).
     pub(in crate::upstream) fn silence(&self) -> Silence {
         let mut silence = Silence::default();
         for asked in self.records.values().filter_map(|record| record.asked.as_ref()) {

@@ -15,19 +15,19 @@ use crate::fairness::UPSTREAM_NAME_BYTES;
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Collection, Name, take_out};
 
-/// A request is cut when its names reach this many bytes: servers that kept gRPC's default take 4 MiB.
+/// Bytes of names after which a request is cut: servers with gRPC's default take 4 MiB.
 pub(in crate::upstream) const REQUEST_BYTES: usize = 1 << 20;
 
-/// How many bytes of names go into a request, which may be the first one for a type of which something is held: that one
-/// says the versions, and what is behind it is not said with versions any more (R-Delta-05). In state of the world each request
-/// repeats the names of all before it.
+/// Bytes of names in a request. The first one of a type with held resources is large, as later ones
+/// cannot claim versions (R-Delta-05). So is any in SotW, as it repeats all names.
 pub(in crate::upstream) const fn room(is_first_of_held: bool, speaks_sotw: bool) -> usize {
     if is_first_of_held || speaks_sotw { REQUEST_BYTES } else { UPSTREAM_NAME_BYTES }
 }
 
 impl Stream {
-    /// Takes the next pending name while there is room: those that clients came to want on this stream, in the order in which the cache
-    /// took them from their peers in turn, then those that the stream repeats. These have this room at `least`, and go on after the `last`.
+    /// Takes the next pending name while there is room: first those that clients added, in the
+    /// order of the cache, then those that a new stream repeats. The latter have this room at
+    /// `least`, and continue after `last`.
     fn next_pending(&mut self, last: &mut Option<Name>, room: &mut usize, least: &mut usize) -> Option<Name> {
         while *room > 0
             && *least > 0
@@ -50,7 +50,7 @@ impl Stream {
 }
 
 impl Names {
-    /// The next request that brings the origin closer to what is wanted, and whether another has to follow.
+    /// Returns the next request, and whether another has to follow.
     pub(in crate::upstream) fn changes(
         &mut self,
         target: &Target<'_>,
@@ -99,7 +99,6 @@ impl Names {
         ((!is_empty).then_some(request), cut)
     }
 
-    /// A name is asked for no more.
     fn forget(&mut self, name: &Name) {
         self.stream.incomplete.remove(name);
         let Some(record) = self.records.get_mut(name) else { return };
@@ -109,7 +108,7 @@ impl Names {
         }
     }
 
-    /// Notes a name as asked for; returns the bytes that its version took.
+    /// Notes a name as requested. Returns the bytes of its version.
     fn join(
         &mut self,
         target: &Target<'_>,
@@ -138,7 +137,7 @@ impl Names {
         bytes
     }
 
-    /// Notes a collection as not complete yet; returns the bytes that the versions of its members took.
+    /// Notes a collection as incomplete. Returns the bytes of the versions of its members.
     fn join_collection(
         &mut self,
         target: &Target<'_>,
@@ -146,7 +145,7 @@ impl Names {
         trusts: bool,
         request: &mut DeltaDiscoveryRequest,
     ) -> usize {
-        // A member that is asked for by its own name too is claimed and doubted by that.
+        // A member that is requested by name too is claimed there.
         let is_own = |member: &Name| self.records.get(member).is_some_and(Record::is_own);
         let members = || target.snapshot.members_of(name).filter(|member| !is_own(member.name()));
         let versions =

@@ -1,14 +1,16 @@
-//! Requests of one type, from the increments of the mux.
+//! SotW requests of one type, from the increments of the mux.
 //!
-//! A request that adds names says no version. The LinearCache of go-control-plane before 0.14 compares the version with that of
-//! each resource, and would leave a name unanswered that was listed late and changed early. For others it makes no difference: a
-//! request with a new name is answered in any case (R-SotW-15). So does the ACK after it, if a response crossed the request: an
-//! origin may have dropped it for its old nonce, and reads the names in the ACK. A report (a NACK of a response that had its ACK) says
-//! no version then either: it may take the place of that ACK at an origin that has not answered yet.
+//! A request that adds names has no version. go-control-plane's LinearCache before 0.14 compares
+//! the version with that of each resource, and would not answer a name that was listed late and
+//! changed early. Others answer a new name in any case (R-SotW-15).
 //!
-//! A NACK of a response that a newer one has overtaken keeps its nonce: with the newest one it would refuse the newer response,
-//! which may be good. An origin may drop it as stale (R-SotW-04), so nothing else depends on it: a change of the list that goes
-//! with it is said once more, with the newest nonce. If the newer response is refused too, its own NACK tells the origin.
+//! The ACK after it has no version either, if a response crossed the request: the control plane may
+//! have dropped that for its old nonce, and reads the names in the ACK. The same holds for a report
+//! (a NACK after the ACK), which may replace that ACK.
+//!
+//! A NACK of an overtaken response keeps its nonce: the newest one would reject the newer response,
+//! which may be good. It may be dropped as stale (R-SotW-04), so a change of the list is repeated
+//! with the newest nonce. A newer response that is bad gets its own NACK.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +19,11 @@ use crate::proto::{DeltaDiscoveryRequest, DiscoveryRequest};
 use crate::resource::{Name, take_out};
 
 impl TypeState {
-    /// Requests that say what this one says: none, one, one more where a name is asked for again that is in the list, and one more
-    /// for an overtaken NACK. No list says that a name is asked for again, so it leaves the list and comes back (R-SotW-17).
+    /// Returns the requests for this change: none or one, one more for a name that is requested
+    /// again, and one more for an overtaken NACK. A name is requested again by leaving the list and
+    /// coming back (R-SotW-17).
     pub(super) fn ask(&mut self, request: DeltaDiscoveryRequest) -> Vec<DiscoveryRequest> {
-        // An origin may give no nonces (Envoy answers it all the same): then the next request is the answer.
+        // Without nonces (Envoy answers all the same) the next request is the answer.
         let has_no_nonce = self.owes_answer && self.asked && self.nonce.is_empty();
         let answers = has_no_nonce || !request.response_nonce.is_empty();
         let is_newest = answers && request.response_nonce == self.nonce;
@@ -37,7 +40,7 @@ impl TypeState {
             && request.resource_names_unsubscribe.is_empty();
         self.wildcard |= starts_wildcard;
         let (mut has_left, mut has_joined) = (false, false);
-        // A wildcard that is let go stays: it cannot be left with an empty list. What comes of it is ignored.
+        // A wildcard stays, as an empty list cannot end it. Its resources are ignored.
         for name in request.resource_names_unsubscribe {
             let name = Name::from(name.as_str());
             has_left |= take_out(&mut self.names, &name).is_some();
@@ -50,7 +53,8 @@ impl TypeState {
                 continue;
             }
             let name = Name::from(name.as_str());
-            // Whatever comes of it from now on is an answer. Where no list says so, the origin believes that it has sent it.
+            // Any further copy is an answer. A control plane that sees no change of the list
+            // believes that it has sent it.
             for delivered in self.delivered.get_mut(&name).into_iter().flatten() {
                 delivered.is_retold = true;
             }
@@ -64,14 +68,14 @@ impl TypeState {
         }
         self.has_listed |= !self.names.is_empty();
         let is_changed = has_left || has_joined || was_wildcard != self.wildcard;
-        // A response of a full-state type that crosses a list without the name would seem to say that it is gone.
+        // A full-state response that crosses a list without the name would seem to remove it.
         let repeats = !again.is_empty() && !self.full_state;
         let accepts = is_newest && (!refuses || is_report);
         let may_be_unread = accepts && self.names.values().any(|listed| listed.reflected_in > self.responses);
-        // Without a nonce an ACK that repeats the one before would be a request: an origin that answers each would be asked for ever.
+        // Without a nonce a repeated ACK would be a request, and never end.
         let repeats_ack = has_no_nonce && self.told_version.as_ref() == Some(&self.version);
         if !(is_changed || repeats || refuses || (is_newest && !repeats_ack)) {
-            // An ACK that a newer response has overtaken says nothing.
+            // An ACK that a newer response has overtaken is not sent.
             return Vec::new();
         }
         self.told_version =

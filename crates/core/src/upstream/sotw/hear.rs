@@ -1,4 +1,4 @@
-//! Responses of one type, as increments.
+//! SotW responses of one type, as increments.
 
 use std::borrow::Cow;
 
@@ -13,33 +13,33 @@ use crate::resource::{
     Collection, Constraints, Kind, Name, NameMap, SotwElement, TypeUrl, normal_form, take_out,
 };
 
-/// Content of a response, as increments; it counts when it was [accepted](SotwStream::accept).
+/// Increments of a response, until it is [accepted](SotwStream::accept).
 #[derive(Debug)]
 pub(in crate::upstream) struct Reading {
-    /// Everything that is new, and what is gone.
+    /// New resources and removals.
     pub(in crate::upstream) response: DeltaDiscoveryResponse,
-    /// Whether the response held all members of the wildcard set: of those that came on earlier streams too, what is missing is
-    /// gone.
+    /// Whether the response held all members of the wildcard set: missing members are gone, even
+    /// those of earlier streams.
     pub(in crate::upstream) is_whole: bool,
-    /// Whether it looks like what changed, and not like the state of the world: the next stream will tell.
+    /// Whether it seems to hold only changes, and not the state. The next stream will tell.
     pub(in crate::upstream) is_partial: bool,
     has_heartbeats: bool,
     version: String,
     delivered: NameMap<Variants>,
-    /// Listed names that came, or have an error, and those that are known to be gone.
+    /// Listed names that came or have an error, and those known to be gone.
     came: Vec<Name>,
     gone: Vec<Name>,
-    /// Names of which the old form of "does not exist" came (R-Up-16).
+    /// Names with the old form of "does not exist" (R-Up-16).
     denied: Vec<Name>,
 }
 
-/// Decodes a message; the resources in it stay bytes.
+/// Decodes a message; its resources stay bytes.
 pub(in crate::upstream) fn decode(message: Bytes) -> Result<DiscoveryResponse, ProtocolError> {
     DiscoveryResponse::decode(message).map_err(|_| ProtocolError::Undecodable)
 }
 
 impl SotwStream {
-    /// Takes a response of a type that was asked for apart, all of it or nothing.
+    /// Takes a response of a requested type apart, as a whole or not at all.
     pub(in crate::upstream) fn read(
         &mut self,
         response: DiscoveryResponse,
@@ -50,8 +50,8 @@ impl SotwStream {
         state.responses += 1;
         let owed_answer = std::mem::replace(&mut state.owes_answer, true);
         let reading = state.read(response, type_url);
-        // Heartbeats need not wait for an ACK (R-TTL-08: some origins have them wait, others do not): neither they nor the response
-        // after them show that the origin has read a list.
+        // Some control planes send heartbeats without waiting for an ACK (R-TTL-08). So neither
+        // these nor the next response show that a list was read.
         if reading.as_ref().is_ok_and(|reading| reading.has_heartbeats) {
             state.responses -= 1;
             state.owes_answer = owed_answer;
@@ -59,7 +59,7 @@ impl SotwStream {
         reading
     }
 
-    /// A response is accepted: it is the state of the world from now on.
+    /// Accepts a response: it is the state from now on.
     pub(in crate::upstream) fn accept(&mut self, type_url: &TypeUrl, reading: Reading) {
         if let Some(state) = self.types.get_mut(type_url) {
             state.accept(reading);
@@ -67,21 +67,21 @@ impl SotwStream {
     }
 }
 
-/// A response on its way through its elements.
+/// Progress through the elements of a response.
 struct Elements<'a> {
     state: &'a TypeState,
-    /// Whether its version is the one that was accepted last.
+    /// Whether its version is the accepted one.
     is_same_version: bool,
     resources: Vec<Bytes>,
     delivered: NameMap<Variants>,
     /// Identities that came.
     came: HashSet<(Cow<'a, str>, Option<Constraints>)>,
-    /// Names of which nothing may be taken for gone: something of them came that is not to be understood, or an error.
+    /// Names that must not count as gone: they came with invalid constraints, or with an error.
     spared: HashSet<Cow<'a, str>>,
-    /// Aliases and collections of what came.
+    /// Aliases and collections of the resources.
     answered: HashSet<Cow<'a, str>>,
     has_heartbeats: bool,
-    /// Number of resources that are as they were.
+    /// Number of unchanged resources.
     repeats: usize,
     denied: Vec<Name>,
 }
@@ -119,7 +119,8 @@ impl TypeState {
             came.filter_map(|name| self.names.get_key_value(&**name)).map(|(name, _)| name.clone()).collect();
         let Elements { resources, mut delivered, spared, denied, has_heartbeats, .. } = elements;
         if is_state {
-            // A spared resource may be held from an earlier stream: a later state without it says that it is gone.
+            // A spared resource may be held from an earlier stream: a later state without it
+            // removes it.
             let unknown = || Delivered { constraints: None, hash: 0, is_retold: true };
             for name in spared.iter().filter(|name| self.covers(name)) {
                 let known = self.delivered.get(&**name).cloned();
@@ -183,7 +184,7 @@ impl TypeState {
 }
 
 impl<'a> Elements<'a> {
-    /// Adds an element: as it is if it is new, and not at all if it is as it was.
+    /// Adds an element if it is new or changed.
     fn add(&mut self, element: SotwElement<'a>) -> Result<(), ResponseError> {
         let name = normal_form(element.name());
         let envelope = element.wrapper();
@@ -238,9 +239,10 @@ impl<'a> Elements<'a> {
         Ok(())
     }
 
-    /// Whether it may hold only what changed: go-control-plane's LinearCache sends no more on a stream that lives (O7), and what was put
-    /// there unchanged. So a response that lacks as many resources as it repeats, or more, is doubtful; of scoped routes any that
-    /// lacks one. The first response of a stream is the state of the world.
+    /// Whether it may hold only changes: go-control-plane's LinearCache sends no more on a live
+    /// stream (O7), beside rewritten resources. So a response is doubtful if it lacks as many
+    /// resources as it repeats; for scoped routes, if it lacks any. The first one is always the
+    /// state.
     fn is_partial(&self, type_url: &TypeUrl) -> bool {
         if self.state.responses <= 1 || self.has_heartbeats {
             return false;
@@ -251,8 +253,8 @@ impl<'a> Elements<'a> {
         missing > 0 && (self.repeats <= missing || type_url.kind() == Kind::ScopedRoute)
     }
 
-    /// Finds what is missing from a state of the world: resources that came before it, and names that the origin had read.
-    /// Returns the names in the list of which nothing is left.
+    /// Finds the resources that are missing from a state, and the read names without any. Returns
+    /// these names.
     fn find_gone(&self, removed: &mut Vec<String>, variants: &mut Vec<ResourceName>) -> Vec<Name> {
         let mut gone = Vec::new();
         let is_there = |name: &str, constraints: &Option<Constraints>| {
@@ -289,7 +291,7 @@ impl<'a> Elements<'a> {
     }
 }
 
-/// Version of a resource as clients see it.
+/// Version of a resource for clients.
 fn version_text(hash: u128) -> String {
     format!("{hash:032x}")
 }

@@ -1,4 +1,4 @@
-//! Consequences of silence, and of a census of the set.
+//! Consequences of silence, and of a census.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::cache::{Change, Completeness, Op, Snapshot, View};
 use crate::resource::Name;
 
 impl Topic {
-    /// Does what has become due on the streams.
+    /// Runs everything that is due.
     pub(in crate::upstream) fn advance(
         &mut self,
         settings: &Settings,
@@ -32,7 +32,7 @@ impl Topic {
         change
     }
 
-    /// Ends what has its time behind it: resources with a TTL, and bodies that may not be kept.
+    /// Ends resources with an expired TTL, and drops uncacheable bodies.
     fn end_times(
         &mut self,
         settings: &Settings,
@@ -44,7 +44,7 @@ impl Topic {
         let ended = self.expiry.take_due(now);
         change.wildcard_known = self.note_lapse(&ended, snapshot);
         for (view, name) in ended {
-            // The origin may hold it still: by name it is asked for again (R-TTL-09).
+            // The control plane may still have it: the name is requested again (R-TTL-09).
             if view == View::Named {
                 self.names.ask_again(&name);
             }
@@ -61,9 +61,8 @@ impl Topic {
         change
     }
 
-    /// Members have come to their end. Where that leaves nothing of a set that is not complete, the origin was silent for as
-    /// long, and what has not come yet is as unknown as before. Where their versions were told and no answer has come, the
-    /// origin takes them for held.
+    /// Notes members that expired. If none is left of an incomplete set, the rest is as unknown as
+    /// before. If one was claimed and is unanswered, the control plane believes it held.
     fn note_lapse(&mut self, ended: &[(View, Name)], snapshot: &Snapshot) -> Option<Completeness> {
         let members = ended.iter().filter(|(view, _)| *view == View::Wildcard).count();
         let left = snapshot.member_count().saturating_sub(members);
@@ -78,13 +77,13 @@ impl Topic {
         self.lapse(left, snapshot)
     }
 
-    /// Time that an origin has to answer for a name: a client that waits for evidence has others that are to be told, and many origins
-    /// never say that a name does not exist (O2).
+    /// Time for the answer of a name. It is short while a client waits for evidence, as many
+    /// control planes never report absent names (O2).
     const fn patience(&self, settings: &Settings) -> Duration {
         if self.needs_proof[View::Named as usize] { settings.settle } else { settings.answer_timeout }
     }
 
-    /// No earlier than since when names are to be asked for on a stream of their own.
+    /// Lower bound of the time at which names are due for an inquiry.
     pub(in crate::upstream) fn names_overdue(&self, settings: &Settings) -> Option<QuietInstant> {
         Some(self.names.unanswered_from()? + self.patience(settings))
     }
@@ -102,7 +101,6 @@ impl Topic {
         names
     }
 
-    /// When to look again though nothing happened.
     pub(in crate::upstream) fn deadline(
         &self,
         settings: &Settings,
@@ -117,9 +115,9 @@ impl Topic {
 }
 
 impl Topic {
-    /// The wildcard set is known to lack something, or may, that the origin takes for delivered: it is asked for anew. Returns
-    /// how much of the set is known until then, if that is less than before, given how many members are left. Clients that were
-    /// shown the set see what goes from it. Newcomers are shown no set of which nothing is left.
+    /// Has the wildcard requested anew, as the set may lack a member that the control plane
+    /// believes delivered. `left` members remain. Returns the lower completeness until then: new
+    /// clients are not shown an empty set.
     pub(in crate::upstream) fn lapse(&mut self, left: usize, snapshot: &Snapshot) -> Option<Completeness> {
         if let Some(set) = self.members.as_mut().filter(|set| set.covers()) {
             set.lapse();
@@ -129,7 +127,7 @@ impl Topic {
         Some(known).filter(|known| *known < snapshot.completeness())
     }
 
-    /// Takes in a census of the set.
+    /// Applies a census of the set.
     pub(in crate::upstream) fn learn_census(
         &mut self,
         names: &HashSet<String>,

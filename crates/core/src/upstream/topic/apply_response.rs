@@ -1,7 +1,7 @@
-//! Changes that a response of the origin makes to one type with one set of parameters.
+//! Changes that a response makes to one type with one set of parameters.
 //!
-//! Knows nothing of requests. A response is first [heard](Topic::hear) by all topics of its type, so that each part of it
-//! is known to be an answer or none, and then [learned](Topic::learn) by each.
+//! Knows nothing of requests. All topics of a type first [hear](Topic::hear) a response, to find
+//! which parts are answers. Then each [learns](Topic::learn) its changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,24 +19,24 @@ use super::{Asking, Topic, gone};
 use crate::cache::{Change, Completeness, Lease, Named, Op, Resend, Snapshot, View};
 use crate::resource::{Collection, Name, Resource, TypeUrl};
 
-/// Result of a response, as far as it has been gone through.
+/// Effects of a response so far.
 #[derive(Debug, Default)]
 struct Effects {
     ops: Vec<Op>,
-    /// Names of which more than one variant has to be weighed.
+    /// Names with more than one variant to choose from.
     variants: BTreeMap<(View, Name), Candidates>,
     /// Names that are gone, unless they came in another way.
     removed: Vec<(View, Name)>,
-    /// Names that were aliases of what is gone, or has other aliases now.
+    /// Former aliases.
     lost: aliases::Asked,
     /// Collections without members.
     empty: Vec<Name>,
     failed: Vec<Op>,
-    /// The origin told the time of a member that is not held.
+    /// A heartbeat came for a member that is not held.
     lacks_member: bool,
 }
 
-/// Content of a response beside its errors: looked up for each of these, and there may be as many of either.
+/// Content of a response beside its errors, indexed, as both may be large.
 struct ErrorContext<'a> {
     removed: HashSet<&'a str>,
     came: HashMap<(View, Name), Arc<Resource>>,
@@ -56,7 +56,6 @@ impl<'a> ErrorContext<'a> {
     }
 }
 
-/// Where and when something was learned.
 #[derive(Clone, Copy)]
 struct ResponseContext<'a> {
     asking: Asking,
@@ -69,7 +68,7 @@ struct ResponseContext<'a> {
 }
 
 impl Topic {
-    /// Works out what an accepted response changes, of which [`hear`](Self::hear) took notice.
+    /// Returns the changes of an accepted response that was [heard](Self::hear).
     pub(in crate::upstream) fn learn(
         &mut self,
         asking: Asking,
@@ -111,7 +110,7 @@ impl Topic {
         Change { ops, wildcard_known, system_version, control_plane: None }
     }
 
-    /// Takes notice of what follows from a response that ends the answer to the first request.
+    /// Applies the conclusions from a response that ends the first answer.
     fn learn_end(&mut self, ops: &mut Vec<Op>, context: ResponseContext<'_>) -> Option<Completeness> {
         let ResponseContext { asking, snapshot, .. } = context;
         let whole = match asking.view {
@@ -148,15 +147,16 @@ impl Topic {
         let held = snapshot.held(view, first.as_str()).filter(|held| *held.name().as_str() == *heard.name);
         let name = own.as_ref().or_else(|| held.map(|held| held.name()));
         let name = name.cloned().unwrap_or_else(|| Name::from(&*heard.name));
-        // The version of another server says nothing here.
+        // Versions of another server do not count.
         let own_held = held.filter(|held| !self.provenance.is_foreign(view, held.name()));
         let same = own_held.is_some_and(|held| {
             held.origin_version() == Some(heard.envelope.version) && heard.is_variant_of(held)
         });
         let ttl = heard.envelope.ttl;
-        // A heartbeat has no version if the resource never had one; a resource that does not exist has no TTL (R-TTL-08).
+        // Resources without a version have heartbeats without one. Absent resources have no TTL
+        // (R-TTL-08).
         let unversioned = || own_held.is_some_and(|held| held.origin_version().is_none());
-        // The stream of the wildcard has the content of a member: by name it is only said that the member exists.
+        // A member has its content from the wildcard stream; by name only its existence is known.
         let is_member = || {
             let entry = snapshot.get(&heard.name).filter(|_| is_named && ttl.is_some());
             entry.is_some_and(|entry| matches!(entry.named(), Named::Superseded(_)))
@@ -171,7 +171,7 @@ impl Topic {
             |held: Option<&Arc<Resource>>| many || held.is_some_and(|held| held.constraints().is_some());
         if let Some(resource) = heard.encode(type_url, &name) {
             if same && resend == Resend::Unsolicited && asking.habits.speaks_sotw {
-                // The state of the world repeats everything: no more than a TTL begins anew, or ends.
+                // SotW repeats everything: only a TTL is renewed or ended.
                 asked().for_each(|name| self.expiry.set(view, name, deadline));
                 if let Some(name) = own.filter(|_| lease.is_some() || snapshot.is_leased(&heard.name)) {
                     effects.ops.push(Op::Renew { view, name, lease });
@@ -182,7 +182,7 @@ impl Topic {
             if is_named {
                 effects.lost.extend(aliases::lost_by(&self.names, snapshot, &heard.envelope, &heard.name));
             }
-            // A full state is made of everything that its client asked for: of such types it is kept.
+            // Full-state types are kept, as a full state has everything that its client requested.
             let drops = heard.envelope.do_not_cache && is_named && !type_url.kind().full_state();
             for name in &others {
                 self.expiry.set(view, name, deadline);
@@ -202,22 +202,21 @@ impl Topic {
                 effects.ops.push(Op::Set { view, resource, resend, lease });
             }
         } else if renews && !heard.envelope.has_aliases {
-            // A heartbeat (R-TTL-02).
             asked().for_each(|name| self.expiry.set(view, name, deadline));
             let is_told = held.is_some() && (lease.is_some() || snapshot.is_leased(&heard.name));
             if let Some(name) = own.filter(|_| is_told) {
                 effects.ops.push(Op::Renew { view, name, lease });
             }
         } else if ttl.is_some() && !heard.envelope.has_aliases {
-            // A heartbeat of what is not held in this version, as after a TTL that ended while the heartbeat was on its
-            // way: the origin has it, and takes it for delivered. It is to be had on another stream. A name that was asked for
-            // since may still be answered on this one.
+            // Heartbeat for a version that is not held, for example after its TTL ended. The
+            // control plane believes it delivered, so a new stream is needed, unless a later
+            // request by name is still open.
             if !own.is_some_and(|name| is_named && self.names.awaits_since(name.as_str()).is_some()) {
                 self.renews[asking.view as usize] = true;
             }
             effects.lacks_member |= view == View::Wildcard && held.is_none();
         } else if !heard.envelope.has_aliases {
-            // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
+            // Old form of "does not exist" (R-Up-16).
             effects.lost.extend(others);
             let Some(own) = own else { return };
             let doubted = self.doubted(view, &own);
@@ -278,7 +277,7 @@ impl Topic {
         }
     }
 
-    /// Whether the resource held was kept until this answer, whatever its constraints.
+    /// Whether the held resource was kept until this answer, whatever its constraints.
     fn doubted(&mut self, view: View, name: &Name) -> bool {
         let doubted = match view {
             View::Wildcard => self.orphans.remove(name),
@@ -290,7 +289,7 @@ impl Topic {
         doubted
     }
 
-    /// Whether a resource is kept because it was borrowed, until it was asked for and answered (R-DP-16).
+    /// Whether a borrowed resource is kept until its own request is answered (R-DP-16).
     fn keeps(&self, asking: Asking, view: View, name: &Name) -> bool {
         !asking.is_plain && view == View::Named && self.names.has_borrowed(name)
     }
@@ -305,7 +304,7 @@ impl Topic {
         effects.variants.entry(key).or_insert_with(|| Candidates::new(held, rivals))
     }
 
-    /// Decides which variant is seen from now on, of each name of which more than one may be (R-DP-04).
+    /// Chooses the variant to show, for each name with more than one (R-DP-04).
     fn weigh_variants(&mut self, effects: &mut Effects, context: ResponseContext<'_>) {
         for ((view, name), candidates) in std::mem::take(&mut effects.variants) {
             match candidates.choose() {
@@ -355,7 +354,8 @@ impl Topic {
         if (is_of_another && (is_gone || report.constraints.is_some()))
             || (is_gone && self.keeps(asking, view, &name))
         {
-            // Another identity is gone, or there is nothing for others, or it is kept until its own question is answered.
+            // It is about another identity or other clients, or the resource waits for its own
+            // answer.
             return;
         }
         if view == View::Named && is_told {
@@ -372,7 +372,7 @@ impl Topic {
         }
     }
 
-    /// Puts all of it together, in the order in which it takes effect.
+    /// Combines everything, in the order in which it takes effect.
     fn conclude(&mut self, effects: Effects, context: ResponseContext<'_>) -> Vec<Op> {
         let Effects { mut ops, removed, lost, empty, mut failed, .. } = effects;
         let snapshot = context.snapshot;
@@ -382,11 +382,12 @@ impl Topic {
         } else {
             ops.iter().map(Op::name).cloned().collect()
         };
-        // A resource that is gone by its own name may be there as an alias, and a former alias by its own name.
+        // A resource that is gone by its own name may be there as an alias, and the other way
+        // round.
         let lost = lost.into_iter().map(|alias| (View::Named, alias));
         let removed = removed.into_iter().chain(lost).filter(|(_, name)| !came.contains(name));
         ops.extend(removed.map(|(view, name)| gone(&self.names, view, name)));
-        // A collection without members (R-XT-04): what is held of it is gone, but for what came beside this.
+        // An empty collection (R-XT-04) removes its members, except those in this response.
         for collection in empty {
             let members = snapshot.members_of(&collection).map(|member| member.name().clone());
             ops.extend(
@@ -396,7 +397,7 @@ impl Topic {
             ops.push(Op::Complete { name: collection });
         }
         ops.append(&mut failed);
-        // A name that is not a member cannot stop being one; a list of such names is not worth a change.
+        // Only members can be removed. A list of other names is not worth a change.
         ops.retain(|op| match op {
             Op::Remove { view: View::Wildcard, name } => {
                 snapshot.held(View::Wildcard, name.as_str()).is_some()
@@ -415,8 +416,9 @@ impl Topic {
         ops
     }
 
-    /// The end of a member answers a question for its name that is open: of many origins no other answer comes (O2), and
-    /// clients that ask for the name were shown the member. Where another content came by name, it is asked for anew.
+    /// Answers open requests by name for members that ended: many control planes send no other
+    /// answer (O2), and clients were shown the member. If other content came by name, it is
+    /// requested anew.
     pub(super) fn answer_by_name(&mut self, ops: &mut Vec<Op>, snapshot: &Snapshot) {
         if self.names.is_empty() {
             return;

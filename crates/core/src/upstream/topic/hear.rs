@@ -1,4 +1,4 @@
-//! Parts of a response that a subscription covers, and the questions that these answer.
+//! Parts of a response that a subscription covers, and the questions that they answer.
 
 use super::super::aliases;
 use super::super::names::Names;
@@ -8,7 +8,7 @@ use super::{Asking, Topic};
 use crate::cache::{Snapshot, View};
 use crate::resource::{Collection, Name, Parameters, Resource};
 
-/// The names under which a resource was asked for beside its own.
+/// Requested aliases of a resource.
 pub(super) fn aliases_of(
     names: &Names,
     asking: Asking,
@@ -21,8 +21,8 @@ pub(super) fn aliases_of(
     aliases::asked_by(names, snapshot, &heard.envelope, &heard.name)
 }
 
-/// Whether it answers clients with these parameters that an identity does not exist (any more): they may see it, or, with
-/// no constraints named, it is said that there is nothing for them (R-DP-05).
+/// Whether a removal answers clients with these parameters: they may see the identity, or it has no
+/// constraints (R-DP-05).
 pub(super) fn concerns(
     removed: &Removed<'_>,
     view: View,
@@ -35,18 +35,18 @@ pub(super) fn concerns(
         || snapshot.held(view, &removed.name).is_some_and(|held| is_held(held))
 }
 
-/// Whether it answers a topic that asked for the name at another time than this one, whose own answer is on its way.
+/// Whether it answers another topic, while the answer for this one is on its way.
 pub(super) fn is_of_another(names: &Names, removed: &Removed<'_>) -> bool {
     removed.asked.is_some_and(|asked| names.awaits_since(&removed.name).is_some_and(|at| at != asked))
 }
 
-/// Whether a resource may have this name in a view: a collection is none, whatever the origin calls its own.
+/// Whether a resource may have this name in a view: collections are no resources.
 pub(super) fn is_resource(view: View, name: &str) -> bool {
     view == View::Wildcard || Collection::named(name).is_none()
 }
 
 impl Topic {
-    /// Whether anything subscribed to in a view covers a name (R-Up-15).
+    /// Whether a subscription covers a name (R-Up-15).
     pub(super) fn covers(&self, view: View, name: &str) -> bool {
         match view {
             View::Wildcard => self.covers_wildcard(),
@@ -54,7 +54,7 @@ impl Topic {
         }
     }
 
-    /// The name, if it is [covered](Self::covers), in an allocation that is already held, if there is one.
+    /// Returns a [covered](Self::covers) name, without a new allocation if possible.
     pub(super) fn covering(&self, view: View, snapshot: &Snapshot, name: &str) -> Option<Name> {
         if !self.covers(view, name) {
             return None;
@@ -71,14 +71,14 @@ struct Hearing<'t> {
     asking: Asking,
     snapshot: &'t Snapshot,
     now: QuietInstant,
-    /// Whether it answers a question, or holds what the subscription covers.
+    /// Whether the response answers a question, or has covered parts.
     concerned: bool,
-    /// Whether it brings resources that are new to the set. A response without them is no part of the awaited answer.
+    /// Whether it brings resources that are new to the set. Otherwise it is no part of the awaited
+    /// answer.
     brings_news: bool,
 }
 
 impl Hearing<'_> {
-    /// Whether the topic asks by name.
     fn is_by_name(&self) -> bool {
         self.asking.view == View::Named
     }
@@ -101,19 +101,19 @@ impl Hearing<'_> {
             let is_lacked = self.snapshot.held(self.asking.view, name).is_none();
             heard.answers |= match &mut self.topic.members {
                 Some(set) if self.asking.view == View::Wildcard => {
-                    // Held, not claimed, and not sent again before: an answer, however late it comes.
+                    // The first mention of a held, unclaimed member is an answer, however late.
                     let was_unheard = set.saw(name);
                     self.brings_news |= set.awaits_more() && (was_unheard.is_some() || is_lacked);
                     set.expects_members() || was_unheard == Some(false)
                 }
-                // It exists, and this is no answer.
+                // A heartbeat of a resource that is not held is no answer.
                 _ if is_heartbeat && is_lacked && self.topic.names.awaits_since(name).is_some() => false,
                 _ => self.topic.names.heard(name, is_lacked, self.now),
             };
         }
     }
 
-    /// The origin says of a name that there is nothing.
+    /// Notes that a name does not exist.
     fn hear_absence(&mut self, name: &str) {
         self.concerned = true;
         match &mut self.topic.members {
@@ -146,15 +146,15 @@ impl Hearing<'_> {
         let is_reportable = &*report.name != Name::WILDCARD && self.covers(&report.name);
         if is_reportable && report.matches(&self.topic.parameters) {
             self.hear_absence(&report.name);
-            // Clients of the wildcard are told of no errors (R-Err-05).
+            // Clients of the wildcard receive no errors (R-Err-05).
             report.covered |= self.is_by_name() || report.failure.is_not_found();
         }
     }
 }
 
 impl Topic {
-    /// Notes which of its questions a response answers, and which parts of the response it covers. Returns whether there
-    /// was any of either.
+    /// Finds the questions that a response answers, and its covered parts. Returns whether there
+    /// are any.
     pub(in crate::upstream) fn hear(
         &mut self,
         asking: Asking,
@@ -172,11 +172,12 @@ impl Topic {
         let understood = asking.is_plain || self.parameters.is_empty() || understood;
         match &mut self.members {
             Some(set) if asking.view == View::Wildcard => {
-                // A relay cuts an answer by its size, and says so.
+                // A relay splits an answer by size, and says so.
                 let is_part = reading.is_part && asking.habits.is_relay;
-                // An origin that does not read locators may take a wildcard of them for one without.
+                // A control plane that does not read locators may confuse this wildcard with the
+                // plain one.
                 let understood = understood || !reading.resources.is_empty() || set.has_begun();
-                // Parts that came for others say nothing of how far the answer to this one has come.
+                // Parts for others say nothing of this answer.
                 if concerned {
                     set.arrived(now, brings_news, is_part);
                 }

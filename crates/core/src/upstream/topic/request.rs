@@ -1,8 +1,9 @@
-//! Next request for a topic on a stream, and what it depends on: servers of the held resources, and resources to fetch anew.
+//! Next request for a topic on a stream, with its inputs: servers of the held resources, and
+//! resources to fetch anew.
 //!
-//! An operator may find that a held resource is wrong though its version is current: the control plane lost a change, or changed a body
-//! and not its version. The stream is then opened anew without a claim of that version, so that a control plane that has the resource
-//! sends it. If a complete answer lacks it, it is gone. Until then clients keep it.
+//! An operator may find a held resource wrong at its current version, after a lost change for
+//! example. A new stream then does not claim that version, so that the resource is sent again.
+//! Until then clients keep it; if a complete answer lacks it, it is gone.
 
 use std::sync::Arc;
 
@@ -16,11 +17,10 @@ use crate::cache::{Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Name, Resource};
 
-/// Servers of what is held, and what is to come anew.
 type Lent = (Provenance, HashSet<(View, Name)>);
 
 impl Topic {
-    /// Lends out what a request depends on, until it is taken back.
+    /// Lends out the inputs of a request, until they are taken back.
     pub(in crate::upstream) fn lend(&mut self) -> Lent {
         (std::mem::take(&mut self.provenance), std::mem::take(&mut self.refreshed))
     }
@@ -29,7 +29,7 @@ impl Topic {
         (self.provenance, self.refreshed) = lent;
     }
 
-    /// The next request for this type on a stream, and whether another has to follow.
+    /// Returns the next request on a stream, and whether another has to follow.
     pub(in crate::upstream) fn changes(
         &mut self,
         view: View,
@@ -45,7 +45,7 @@ impl Topic {
         (request, more)
     }
 
-    /// Notes which held resources, of those asked for now, may have become another variant: all but the claimed ones.
+    /// Notes which requested resources may have become another variant: all that were not claimed.
     fn orphan(&mut self, view: View, request: &DeltaDiscoveryRequest, target: &Target<'_>) {
         let located = request.resource_locators_subscribe.iter().map(|locator| &locator.name);
         let asked = || request.resource_names_subscribe.iter().chain(located.clone());
@@ -53,7 +53,7 @@ impl Topic {
             let name = held.name().as_str();
             target.is_claimed(held) || request.initial_resource_versions.contains_key(name)
         };
-        // Those that are not seen are not claimed either.
+        // Hidden variants are not claimed either.
         if view == View::Named {
             for held in asked().filter_map(|name| target.snapshot.held(view, name)) {
                 self.names.set_orphan(held.name().as_str(), !is_claimed(held));
@@ -70,7 +70,7 @@ impl Topic {
 }
 
 impl Topic {
-    /// Has a name asked for anew, on the streams that carry the views.
+    /// Has a name fetched anew, in all views that request it.
     pub(in crate::upstream) fn refresh(&mut self, name: &Name, snapshot: &Snapshot) {
         for view in View::ALL {
             let held = snapshot.held(view, name.as_str());
@@ -85,7 +85,7 @@ impl Topic {
         }
     }
 
-    /// Everything that is held in a view is to come anew, on the stream that is opened next.
+    /// Has everything of a view fetched anew, on the next stream.
     pub(in crate::upstream) fn refresh_all(&mut self, view: View, snapshot: &Snapshot) {
         let held = snapshot.entries().filter_map(|entry| snapshot.held(view, entry.name().as_str()));
         self.refreshed.extend(held.map(|held| (view, held.name().clone())));
@@ -93,7 +93,7 @@ impl Topic {
 }
 
 impl Topic {
-    /// Another server takes the place of the last one; `servers` are both, unless versions of the one are offered to the other.
+    /// Notes a change of the server. `servers` is `None` if versions are offered across servers.
     pub(in crate::upstream) fn switched(
         &mut self,
         servers: Option<(&ServerId, &ServerId)>,
@@ -110,17 +110,16 @@ impl Topic {
         }
     }
 
-    /// Server that a resource came from, if that is not the present one.
+    /// Server of a resource, if that is not the present one.
     pub(in crate::upstream) fn server_of(&self, view: View, name: &Name) -> Option<ServerId> {
         self.provenance.of(view, name)
     }
 
-    /// Whether everything came from the present server.
     pub(in crate::upstream) fn has_one_server(&self) -> bool {
         self.provenance.is_empty()
     }
 
-    /// Members are held that another topic holds.
+    /// Notes the servers of members shared by another topic.
     pub(in crate::upstream) fn share_provenance(&mut self, of: &Self, held: &[Op]) {
         for name in held.iter().map(Op::name) {
             self.provenance.share(View::Wildcard, name, of.server_of(View::Wildcard, name));

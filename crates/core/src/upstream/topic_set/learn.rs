@@ -14,7 +14,7 @@ const AMBIGUOUS: &str =
     "more than one variant of it is for the same parameters (R-DP-04): clients see one of them";
 
 impl TopicSet {
-    /// Works out what an accepted response changes.
+    /// Returns the changes of an accepted response.
     pub(in crate::upstream) fn learn(
         &mut self,
         stream: StreamId,
@@ -28,14 +28,14 @@ impl TopicSet {
         };
         let asking = Asking { view, is_plain: self.plain, habits: self.habits };
         let is_only = self.topics.len() == 1;
-        // An origin that does not read locators has answered the plain wildcard that was asked for beside them.
+        // Without locators the answer is to the plain wildcard beside them.
         let understood =
             knows_locators || self.habits.is_relay || (self.has_wildcard && view == View::Wildcard);
         self.refused.take_if(|refused| refused.ends_with(&reading));
         if self.plain || is_only {
             reading.removed.iter_mut().for_each(|removed| removed.asked = None);
         } else {
-            // Questions are answered in the order in which they were asked.
+            // Questions are answered in the order of the requests.
             let is_open =
                 |removed: &&mut Removed<'_>| removed.constraints.is_none() && removed.asked.is_none();
             for removed in reading.removed.iter_mut().filter(is_open) {
@@ -57,9 +57,9 @@ impl TopicSet {
             }
             snapshots.push(snapshot);
         }
-        // It may hold all variants there are: those of other parameters are no resend (R-Relay-21).
+        // Variants for other parameters are no resend (R-Relay-21).
         reading.resources.iter_mut().for_each(|heard| heard.answers |= is_answer);
-        // One response may answer all wildcards that were asked for in one request, and hold nothing for some.
+        // One response may answer all wildcards of one request, and hold nothing for some.
         self.topics.values_mut().for_each(|topic| topic.hear_of_others(&answered, moment.quiet));
         let covered = |covered: &bool| !*covered;
         let unrequested = reading.resources.iter().map(|heard| &heard.covered).filter(|c| covered(c)).count()

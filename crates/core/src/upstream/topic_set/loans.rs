@@ -9,23 +9,22 @@ use super::TopicSet;
 use crate::cache::{Cache, Lease, View};
 use crate::resource::{Form, Name, Parameters, Resource};
 
-/// Resource that a topic may have from another one.
+/// Resource that a topic may borrow.
 pub(super) struct Loan {
     pub(super) resource: Arc<Resource>,
     pub(super) lease: Option<Lease>,
-    /// Server that it came from, if that is not the present one.
+    /// Its server, if that is not the present one.
     pub(super) server: Option<ServerId>,
 }
 
 impl TopicSet {
-    /// A topic whose subscription keeps the resource up to date for these parameters too. Topics that the origin has answered
-    /// go before those whose resources may be gone.
+    /// Finds a topic whose subscription keeps the resource up to date for these parameters too.
+    /// Answered topics go first.
     pub(super) fn lender(&self, parameters: &Parameters, name: &Name, cache: &Cache) -> Option<Loan> {
         let answered = self.lenders(parameters, name, cache, |topic| is_answered(topic, name)).next();
         answered.or_else(|| self.lenders(parameters, name, cache, |_| true).next())
     }
 
-    /// All such topics for which `is_one` holds.
     fn lenders(
         &self,
         parameters: &Parameters,
@@ -40,9 +39,9 @@ impl TopicSet {
         let held = move |other: &Parameters, topic: &Topic| {
             let snapshot = self.snapshot(cache, other);
             let (view, text) = (View::Named, name.as_str());
-            // A denied resource is for no client that comes now (R-Err-06).
+            // A denied resource is not for new clients (R-Err-06).
             let held = snapshot.held(view, text).filter(|_| snapshot.denied(text).is_none());
-            // A resource that goes by another name, or is not kept, is asked for.
+            // Aliases and dropped bodies are requested.
             let held = held.filter(|held| held.name() == name && held.form() == Form::Whole);
             held.map(|held| Loan {
                 resource: Arc::clone(held),
@@ -55,7 +54,7 @@ impl TopicSet {
             .filter(|loan| loan.resource.matches(parameters))
     }
 
-    /// Which of these names, that are borrowed, no topic for which `is_one` holds has as they are seen.
+    /// Borrowed names that no topic with `is_one` holds with the same content.
     fn unlent<'n>(
         &self,
         parameters: &Parameters,
@@ -72,12 +71,11 @@ impl TopicSet {
         names.filter(|name| !is_lent(name)).map(|name| (parameters.clone(), name.clone())).collect()
     }
 
-    /// Whether anything is borrowed.
     pub(in crate::upstream) fn has_loans(&self) -> bool {
         self.topics.values().any(|topic| topic.names.has_borrowed_any())
     }
 
-    /// Asks for those of these names that were borrowed and are no longer there to be borrowed.
+    /// Requests the borrowed names that can no longer be borrowed.
     pub(in crate::upstream) fn end_loans(&mut self, names: &BTreeSet<Name>, cache: &Cache) {
         let mut ended = Vec::new();
         for (parameters, topic) in self.topics.iter().filter(|(_, topic)| topic.names.has_borrowed_any()) {
@@ -90,7 +88,6 @@ impl TopicSet {
     }
 }
 
-/// Whether the resource that a topic has by a name is not from an earlier stream.
 fn is_answered(topic: &Topic, name: &Name) -> bool {
     !topic.names.is_orphan(name)
 }

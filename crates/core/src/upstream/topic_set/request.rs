@@ -1,4 +1,4 @@
-//! Next request for a type, of all of its topics.
+//! Next request for a type, of all its topics.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Name, Parameters, Resource};
 
 impl TopicSet {
-    /// The next request for this type on a stream, and whether another has to follow.
+    /// Returns the next request on a stream, and whether another has to follow.
     pub(in crate::upstream) fn changes(
         &mut self,
         stream: StreamId,
@@ -26,7 +26,7 @@ impl TopicSet {
     ) -> (Option<DeltaDiscoveryRequest>, bool) {
         let Some(view) = self.placed(stream) else { return (None, false) };
         let fresh = !self.started[view as usize];
-        // Beside locators an empty list of names would not be the legacy wildcard, and not every type has one.
+        // Beside locators an empty list would not be the legacy wildcard, and some types have none.
         let has_legacy_wildcard = self.type_url.kind().has_legacy_wildcard()
             && (self.plain || self.topics.keys().all(Parameters::is_empty));
         let mut whole: Option<DeltaDiscoveryRequest> = None;
@@ -42,13 +42,14 @@ impl TopicSet {
         let is_first_of_held = fresh && snapshots.values().any(|snapshot| snapshot.holds_anything());
         let room = room(is_first_of_held, speaks_sotw);
         for (parameters, snapshot) in &snapshots {
-            // A plain wildcard is asked for once a stream: by all topics that want it, in one request.
+            // A plain wildcard is requested once per stream, by all topics in one request.
             if bytes >= room && view != View::Wildcard {
                 more = true;
                 break;
             }
             let Some(mut topic) = self.topics.remove(parameters) else { continue };
-            // A claim goes by a name alone: it has to be true for every topic that asks for it (R-DP-14).
+            // A claim goes by name alone: it must be true for every topic that asks for it
+            // (R-DP-14).
             let is_shared = |view, held: &Resource| {
                 let asks = |topic: &Topic| match view {
                     View::Wildcard => topic.wants(view),
@@ -101,7 +102,7 @@ impl TopicSet {
         (whole, more)
     }
 
-    /// Keeps each plain name once: several topics may ask for it, and what one let go of another may hold.
+    /// Keeps each plain name once, and unsubscribes from none that another topic holds.
     fn merge_plain_names(&self, view: View, request: &mut DeltaDiscoveryRequest) {
         for names in [&mut request.resource_names_subscribe, &mut request.resource_names_unsubscribe] {
             names.sort_unstable();
