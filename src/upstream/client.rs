@@ -31,8 +31,8 @@ use super::servers::Servers;
 use super::stored_change::ChangeSink;
 use super::wait::{next_interest, next_once, next_tuning, now, sleep_until};
 use super::{
-    Backoff, Counters, Failover, Mux, ProtocolError, Representative, Restored, ServerChange, ServerId, Sight,
-    StreamId, Tuner, Tuning, UpstreamState,
+    Backoff, Counters, Failover, Mux, ProtocolError, Representative, Restored, ServerChange, ServerCondition,
+    ServerId, StreamId, Tuner, Tuning, UpstreamState,
 };
 use crate::cache::{Protocol, Wanted};
 use crate::proto::Node;
@@ -249,7 +249,7 @@ impl Client {
         tokio::pin!(future);
         loop {
             self.mux.on_deadline(now());
-            if self.choose(Sight::Away).is_some() {
+            if self.choose(ServerCondition::Away).is_some() {
                 return None;
             }
             let deadline = self.mux.next_deadline().into_iter().chain(self.failover.deadline()).min();

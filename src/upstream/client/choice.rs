@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::super::link::{Lease, Line};
 use super::super::probe::Questions;
 use super::super::wait::now;
-use super::super::{ServerChange, Sight};
+use super::super::{ServerChange, ServerCondition};
 use super::Client;
 use super::conversation::Conversation;
 use super::ended::Ended;
@@ -16,20 +16,20 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Client {
     /// Server in use, as it is seen on a connection.
-    pub(super) fn sight(&self, talk: &Conversation) -> Sight {
+    pub(super) fn sight(&self, talk: &Conversation) -> ServerCondition {
         let state = self.state.borrow();
         match state.unanswered.since {
-            _ if state.origin_is_cut_off => Sight::CutOff,
-            _ if talk.answered => Sight::Answers { first_hand: talk.watch.vouches() },
-            Some(asked) => Sight::Silent(asked),
-            None => Sight::Idle,
+            _ if state.origin_is_cut_off => ServerCondition::CutOff,
+            _ if talk.answered => ServerCondition::Answers { first_hand: talk.watch.vouches() },
+            Some(asked) => ServerCondition::Silent(asked),
+            None => ServerCondition::Idle,
         }
     }
 
     /// Ends a connection on which the only server stays silent though asked, if its name has other addresses: one that hangs must not
     /// hide them. The next attempt begins with another one. Of several servers the next one is used by then.
     pub(super) fn leave_silent_address(&self, lease: &Lease, talk: &Conversation) -> Option<Ended> {
-        let Sight::Silent(asked) = self.sight(talk) else { return None };
+        let ServerCondition::Silent(asked) = self.sight(talk) else { return None };
         let after = self.failover.after();
         if self.failover.has_choice()
             || !lease.has_other_addresses()
@@ -45,7 +45,7 @@ impl Client {
     }
 
     /// Takes in how the server in use is seen. Returns the change if another one is used from here on.
-    pub(super) fn choose(&mut self, sight: Sight) -> Option<ServerChange> {
+    pub(super) fn choose(&mut self, sight: ServerCondition) -> Option<ServerChange> {
         if !self.failover.has_choice() {
             return None;
         }

@@ -275,7 +275,7 @@ impl Conversation {
     fn excuse(&mut self, mux: &mut Mux) {
         let now = now();
         if let Some(pause) = self.clock.overslept(now) {
-            mux.overslept(pause, now);
+            mux.exclude_pause(pause, now);
         }
         let (total, goes_on) = self.server.transfers.so_far(now);
         // Another thread may have read the clock before this one, and noted the end of a response after it.

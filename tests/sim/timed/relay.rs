@@ -328,7 +328,7 @@ impl Relay {
         }
         if let Some((since, until)) = pause {
             self.paused = None;
-            self.mux.overslept(until - since, now);
+            self.mux.exclude_pause(until - since, now);
         }
         let transfer = received - self.received;
         let transfer = if transfer < LEAST_TRANSFER { Duration::ZERO } else { transfer };

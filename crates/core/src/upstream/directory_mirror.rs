@@ -426,14 +426,14 @@ mod tests {
             (fixture.seen(CDS, "c1"), fixture.snapshot(CDS).wildcard_known()),
             ("unknown".to_owned(), false)
         );
-        let heard = |fixture: &Fixture, kind: Kind| {
+        let received = |fixture: &Fixture, kind: Kind| {
             fixture.mirror.cache().of(&kind.into()).expect("few types").answering_since().is_some()
         };
-        assert!(!heard(&fixture, CDS));
+        assert!(!received(&fixture, CDS));
         fixture.scan(&[(CDS, "c1", "v1")]);
         let _other = fixture.client(Kind::Listener, true, &[]);
         assert!(
-            heard(&fixture, CDS) && heard(&fixture, Kind::Listener),
+            received(&fixture, CDS) && received(&fixture, Kind::Listener),
             "it answers for every type once it is read"
         );
         assert_eq!(

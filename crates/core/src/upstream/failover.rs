@@ -12,8 +12,8 @@
 //!   [`return_after`](FailoverTimes::return_after) is used again.
 //! - If no server answers, the time of connected servers doubles with each round, up to 8 times:
 //!   each change asks for everything anew.
-//! - A relay that is cut off from its control plane counts as silent once any control plane was
-//!   heard at first hand: its resources may be older than those held. If all are cut off, the time
+//! - A relay that is cut off from its control plane counts as silent once any control plane has answered
+//!   at first hand: its resources may be older than those held. If all are cut off, the time
 //!   doubles up to 64 times.
 //! - An empty relay may fill itself from a relay that is cut off.
 //!
@@ -39,7 +39,7 @@ impl Default for FailoverTimes {
 
 /// Condition of the server in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum ServerCondition {
     /// No connection, or no stream on it.
     Away,
     /// Connected, nothing received. The first request was at this moment.
@@ -88,7 +88,7 @@ pub struct Failover {
     times: FailoverTimes,
     servers: usize,
     active: usize,
-    sight: Sight,
+    sight: ServerCondition,
     /// Start of the silence, and of the idle time after it.
     silent_since: Option<Instant>,
     idle_since: Option<Instant>,
@@ -98,7 +98,7 @@ pub struct Failover {
     answering: Vec<Option<Instant>>,
     /// Changes to a next server since the last answer.
     vain: u32,
-    /// Whether a control plane was ever heard at first hand.
+    /// Whether a control plane ever answered at first hand.
     first_hand: bool,
     /// Time of the last response that came through this relay.
     looped_at: Option<Instant>,
@@ -120,7 +120,7 @@ impl Failover {
             times,
             servers,
             active: 0,
-            sight: Sight::Away,
+            sight: ServerCondition::Away,
             silent_since: None,
             idle_since: None,
             answering_since: None,
@@ -147,14 +147,14 @@ impl Failover {
         self.servers > 1
     }
 
-    /// Whether responses of a relay that is cut off are ignored, since a control plane was heard at
+    /// Whether responses of a relay that is cut off are ignored, since a control plane was received at
     /// first hand. A single server is never ignored.
     pub const fn passes_over_cut_off(&self) -> bool {
         self.first_hand && self.has_choice()
     }
 
     /// Evaluates the condition of the server in use. Returns the change that is due.
-    pub fn look(&mut self, sight: Sight, now: Instant) -> Option<Change> {
+    pub fn look(&mut self, sight: ServerCondition, now: Instant) -> Option<Change> {
         if !self.has_choice() {
             return None;
         }
@@ -172,18 +172,18 @@ impl Failover {
         change
     }
 
-    fn see(&mut self, sight: Sight, now: Instant) {
+    fn see(&mut self, sight: ServerCondition, now: Instant) {
         let is_loop = self.looped_at.is_some_and(|at| now < at + self.times.after);
         self.sight = match sight {
-            Sight::Answers { .. } | Sight::Idle if is_loop => Sight::Away,
-            Sight::CutOff if !self.first_hand => Sight::Answers { first_hand: false },
+            ServerCondition::Answers { .. } | ServerCondition::Idle if is_loop => ServerCondition::Away,
+            ServerCondition::CutOff if !self.first_hand => ServerCondition::Answers { first_hand: false },
             sight => sight,
         };
-        if !matches!(self.sight, Sight::Answers { .. }) {
+        if !matches!(self.sight, ServerCondition::Answers { .. }) {
             self.answering_since = None;
         }
         match self.sight {
-            Sight::Answers { first_hand } => {
+            ServerCondition::Answers { first_hand } => {
                 self.first_hand |= first_hand;
                 (self.silent_since, self.idle_since) = (None, None);
                 // A relay may say only after its first response that it is cut off.
@@ -193,17 +193,17 @@ impl Failover {
                 }
             }
             // A server that accepts connections and closes them is idle for moments.
-            Sight::Idle => {
+            ServerCondition::Idle => {
                 let idle_since = *self.idle_since.get_or_insert(now);
                 if now.saturating_duration_since(idle_since) >= self.times.after {
                     self.silent_since = None;
                 }
             }
-            Sight::Away | Sight::CutOff => {
+            ServerCondition::Away | ServerCondition::CutOff => {
                 self.idle_since = None;
                 self.silent_since.get_or_insert(now);
             }
-            Sight::Silent(asked) => {
+            ServerCondition::Silent(asked) => {
                 self.idle_since = None;
                 self.silent_since.get_or_insert_with(|| asked.min(now));
             }
@@ -243,7 +243,7 @@ impl Failover {
         self.idle_since = self.idle_since.map(later);
         self.answering_since = self.answering_since.map(later);
         self.answering.iter_mut().for_each(|since| *since = since.map(later));
-        if let Sight::Silent(asked) = &mut self.sight {
+        if let ServerCondition::Silent(asked) = &mut self.sight {
             *asked = later(*asked);
         }
     }
@@ -268,10 +268,12 @@ impl Failover {
         let rounds = self.vain / u32::try_from(self.servers).unwrap_or(u32::MAX).max(1);
         let grown = |doublings: u32| self.times.after.saturating_mul(1 << rounds.min(doublings));
         match self.sight {
-            Sight::Answers { .. } | Sight::Idle => None,
-            Sight::Away => Some(since + self.times.after),
-            Sight::Silent(asked) => Some((since + grown(SILENT_DOUBLINGS)).max(asked + self.times.after / 2)),
-            Sight::CutOff => Some(since + grown(CUT_OFF_DOUBLINGS)),
+            ServerCondition::Answers { .. } | ServerCondition::Idle => None,
+            ServerCondition::Away => Some(since + self.times.after),
+            ServerCondition::Silent(asked) => {
+                Some((since + grown(SILENT_DOUBLINGS)).max(asked + self.times.after / 2))
+            }
+            ServerCondition::CutOff => Some(since + grown(CUT_OFF_DOUBLINGS)),
         }
     }
 
@@ -295,7 +297,7 @@ impl Failover {
 
     fn change(&mut self, change: Change) {
         self.active = change.to();
-        self.sight = Sight::Away;
+        self.sight = ServerCondition::Away;
         (self.silent_since, self.idle_since, self.answering_since) = (None, None, None);
         self.looped_at = None;
         // The server in use is not probed, nor are those behind it.
@@ -315,17 +317,17 @@ mod tests {
         failover: Failover,
         start: Instant,
         now: Instant,
-        sight: Sight,
+        sight: ServerCondition,
     }
 
     impl Fixture {
         fn new(servers: usize) -> Self {
             let start = Instant::now();
             let failover = Failover::new(servers, FailoverTimes::default());
-            Self { failover, start, now: start, sight: Sight::Away }
+            Self { failover, start, now: start, sight: ServerCondition::Away }
         }
 
-        fn see(&mut self, sight: Sight) -> Option<Change> {
+        fn see(&mut self, sight: ServerCondition) -> Option<Change> {
             self.sight = sight;
             self.failover.look(sight, self.now)
         }
@@ -341,7 +343,7 @@ mod tests {
                 self.now = self.now.max(at);
                 if let Some(change) = self.failover.look(self.sight, self.now) {
                     changes.push(((self.now - self.start).as_secs(), change));
-                    self.see(Sight::Away);
+                    self.see(ServerCondition::Away);
                 }
             }
             self.now = end;
@@ -355,7 +357,7 @@ mod tests {
         }
     }
 
-    const HEARD: Sight = Sight::Answers { first_hand: true };
+    const HEARD: ServerCondition = ServerCondition::Answers { first_hand: true };
 
     fn next(to: usize, seconds: u64) -> Change {
         Change::Next { to, silent_for: Duration::from_secs(seconds) }
@@ -364,7 +366,13 @@ mod tests {
     #[test]
     fn one_server_is_never_left_and_never_looked_at() {
         let mut fixture = Fixture::new(1);
-        for sight in [Sight::Away, Sight::Silent(fixture.now), Sight::Idle, HEARD, Sight::CutOff] {
+        for sight in [
+            ServerCondition::Away,
+            ServerCondition::Silent(fixture.now),
+            ServerCondition::Idle,
+            HEARD,
+            ServerCondition::CutOff,
+        ] {
             assert_eq!(fixture.see(sight), None);
             assert_eq!(fixture.failover.deadline(), None);
         }
@@ -374,20 +382,20 @@ mod tests {
     #[test]
     fn r_up_08_a_server_that_is_away_is_left_after_a_while_and_the_first_one_comes_after_the_last() {
         let mut fixture = Fixture::new(3);
-        fixture.see(Sight::Away);
+        fixture.see(ServerCondition::Away);
         assert_eq!(fixture.pass(35), [(10, next(1, 10)), (20, next(2, 10)), (30, next(0, 10))]);
     }
 
     #[test]
     fn r_up_08_a_server_that_is_connected_and_silent_is_left_and_one_that_is_asked_nothing_is_not() {
         let mut fixture = Fixture::new(2);
-        fixture.see(Sight::Idle);
+        fixture.see(ServerCondition::Idle);
         assert!(fixture.pass(100).is_empty());
         let asked = fixture.now;
-        fixture.see(Sight::Silent(asked));
+        fixture.see(ServerCondition::Silent(asked));
         assert_eq!(fixture.pass(12), [(110, next(1, 10))]);
         // An answer ends it.
-        fixture.see(Sight::Silent(fixture.now));
+        fixture.see(ServerCondition::Silent(fixture.now));
         fixture.pass(9);
         fixture.see(HEARD);
         assert!(fixture.pass(1_000).is_empty());
@@ -396,9 +404,9 @@ mod tests {
     #[test]
     fn a_server_that_comes_back_late_has_time_to_answer() {
         let mut fixture = Fixture::new(2);
-        fixture.see(Sight::Away);
+        fixture.see(ServerCondition::Away);
         fixture.pass(9);
-        fixture.see(Sight::Silent(fixture.now));
+        fixture.see(ServerCondition::Silent(fixture.now));
         assert!(fixture.pass(4).is_empty(), "it was asked 4 s ago");
         fixture.see(HEARD);
         assert!(fixture.pass(60).is_empty());
@@ -406,14 +414,18 @@ mod tests {
 
     #[test]
     fn a_server_that_takes_connections_and_ends_them_is_left() {
-        for sight in [Sight::Idle, Sight::Silent(Instant::now())] {
+        for sight in [ServerCondition::Idle, ServerCondition::Silent(Instant::now())] {
             let mut fixture = Fixture::new(2);
             let mut changes = Vec::new();
             for _ in 0..6 {
-                changes.extend(fixture.see(Sight::Away));
+                changes.extend(fixture.see(ServerCondition::Away));
                 changes.extend(fixture.pass(1).into_iter().map(|(_, change)| change));
                 let asked = fixture.now;
-                changes.extend(fixture.see(if sight == Sight::Idle { sight } else { Sight::Silent(asked) }));
+                changes.extend(fixture.see(if sight == ServerCondition::Idle {
+                    sight
+                } else {
+                    ServerCondition::Silent(asked)
+                }));
                 changes.extend(fixture.pass(1).into_iter().map(|(_, change)| change));
             }
             assert!(matches!(changes[..], [Change::Next { to: 1, .. }]), "{changes:?}");
@@ -423,7 +435,7 @@ mod tests {
     #[test]
     fn r_up_08_a_more_preferred_server_is_used_again_once_it_has_answered_for_a_while() {
         let mut fixture = Fixture::new(3);
-        fixture.see(Sight::Away);
+        fixture.see(ServerCondition::Away);
         assert_eq!(fixture.pass(21).len(), 2);
         fixture.see(HEARD);
         fixture.probed(1, true);
@@ -442,7 +454,7 @@ mod tests {
     #[test]
     fn a_preferred_server_that_answers_goes_before_the_next_one() {
         let mut fixture = Fixture::new(3);
-        fixture.see(Sight::Away);
+        fixture.see(ServerCondition::Away);
         fixture.pass(11);
         fixture.pass(5);
         fixture.probed(0, true);
@@ -452,7 +464,7 @@ mod tests {
     #[test]
     fn a_pause_of_the_process_and_a_response_on_its_way_are_no_silence_and_no_answer() {
         let mut fixture = Fixture::new(2);
-        fixture.see(Sight::Silent(fixture.now));
+        fixture.see(ServerCondition::Silent(fixture.now));
         fixture.pass(5);
         fixture.now += Duration::from_secs(3_600);
         assert_eq!(fixture.see(fixture.sight), None);
@@ -467,7 +479,7 @@ mod tests {
         assert_eq!(fixture.pass(10).len(), 1);
 
         let mut fixture = Fixture::new(2);
-        fixture.see(Sight::Silent(fixture.now));
+        fixture.see(ServerCondition::Silent(fixture.now));
         for _ in 0..30 {
             assert!(fixture.pass(1).is_empty());
             fixture.failover.excuse(Duration::from_secs(1), fixture.now);
@@ -480,7 +492,7 @@ mod tests {
         let mut changes = Vec::new();
         let mut asked = fixture.now;
         for second in 0..600 {
-            fixture.see(Sight::Silent(asked));
+            fixture.see(ServerCondition::Silent(asked));
             if !fixture.pass(1).is_empty() {
                 changes.push(second);
                 asked = fixture.now;
@@ -494,16 +506,16 @@ mod tests {
     #[test]
     fn an_empty_relay_fills_itself_from_one_that_is_cut_off_and_one_that_has_heard_leaves_it() {
         let mut fixture = Fixture::new(2);
-        fixture.see(Sight::Away);
+        fixture.see(ServerCondition::Away);
         fixture.pass(11);
-        fixture.see(Sight::CutOff);
+        fixture.see(ServerCondition::CutOff);
         assert!(!fixture.failover.passes_over_cut_off());
         assert!(fixture.pass(1_000).is_empty(), "there is nothing better");
-        fixture.see(Sight::Answers { first_hand: false });
-        fixture.see(Sight::CutOff);
+        fixture.see(ServerCondition::Answers { first_hand: false });
+        fixture.see(ServerCondition::CutOff);
         assert!(fixture.pass(100).is_empty(), "its word on its control plane came after its first response");
         fixture.see(HEARD);
-        fixture.see(Sight::CutOff);
+        fixture.see(ServerCondition::CutOff);
         assert!(fixture.failover.passes_over_cut_off());
         assert_eq!(fixture.pass(12).len(), 1);
     }
@@ -516,7 +528,7 @@ mod tests {
             changes.extend(fixture.see(HEARD));
             changes.extend(fixture.pass(1).into_iter().map(|(_, change)| change));
             fixture.failover.looped(fixture.now);
-            changes.extend(fixture.see(Sight::Away));
+            changes.extend(fixture.see(ServerCondition::Away));
         }
         assert!(matches!(changes[..], [Change::Next { to: 1, .. }]), "{changes:?}");
     }
@@ -525,7 +537,7 @@ mod tests {
     fn a_relay_that_began_from_its_snapshot_leaves_a_sibling_that_is_cut_off() {
         let mut fixture = Fixture::new(2);
         fixture.failover.restored();
-        fixture.see(Sight::CutOff);
+        fixture.see(ServerCondition::CutOff);
         assert_eq!(fixture.pass(12).len(), 1);
     }
 
@@ -534,13 +546,13 @@ mod tests {
         let mut fixture = Fixture::new(2);
         fixture.see(HEARD);
         let mut changes = Vec::new();
-        fixture.see(Sight::CutOff);
+        fixture.see(ServerCondition::CutOff);
         for second in 0..4_000 {
             if !fixture.pass(1).is_empty() {
                 changes.push(second);
                 // The next one answers from its cache, before it says that it is cut off.
-                fixture.see(Sight::Answers { first_hand: false });
-                fixture.see(Sight::CutOff);
+                fixture.see(ServerCondition::Answers { first_hand: false });
+                fixture.see(ServerCondition::CutOff);
             }
         }
         let waits: Vec<u64> = changes.windows(2).map(|pair| pair[1] - pair[0]).collect();

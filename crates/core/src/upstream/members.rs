@@ -10,7 +10,7 @@ use foldhash::{HashMap, HashSet};
 
 use super::Settings;
 use super::answer::{EndMark, Silence, Whole};
-use super::arrival::{Arrival, Evidence};
+use super::answer_progress::{AnswerProgress, Evidence};
 use super::quiet_clock::QuietInstant;
 use super::target::Target;
 use crate::cache::{Completeness, View};
@@ -28,7 +28,7 @@ pub(super) struct Members {
     /// still to be sent.
     asked: Option<bool>,
     dirty: bool,
-    arrival: Arrival,
+    progress: AnswerProgress,
     /// Held members that this stream has not mentioned, and whether they were claimed. Claimed ones
     /// leave at the end of the answer.
     unheard: HashMap<Name, bool>,
@@ -70,7 +70,7 @@ impl Members {
     pub(super) fn share(&mut self, of: &Self, held: impl Iterator<Item = Name>) {
         if of.covers() {
             self.asked = Some(false);
-            self.arrival = of.arrival;
+            self.progress = of.progress;
             let is_unclaimed = |name: &Name| of.unheard.get(name) == Some(&false);
             self.unheard = held.filter(is_unclaimed).map(|name| (name, false)).collect();
         }
@@ -105,7 +105,7 @@ impl Members {
         self.end_mark.ask(target, false, request);
         // A response may be for others alone.
         let hold = if target.beside { target.settings.settle_max } else { Duration::ZERO };
-        self.arrival = Arrival::asked(target.moment.quiet, hold);
+        self.progress = AnswerProgress::asked(target.moment.quiet, hold);
     }
 
     /// Claims held members by version, as far as they fit. The others have to come again if they
@@ -129,7 +129,7 @@ impl Members {
     }
 
     pub(super) fn expects_members(&self) -> bool {
-        self.arrival.is_expected()
+        self.progress.is_expected()
     }
 
     /// Notes that a response mentions a member. For the first mention of a held member, returns
@@ -140,20 +140,20 @@ impl Members {
 
     /// Notes an accepted response of the type, which may be a part of the answer.
     pub(super) fn arrived(&mut self, now: QuietInstant, brings_news: bool, more_follows: bool) {
-        self.arrival = self.arrival.arrived(now, brings_news, more_follows);
+        self.progress = self.progress.arrived(now, brings_news, more_follows);
     }
 
     pub(super) const fn has_begun(&self) -> bool {
-        self.arrival.has_begun()
+        self.progress.has_begun()
     }
 
     /// Time of the request, while nothing has come.
     pub(super) fn asked_at(&self) -> Option<QuietInstant> {
-        self.arrival.waits_since()
+        self.progress.waits_since()
     }
 
     pub(super) fn deadline(&self, settings: &Settings, asked: Evidence) -> Option<QuietInstant> {
-        self.arrival.deadline(settings, self.evidence(asked))
+        self.progress.deadline(settings, self.evidence(asked))
     }
 
     /// Returns the degree of completeness reached by now, if it is new.
@@ -164,8 +164,8 @@ impl Members {
         now: QuietInstant,
     ) -> Option<Completeness> {
         let evidence = self.evidence(asked);
-        let degree = self.arrival.step(settings, evidence, now);
-        if self.arrival.is_over() {
+        let degree = self.progress.step(settings, evidence, now);
+        if self.progress.is_over() {
             self.unheard.retain(|_, is_claimed| !*is_claimed);
             self.unheard.shrink_to_fit();
         }
@@ -184,19 +184,19 @@ impl Members {
     /// A TTL ended. The control plane may believe the member delivered, so its answer proves
     /// nothing any more.
     pub(super) fn lapse(&mut self) {
-        (self.arrival, self.end_mark) = (Arrival::Idle, EndMark::Unasked);
+        (self.progress, self.end_mark) = (AnswerProgress::Idle, EndMark::Unasked);
     }
 
     pub(super) const fn is_receiving(&self) -> bool {
-        self.arrival.is_under_way()
+        self.progress.is_under_way()
     }
 
     pub(super) const fn awaits_more(&self) -> bool {
-        !matches!(self.arrival, Arrival::Idle) && !self.arrival.is_over()
+        !matches!(self.progress, AnswerProgress::Idle) && !self.progress.is_over()
     }
 
     /// Notes an accepted response that may answer the end mark, or is a whole SotW state.
-    pub(super) fn hear_end(&mut self, answers_end_mark: bool, is_state: bool) {
+    pub(super) fn receive_end_mark(&mut self, answers_end_mark: bool, is_state: bool) {
         let is_state = is_state && self.awaits_more();
         if (answers_end_mark && self.end_mark == EndMark::Asked) || is_state {
             self.end_mark = EndMark::Answered;
@@ -207,12 +207,12 @@ impl Members {
     /// a waiting client or a member that has not come again.
     pub(super) fn census_since(&self, is_awaited: bool, settings: &Settings) -> Option<QuietInstant> {
         if self.end_mark != EndMark::Asked
-            || (self.unheard.is_empty() && (!is_awaited || self.arrival.is_over()))
+            || (self.unheard.is_empty() && (!is_awaited || self.progress.is_over()))
         {
             return None;
         }
-        let unanswered = self.arrival.waits_since().map(|since| since + settings.answer_timeout);
-        unanswered.or_else(|| self.arrival.quiet_at(settings))
+        let unanswered = self.progress.waits_since().map(|since| since + settings.answer_timeout);
+        unanswered.or_else(|| self.progress.quiet_at(settings))
     }
 
     /// Applies a census. `is_all_held`: all its names are held. Returns the members that are gone:
@@ -230,7 +230,7 @@ impl Members {
         }
         if is_all_held && self.unheard.is_empty() {
             self.end_mark = EndMark::Over;
-            self.arrival = Arrival::Whole;
+            self.progress = AnswerProgress::Whole;
         }
         gone
     }
@@ -250,7 +250,7 @@ impl Members {
             return None;
         }
         self.end_mark = EndMark::Over;
-        self.arrival = Arrival::Whole;
+        self.progress = AnswerProgress::Whole;
         let unheard = std::mem::take(&mut self.unheard).into_iter();
         let absent = unheard.filter(|(_, is_claimed)| !is_claimed).map(|(name, _)| name).collect();
         Some(Whole { absent, collections: Vec::new() })

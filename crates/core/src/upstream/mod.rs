@@ -11,20 +11,20 @@
 //!
 //! | Rule | Place |
 //! |---|---|
-//! | 1. A response changes what it names. | `response` checks it, `topic/hear` finds the questions that it answers, `topic/apply_response` the changes |
-//! | 2. An answer is complete with its end mark (R-Up-22). | `members` and `names/request` ask; `members` and `names/answer` (`hear_end`) judge the answer |
-//! | 3. A resource missing from a complete answer is absent. | `members` and `names/answer` (`take_whole`), `topic/apply_response` (`learn_end`) |
+//! | 1. A response changes what it names. | `response` checks it, `topic/match_response` finds the questions that it answers, `topic/apply_response` the changes |
+//! | 2. An answer is complete with its end mark (R-Up-22). | `members` and `names/request` ask; `members` and `names/answer` (`receive_end_mark`) judge the answer |
+//! | 3. A resource missing from a complete answer is absent. | `members` and `names/answer` (`take_whole`), `topic/apply_response` (`apply_end`) |
 //! | 4. Unanswered questions are asked by inquiry: names, or a census of a set. | `names/answer` (`take_unanswered`) and `members` (`census_since`) say when, `inquiry` asks, `mux/inquiries` learns |
-//! | Fallback: silence shows a set to clients that hold nothing, and removes nothing. | `arrival`, `topic/advance` |
+//! | Fallback: silence shows a set to clients that hold nothing, and removes nothing. | `answer_progress`, `topic/advance` |
 //!
 //! | The control plane … | Place |
 //! |---|---|
 //! | must not be sent a version (spelling, TTL, other server) | `target` (`claim`) |
 //! | needs a new stream | `topic` says so (`renews`), `mux/stream` has the pace |
 //! | ends the stream when asked for a type | `suspects`, `mux/trials` |
-//! | speaks SotW | `sotw/ask`, `sotw/hear` |
+//! | speaks SotW | `sotw/ask`, `sotw/read_response` |
 //! | has variants, or does not read locators | `topic_set`, `variants`, `mux/unanswered` |
-//! | is a relay, or refuses a census | `topic` (`OriginHabits`) |
+//! | is a relay, or refuses a census | `topic` (`OriginTraits`) |
 //!
 //! Invariants:
 //! - On one stream a type is subscribed to either as wildcard or by names, never first one and then
@@ -34,7 +34,7 @@
 
 mod aliases;
 mod answer;
-mod arrival;
+mod answer_progress;
 mod backoff;
 mod directory_mirror;
 mod expiry;
@@ -66,7 +66,7 @@ use std::time::Duration;
 
 pub use backoff::Backoff;
 pub use directory_mirror::{DirectoryMirror, DirectoryResource};
-pub use failover::{Change as ServerChange, Failover, FailoverTimes, Sight};
+pub use failover::{Change as ServerChange, Failover, FailoverTimes, ServerCondition};
 pub use mux::{Mux, Restored};
 pub use probe::{Question, came_from};
 pub use readiness::{Readiness, Verdict};
@@ -124,7 +124,7 @@ pub struct Settings {
     pub max_lingering_sets: usize,
     /// Limits on log lines about responses, shared by all node groups.
     pub complaints: Arc<LogThrottle<Complaint>>,
-    /// Least silence after which an answer is settled (R-Relay-05), see `arrival`.
+    /// Least silence after which an answer is settled (R-Relay-05), see `progress`.
     pub settle: Duration,
     /// Least time until a wildcard settles beside wildcards with other parameters. Also the age at
     /// which an uncacheable resource is dropped (R-XT-09).

@@ -30,7 +30,7 @@ use super::quiet_clock::{QuietClock, QuietInstant};
 use super::refusal::Refusal;
 use super::response::{self, Complaint, ProtocolError};
 use super::suspects::Suspects;
-use super::topic::OriginHabits;
+use super::topic::OriginTraits;
 use super::topic_set::{Changes, TopicSet};
 use super::{Counters, Locators, ServerId, Settings, StreamId, Tuning};
 use crate::cache::{Cache, Generation, View, Writer};
@@ -73,14 +73,14 @@ pub struct Mux {
     /// Mark on versions of the connected server.
     mark: String,
     /// Whether a response was ever accepted.
-    is_heard: bool,
+    has_answered: bool,
     /// Form of requests on this connection, and whether the control plane has shown that it knows
     /// locators.
     locators: Locators,
     knows_locators: bool,
     /// Whether it ignores locators, on the present connection.
     asks_plainly: bool,
-    habits: OriginHabits,
+    traits: OriginTraits,
     /// Time to check for unanswered locators.
     locators_due: Option<QuietInstant>,
     /// Types with held changes that are to be reported.
@@ -110,12 +110,12 @@ impl Mux {
             server: None,
             restored_plain: None,
             mark: String::new(),
-            is_heard: false,
+            has_answered: false,
             lingering,
             locators: Locators::default(),
             knows_locators: false,
             asks_plainly: false,
-            habits: OriginHabits::default(),
+            traits: OriginTraits::default(),
             locators_due: None,
             held: BTreeSet::new(),
             ended_by_reports: 0,
@@ -163,19 +163,19 @@ impl Mux {
     /// Notes that the control plane is not known to be a relay: a proxy may have switched to
     /// another one.
     pub fn origin_is_no_relay(&mut self) {
-        self.set_habits(OriginHabits { is_relay: false, ..self.habits });
+        self.set_traits(OriginTraits { is_relay: false, ..self.traits });
     }
 
     /// Notes that the control plane is a relay like this one.
     pub fn origin_is_relay(&mut self) {
-        self.set_habits(OriginHabits { is_relay: true, ..self.habits });
+        self.set_traits(OriginTraits { is_relay: true, ..self.traits });
     }
 
     /// Notes whether the control plane of an upstream relay answers it. If not, its silence proves
     /// nothing. If so, that answers all requests: there is no other answer if everything was
     /// claimed.
     pub fn origin_says(&mut self, is_answered: bool, now: Instant) {
-        self.look_at_clock(now);
+        self.update_clock(now);
         if !is_answered {
             self.cut_off = Some(now);
             return;
@@ -191,17 +191,17 @@ impl Mux {
 
     /// Updates the clock, before an event is applied. Time in which the upstream relay is cut off
     /// does not count as silence.
-    fn look_at_clock(&mut self, now: Instant) {
+    fn update_clock(&mut self, now: Instant) {
         if let Some(since) = &mut self.cut_off {
             let pause = now.saturating_duration_since(std::mem::replace(since, now));
-            self.overslept(pause, now);
+            self.exclude_pause(pause, now);
         }
     }
 
-    fn set_habits(&mut self, habits: OriginHabits) {
-        if habits != self.habits {
-            self.habits = habits;
-            self.topic_sets.values_mut().for_each(|topic_set| topic_set.habits = habits);
+    fn set_traits(&mut self, traits: OriginTraits) {
+        if traits != self.traits {
+            self.traits = traits;
+            self.topic_sets.values_mut().for_each(|topic_set| topic_set.traits = traits);
         }
     }
 
@@ -218,7 +218,7 @@ impl Mux {
         if self.streams.iter().flatten().any(|open| open.transfer_goes_on) {
             return None;
         }
-        let topic_sets = self.topic_sets.values().filter(|_| self.is_heard);
+        let topic_sets = self.topic_sets.values().filter(|_| self.has_answered);
         let sheds = topic_sets.filter_map(|topic_set| topic_set.sheds_at(stream, &self.settings));
         // An answer in parts would start over. It settles in bounded time.
         if self.topic_sets.values().any(|topic_set| topic_set.is_receiving(stream)) {
@@ -249,12 +249,12 @@ impl Mux {
         open.transferred += time;
         open.transfer_goes_on = goes_on && open.transferred < TRANSFERS;
         if !time.is_zero() {
-            self.overslept(time, now);
+            self.exclude_pause(time, now);
         }
     }
 
     /// Excludes a pause of the process from the silence of the control plane.
-    pub fn overslept(&mut self, pause: Duration, now: Instant) {
+    pub fn exclude_pause(&mut self, pause: Duration, now: Instant) {
         self.clock.excuse(pause);
         self.writer.exclude_pause(pause, now);
     }
@@ -262,12 +262,12 @@ impl Mux {
     /// Notes an opened stream and subscribes to everything wanted on it. The primary starts with a
     /// clean layout.
     pub fn opened(&mut self, stream: StreamId, now: Instant) {
-        self.look_at_clock(now);
+        self.update_clock(now);
         self.renewals[stream as usize].opened(now);
-        self.streams[stream as usize] = Some(Stream::new(self.habits.speaks_sotw, now));
+        self.streams[stream as usize] = Some(Stream::new(self.traits.speaks_sotw, now));
         if stream == StreamId::Primary {
             // No control plane is known that reads locators in SotW.
-            let plain = self.asks_plainly || self.habits.speaks_sotw;
+            let plain = self.asks_plainly || self.traits.speaks_sotw;
             self.locators = if plain { Locators::Plain } else { self.settings.locators };
             self.knows_locators = false;
             self.locators_due = None;
@@ -336,7 +336,7 @@ impl Mux {
         message: Bytes,
         now: Instant,
     ) -> Result<(), ProtocolError> {
-        self.look_at_clock(now);
+        self.update_clock(now);
         let message = self.decode(stream, message)?;
         self.counters.responses.add(1);
         let type_url = message.type_url();
@@ -359,15 +359,15 @@ impl Mux {
         let fault = match increments.as_ref().map_err(Clone::clone).and_then(read) {
             Ok(mut reading) => {
                 // SotW versions are hashes of the content.
-                reading.mark(if self.habits.speaks_sotw { "" } else { &self.mark });
-                self.is_heard = true;
+                reading.mark(if self.traits.speaks_sotw { "" } else { &self.mark });
+                self.has_answered = true;
                 if let Some(report) = reading.reports.first()
                     && let Some(suppressed) = self.settings.complaints.say(Complaint::Reported, now)
                 {
                     report.complain(&type_url, &node, suppressed);
                 }
                 self.knows_locators |= reading.knows_locators();
-                let changes = topic_set.learn(
+                let changes = topic_set.apply_response(
                     stream,
                     reading,
                     self.writer.cache(),
@@ -435,7 +435,7 @@ impl Mux {
     /// Returns the next request of a stream: first ACKs and NACKs, the newest of a type with its
     /// changes, then reports of held changes, then subscriptions in flush order (R-Up-06, R-Up-10).
     pub fn next_request(&mut self, stream: StreamId, now: Instant) -> Option<DeltaDiscoveryRequest> {
-        self.look_at_clock(now);
+        self.update_clock(now);
         if self.streams[stream as usize].as_ref()?.acks.is_empty()
             && let Some(report) = self.next_report(stream, now)
         {
@@ -505,7 +505,7 @@ impl Mux {
 
     /// Runs everything that is due. Call it after all messages that have arrived.
     pub fn on_deadline(&mut self, now: Instant) {
-        self.look_at_clock(now);
+        self.update_clock(now);
         self.latest = Some(now);
         self.let_go(now);
         let due = |topic_set: &TopicSet| {

@@ -17,7 +17,7 @@ pub(super) use request::{REQUEST_BYTES, room};
 
 use super::Settings;
 use super::answer::EndMark;
-use super::arrival::{Arrival, Evidence};
+use super::answer_progress::{AnswerProgress, Evidence};
 use super::inquiry::PATIENCE;
 use super::linger::Want;
 use super::quiet_clock::QuietInstant;
@@ -73,7 +73,7 @@ pub(super) struct Record {
     borrowed: bool,
     /// The held resource, from a lender or an earlier stream, may be gone. It is kept until the
     /// answer, which replaces it whatever its constraints (R-DP-14, R-DP-16).
-    orphan: bool,
+    unconfirmed: bool,
 }
 
 impl Record {
@@ -94,7 +94,7 @@ impl Record {
 /// Collection whose members have not all come yet.
 #[derive(Debug)]
 struct Incomplete {
-    arrival: Arrival,
+    progress: AnswerProgress,
     /// Held members that have not come again.
     unseen: HashSet<Name>,
 }
@@ -208,7 +208,7 @@ impl Names {
     /// Has a borrowed name requested.
     pub(super) fn end_loan(&mut self, name: &Name) {
         if let Some(record) = self.records.get_mut(name).filter(|record| record.borrowed) {
-            (record.borrowed, record.orphan) = (false, true);
+            (record.borrowed, record.unconfirmed) = (false, true);
             self.borrowed -= 1;
         }
         self.stream.touch(name);
@@ -219,7 +219,7 @@ impl Names {
         let Some(record) = self.records.get_mut(name) else { return };
         self.wanted -= usize::from(record.is_wanted());
         self.borrowed -= usize::from(record.borrowed);
-        (record.want, record.borrowed, record.orphan) = (Want::No, false, false);
+        (record.want, record.borrowed, record.unconfirmed) = (Want::No, false, false);
         self.stream.incomplete.remove(name);
         if let Some(asked) = &mut record.asked {
             asked.dropped = true;
@@ -241,19 +241,19 @@ impl Names {
 
     /// Whether the held resource has had no answer since it was requested on this stream, or since
     /// a loan ended.
-    pub(super) fn is_orphan(&self, name: &Name) -> bool {
-        self.records.get(name).is_some_and(|record| record.orphan)
+    pub(super) fn is_unconfirmed(&self, name: &Name) -> bool {
+        self.records.get(name).is_some_and(|record| record.unconfirmed)
     }
 
-    pub(super) fn set_orphan(&mut self, name: &str, orphan: bool) {
+    pub(super) fn set_unconfirmed(&mut self, name: &str, unconfirmed: bool) {
         if let Some(record) = self.records.get_mut(name) {
-            record.orphan = orphan;
+            record.unconfirmed = unconfirmed;
         }
     }
 
     /// Notes an answer. Returns whether the held resource might have been gone.
-    pub(super) fn take_orphan(&mut self, name: &Name) -> bool {
-        self.records.get_mut(name).is_some_and(|record| std::mem::take(&mut record.orphan))
+    pub(super) fn take_unconfirmed(&mut self, name: &Name) -> bool {
+        self.records.get_mut(name).is_some_and(|record| std::mem::take(&mut record.unconfirmed))
     }
 
     /// Subscribes to a name once more, so that it comes in full (R-Delta-04).
@@ -320,6 +320,6 @@ impl Names {
 
     pub(super) fn deadline(&self, settings: &Settings) -> Option<QuietInstant> {
         let collections = self.stream.incomplete.values();
-        collections.filter_map(|incomplete| incomplete.arrival.deadline(settings, Evidence::None)).min()
+        collections.filter_map(|incomplete| incomplete.progress.deadline(settings, Evidence::None)).min()
     }
 }

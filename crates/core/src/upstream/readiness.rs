@@ -195,7 +195,7 @@ mod tests {
         fixture.state.accepted(fixture.at(61));
         assert!(fixture.is_ready(61));
         fixture.state.lost("gone".to_owned(), fixture.at(62));
-        assert!(fixture.is_ready(1000), "what it heard is served on");
+        assert!(fixture.is_ready(1000), "what it received is served on");
     }
 
     #[test]

@@ -61,8 +61,8 @@ impl Refused {
         if reading.is_whole || self.names.is_empty() {
             return true;
         }
-        for heard in &reading.resources {
-            self.names.remove(&*heard.name);
+        for received in &reading.resources {
+            self.names.remove(&*received.name);
         }
         for removed in &reading.removed {
             self.names.remove(&*removed.name);

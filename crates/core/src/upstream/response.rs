@@ -108,12 +108,12 @@ pub(super) struct DecodedResponse<'a> {
 impl<'a> DecodedResponse<'a> {
     /// Whether it can only come from a control plane that knows locators.
     pub(super) fn knows_locators(&self) -> bool {
-        self.names_variants || self.resources.iter().any(|heard| heard.envelope.by_resource_name)
+        self.names_variants || self.resources.iter().any(|received| received.envelope.by_resource_name)
     }
 
     /// Marks the versions of a server, as another server may give them to other content.
     pub(super) fn mark(&mut self, mark: &'a str) {
-        self.resources.iter_mut().for_each(|heard| heard.envelope.mark = mark);
+        self.resources.iter_mut().for_each(|received| received.envelope.mark = mark);
     }
 
     /// Keeps the parts about awaited names, or members of awaited collections. `asked` returns the
@@ -132,9 +132,9 @@ impl<'a> DecodedResponse<'a> {
             said.extend(awaited);
             is_awaited
         };
-        self.resources.retain(|heard| {
-            let aliases = heard.envelope.aliases().map(normal_form);
-            let names = std::iter::once(heard.name.clone()).chain(aliases);
+        self.resources.retain(|received| {
+            let aliases = received.envelope.aliases().map(normal_form);
+            let names = std::iter::once(received.name.clone()).chain(aliases);
             names.filter(|name| is_awaited(name)).count() > 0
         });
         self.removed.retain(|removed| is_awaited(&removed.name));
@@ -157,7 +157,7 @@ impl<'a> DecodedResponse<'a> {
 
     /// Whether any part is for some clients only.
     pub(super) fn has_variants(&self) -> bool {
-        self.resources.iter().any(|heard| heard.constraints().is_some())
+        self.resources.iter().any(|received| received.constraints().is_some())
             || self.removed.iter().any(|removed| removed.constraints.is_some())
     }
 }
@@ -252,18 +252,18 @@ pub(super) fn read<'a>(
         resources.push(ReceivedResource { name, envelope, answers: false, covered: false, encoded: None });
     }
     let mut seen = HashSet::with_capacity(resources.len());
-    for heard in resources.iter().filter(|heard| heard.is_understood()) {
-        let identity = (&*heard.name, heard.constraints());
-        if gone_as_spelled.contains(&(heard.envelope.name, heard.constraints())) {
+    for received in resources.iter().filter(|received| received.is_understood()) {
+        let identity = (&*received.name, received.constraints());
+        if gone_as_spelled.contains(&(received.envelope.name, received.constraints())) {
             return Err(ResponseError::new(format_args!(
                 "resource `{}` is both sent and removed in one response",
-                heard.envelope.name
+                received.envelope.name
             )));
         }
         if !seen.insert(identity) {
             return Err(ResponseError::new(format_args!(
                 "resource `{}` is in one response twice",
-                heard.envelope.name
+                received.envelope.name
             )));
         }
     }

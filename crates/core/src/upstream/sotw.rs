@@ -12,7 +12,7 @@
 //! - Memory is bounded by the subscription: unrequested names are not stored.
 
 mod ask;
-mod hear;
+mod read_response;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,7 +20,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use smallvec::SmallVec;
 
-pub(super) use hear::{Reading, decode};
+pub(super) use read_response::{Reading, decode};
 
 use crate::proto::{DeltaDiscoveryRequest, Node};
 use crate::resource::{Collection, Constraints, NameMap, TypeUrl};

@@ -4,7 +4,7 @@
 
 mod advance;
 mod apply_response;
-mod hear;
+mod match_response;
 mod request;
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use crate::resource::{Collection, Form, Name, Parameters, Resource};
 
 /// Observed behaviour of the control plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct OriginHabits {
+pub(super) struct OriginTraits {
     /// It is a relay like this one. It reports each name that does not exist, and says when more of
     /// an answer follows. Its silence proves nothing, as it may wait itself.
     pub(super) is_relay: bool,
@@ -43,7 +43,7 @@ pub(super) struct Asking {
     pub(super) view: View,
     /// Whether everything is requested without parameters: answers are for all topics.
     pub(super) is_plain: bool,
-    pub(super) habits: OriginHabits,
+    pub(super) traits: OriginTraits,
 }
 
 /// Subscription to one type with one set of parameters.
@@ -56,7 +56,7 @@ pub(super) struct Topic {
     pub(super) names: Names,
     /// Members from an earlier stream that may be gone. They are kept until the answer, which
     /// replaces them whatever its constraints (R-DP-14).
-    orphans: HashSet<Name>,
+    unconfirmed: HashSet<Name>,
     /// Resources to fetch anew, whatever their version, on the next stream.
     refreshed: HashSet<(View, Name)>,
     /// By view: whether a client waits for evidence that unsent resources do not exist.
@@ -70,7 +70,7 @@ pub(super) struct Topic {
     /// Servers of resources that did not come from the present one.
     provenance: Provenance,
     expiry: Expiry,
-    /// Arrival of resources that may not be cached (R-XT-09).
+    /// AnswerProgress of resources that may not be cached (R-XT-09).
     uncacheable: Expiry,
 }
 
@@ -82,7 +82,7 @@ impl Topic {
             wildcard: Want::No,
             members: None,
             names: Names::default(),
-            orphans: HashSet::default(),
+            unconfirmed: HashSet::default(),
             refreshed: HashSet::default(),
             needs_proof: [false; 2],
             renews: [false; 2],
@@ -160,10 +160,10 @@ impl Topic {
 
     /// Whether the held resource has had no answer since it was requested on this stream, or since
     /// a loan ended.
-    fn is_orphan(&self, view: View, name: &Name) -> bool {
+    fn is_unconfirmed(&self, view: View, name: &Name) -> bool {
         match view {
-            View::Wildcard => self.orphans.contains(name),
-            View::Named => self.names.is_orphan(name),
+            View::Wildcard => self.unconfirmed.contains(name),
+            View::Named => self.names.is_unconfirmed(name),
         }
     }
 
@@ -205,14 +205,14 @@ impl Topic {
     pub(super) fn share_wildcard(&mut self, of: &Self, is_asked: bool, held: &[Op]) {
         let members = || held.iter().map(|op| op.name().clone());
         self.share_provenance(of, held);
-        self.orphans.extend(members().filter(|member| of.orphans.contains(member)));
+        self.unconfirmed.extend(members().filter(|member| of.unconfirmed.contains(member)));
         if let (Some(set), Some(of), true) = (&mut self.members, &of.members, is_asked) {
             set.share(of, members());
         }
     }
 
     /// Notes that a wildcard requested at one of these moments was answered for some topic.
-    pub(super) fn hear_of_others(&mut self, asked: &[QuietInstant], now: QuietInstant) {
+    pub(super) fn note_other_answers(&mut self, asked: &[QuietInstant], now: QuietInstant) {
         if let Some(set) = &mut self.members
             && set.asked_at().is_some_and(|at| asked.contains(&at))
         {
@@ -256,7 +256,7 @@ impl Topic {
         self.wildcard = Want::No;
         self.expiry.drop_wildcard();
         self.rivals.retain(|(view, _), _| *view != View::Wildcard);
-        self.orphans = HashSet::default();
+        self.unconfirmed = HashSet::default();
         self.members.iter_mut().for_each(|set| set.let_go(by_locator));
     }
 
@@ -280,7 +280,7 @@ impl Topic {
             self.expiry.set(View::Named, name, lease.map(|lease| lease.until()));
             self.provenance.hold_by_name(name);
             if self.names.awaits_since(name.as_str()).is_some() {
-                self.names.set_orphan(name.as_str(), true);
+                self.names.set_unconfirmed(name.as_str(), true);
             }
         }
         let forget = |name: &Name| Op::Forget { view: View::Wildcard, name: name.clone() };
@@ -300,9 +300,9 @@ impl Topic {
                 self.rivals.remove(&(op.view(), op.name().clone()));
             }
         }
-        if !self.orphans.is_empty() {
+        if !self.unconfirmed.is_empty() {
             for op in ops.iter().filter(ends).filter(|op| op.view() == View::Wildcard) {
-                self.orphans.remove(op.name());
+                self.unconfirmed.remove(op.name());
             }
         }
         if !self.refreshed.is_empty() {

@@ -12,9 +12,9 @@
 //! variant for its clients too. It ends when that no longer holds. Then the name is requested, and
 //! the held resource stays until the answer.
 
-mod learn;
 mod loans;
 mod request;
+mod response_changes;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,13 +23,13 @@ use std::time::Instant;
 
 use foldhash::HashSet;
 
-use super::arrival::Evidence;
+use super::answer_progress::Evidence;
 use super::linger::Want;
 use super::members::Members;
 use super::quiet_clock::{QuietClock, QuietInstant};
 use super::refusal::{Refusal, Refused};
 use super::response::ResponseError;
-use super::topic::{OriginHabits, Topic};
+use super::topic::{OriginTraits, Topic};
 use super::{Counters, ServerId, Settings, StreamId};
 use crate::RelayIdentity;
 use crate::cache::{Cache, Change, Op, ParameterView, Snapshot, View};
@@ -58,7 +58,7 @@ pub(super) struct TopicSet {
     /// Whether plain names are requested whatever the parameters, as locators are ignored
     /// (R-Up-18).
     plain: bool,
-    pub(super) habits: OriginHabits,
+    pub(super) traits: OriginTraits,
     /// Name and fault of the last unusable resource, until it is logged.
     complaint: Option<(Name, &'static str)>,
     /// Rejected response, until it is replaced.
@@ -69,7 +69,7 @@ pub(super) struct TopicSet {
 
 impl TopicSet {
     /// Creates it without subscriptions. `open`: the open streams.
-    pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool, habits: OriginHabits) -> Self {
+    pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool, traits: OriginTraits) -> Self {
         let (homes, started, has_wildcard, topics, complaint) = Default::default();
         Self {
             type_url,
@@ -79,7 +79,7 @@ impl TopicSet {
             has_wildcard,
             topics,
             plain,
-            habits,
+            traits,
             complaint,
             refused: None,
             came_through: None,
@@ -220,7 +220,7 @@ impl TopicSet {
     /// Whether a census of the set is possible.
     const fn can_count(&self) -> bool {
         let is_whole = matches!(self.type_url.kind(), Kind::Cluster | Kind::Listener | Kind::ScopedRoute);
-        is_whole && !(self.habits.refuses_census || self.habits.speaks_sotw)
+        is_whole && !(self.traits.refuses_census || self.traits.speaks_sotw)
     }
 
     /// Time since when a census of the set is due.
@@ -233,7 +233,7 @@ impl TopicSet {
     }
 
     /// Applies a census, which counts the set without parameters.
-    pub(super) fn learn_census(&mut self, names: &HashSet<String>, cache: &Cache) -> Changes {
+    pub(super) fn apply_census(&mut self, names: &HashSet<String>, cache: &Cache) -> Changes {
         let is_plain = self.plain;
         let counted: Vec<_> = self
             .topics
@@ -245,7 +245,7 @@ impl TopicSet {
         let held: HashSet<&str> = members.map(|member| member.name().as_str()).collect();
         let is_all_held = names.iter().all(|name| held.contains(name.as_str()));
         let learn = |(topic, snapshot): (&mut Box<Topic>, Arc<Snapshot>)| {
-            let change = topic.learn_census(names, is_all_held, &snapshot);
+            let change = topic.apply_census(names, is_all_held, &snapshot);
             (topic.parameters.clone(), change)
         };
         counted.into_iter().map(learn).collect()

@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(stale(&state, 30), 10);
         assert!(state.connected(after(30)));
         state.look(unanswered(after(30)));
-        assert_eq!(stale(&state, 40), 20, "since the loss: nothing was heard since");
+        assert_eq!(stale(&state, 40), 20, "since the loss: nothing was received since");
         state.look(Unanswered::default());
         assert_eq!(stale(&state, 50), 0, "versions were told, and silence is the answer");
         assert_eq!(state.silent_for(after(50)).as_secs(), 42);

@@ -16,13 +16,13 @@ type Identity = Option<Constraints>;
 /// Most variants kept for the same parameters; the highest encodings are dropped.
 const RIVALS: usize = 32;
 
-/// Arrival and lifetime of a variant.
+/// AnswerProgress and lifetime of a variant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Receipt {
     pub(super) resend: Resend,
     pub(super) deadline: Option<Instant>,
     pub(super) lease: Option<Lease>,
-    /// Time of arrival, if it may not be cached (R-XT-09).
+    /// Time of progress, if it may not be cached (R-XT-09).
     pub(super) drop_from: Option<Instant>,
 }
 

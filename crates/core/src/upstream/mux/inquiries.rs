@@ -14,7 +14,7 @@ use super::super::inquiry::Answer;
 use super::super::names::REQUEST_BYTES;
 use super::super::quiet_clock::QuietInstant;
 use super::super::response;
-use super::super::topic::OriginHabits;
+use super::super::topic::OriginTraits;
 use super::Mux;
 use crate::cache::{Protocol, View};
 use crate::proto::DeltaDiscoveryResponse;
@@ -25,7 +25,7 @@ impl Mux {
     /// reports by itself, and its SotW state for a newcomer may not be whole.
     fn next_question(&self) -> Option<(TypeUrl, bool, QuietInstant)> {
         let open = self.streams[StreamId::Primary as usize].as_ref()?;
-        if open.transfer_goes_on || self.habits.is_relay {
+        if open.transfer_goes_on || self.traits.is_relay {
             return None;
         }
         let due = self.topic_sets.iter().flat_map(|(type_url, topic_set)| {
@@ -71,7 +71,7 @@ impl Mux {
 
     /// Begins an inquiry that is due. Returns the protocol of its stream and the first request.
     pub fn begin_inquiry(&mut self, now: Instant) -> Option<(Protocol, Bytes)> {
-        self.look_at_clock(now);
+        self.update_clock(now);
         let now = self.clock.at(now);
         let (type_url, is_census, _) =
             self.next_question().filter(|(.., at)| *at <= now && !self.inquiries.is_open())?;
@@ -85,7 +85,7 @@ impl Mux {
             return None;
         }
         self.counters.inquiries.add(1);
-        let protocol = if self.habits.speaks_sotw { Protocol::Sotw } else { Protocol::Delta };
+        let protocol = if self.traits.speaks_sotw { Protocol::Sotw } else { Protocol::Delta };
         Some(self.inquiries.begin(type_url, names, (&self.settings.node, protocol), now))
     }
 
@@ -97,18 +97,18 @@ impl Mux {
     /// Notes that the control plane does not serve the protocol of an inquiry, or is a relay.
     pub fn inquiry_refused(&mut self, now: Instant) {
         if self.inquiries.refuse() {
-            self.set_habits(OriginHabits { refuses_census: true, ..self.habits });
+            self.set_traits(OriginTraits { refuses_census: true, ..self.traits });
             self.on_deadline(now);
         }
     }
 
     /// Applies a message on the stream of an inquiry.
     pub fn on_inquiry_message(&mut self, message: Bytes, now: Instant) {
-        self.look_at_clock(now);
+        self.update_clock(now);
         match self.inquiries.take_answer(message) {
             Some((type_url, Answer::Census(names))) => {
                 let Some(topic_set) = self.topic_sets.get_mut(&type_url) else { return };
-                let changes = topic_set.learn_census(&names, self.writer.cache());
+                let changes = topic_set.apply_census(&names, self.writer.cache());
                 if changes.iter().any(|(_, change)| change.wildcard_known.is_some()) {
                     self.inquiries.was_useful(&(type_url.clone(), true));
                 }
@@ -116,7 +116,7 @@ impl Mux {
                 self.tidy(&type_url);
             }
             Some((type_url, Answer::Names(response, names))) => {
-                self.learn_about(&type_url, &response, &names, now);
+                self.apply_inquiry(&type_url, &response, &names, now);
             }
             None => {}
         }
@@ -125,7 +125,7 @@ impl Mux {
 
     /// Applies an answer about unanswered names. Names in `ended` that it does not mention do not
     /// exist. An unreadable response is ignored.
-    fn learn_about(
+    fn apply_inquiry(
         &mut self,
         type_url: &TypeUrl,
         response: &DeltaDiscoveryResponse,
@@ -140,10 +140,15 @@ impl Mux {
         let Some(stream) = topic_set.homes[View::Named as usize] else { return };
         reading.retain_answers(ended, |name| topic_set.awaits_plainly(name));
         if !reading.is_empty() {
-            reading.mark(if self.habits.speaks_sotw { "" } else { &self.mark });
+            reading.mark(if self.traits.speaks_sotw { "" } else { &self.mark });
             let counters = (&*self.counters, self.knows_locators);
-            let changes =
-                topic_set.learn(stream, reading, self.writer.cache(), counters, self.clock.moment(now));
+            let changes = topic_set.apply_response(
+                stream,
+                reading,
+                self.writer.cache(),
+                counters,
+                self.clock.moment(now),
+            );
             self.apply(type_url, changes, now);
             self.tidy(type_url);
         }

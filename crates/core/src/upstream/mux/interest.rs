@@ -17,7 +17,7 @@ impl Mux {
     /// Applies a change of interest, from
     /// [`Cache::take_interest`](crate::cache::Cache::take_interest).
     pub fn interest(&mut self, wanted: Vec<Wanted>, now: Instant) {
-        self.look_at_clock(now);
+        self.update_clock(now);
         for wanted in wanted {
             self.want(&wanted, now);
             // The store exists, as the clients have joined it.
@@ -31,8 +31,8 @@ impl Mux {
         let Wanted { type_url, parameters, interest, .. } = wanted;
         let open = StreamId::ALL.map(|stream| self.streams[stream as usize].is_some());
         let plain = self.locators == Locators::Plain;
-        let habits = self.habits;
-        let new = || TopicSet::new(type_url.clone(), open, plain, habits);
+        let traits = self.traits;
+        let new = || TopicSet::new(type_url.clone(), open, plain, traits);
         let until = now + self.settings.linger;
         let is_silent = !self.knows_locators;
         let topic_set = self.topic_sets.entry(type_url.clone()).or_insert_with(new);
@@ -54,7 +54,7 @@ impl Mux {
         let held = LazyCell::new(|| snapshot(self.writer.cache(), type_url, parameters));
         // In SotW, where the clusters are known.
         let clusters = LazyCell::new(|| {
-            let is_concerned = habits.speaks_sotw && type_url.kind() == Kind::Endpoint;
+            let is_concerned = traits.speaks_sotw && type_url.kind() == Kind::Endpoint;
             let clusters =
                 is_concerned.then(|| snapshot(self.writer.cache(), &Kind::Cluster.into(), parameters));
             clusters.filter(|clusters| clusters.wildcard_known())

@@ -81,7 +81,7 @@ impl Mux {
                 }
                 // There is one plain wildcard per type. It stays up to date for as long as its
                 // stream lives.
-                None if !away && (parameters.is_empty() || (is_last && self.is_heard)) => {
+                None if !away && (parameters.is_empty() || (is_last && self.has_answered)) => {
                     topic.wildcard = Want::Kept(now);
                 }
                 None => {

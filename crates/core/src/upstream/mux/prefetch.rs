@@ -83,7 +83,7 @@ impl Mux {
         parameters: &Parameters,
         change: &Change,
     ) -> Vec<Name> {
-        if !self.habits.speaks_sotw || type_url.kind() != Kind::Cluster {
+        if !self.traits.speaks_sotw || type_url.kind() != Kind::Cluster {
             return Vec::new();
         }
         let held = snapshot(self.writer.cache(), type_url, parameters);

@@ -8,7 +8,7 @@ use prost::Message as _;
 use super::super::StreamId;
 use super::super::response::{self, ProtocolError};
 use super::super::sotw::{self, SotwStream};
-use super::super::topic::OriginHabits;
+use super::super::topic::OriginTraits;
 use super::Mux;
 use super::messages::Incoming;
 use crate::cache::Protocol;
@@ -17,7 +17,7 @@ impl Mux {
     /// Sets the protocol for streams that are opened from now on. No stream may be open.
     pub fn set_protocol(&mut self, protocol: Protocol) {
         let speaks_sotw = protocol == Protocol::Sotw;
-        self.set_habits(OriginHabits { speaks_sotw, ..self.habits });
+        self.set_traits(OriginTraits { speaks_sotw, ..self.traits });
     }
 
     /// Whether anything was requested on an open stream.

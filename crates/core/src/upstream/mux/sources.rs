@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::super::ServerId;
 use super::super::inquiry::Inquiries;
 use super::super::linger::Want;
-use super::super::topic::OriginHabits;
+use super::super::topic::OriginTraits;
 use super::super::topic_set::TopicSet;
 use super::Mux;
 use crate::cache::{Change, Completeness, Op};
@@ -24,7 +24,7 @@ impl Mux {
         self.asks_plainly = false;
         self.cut_off = None;
         self.inquiries = Inquiries::default();
-        self.set_habits(OriginHabits { is_relay: false, refuses_census: false, ..self.habits });
+        self.set_traits(OriginTraits { is_relay: false, refuses_census: false, ..self.traits });
         self.writer.reset_answers();
     }
 
@@ -44,7 +44,7 @@ impl Mux {
     /// Notes that another server took over. Held resources and known absences stay; open questions
     /// and learned behaviour do not.
     fn switched(&mut self, from: &ServerId, to: &ServerId) {
-        self.is_heard = false;
+        self.has_answered = false;
         self.renewals = Default::default();
         self.suspects = Default::default();
         let offers = self.settings.same_versions;
@@ -102,8 +102,8 @@ impl Mux {
             return;
         }
         let until = clock.now + self.settings.linger.max(Duration::from_secs(1));
-        let (plain, habits) = (false, self.habits);
-        let new = || TopicSet::new(type_url.clone(), [false; 2], plain, habits);
+        let (plain, traits) = (false, self.traits);
+        let new = || TopicSet::new(type_url.clone(), [false; 2], plain, traits);
         let topic_set = self.topic_sets.entry(type_url.clone()).or_insert_with(new);
         let topic = topic_set.topic(&parameters);
         for op in &held.ops {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::Settings;
 use super::super::answer::{EndMark, Silence, Whole};
-use super::super::arrival::Evidence;
+use super::super::answer_progress::Evidence;
 use super::super::quiet_clock::QuietInstant;
 use super::{Asked, Awaited, Names};
 use crate::cache::Completeness;
@@ -13,21 +13,21 @@ use crate::resource::{Collection, Name};
 impl Names {
     /// Notes that a response mentions a name. `is_new`: with a resource that was not held. Returns
     /// whether it answers the relay.
-    pub(in crate::upstream) fn heard(&mut self, name: &str, is_new: bool, now: QuietInstant) -> bool {
-        let of_collection = self.heard_member(name, is_new, now);
+    pub(in crate::upstream) fn receive(&mut self, name: &str, is_new: bool, now: QuietInstant) -> bool {
+        let of_collection = self.receive_member(name, is_new, now);
         of_collection | self.answered(name)
     }
 
     /// Does this for a member of a collection: any is an answer until the collection is complete.
-    fn heard_member(&mut self, name: &str, is_new: bool, now: QuietInstant) -> bool {
+    fn receive_member(&mut self, name: &str, is_new: bool, now: QuietInstant) -> bool {
         if self.stream.incomplete.is_empty() {
             return false;
         }
         let Some(covering) = Collection::covering(name) else { return false };
         let Some(incomplete) = self.stream.incomplete.get_mut(covering.as_str()) else { return false };
         let is_news = incomplete.unseen.remove(name) || is_new;
-        incomplete.arrival = incomplete.arrival.arrived(now, is_news, false);
-        let is_expected = incomplete.arrival.is_expected();
+        incomplete.progress = incomplete.progress.arrived(now, is_news, false);
+        let is_expected = incomplete.progress.is_expected();
         self.answered(&covering);
         is_expected
     }
@@ -43,7 +43,7 @@ impl Names {
     }
 
     /// Notes that a collection is empty, and so complete.
-    pub(in crate::upstream) fn heard_empty(&mut self, collection: &Name) {
+    pub(in crate::upstream) fn receive_empty(&mut self, collection: &Name) {
         self.stream.incomplete.remove(collection);
     }
 
@@ -51,17 +51,17 @@ impl Names {
     pub(in crate::upstream) fn complete(&mut self, settings: &Settings, now: QuietInstant) -> Vec<Name> {
         let mut complete = Vec::new();
         for (name, incomplete) in &mut self.stream.incomplete {
-            if incomplete.arrival.step(settings, Evidence::None, now) == Some(Completeness::Complete) {
+            if incomplete.progress.step(settings, Evidence::None, now) == Some(Completeness::Complete) {
                 complete.push(name.clone());
             }
         }
-        complete.iter().for_each(|name| self.heard_empty(name));
+        complete.iter().for_each(|name| self.receive_empty(name));
         complete
     }
 
     /// Notes an accepted response, which may answer the end mark. `understood` is false if the
     /// control plane may have ignored the locators: then the mark ends nothing.
-    pub(in crate::upstream) fn hear_end(&mut self, answers_end_mark: bool, understood: bool) {
+    pub(in crate::upstream) fn receive_end_mark(&mut self, answers_end_mark: bool, understood: bool) {
         if answers_end_mark && self.stream.end_mark == EndMark::Asked {
             self.stream.leaves_end_mark = true;
             if understood {

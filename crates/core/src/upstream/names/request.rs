@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use foldhash::HashSet;
 
-use super::super::arrival::Arrival;
+use super::super::answer_progress::AnswerProgress;
 use super::super::members::VERSIONS_BYTES;
 use super::super::target::Target;
 use super::{Asked, Awaited, Incomplete, Names, Record, Stream};
@@ -160,8 +160,8 @@ impl Names {
             unseen =
                 members().filter(|held| !target.is_claimed(held)).map(|held| held.name().clone()).collect();
         }
-        let arrival = Arrival::asked(target.moment.quiet, Duration::ZERO);
-        self.stream.incomplete.insert(name.clone(), Incomplete { arrival, unseen });
+        let progress = AnswerProgress::asked(target.moment.quiet, Duration::ZERO);
+        self.stream.incomplete.insert(name.clone(), Incomplete { progress, unseen });
         bytes
     }
 }

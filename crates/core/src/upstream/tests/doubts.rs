@@ -18,7 +18,7 @@ fn a_part_that_was_read_after_a_pause_is_not_put_into_the_future() {
     fixture.pass(50);
     let pause = Duration::from_secs(3600);
     fixture.now += pause;
-    fixture.mux.overslept(pause, fixture.now);
+    fixture.mux.exclude_pause(pause, fixture.now);
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
     fixture.pass(30_000);
     assert!(fixture.snapshot(CDS).wildcard_known(), "30 s after the answer");

@@ -647,7 +647,7 @@ fn an_inquiry_is_not_given_up_because_of_a_pause() {
     fixture.pass(300);
     let pause = Duration::from_secs(60);
     fixture.now += pause;
-    fixture.mux.overslept(pause, fixture.now);
+    fixture.mux.exclude_pause(pause, fixture.now);
     fixture.pass(0);
     assert_eq!((fixture.mux.has_inquiry(), fixture.inquiries.len()), (true, 1));
 }

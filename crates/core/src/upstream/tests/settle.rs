@@ -135,7 +135,7 @@ fn a_pause_of_the_relay_is_no_silence_of_the_origin() {
     let mut fixture = fixture();
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
     fixture.now += Duration::from_secs(20);
-    fixture.mux.overslept(Duration::from_secs(20), fixture.now);
+    fixture.mux.exclude_pause(Duration::from_secs(20), fixture.now);
     fixture.mux.on_deadline(fixture.now);
     assert!(!fixture.snapshot(CDS).wildcard_known());
     fixture.hear(Primary, &Answer::of(CDS, "2").set("c2", "v1"));

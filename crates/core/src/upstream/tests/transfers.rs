@@ -70,7 +70,7 @@ fn a_proof_that_begins_after_a_pause_is_not_put_into_the_future() {
     let pause = Duration::from_secs(8 * 3_600);
     fixture.now += pause;
     fixture.ask_for_proof(CDS);
-    fixture.mux.overslept(pause, fixture.now);
+    fixture.mux.exclude_pause(pause, fixture.now);
     let mut seconds = 0;
     while !is_complete(&fixture) {
         seconds += 1;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
 
-use super::super::arrival::Evidence;
+use super::super::answer_progress::Evidence;
 use super::super::quiet_clock::{Moment, QuietClock, QuietInstant};
 use super::super::{Counters, Settings};
 use super::{Topic, gone};
@@ -128,7 +128,7 @@ impl Topic {
     }
 
     /// Applies a census of the set.
-    pub(in crate::upstream) fn learn_census(
+    pub(in crate::upstream) fn apply_census(
         &mut self,
         names: &HashSet<String>,
         is_all_held: bool,

@@ -1,7 +1,7 @@
 //! Changes that a response makes to one type with one set of parameters.
 //!
-//! Knows nothing of requests. All topics of a type first [hear](Topic::hear) a response, to find
-//! which parts are answers. Then each [learns](Topic::learn) its changes.
+//! Knows nothing of requests. All topics of a type first [hear](Topic::match_response) a response, to find
+//! which parts are answers. Then each [learns](Topic::apply_response) its changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::super::answer::Whole;
 use super::super::quiet_clock::Moment;
 use super::super::response::{DecodedResponse, ErrorReport, ReceivedResource, Removed};
 use super::super::variants::{Candidates, Receipt};
-use super::hear::{aliases_of, concerns, is_of_another, is_resource};
+use super::match_response::{aliases_of, concerns, is_of_another, is_resource};
 use super::{Asking, Topic, gone};
 use crate::cache::{Change, Completeness, Lease, Named, Op, Resend, Snapshot, View};
 use crate::resource::{Collection, Name, Resource, TypeUrl};
@@ -68,8 +68,8 @@ struct ResponseContext<'a> {
 }
 
 impl Topic {
-    /// Returns the changes of an accepted response that was [heard](Self::hear).
-    pub(in crate::upstream) fn learn(
+    /// Returns the changes of an accepted response that was [received](Self::match_response).
+    pub(in crate::upstream) fn apply_response(
         &mut self,
         asking: Asking,
         type_url: &TypeUrl,
@@ -82,19 +82,19 @@ impl Topic {
         let context = ResponseContext { asking, type_url, snapshot, counters, moment, many };
         let size = reading.resources.len() + reading.removed.len();
         let mut effects = Effects { ops: Vec::with_capacity(size), ..Effects::default() };
-        for heard in reading.resources.iter_mut().filter(|heard| heard.covered) {
-            if heard.matches(&self.parameters) {
-                self.learn_resource(&mut effects, context, heard);
+        for received in reading.resources.iter_mut().filter(|received| received.covered) {
+            if received.matches(&self.parameters) {
+                self.apply_resource(&mut effects, context, received);
             }
         }
         for removed in reading.removed.iter().filter(|removed| removed.covered) {
-            self.learn_removal(&mut effects, context, removed);
+            self.apply_removal(&mut effects, context, removed);
         }
         self.weigh_variants(&mut effects, context);
         if !reading.reports.is_empty() {
             let beside = ErrorContext::new(reading, &effects.ops);
             for report in reading.reports.iter().filter(|report| report.covered) {
-                self.learn_error(&mut effects, context, report, &beside);
+                self.apply_error(&mut effects, context, report, &beside);
             }
         }
         let lacks_member = effects.lacks_member;
@@ -102,7 +102,7 @@ impl Topic {
         let wildcard_known = if lacks_member {
             self.lapse(snapshot.member_count(), snapshot)
         } else {
-            self.learn_end(&mut ops, context)
+            self.apply_end(&mut ops, context)
         };
         counters.operations.add(ops.len() as u64);
         let version = reading.system_version;
@@ -111,7 +111,7 @@ impl Topic {
     }
 
     /// Applies the conclusions from a response that ends the first answer.
-    fn learn_end(&mut self, ops: &mut Vec<Op>, context: ResponseContext<'_>) -> Option<Completeness> {
+    fn apply_end(&mut self, ops: &mut Vec<Op>, context: ResponseContext<'_>) -> Option<Completeness> {
         let ResponseContext { asking, snapshot, .. } = context;
         let whole = match asking.view {
             View::Wildcard => self.members.as_mut()?.take_whole(),
@@ -130,60 +130,65 @@ impl Topic {
             .then_some(Completeness::Complete)
     }
 
-    fn learn_resource(
+    fn apply_resource(
         &mut self,
         effects: &mut Effects,
         context: ResponseContext<'_>,
-        heard: &mut ReceivedResource<'_>,
+        received: &mut ReceivedResource<'_>,
     ) {
         let ResponseContext { asking, type_url, snapshot, counters, moment: Moment { now, .. }, many } =
             context;
         let view = asking.view;
-        let own = self.covering(view, snapshot, &heard.name);
+        let own = self.covering(view, snapshot, &received.name);
         let own = own.filter(|name| is_resource(view, name.as_str()));
-        let others = aliases_of(&self.names, asking, snapshot, heard);
+        let others = aliases_of(&self.names, asking, snapshot, received);
         let is_named = view == View::Named;
         let Some(first) = own.as_ref().or_else(|| others.first()) else { return };
-        let held = snapshot.held(view, first.as_str()).filter(|held| *held.name().as_str() == *heard.name);
+        let held = snapshot.held(view, first.as_str()).filter(|held| *held.name().as_str() == *received.name);
         let name = own.as_ref().or_else(|| held.map(|held| held.name()));
-        let name = name.cloned().unwrap_or_else(|| Name::from(&*heard.name));
+        let name = name.cloned().unwrap_or_else(|| Name::from(&*received.name));
         // Versions of another server do not count.
         let own_held = held.filter(|held| !self.provenance.is_foreign(view, held.name()));
         let same = own_held.is_some_and(|held| {
-            held.origin_version() == Some(heard.envelope.version) && heard.is_variant_of(held)
+            held.origin_version() == Some(received.envelope.version) && received.is_variant_of(held)
         });
-        let ttl = heard.envelope.ttl;
+        let ttl = received.envelope.ttl;
         // Resources without a version have heartbeats without one. Absent resources have no TTL
         // (R-TTL-08).
         let unversioned = || own_held.is_some_and(|held| held.origin_version().is_none());
         // A member has its content from the wildcard stream; by name only its existence is known.
         let is_member = || {
-            let entry = snapshot.get(&heard.name).filter(|_| is_named && ttl.is_some());
+            let entry = snapshot.get(&received.name).filter(|_| is_named && ttl.is_some());
             entry.is_some_and(|entry| matches!(entry.named(), Named::Superseded(_)))
         };
         let renews =
-            same || (heard.envelope.version.is_empty() && ttl.is_some() && unversioned()) || is_member();
+            same || (received.envelope.version.is_empty() && ttl.is_some() && unversioned()) || is_member();
         let deadline = ttl.and_then(|ttl| now.checked_add(ttl));
         let lease = ttl.and_then(|ttl| Lease::new(ttl, now));
-        let resend = if heard.answers { Resend::Answer } else { Resend::Unsolicited };
+        let resend = if received.answers { Resend::Answer } else { Resend::Unsolicited };
         let asked = || own.iter().chain(&others);
         let weighed =
             |held: Option<&Arc<Resource>>| many || held.is_some_and(|held| held.constraints().is_some());
-        if let Some(resource) = heard.encode(type_url, &name) {
-            if same && resend == Resend::Unsolicited && asking.habits.speaks_sotw {
+        if let Some(resource) = received.encode(type_url, &name) {
+            if same && resend == Resend::Unsolicited && asking.traits.speaks_sotw {
                 // SotW repeats everything: only a TTL is renewed or ended.
                 asked().for_each(|name| self.expiry.set(view, name, deadline));
-                if let Some(name) = own.filter(|_| lease.is_some() || snapshot.is_leased(&heard.name)) {
+                if let Some(name) = own.filter(|_| lease.is_some() || snapshot.is_leased(&received.name)) {
                     effects.ops.push(Op::Renew { view, name, lease });
                 }
                 return;
             }
             counters.unsolicited.add(u64::from(same && resend == Resend::Unsolicited));
             if is_named {
-                effects.lost.extend(aliases::lost_by(&self.names, snapshot, &heard.envelope, &heard.name));
+                effects.lost.extend(aliases::lost_by(
+                    &self.names,
+                    snapshot,
+                    &received.envelope,
+                    &received.name,
+                ));
             }
             // Full-state types are kept, as a full state has everything that its client requested.
-            let drops = heard.envelope.do_not_cache && is_named && !type_url.kind().full_state();
+            let drops = received.envelope.do_not_cache && is_named && !type_url.kind().full_state();
             for name in &others {
                 self.expiry.set(view, name, deadline);
                 self.uncacheable.set(view, name, drops.then_some(now));
@@ -201,13 +206,13 @@ impl Topic {
                 self.uncacheable.set(view, &own, drops.then_some(now));
                 effects.ops.push(Op::Set { view, resource, resend, lease });
             }
-        } else if renews && !heard.envelope.has_aliases {
+        } else if renews && !received.envelope.has_aliases {
             asked().for_each(|name| self.expiry.set(view, name, deadline));
-            let is_told = held.is_some() && (lease.is_some() || snapshot.is_leased(&heard.name));
+            let is_told = held.is_some() && (lease.is_some() || snapshot.is_leased(&received.name));
             if let Some(name) = own.filter(|_| is_told) {
                 effects.ops.push(Op::Renew { view, name, lease });
             }
-        } else if ttl.is_some() && !heard.envelope.has_aliases {
+        } else if ttl.is_some() && !received.envelope.has_aliases {
             // Heartbeat for a version that is not held, for example after its TTL ended. The
             // control plane believes it delivered, so a new stream is needed, unless a later
             // request by name is still open.
@@ -215,20 +220,20 @@ impl Topic {
                 self.renews[asking.view as usize] = true;
             }
             effects.lacks_member |= view == View::Wildcard && held.is_none();
-        } else if !heard.envelope.has_aliases {
+        } else if !received.envelope.has_aliases {
             // Old form of "does not exist" (R-Up-16).
             effects.lost.extend(others);
             let Some(own) = own else { return };
             let doubted = self.doubted(view, &own);
             let held = held.filter(|_| !doubted);
             if weighed(held) {
-                self.candidates(effects, (view, own), held).remove(heard.constraints());
+                self.candidates(effects, (view, own), held).remove(received.constraints());
             } else if !self.keeps(asking, view, &own) {
                 effects.removed.push((view, own));
             }
         } else if is_named {
-            let own = own.filter(|_| aliases::is_unresolved(&heard.envelope, &heard.name));
-            let resource = Arc::new(heard.envelope.encode_unresolved(type_url, name));
+            let own = own.filter(|_| aliases::is_unresolved(&received.envelope, &received.name));
+            let resource = Arc::new(received.envelope.encode_unresolved(type_url, name));
             for name in own.into_iter().chain(others) {
                 self.expiry.set(view, &name, None);
                 self.uncacheable.set(view, &name, None);
@@ -237,7 +242,7 @@ impl Topic {
         }
     }
 
-    fn learn_removal(&mut self, effects: &mut Effects, context: ResponseContext<'_>, removed: &Removed<'_>) {
+    fn apply_removal(&mut self, effects: &mut Effects, context: ResponseContext<'_>, removed: &Removed<'_>) {
         let ResponseContext { asking, snapshot, .. } = context;
         if asking.view == View::Named && is_of_another(&self.names, removed) {
             return;
@@ -262,7 +267,7 @@ impl Topic {
         let held = snapshot.held(view, &removed.name);
         let key = (view, name);
         let answers = removed.asked.is_none_or(|asked| self.names.asked_at(&key.1) == Some(asked));
-        if (removed.constraints.is_some() || !answers) && self.is_orphan(view, &key.1) {
+        if (removed.constraints.is_some() || !answers) && self.is_unconfirmed(view, &key.1) {
             // It is kept until its own question is answered, which this does not.
             return;
         }
@@ -280,8 +285,8 @@ impl Topic {
     /// Whether the held resource was kept until this answer, whatever its constraints.
     fn doubted(&mut self, view: View, name: &Name) -> bool {
         let doubted = match view {
-            View::Wildcard => self.orphans.remove(name),
-            View::Named => self.names.take_orphan(name),
+            View::Wildcard => self.unconfirmed.remove(name),
+            View::Named => self.names.take_unconfirmed(name),
         };
         if doubted {
             self.rivals.remove(&(view, name.clone()));
@@ -334,7 +339,7 @@ impl Topic {
         }
     }
 
-    fn learn_error(
+    fn apply_error(
         &mut self,
         effects: &mut Effects,
         context: ResponseContext<'_>,
@@ -393,7 +398,7 @@ impl Topic {
             ops.extend(
                 members.filter(|name| !came.contains(name)).map(|name| gone(&self.names, View::Named, name)),
             );
-            self.names.heard_empty(&collection);
+            self.names.receive_empty(&collection);
             ops.push(Op::Complete { name: collection });
         }
         ops.append(&mut failed);

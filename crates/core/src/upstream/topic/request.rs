@@ -40,13 +40,13 @@ impl Topic {
             View::Named => self.names.changes(target),
         };
         if let Some(request) = &request {
-            self.orphan(view, request, target);
+            self.mark_unconfirmed(view, request, target);
         }
         (request, more)
     }
 
     /// Notes which requested resources may have become another variant: all that were not claimed.
-    fn orphan(&mut self, view: View, request: &DeltaDiscoveryRequest, target: &Target<'_>) {
+    fn mark_unconfirmed(&mut self, view: View, request: &DeltaDiscoveryRequest, target: &Target<'_>) {
         let located = request.resource_locators_subscribe.iter().map(|locator| &locator.name);
         let asked = || request.resource_names_subscribe.iter().chain(located.clone());
         let is_claimed = |held: &Arc<Resource>| {
@@ -56,14 +56,14 @@ impl Topic {
         // Hidden variants are not claimed either.
         if view == View::Named {
             for held in asked().filter_map(|name| target.snapshot.held(view, name)) {
-                self.names.set_orphan(held.name().as_str(), !is_claimed(held));
+                self.names.set_unconfirmed(held.name().as_str(), !is_claimed(held));
             }
             if !self.rivals.is_empty() {
                 asked().for_each(|name| drop(self.rivals.remove(&(view, name.as_str().into()))));
             }
         } else if asked().next().is_some() || request.resource_names_unsubscribe.is_empty() {
             let doubted = target.snapshot.members().filter(|held| !is_claimed(held));
-            self.orphans.extend(doubted.map(|held| held.name().clone()));
+            self.unconfirmed.extend(doubted.map(|held| held.name().clone()));
             self.rivals.retain(|(other, _), _| *other != view);
         }
     }

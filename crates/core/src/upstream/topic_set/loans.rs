@@ -89,5 +89,5 @@ impl TopicSet {
 }
 
 fn is_answered(topic: &Topic, name: &Name) -> bool {
-    !topic.names.is_orphan(name)
+    !topic.names.is_unconfirmed(name)
 }

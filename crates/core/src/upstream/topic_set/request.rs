@@ -38,7 +38,7 @@ impl TopicSet {
             .keys()
             .map(|parameters| (parameters.clone(), self.snapshot(cache, parameters)))
             .collect();
-        let speaks_sotw = self.habits.speaks_sotw;
+        let speaks_sotw = self.traits.speaks_sotw;
         let is_first_of_held = fresh && snapshots.values().any(|snapshot| snapshot.holds_anything());
         let room = room(is_first_of_held, speaks_sotw);
         for (parameters, snapshot) in &snapshots {

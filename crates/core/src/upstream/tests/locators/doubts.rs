@@ -11,7 +11,7 @@ fn a_pause_of_the_process_is_no_evidence_that_locators_are_ignored() {
     // Stopped before the request, or the answer, was on its way.
     let pause = Duration::from_secs(60);
     fixture.now += pause;
-    fixture.mux.overslept(pause, fixture.now);
+    fixture.mux.exclude_pause(pause, fixture.now);
     fixture.pass(200);
     assert_eq!(fixture.mux.counters().locators_ignored.get(), 0, "0.2 s after the pause");
 }

@@ -13,12 +13,12 @@ pub(super) fn aliases_of(
     names: &Names,
     asking: Asking,
     snapshot: &Snapshot,
-    heard: &ReceivedResource<'_>,
+    received: &ReceivedResource<'_>,
 ) -> aliases::Asked {
     if asking.view != View::Named {
         return aliases::Asked::new();
     }
-    aliases::asked_by(names, snapshot, &heard.envelope, &heard.name)
+    aliases::asked_by(names, snapshot, &received.envelope, &received.name)
 }
 
 /// Whether a removal answers clients with these parameters: they may see the identity, or it has no
@@ -66,7 +66,7 @@ impl Topic {
 }
 
 /// A topic that goes through a response.
-struct Hearing<'t> {
+struct ResponseMatch<'t> {
     topic: &'t mut Topic,
     asking: Asking,
     snapshot: &'t Snapshot,
@@ -78,7 +78,7 @@ struct Hearing<'t> {
     brings_news: bool,
 }
 
-impl Hearing<'_> {
+impl ResponseMatch<'_> {
     fn is_by_name(&self) -> bool {
         self.asking.view == View::Named
     }
@@ -87,19 +87,19 @@ impl Hearing<'_> {
         self.topic.covers(self.asking.view, name)
     }
 
-    fn hear_resource(&mut self, heard: &mut ReceivedResource<'_>) {
-        if !heard.matches(&self.topic.parameters) && heard.is_understood() {
+    fn match_resource(&mut self, received: &mut ReceivedResource<'_>) {
+        if !received.matches(&self.topic.parameters) && received.is_understood() {
             return;
         }
-        let others = aliases_of(&self.topic.names, self.asking, self.snapshot, heard);
-        let is_own = self.covers(&heard.name) && is_resource(self.asking.view, &heard.name);
-        let own = is_own.then_some(&*heard.name);
-        let is_heartbeat = heard.envelope.body.is_none() && heard.envelope.ttl.is_some();
+        let others = aliases_of(&self.topic.names, self.asking, self.snapshot, received);
+        let is_own = self.covers(&received.name) && is_resource(self.asking.view, &received.name);
+        let own = is_own.then_some(&*received.name);
+        let is_heartbeat = received.envelope.body.is_none() && received.envelope.ttl.is_some();
         for name in own.into_iter().chain(others.iter().map(Name::as_str)) {
             self.concerned = true;
-            heard.covered = true;
+            received.covered = true;
             let is_lacked = self.snapshot.held(self.asking.view, name).is_none();
-            heard.answers |= match &mut self.topic.members {
+            received.answers |= match &mut self.topic.members {
                 Some(set) if self.asking.view == View::Wildcard => {
                     // The first mention of a held, unclaimed member is an answer, however late.
                     let was_unheard = set.saw(name);
@@ -108,23 +108,23 @@ impl Hearing<'_> {
                 }
                 // A heartbeat of a resource that is not held is no answer.
                 _ if is_heartbeat && is_lacked && self.topic.names.awaits_since(name).is_some() => false,
-                _ => self.topic.names.heard(name, is_lacked, self.now),
+                _ => self.topic.names.receive(name, is_lacked, self.now),
             };
         }
     }
 
     /// Notes that a name does not exist.
-    fn hear_absence(&mut self, name: &str) {
+    fn match_absence(&mut self, name: &str) {
         self.concerned = true;
         match &mut self.topic.members {
             Some(set) if self.asking.view == View::Wildcard => {
                 self.brings_news |= set.saw(name).is_some() && set.awaits_more();
             }
-            _ => _ = self.topic.names.heard(name, false, self.now),
+            _ => _ = self.topic.names.receive(name, false, self.now),
         }
     }
 
-    fn hear_removal(&mut self, removed: &mut Removed<'_>) {
+    fn match_removal(&mut self, removed: &mut Removed<'_>) {
         if self.is_by_name() && is_of_another(&self.topic.names, removed) {
             return;
         }
@@ -132,7 +132,7 @@ impl Hearing<'_> {
         let is_concerned =
             self.covers(&removed.name) && concerns(removed, self.asking.view, snapshot, parameters);
         if is_concerned {
-            self.hear_absence(&removed.name);
+            self.match_absence(&removed.name);
         }
         let has_aliases = || !aliases::held_by(&self.topic.names, snapshot, &removed.name).is_empty();
         if is_concerned || (self.is_by_name() && has_aliases()) {
@@ -141,11 +141,11 @@ impl Hearing<'_> {
         }
     }
 
-    fn hear_error(&mut self, report: &mut ErrorReport<'_>) {
+    fn match_error(&mut self, report: &mut ErrorReport<'_>) {
         // The wildcard as a whole has no errors (R-Err-05).
         let is_reportable = &*report.name != Name::WILDCARD && self.covers(&report.name);
         if is_reportable && report.matches(&self.topic.parameters) {
-            self.hear_absence(&report.name);
+            self.match_absence(&report.name);
             // Clients of the wildcard receive no errors (R-Err-05).
             report.covered |= self.is_by_name() || report.failure.is_not_found();
         }
@@ -155,7 +155,7 @@ impl Hearing<'_> {
 impl Topic {
     /// Finds the questions that a response answers, and its covered parts. Returns whether there
     /// are any.
-    pub(in crate::upstream) fn hear(
+    pub(in crate::upstream) fn match_response(
         &mut self,
         asking: Asking,
         reading: &mut DecodedResponse<'_>,
@@ -164,16 +164,16 @@ impl Topic {
         now: QuietInstant,
     ) -> bool {
         let concerned = is_only || reading.is_empty() || reading.is_whole;
-        let mut hearing = Hearing { topic: self, asking, snapshot, now, concerned, brings_news: false };
-        reading.resources.iter_mut().for_each(|heard| hearing.hear_resource(heard));
-        reading.removed.iter_mut().for_each(|removed| hearing.hear_removal(removed));
-        reading.reports.iter_mut().for_each(|report| hearing.hear_error(report));
-        let Hearing { concerned, brings_news, .. } = hearing;
+        let mut hearing = ResponseMatch { topic: self, asking, snapshot, now, concerned, brings_news: false };
+        reading.resources.iter_mut().for_each(|received| hearing.match_resource(received));
+        reading.removed.iter_mut().for_each(|removed| hearing.match_removal(removed));
+        reading.reports.iter_mut().for_each(|report| hearing.match_error(report));
+        let ResponseMatch { concerned, brings_news, .. } = hearing;
         let understood = asking.is_plain || self.parameters.is_empty() || understood;
         match &mut self.members {
             Some(set) if asking.view == View::Wildcard => {
                 // A relay splits an answer by size, and says so.
-                let is_part = reading.is_part && asking.habits.is_relay;
+                let is_part = reading.is_part && asking.traits.is_relay;
                 // A control plane that does not read locators may confuse this wildcard with the
                 // plain one.
                 let understood = understood || !reading.resources.is_empty() || set.has_begun();
@@ -181,9 +181,9 @@ impl Topic {
                 if concerned {
                     set.arrived(now, brings_news, is_part);
                 }
-                set.hear_end(reading.answers_end_mark && understood, reading.is_whole);
+                set.receive_end_mark(reading.answers_end_mark && understood, reading.is_whole);
             }
-            _ => self.names.hear_end(reading.answers_end_mark, understood),
+            _ => self.names.receive_end_mark(reading.answers_end_mark, understood),
         }
         concerned
     }

@@ -47,7 +47,7 @@ impl Evidence {
 
 /// Stage of one answer.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Arrival {
+pub(super) enum AnswerProgress {
     #[default]
     Idle,
     /// Requested. It does not settle before `hold` after the first part, which may be for others.
@@ -96,7 +96,7 @@ impl Parts {
     }
 }
 
-impl Arrival {
+impl AnswerProgress {
     pub(super) const fn asked(now: QuietInstant, hold: Duration) -> Self {
         Self::Asked { since: now, hold }
     }

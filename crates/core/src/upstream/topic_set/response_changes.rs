@@ -15,7 +15,7 @@ const AMBIGUOUS: &str =
 
 impl TopicSet {
     /// Returns the changes of an accepted response.
-    pub(in crate::upstream) fn learn(
+    pub(in crate::upstream) fn apply_response(
         &mut self,
         stream: StreamId,
         mut reading: DecodedResponse<'_>,
@@ -26,11 +26,11 @@ impl TopicSet {
         let Some(view) = self.placed(stream).filter(|_| self.open[stream as usize]) else {
             return Changes::new();
         };
-        let asking = Asking { view, is_plain: self.plain, habits: self.habits };
+        let asking = Asking { view, is_plain: self.plain, traits: self.traits };
         let is_only = self.topics.len() == 1;
         // Without locators the answer is to the plain wildcard beside them.
         let understood =
-            knows_locators || self.habits.is_relay || (self.has_wildcard && view == View::Wildcard);
+            knows_locators || self.traits.is_relay || (self.has_wildcard && view == View::Wildcard);
         self.refused.take_if(|refused| refused.ends_with(&reading));
         if self.plain || is_only {
             reading.removed.iter_mut().for_each(|removed| removed.asked = None);
@@ -51,28 +51,31 @@ impl TopicSet {
             let set = topic.members.as_ref().filter(|_| view == View::Wildcard);
             let asked = set.and_then(Members::asked_at);
             let expects = set.is_some_and(Members::expects_members);
-            if topic.hear(asking, &mut reading, &snapshot, (is_only, understood), moment.quiet) {
+            if topic.match_response(asking, &mut reading, &snapshot, (is_only, understood), moment.quiet) {
                 answered.extend(asked);
                 is_answer |= expects;
             }
             snapshots.push(snapshot);
         }
         // Variants for other parameters are no resend (R-Relay-21).
-        reading.resources.iter_mut().for_each(|heard| heard.answers |= is_answer);
+        reading.resources.iter_mut().for_each(|received| received.answers |= is_answer);
         // One response may answer all wildcards of one request, and hold nothing for some.
-        self.topics.values_mut().for_each(|topic| topic.hear_of_others(&answered, moment.quiet));
+        self.topics.values_mut().for_each(|topic| topic.note_other_answers(&answered, moment.quiet));
         let covered = |covered: &bool| !*covered;
-        let unrequested = reading.resources.iter().map(|heard| &heard.covered).filter(|c| covered(c)).count()
-            + reading.removed.iter().map(|removed| &removed.covered).filter(|c| covered(c)).count()
-            + reading.reports.iter().map(|report| &report.covered).filter(|c| covered(c)).count();
+        let unrequested =
+            reading.resources.iter().map(|received| &received.covered).filter(|c| covered(c)).count()
+                + reading.removed.iter().map(|removed| &removed.covered).filter(|c| covered(c)).count()
+                + reading.reports.iter().map(|report| &report.covered).filter(|c| covered(c)).count();
         counters.resource_errors.add(reading.reports.len() as u64);
         counters.unrequested_resources.add(unrequested as u64);
-        let refused = || reading.resources.iter().filter(|heard| heard.covered && !heard.is_understood());
+        let refused =
+            || reading.resources.iter().filter(|received| received.covered && !received.is_understood());
         counters.refused_resources.add(refused().count() as u64);
-        self.complaint = refused().next().map(|heard| (heard.name.as_ref().into(), NOT_UNDERSTOOD));
+        self.complaint = refused().next().map(|received| (received.name.as_ref().into(), NOT_UNDERSTOOD));
         let mut changes = Vec::with_capacity(self.topics.len());
         for ((parameters, topic), snapshot) in self.topics.iter_mut().zip(&snapshots) {
-            let change = topic.learn(asking, &self.type_url, &mut reading, snapshot, counters, moment);
+            let change =
+                topic.apply_response(asking, &self.type_url, &mut reading, snapshot, counters, moment);
             let ambiguous = topic.ambiguous.take().map(|name| (name, AMBIGUOUS));
             self.complaint = self.complaint.take().or(ambiguous);
             changes.push((parameters.clone(), change));
