@@ -1,9 +1,8 @@
-//! Encodes a message that was read from text so that equal texts give equal bytes, in every run and on every
-//! machine. The library keeps maps in hash order, which differs from run to run: versions made from such bytes
-//! would tell every client after every restart that everything has changed.
+//! Canonical encoding of a message read from text: equal texts give equal bytes, in every run and on every
+//! machine. The library's maps are in hash order, which differs between runs. Versions made from such bytes
+//! would change after every restart.
 //!
-//! Maps are written in the order of their keys. What an `Any` holds is taken apart and written anew, because it
-//! was encoded in hash order while the text was read.
+//! Maps are written in key order. The content of an `Any` is decoded and written anew.
 
 use prost::Message as _;
 use prost_reflect::{DynamicMessage, MapKey, ReflectMessage as _, Value};
@@ -11,7 +10,7 @@ use prost_reflect::{DynamicMessage, MapKey, ReflectMessage as _, Value};
 use crate::descriptors::{ANY, DescriptorError, MAX_DEPTH, any_type_url, unpack_any};
 use crate::resource::wire::put_bytes;
 
-/// The message in its one encoding. Fails when it nests too deep, or holds an `Any` of an unknown type.
+/// Canonical bytes of the message. Fails when it nests too deep, or holds an `Any` of an unknown type.
 pub(super) fn encode(message: &DynamicMessage) -> Result<Vec<u8>, DescriptorError> {
     encode_at(message, 0)
 }
@@ -47,7 +46,7 @@ fn encode_at(message: &DynamicMessage, depth: usize) -> Result<Vec<u8>, Descript
                     put_bytes(&mut out, number, &encode_at(&entry, depth + 1)?);
                 }
             }
-            // Numbers, strings and lists of them have one encoding: the library's.
+            // Numbers, strings and lists of them have only one encoding.
             _ => {
                 let mut single = DynamicMessage::new(message.descriptor());
                 single.set_field(&field, value.clone());

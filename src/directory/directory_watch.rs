@@ -1,11 +1,10 @@
-//! Watches the directory and keeps the newest [`Scan`] at hand.
+//! Watches the directory and keeps its newest [`Scan`].
 //!
-//! A thread of its own reads and parses, so that a slow disk or a large file never holds up the runtime. It
-//! publishes through a channel that keeps only the newest state: a reader that falls behind misses steps, never
-//! the outcome.
+//! Its own thread reads and parses, so that a slow disk or large file never blocks the runtime. The channel
+//! keeps only the newest state: a slow reader misses steps, never the outcome.
 //!
-//! Events only say "look again": what there is to see is decided by looking. Losing an event, or having none
-//! (network filesystems), costs time until the next poll, never correctness.
+//! Events only trigger a look at the directory. A lost event, or none at all (network filesystems), costs
+//! time until the next poll, never correctness.
 
 use std::{
     path::Path,
@@ -25,20 +24,20 @@ use super::{
 };
 use crate::file_watch::{Debounce, FileWatcher, WatchedPaths};
 
-/// How long to wait for what.
+/// Waits of the watch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timing {
     /// Wait for several files that are replaced one by one.
     pub(super) debounce: Debounce,
-    /// The directory is looked at this often without any event.
+    /// Interval of looks without an event.
     pub(super) poll: Duration,
 }
 
-/// A watched directory. Dropping it ends the watch.
+/// Watched directory. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct Directory {
     scans: watch::Receiver<Option<Arc<Scan>>>,
-    // After `scans`: when the thread is woken by this, it must find the receiver gone.
+    // After `scans`: the thread that this wakes must find the receiver gone.
     _stop: WakeOnDrop,
 }
 
@@ -55,7 +54,7 @@ impl Default for Timing {
 }
 
 impl Directory {
-    /// Starts to watch a directory, which must exist.
+    /// Watches an existing directory.
     ///
     /// # Errors
     ///
@@ -70,15 +69,14 @@ impl Directory {
             std::io::ErrorKind::NotADirectory => DirectoryError::NotADirectory(path.to_owned()),
             _ => DirectoryError::Unreadable { path: path.to_owned(), source },
         };
-        // Absolute, so that a later change of the working directory changes nothing; links in it are left as they
-        // are, so that a link that is moved elsewhere is followed there.
+        // Absolute, in case the working directory changes. Links are kept, so that a moved link is followed.
         let directory = std::path::absolute(path).map_err(unreadable)?;
         std::fs::read_dir(&directory).map_err(unreadable)?;
 
         let (wake, woken) = sync_channel(1);
         let (publish, scans) = watch::channel(None);
         let waker = wake.clone();
-        // Full means that a wake-up is already on its way.
+        // Full: a wake-up is already on its way.
         let watcher =
             FileWatcher::new("the resource directory", timing.debounce, move || _ = waker.try_send(()));
         thread::Builder::new()
@@ -88,12 +86,12 @@ impl Directory {
         Ok(Self { scans, _stop: WakeOnDrop(wake) })
     }
 
-    /// The first state when it has been read, later each new one. When several came to pass between two calls, the
-    /// newest is returned. Cancel-safe: a state is consumed only by returning it.
+    /// Returns the first state when it has been read, then the newest at each change. Cancel-safe: a state is
+    /// consumed only by returning it.
     pub async fn next(&mut self) -> Arc<Scan> {
         loop {
             if self.scans.changed().await.is_err() {
-                // Only a defect ends the thread while we live. What was published stays in force.
+                // Only a defect ends the thread early. The last state stays in force.
                 tracing::error!(
                     "the thread that watches the resource directory has ended: changes go unseen"
                 );
@@ -108,7 +106,7 @@ impl Directory {
 
 impl Drop for WakeOnDrop {
     fn drop(&mut self) {
-        // Full means that a wake-up is already on its way.
+        // Full: a wake-up is already on its way.
         self.0.try_send(()).ok();
     }
 }
@@ -122,7 +120,7 @@ fn run(
 ) {
     let mut files = Files::default();
     while !publish.is_closed() {
-        // First the watch, then the look: what changes in between is seen or announced, or both.
+        // Watch first, then look, so that no change is missed.
         watcher.renew(|| paths(directory));
         let changed = files.refresh(directory);
         if changed || publish.borrow().is_none() {
@@ -135,7 +133,6 @@ fn run(
     }
 }
 
-/// Adds the directory with all that is a resource file by its name.
 fn paths(directory: &Path) -> WatchedPaths {
     let mut paths = WatchedPaths::default();
     paths.add_entries(directory, is_resource_file);

@@ -1,7 +1,7 @@
-//! First fault of JSON or YAML that should be a message: its line, its path and what would be right.
+//! First fault of JSON or YAML that should be a message: its line, its path and the expected form.
 //!
-//! Repeats no value of the file, which may be a private key, as the errors of parsers do. Everything it says comes from the
-//! descriptors; of the file there are the names of known fields, keys of maps and numbers of lines.
+//! Repeats no value of the file, as parsers' errors do, because it may be a private key. Its words come from
+//! the descriptors. From the file come only names of known fields, map keys and line numbers.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -13,17 +13,15 @@ use serde_saphyr::granit_parser::{self, Event, Parser};
 use crate::config::near;
 use crate::descriptors::{self, ANY, message_name};
 
-/// Values of an enum that a message lists at most.
+/// Most values of an enum that a message lists.
 const LISTED: usize = 8;
 
-/// Step from a value to one within it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Key of an object: a known field, or of a map.
+    /// Known field, or key of a map.
     Key(String),
-    /// Key that is no field. It may be a value that lost its place, so it is never shown.
+    /// Unknown field. Never shown, because it may be a misplaced value.
     Unknown(String),
-    /// Item of a list.
     Item(usize),
 }
 
@@ -36,7 +34,7 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    /// Looks for the first fault of `value`, which is no valid `message`. It stands at `place` in `text`.
+    /// Finds the first fault of `value`, an invalid `message` at `place` in `text`.
     pub(super) fn find(
         message: &MessageDescriptor,
         value: &Value,
@@ -54,7 +52,8 @@ impl Fault {
     }
 }
 
-/// Levels of JSON from which on a message may nest too deep: an item of a list in a `Struct` takes two of the library's hundred.
+/// JSON levels from which a message may nest too deep: a list item in a `Struct` takes two of the library's
+/// hundred.
 const DEEP: usize = 45;
 
 fn depth(value: &Value) -> usize {
@@ -86,7 +85,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Search for the first fault. Its functions return what is wrong, and leave `path` at it; or `None`, and `path` as it was.
+/// Search for the first fault. Its functions return the fault and leave `path` at it, or return `None` and
+/// restore `path`.
 struct Search<'o> {
     options: &'o DeserializeOptions,
     path: Vec<Step>,
@@ -169,7 +169,7 @@ impl Search<'_> {
         self.one(field, &field.kind(), value, || json!({ name: value }))
     }
 
-    /// Looks at one value of a field; `alone` is a message with nothing else.
+    /// Checks one value of a field; `alone` is a message with nothing else.
     fn one(
         &mut self,
         field: &FieldDescriptor,
@@ -204,12 +204,11 @@ fn unknown_field(message: &MessageDescriptor, key: &str) -> String {
     text
 }
 
-/// Whether JSON writes the message as something else than an object of its fields.
+/// Whether the message's JSON form is not an object of its fields.
 fn has_own_form(message: &MessageDescriptor) -> bool {
     message.parent_file().package_name() == "google.protobuf" && form_of(message.name()).is_some()
 }
 
-/// A message in words.
 fn form(message: &MessageDescriptor) -> String {
     match form_of(message.name()).filter(|_| has_own_form(message)) {
         Some(form) => form.to_owned(),
@@ -217,7 +216,6 @@ fn form(message: &MessageDescriptor) -> String {
     }
 }
 
-/// A message of `google.protobuf` in words.
 fn form_of(name: &str) -> Option<&'static str> {
     Some(match name {
         "Any" => "an object with the \"@type\" of a known message",
@@ -236,7 +234,6 @@ fn form_of(name: &str) -> Option<&'static str> {
     })
 }
 
-/// A value of a field in words.
 fn words(kind: &Kind) -> String {
     let words = match kind {
         Kind::Enum(values) => {
@@ -256,21 +253,21 @@ fn words(kind: &Kind) -> String {
     words.to_owned()
 }
 
-/// Collection of YAML that is open.
+/// Open YAML collection.
 struct Open {
-    /// Steps that lead to its items, if it is on the path.
+    /// Steps to its items, if it is on the path.
     depth: Option<usize>,
     next: Next,
 }
 
 enum Next {
     Key,
-    /// Whether the path goes through it.
+    /// Whether the path leads through it.
     Value(bool),
     Item(usize),
 }
 
-/// Line of the value that a path leads to, or of the last step there that the text has. JSON is read as YAML, which it nearly is.
+/// Line of the value at the end of a path, or of the last step in the text. JSON is read as YAML.
 fn line_of(text: &str, path: &[Step]) -> Option<usize> {
     let options = granit_parser::options! { emit_comments: false, emit_unresolved_aliases: true };
     let (mut open, mut line): (Vec<Open>, _) = (Vec::new(), None);
@@ -299,8 +296,8 @@ fn line_of(text: &str, path: &[Step]) -> Option<usize> {
     line
 }
 
-/// Number of steps that lead to the next node of a collection, `scalar` if it is one; `None` beside the path. A key counts like its
-/// value.
+/// Number of steps to the next node of a collection, `scalar` if it is one; `None` beside the path. A key
+/// counts like its value.
 fn take(open: Option<&mut Open>, scalar: Option<&str>, path: &[Step]) -> Option<usize> {
     let Some(Open { depth, next }) = open else { return Some(0) };
     let step = depth.and_then(|depth| path.get(depth));

@@ -1,7 +1,7 @@
-//! From the bytes of one file to its resources. No I/O, and no memory of other files.
+//! Decodes the bytes of one file to its resources. No I/O, and no memory of other files.
 //!
-//! Readable forms are turned into the binary form first (`readable`), so that there is one place that says what a
-//! file may hold. That place works on the wire format by hand: resources must keep the bytes they came with.
+//! Readable forms are first converted to binary, so that one place defines valid content. It works on the
+//! wire format by hand, because resources must keep their bytes.
 
 use std::collections::HashSet;
 
@@ -18,29 +18,28 @@ use crate::resource::wire::{MalformedError, Value, fields, put_bytes};
 
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
-/// An `Any`, taken apart.
 struct Any<'a> {
     type_url: &'a str,
     value: &'a [u8],
 }
 
-/// A resource before it is put into its wrapper.
+/// Resource before it is wrapped.
 struct Parts<'a> {
     any: &'a [u8],
     type_url: &'a str,
     name: &'a str,
     /// Constraints of a variant, as they came; empty without.
     constraints: &'a [u8],
-    /// The wrapper's other fields, as they came.
+    /// Other fields of the wrapper, as they came.
     rest: Vec<u8>,
     /// Whether `rest` holds the name (in a `ResourceName`), so that field 3 must stay unset.
     named_by_rest: bool,
 }
 
-/// The resources of one file, in the order they are written.
+/// Decodes the resources of one file, in their order.
 pub(super) fn decode(format: Format, bytes: &[u8]) -> Result<Vec<FileResource>, DecodeError> {
     if bytes.trim_ascii().is_empty() {
-        // A writer that truncates first shows this for a moment: never "there is nothing any more".
+        // A writer may truncate the file first, so an empty file never removes resources.
         return Err(DecodeError::Empty);
     }
     let document = match format {
@@ -67,7 +66,8 @@ pub(super) fn decode(format: Format, bytes: &[u8]) -> Result<Vec<FileResource>, 
     Ok(resources)
 }
 
-/// Tells the two binary shapes apart. Both may begin with a string and a message; an `Any` has nothing else.
+/// Distinguishes the two binary shapes. Both may begin with a string and a message, but an `Any` has nothing
+/// else.
 fn recognize(bytes: &[u8]) -> Result<Document, DecodeError> {
     let mut first = None;
     let mut seconds = Vec::new();
@@ -87,7 +87,7 @@ fn recognize(bytes: &[u8]) -> Result<Document, DecodeError> {
     }
     let is_any = match first {
         Some(first) if !others && seconds.len() <= 1 && first.contains('/') => {
-            // `first` is a type URL or a version with a slash in it; in the latter case the second is an Any.
+            // `first` is a type URL, or a version with a slash. With a version, the second is an Any.
             let holds_any = seconds.first().is_some_and(|second| {
                 split_any(second).is_ok_and(|any| any.type_url.starts_with(TYPE_URL_PREFIX))
             });
@@ -144,7 +144,7 @@ fn decode_resource(bytes: &[u8], expected: Option<&str>) -> Result<FileResource,
     Ok(parts.wrap())
 }
 
-/// Type of a message, whatever stands before its name in a type URL.
+/// Type of a message, whatever precedes its name in a type URL.
 fn kind_of(type_name: &str) -> Kind {
     Kind::of_url(&format!("{TYPE_URL_PREFIX}{type_name}"))
 }
@@ -194,7 +194,7 @@ fn split_wrapper(bytes: &[u8]) -> Result<Parts<'_>, DecodeError> {
     Ok(Parts { any, type_url, name, constraints, rest, named_by_rest })
 }
 
-/// Content of a message field, as it was written last; empty without.
+/// Last occurrence of a message field; empty without.
 fn last_bytes<'a>(bytes: &'a [u8], number: u32, type_name: &str) -> Result<&'a [u8], DecodeError> {
     let mut last = &[][..];
     for field in fields(bytes) {
@@ -206,7 +206,7 @@ fn last_bytes<'a>(bytes: &'a [u8], number: u32, type_name: &str) -> Result<&'a [
     Ok(last)
 }
 
-/// Field 1 of a message, after looking at all of it: a file that was cut short is told by its end.
+/// Field 1 of a message, after reading all of it, because only the end shows a truncated file.
 fn first_string<'a>(bytes: &'a [u8], type_name: &str) -> Result<&'a str, DecodeError> {
     let mut first = "";
     for field in fields(bytes) {
@@ -228,7 +228,7 @@ fn damaged(type_name: &str) -> DecodeError {
 
 impl Parts<'_> {
     fn wrap(self) -> FileResource {
-        // The rest counts too: a changed TTL or alias under an unchanged version would reach nobody.
+        // The rest counts too: clients would miss a changed TTL or alias under an unchanged version.
         let mut hash = Xxh3::new();
         hash.update(self.any);
         hash.update(&self.rest);

@@ -1,4 +1,4 @@
-//! Documents that files hold: their format, their binary form, and the errors of decoding.
+//! Documents in files: their format, their binary form, and decoding errors.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -9,7 +9,6 @@ use crate::descriptors::DescriptorError;
 pub(super) const DISCOVERY_RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
 pub(super) const WRAPPER: &str = "envoy.service.discovery.v3.Resource";
 
-/// Format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     Binary,
@@ -18,14 +17,12 @@ pub(super) enum Format {
     Text,
 }
 
-/// Content of a file in the binary form.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Document {
     Response(Vec<u8>),
     Any(Vec<u8>),
 }
 
-/// Error in the bytes of a file.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DecodeError {
     #[error("the file is empty: expected a DiscoveryResponse or one google.protobuf.Any")]
@@ -56,7 +53,7 @@ pub(super) enum DecodeError {
 }
 
 impl Format {
-    /// Returns the format by the extension; `None` for files that hold no resources.
+    /// Returns the format by the extension; `None` for other files.
     pub(super) fn of(file: &Path) -> Option<Self> {
         match file.extension().and_then(OsStr::to_str)? {
             "pb" | "binpb" => Some(Self::Binary),

@@ -1,12 +1,14 @@
-//! The filesystem subscription: a directory whose files hold the resources that a control plane would send.
+//! Filesystem subscription: a directory of files with the resources that a control plane would send.
 //!
-//! Owns reading, watching and merging the files into one state. Knows descriptors and the resource types of the
-//! protocol, and nothing else of the relay: the caller decides what to do with the resources.
+//! Owns reading, watching and merging the files. Knows descriptors and resource types; the caller decides the
+//! use of the resources.
 //!
-//! Invariants: every [`Scan`] is the whole effective state · a file that turns bad keeps what it last held, until
-//! it is good again or deleted · which of two files wins does not depend on the order of events · the bytes of a
-//! binary resource are kept as they came, and those made from a readable form are the same on every reading · the
-//! version of a resource is a hash of its content.
+//! Invariants:
+//! - Every [`Scan`] is the whole effective state.
+//! - A file that becomes bad keeps its last content until it is good again or deleted.
+//! - Precedence between files does not depend on the order of events.
+//! - Binary resources keep their bytes; those made from text are equal on every reading.
+//! - The version of a resource is a hash of its content.
 
 mod canonical_encoding;
 mod directory_watch;
@@ -30,7 +32,7 @@ pub use directory_watch::Directory;
 pub struct ResourceKey {
     pub type_url: String,
     pub name: String,
-    /// The encoding of the `DynamicParameterConstraints` of a variant; empty without.
+    /// Encoded `DynamicParameterConstraints` of a variant; empty without.
     pub constraints: Vec<u8>,
 }
 
@@ -38,32 +40,32 @@ pub struct ResourceKey {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileResource {
     pub key: ResourceKey,
-    /// A hash of the resource's content; also the version inside `wrapper`.
+    /// Hash of the content; also the version inside `wrapper`.
     pub version: String,
-    /// The encoding of an `envoy.service.discovery.v3.Resource`.
+    /// Encoded `envoy.service.discovery.v3.Resource`.
     pub wrapper: Bytes,
 }
 
 /// Fault of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileFailure {
-    /// The file's name within the directory, or the directory's path when it cannot be read itself.
+    /// Name within the directory, or the path of an unreadable directory.
     pub file: String,
     pub message: String,
 }
 
-/// The whole effective state of a directory.
+/// Whole effective state of a directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scan {
-    /// In the order of type URLs and names.
+    /// By type URL and name.
     pub resources: BTreeMap<ResourceKey, FileResource>,
-    /// In the order of file names.
+    /// By file name.
     pub failures: Vec<FileFailure>,
-    /// Whether the content of some file has never been known: resources that are not here may be in it.
+    /// Whether some file's content was never known: missing resources may be in it.
     pub is_incomplete: bool,
 }
 
-/// Why a directory cannot be used at all.
+/// Reason for which a directory cannot be used at all.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     #[error("{} does not exist: create the directory, or correct upstream.directory", .0.display())]
@@ -76,13 +78,13 @@ pub enum DirectoryError {
     NoThread { path: PathBuf, source: std::io::Error },
 }
 
-/// Text that does not hold the message that is looked for.
+/// Text that does not hold the expected message.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct MessageError(#[from] file_document::DecodeError);
 
-/// The encoding of the `envoy.config.core.v3.Node` in a file: by itself, or the `node` of a whole bootstrap. JSON where
-/// the file's name ends so, YAML elsewhere.
+/// Reads an encoded `envoy.config.core.v3.Node` from a file that is a node or a bootstrap with one. The
+/// extension decides between JSON and YAML, which is the default.
 ///
 /// # Errors
 ///
@@ -92,7 +94,7 @@ pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, MessageError> {
     Ok(text_formats::node(format, bytes)?)
 }
 
-/// An encoded `envoy.config.core.v3.Node` as JSON.
+/// Encoded `envoy.config.core.v3.Node` as JSON.
 ///
 /// # Errors
 ///
@@ -101,7 +103,8 @@ pub fn node_json(encoded: &[u8]) -> Result<serde_json::Value, MessageError> {
     Ok(text_formats::node_json(encoded)?)
 }
 
-/// A DiscoveryResponse in proto3 JSON in its binary form; equal texts give equal bytes. Fields without a descriptor are left out.
+/// Encodes a DiscoveryResponse from proto3 JSON; equal texts give equal bytes. Omits fields without a
+/// descriptor.
 ///
 /// # Errors
 ///

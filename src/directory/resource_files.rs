@@ -1,9 +1,9 @@
-//! Last content of each file of the directory, and all of them merged into one [`Scan`]. Reads files; knows nothing of events or
-//! time beyond the age of a file.
+//! Last content of each file, and all of them merged into one [`Scan`]. Reads files; knows nothing of events.
 //!
-//! Invariants: only regular files are read, and no more of them than [`MAX_FILE_BYTES`] · a file that cannot be
-//! read or understood keeps its resources · a file is read again only when its fingerprint has changed, and parsed
-//! again only when its content has.
+//! Invariants:
+//! - Only regular files are read, up to [`MAX_FILE_BYTES`].
+//! - A file that cannot be read or parsed keeps its resources.
+//! - A file is read again only when its fingerprint changes, and parsed again only when its content does.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -24,32 +24,32 @@ use super::{FileFailure, FileResource, ResourceKey, Scan, file_decoder::decode, 
 
 pub(super) const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// A file younger than this may be written again within one tick of the filesystem's clock: its fingerprint proves
-/// nothing yet.
+/// Age below which a fingerprint proves nothing: the file may change again within one tick of the
+/// filesystem's clock.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// At most so many duplicates of one file are named.
+/// Most duplicates that are named per file.
 const NAMED_DUPLICATES: usize = 3;
 
 #[derive(Debug, Default)]
 pub(super) struct Files {
-    /// By name, which is also the order of precedence.
+    /// By name, which is also the precedence.
     files: BTreeMap<OsString, FileState>,
-    /// Names of other entries, each of which is logged once.
+    /// Other entries, each logged once.
     passed_over: BTreeSet<OsString>,
     directory_failure: Option<FileFailure>,
-    /// Whether its files were ever listed.
+    /// Whether the directory was ever listed.
     is_listed: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct FileState {
-    /// As of the last reading, when that can be relied on.
+    /// Fingerprint at the last reading, if reliable.
     fingerprint: Option<Fingerprint>,
-    /// Hash of the bytes last parsed.
+    /// Hash of the last parsed bytes.
     content: Option<u64>,
     resources: Vec<FileResource>,
-    /// Whether `resources` are those of some content that it had.
+    /// Whether `resources` come from some content of the file.
     is_known: bool,
     parse_failure: Option<String>,
     read_failure: Option<String>,
@@ -65,12 +65,12 @@ struct Fingerprint {
 }
 
 impl Files {
-    /// Brings the state up to date with the directory; whether that changed anything a [`Scan`] shows.
+    /// Updates the state from the directory. Returns whether a [`Scan`] changes.
     pub(super) fn refresh(&mut self, directory: &Path) -> bool {
         let names = match list(directory) {
             Ok(names) => names,
             Err(error) => {
-                // Nothing is known about any file, so nothing is given up.
+                // No file is known to be gone, so all resources stay.
                 let failure = FileFailure {
                     file: directory.display().to_string(),
                     message: format!("cannot list the directory: {error}; what its files held is kept"),
@@ -104,7 +104,7 @@ impl Files {
         changed | !before.is_empty()
     }
 
-    /// The effective state: of a resource in two files, the file that sorts first counts.
+    /// Merges all files. The file that sorts first has precedence.
     pub(super) fn merge(&self) -> Scan {
         let is_incomplete = !self.is_listed || self.files.values().any(|state| !state.is_known);
         let mut scan = Scan { is_incomplete, ..Scan::default() };
@@ -142,14 +142,14 @@ impl Files {
 }
 
 impl FileState {
-    /// `None` when there is no such file; otherwise whether what it shows has changed.
+    /// Returns whether the visible state changed; `None` without such a file.
     fn refresh(&mut self, path: &Path, format: Format) -> Option<bool> {
         let failure = self.failure().map(str::to_owned);
         let metadata = match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => return None,
             Ok(metadata) => metadata,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                // Either gone since it was listed, or a link whose target is away; the latter may come back.
+                // It is gone since the listing, or a dangling link, whose target may come back.
                 fs::symlink_metadata(path).ok()?;
                 self.read_failure = Some("a link to nothing".to_owned());
                 return Some(self.failure() != failure.as_deref());
@@ -180,8 +180,7 @@ impl FileState {
         if self.content.replace(content) == Some(content) {
             return false;
         }
-        // The parsers of readable forms are other people's: what one of them trips over is bad news about the
-        // file, not the end of the subscription.
+        // A panic in a foreign parser is a fault of the file, not the end of the subscription.
         let decoded = std::panic::catch_unwind(|| decode(format, bytes));
         match decoded {
             Ok(Ok(resources)) => {
@@ -231,7 +230,7 @@ impl Fingerprint {
     }
 }
 
-/// Whether an entry of this name may be a resource file.
+/// Whether this name may be a resource file.
 pub(super) fn is_resource_file(name: &OsStr) -> bool {
     !is_hidden(name) && Format::of(Path::new(name)).is_some()
 }
@@ -241,7 +240,7 @@ fn is_hidden(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b".")
 }
 
-/// Names of all entries that are not hidden.
+/// Names of all visible entries.
 fn list(directory: &Path) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -253,7 +252,7 @@ fn list(directory: &Path) -> io::Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// The content of a regular file, and its metadata from before the reading.
+/// Content of a regular file, and its metadata from before the reading.
 fn read(path: &Path, metadata: &Metadata) -> io::Result<(Vec<u8>, Metadata)> {
     let regular = |metadata: &Metadata| {
         metadata
@@ -262,7 +261,7 @@ fn read(path: &Path, metadata: &Metadata) -> io::Result<(Vec<u8>, Metadata)> {
             .ok_or_else(|| io::Error::other("not a regular file (or a link to one)"))
     };
     regular(metadata)?;
-    // Should a fifo have taken the file's place since: opening one without this waits for a writer.
+    // A fifo in the file's place would block without this.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let metadata = file.metadata()?;
     check_readable(&metadata)?;

@@ -1,8 +1,10 @@
-//! JSON, YAML and proto text into the binary form. Knows the descriptors, and which message a text is; what the
-//! message holds is `decode`'s affair.
+//! Converts JSON, YAML and proto text to binary. Knows the descriptors and the type of a text; `file_decoder`
+//! judges the content.
 //!
-//! Invariants: depth is bounded before anything recursive runs · equal texts give equal bytes (`canonical_encoding`) · no error
-//! quotes a value, which may be a private key.
+//! Invariants:
+//! - Depth is bounded before anything recursive runs.
+//! - Equal texts give equal bytes (`canonical_encoding`).
+//! - No error quotes a value, which may be a private key.
 
 use prost_reflect::text_format::ParseError;
 use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor};
@@ -15,8 +17,8 @@ use super::{
 };
 use crate::descriptors::{ANY, DescriptorError, MAX_DEPTH, message};
 
-/// Limit on the events of a YAML file. The library's own bounds are made for settings typed by people; the size of the file, which is
-/// bounded, bounds these too, save for aliases, which keep the library's.
+/// Limit on the events of a YAML file. The library's own bounds suit hand-written settings. File size bounds
+/// these events, except aliases, which keep the library's bound.
 const MAX_YAML_EVENTS: usize = 64 << 20;
 
 const NODE: &str = "envoy.config.core.v3.Node";
@@ -38,7 +40,7 @@ pub(super) fn node(format: Format, bytes: &[u8]) -> Result<Vec<u8>, DecodeError>
         Format::Json => json_value(text)?,
         _ => yaml_value(text)?,
     };
-    // A Node has no field of this name; bootstraps of Envoy and of gRPC have.
+    // A Node has no such field; bootstraps of Envoy and gRPC have.
     let node = value.get("node").unwrap_or(&value);
     if !node.is_object() {
         return Err(DecodeError::Syntax(format!(
@@ -97,11 +99,11 @@ fn yaml_value(text: &str) -> Result<Value, DecodeError> {
         .map_err(|error| DecodeError::Syntax(yaml_fault(&error)))
 }
 
-/// An error of the YAML parser without what it quotes.
+/// YAML error without its quotes.
 fn yaml_fault(error: &serde_saphyr::Error) -> String {
     use serde_saphyr::Error;
     let reason = match error {
-        // Of the scanner, which quotes no more than a character.
+        // From the scanner, which quotes at most a character.
         Error::ExternalMessage { msg, .. } => msg.as_str(),
         Error::Eof { .. } => "unexpected end",
         Error::DuplicateMappingKey { .. } => "a key is there twice",
@@ -125,7 +127,7 @@ pub(super) fn text(bytes: &[u8]) -> Result<Document, DecodeError> {
         Err(error) => match DynamicMessage::parse_text_format(message(ANY)?, text) {
             Ok(any) => Ok(Document::Any(canonical_encoding::encode(&any)?)),
             Err(any_error) => {
-                // `[` begins the expanded form of an Any, and nothing else at the top.
+                // At the top, `[` begins only the expanded form of an Any.
                 let (shape, error) =
                     if outline.begins_with_bracket { (ANY, any_error) } else { (DISCOVERY_RESPONSE, error) };
                 let fault = text_fault(&message(shape)?, text, &error);
@@ -135,7 +137,8 @@ pub(super) fn text(bytes: &[u8]) -> Result<Document, DecodeError> {
     }
 }
 
-/// First fault of a text, and its line: what ends before it is only incomplete. The error has no line, and quotes the text.
+/// First fault of a text, and its line: shorter prefixes are only incomplete. The parser's error has no line,
+/// and quotes the text.
 fn text_fault(message: &MessageDescriptor, text: &str, error: &ParseError) -> String {
     let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at + 1).chain([text.len()]).collect();
     let is_incomplete = |error: &ParseError| error.to_string().ends_with("but reached end of input");
@@ -170,7 +173,6 @@ fn from_value(value: &Value, text: &str) -> Result<Document, DecodeError> {
     Ok(document(canonical_encoding::encode(&parsed)?))
 }
 
-/// Reads the message that stands at `place` in `text`.
 fn parse(
     type_name: &str,
     value: &Value,
@@ -189,8 +191,7 @@ struct Outline {
     begins_with_bracket: bool,
 }
 
-/// Looks over proto text without parsing it: the parser recurses as deep as the text nests, so that is bounded
-/// here.
+/// Scans proto text without parsing it, to bound the depth: the parser recurses as deep as the text nests.
 fn outline(text: &str) -> Result<Outline, DecodeError> {
     let mut outline = Outline { blank: true, begins_with_bracket: false };
     let mut depth = 0_usize;

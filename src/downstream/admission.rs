@@ -1,7 +1,7 @@
-//! Admission: limits on the number of connections, in all, from each address and of each identity.
+//! Admission: limits on the number of connections, in all, per address and per identity.
 //!
-//! Knows nothing of sockets or TLS: the listener takes a slot before anything is read, and reports the identity as
-//! soon as it is proven. Dropping a [`ConnectionSlot`] gives everything back, however the connection ends.
+//! Knows nothing of sockets or TLS. The listener takes a slot before it reads anything, and reports the
+//! identity once it is proven. Dropping a [`ConnectionSlot`] gives everything back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ pub struct Admission {
 pub(super) struct AdmissionError(pub(super) Limit);
 
 impl AdmissionError {
-    /// Resets a connection before anything was said. There may be many, so nothing must be left of it here,
-    /// not even a socket in TIME_WAIT.
+    /// Resets a connection before any byte was sent. It leaves nothing here, not even a socket in TIME_WAIT,
+    /// because there may be many.
     pub(super) fn reject<'s, S>(self, socket: &'s S, peer: &dyn fmt::Display)
     where
         socket2::SockRef<'s>: From<&'s S>,
@@ -38,7 +38,7 @@ impl AdmissionError {
         self.report(peer);
     }
 
-    /// Counts the refusal, and logs it now and then.
+    /// Counts the refusal, and logs some of them.
     pub(super) fn report(self, peer: &dyn fmt::Display) {
         if let Some(suppressed) = telemetry::refused_at(self.0, Instant::now()) {
             let raise = self.0.key();
@@ -47,7 +47,7 @@ impl AdmissionError {
     }
 }
 
-/// Place of an open connection; given back on drop.
+/// Slot of an open connection; given back on drop.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     of: Arc<Admission>,
@@ -56,18 +56,16 @@ pub(super) struct ConnectionSlot {
 }
 
 impl Admission {
-    /// Creates empty counts.
     pub fn new(limits: ConnectionLimits, overload: Arc<OverloadManager>) -> Arc<Self> {
         let by_source = Arc::new(Quota::new(limits.max_connections));
         Arc::new(Self { limits, overload, by_source, by_identity: Arc::default() })
     }
 
-    /// Overload manager, which refuses new clients while memory is short.
     pub(super) const fn overload(&self) -> &Arc<OverloadManager> {
         &self.overload
     }
 
-    /// Takes a slot for a connection of which only the source is known.
+    /// Takes a slot for a connection; only its source is known yet.
     pub(super) fn by_source(self: &Arc<Self>, source: Source) -> Result<ConnectionSlot, AdmissionError> {
         if self.overload.refuses_new() {
             return Err(AdmissionError(Limit::MemoryRefuse));
@@ -82,7 +80,7 @@ impl Admission {
 }
 
 impl ConnectionSlot {
-    /// Counts the identity that the peer has proven, if any. Called once.
+    /// Counts the identity that the peer has proven, if any. Call it once.
     pub(super) fn identify(&mut self, peer: &Peer) -> Result<(), AdmissionError> {
         let Some(certificate) = &peer.certificate else { return Ok(()) };
         if self.by_identity.is_some() {

@@ -1,8 +1,6 @@
-//! Authorization: rules of a connection, by its peer.
+//! Authorization: chooses the rules of a connection by its peer. Knows nothing of their content.
 //!
-//! Owns the choice. Knows nothing of what the rules say: the session follows them.
-//!
-//! Invariant: the first rule that matches a peer decides, alone.
+//! Invariant: the first rule that matches a peer decides alone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +13,11 @@ use crate::subscription::{Permissions, SessionConfig};
 pub struct AuthzPolicy {
     rules: Vec<(Vec<PeerPattern>, RulesByTrust)>,
     default: RulesByTrust,
-    /// Whether a connection over loopback may have Secrets: not where a proxy on this machine may stand for
-    /// anybody.
+    /// Whether loopback peers may have Secrets. False where a proxy on this machine may stand for anybody.
     trust_loopback: bool,
 }
 
-/// Rules in two forms: with and without access to Secrets.
+/// Rules with and without access to Secrets.
 #[derive(Debug)]
 struct RulesByTrust {
     trusted: Arc<SessionConfig>,
@@ -38,8 +35,7 @@ impl RulesByTrust {
 }
 
 impl AuthzPolicy {
-    /// Creates the policy: `base` for all peers, with a grant for those that a rule matches and `rest` for
-    /// the others.
+    /// Creates the policy from `base`: a grant for peers that a rule matches, and `rest` for the others.
     pub fn new(
         base: &SessionConfig,
         granted: Vec<(Vec<PeerPattern>, Permissions)>,
@@ -60,8 +56,7 @@ impl AuthzPolicy {
         self.default.others.unacked_timeout
     }
 
-    /// Rules for a peer. Peers with a verified certificate, on a Unix socket, or on loopback (unless a proxy
-    /// may be there) may have Secrets.
+    /// Rules for a peer. Secrets need a verified certificate, a Unix socket, or trusted loopback.
     pub(super) fn rules_for(&self, peer: &Peer) -> &Arc<SessionConfig> {
         let local = match peer.source {
             Source::Ip(address) => self.trust_loopback && address.is_loopback(),

@@ -17,14 +17,13 @@ use crate::cache::Frame;
 use crate::http2::Backpressure;
 use crate::json::JsonResponse;
 
-/// Body of a response.
 #[derive(Debug)]
 pub(super) enum ResponseBody<B> {
     /// Stream of an xDS service.
     Stream(Box<StreamBody<B>>),
     /// One gRPC message and its status; `None` once the status was taken.
     Unary(Option<Box<SendCursor<Frame>>>),
-    /// JSON text that other clients are sent too.
+    /// JSON text that other clients share.
     Shared(Box<SendCursor<JsonResponse>>),
     /// Text for people and for clients that do not speak gRPC.
     Text(Option<Bytes>),
@@ -33,24 +32,21 @@ pub(super) enum ResponseBody<B> {
 }
 
 impl<B> ResponseBody<B> {
-    /// Creates the answer to a Fetch.
     pub(super) fn unary(frame: Frame, connection: &Arc<Connection>, unsent: &Arc<Unsent>) -> Self {
         Self::Unary(Some(Box::new(SendCursor::new(frame, connection, unsent, Instant::now()))))
     }
 
-    /// Creates the answer of a service of tonic.
     pub(super) fn tonic(body: tonic::body::Body, connection: Arc<Connection>) -> Self {
         Self::Tonic(Box::new(TonicBody { body, connection, ended: false }))
     }
 
-    /// Creates the answer to a poll.
     pub(super) fn json(answer: JsonResponse, connection: &Arc<Connection>, unsent: &Arc<Unsent>) -> Self {
         Self::Shared(Box::new(SendCursor::new(answer, connection, unsent, Instant::now())))
     }
 }
 
-/// Body of a service of tonic. When its connection closes, it ends as soon as it has nothing to send: a
-/// health watch would hold up a drain otherwise.
+/// Body of a service of tonic. It ends with its connection once it has nothing to send, so that a health
+/// watch holds up no drain.
 #[derive(Debug)]
 pub(super) struct TonicBody {
     body: tonic::body::Body,
@@ -103,7 +99,7 @@ where
         }
     }
 
-    /// True for a status alone, so that it ends the stream with its headers: gRPC's C core takes an empty
+    /// True for a status alone, which then ends the stream with its headers. gRPC's C core takes an empty
     /// DATA frame behind them for a transport error and loses the status.
     fn is_end_stream(&self) -> bool {
         match self {

@@ -14,10 +14,9 @@ use crate::pool::Tenant;
 use crate::tls::reload::Reloaded;
 use crate::tls::server::{ServerTls, Shown};
 
-/// State of a connection. It only moves on.
+/// State of a connection. It only moves forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionState {
-    /// Streams are served.
     Open,
     /// Open streams end, and new ones are refused.
     Closing,
@@ -28,25 +27,21 @@ pub(super) enum ConnectionState {
 const STATES: [ConnectionState; 3] =
     [ConnectionState::Open, ConnectionState::Closing, ConnectionState::Aborted];
 
-/// Client connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     state: AtomicU8,
     opened: Instant,
-    /// Time at which it began to close.
     closing_since: Mutex<Option<Instant>>,
     task: AtomicWaker,
-    /// Peer, once it is known.
     peer: OnceLock<Arc<Peer>>,
-    /// Tenant of the pools of all peers, made when the connection first takes anything from one.
+    /// Tenant in the pools of all peers, created at its first use.
     tenant: OnceLock<Tenant>,
-    /// Unique among all connections of the process.
     number: u64,
-    /// Certificates that let it in, if any. Boxed, because most connections have none.
+    /// Certificates that let it in. Boxed, because most connections have none.
     credentials: OnceLock<Box<Credentials>>,
-    /// Bytes of its requests that are not whole.
+    /// Bytes of its incomplete requests.
     buffered: AtomicUsize,
-    /// Bytes of the versions that its clients say they hold.
+    /// Bytes of the versions that its clients claim to hold.
     versions: AtomicUsize,
     /// Names that its streams subscribe to.
     names: AtomicUsize,
@@ -54,13 +49,12 @@ pub(super) struct Connection {
     name_bytes: AtomicUsize,
     /// Bytes that HTTP/2 keeps for it.
     held: AtomicUsize,
-    /// Bytes of messages that are being sent and are too small for [`Unsent`](super::unsent_memory::Unsent).
+    /// Bytes of outgoing messages too small for [`Unsent`](super::unsent_memory::Unsent).
     sending: AtomicUsize,
-    /// Request to poll its streams though nothing woke them.
+    /// Request to poll its streams without a wake-up.
     recheck: AtomicBool,
-    /// Whether a request of it was admitted.
+    /// Whether it had an admitted request.
     served: AtomicBool,
-    /// Its turn for the first answer.
     first_answer: FirstAnswer,
 }
 
@@ -98,13 +92,12 @@ impl Connection {
         self.opened
     }
 
-    /// Sets the peer, once.
     pub(super) fn set_peer(&self, peer: Arc<Peer>) {
         let is_first = self.peer.set(peer).is_ok();
         debug_assert!(is_first, "a connection has one peer");
     }
 
-    /// Sets the certificates that let it in, once: a connection has one handshake.
+    /// Sets the certificates, once: a connection has one handshake.
     pub(super) fn set_credentials(&self, credentials: Credentials) -> &Credentials {
         self.credentials.get_or_init(|| Box::new(credentials))
     }
@@ -113,7 +106,7 @@ impl Connection {
         self.credentials.get().map(|credentials| &**credentials)
     }
 
-    /// Has its streams polled once though nothing woke them.
+    /// Has its streams polled once without a wake-up.
     pub(super) fn request_recheck(&self) {
         self.recheck.store(true, Ordering::Release);
         self.task.wake();
@@ -123,21 +116,20 @@ impl Connection {
         &self.first_answer
     }
 
-    /// Asks for a turn to send the first answer.
     pub(super) fn request_first_answer(&self, class: Newcomer, now: Instant) {
         self.first_answer.request_turn(class, now);
         self.task.wake();
     }
 
-    /// Gives the turn for the first answer: all streams are polled.
+    /// Begins its turn for the first answer; all streams are then polled.
     pub(super) fn begin_first_answer(&self) {
         self.first_answer.begin_turn();
         self.recheck.store(true, Ordering::Release);
     }
 
-    /// Whether a request of it was admitted, or it takes memory all the same.
+    /// Whether it had an admitted request, or takes memory all the same.
     pub(super) fn is_served(&self) -> bool {
-        /// Bytes. An idle connection, and one that only asks for the health of the relay, takes less.
+        /// Bytes. Idle connections and health checks take less.
         const LITTLE: usize = 64 << 10;
         self.served.load(Ordering::Relaxed) || self.cost() > LITTLE
     }
@@ -173,7 +165,6 @@ impl Connection {
         &self.versions
     }
 
-    /// Returns the peer, if it is known.
     pub(super) fn peer(&self) -> Option<&Arc<Peer>> {
         self.peer.get()
     }
@@ -184,7 +175,6 @@ impl Connection {
         Some(self.tenant.get_or_init(|| Tenant::new(peer, self.number)))
     }
 
-    /// Notes that a request of it was admitted.
     pub(super) fn note_served(&self) {
         self.served.store(true, Ordering::Relaxed);
     }
@@ -205,12 +195,12 @@ impl Connection {
         self.held.store(bytes, Ordering::Relaxed);
     }
 
-    /// Returns the number that no other connection of the process has.
+    /// Returns its number, unique in the process.
     pub(super) const fn number(&self) -> u64 {
         self.number
     }
 
-    /// Estimates the bytes of memory that it takes, without large messages that it is sent.
+    /// Estimates its memory in bytes, without large outgoing messages.
     ///
     /// Example: 1000 names of 20 bytes each cost 1000 × (64 + 20) bytes.
     pub(super) fn cost(&self) -> usize {
@@ -221,12 +211,12 @@ impl Connection {
         kept.into_iter().fold(of(&self.names).saturating_mul(NAME), usize::saturating_add)
     }
 
-    /// Takes the request to poll its streams, if there is one.
+    /// Takes the request to poll its streams, if any.
     pub(super) fn take_recheck(&self) -> bool {
         self.recheck.load(Ordering::Relaxed) && self.recheck.swap(false, Ordering::AcqRel)
     }
 
-    /// Changes the state from `from` to `to`, unless it has moved on.
+    /// Changes the state, unless it has moved on.
     fn transition(&self, from: ConnectionState, to: ConnectionState) {
         let turned = self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire);
         if turned.is_ok() {
@@ -234,7 +224,6 @@ impl Connection {
         }
     }
 
-    /// Has the transport dropped at once.
     pub(super) fn abort(&self) {
         self.transition(ConnectionState::Open, ConnectionState::Aborted);
         self.transition(ConnectionState::Closing, ConnectionState::Aborted);
@@ -244,7 +233,6 @@ impl Connection {
         self.state() == ConnectionState::Aborted
     }
 
-    /// Begins to close, if it is open.
     pub(super) fn close(&self, now: Instant) {
         if !self.is_closing() {
             *self.closing_since.lock() = Some(now);
@@ -252,8 +240,8 @@ impl Connection {
         }
     }
 
-    /// Aborts it if it has been closing for `stall`. Streams that are not ours, such as a health watch, do
-    /// not end by themselves.
+    /// Aborts it if it has been closing for `stall`. Foreign streams, such as a health watch, do not end by
+    /// themselves.
     pub(super) fn abort_if_stuck(&self, now: Instant, stall: Duration) {
         if self.closing_since.lock().is_some_and(|since| now >= since + stall) {
             self.transition(ConnectionState::Closing, ConnectionState::Aborted);
@@ -261,7 +249,7 @@ impl Connection {
     }
 }
 
-/// Names of one stream, Fetch or poll, as a part of those of its connection. Given back on drop.
+/// Names of one stream, Fetch or poll, counted for its connection. Given back on drop.
 #[derive(Debug)]
 pub(super) struct NameShare {
     connection: Arc<Connection>,
@@ -274,8 +262,8 @@ impl NameShare {
         Self { connection: Arc::clone(connection), names: 0, bytes: 0 }
     }
 
-    /// Sets the number of names and the bytes of their text. Returns the number of names of the whole
-    /// connection if this part grew.
+    /// Sets the number of names and the bytes of their text. Returns the names of the whole connection if
+    /// this part grew.
     pub(super) fn set(&mut self, names: usize, bytes: usize) -> Option<usize> {
         let before = std::mem::replace(&mut self.names, names);
         // A decrease is added as a number that wraps.

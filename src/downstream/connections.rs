@@ -25,43 +25,40 @@ pub struct Connections {
     open: Mutex<OpenConnections>,
     draining: AtomicBool,
     empty: Notify,
-    /// Notified when a connection is opened that is due before all others.
+    /// Notified when a new connection is due before all others.
     due_earlier: Notify,
 }
 
-/// Connections that are open. One queue and one timer for all cost an idle connection less than a timer of
-/// its own.
+/// Open connections. One queue and one timer for all cost an idle connection less than its own timer.
 #[derive(Debug, Default)]
 struct OpenConnections {
     connections: Slab<Arc<Connection>>,
-    /// Number of connections that were ever opened.
+    /// Number of connections ever opened.
     opened: u64,
     /// Time at which each closes for its age.
     due: BTreeSet<(Instant, usize)>,
 }
 
 impl Connections {
-    /// Time that a connection may take to end that is closed for lack of memory.
+    /// Time to end for a connection that is closed for lack of memory.
     const GRACE: Duration = Duration::from_secs(2);
 
-    /// Returns the number of open connections.
     pub fn len(&self) -> usize {
         self.open.lock().connections.len()
     }
 
-    /// Returns the number of connections with an admitted request, or that take memory all the same. All
-    /// others take next to nothing.
+    /// Returns the number of connections that had an admitted request or take memory. Others take next to
+    /// nothing.
     pub(super) fn served(&self) -> usize {
         self.open.lock().connections.iter().filter(|(_, connection)| connection.is_served()).count()
     }
 
-    /// Whether no connection is open.
     pub fn is_empty(&self) -> bool {
         self.open.lock().connections.is_empty()
     }
 
     pub(super) fn open(self: &Arc<Self>, max_age: Duration, now: Instant) -> ConnectionGuard {
-        // Spread over the last fifth, so that a fleet that connected at once does not return at once.
+        // Spread over the last fifth, so that a fleet does not return at once.
         let due = now + max_age.mul_f64(rand::rng().random_range(0.8..=1.0));
         let mut open = self.open.lock();
         // Read under the lock: a connection that a drain does not find in the list sees the drain.
@@ -82,16 +79,15 @@ impl Connections {
         ConnectionGuard { connection, at, due, of: Arc::clone(self) }
     }
 
-    /// Sets the peer of a connection, once. Look up the peer's rights afterwards: a reload replaces the rules
-    /// first and then looks for connections, so that one of the two sees the other.
+    /// Sets the peer, once. Look up its rights afterwards. A reload first replaces the rules and then
+    /// searches for connections, so one of the two sees the other.
     pub(super) fn identify(&self, connection: &Connection, peer: Arc<Peer>) {
         let _listed = self.open.lock();
         connection.set_peer(peer);
     }
 
-    /// Sets the certificates that let a connection in, once. Check them against the settings in force
-    /// afterwards: a reload replaces these first and then looks for connections, so that one of the two sees
-    /// the other.
+    /// Sets the certificates, once. Check them against the settings in force afterwards, for the reason given
+    /// at [`identify`](Self::identify).
     pub(super) fn admit<'c>(&self, connection: &'c Connection, credentials: Credentials) -> &'c Credentials {
         let _listed = self.open.lock();
         connection.set_credentials(credentials)
@@ -106,7 +102,6 @@ impl Connections {
         })
     }
 
-    /// Whether any connection waits for its turn to send the first answer.
     #[cfg(test)]
     pub(crate) fn any_awaits_first_answer(&self) -> bool {
         self.all().iter().any(|connection| connection.first_answer().is_due())
@@ -116,14 +111,13 @@ impl Connections {
         self.open.lock().connections.iter().map(|(_, connection)| Arc::clone(connection)).collect()
     }
 
-    /// Returns all connections, each with its index, which stays the same.
+    /// Returns all connections with their stable indices.
     fn numbered(&self) -> Vec<(usize, Arc<Connection>)> {
         self.open.lock().connections.iter().map(|(at, connection)| (at, Arc::clone(connection))).collect()
     }
 
-    /// Closes each connection at its maximum age; never returns. Connections that are overdue, as after a
-    /// pause of the process, are paced over `window`. The others do not wait for them: each has its own time,
-    /// and a queue would only grow.
+    /// Closes each connection at its maximum age; never returns. Overdue connections, as after a pause of the
+    /// process, are paced over `window`. The others keep their own times, or a queue would grow.
     pub async fn retire(&self, window: impl Fn() -> Duration) {
         let mut pacing = FuturesUnordered::new();
         loop {
@@ -145,8 +139,8 @@ impl Connections {
         }
     }
 
-    /// Closes connections that are due. Returns those that are overdue by more than [`LONGEST_STEP`], once
-    /// each, and the time at which the next one is due.
+    /// Closes due connections. Returns those overdue by more than [`LONGEST_STEP`], once each, and the next
+    /// due time.
     fn close_due(&self, now: Instant) -> (Vec<Arc<Connection>>, Option<Instant>) {
         let (mut due, mut overdue, mut next) = (Vec::new(), Vec::new(), None);
         let mut open = self.open.lock();
@@ -167,9 +161,8 @@ impl Connections {
     /// Aborts connections that do not close, and has streams enforce their ACK timeout; never returns.
     /// `times` returns the longest time to close, and the ACK timeout.
     ///
-    /// Streams need no timer of their own: each is polled four times within the ACK timeout, a part of all
-    /// connections at a time. Example: with 60 s to close and an ACK timeout of 40 s, a round runs every 5 s
-    /// and polls half of the connections.
+    /// Streams need no timer: each is polled four times within the ACK timeout. Example: with 60 s to close
+    /// and an ACK timeout of 40 s, a round runs every 5 s and polls half of the connections.
     pub async fn enforce_timeouts(&self, times: impl Fn() -> (Duration, Duration)) {
         let (shortest, longest) = (Duration::from_millis(50), Duration::from_secs(5));
         let mut turn = 0;
@@ -189,9 +182,9 @@ impl Connections {
         }
     }
 
-    /// Closes the connections of some peers, paced over `window`. The call chooses them; the future that it
-    /// returns paces them, and ends when all have begun to close. Returns their number too. A connection
-    /// whose peer is not known yet is not among them.
+    /// Closes the connections of some peers, paced over `window`. The call chooses and counts them. The
+    /// returned future paces them, and ends when all have begun to close. Connections without a known peer
+    /// are not among them.
     pub fn close_where(
         &self,
         concerned: impl Fn(&Peer) -> bool,
@@ -201,8 +194,8 @@ impl Connections {
         (all.len(), close_paced(all, window))
     }
 
-    /// Closes the connections that `judge` let in and would refuse now, as [`close_where`](Self::close_where)
-    /// does. Blocks while it verifies all their certificates.
+    /// Closes, like [`close_where`](Self::close_where), connections that `judge` let in and would refuse now.
+    /// Blocks while it verifies all their certificates.
     pub(super) fn close_unaccepted(
         &self,
         judge: &Reloaded<ServerTls>,
@@ -223,15 +216,14 @@ impl Connections {
         all
     }
 
-    /// Closes connections until `count` are about to end: those that cost most first, and of equal ones the
-    /// youngest. Connections that still close after [`GRACE`](Self::GRACE) are aborted. Returns the number
-    /// chosen.
+    /// Closes connections until `count` are about to end: the costliest first, then the youngest. Those still
+    /// there after [`GRACE`](Self::GRACE) are aborted. Returns the number chosen.
     ///
-    /// A transport that takes nothing proves little: a real link is in that state whenever an update is being
-    /// sent. The bytes that wait for it count.
+    /// A stalled transport proves little: a real link stalls during every update. The bytes that wait for it
+    /// count.
     ///
-    /// Connections that were chosen before and are still there count: nobody else is closed until their
-    /// memory is free.
+    /// Connections chosen earlier count until they are gone, so that no other is closed before their memory
+    /// is free.
     pub(super) fn close_costliest(&self, count: usize, unsent: &Unsent, now: Instant) -> usize {
         let (closing, others): (Vec<_>, Vec<_>) =
             self.all().into_iter().partition(|connection| connection.is_closing());
@@ -252,8 +244,8 @@ impl Connections {
         count
     }
 
-    /// Ends all streams, paced over `window`. Returns when no connection is left or the window is over. A
-    /// connection that is accepted from now on closes at once.
+    /// Ends all streams, paced over `window`. Returns when no connection is left or the window is over. New
+    /// connections close at once.
     pub async fn drain(&self, window: Duration) {
         self.draining.store(true, Ordering::Release);
         let end = tokio::time::Instant::now() + window;
@@ -261,7 +253,7 @@ impl Connections {
         self.emptied_by(end).await;
     }
 
-    /// Waits until no connection is left, for `window` at most.
+    /// Waits until no connection is left, for at most `window`.
     pub async fn emptied_within(&self, window: Duration) {
         self.emptied_by(tokio::time::Instant::now() + window).await;
     }
@@ -279,11 +271,11 @@ impl Connections {
     }
 }
 
-/// Longest time between two connections that close; a few need not be spread over the whole window.
+/// Longest time between two closes; a few need not fill the whole window.
 const LONGEST_STEP: Duration = Duration::from_millis(20);
 
-/// Closes connections one after the other, the first at once, so that their clients do not all arrive
-/// elsewhere together. The last fifth of the window is left for them to end.
+/// Closes connections one after the other, so that their clients do not all arrive elsewhere together. The
+/// last fifth of the window is left for them to end.
 ///
 /// Example: 100 connections and a window of 1 s close 8 ms apart; 15,000 and 20 s, about 1 ms apart.
 async fn close_paced(all: Vec<Arc<Connection>>, window: Duration) {
@@ -299,7 +291,7 @@ async fn close_paced(all: Vec<Arc<Connection>>, window: Duration) {
     }
 }
 
-/// Place of a connection in the list; removed on drop.
+/// Entry of a connection in the list; removed on drop.
 #[derive(Debug)]
 pub(super) struct ConnectionGuard {
     pub(super) connection: Arc<Connection>,

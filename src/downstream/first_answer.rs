@@ -1,21 +1,21 @@
 //! Turn of a connection for its first answer, while more clients come than can be answered at once.
 //!
-//! Owns the order of first answers, and the longest wait for one. Does not know what an answer holds.
+//! Owns the order of first answers, and the longest wait for one. Does not know the answers.
 //!
-//! After a restart of the relay a whole fleet asks at once. Without an order, all would be answered at about the time at which the
-//! last one is, many of them after their deadline. So while others wait for a permit of the
-//! [`FairScheduler`](super::scheduler::FairScheduler), a connection that has not been answered yet waits for one too, in the place
-//! of its [`Newcomer`] class. Clients that resume come first: there is little to send to them, and they are soon out of the way.
-//! A relay goes before clients that hold nothing, for it has clients of its own. Once answered, a connection has no class.
+//! After a restart a whole fleet asks at once. Without an order, all answers come late, many after their
+//! deadline. So while others wait for a permit of the [`FairScheduler`](super::scheduler::FairScheduler), a
+//! connection without an answer waits too, in the place of its [`Newcomer`] class. Clients that resume come
+//! first, because they need little. A relay goes before clients that hold nothing, because it has clients of
+//! its own.
 //!
-//! An answer later than [`LONGEST_FIRST_ANSWER_WAIT`](crate::fairness::LONGEST_FIRST_ANSWER_WAIT) would come to a client that has
-//! given up, so the stream is refused instead, which costs next to nothing. Clients that hold nothing have the last places, and are
-//! the first to be refused. A connection that is refused, or put off, keeps its place: it is among the first when it asks again. A
-//! turn that its clients do not use ends it: a peer could go before others again and again with an old place.
+//! After [`LONGEST_FIRST_ANSWER_WAIT`](crate::fairness::LONGEST_FIRST_ANSWER_WAIT) the client has given up.
+//! Its stream is refused, which costs next to nothing. Clients that hold nothing are the first to be refused.
+//! A connection that is refused or put off keeps its place for its next request. A turn that the peer leaves
+//! unused ends its place, which could otherwise be used again and again.
 //!
-//! Example: at 0 s 10,000 clients without resources come, at 1 s 2,000 that resume. 1,000 are answered in a second. Until 1 s
-//! clients without resources are answered, from 1 to 3 s all that resume, then the other 9,000; those that are left after 12 s are
-//! refused.
+//! Example: 10,000 clients without resources come at 0 s, and 2,000 that resume at 1 s. The relay answers
+//! 1,000 in a second. It answers clients without resources until 1 s, all that resume until 3 s, then the
+//! other 9,000. It refuses those left after 12 s.
 //!
 //! Invariant: a connection whose turn is due is polled, or in the queue for a permit.
 
@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use crate::fairness::{COLD_HANDICAP, RELAY_HANDICAP};
 use crate::subscription::Session;
 
-/// Class of a client that has not been answered yet.
+/// Class of a client without a first answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Newcomer {
     /// It holds resources of an earlier stream.
@@ -49,7 +49,7 @@ impl Newcomer {
         }
     }
 
-    /// Time for which those that come later and hold more go first.
+    /// Time for which later arrivals that hold more go first.
     const fn handicap(self) -> Duration {
         match self {
             Self::Resuming => Duration::ZERO,
@@ -59,13 +59,12 @@ impl Newcomer {
     }
 }
 
-/// Progress of a connection to its first answer.
 #[derive(Debug, Default)]
 pub(super) struct FirstAnswer {
     state: AtomicU8,
-    /// Place in the queue, from the first time that it waits until a turn of which no use is made.
+    /// Place in the queue, from the first wait until an unused turn.
     place: Mutex<Option<Instant>>,
-    /// Whether the turn was not used for no fault of the peer.
+    /// Whether the turn was unused through no fault of the peer.
     keeps_place: AtomicBool,
 }
 
@@ -80,7 +79,7 @@ const GIVEN: u8 = 3;
 
 impl FirstAnswer {
     fn state(&self) -> u8 {
-        // All who use it run in the task of the connection.
+        // All users run in the task of the connection.
         self.state.load(Ordering::Relaxed)
     }
 
@@ -101,7 +100,6 @@ impl FirstAnswer {
         self.state() == TURN
     }
 
-    /// Asks for a turn.
     pub(super) fn request_turn(&self, class: Newcomer, now: Instant) {
         self.place.lock().get_or_insert_with(|| now + class.handicap());
         self.set(DUE);
@@ -117,13 +115,12 @@ impl FirstAnswer {
         self.set(TURN);
     }
 
-    /// Has the connection keep its place after this turn, if it is one, though no response was sent: the relay refused a stream or put
-    /// it off.
+    /// Keeps the place after this turn without a response: the relay refused a stream or put it off.
     pub(super) fn keep_place(&self) {
         self.keeps_place.store(self.is_turn(), Ordering::Relaxed);
     }
 
-    /// Ends the turn. If no stream has used it, the next one asks anew.
+    /// Ends the turn. If it was unused, the next stream asks anew.
     pub(super) fn end_turn(&self) {
         if self.is_turn() {
             if !self.keeps_place.swap(false, Ordering::Relaxed) {
@@ -133,7 +130,6 @@ impl FirstAnswer {
         }
     }
 
-    /// Notes that a response was sent.
     pub(super) fn give(&self) {
         self.set(GIVEN);
     }

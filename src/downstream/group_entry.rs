@@ -1,6 +1,7 @@
 //! Entry of a client into its node group, which its first request decides.
 //!
-//! Owns the order of the checks: a peer that may not claim its node makes no group. Knows nothing of what a group holds.
+//! Owns the order of the checks: a peer that may not claim its node makes no group. Knows nothing of a
+//! group's contents.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use crate::resource::wire::{self, Value};
 use crate::subscription::{Session, SessionConfig, SessionError, observes};
 use crate::upstream::Stay;
 
-/// Takes a place in the group of a client, which has a stream or comes for one answer. `raw` is the node as the client sent it.
+/// Takes a place in the group of a client. `stay` distinguishes a stream from one answer; `raw` is the node
+/// as sent.
 pub(super) fn enter(
     server: &ServerState,
     rules: &SessionConfig,
@@ -35,7 +37,7 @@ pub(super) fn enter(
     server.groups.enter(newcomer, raw)
 }
 
-/// Node of an encoded request, as it was sent. Parts of a field that comes more than once are put together, as a decoder does.
+/// Node of an encoded request, as sent. Parts of a repeated field are joined, as a decoder does.
 pub(super) fn raw_node(protocol: Protocol, message: &[u8]) -> Bytes {
     let mut node = BytesMut::new();
     for field in wire::fields(message).map_while(Result::ok) {
@@ -53,12 +55,12 @@ pub(super) fn raw_node(protocol: Protocol, message: &[u8]) -> Bytes {
 #[derive(Debug)]
 pub(super) struct StreamSeat {
     seat: GroupSeat,
-    /// Whether it was logged that the client changed its node.
+    /// Whether a change of the client's node was logged.
     is_change_said: bool,
 }
 
 impl StreamSeat {
-    /// Place of a stream without a request: in the own group.
+    /// Place in the own group, for a stream without a request.
     pub(super) fn new(server: &ServerState) -> Self {
         Self { seat: server.groups.own(), is_change_said: false }
     }
@@ -67,7 +69,7 @@ impl StreamSeat {
         &self.seat
     }
 
-    /// Enters the group of the first node that comes. Later nodes are ignored (R-EP-05).
+    /// Enters the group of the first node. Later nodes are ignored (R-EP-05).
     pub(super) fn meet(
         &mut self,
         session: &mut Session,
@@ -82,7 +84,7 @@ impl StreamSeat {
             session.enter(Arc::clone(self.seat.group().cache()));
             return Ok(());
         };
-        // Asked for only where it is logged: each request may carry a node.
+        // Compared only if it is logged: each request may carry a node.
         if !self.is_change_said
             && tracing::enabled!(tracing::Level::DEBUG)
             && self.seat.differs(&server.groups, node, peer.certificate.as_deref())

@@ -8,22 +8,21 @@ use tonic::Code;
 use crate::limit::Limit;
 use crate::{subscription, telemetry};
 
-/// Trailer with the milliseconds after which to try again.
+/// Trailer with the milliseconds until a retry.
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
-/// Draws the time after which a refused client is asked to try again: 1 s to 5 s, so that they do not all come at once.
+/// Draws a retry delay of 1 s to 5 s, so that refused clients do not all return at once.
 pub(super) fn retry_after() -> Duration {
     Duration::from_millis(rand::random_range(1000..=5000))
 }
 
-/// gRPC status, with the limit that was reached if that is why.
+/// gRPC status, and the limit that caused it, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Status {
     code: Code,
     message: String,
-    /// Limit that was reached.
     limit: Option<Limit>,
-    /// Whether the client is told after which time to try again.
+    /// Whether the client receives a retry delay.
     pushes_back: bool,
 }
 
@@ -38,7 +37,6 @@ impl Status {
         self
     }
 
-    /// Refusal because the relay is short of memory.
     pub(super) fn no_memory() -> Self {
         Self::unavailable("the relay is short of memory; try another server or again")
             .over(Limit::MemoryRefuse)
@@ -52,18 +50,17 @@ impl Status {
         Self::resource_exhausted(message).over(Limit::FirstAnswer).push_back()
     }
 
-    /// Tells the client after which time to try again (gRFC A6): a retry helps, and nothing is wrong with its request.
+    /// Sends a retry delay (gRFC A6): nothing is wrong with the request.
     const fn push_back(mut self) -> Self {
         self.pushes_back = true;
         self
     }
 
-    /// Refusal because incomplete requests take too much memory.
     pub(super) fn too_much_buffered(limit: Limit) -> Self {
         Self::resource_exhausted("too much of requests has come that are not whole yet").over(limit)
     }
 
-    /// Counts the limit if one was reached, and logs it now and then.
+    /// Counts the limit if one was reached, and logs it at intervals.
     pub(super) fn report(&self, whom: &str) {
         if let Some(limit) = self.limit {
             report(limit, whom, &self.message);
@@ -94,7 +91,6 @@ impl Status {
         Self::new(Code::Unavailable, message)
     }
 
-    /// End of a stream because its connection closes.
     pub(super) fn closing() -> Self {
         Self::unavailable("the relay closes this connection; reconnect")
     }
@@ -158,7 +154,7 @@ impl From<subscription::SessionError> for Status {
     }
 }
 
-/// Counts a client that reached a limit, and logs it now and then.
+/// Counts a client that reached a limit, and logs it at intervals.
 pub(super) fn report(limit: Limit, whom: &str, why: &str) {
     if let Some(suppressed) = telemetry::refused_at(limit, Instant::now()) {
         let raise = limit.key();

@@ -1,18 +1,18 @@
 //! TLS handshakes of clients.
 //!
-//! Owns their time limit. A handshake takes a few computations of about a millisecond each, done while it is
-//! polled. A fleet that reconnects would keep every thread busy, and streams would wait. So each poll needs a
-//! permit of the [`FairScheduler`]. The wait for it does not count: otherwise no handshake of a large fleet
-//! would end within its limit, and half of the work would be thrown away.
+//! Owns their time limit. A handshake takes a few computations of about a millisecond, done while it is
+//! polled. A fleet that reconnects would keep every thread busy. So each poll needs a permit of the
+//! [`FairScheduler`]. The wait for it does not count, or handshakes of a large fleet would time out with half
+//! of the work done.
 //!
-//! No work is done for a peer that has left, and none begins after [`LONGEST_HANDSHAKE_WAIT`]: a peer that has waited for longer
-//! is about to leave, and is refused, so that it comes again. One that has begun goes before all that came later, for as many polls
-//! as a handshake needs ([`PLACED_HANDSHAKE_POLLS`]). After that it waits as a new one does: a peer that sends its part byte by byte
-//! would else go before newcomers all the time.
+//! No work is done for a peer that has left. After [`LONGEST_HANDSHAKE_WAIT`] a peer is about to leave, and
+//! is refused so that it retries. A begun handshake goes before later ones for [`PLACED_HANDSHAKE_POLLS`]
+//! polls, as many as it needs. After that it waits like a new one: a peer that sends byte by byte must not
+//! keep precedence.
 //!
-//! Example: 15,000 clients come at once, of which 1,000 are served in a second, and each leaves after 5 s. After 3 s the other
-//! 12,000 are refused and come again within a second or two; each that is served has waited 3 s at most. If all were kept, those
-//! that are served after 5 s would have left, and so would be those that come again behind them.
+//! Example: 15,000 clients come at once, and each leaves after 5 s. The relay serves 1,000 in a second. After
+//! 3 s it refuses the other 12,000, which retry within a second or two. Each served client has waited 3 s at
+//! most. Without the limit, all clients served after 5 s would have left.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -27,17 +27,17 @@ use crate::fairness::{LONGEST_HANDSHAKE_WAIT, PLACED_HANDSHAKE_POLLS};
 #[derive(Clone, Debug)]
 pub struct Handshakes {
     scheduler: FairScheduler,
-    /// Longest time of one handshake.
     pub(super) timeout: Duration,
 }
 
 impl Handshakes {
-    /// Creates settings; `timeout` does not include the wait for permits.
+    /// Creates settings; `timeout` excludes the wait for permits.
     pub const fn new(scheduler: FairScheduler, timeout: Duration) -> Self {
         Self { scheduler, timeout }
     }
 
-    /// Polls a handshake with permits, within the time limit. `has_left` says whether its peer is known to be gone.
+    /// Polls a handshake with permits, within the time limit. `has_left` tells whether its peer is known to
+    /// be gone.
     pub(super) fn schedule<F: Future + Unpin>(
         &self,
         handshake: F,
@@ -55,12 +55,10 @@ impl Handshakes {
     }
 }
 
-/// Handshake that is polled with permits.
 #[derive(Debug)]
 pub(super) struct FairHandshake<F> {
     request: PermitRequest,
     came: Instant,
-    /// Number of polls so far.
     polls: u8,
     /// Start of the wait for a permit.
     waits: Option<Instant>,
@@ -72,7 +70,7 @@ pub(super) struct FairHandshake<F> {
 /// Reason for which a handshake was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandshakeGivenUp {
-    /// The peer took longer than its limit.
+    /// The peer exceeded the time limit.
     TimedOut,
     /// It had no turn in time.
     Waited,
@@ -98,7 +96,7 @@ impl<F: Future + Unpin> Future for FairHandshake<F> {
             None
         };
         if let Some(given_up) = given_up {
-            // Nothing was done with it.
+            // The permit was not used.
             drop(permit);
             return Poll::Ready(Err(given_up));
         }

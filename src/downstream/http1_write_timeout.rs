@@ -1,7 +1,7 @@
 //! Timeout of a transport that takes nothing, or next to nothing.
 //!
-//! hyper waits for its socket for ever over HTTP/1. A client that stops reading would keep an answer, and its
-//! connection, for as long as it likes (R-Relay-22).
+//! hyper waits for an HTTP/1 socket for ever. A client that stops reading would keep an answer and its
+//! connection (R-Relay-22).
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::timer::LazyTimer;
 use crate::http2::{MIN_BYTES, MinRate};
 
-/// Transport whose writes fail once it took less than [`MIN_BYTES`] for too long.
+/// Transport whose writes fail after it took less than [`MIN_BYTES`] for too long.
 #[derive(Debug)]
 pub(crate) struct WriteTimeout<T> {
     transport: T,

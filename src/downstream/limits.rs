@@ -4,27 +4,27 @@ use std::time::Duration;
 
 use crate::http2;
 
-/// Largest head of a request over either version of HTTP, in bytes: many times those of Envoy and gRPC.
+/// Largest head of an HTTP request in bytes: many times those of Envoy and gRPC.
 pub(super) const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// Limits on one connection.
 #[derive(Clone, Debug)]
 pub struct TransportLimits {
-    /// Size of a request in bytes, without its `initial_resource_versions`.
+    /// Bytes of a request, without its `initial_resource_versions`.
     pub max_request_bytes: usize,
-    /// Time until the first request of a connection or stream must have begun to arrive.
+    /// Time until the first request of a connection or stream must begin to arrive.
     pub first_request_timeout: Duration,
-    /// Number of streams on one connection.
+    /// Streams on one connection.
     pub max_streams_per_connection: u32,
-    /// Time after which a connection is closed whose transport takes less than [`http2::MIN_BYTES`].
+    /// Time until a connection is closed whose transport takes less than [`http2::MIN_BYTES`].
     pub stall_timeout: Duration,
-    /// Time without a stream after which an HTTP/2 connection is asked to close.
+    /// Time without a stream until an HTTP/2 connection is asked to close.
     pub idle_timeout: Duration,
-    /// Age at which a connection closes. Each is given between 80 and 100 % of it.
+    /// Age at which a connection closes; a random 80 to 100 % of it applies.
     pub max_connection_age: Duration,
-    /// Silence after which a connection is pinged.
+    /// Silence before a ping.
     pub keepalive_interval: Duration,
-    /// Time within which the ping must be answered.
+    /// Time to answer the ping.
     pub keepalive_timeout: Duration,
 }
 

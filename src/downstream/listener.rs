@@ -24,16 +24,14 @@ use crate::telemetry;
 use crate::tls::reload::Reloaded;
 use crate::tls::server::ServerTls;
 
-/// Length of the kernel's queue of connections that were not accepted yet. A fleet reconnects all at once,
-/// and tokio's default is short for that.
+/// Length of the kernel's accept queue. A fleet reconnects all at once, and tokio's default is too short for
+/// that.
 const BACKLOG: i32 = 4096;
 /// Bytes that a socket takes beyond those on their way to the peer. By default the kernel keeps up to
-/// `tcp_wmem` (4 MiB) for a peer that reads nothing, which no watermark of this process sees, and as much
-/// outdated data for a slow one. The socket reports room when half of this is free, which is
-/// [`http2::MIN_BYTES`].
+/// `tcp_wmem` (4 MiB) of outdated data for a slow peer, which no watermark here sees. The socket reports room
+/// when half is free, which is [`http2::MIN_BYTES`].
 const UNSENT: usize = 2 * http2::MIN_BYTES;
 
-/// Address that clients connect to.
 #[derive(Debug)]
 pub struct Listener {
     socket: Bound,
@@ -46,7 +44,6 @@ enum Bound {
     Unix(UnixSocket),
 }
 
-/// Socket of an accepted connection.
 enum AcceptedSocket {
     Tcp(TcpStream, SocketAddr),
     Unix(UnixStream),
@@ -57,16 +54,16 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// Error of the system if the address cannot be bound.
+    /// The address cannot be bound.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = socket2::Socket::new(
             socket2::Domain::for_address(address),
             socket2::Type::STREAM.nonblocking().cloexec(),
             Some(socket2::Protocol::TCP),
         )?;
-        // A relay that restarts binds its port while old connections are in TIME_WAIT.
+        // A restarted relay binds its port while old connections are in TIME_WAIT.
         socket.set_reuse_address(true)?;
-        // Inherited by accepted sockets.
+        // Accepted sockets inherit it.
         socket.set_tcp_notsent_lowat(UNSENT as u32)?;
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
@@ -79,17 +76,17 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// Error of the system if the socket cannot be bound, or another process listens on it.
+    /// The socket cannot be bound, or another process listens on it.
     pub fn bind_unix(path: &Path) -> io::Result<Self> {
         UnixSocket::bind(path, BACKLOG).map(|socket| Self { socket: Bound::Unix(socket), tls: None })
     }
 
-    /// Adds TLS. Each connection begins with the settings in force then.
+    /// Adds TLS. Each connection begins with the settings then in force.
     pub fn with_tls(self, settings: Reloaded<ServerTls>, handshakes: Handshakes) -> Self {
         Self { tls: Some(TlsListener::new(settings, handshakes)), ..self }
     }
 
-    /// Returns the TCP address, with the port that was chosen for port 0; `None` for a Unix socket.
+    /// Returns the TCP address with its actual port; `None` for a Unix socket.
     pub const fn address(&self) -> Option<SocketAddr> {
         match &self.socket {
             Bound::Tcp(_, address) => Some(*address),
@@ -106,7 +103,7 @@ impl Listener {
         }
     }
 
-    /// Accepts connections until `stop`. Open connections live on in `connections`.
+    /// Accepts connections until `stop`. Open connections stay in `connections`.
     pub async fn serve<H: Health>(
         self,
         server: Arc<ServerState>,
@@ -137,7 +134,7 @@ impl Listener {
                     if let Some(suppressed) = throttle.say((), Instant::now()) {
                         tracing::warn!(%error, suppressed, "cannot accept a connection; is the limit on open files (ulimit -n) reached?");
                     }
-                    // Without file descriptors, accepting again at once would spin.
+                    // Without file descriptors, an immediate retry would spin.
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }

@@ -16,27 +16,27 @@ use crate::grpc::Prefix;
 use crate::limit::Limit;
 use crate::subscription::Versions;
 
-/// Bytes after which a request has made progress: its timeout begins anew.
+/// Bytes that count as progress of a request and restart its timeout.
 const STRETCH: usize = 1 << 20;
 
-/// Cuts a request body into messages. Holds the bytes of the message that is arriving, and no others.
+/// Cuts a request body into messages. Holds only the bytes of the arriving message.
 #[derive(Debug)]
 pub(super) struct Assembler<B> {
     body: B,
     /// Bytes of the prefix of the next message, then of the message.
     partial: BytesMut,
-    /// Bytes of the message that are to come, once its prefix is known.
+    /// Missing bytes of the message, once its prefix is known.
     missing: Option<usize>,
-    /// Bytes that arrived since its timeout began.
+    /// Bytes since its timeout began.
     stretch: usize,
     /// Extractor of the versions, on delta streams.
     extractor: Option<VersionExtractor>,
-    /// Bytes that arrived and were not parsed.
+    /// Arrived bytes that were not parsed.
     rest: Bytes,
     /// Message that was put back.
     whole: Option<Bytes>,
     limit: usize,
-    /// Share of the memory of all requests, while anything is kept between two polls.
+    /// Share of the request memory, while bytes are kept between two polls.
     share: Option<Box<MemoryShare>>,
 }
 
@@ -58,12 +58,11 @@ where
         }
     }
 
-    /// Creates an assembler for a delta stream. `limit` is for its requests without their versions.
+    /// Creates an assembler for a delta stream. `limit` excludes the versions.
     pub(super) fn extracting_versions(body: B, limit: usize, payer: Payer) -> Self {
         Self { extractor: Some(VersionExtractor::new(Some(payer))), ..Self::new(body, limit) }
     }
 
-    /// Takes the versions of the last message.
     pub(super) fn take_versions(&mut self) -> Versions {
         self.extractor.as_mut().map(VersionExtractor::take_versions).unwrap_or_default()
     }
@@ -81,7 +80,7 @@ where
             }
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                 Some(Ok(frame)) => {
-                    // Trailers of a request mean nothing to gRPC.
+                    // gRPC gives trailers of a request no meaning.
                     self.rest = frame.into_data().unwrap_or_default();
                 }
                 Some(Err(_)) => return Poll::Ready(Some(Err(Status::cancelled("the client broke off")))),
@@ -94,17 +93,15 @@ where
         }
     }
 
-    /// Body that the messages come from.
     pub(super) const fn body(&self) -> &B {
         &self.body
     }
 
-    /// Puts back a message that cannot be handled yet: it is the next one again.
+    /// Puts back a message that cannot be handled yet; it comes next again.
     pub(super) fn put_back(&mut self, message: Bytes) {
         self.whole = Some(message);
     }
 
-    /// Whether a message was put back.
     pub(super) const fn has_whole(&self) -> bool {
         self.whole.is_some()
     }
@@ -145,8 +142,8 @@ where
         Ok(Some(std::mem::take(&mut self.partial).freeze()))
     }
 
-    /// Takes a message that arrived in one piece, as nearly all do, without copying it. Left to [`take`](Self::take): a message with
-    /// versions, and one that is refused.
+    /// Takes a message that arrived in one piece, as most do, without a copy. Leaves messages with versions,
+    /// and refused ones, to [`take`](Self::take).
     fn take_in_one_piece(&mut self) -> Option<Bytes> {
         if self.missing.is_some() || !self.partial.is_empty() {
             return None;
@@ -187,7 +184,7 @@ where
             .over(Limit::RequestBytes)
     }
 
-    /// Charges the bytes kept until more arrives. Call it when nothing more is there for now.
+    /// Charges the bytes kept until more arrives. Call it when no more bytes are there.
     pub(super) fn charge(
         &mut self,
         of: &Arc<RequestMemory>,
@@ -207,7 +204,7 @@ where
             (self.stretch, share.since) = (0, None);
         }
         if self.whole.is_none() {
-            // After a message was put back, the relay and not the peer is late.
+            // After a message was put back, the relay is late, not the peer.
             share.since.get_or_insert(now);
         }
         share.set(bytes).map_err(Status::too_much_buffered)
@@ -219,8 +216,8 @@ where
     }
 }
 
-/// Assembles a body of these pieces; returns the messages and the end. For tests and fuzz targets, which see
-/// the crate from outside.
+/// Assembles a body of these pieces; returns the messages and the end. For tests and fuzz targets outside the
+/// crate.
 #[doc(hidden)]
 pub fn assemble(pieces: Vec<Bytes>, limit: usize) -> (Vec<Bytes>, Result<(), tonic::Code>) {
     let frames =

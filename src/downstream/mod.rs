@@ -1,24 +1,24 @@
 //! Server side: the connections of clients, and the streams and requests on them.
 //!
-//! Owns listeners, connections, the gRPC framing of requests and responses, and the end of streams. It moves bytes
-//! between a transport and a [`Session`](crate::subscription::Session) and decides nothing about xDS. A stream has
-//! no channel, no queue and no task: its connection polls the response body when it can take more, and the body
-//! reads the stream's requests and asks the session what to send at that moment.
+//! Owns listeners, connections, gRPC framing, and the end of streams. It moves bytes between a transport and
+//! a [`Session`](crate::subscription::Session) and decides nothing about xDS. A stream has no channel, queue
+//! or task. Its connection polls the response body when it can take more. The body reads requests and asks
+//! the session for the next message.
 //!
 //! Files in their order; each imports only from files before it:
 //!
 //! | Files | Matter |
 //! |---|---|
-//! | `limits`, `grpc_status`, `routes`, `timer`, `scheduler` | limits on clients, gRPC statuses, paths, a timer that costs nothing while it is not set, CPU time shared between connections |
-//! | `transport`, `unix`, `read_budget`, `http1_write_timeout` | sockets, and the wrappers around them |
+//! | `limits`, `grpc_status`, `routes`, `timer`, `scheduler` | limits on clients, gRPC statuses, paths, a lazy timer, CPU time shared between connections |
+//! | `transport`, `unix`, `read_budget`, `http1_write_timeout` | sockets and their wrappers |
 //! | `sniff`, `handshake` | protocol by the first bytes, TLS handshakes with permits |
 //! | `authz`, `policy` | rules by peer, everything that a reload may change |
-//! | `connection` | state, peer and cost of one connection, names among it |
-//! | `request_memory`, `unsent_memory`, `send_cursor` | what a connection or peer takes: memory of requests and versions, messages that are being sent |
-//! | `connections`, `overload`, `admission` | age and drain of all connections, memory watermarks, limits on their number |
-//! | `response_cache`, `server_state` | JSON responses, state that polls share, and all connections |
+//! | `connection` | state, peer and cost of one connection |
+//! | `request_memory`, `unsent_memory`, `send_cursor` | memory of requests, versions and outgoing messages |
+//! | `connections`, `overload`, `admission` | age and drain of connections, memory watermarks, connection limits |
+//! | `response_cache`, `server_state` | JSON responses, shared state |
 //! | `group_entry` | the node group of a stream or request |
-//! | `version_extractor`, `message_assembler` | versions taken out of a request as it arrives, a body cut into messages |
+//! | `version_extractor`, `message_assembler` | versions taken out of arriving requests, a body cut into messages |
 //! | `stream`, `unary`, `body` | gRPC streams, unary methods, bodies of responses |
 //! | `poll_error`, `poll_request`, `parked_poll`, `poll` | REST-JSON long polls |
 //! | `service` | routing of a request |

@@ -1,14 +1,14 @@
-//! Overload manager: above one memory watermark new clients are refused, above a second one connections are
-//! closed.
+//! Overload manager: refuses new clients above one memory watermark, and closes connections above a second
+//! one.
 //!
-//! Owns the figures of the memory in use, and the consequences. The decision is a value that is given the
-//! figures; one task reads them. Where the system does not report them there are no watermarks.
+//! Owns the figures of memory in use, and the consequences. One task reads the figures and gives them to the
+//! decision, which is a value. Systems that do not report them have no watermarks.
 //!
-//! Freed memory that the allocator keeps for the next allocation, or has not given back yet, is not in use:
-//! new clients are served from it. After a burst of names the process may keep its size for some seconds.
+//! Freed memory that the allocator keeps is not in use, because new clients are served from it. After a burst
+//! of names the process may keep its size for some seconds.
 //!
-//! Example: 300 MiB are resident, of which the allocator holds 280 MiB, and 100 MiB of these are allocated.
-//! Then 300 − (280 − 100) = 120 MiB are in use.
+//! Example: 300 MiB are resident. The allocator holds 280 MiB, of which 100 MiB are allocated. Then 300 −
+//! (280 − 100) = 120 MiB are in use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,6 @@ use super::unsent_memory::Unsent;
 use crate::limit::Limit;
 use crate::telemetry;
 
-/// Time between two measurements.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Watermarks, and whether new clients are refused now.
@@ -32,17 +31,15 @@ pub struct OverloadManager {
     refusing: AtomicBool,
 }
 
-/// Actions of one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Actions {
     refuse: bool,
     /// Number of connections to close.
     close: usize,
-    /// Whether closing has freed nothing, and pauses.
+    /// Whether closing freed nothing, and pauses.
     ineffective: bool,
 }
 
-/// History from which the actions follow.
 #[derive(Clone, Copy, Debug, Default)]
 struct OverloadDetector {
     refusing: bool,
@@ -53,16 +50,15 @@ struct OverloadDetector {
 }
 
 impl OverloadDetector {
-    /// Rounds of closing that may free nothing. Some of the effect shows late; and if clients do not take the
-    /// memory, they would be closed for nothing.
+    /// Rounds of closing that may free nothing. Some of the effect shows late. If clients do not take the
+    /// memory, closing them is useless.
     const INEFFECTIVE: u32 = 16;
     /// Rounds of pause after that: 30 s.
     const PAUSE: u32 = 120;
 
     fn check(&mut self, manager: &OverloadManager, in_use: u64, open: usize) -> Actions {
-        // Refusing ends 5 % below the mark, so that it does not flap with every client: with a mark of 1000
-        // MiB it begins above 1000 and ends at 950. With no client there the resources take the memory, and
-        // waiting would free nothing.
+        // Refusing ends 5 % below the mark, to avoid flapping: for 1000 MiB it ends at 950. Without clients
+        // the resources take the memory, and waiting frees nothing.
         let limit = |mark: u64| if self.refusing { mark - mark / 20 } else { mark };
         self.refusing = open > 0 && manager.refuse_above.is_some_and(|mark| in_use > limit(mark));
         let mut actions = Actions { refuse: self.refusing, ..Actions::default() };
@@ -106,12 +102,11 @@ impl OverloadManager {
         })
     }
 
-    /// Whether new connections and requests are refused.
     pub fn refuses_new(&self) -> bool {
         self.refusing.load(Ordering::Relaxed)
     }
 
-    /// Measures the memory four times a second and acts on it; never returns where the system reports memory.
+    /// Measures the memory four times a second and acts on it. Never returns where the system reports memory.
     pub async fn watch(&self, connections: Arc<Connections>, unsent: Arc<Unsent>) {
         let [refuse_above, close_above] =
             [self.refuse_above, self.close_above].map(Option::unwrap_or_default);
@@ -173,22 +168,20 @@ impl OverloadManager {
     }
 }
 
-/// Memory of this process, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Usage {
-    /// Bytes of resident pages.
     resident: u64,
-    /// Resident bytes less those that the allocator could hand out.
+    /// Resident bytes without those that the allocator could hand out.
     in_use: u64,
 }
 
 impl Usage {
-    /// Measures now; `None` where the system does not report it.
+    /// Measures now; `None` where the system does not report memory.
     fn read() -> Option<Self> {
         let resident = resident()?;
         // With another global allocator, this one holds next to nothing.
         let [held, allocated] = heap().unwrap_or_default();
-        // The allocator counts pages as resident that it has not touched yet.
+        // The allocator counts untouched pages as resident.
         let in_use = resident.saturating_sub(held.saturating_sub(allocated)).max(allocated);
         Some(Self { resident, in_use })
     }
@@ -201,7 +194,6 @@ fn heap() -> Result<[u64; 2], tikv_jemalloc_ctl::Error> {
     Ok([stats::resident::read()?, stats::allocated::read()?].map(|bytes| bytes as u64))
 }
 
-/// Resident bytes of this process.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

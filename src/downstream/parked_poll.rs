@@ -18,11 +18,10 @@ use crate::quota::QuotaGuard;
 use crate::subscription::{Poll, PollVerdict};
 use crate::telemetry::PollGauge;
 
-/// Poll that waits.
 pub(super) struct ParkedPoll {
     poll: BackgroundDrop<Poll>,
     names: NameShare,
-    /// Slot of its peer, once it needs one: a request that arrives slowly costs as much as a poll that waits.
+    /// Slot of its peer, once needed: a slow request costs as much as a waiting poll.
     slot: Option<QuotaGuard<Source>>,
     parked: bool,
     timer: LazyTimer,
@@ -32,7 +31,6 @@ pub(super) struct ParkedPoll {
     server: Arc<ServerState>,
 }
 
-/// Poll that has its verdict.
 pub(super) struct DecidedPoll {
     pub(super) poll: BackgroundDrop<Poll>,
     pub(super) verdict: PollVerdict,
@@ -69,7 +67,7 @@ impl ParkedPoll {
         self.poll.wake_handle().register(cx.waker());
         loop {
             let (now, upstream) = (Instant::now(), self.seat.group().upstream());
-            // A connection that closes waits for its open requests.
+            // A closing connection waits for its open requests.
             let verdict = || {
                 if self.client.connection.is_closing() {
                     self.poll.expire(now, upstream)

@@ -1,8 +1,7 @@
 //! Policy: everything downstream that a reload may change.
 //!
 //! Owns one immutable value. A connection takes the policy in force when its peer is known and keeps it, so
-//! that nothing changes under a stream and an update looks nothing up. A poll is a request of its own and
-//! takes the policy in force when it comes. Knows neither files nor connections.
+//! that its streams see no change. Each poll takes the policy in force. Knows neither files nor connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,41 +24,39 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Creates a policy. `drain` is the longest time that a drain may take.
+    /// Creates a policy. `drain` is the longest time of a drain.
     pub fn new(authz: AuthzPolicy, limits: TransportLimits, polls: PollLimits, drain: Duration) -> Self {
         let http2 = Arc::new(limits.http2());
         Self { authz, limits, http2, polls, drain }
     }
 
-    /// Rules for the streams of a peer.
     pub fn rules_for(&self, peer: &Peer) -> &Arc<SessionConfig> {
         self.authz.rules_for(peer)
     }
 
-    /// Whether both policies give a peer the same rights. If not, its connections must be closed: they were
-    /// given, or refused, resources by rules that are no longer in force.
+    /// Whether both policies give a peer the same rights. If not, its connections must be closed: they follow
+    /// rules no longer in force.
     pub fn gives_same_rights(&self, other: &Self, peer: &Peer) -> bool {
         let (one, other) = (self.rules_for(peer), other.rules_for(peer));
         one.serve_secrets == other.serve_secrets && one.permissions == other.permissions
     }
 
-    /// Longest time that a connection may take to close, and longest time without an ACK.
+    /// Longest time to close a connection, and longest time without an ACK.
     pub fn times(&self) -> (Duration, Duration) {
         (self.limits.stall_timeout, self.authz.unacked_timeout())
     }
 
-    /// Window over which connections close that reach `max_connection_age` together: the drain window, but at
-    /// most a fifth of the age.
+    /// Window to close connections that reach `max_connection_age` together: the drain window, but at most a
+    /// fifth of the age.
     pub fn retirement(&self) -> Duration {
         self.drain.min(self.limits.max_connection_age / 5)
     }
 
-    /// Limits on transports.
     pub const fn limits(&self) -> &TransportLimits {
         &self.limits
     }
 
-    /// Longest time of a drain. Connections whose rights changed are closed over this window too.
+    /// Longest time of a drain, and window to close connections whose rights changed.
     pub const fn drain(&self) -> Duration {
         self.drain
     }

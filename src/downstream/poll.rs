@@ -1,8 +1,8 @@
 //! REST-JSON long polls over HTTP (R-REST-01).
 //!
-//! Turns a request into a [`Poll`] and its verdict into a response. A poll that waits is this future and
-//! nothing else: no task, no queue, and the memory of reading is free. When the client hangs up, the
-//! transport drops the future, and with it the poll, its place in the cohort and the interest upstream.
+//! Turns a request into a [`Poll`] and its verdict into a response. A waiting poll is only this future: no
+//! task, no queue, no read buffer. When the client hangs up, the transport drops the future with the poll,
+//! its cohort place and its upstream interest.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,10 +23,10 @@ use crate::resource::Kind;
 use crate::subscription::{Poll, PollVerdict};
 use crate::telemetry::{PollGauge, PollOutcome};
 
-/// Longest delay of the error for an answer that cannot be written; less if the hold is shorter.
+/// Longest delay of an error response; less if the hold is shorter.
 const ERROR_DELAY: Duration = Duration::from_secs(1);
 
-/// Answers a request for a path of REST-JSON.
+/// Answers a request for a REST-JSON path.
 pub(super) async fn answer<B>(
     kind: Kind,
     request: Request<B>,
@@ -54,7 +54,7 @@ where
     }
     client.connection.note_served();
     let connection = Arc::clone(&client.connection);
-    // Boxed, so that a poll that waits does not keep the memory of reading.
+    // Boxed, so that a waiting poll does not keep the memory of reading.
     let opened = Box::pin(open(kind, request, &client, &server, now)).await;
     let ended = match opened {
         Ok(opened) => ParkedPoll::new(opened, client, Arc::clone(&server)).wait(&mut gauge).await,
@@ -79,7 +79,6 @@ where
     }
 }
 
-/// Answer to a poll.
 struct PollAnswer {
     answer: JsonResponse,
     /// Time since the newest change that it waited for.
@@ -122,7 +121,7 @@ async fn write(
             if let Some(suppressed) = polls.throttle.say((), now) {
                 tracing::warn!(type_url = poll.type_url().as_str(), %error, suppressed, "cannot answer a REST-JSON poll");
             }
-            // Delayed, because nothing improves at once and a fleet would return at once.
+            // Delayed, or a fleet would return at once, before anything improved.
             let until = poll.until().min(now + ERROR_DELAY);
             drop(poll);
             tokio::time::sleep_until(until.into()).await;

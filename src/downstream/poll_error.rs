@@ -14,7 +14,6 @@ pub(super) struct PollError {
     status: StatusCode,
     /// Text for the client; none with 304.
     reason: Option<String>,
-    /// Limit that was reached.
     limit: Option<Limit>,
 }
 
@@ -70,7 +69,7 @@ impl From<SessionError> for PollError {
         let status = match refusal.code {
             Code::InvalidArgument => StatusCode::BAD_REQUEST,
             Code::PermissionDenied => StatusCode::FORBIDDEN,
-            // Not too large: other requests have made as many groups as there may be.
+            // Not too large: other requests have used up the groups.
             Code::ResourceExhausted if refusal.limit == Some(Limit::Groups) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }

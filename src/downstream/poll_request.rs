@@ -31,14 +31,13 @@ use crate::resource::Kind;
 use crate::subscription::{Poll, PollPeer, SessionConfig};
 use crate::upstream::Stay;
 
-/// Header of Envoy with the milliseconds for which it waits for the answer.
+/// Envoy's header for the milliseconds that it waits.
 const EXPECTED_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
-/// Part of that time that is left for the way back: 200 ms, or a fifth if that is shorter.
+/// Time left for the way back: 200 ms, or a fifth of the wait if that is shorter.
 const RETURN_MARGIN: Duration = Duration::from_millis(200);
-/// Text for a client whose request is not whole when its connection closes.
+/// Text for a client whose connection closes before its request is whole.
 const CLOSING: &str = "the relay closes this connection; reconnect";
 
-/// Peer that polls, its rules and its connection.
 #[derive(Debug)]
 pub(super) struct PollClient {
     pub(super) peer: Arc<Peer>,
@@ -46,25 +45,23 @@ pub(super) struct PollClient {
     pub(super) connection: Arc<Connection>,
 }
 
-/// Poll whose request was read.
 pub(super) struct OpenedPoll {
     pub(super) poll: BackgroundDrop<Poll>,
-    /// Slot of its peer, if it needed one already.
+    /// Slot of its peer, if already needed.
     pub(super) slot: Option<QuotaGuard<Source>>,
     pub(super) names: NameShare,
-    /// Place in its node group.
     pub(super) seat: GroupSeat,
-    /// Its place among the clients, for operators.
+    /// Entry among the clients, for operators.
     pub(super) registration: Registration,
 }
 
-/// Returns the time for which a request is held, `longest` at most (R-REST-06).
+/// Returns the hold time of a request, at most `longest` (R-REST-06).
 ///
 /// Example: Envoy waits 1000 ms; the poll is held for min(`longest`, 800 ms).
 fn hold(longest: Duration, headers: &HeaderMap) -> Duration {
     let expected = headers.get(EXPECTED_TIMEOUT).and_then(|value| value.to_str().ok()?.parse().ok());
     match expected.map(Duration::from_millis) {
-        // Envoy does not send a timeout that is off; with zero there is no time to answer in.
+        // Envoy sends no disabled timeout; zero leaves no time to answer.
         None | Some(Duration::ZERO) => longest,
         Some(expected) => longest.min(expected - RETURN_MARGIN.min(expected / 5)),
     }
@@ -82,7 +79,7 @@ where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    // The content type is ignored: the body can only be JSON, and curl says another type by default.
+    // The content type is ignored: the body can only be JSON, and curl sends another type by default.
     let (head, body) = request.into_parts();
     let codings = head.headers.get_all(header::CONTENT_ENCODING);
     if codings.into_iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
@@ -136,7 +133,7 @@ where
     ServerState::note_hidden(poll.hidden());
     let mut names = NameShare::new(&client.connection);
     if let Some(all) = names.set(poll.names(), poll.name_bytes()) {
-        // 503, not 413: other requests of the connection take the names, and this one is not too large.
+        // 503, not 413: other requests of the connection use the names.
         client
             .rules
             .check_connection(all)
@@ -154,12 +151,12 @@ where
     Ok(OpenedPoll { poll, slot, names, seat, registration })
 }
 
-/// Beginning of a version that a client says it holds. Those of a relay are shorter.
+/// Beginning of a version that a client claims to hold. Versions of a relay are shorter.
 fn clip(version: &str) -> Box<str> {
     version[..version.floor_char_boundary(100)].into()
 }
 
-/// Takes a place in the node group of a request. One without a node is of a node that says nothing.
+/// Takes a place in the node group of a request. No node counts as an empty node.
 fn seat(
     request: &proto::DiscoveryRequest,
     client: &PollClient,
@@ -197,7 +194,7 @@ where
     let collect = async {
         let (mut body, mut read, mut slice_start) = (body, BytesMut::new(), Instant::now());
         let mut next = |cx: &mut task::Context<'_>| {
-            // A connection that closes does not wait for a body that may never come.
+            // A closing connection does not wait for a body that may never come.
             if client.connection.is_closing() {
                 return task::Poll::Ready(Err(PollError::refused(StatusCode::SERVICE_UNAVAILABLE, CLOSING)));
             }
@@ -235,7 +232,7 @@ where
     Ok((body, share))
 }
 
-/// Reads and discards a body: if the answer comes before its end, the connection cannot be reused.
+/// Reads and discards a body. An answer before its end would make the connection unusable.
 pub(super) async fn discard<B>(mut body: B, policy: &Policy)
 where
     B: http_body::Body<Data = Bytes> + Unpin,
@@ -253,7 +250,7 @@ where
     _ = tokio::time::timeout(policy.limits.first_request_timeout, read).await;
 }
 
-/// Runs long work on a thread of low priority. `None` if there is no thread to be had, or the work panicked.
+/// Runs long work on a low-priority thread. `None` if no thread starts, or the work panicked.
 async fn on_reader_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (tell, told) = tokio::sync::oneshot::channel();
     let work = move || {

@@ -1,10 +1,9 @@
 //! Budget of reads from a socket, after which other tasks run.
 //!
-//! Owns the number of reads in a row. TLS reads on until it has data for its reader. A peer can send empty
-//! records, or change its keys, for as long as it likes: each costs a decryption, and nothing of it reaches
-//! the layers that measure time.
+//! Owns the number of reads in a row. TLS reads on until it has data. A peer can send empty records or key
+//! updates without end. Each costs a decryption, and the layers that measure time see nothing of it.
 //!
-//! Invariant: a reader that is told to wait is woken.
+//! Invariant: a reader that must wait is woken.
 
 use std::io;
 use std::pin::Pin;
@@ -18,7 +17,7 @@ use crate::fairness::READS_IN_A_ROW;
 #[derive(Debug)]
 pub(super) struct ReadBudget<IO> {
     io: IO,
-    /// Reads since the transport was last empty, or the reader was told to wait.
+    /// Reads since the transport was last empty, or the reader had to wait.
     reads: u8,
 }
 
@@ -27,7 +26,6 @@ impl<IO> ReadBudget<IO> {
         Self { io, reads: 0 }
     }
 
-    /// The transport.
     pub(super) const fn get_ref(&self) -> &IO {
         &self.io
     }

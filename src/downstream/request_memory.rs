@@ -1,10 +1,9 @@
-//! Memory that requests take, counted for each connection and for all.
+//! Memory of requests, counted for each connection and for all.
 //!
-//! Owns the counts of two pools. The first is for requests that are not whole, or wait to be handled. A
-//! request that arrives whole and is handled at once is never counted. The second is for the versions that
-//! clients say they hold: from their arrival until they have been compared with the cache, and then for the
-//! names that are gone until the client was told. Without these limits a connection could take the largest
-//! request for each of its streams.
+//! Owns two pools. The first is for requests that are incomplete or wait. A request that arrives whole and is
+//! handled at once is never counted. The second is for the versions that clients claim to hold, until they
+//! are compared with the cache. Versions of removed names count until the client received the removal.
+//! Without limits a connection could take the largest request for each stream.
 //!
 //! The share of one peer follows from the rule of the [pool](crate::pool).
 
@@ -20,7 +19,6 @@ use crate::limit::Limit;
 use crate::pool::Pool;
 use crate::subscription::ByteCharge;
 
-/// Kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MemoryKind {
     Requests,
@@ -37,14 +35,12 @@ pub struct RequestMemory {
 }
 
 impl RequestMemory {
-    /// Creates the pool for requests that are not whole, with limits in bytes for all connections and for
-    /// each.
+    /// Creates the pool for incomplete requests. Limits are in bytes, for all connections and for each.
     pub fn new(limit: usize, limit_per_connection: usize) -> Arc<Self> {
         Self::of(MemoryKind::Requests, limit, limit_per_connection)
     }
 
-    /// Creates the pool for the versions that clients say they hold, with limits in bytes for all connections
-    /// and for each.
+    /// Creates the pool for claimed versions. Limits are in bytes, for all connections and for each.
     pub fn versions(limit: usize, limit_per_connection: usize) -> Arc<Self> {
         Self::of(MemoryKind::Versions, limit, limit_per_connection)
     }
@@ -64,7 +60,7 @@ impl MemoryKind {
     }
 }
 
-/// Bytes that one request takes; given back on drop.
+/// Bytes of one request; given back on drop.
 #[derive(Debug)]
 pub(super) struct MemoryShare {
     of: Arc<RequestMemory>,
@@ -79,7 +75,7 @@ impl MemoryShare {
         Self { of: Arc::clone(of), connection: Arc::clone(connection), bytes: 0, since: None }
     }
 
-    /// Sets the bytes that it takes. After an error the caller drops the request, and this share with it.
+    /// Sets its bytes. After an error the caller drops the request and this share.
     pub(super) fn set(&mut self, bytes: usize) -> Result<(), Limit> {
         let own = self.own();
         if let Some(less) = self.bytes.checked_sub(bytes) {

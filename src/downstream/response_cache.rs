@@ -1,14 +1,13 @@
 //! Responses of long polls as JSON, shared by clients.
 //!
-//! A response is made once per version of the whole ([`SetVersion`]) and shared by all clients that are given it and ask for
-//! the same, through the same parameters and rules. Responses are kept within a budget while somebody asks for them, and
-//! what is not found is made again.
+//! A response is made once per [`SetVersion`] and shared by clients with equal request, parameters and rules.
+//! Responses are kept within a budget while clients ask for them, and remade when missing.
 //!
-//! Not in the core: those who ask for the same wait for one writer, large responses are written on another thread, one at a
-//! time, and one that nobody asks for ends by the clock.
+//! Not in the core, because it needs a runtime: equal requests wait for one writer, a thread writes large
+//! responses one at a time, and unused ones expire by the clock.
 //!
-//! Invariant: no client is given a response that was made for one that may see something else, whatever versions look like: a
-//! version is a hash over texts that clients choose, so that it alone is no key.
+//! Invariant: no client receives a response made for different rights. A version is a hash over texts that
+//! clients choose, so it alone is no key.
 
 use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::Arc;
@@ -22,23 +21,20 @@ use crate::descriptors::Descriptors;
 use crate::json::{JsonError, JsonResponse, JsonWriter};
 use crate::resource::TypeUrl;
 
-/// Time after which a response that nobody asks for is dropped: there are as many as there are lists of names.
+/// Time after which an unused response is dropped: there are as many as lists of names.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// By version, and by a hash of all else that the response depends on, with a secret of this process.
+/// By version, and by a hash of all other inputs, keyed with a secret of this process.
 type Responses = moka::future::Cache<(u128, u64), JsonResponse, foldhash::fast::RandomState>;
 
-/// Result in place of the response that was looked for. It is given to all requests that wait for that, and not kept: under
-/// the version that was looked for, it would be wrong for ever.
+/// Result for all requests that wait for the missing response. It is not kept, because it would stay wrong
+/// under that version.
 #[derive(Clone, Debug)]
 enum Instead {
-    /// Response of a newer state.
     Newer(JsonResponse),
-    /// No response.
     None(JsonError),
 }
 
-/// Shares responses.
 #[derive(Debug)]
 pub struct ResponseCache {
     writer: Arc<JsonWriter>,
@@ -49,8 +45,8 @@ pub struct ResponseCache {
 }
 
 impl ResponseCache {
-    /// Creates a cache with these descriptors, a budget in bytes for the JSON of resources and of responses, and a limit on the
-    /// bytes of a response.
+    /// Creates a cache with these descriptors, a byte budget for the JSON of resources and responses, and the
+    /// largest response in bytes.
     pub fn new(descriptors: Descriptors, budget: u64, limit: usize) -> Arc<Self> {
         let responses = moka::future::Cache::builder()
             .max_capacity(budget / 2)
@@ -62,7 +58,7 @@ impl ResponseCache {
         Arc::new(Self { writer, writing: Arc::new(Semaphore::new(1)), responses, secret: RandomState::new() })
     }
 
-    /// Drops responses that nobody asks for any more. Call it now and then.
+    /// Drops unused responses. Call it periodically.
     pub async fn tidy(&self) {
         self.responses.run_pending_tasks().await;
     }
@@ -72,9 +68,9 @@ impl ResponseCache {
         &self.writer
     }
 
-    /// Returns the response of this version, or of the one that `found` has by now. If many clients ask for the same at the
-    /// same time, it is made once; the others wait without holding a thread. `asked` is all that `found` depends on beside the
-    /// state: a response made for one client is given to those whose `asked` is equal.
+    /// Returns the response of this version, or of the version that `found` has by now. Concurrent requests
+    /// share one writer and wait without a thread. `asked` is every input of `found` beside the state;
+    /// clients with equal `asked` share a response.
     ///
     /// # Errors
     ///
@@ -106,7 +102,7 @@ impl ResponseCache {
             return self.writer.write(type_url, &found);
         }
         let (writer, type_url) = (Arc::clone(&self.writer), type_url.clone());
-        // Held until the thread is done, even if the clients are gone by then.
+        // Held until the thread is done, even if the clients are gone.
         let permit = Arc::clone(&self.writing).acquire_owned().await;
         let writing = tokio::task::spawn_blocking(move || {
             let response = writer.write(&type_url, &found);

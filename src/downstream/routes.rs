@@ -3,7 +3,6 @@
 use crate::cache::Protocol;
 use crate::resource::Kind;
 
-/// Method of an xDS service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// Stream of one type, or of all.
@@ -12,8 +11,8 @@ pub(super) enum Route {
     Fetch(Kind),
 }
 
-/// Last parts of the paths of REST-JSON, as Envoy's protos annotate their Fetch methods (R-REST-01).
-/// Delta-only types have none (R-REST-14).
+/// Last parts of REST-JSON paths, as in the annotations of Envoy's protos (R-REST-01). Delta-only types have
+/// none (R-REST-14).
 const POLLS: [(&str, Kind); 8] = [
     ("listeners", Kind::Listener),
     ("routes", Kind::Route),
@@ -41,7 +40,6 @@ const SERVICES: [(&str, &str, &str, Option<Kind>); 11] = [
 ];
 
 impl Route {
-    /// Finds the method at a path.
     pub(super) fn of(path: &str) -> Option<Self> {
         let (service, method) = path.strip_prefix("/envoy.service.")?.split_once('/')?;
         let (package, service) = service.split_once(".v3.")?;
@@ -57,16 +55,14 @@ impl Route {
     }
 }
 
-/// Beginning of the paths of REST-JSON.
 pub(crate) const POLLED: &str = "/v3/discovery:";
 
-/// Finds the type that is polled at a path.
 pub(super) fn polled_type(path: &str) -> Option<Kind> {
     let what = path.strip_prefix(POLLED)?;
     POLLS.into_iter().find(|row| row.0 == what).map(|(_, kind)| kind)
 }
 
-/// Path at which a type is polled; `None` for types that REST-JSON does not have.
+/// Path at which a type is polled; `None` for types without REST-JSON.
 pub fn poll_path(kind: Kind) -> Option<String> {
     POLLS.into_iter().find(|row| row.1 == kind).map(|(what, _)| format!("{POLLED}{what}"))
 }

@@ -1,25 +1,24 @@
 //! Fair scheduling of CPU time between connections.
 //!
-//! Each connection has a CPU budget. It refills at 1/128 of a thread's time (7.8 ms per second) and is capped
-//! at 5 ms. A client that is sent changes and acknowledges them never needs more, and is polled at once. A
-//! connection with less than 1 ms left, or a new one, needs a permit for each poll. There are permits for
-//! half of the threads. A permit comes back only when everything that was ready has been polled and sockets
-//! have been read, or at once when the poll goes on on a thread of its own. So other clients wait for one
-//! poll at most, however many connections are new or expensive.
+//! Each connection has a CPU budget, capped at 5 ms. It refills at 1/128 of a thread's time (7.8 ms per
+//! second). A client that only receives and acknowledges changes never needs more, and is polled at once. A
+//! new connection, or one with less than 1 ms left, needs a permit for each poll. There are permits for half
+//! of the threads. A permit comes back when every ready task was polled and sockets were read, or when the
+//! poll moves to its own thread. So other clients wait for at most one poll, however many connections are new
+//! or expensive.
 //!
-//! Among those that wait for a permit, the connection goes first that took the least time lately: a client of
-//! hundreds of changes a second does not wait for clients that ask for all they can get. Nobody waits for
-//! ever: each millisecond that a connection took lately puts it behind those that come within the next 10 ms,
-//! but never behind those that come more than a second later.
+//! Among waiting connections, the one with the least recent CPU time goes first. Each recent millisecond puts
+//! it behind arrivals of the next 10 ms, and behind those of the next second at most. So no connection waits
+//! for ever.
 //!
-//! Example: a poll takes 4.5 ms of a full budget. The 0.5 ms left are too little; after 64 ms the connection
-//! has earned the other 0.5 ms and is polled at once again.
+//! Example: a poll takes 4.5 ms of a full budget. The 0.5 ms left are too little. After 64 ms the connection
+//! has earned another 0.5 ms and is polled at once again.
 //!
-//! Example: twenty connections never stop asking, and each takes 50 ms of each second: a handicap of 500 ms.
-//! A client to which changes cost 12 ms a second has one of 120 ms, and goes before all that have not waited
-//! 380 ms longer.
+//! Example: twenty connections never stop asking. Each takes 50 ms a second, a handicap of 500 ms. A client
+//! whose changes cost 12 ms a second has one of 120 ms. It goes before all that have not waited 380 ms
+//! longer.
 //!
-//! Invariant: a connection that waits for a permit is woken when it has it, and holds none between two polls.
+//! Invariant: a waiting connection is woken when it has a permit, and holds none between two polls.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -48,7 +47,7 @@ pub struct FairScheduler {
     permits: Arc<PermitPool>,
     /// Right to occupy a thread for a while.
     aside: Arc<Semaphore>,
-    /// Queue of the thread that drops large values. It ends with the last sender.
+    /// Queue of the thread that drops large values. The thread ends with the last sender.
     reclaim_queue: mpsc::SyncSender<Box<dyn Send>>,
 }
 
@@ -56,9 +55,9 @@ impl FairScheduler {
     /// Creates a scheduler for a runtime with `threads` workers.
     pub fn new(threads: usize) -> Self {
         let (reclaim_queue, gone) = mpsc::sync_channel::<Box<dyn Send>>(RECLAIM_QUEUE_LEN);
-        // Runs at normal priority: dropping takes locks that all wait for.
+        // Runs at normal priority: dropping takes contended locks.
         let drop_in_background = move || gone.into_iter().for_each(drop);
-        // If the thread cannot be made, the channel is closed.
+        // Without the thread, the channel is closed.
         _ = std::thread::Builder::new().name("closing".to_owned()).spawn(drop_in_background);
         Self {
             permits: PermitPool::new((threads / 2).max(1)),
@@ -67,41 +66,39 @@ impl FairScheduler {
         }
     }
 
-    /// Waits until all new connections that want a permit now have had one.
+    /// Waits until every new connection that now wants a permit has had one.
     pub(super) async fn yield_to_waiting(&self) {
         let mut request = self.request_permit();
         std::future::poll_fn(|cx| request.poll(cx)).await.end();
     }
 
-    /// Whether any connection waits for a permit.
     pub(super) fn is_contended(&self) -> bool {
         !self.permits.0.lock().waiting.is_empty()
     }
 
-    /// Creates a place in the queue for a permit.
     pub(crate) fn request_permit(&self) -> PermitRequest {
         PermitRequest { of: Arc::clone(&self.permits), place: None }
     }
 
-    /// Runs long work; other tasks of this thread go on elsewhere, and the operating system shares the cores.
-    /// `None` if as many threads as there are workers do so already: try again after [`RETRY`]. A queue would
-    /// be held up by a task that does not come for its place.
+    /// Runs long work; other tasks of this thread move elsewhere. `None` if one such thread per worker
+    /// already runs: try again after [`RETRY`]. A queue would stall behind a task that does not return for
+    /// its place.
     pub(super) fn run_blocking<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
             return Some(work());
         }
         let _permit = self.aside.try_acquire().ok()?;
-        // The permit goes on: the work has left the threads that others wait for.
+        // The permit goes on: the work has left the shared threads.
         PERMIT.take().into_iter().for_each(Permit::end);
         Some(tokio::task::block_in_place(work))
     }
 
-    /// Runs work here, or as [`run_blocking`](Self::run_blocking) does if it may take long.
+    /// Runs work here, or by [`run_blocking`](Self::run_blocking) if it may take long.
     pub(super) fn run<T>(&self, is_long: bool, work: impl FnOnce() -> T) -> Option<T> {
         if is_long { self.run_blocking(work) } else { Some(work()) }
     }
 
-    /// Runs work as [`run`](Self::run) does, as soon as a thread is free for it.
+    /// Runs work as [`run`](Self::run) does, once a thread is free.
     pub(super) async fn run_when_free<T>(&self, is_long: bool, work: impl FnOnce() -> T) -> T {
         let mut work = Some(work);
         loop {
@@ -112,7 +109,7 @@ impl FairScheduler {
         }
     }
 
-    /// Wraps a value that is dropped in the background if `is_long` then says that dropping takes long.
+    /// Wraps a value that is dropped in the background if `is_long` returns true at its drop.
     pub(super) fn drop_guard<T: Send + 'static>(
         &self,
         value: T,
@@ -121,12 +118,11 @@ impl FairScheduler {
         BackgroundDrop { value: Some(value), scheduler: self.clone(), is_long }
     }
 
-    /// Drops a value on a thread of its own; here, if that thread has too much to do.
+    /// Drops a value on another thread, or here if that thread is too busy.
     pub(super) fn drop_in_background(&self, gone: impl Send + 'static) {
         _ = self.reclaim_queue.try_send(Box::new(gone));
     }
 
-    /// Creates the budget of a new connection.
     pub(super) fn budget(&self) -> CpuBudget {
         CpuBudget {
             scheduler: self.clone(),
@@ -138,7 +134,6 @@ impl FairScheduler {
     }
 }
 
-/// Value that may be dropped in the background.
 #[derive(Debug)]
 pub(super) struct BackgroundDrop<T: Send + 'static> {
     /// Present until the drop.
@@ -171,20 +166,19 @@ impl<T: Send + 'static> Drop for BackgroundDrop<T> {
     }
 }
 
-/// Permits that are free, and the connections that wait for one.
+/// Free permits, and the connections that wait for one.
 #[derive(Debug)]
 struct PermitPool(Mutex<Waitlist>);
 
 #[derive(Debug)]
 struct Waitlist {
     free: usize,
-    /// Connections that wait, by the time after which no later one goes first. One that is not in the table
-    /// any more has a permit.
+    /// Waiting connections. One that was removed has a permit.
     waiting: BTreeMap<Place, Waker>,
     newest: u64,
 }
 
-/// That time, and a number.
+/// Time after which no later connection goes first, and a number.
 type Place = (Instant, u64);
 
 impl PermitPool {
@@ -192,7 +186,6 @@ impl PermitPool {
         Arc::new(Self(Mutex::new(Waitlist { free: count, waiting: BTreeMap::new(), newest: 0 })))
     }
 
-    /// Gives a permit to the first that waits.
     fn release(&self) {
         let mut list = self.0.lock();
         let next = list.waiting.pop_first();
@@ -204,7 +197,6 @@ impl PermitPool {
     }
 }
 
-/// Place in the queue for a permit.
 #[derive(Debug)]
 pub(crate) struct PermitRequest {
     of: Arc<PermitPool>,
@@ -212,12 +204,12 @@ pub(crate) struct PermitRequest {
 }
 
 impl PermitRequest {
-    /// Waits as a new connection does.
+    /// Waits as a new connection.
     pub(crate) fn poll(&mut self, cx: &Context<'_>) -> Poll<Permit> {
         self.poll_since(Instant::now(), cx)
     }
 
-    /// Waits as a connection that was new then.
+    /// Waits as a connection that was new at `came`.
     pub(crate) fn poll_since(&mut self, came: Instant, cx: &Context<'_>) -> Poll<Permit> {
         self.poll_as((came, NEWCOMER_SECONDS), cx.waker())
     }
@@ -277,7 +269,7 @@ impl Permit {
     pub(crate) fn end(self) {
         let Self(permit) = self;
         tokio::spawn(async move {
-            // Behind all tasks that are ready: a task that wakes itself goes to the end of the queue.
+            // Behind all ready tasks: a task that wakes itself goes to the end of the queue.
             let mut is_behind = false;
             std::future::poll_fn(|cx| {
                 if std::mem::replace(&mut is_behind, true) {
@@ -287,14 +279,14 @@ impl Permit {
                 Poll::Pending
             })
             .await;
-            // And behind the tasks that sockets wake.
+            // Then behind the tasks that sockets wake.
             tokio::task::yield_now().await;
             drop(permit);
         });
     }
 }
 
-/// Ends the permit after a poll, also after one that panics.
+/// Ends the permit after a poll, also after a panic.
 struct ReleaseAfterPoll;
 
 impl Drop for ReleaseAfterPoll {
@@ -303,22 +295,20 @@ impl Drop for ReleaseAfterPoll {
     }
 }
 
-/// CPU budget of a connection.
 #[derive(Debug)]
 pub(super) struct CpuBudget {
     scheduler: FairScheduler,
-    /// Time spent beyond the time earned until `as_of`: the budget left is [`MAX_BUDGET`] less this.
+    /// Time spent beyond the time earned until `as_of`. The budget left is [`MAX_BUDGET`] less this.
     spent: Duration,
     as_of: Instant,
-    /// Seconds taken lately; decays.
+    /// Seconds of recent CPU time; decays.
     lately: f32,
-    /// Place in the queue, while it waits.
     request: Option<PermitRequest>,
 }
 
 impl CpuBudget {
-    /// Polls at once, or once a permit is there, and charges the time. With a `place` it needs a permit, and waits as a connection
-    /// that came then.
+    /// Polls at once, or with a permit, and charges the time. With a `place` it needs a permit and waits as a
+    /// connection of that time.
     pub(super) fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -327,8 +317,7 @@ impl CpuBudget {
     ) -> Poll<T> {
         let start = Instant::now();
         let mut permit = None;
-        // A connection in the queue stays there, whatever it has earned meanwhile: the permit may be on its
-        // way.
+        // A connection stays in the queue whatever it has earned: the permit may be on its way.
         if self.request.is_some() || self.has_little(start) || place.is_some() {
             let request = self.request.get_or_insert_with(|| self.scheduler.request_permit());
             let came = place.unwrap_or(start);

@@ -1,4 +1,4 @@
-//! Cursor over the chunks of a message that is being sent.
+//! Cursor over the chunks of an outgoing message.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -34,10 +34,10 @@ impl Chunks for JsonResponse {
     }
 }
 
-/// Message and the number of its chunks that were taken. Its connection is charged for it until this is dropped.
+/// Message and the number of chunks taken. Its connection is charged until this is dropped.
 #[derive(Debug)]
 pub(super) struct SendCursor<M> {
-    /// Before the message: the charge ends while its bytes are still there.
+    /// Before the message: the charge ends while the bytes exist.
     _sending: Sending,
     message: M,
     taken: usize,
@@ -55,7 +55,6 @@ impl<M: Chunks> SendCursor<M> {
         Some(chunk.clone())
     }
 
-    /// Chunks that were not taken.
     pub(super) fn rest(&self) -> &[Bytes] {
         self.message.chunks().get(self.taken..).unwrap_or_default()
     }

@@ -33,8 +33,8 @@ use crate::identity::{Certificate, Peer, Source};
 use crate::limit::Limit;
 use crate::telemetry;
 
-/// Reason for an abnormal end. Not an [`anyhow::Error`]: hostile peers cause many, and with `RUST_BACKTRACE`
-/// each would walk the stack.
+/// Reason for an abnormal end. Not an [`anyhow::Error`]: hostile peers cause many, and `RUST_BACKTRACE` would
+/// walk the stack each time.
 pub(super) type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Connection whose peer is not known yet.
@@ -48,8 +48,7 @@ pub(super) struct PendingConnection<H> {
 }
 
 impl<H: Health> PendingConnection<H> {
-    /// Sets the peer and takes its identity's slot. Returns its services, and the slot to hold while it is
-    /// served.
+    /// Sets the peer and takes its identity's slot. Returns its services, and the slot to hold meanwhile.
     pub(super) fn services(
         mut self,
         certificate: Option<Box<Certificate>>,
@@ -60,7 +59,7 @@ impl<H: Health> PendingConnection<H> {
             return Err("too many connections of this identity".into());
         }
         self.connections.identify(&self.connection, Arc::clone(&peer));
-        // Loaded after the peer is set: either a reload sees the connection, or the connection sees the new
+        // Loaded after the peer is set: either the reload sees the connection, or the connection sees the new
         // policy.
         let policy = self.server.policy.load_full();
         let services = Services {
@@ -107,8 +106,7 @@ pub(super) fn first_bytes_timed_out(limit: Duration) -> ConnectionError {
     format!("no bytes came within {limit:?} (downstream.first_request_timeout)").into()
 }
 
-/// Waits for the first bytes. Until then there is no protocol that could time out. `None` if the connection
-/// must close before.
+/// Waits for the first bytes; no protocol timeout applies yet. `None` if the connection must close first.
 async fn sniff_protocol<H>(
     socket: &impl Peek,
     services: &Services<H>,
@@ -163,7 +161,7 @@ pub(super) async fn serve_http1<H: Health, IO: Transport>(
     let budget = services.server.scheduler.budget();
     let mut builder = http1::Builder::new();
     builder.max_buf_size(MAX_HEAD_BYTES);
-    // The first request has begun to arrive; the wait for the next one is a client's pause between two polls.
+    // The first request has begun to arrive. This timeout is for the pause between two polls.
     builder.timer(TokioTimer::new()).header_read_timeout(policy.polls.idle_timeout);
     let socket = WriteTimeout::new(socket, policy.limits.stall_timeout);
     let answer = move |request: Request<Incoming>| services.clone().answer(request.map(Http1Body));
@@ -172,7 +170,7 @@ pub(super) async fn serve_http1<H: Health, IO: Transport>(
     drive(&connection, budget, &mut serve, |serve| Pin::new(serve).graceful_shutdown(), |_| false).await
 }
 
-/// Counts refused streams, and a connection that was without any for too long.
+/// Counts refused streams, and idle connections.
 fn note_limits(refused_streams: u64, idle: bool) {
     if refused_streams > 0 {
         report(Limit::Streams, "a connection", "too many streams");
@@ -183,8 +181,8 @@ fn note_limits(refused_streams: u64, idle: bool) {
     }
 }
 
-/// Polls the future that serves a connection within its CPU budget, and closes it when the connection must
-/// close. `look` inspects the future after each poll, and returns whether to poll it again.
+/// Polls the future that serves a connection within its CPU budget, and closes it with the connection. After
+/// each poll `look` inspects it and returns whether to poll again.
 async fn drive<S, E>(
     connection: &Connection,
     mut budget: CpuBudget,
@@ -209,7 +207,7 @@ where
             }
             ConnectionState::Open | ConnectionState::Closing => {}
         }
-        // A connection that closes asks for no turn: its streams end. One that waits for a turn already goes on with that.
+        // A closing connection asks for no turn: its streams end. One that already waits goes on.
         let place = connection.first_answer().place().filter(|_| !closing);
         let polled = budget.poll(cx, place, |cx| {
             if place.is_some() {
@@ -227,8 +225,8 @@ where
     .await
 }
 
-/// Body of an HTTP/1 request. Only long polls come over HTTP/1, and their answers do not change while they are
-/// sent: backpressure means nothing here.
+/// Body of an HTTP/1 request. Backpressure means nothing here: answers to long polls do not change while they
+/// are sent.
 struct Http1Body(Incoming);
 
 impl Backpressure for Http1Body {}

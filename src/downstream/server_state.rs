@@ -23,35 +23,30 @@ use crate::quota::Quota;
 use crate::subscription::{Client, HiddenCounts, PollHistory, SessionError};
 use crate::telemetry;
 
-/// State that all connections share.
 #[derive(Debug)]
 pub struct ServerState {
-    /// Name of this relay, by which it recognizes requests of its own (R-Relay-24).
+    /// Name by which this relay recognizes its own requests (R-Relay-24).
     pub identity: RelayIdentity,
-    /// Node groups, each with its resources.
     pub groups: Arc<Groups>,
-    /// Rules and limits for new connections. A connection keeps those that it began with.
+    /// Rules and limits for new connections. A connection keeps its own.
     pub policy: ArcSwap<Policy>,
     /// Limit on log lines about denials.
     pub denials: telemetry::LogThrottle,
-    /// Counts of connections, and their limits.
     pub admission: Arc<Admission>,
-    /// Memory of requests that are not whole.
+    /// Memory of incomplete requests.
     pub buffered: Arc<RequestMemory>,
-    /// Memory of the versions that clients say they hold.
+    /// Memory of the versions that clients claim to hold.
     pub versions: Arc<RequestMemory>,
-    /// Messages that are being sent.
     pub unsent: Arc<Unsent>,
-    /// Clients that are connected, for operators.
+    /// Connected clients, for operators.
     pub fleet: Arc<Fleet>,
-    /// State of long polls.
     pub polls: PollState,
     /// CPU time, shared between connections.
     pub scheduler: FairScheduler,
 }
 
 impl ServerState {
-    /// Whether a request with these headers is one of this relay.
+    /// Whether a request with these headers comes from this relay.
     pub(super) fn is_itself(&self, headers: &HeaderMap) -> bool {
         headers.get(RELAY_HEADER).is_some_and(|name| name.as_bytes() == self.identity.as_str().as_bytes())
     }
@@ -62,25 +57,24 @@ impl ServerState {
         telemetry::denied(denied.label(), 1);
         if let Some(suppressed) = self.denials.say((), Instant::now()) {
             let node = client.map_or("", |client| client.node_id.as_str());
-            // A field, not the message: fields are escaped, and the client chose the name of the type.
+            // A field, not the message: fields are escaped, and the client chose the type's name.
             let why = refusal.message.as_str();
             tracing::warn!(%peer, node, what = denied.label(), why, suppressed, "denied to a client");
         }
     }
 
-    /// Counts names and wildcards that were requested and are hidden from the peer.
+    /// Counts requested names and wildcards that are hidden from the peer.
     pub(super) fn note_hidden(hidden: HiddenCounts) {
         telemetry::denied("name", hidden.names);
         telemetry::denied("wildcard", hidden.wildcards);
     }
 }
 
-/// State of all long polls.
 #[derive(Debug)]
 pub struct PollState {
     pub(super) responses: Arc<ResponseCache>,
     pub(super) memory: PollHistory,
-    /// Polls that wait, and polls whose requests are arriving, by address.
+    /// Waiting and arriving polls, by address.
     pub(super) parked: Arc<Quota<Source>>,
     pub(super) throttle: telemetry::LogThrottle,
     /// Permit to decode a large request: one at a time.
@@ -88,7 +82,6 @@ pub struct PollState {
 }
 
 impl PollState {
-    /// Creates the state for polls that share these responses.
     pub fn new(responses: Arc<ResponseCache>) -> Self {
         Self {
             responses,
@@ -99,7 +92,7 @@ impl PollState {
         }
     }
 
-    /// Drops cached responses that nobody asks for any more. Call it now and then.
+    /// Drops unused responses. Call it periodically.
     pub async fn tidy(&self) {
         self.responses.tidy().await;
     }

@@ -22,7 +22,6 @@ use crate::http2::Backpressure;
 use crate::identity::Peer;
 use crate::subscription::{Session, SessionConfig};
 
-/// Services of one connection.
 #[derive(Debug)]
 pub(super) struct Services<H> {
     pub(super) server: Arc<ServerState>,
@@ -47,7 +46,6 @@ impl<H> Clone for Services<H> {
 }
 
 impl<H: Health> Services<H> {
-    /// Answers a request.
     pub(super) async fn answer<B>(self, request: Request<B>) -> Response<ResponseBody<B>>
     where
         B: http_body::Body<Data = Bytes> + Backpressure + Send + Unpin + 'static,
@@ -56,7 +54,7 @@ impl<H: Health> Services<H> {
         let is_head = request.method() == Method::HEAD;
         let mut response = self.route(request).await;
         if is_head {
-            // Only the status is answered to HEAD (RFC 9110, section 9.3.2).
+            // HEAD receives only the status (RFC 9110, section 9.3.2).
             *response.body_mut() = ResponseBody::Text(None);
         }
         response
@@ -138,7 +136,7 @@ impl<H: Health> Services<H> {
     }
 }
 
-/// Tells a relay behind this one that its control plane is a relay.
+/// Header that shows a relay downstream that its control plane is a relay.
 const RELAY_HEADER: HeaderName = HeaderName::from_static(crate::grpc::RELAY_HEADER);
 const RELAY_VALUE: &str = env!("CARGO_PKG_VERSION");
 
@@ -156,7 +154,6 @@ fn grpc<B>(body: ResponseBody<B>) -> Response<ResponseBody<B>> {
     response
 }
 
-/// Creates a response that is only a status.
 fn refuse<B>(status: Status) -> Response<ResponseBody<B>> {
     status.report("");
     let mut response = grpc(ResponseBody::Text(None));

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::transport::Peek;
 
-/// Protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WireProtocol {
     Http1,
@@ -17,7 +16,7 @@ pub(crate) enum WireProtocol {
 }
 
 impl WireProtocol {
-    /// Bytes that tell HTTP/2 from every method of HTTP/1.
+    /// Bytes that distinguish HTTP/2 from every method of HTTP/1.
     const SNIFFED_BYTES: usize = 3;
 
     fn of(start: [u8; Self::SNIFFED_BYTES]) -> Self {
@@ -40,8 +39,8 @@ impl WireProtocol {
             match socket.peek(&mut start).await? {
                 0 => return Ok(Self::Unknown),
                 Self::SNIFFED_BYTES => return Ok(Self::of(start)),
-                // Peeked bytes stay readable, so that only time can be waited for; ever longer, because
-                // sending one byte and waiting costs a client nothing.
+                // Peeked bytes stay readable, so only time can pass. The pause grows, because one byte costs
+                // a client nothing.
                 _ => {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_millis(320));

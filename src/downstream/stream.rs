@@ -32,19 +32,16 @@ use crate::proto;
 use crate::subscription::{AckedType, NextStep, Outgoing, RequestKind, Session, SessionError, Versions};
 use crate::telemetry::{self, RequestResult, StreamGauge};
 
-/// Fraction of `stall_timeout` after which a stream without a send window checks whether it still has
-/// something to send: it checks four times.
+/// Fraction of `stall_timeout` between checks of a stream without a send window: whether it still has
+/// something to send.
 const RECHECK: u32 = 4;
 
-/// Outcome of a request.
 enum RequestOutcome {
-    /// ACK of the newest response of a type, and nothing else.
+    /// Pure ACK of the newest response of a type.
     Ack(AckedType),
-    /// Any other request.
     RequestKind(RequestKind),
 }
 
-/// Reason for refusing a request.
 enum RequestError {
     Undecodable(prost::DecodeError),
     Refused(SessionError),
@@ -73,7 +70,7 @@ fn handle(
         return Ok(RequestOutcome::Ack(acked));
     }
     session.check_parts(&message)?;
-    // A node may be kept, and must not keep the requests that came with it.
+    // A node may be kept, and must not keep the rest of its request.
     let message = Bytes::copy_from_slice(&message);
     Ok(RequestOutcome::RequestKind(match session.protocol() {
         Protocol::Sotw => {
@@ -89,7 +86,7 @@ fn handle(
     }))
 }
 
-/// Stream of one client. Dropped when the transport is done with it, whatever the reason.
+/// Stream of one client. Dropped when the transport is done with it.
 #[derive(Debug)]
 pub(super) struct StreamBody<B> {
     requests: Assembler<B>,
@@ -98,22 +95,21 @@ pub(super) struct StreamBody<B> {
     peer: Arc<Peer>,
     connection: Arc<Connection>,
     server: Arc<ServerState>,
-    /// Message that is being sent.
     writing: Option<SendCursor<Outgoing>>,
-    /// Time since which there is something to send and no window. It is composed when there is one.
+    /// Time since which it has something to send and no window. The message is composed when there is one.
     waits: Option<Instant>,
     timer: LazyTimer,
-    /// Whether it has asked for a turn for the first answer of its connection, and has not had it.
+    /// Whether it waits for the connection's turn for the first answer.
     awaits_turn: bool,
-    /// Time at which its first request must have begun to arrive.
+    /// Time by which its first request must begin to arrive.
     first_due: Instant,
-    /// Time within which a request must be whole once it has begun to arrive.
+    /// Time from the begin of a request to its end.
     stall_timeout: Duration,
     ended: bool,
     names: NameShare,
-    /// Its place among the clients, for operators.
+    /// Entry among the clients, for operators.
     registration: Registration,
-    /// Progress of the session when the registration last followed it.
+    /// Progress of the session at the last `follow`.
     followed: u64,
     gauge: StreamGauge,
 }
@@ -158,7 +154,7 @@ where
         }
     }
 
-    /// Takes the next chunk of the message that is being sent.
+    /// Takes the next chunk of the message being sent.
     fn chunk(&mut self, now: Instant) -> Option<Bytes> {
         if let Some(chunk) = self.writing.as_mut()?.next() {
             return Some(chunk);
@@ -172,7 +168,7 @@ where
         None
     }
 
-    /// Reads and handles requests; tells whether all that came have had their turn. `Err` ends the stream.
+    /// Reads and handles requests; returns whether all that came were handled. `Err` ends the stream.
     fn read(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, Status> {
         for _ in 0..REQUESTS_IN_A_ROW {
             let message = match self.requests.poll_message(cx) {
@@ -206,8 +202,7 @@ where
         self.requests.charge(&self.server.buffered, &self.connection, now)
     }
 
-    /// Charges the names to the connection. Too many are not subscribed upstream for long: they end with the
-    /// stream.
+    /// Charges the names to the connection. Too many end the stream, and so their upstream subscription.
     fn count_names(&mut self) -> Result<(), Status> {
         match self.names.set(self.session.names(), self.session.name_bytes()) {
             Some(all) => Ok(self.session.rules().check_connection(all)?),
@@ -215,7 +210,7 @@ where
         }
     }
 
-    /// Notes for operators that the session has moved on over changes that are none for its client.
+    /// Notes for operators that the session passed changes that do not concern its client.
     fn follow(&mut self) {
         let progress = self.session.progress();
         if std::mem::replace(&mut self.followed, progress) != progress {
@@ -236,7 +231,7 @@ where
             }
         };
         let mut took = None;
-        // An answer is to what was sent before the subscription changed.
+        // An answer belongs to a response before the subscription changed.
         match heard {
             RequestKind::Ack { .. } => took = self.registration.acked(type_url, now),
             RequestKind::Nack { error, .. } => {
@@ -283,9 +278,9 @@ where
         }))
     }
 
-    /// Next step of the session. Without a send window nothing is composed: a check now and then finds
-    /// whether there is still something to send, because a stream with nothing to send must not be given up
-    /// for its window. A request of the client makes it check at once.
+    /// Next step of the session. Without a send window it composes nothing. Periodic checks find whether
+    /// there is still something to send, because an idle stream must not be given up for its window. A
+    /// request triggers a check at once.
     fn next(&mut self, now: Instant) -> NextStep {
         let first_answer = self.connection.first_answer();
         if first_answer.is_due() {
@@ -328,13 +323,13 @@ where
         NextStep::Wait(Some(since + pause))
     }
 
-    /// Whether a first answer would come to a client that has given up, or is about to. One that holds all there is, and is
-    /// answered with its first change, is none of a storm any more.
+    /// Whether the first answer would be too late. A client that holds everything, and is answered with its
+    /// first change, is not part of a storm.
     fn is_late(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.session.first_request_at()) > LONGEST_FIRST_ANSWER_WAIT
     }
 
-    /// Returns the next chunk to send; `Err` ends the stream.
+    /// Returns the next chunk; `Err` ends the stream.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
         loop {
             let now = Instant::now();
@@ -428,7 +423,8 @@ where
         // Registered before the check, so that any later change wakes the stream.
         this.session.wake_handle().register(cx.waker());
         match this.read(cx, now) {
-            // An Envoy that comes back asks for its routes behind its clusters: what it is told of these depends on both (R-ADS-03).
+            // A resuming Envoy requests its routes after its clusters, and the answer for clusters depends on
+            // both (R-ADS-03).
             Ok(false) => return Poll::Pending,
             Ok(true) => {}
             Err(status) => return Poll::Ready(Some(Ok(this.end(status)))),

@@ -1,4 +1,4 @@
-//! Timer that allocates nothing while it is not set.
+//! Timer that allocates nothing while unset.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,7 +11,7 @@ use tokio::time::Sleep;
 pub(super) struct LazyTimer(Option<Pin<Box<Sleep>>>);
 
 impl LazyTimer {
-    /// Returns `Ready` once `deadline` is reached; never without one.
+    /// Returns `Ready` at `deadline`; never without one.
     pub(super) fn poll(&mut self, deadline: Option<Instant>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(deadline) = deadline.map(tokio::time::Instant::from_std) else {
             self.0 = None;

@@ -23,7 +23,6 @@ use crate::tls;
 use crate::tls::reload::Reloaded;
 use crate::tls::server::{ServerTls, Shown};
 
-/// TLS settings of a listener.
 #[derive(Clone, Debug)]
 pub(super) struct TlsListener {
     settings: Reloaded<ServerTls>,
@@ -60,7 +59,7 @@ impl TlsListener {
         if let Some(shown) = shown {
             let credentials = Credentials { shown, judge: self.settings.clone() };
             let credentials = pending.connections.admit(&pending.connection, credentials);
-            // Loaded after the credentials are set: either a reload sees the connection, or the connection
+            // Loaded after the credentials are set: either the reload sees the connection, or the connection
             // sees the new settings.
             let now = self.settings.load();
             if !Arc::ptr_eq(&now, &settings) && !now.would_accept(&credentials.shown) {
@@ -75,7 +74,7 @@ impl TlsListener {
         if is_http2 {
             return serve_http2::<_, BoxedTransport>(socket, services).await;
         }
-        // hyper has no timeout of its own for the first request of an HTTP/1 connection.
+        // hyper has no timeout for the first request of an HTTP/1 connection.
         let limit = services.policy.limits.first_request_timeout;
         let connection = Arc::clone(&services.connection);
         tokio::select! {
@@ -87,8 +86,8 @@ impl TlsListener {
         Box::pin(serve_http1::<_, BoxedTransport>(socket, services)).await
     }
 
-    /// Closes connections whose certificates are not accepted any more, whenever the client CA or the
-    /// revocation list is replaced; never returns.
+    /// Closes connections with certificates no longer accepted, whenever the client CA or the revocation list
+    /// is replaced; never returns.
     pub(super) async fn close_revoked(self, server: Arc<ServerState>, connections: Arc<Connections>) {
         let mut judged = self.settings.load();
         loop {
@@ -118,7 +117,7 @@ impl TlsListener {
         }
     }
 
-    /// Performs the handshake; `None` if the connection must close before.
+    /// Performs the handshake; `None` if the connection must close first.
     async fn handshake<IO: Transport + Peek>(
         &self,
         socket: IO,

@@ -1,7 +1,7 @@
 //! Transports of connections.
 //!
-//! Owns the traits that all kinds of sockets share. Cleartext TCP is served as its own type, for speed; Unix
-//! sockets and TLS are served in a box.
+//! Owns the traits of all sockets. Cleartext TCP keeps its own type for speed; Unix sockets and TLS are
+//! boxed.
 
 use std::io;
 
@@ -10,27 +10,26 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
-/// Transport of bytes.
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Transport for T {}
 
-/// Transport of any kind.
 pub(super) type BoxedTransport = Box<dyn Transport>;
 
 /// Socket whose first bytes can be read without taking them.
 pub(crate) trait Peek: Sync {
-    /// Copies the bytes that have arrived, once there are any, and leaves them there. Returns 0 at the end.
+    /// Copies arrived bytes once there are any, and leaves them in place. Returns 0 at the end.
     fn peek(&self, into: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
 
-    /// Discards the bytes that have arrived.
+    /// Discards arrived bytes.
     fn discard(&self);
 
-    /// Whether the peer is known to have closed the connection, be it behind bytes that were not read. Takes no call of the system.
+    /// Whether the peer is known to have closed the connection, even behind unread bytes. Makes no system
+    /// call.
     fn has_left(&self) -> bool;
 }
 
-/// Whether a socket's peer sends nothing more, by the readiness that is known.
+/// Whether the known readiness shows that the peer sends nothing more.
 fn is_closed(ready: Option<io::Result<Ready>>) -> bool {
     ready.is_some_and(|ready| ready.is_ok_and(Ready::is_read_closed))
 }

@@ -51,7 +51,7 @@ where
         .map_err(|_| Status::deadline_exceeded("no request came").over(Limit::FirstRequest))?
         .ok_or_else(|| Status::invalid_argument("a request is required"))??;
     rules.check_parts(Protocol::Sotw, &message)?;
-    // The request is whole: its memory is not counted any more.
+    // The request is whole: its memory no longer counts.
     drop(requests);
     let (cold_deadline, is_long) = (rules.cold_deadline, message.len() > LARGE_REQUEST);
     let mut seat = server.groups.own();

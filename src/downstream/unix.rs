@@ -1,7 +1,7 @@
 //! Unix sockets of listeners.
 //!
-//! Owns the file of a socket. It replaces a socket that nobody listens on and nothing else, and is removed
-//! with the listener unless another process has replaced it.
+//! Owns the file of a socket. It replaces only a socket without a listener, and is removed with its own
+//! listener unless another process has replaced it.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
@@ -12,7 +12,6 @@ use tokio::net::{UnixListener, UnixStream};
 /// Mode of the file, less the umask: its owner and its group may connect.
 const MODE: u32 = 0o660;
 
-/// Unix socket that is listened on.
 #[derive(Debug)]
 pub(super) struct UnixSocket {
     listener: UnixListener,
@@ -20,7 +19,6 @@ pub(super) struct UnixSocket {
     _file: SocketFile,
 }
 
-/// File of a socket; removed on drop.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
@@ -35,7 +33,7 @@ impl UnixSocket {
         socket.bind(&address)?;
         let found = std::fs::symlink_metadata(path)?;
         let file = SocketFile { path: path.to_owned(), identity: (found.dev(), found.ino()) };
-        // The mode is set before `listen`, so that nobody connects with another one.
+        // The mode is set before `listen`, so that no client connects with another one.
         let mode = found.permissions().mode() & MODE;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
         socket.listen(backlog)?;
@@ -52,7 +50,7 @@ fn new_socket() -> io::Result<socket2::Socket> {
     socket2::Socket::new(socket2::Domain::UNIX, kind, None)
 }
 
-/// Removes a socket that nobody listens on.
+/// Removes a socket without a listener.
 fn remove_stale(path: &Path, address: &socket2::SockAddr) -> io::Result<()> {
     let found = match std::fs::symlink_metadata(path) {
         Ok(found) => found,

@@ -1,22 +1,21 @@
-//! Limit on the memory of large messages that are being sent.
+//! Limit on the memory of large outgoing messages.
 //!
-//! A peer that takes a few bytes now and then keeps a whole message alive, and the next stream keeps another
-//! one after the next change: a set of 1 MB that changes five times a second would grow by 5 MB a second.
-//! Owns the count of the bytes kept, in which shared bytes count once however many clients they are sent to,
-//! and the choice of the connection to abort above the limit. Messages below [`LARGE`] are charged to their
-//! connection alone.
+//! A slow peer keeps a whole message alive, and each change adds another. A set of 1 MB that changes five
+//! times a second would grow by 5 MB a second. Owns the count of the bytes kept, with shared bytes counted
+//! once. Above the limit it chooses the connection to abort. Messages below [`LARGE`] are charged only to
+//! their connection.
 //!
-//! Shared bytes are charged in equal parts to those that share them. Above the limit one connection is
-//! aborted at a time: of the peer that keeps most, the one that keeps most. A peer whose messages are all
-//! younger than [`GRACE`] is spared unless it keeps more than half of the limit; it does not shield peers
-//! that keep less. The limit is at least four times the largest message, so that a set larger than the limit
-//! can be sent.
+//! The users of shared bytes are charged equal parts. Above the limit one connection is aborted at a time: of
+//! the peer that keeps most, the one that keeps most. A peer whose messages are all younger than [`GRACE`] is
+//! spared, unless it keeps more than half of the limit. It does not shield smaller peers. The limit is at
+//! least four times the largest message, so that a set larger than the limit can be sent.
 //!
-//! Example: twenty clients are sent the same 10 MB and keep 0.5 MB each. A client that was sent forty states
-//! of 1 MB and takes none of them keeps 40 MB, and is aborted.
+//! Example: twenty clients receive the same 10 MB and keep 0.5 MB each. A client that reads none of forty
+//! states of 1 MB keeps 40 MB, and is aborted.
 //!
-//! Invariants: dropping a [`Sending`] takes its bytes off the count · the holder of a `Sending` keeps its
-//! message alive, so that no other message gets its address meanwhile.
+//! Invariants:
+//! - Dropping a [`Sending`] takes its bytes off the count.
+//! - The holder of a `Sending` keeps its message alive, so that no other message gets its address.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,18 +31,18 @@ use super::grpc_status::report;
 use crate::limit::Limit;
 use crate::pool::Account;
 
-/// Bytes below which a message is charged in full to each connection that it is sent to: sharing would save
-/// little, and counting shared bytes costs a lock.
+/// Bytes below which a message is charged in full to each connection. Sharing would save little, and its
+/// count costs a lock.
 const LARGE: usize = 16 << 10;
 /// Age below which messages do not count against a peer, unless it keeps more than half of the limit.
 const GRACE: Duration = Duration::from_secs(10);
-/// Time between two choices of a connection to abort: its memory is free only when its task has ended.
+/// Time between two aborts: memory is free only when the connection's task has ended.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Address and length of bytes that are alive.
+/// Address and length of live bytes.
 type Piece = (usize, usize);
 
-/// Count of the large messages that are being sent.
+/// Count of the large outgoing messages.
 #[derive(Debug)]
 pub struct Unsent {
     limit: usize,
@@ -52,7 +51,7 @@ pub struct Unsent {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Messages that are being sent, each once.
+    /// Outgoing messages, each once.
     messages: HashMap<Key, Message>,
     /// Number of messages that contain each piece.
     pieces: HashMap<Piece, u32>,
@@ -63,7 +62,7 @@ struct State {
     looked: Option<Instant>,
 }
 
-/// Identity of a message that is alive: the address of the list of its pieces, or of its only piece.
+/// Identity of a live message: the address of its list of pieces, or of its only piece.
 type Key = (usize, usize);
 
 #[derive(Debug)]
@@ -72,7 +71,6 @@ struct Message {
     deliveries: u32,
 }
 
-/// Message on its way to one client.
 #[derive(Debug)]
 struct Delivery {
     connection: Arc<Connection>,
@@ -87,11 +85,11 @@ fn key(message: &[Bytes]) -> Key {
     }
 }
 
-/// Bytes that a peer, or a connection, keeps.
+/// Bytes that a peer or connection keeps.
 #[derive(Clone, Copy, Debug, Default)]
 struct Kept {
     bytes: usize,
-    /// Time at which the oldest of its messages began to be sent.
+    /// Start of its oldest message.
     since: Option<Instant>,
 }
 
@@ -102,17 +100,17 @@ impl Kept {
     }
 }
 
-/// Charge for a message that is being sent. Drop it before the message: its bytes are known by their address.
+/// Charge for an outgoing message. Drop it before the message: bytes are known by their address.
 #[derive(Debug)]
 pub(super) enum Sending {
     /// Message whose shared bytes are counted.
     Large {
-        /// Count that it is part of.
+        /// Count that it belongs to.
         of: Arc<Unsent>,
         /// Its index there.
         at: usize,
     },
-    /// Message that is charged to its connection.
+    /// Message charged to its connection.
     Small {
         /// Connection that pays.
         connection: Arc<Connection>,
@@ -127,7 +125,7 @@ impl Unsent {
         Arc::new(Self { limit, state: Mutex::default() })
     }
 
-    /// Counts a message that is sent from now on. The caller keeps the message alive.
+    /// Counts a message from now on. The caller keeps the message alive.
     pub(super) fn begin(
         self: &Arc<Self>,
         message: &[Bytes],
@@ -156,7 +154,7 @@ impl Unsent {
         Sending::Large { of: Arc::clone(self), at }
     }
 
-    /// Returns the bytes that each connection keeps, by its number.
+    /// Returns the bytes of each connection, by its number.
     pub(super) fn by_connection(&self) -> HashMap<u64, usize> {
         let mut kept = HashMap::default();
         let state = self.state.lock();
@@ -170,7 +168,7 @@ impl Unsent {
 }
 
 impl State {
-    /// Adds a client that is sent this message.
+    /// Adds a client of this message.
     fn hold(&mut self, key: Key, message: &[Bytes]) {
         if let Some(known) = self.messages.get_mut(&key) {
             known.deliveries += 1;
@@ -187,7 +185,7 @@ impl State {
         self.messages.insert(key, Message { pieces, deliveries: 1 });
     }
 
-    /// Removes a client that was sent this message.
+    /// Removes a client of this message.
     fn release(&mut self, key: Key) {
         let Some(message) = self.messages.get_mut(&key) else { return };
         message.deliveries -= 1;
@@ -206,10 +204,10 @@ impl State {
         }
     }
 
-    /// Returns the bytes that each delivery of a message is charged.
+    /// Returns the bytes charged to each delivery of a message.
     ///
-    /// Example: a piece of 1 MB is in two messages, one of which is on its way to 5 clients: each of these is
-    /// charged 0.1 MB for it.
+    /// Example: a piece of 1 MB is in two messages, one of them on its way to 5 clients. Each of these is
+    /// charged 0.1 MB.
     fn shares(&self) -> HashMap<Key, usize> {
         let share = |piece: &Piece| piece.1 / self.pieces.get(piece).map_or(1, |count| *count as usize);
         let of =

@@ -1,9 +1,8 @@
-//! Extraction of `initial_resource_versions` from delta requests as they arrive.
+//! Extraction of `initial_resource_versions` from arriving delta requests.
 //!
-//! Owns the position in a request that is not whole. The versions are put into their compact form entry by
-//! entry, within a quota of their own: a client of a large wildcard set brings tens of megabytes of them. All
-//! other fields are kept as they came, within `max_request_bytes`. Bytes that are no protobuf are kept too,
-//! for the decoder to refuse.
+//! Owns the position in an incomplete request. A client of a large wildcard set sends tens of megabytes of
+//! versions. They are compacted entry by entry, within their own quota. All other fields are kept as they
+//! came, within `max_request_bytes`. Malformed bytes are kept too, for the decoder to refuse.
 
 use std::sync::Arc;
 
@@ -16,10 +15,10 @@ use crate::subscription::Versions;
 
 /// Field number of `initial_resource_versions`.
 const VERSIONS: u8 = 5;
-/// Longest header of a field in bytes: a tag and a length, or a tag and a number.
+/// Longest header of a field in bytes: a tag, and a length or number.
 const HEADER: usize = 20;
 
-/// Error: the rest of the request is larger than the limit.
+/// Error: the rest of the request exceeds the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLargeError;
 
@@ -40,14 +39,10 @@ pub(super) struct VersionExtractor {
     extracted: Option<Box<Extracted>>,
 }
 
-/// Part of a request that comes next.
 #[derive(Clone, Copy, Debug)]
 enum Expected {
-    /// Header of a field, or more of it.
     Header,
-    /// Bytes of a field that is kept.
     Kept(usize),
-    /// Bytes of a version.
     Version(usize),
     /// Bytes that cannot be parsed.
     Unreadable,
@@ -56,11 +51,10 @@ enum Expected {
 #[derive(Debug)]
 struct Extracted {
     versions: Versions,
-    /// Start of an entry that arrives in several pieces.
+    /// Start of an entry that arrives in pieces.
     partial: Vec<u8>,
 }
 
-/// Header as far as it has arrived.
 enum Header {
     Incomplete,
     Field { is_version: bool, payload: usize },
@@ -124,7 +118,7 @@ impl VersionExtractor {
         let header = &self.header[..usize::from(self.header_len)];
         self.expected = match read_header(header) {
             Header::Incomplete => return Ok(()),
-            // An entry that alone exceeds the limit of a request is not taken as a version.
+            // An entry that alone exceeds the limit is not taken as a version.
             Header::Field { is_version: true, payload } if payload <= limit => {
                 self.header_len = 0;
                 return self.begin_version(payload, kept, limit);
@@ -160,7 +154,6 @@ impl VersionExtractor {
         Ok(())
     }
 
-    /// Parses a piece of an entry.
     fn take_version(
         &mut self,
         piece: &[u8],
@@ -194,7 +187,7 @@ impl VersionExtractor {
         Ok(())
     }
 
-    /// Ends a request. A field that is cut off goes to `kept`, which the decoder then refuses.
+    /// Ends a request. A cut-off field goes to `kept`, which the decoder then refuses.
     pub(super) fn end(&mut self, kept: &mut BytesMut) {
         kept.put_slice(&self.header[..usize::from(self.header_len)]);
         if let Expected::Version(left) = self.expected {
@@ -206,12 +199,11 @@ impl VersionExtractor {
         }
     }
 
-    /// Takes the versions of the request that ended.
     pub(super) fn take_versions(&mut self) -> Versions {
         self.extracted.take().map(|extracted| extracted.versions).unwrap_or_default()
     }
 
-    /// Bytes kept of an entry until more of it arrives.
+    /// Bytes kept of an incomplete entry.
     pub(super) fn partial_bytes(&self) -> usize {
         self.extracted.as_ref().map_or(0, |extracted| extracted.partial.capacity())
     }

@@ -1,13 +1,13 @@
-//! Node groups that run: which group a client is in, and what each of them holds.
+//! Running node groups: the group of each client, and the content of each group.
 //!
-//! Owns a cache and a client of the control plane for each group, on one link: the group of the relay's own node, which is always
-//! there, and those that clients make by the rules of `groups`. Decides neither who belongs where ([`GroupRules`]) nor when a
-//! group ends ([`GroupTable`]): it starts and stops what these say. Knows no transport of clients.
+//! Owns a cache and a control plane client per group, on one link. The group of the relay's own node always
+//! exists; clients create others by the rules of `groups`. [`GroupRules`] place clients and [`GroupTable`]
+//! ends groups; this module starts and stops them. Knows no transport of clients.
 //!
 //! Invariants:
-//! - A client is in one group for the whole of its stream or request, and the group stays while the client is in it.
-//! - What groups hold is bounded together: caches share a budget, and lingering names a bound.
-//! - A group that a client makes counts against the share of the client's peer.
+//! - A client is in one group for the whole of its stream or request, and the group outlives it.
+//! - All groups share one cache budget, and one bound for lingering names.
+//! - A created group counts against the share of the client's peer.
 
 mod rule_figures;
 mod running_group;
@@ -35,16 +35,16 @@ use crate::subscription::SessionError;
 use crate::upstream::{Counters, Stay, Tuning, sleep_until};
 use running_group::Visitor;
 
-/// Client that comes to a group.
+/// Client that enters a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Newcomer<'a> {
     /// Node of its first request.
     pub node: &'a Node,
-    /// Certificate that it has proven to hold.
+    /// Its proven certificate.
     pub certificate: Option<&'a Certificate>,
     /// Tenant that is charged for a new group.
     pub tenant: Option<&'a Tenant>,
-    /// Whether it comes to stay.
+    /// Stream, or single answer.
     pub stay: Stay,
 }
 
@@ -56,16 +56,16 @@ pub struct Groups {
     table: Mutex<GroupTable<GroupKey, Arc<Group>>>,
     max: usize,
     linger: Duration,
-    /// `None` where the source is a directory, which is shown no node: all clients are in one group.
+    /// `None` for a directory, which sees no node: all clients share one group.
     starter: Option<Starter>,
     /// Notified when a group has a time of release.
     released: Notify,
-    /// Events of groups that were released.
+    /// Events of released groups.
     past: Mutex<Events>,
 }
 
 impl Groups {
-    /// Creates the groups of a relay, of which the own one runs. Others are released when they have been unused for `linger`.
+    /// Creates the groups; only the own one runs. Others are released after `linger` without use.
     pub fn new(
         rules: GroupRules,
         own: Arc<Group>,
@@ -85,21 +85,22 @@ impl Groups {
         })
     }
 
-    /// Whether all clients are in the group of the relay's own node, whatever theirs say.
+    /// Whether all clients share the own group, whatever their nodes.
     pub fn is_trivial(&self) -> bool {
         self.rules.is_trivial()
     }
 
-    /// Takes a place in the group of the relay's own node, where a stream is until its first request.
+    /// Takes a place in the own group, where a stream is until its first request.
     pub fn own(&self) -> GroupSeat {
         GroupSeat { group: Arc::clone(&self.own), visit: None }
     }
 
-    /// Takes a place in the group of a client, which is made if it is not there. `raw` is the node as the client sent it.
+    /// Takes a place in the client's group, created if missing. `raw` is the node as sent.
     ///
     /// # Errors
     ///
-    /// [`SessionError`] if no group takes the client, or there may be no more groups, or its node is too long to be lent to one.
+    /// [`SessionError`] if no group takes the client, no further group is allowed, or its node is too long to
+    /// be lent.
     pub fn enter(
         self: &Arc<Self>,
         newcomer: Newcomer<'_>,
@@ -115,7 +116,7 @@ impl Groups {
             let mut table = self.table.lock();
             let make = || starter.start(&place.key, self.rules.node(&place));
             let group = Arc::clone(table.join(&place.key, newcomer.tenant, self.max, make)?);
-            // With the table locked: a group that is new does not begin to talk before it has a client.
+            // With the table locked: a new group begins only once it has a client.
             let number = match group.arrive(visitor, newcomer.tenant) {
                 Ok(number) => number,
                 Err(full) => {
@@ -131,7 +132,7 @@ impl Groups {
         Ok(GroupSeat { group, visit })
     }
 
-    /// Group in which this client would be, for comparison.
+    /// Group for this client, for comparison.
     fn key_of(&self, node: &Node, certificate: Option<&Certificate>) -> Option<GroupKey> {
         match self.rules.place(node, certificate) {
             Ok(Placement::Group(place)) => Some(place.key),
@@ -139,8 +140,8 @@ impl Groups {
         }
     }
 
-    /// Releases groups that nobody uses, for as long as it is polled. While the control plane is away, one that holds something is kept
-    /// for clients that come back (R-Relay-06).
+    /// Releases unused groups while polled. While the control plane is away, a group with content stays for
+    /// returning clients (R-Relay-06).
     pub async fn release_unused(&self) {
         loop {
             let next = self.table.lock().next_release();
@@ -167,7 +168,7 @@ impl Groups {
         }
     }
 
-    /// Puts changed settings in force, for all groups and those to come.
+    /// Applies changed settings to all groups, present and future.
     pub fn tune(&self, tuning: Tuning, limits: &cache::Limits) {
         if let Some(starter) = &self.starter {
             starter.tune(tuning, *limits);
@@ -181,25 +182,25 @@ impl Groups {
         std::iter::once(&self.own).chain(table.iter().map(|(_, group, _)| group)).cloned().collect()
     }
 
-    /// All groups with their keys, the own one, which has none, first.
+    /// All groups with their keys; the own one has none and is first.
     pub fn named(&self) -> Vec<(Option<GroupKey>, Arc<Group>)> {
         let table = self.table.lock();
         let made = table.iter().map(|(key, group, _)| (Some(key.clone()), Arc::clone(group)));
         std::iter::once((None, Arc::clone(&self.own))).chain(made).collect()
     }
 
-    /// Groups that clients made, with the number of clients in each, in no order.
+    /// Groups that clients created, unordered, with their number of clients.
     pub fn made(&self) -> Vec<(GroupKey, Arc<Group>, usize)> {
         let table = self.table.lock();
         table.iter().map(|(key, group, clients)| (key.clone(), Arc::clone(group), clients)).collect()
     }
 
-    /// Groups that clients made, for the snapshot on disk.
+    /// Groups that clients created, for the snapshot.
     pub fn live(&self, now: Instant) -> Vec<LiveGroup> {
         self.table.lock().iter().filter_map(|(_, group, _)| group.live(now)).collect()
     }
 
-    /// Events upstream of all groups but the own one, also of those that were released.
+    /// Upstream events of all groups but the own one, including released ones.
     pub fn events(&self) -> Events {
         let table = self.table.lock();
         let mut sum = *self.past.lock();
@@ -207,7 +208,7 @@ impl Groups {
         sum
     }
 
-    /// Figures of each rule, by its name. A rule without groups is there too.
+    /// Figures of every rule by name, even without groups.
     pub fn figures(&self, now: Instant) -> Vec<(Arc<str>, RuleFigures)> {
         let mut all: Vec<_> =
             self.rules.names().map(|name| (Arc::clone(name), RuleFigures::default())).collect();
@@ -235,7 +236,7 @@ fn add(sum: &mut Events, more: &Events) {
 #[derive(Debug)]
 pub struct GroupSeat {
     group: Arc<Group>,
-    /// `None` in the own group, which is always there.
+    /// `None` in the own group, which always exists.
     visit: Option<Visit>,
 }
 
@@ -257,7 +258,7 @@ impl GroupSeat {
         &self.group
     }
 
-    /// Whether a client with this node would be in another group.
+    /// Whether a client with this node belongs to another group.
     pub fn differs(&self, groups: &Groups, node: &Node, certificate: Option<&Certificate>) -> bool {
         groups.key_of(node, certificate) != self.visit.as_ref().map(|visit| visit.key.clone())
     }

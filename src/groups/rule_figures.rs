@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use crate::cache::Protocol;
 use crate::upstream::UpstreamState;
 
-/// Time without a first answer after which a group counts as unanswered. Control planes may take so long for a large first answer.
+/// Time without a first answer after which a group counts as unanswered. A large first answer may take that
+/// long.
 const UNANSWERED: Duration = Duration::from_secs(60);
 
 /// Figures of the groups of one rule, at one moment.
@@ -13,23 +14,23 @@ const UNANSWERED: Duration = Duration::from_secs(60);
 pub struct RuleFigures {
     /// Groups.
     pub groups: usize,
-    /// Streams, Fetches and polls in them.
+    /// Streams, Fetches and polls.
     pub clients: usize,
-    /// Groups that speak delta with the control plane.
+    /// Groups on delta.
     pub delta: usize,
-    /// Groups that speak state of the world with it.
+    /// Groups on state of the world.
     pub sotw: usize,
     /// Groups without a connection.
     pub not_connected: usize,
-    /// Groups that have asked for something and had no answer ever. They hold nothing.
+    /// Groups that asked and never had an answer. They hold nothing.
     pub never_answered: usize,
-    /// Those of them that have waited for long.
+    /// Those of them past the time limit.
     pub unanswered: usize,
-    /// Subscriptions without an answer on the connections that stand.
+    /// Unanswered subscriptions on open connections.
     pub unanswered_subscriptions: usize,
     /// Groups whose connections or streams keep ending.
     pub unsteady: usize,
-    /// Groups of which the control plane sent an update that was refused, and nothing usable in its place.
+    /// Groups whose last update of a type was rejected, without a usable one since.
     pub refused: usize,
     /// Types of these updates, over all groups.
     pub refused_types: usize,
@@ -37,12 +38,12 @@ pub struct RuleFigures {
     pub newest_answer: Option<Duration>,
     /// Time since the oldest last answer of a group.
     pub oldest_answer: Option<Duration>,
-    /// Longest time for which the resources of a group may be out of date.
+    /// Longest time for which a group's resources may be outdated.
     pub stale: Duration,
 }
 
 impl RuleFigures {
-    /// Adds a group, of which this is the state.
+    /// Adds a group with this state.
     pub(super) fn add(&mut self, state: &UpstreamState, now: Instant) {
         match state.protocol {
             Some(Protocol::Delta) => self.delta += 1,

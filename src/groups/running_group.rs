@@ -1,4 +1,4 @@
-//! One node group that runs, and how it is started.
+//! One running node group, and its start.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use crate::upstream::{
     Tuner, Tuning, UpstreamState,
 };
 
-/// Counters of upstream events with their names, as metrics have them.
+/// Upstream event counters, under their metric names.
 pub type Events = [(&'static str, u64); Counters::COUNT];
 
-/// A node group that runs.
+/// Running node group.
 #[derive(Debug)]
 pub struct Group {
     cache: Arc<Cache>,
     upstream: UpstreamView,
-    /// Client of the control plane. `None` in the own group, whose source is others' business.
+    /// Control plane client. `None` in the own group, which others fill.
     source: Option<Source>,
 }
 
@@ -41,7 +41,7 @@ struct Source {
     state: watch::Receiver<UpstreamState>,
     counters: Arc<Counters>,
     tuner: Tuner,
-    /// `id` of the node that the relay makes.
+    /// `id` of the relay's node for the group.
     node_id: Box<str>,
     representative: Option<Arc<Representative>>,
     stop: CancellationToken,
@@ -50,19 +50,19 @@ struct Source {
     saved: Option<Saved>,
 }
 
-/// Place of a group in the snapshot on disk.
+/// Place of a group in the snapshot.
 #[derive(Clone, Debug)]
 struct Saved {
     disk: Arc<Disk>,
     id: GroupId,
-    /// Digest of the node that the control plane is shown.
+    /// Digest of the node shown to the control plane.
     node: u128,
-    /// Whether the group has taken in what was there.
+    /// Whether the stored content was taken in.
     is_loaded: Arc<AtomicBool>,
 }
 
 impl Saved {
-    /// Has the client take in what the disk has of its group: now, or later if the file cannot be read now.
+    /// Gives the client the stored content, later if the file cannot be read now.
     async fn load(self, client: &mut Client) {
         let (disk, id, node) = (Arc::clone(&self.disk), self.id.clone(), self.node);
         let read = Arc::new(move || disk.load(&id, node).ok());
@@ -83,12 +83,12 @@ impl Saved {
     }
 }
 
-/// Node of a client that comes to a group of [`GroupNode::Client`], as it was sent.
+/// Node of a client of a [`GroupNode::Client`] group, as sent.
 #[derive(Debug)]
 pub(super) struct Visitor(Option<(Bytes, Stay)>);
 
 impl Visitor {
-    /// Node of a client. It is kept only if its group `lends` the nodes of its clients.
+    /// Node of a client, kept only if its group `lends` nodes.
     pub(super) fn of(lends: bool, stay: Stay, raw: impl FnOnce() -> Bytes) -> Result<Self, SessionError> {
         if !lends {
             return Ok(Self(None));
@@ -104,7 +104,7 @@ impl Visitor {
 }
 
 impl Group {
-    /// Creates the group of the relay's own node. It is filled by others.
+    /// Creates the own group, which others fill.
     pub fn own(cache: Arc<Cache>, upstream: UpstreamView) -> Arc<Self> {
         Arc::new(Self { cache, upstream, source: None })
     }
@@ -114,7 +114,7 @@ impl Group {
         &self.cache
     }
 
-    /// State of the origin, as the sessions of the group see it.
+    /// State of the control plane, as the group's sessions see it.
     pub fn upstream(&self) -> Upstream {
         self.upstream.get()
     }
@@ -123,7 +123,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`SessionError`] if the group has no node to show, and there is no room for that of the client.
+    /// [`SessionError`] if the group has no node to show, and no room for the client's.
     pub(super) fn arrive(
         &self,
         visitor: Visitor,
@@ -148,7 +148,7 @@ impl Group {
         }
     }
 
-    /// Begins to talk to the control plane, unless the group does already.
+    /// Starts the control plane client, once.
     pub(super) fn begin(&self) {
         let Some(source) = &self.source else { return };
         let Some((mut client, failed)) = source.waiting.lock().take() else { return };
@@ -164,7 +164,7 @@ impl Group {
         spawn_essential(run, stop, failed);
     }
 
-    /// The group for the snapshot on disk, once it has taken in what was there, or its control plane has answered; `None` for the own
+    /// Group for the snapshot, once it has read its stored content or has an answer; `None` for the own
     /// group.
     pub(super) fn live(&self, now: Instant) -> Option<LiveGroup> {
         let source = self.source.as_ref()?;
@@ -200,21 +200,21 @@ impl Group {
         self.source.as_ref().map(|source| source.counters.all())
     }
 
-    /// Its state at the control plane; `None` for the own group.
+    /// State at the control plane; `None` for the own group.
     pub fn status(&self) -> Option<GroupStatus> {
         let source = self.source.as_ref()?;
         let state = source.state.borrow().clone();
         Some(GroupStatus { state, node: source.node() })
     }
 
-    /// Adds the group to the figures of its rule.
     pub(super) fn count(&self, figures: &mut RuleFigures, now: Instant) {
         if let Some(source) = &self.source {
             figures.add(&source.state.borrow(), now);
         }
     }
 
-    /// Whether what it holds cannot be had again: its control plane is away, or has not answered on the connection that stands.
+    /// Whether its content would be lost for now: its control plane is away, or has not answered on this
+    /// connection.
     pub(super) fn is_irreplaceable(&self) -> bool {
         let is_away = self.source.as_ref().is_some_and(|source| {
             let state = source.state.borrow();
@@ -223,7 +223,7 @@ impl Group {
         is_away && self.cache.types().iter().any(|of| of.snapshot().holds_anything())
     }
 
-    /// Whether relays behind this one may take what the group leaves unanswered for an answer.
+    /// Whether relays downstream may trust the group's missing answers.
     pub fn vouches(&self, now: Instant) -> bool {
         self.source.as_ref().is_some_and(|source| source.state.borrow().vouches(now).0)
     }
@@ -232,18 +232,18 @@ impl Group {
 /// State of a group at its control plane, for operators.
 #[derive(Debug)]
 pub struct GroupStatus {
-    /// State of the origin.
+    /// State of the control plane.
     pub state: UpstreamState,
-    /// Node that the control plane is shown; `None` before it is that of a client.
+    /// Node shown to the control plane; `None` before a client lends one.
     pub node: Option<ShownNode>,
 }
 
-/// Node that the control plane is shown for a group.
+/// Node shown to the control plane for a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownNode {
     /// Its `id`.
     pub id: String,
-    /// When it was chosen, if it is that of one of the group's clients.
+    /// Time of choice, for a client's node.
     pub of_client_since: Option<Instant>,
 }
 
@@ -258,29 +258,29 @@ impl Source {
     }
 }
 
-/// Everything that a new group is made of.
+/// Starter of new groups.
 #[derive(Debug)]
 pub struct Starter {
-    /// Settings of all groups, with another node for each.
+    /// Settings of all groups; the node differs.
     settings: Settings,
     servers: Arc<Servers>,
     budget: Budget,
     /// Memory for nodes of [`GroupNode::Client`].
     nodes: Arc<NodeBudget>,
     tuned: Mutex<(Tuning, cache::Limits)>,
-    /// `None` where nothing is kept on disk.
+    /// `None` without a snapshot.
     disk: Option<Arc<Disk>>,
-    /// Guard of changes, if they are guarded.
+    /// Guard of changes, if any.
     rollout: Option<RolloutSettings>,
-    /// Where changes are handed to that are followed to the clients.
+    /// Sink for changes that are followed to the clients.
     changes: Option<ChangeSink>,
     stop: CancellationToken,
     failed: CancellationToken,
 }
 
 impl Starter {
-    /// Creates a starter of groups at these servers, within these budgets. They run until `stop`; a task that ends by itself cancels
-    /// `failed`.
+    /// Creates a starter for these servers and budgets. Groups run until `stop`; a task that ends early
+    /// cancels `failed`.
     pub fn new(
         settings: Settings,
         servers: Arc<Servers>,
@@ -315,13 +315,13 @@ impl Starter {
         Self { rollout, ..self }
     }
 
-    /// Has changes in groups handed to this sink.
+    /// Hands changes in groups to this sink.
     #[must_use]
     pub fn handing_changes_to(self, changes: Option<ChangeSink>) -> Self {
         Self { changes, ..self }
     }
 
-    /// Makes a group, which does nothing until it [begins](Group::begin).
+    /// Creates a group, idle until it [begins](Group::begin).
     pub(super) fn start(&self, key: &GroupKey, node: GroupNode) -> Arc<Group> {
         let (tuning, limits) = *self.tuned.lock();
         let (cache, mut writer) = Cache::guarded(limits, &self.budget, self.rollout.clone());
@@ -331,7 +331,7 @@ impl Starter {
         }
         let (node, representative) = match node {
             GroupNode::Made(node) => (*node, None),
-            // For log lines; the control plane is sent the bytes of the client.
+            // For log lines; the control plane receives the client's bytes.
             GroupNode::Client => {
                 let representative = Arc::new(Representative::new(Arc::clone(&self.nodes)));
                 (Node { id: key.to_string(), ..Node::default() }, Some(representative))
@@ -378,7 +378,6 @@ impl Starter {
     }
 }
 
-/// Publishes the state of a control plane to the sessions of a group.
 async fn publish(mut state: watch::Receiver<UpstreamState>, view: UpstreamView) {
     loop {
         view.set(seen(&state.borrow_and_update()));
@@ -394,7 +393,7 @@ pub fn spawn_essential(
     stop: CancellationToken,
     failed: CancellationToken,
 ) {
-    // Not by the other task, which would have room for all of this one.
+    // A separate task, or the other one would have room for all of this.
     let task = tokio::spawn(task);
     tokio::spawn(async move {
         let ended = task.await;
@@ -405,7 +404,7 @@ pub fn spawn_essential(
     });
 }
 
-/// State of the origin, as sessions of one group see it.
+/// State of the control plane, as one group's sessions see it.
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamView(Arc<AtomicU8>);
 
@@ -415,7 +414,7 @@ impl UpstreamView {
         self.0.store(upstream as u8, Ordering::Release);
     }
 
-    /// The newest state.
+    /// Newest state.
     pub fn get(&self) -> Upstream {
         let known = [Upstream::Silent, Upstream::Answering];
         let stored = self.0.load(Ordering::Acquire);

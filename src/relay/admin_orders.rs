@@ -1,6 +1,6 @@
 //! Orders that operators post to the admin address.
 //!
-//! Owns their paths and parameters, and what the log says of each. What they do is the business of others.
+//! Owns their paths, parameters and log lines. Others carry them out.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,7 +16,6 @@ use crate::admin::Page;
 use crate::cache::{Order, RefreshError};
 use crate::fleet::RefreshQuery;
 
-/// An order, by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind<'p> {
     Rollout(Order),
@@ -40,12 +39,11 @@ impl<'p> Kind<'p> {
     }
 }
 
-/// Whether a path is that of an order.
 pub(super) fn is_order(path: &str) -> bool {
     Kind::of(path).is_some()
 }
 
-/// Follows an order; `None` if the path is that of none.
+/// Follows an order; `None` for any other path.
 pub(super) fn follow(status: &Status, path: &str, query: &str) -> Option<Page> {
     Some(match Kind::of(path)? {
         Kind::Rollout(order) => with(query, Some("group"), |group| decide(status, order, group)),
@@ -59,7 +57,7 @@ pub(super) fn follow(status: &Status, path: &str, query: &str) -> Option<Page> {
     })
 }
 
-/// Follows an order that may have this one parameter, with its value.
+/// Follows an order that may have this one parameter.
 fn with(query: &str, parameter: Option<&str>, follow: impl FnOnce(Option<&str>) -> Page) -> Page {
     match value_of(parameter, query) {
         Ok(value) => follow(value.as_deref()),
@@ -67,7 +65,7 @@ fn with(query: &str, parameter: Option<&str>, follow: impl FnOnce(Option<&str>) 
     }
 }
 
-/// Value of the one parameter that a query may have.
+/// Value of a query's only allowed parameter.
 fn value_of<'q>(parameter: Option<&str>, query: &'q str) -> Result<Option<Cow<'q, str>>, String> {
     if query.is_empty() {
         return Ok(None);
@@ -91,7 +89,7 @@ fn decide(status: &Status, order: Order, group: Option<&str>) -> Page {
     document(&json!({ "groups": ordered }))
 }
 
-/// As Envoy's `drain_listeners?graceful`: what SIGTERM does, but the process does not end.
+/// As Envoy's `drain_listeners?graceful`: like SIGTERM, but the process goes on.
 fn drain(status: &Status) -> Page {
     let (drain, window) = (&status.drain, status.drain.window());
     let is_first = drain.begin();
@@ -138,7 +136,7 @@ fn log(status: &Status, level: Option<&str>) -> Page {
     }
 }
 
-/// Has a resource asked for anew, in all groups or in one. What is held is served until the control plane answers.
+/// Requests a resource again, in all groups or in one. The cached one is served meanwhile.
 fn refresh(status: &Status, wanted: &RefreshQuery) -> Page {
     if matches!(status.origin, Origin::Directory { .. }) {
         let why = "resources come from a directory, which is read again whenever a file in it changes";

@@ -16,13 +16,12 @@ use crate::subscription::ClientState;
 use crate::telemetry::{self, TypeFigures};
 use crate::terminal::printable_json;
 
-/// Answer to a query.
 fn page(found: Result<impl Serialize, QueryError>) -> Page {
     found.map_or_else(|wrong| Page::BadRequest(wrong.to_string()), |found| document(&found))
 }
 
 impl Status {
-    /// State of the control planes and of the snapshot on disk. `groups` is that of the node groups.
+    /// State of the control planes and of the snapshot, with that of the `groups`.
     fn upstreams_with(&self, groups: impl Serialize, now: Instant) -> Json {
         let state = self.origin.state();
         let servers = self.servers.iter().enumerate().map(|(at, uri)| {
@@ -125,13 +124,13 @@ impl Report for Status {
         let groups = self.groups.all();
         for of in groups.iter().flat_map(|group| group.cache().types()) {
             let snapshot = of.snapshot();
-            // Types without rules of their own share a label.
+            // Types without their own rules share a label.
             let figures = kinds.entry(of.type_url().kind()).or_default();
-            // The tracks of a type that is guarded hold what the origin's store does.
+            // The tracks of a guarded type repeat the control plane's store.
             if of.parameter_view().track() == Track::Origin {
                 figures.members += snapshot.member_count();
             }
-            // Views of mixed parameters and of restricted clients hold what these do.
+            // Views of mixed parameters and restricted clients repeat these.
             if of.parameter_view().as_uniform().is_some() {
                 figures.held = figures.held.plus(snapshot.held_in_all());
             }

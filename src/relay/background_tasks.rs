@@ -1,4 +1,4 @@
-//! Tasks that run beside the listeners and the source of resources.
+//! Tasks beside the listeners and the source.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use crate::grpc::UPSTREAM_SERVICE;
 use crate::telemetry;
 use crate::upstream::{Readiness, Verdict, sleep_until};
 
-/// Publishes the state of the source to sessions, and to relays behind this one.
+/// Publishes the source's state to sessions, and to relays downstream.
 ///
-/// Where nothing is asked of it for the relay's own node, any other group may vouch for it: with `groups.default: refuse` there
-/// are only these.
+/// If the relay's own node asks for nothing, any other group may vouch: with `groups.default: refuse` only
+/// these exist.
 pub(super) async fn publish_upstream(
     mut origin: Origin,
     view: UpstreamView,
@@ -54,7 +54,7 @@ const fn serving_status(serves: bool) -> ServingStatus {
     if serves { ServingStatus::Serving } else { ServingStatus::NotServing }
 }
 
-/// Publishes whether clients should be sent here. When a drain begins, its last word is NOT_SERVING.
+/// Publishes whether clients should come here. A drain ends with NOT_SERVING.
 pub(super) async fn publish_readiness(
     mut origin: Origin,
     mut readiness: Readiness,
@@ -104,7 +104,7 @@ async fn housekeeping(connections: Arc<Connections>, server: Arc<ServerState>, s
     tokio::join!(connections.enforce_timeouts(times), connections.retire(retirement), upkeep, rejections);
 }
 
-/// Starts the tasks that look after connections and memory until `stop`.
+/// Starts the tasks that watch connections and memory until `stop`.
 pub(super) fn spawn_upkeep(
     stop: &CancellationToken,
     connections: &Arc<Connections>,

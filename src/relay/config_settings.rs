@@ -1,7 +1,7 @@
 //! Settings of each part of the program, from a configuration.
 //!
-//! The parts know no configuration: their settings have other names, groups or units than the keys, or are worked out from
-//! several of them. Where a struct of the configuration can be the setting itself, it is.
+//! The parts do not know the configuration: their settings differ in names, groups or units, or combine
+//! several keys. A configuration struct that fits is the setting itself.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -31,7 +31,7 @@ pub(super) fn cache_limits(config: &Config) -> cache::Limits {
     }
 }
 
-/// Guard of changes; `None` where all clients are sent them at once.
+/// Guard of changes; `None` if all clients receive them at once.
 pub(super) fn rollout(config: &Config) -> Option<cache::RolloutSettings> {
     let config::Rollout { types, share, window, threshold, report } = &config.rollout;
     let types: BTreeSet<TypeUrl> = types.iter().map(|text| TypeUrl::from(text.as_str())).collect();
@@ -51,7 +51,6 @@ pub(super) fn policy(config: &Config) -> Policy {
     Policy::new(authz(config), limits(downstream), rest.polls, downstream.drain)
 }
 
-/// Settings of the source that may change while it runs.
 pub(super) const fn tuning(config: &Config) -> Tuning {
     Tuning {
         settle: config.downstream.settle,
@@ -62,24 +61,21 @@ pub(super) const fn tuning(config: &Config) -> Tuning {
     }
 }
 
-/// Time in which a control plane that is gone, though something is asked of it, is noticed by this relay, or by one that it is behind,
-/// which needs at most the default.
+/// Time in which this relay, or one downstream with default times, notices that a control plane is gone.
 fn detection_time(keepalive: &config::UpstreamKeepalive) -> Duration {
     let LivenessTimes { after, timeout } = liveness(keepalive);
     (after + timeout).max(SessionConfig::default().detection_time)
 }
 
-/// When a control plane that leaves something unanswered is asked whether it is there.
+/// Times of the health check of a silent control plane.
 pub(super) fn liveness(keepalive: &config::UpstreamKeepalive) -> LivenessTimes {
     LivenessTimes { timeout: keepalive.timeout, ..LivenessTimes::default() }
 }
 
-/// Times of a change between control planes.
 pub(super) const fn failover(failover: &config::Failover) -> FailoverTimes {
     FailoverTimes { after: failover.after, return_after: failover.return_after }
 }
 
-/// Rules for all peers.
 fn base_rules(config: &Config) -> SessionConfig {
     let downstream = &config.downstream;
     SessionConfig {
@@ -103,7 +99,6 @@ fn base_rules(config: &Config) -> SessionConfig {
     }
 }
 
-/// Permissions by peer.
 fn authz(config: &Config) -> AuthzPolicy {
     let authorization = &config.authorization;
     let rules = authorization.rules.iter().map(|rule| (rule.peers.clone(), grant(rule)));
@@ -133,7 +128,7 @@ fn grant(rule: &AuthorizationRule) -> Permissions {
     }
 }
 
-/// Rules for clients that send no dynamic parameters. A value is bounded as a name is: longer ones count as not said.
+/// Rules for clients without dynamic parameters. A value longer than a name may be counts as missing.
 pub fn given(config: &Config) -> NodeParameterRules {
     let rule = |rule: &config::DynamicParameter| subscription::Rule {
         key: rule.key.as_str().into(),
@@ -147,7 +142,7 @@ pub fn given(config: &Config) -> NodeParameterRules {
     )
 }
 
-/// Rules that place clients in node groups. A value is bounded as a name is.
+/// Rules that place clients in node groups. Values are bounded as names are.
 pub fn group_rules(config: &Config) -> GroupRules {
     let rules = config.groups.rules.iter().map(|rule| rule.rule().clone()).collect();
     GroupRules::new(rules, config.groups.default, node(&config.node), config.downstream.max_name_bytes)
@@ -171,7 +166,7 @@ fn limits(downstream: &config::Downstream) -> TransportLimits {
     }
 }
 
-/// The relay as a client.
+/// Settings of the relay as a client.
 pub(super) fn upstream(config: &Config) -> Settings {
     let Config { upstream, downstream, .. } = config;
     Settings {
@@ -190,7 +185,7 @@ pub(super) fn upstream(config: &Config) -> Settings {
     }
 }
 
-/// Name of this process among relays. Replicas may have one configuration, and so one `node.id`.
+/// Name of this process among relays. Replicas may share a configuration, and so a `node.id`.
 pub(super) fn identity(config: &Config) -> RelayIdentity {
     static INSTANCE: LazyLock<u32> = LazyLock::new(rand::random);
     RelayIdentity::new(&config.node.id, *INSTANCE)
@@ -204,14 +199,14 @@ pub(super) fn servers(config: &Config) -> Vec<String> {
     }
 }
 
-/// Settings of the snapshot on disk; `None` if there is none.
+/// Settings of the snapshot, if any.
 pub(super) fn snapshot(config: &Config) -> Option<SnapshotSettings> {
     let folder = config.snapshot.path.clone()?;
     let selection = Selection { secrets: config.snapshot.secrets };
     Some(SnapshotSettings { folder, max_groups: config.groups.max, selection })
 }
 
-/// Protocol of a server; `None` where it is to be found out.
+/// Protocol of a server; `None` if it is detected.
 pub(super) const fn protocol(server: &config::Server) -> Option<Protocol> {
     match server.protocol {
         ServerProtocol::Auto => None,
@@ -228,7 +223,7 @@ pub(super) const fn transport(upstream: &config::Upstream) -> Transport {
     }
 }
 
-/// The relay's own node, with its metadata as protobuf has it.
+/// Own node, with its metadata as protobuf.
 fn node(config: &config::Node) -> proto::Node {
     let text = |text: &String| text.clone();
     proto::Node {
@@ -242,12 +237,12 @@ fn node(config: &config::Node) -> proto::Node {
         }),
         user_agent_name: subscription::USER_AGENT.to_owned(),
         user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-        // Without it a control plane that keeps to the protocol tells no TTLs (R-TTL-07).
+        // Without it a conforming control plane sends no TTLs (R-TTL-07).
         client_features: vec!["xds.config.supports-resource-ttl".to_owned()],
     }
 }
 
-/// Node of the relay, as far as operators are shown it: metadata may be long, and is in the configuration.
+/// Own node for operators, without metadata, which may be long.
 pub(super) fn shown_node(config: &Config) -> serde_json::Value {
     let (node, locality) = (&config.node, &config.node.locality);
     serde_json::json!({

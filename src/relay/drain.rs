@@ -1,6 +1,6 @@
 //! Drain: clients are sent elsewhere.
 //!
-//! Owns the order of its steps. Knows neither who asked for it nor what follows.
+//! Owns the order of its steps. Knows neither its cause nor its consequence.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,26 +26,23 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    /// Whether one has begun.
     pub(super) fn is_begun(&self) -> bool {
         self.begun.load(Ordering::Acquire)
     }
 
-    /// Marks it as begun; returns whether it was not yet.
+    /// Marks it as begun; returns whether this is the first.
     pub(super) fn begin(&self) -> bool {
         !self.begun.swap(true, Ordering::AcqRel)
     }
 
-    /// Returns its longest time.
     pub(super) fn window(&self) -> Duration {
         self.server.policy.load().drain()
     }
 
-    /// Sends clients elsewhere, and returns when the last is gone or the window is over. A second one goes on with what is left.
+    /// Drains until the last client is gone or the window is over. A second call continues.
     ///
-    /// A load balancer needs a moment to see that this relay is no longer ready, and sends it clients until
-    /// then. They are served, and no connection is closed yet whose client could come back. Then the
-    /// listeners stop and all connections close.
+    /// A load balancer sends clients until it sees that this relay is not ready. They are served, and no
+    /// connection closes yet whose client could return. Then the listeners stop and all connections close.
     pub(super) async fn run(&self) {
         self.begin();
         let window = self.window();

@@ -1,7 +1,7 @@
-//! The running program, put together from a configuration.
+//! Running program, assembled from a configuration.
 //!
-//! Owns which task runs what, and the order in which they end. Dropping a [`Relay`] stops what it started,
-//! except open connections: they end with a drain, or with the runtime.
+//! Owns the tasks and the order of their end. Dropping a [`Relay`] stops all but open connections, which end
+//! with a drain or the runtime.
 
 mod admin_orders;
 mod admin_report;
@@ -57,7 +57,7 @@ use crate::upstream::{NodeBudget, Readiness, Tuner};
 #[cfg(test)]
 mod tests;
 
-/// A running relay.
+/// Running relay.
 #[derive(Debug)]
 pub struct Relay {
     addresses: Vec<ListenAddress>,
@@ -67,9 +67,9 @@ pub struct Relay {
     tuner: Tuner,
     connections: Arc<Connections>,
     status: Arc<Status>,
-    /// `None` where nothing is kept on disk.
+    /// `None` without a snapshot.
     saving: Option<WriterThread>,
-    /// `None` where no changes are traced.
+    /// `None` without traces.
     traces: Option<TraceThread>,
     listening: TaskTracker,
     failed: CancellationToken,
@@ -78,11 +78,11 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Binds all addresses, then starts. An error is a fault of the configuration or of the machine.
+    /// Binds all addresses, then starts.
     ///
     /// # Errors
     ///
-    /// Fault of the configuration or of the machine: a file that cannot be used, an address that cannot be bound.
+    /// Fault of the configuration or the machine: an unusable file, an address that cannot be bound.
     pub async fn start(config: &Config, metrics: PrometheusHandle) -> anyhow::Result<Self> {
         if matches!(config.upstream.source, Source::Directory(_)) && !group_rules(config).is_trivial() {
             anyhow::bail!("`groups` needs `upstream.servers`: a directory is the same for every node");
@@ -221,7 +221,7 @@ impl Relay {
         })
     }
 
-    /// Returns the addresses that clients connect to, with the ports that were chosen.
+    /// Returns the addresses for clients, with actual ports.
     pub fn addresses(&self) -> &[ListenAddress] {
         &self.addresses
     }
@@ -241,8 +241,8 @@ impl Relay {
         self.status.drain.window()
     }
 
-    /// Applies a changed configuration. Streams and connections live on as they began, except connections
-    /// whose peers have other rights now: these are closed, paced, so that their clients reconnect.
+    /// Applies a changed configuration. Streams and connections go on, except where a peer's rights changed.
+    /// Those connections are closed, paced, so that their clients reconnect.
     pub fn apply(&self, config: &Config, changes: &Changes) {
         let policy = Arc::new(policy(config));
         let before = self.server.policy.swap(Arc::clone(&policy));
@@ -263,41 +263,40 @@ impl Relay {
         }
     }
 
-    /// Waits until an essential task has ended. That is a bug, and half a relay is worse than one that is
-    /// restarted.
+    /// Waits until an essential task has ended, which is a bug. A restart is better than half a relay.
     pub async fn failed(&self) {
         self.failed.cancelled().await;
     }
 
-    /// Drains: sends clients elsewhere, and returns when the last is gone or the window is over.
+    /// Drains until the last client is gone or the window is over.
     pub async fn drain(&self) {
         self.status.drain.run().await;
     }
 
-    /// Notes that the content of a configuration file is in force, for operators.
+    /// Notes that this content of a configuration file is in force, for operators.
     pub fn note_config(&self, path: &Path, content: &str) {
         let digest = xxhash_rust::xxh3::xxh3_64(content.as_bytes());
         let loaded = LoadedConfig { path: path.to_owned(), digest, at: Instant::now(), is_refused: false };
         *self.status.loaded.lock() = Some(loaded);
     }
 
-    /// Notes that the content of the file has changed and cannot be used.
+    /// Notes that the file has new content that cannot be used.
     pub fn note_refused_config(&self) {
         if let Some(loaded) = &mut *self.status.loaded.lock() {
             loaded.is_refused = true;
         }
     }
 
-    /// Hands over the level of the log, so that operators can change it.
+    /// Lets operators change the log level.
     pub fn set_log_level(&self, level: LogLevel) {
         // There is one log.
         drop(self.status.log_level.set(level));
     }
 
-    /// Stops listening. Returns when no listener is left: only then the files of Unix sockets are removed.
+    /// Stops listening. Returns when no listener is left: only then are Unix sockets' files removed.
     pub async fn stop(self) {
         if let Some(saving) = self.saving {
-            // Whatever came until the end is kept.
+            // The last changes are kept.
             drop(tokio::task::spawn_blocking(move || saving.finish()).await);
         }
         if let Some(traces) = self.traces {
@@ -308,7 +307,7 @@ impl Relay {
     }
 }
 
-/// Binds the addresses of all listeners. Returns these with the ports that were chosen.
+/// Binds all listeners. Returns them with actual ports.
 fn bind(
     config: &Config,
     reloader: &Reloader,

@@ -1,4 +1,4 @@
-//! Files that a configuration names: descriptor sets and those of TLS.
+//! Files that a configuration names: descriptor sets and TLS files.
 
 use std::path::PathBuf;
 
@@ -11,12 +11,12 @@ use crate::tls::files::Files;
 use crate::tls::reload::LoadError;
 use crate::tls::server::ServerFiles;
 
-/// Configuration key of the TLS files for a control plane, in messages and metrics. That of the only one has no number.
+/// Key of a control plane's TLS files, in messages and metrics. A single one has no number.
 pub(super) fn upstream_tls_key(at: usize, is_choice: bool) -> String {
     if is_choice { format!("upstream.servers[{at}].tls") } else { "upstream.servers[].tls".to_owned() }
 }
 
-/// Loads the descriptors that REST-JSON knows: those of the relay, and those in the configured files.
+/// Loads the descriptors for REST-JSON: the relay's own, and those of the configured files.
 ///
 /// # Errors
 ///
@@ -33,11 +33,11 @@ pub fn load_descriptors(config: &config::Rest) -> Result<Descriptors, Descriptor
     Ok(Descriptors::with(&sets)?)
 }
 
-/// Reads the files of all `tls` sections as a start would. The error names the first that cannot be used.
+/// Reads the files of all `tls` sections as a start would.
 ///
 /// # Errors
 ///
-/// First file that cannot be used, with its key.
+/// First unusable file, with its key.
 pub fn check_tls(config: &Config) -> anyhow::Result<()> {
     if let Source::Servers(servers) = &config.upstream.source {
         let is_choice = servers.iter().len() > 1;
@@ -55,7 +55,7 @@ pub fn check_tls(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks as much of all `tls` sections as can be without their files.
+/// Checks all `tls` sections without their files.
 ///
 /// # Errors
 ///
@@ -69,13 +69,12 @@ pub fn check_tls_without_files(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// TLS files for a server.
 pub(super) fn tls_upstream(server: &config::Server) -> Result<Option<ClientFiles>, ServerNameError> {
     let files = || ClientFiles::new(server.tls.clone().unwrap_or_default(), server.uri.as_uri());
     server.uri.is_tls().then(files).transpose()
 }
 
-/// TLS files of a listener, and the key that names them.
+/// TLS files of a listener, with their key.
 pub(super) fn tls_of(at: usize, listener: &config::Listener) -> Option<(String, ServerFiles)> {
     let tls = listener.tls.as_ref()?;
     let clients = tls.clients.as_ref();
@@ -91,7 +90,7 @@ pub(super) fn tls_of(at: usize, listener: &config::Listener) -> Option<(String, 
 /// Error in the files of `rest.descriptor_sets`.
 #[derive(Debug, thiserror::Error)]
 pub enum DescriptorsError {
-    /// A file cannot be read.
+    /// Unreadable file.
     #[error("rest.descriptor_sets: cannot read {origin}: {error}")]
     Unreadable {
         /// Path of the file.
@@ -99,7 +98,7 @@ pub enum DescriptorsError {
         /// Error of the system.
         error: std::io::Error,
     },
-    /// A file is not a descriptor set, or contradicts the others.
+    /// No descriptor set, or one that contradicts the others.
     #[error("rest.descriptor_sets: {0}")]
     Refused(#[from] SetError),
 }

@@ -29,11 +29,11 @@ pub(super) enum Origin {
     Directory { state: watch::Receiver<DirectoryState> },
 }
 
-/// Source that runs, for the group of the relay's own node.
+/// Running source for the own group.
 pub(super) struct Started {
     pub(super) origin: Origin,
     pub(super) tuner: Tuner,
-    /// Connections and settings that other groups share; `None` for a directory.
+    /// Connections and settings for other groups; `None` for a directory.
     pub(super) shared: Option<(Arc<Servers>, Settings)>,
 }
 
@@ -141,7 +141,7 @@ impl Origin {
         }
     }
 
-    /// Whether relays behind this one may take what is left unanswered for an answer, and when to look again.
+    /// Whether relays downstream may trust missing answers, and when to look again.
     pub(super) fn vouches(&self, now: Instant) -> (bool, Option<Instant>) {
         match self {
             Self::Server { state, .. } => state.borrow().vouches(now),
@@ -149,7 +149,7 @@ impl Origin {
         }
     }
 
-    /// Whether clients should be sent to a relay of this source.
+    /// Whether clients should come to a relay with this source.
     pub(super) fn verdict(&self, readiness: &mut Readiness) -> Verdict {
         match self {
             Self::Server { state, servers, .. } => {
@@ -178,7 +178,7 @@ impl Origin {
         }
     }
 
-    /// Whether nothing was asked of it on the connection that stands.
+    /// Whether nothing was requested on its connection.
     pub(super) fn is_idle(&self) -> bool {
         match self {
             Self::Server { state, .. } => {
@@ -189,7 +189,7 @@ impl Origin {
         }
     }
 
-    /// Reports the source, with the events of other groups added to its own.
+    /// Reports the source, including the events of other groups.
     pub(super) fn report(&self, others: &Events) {
         match self {
             Self::Server { state, counters, .. } => {

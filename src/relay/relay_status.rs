@@ -26,19 +26,16 @@ use crate::terminal::printable_json;
 /// Readiness, or the reason against it.
 pub(super) type Ready = Result<(), String>;
 
-/// Configuration in force.
 #[derive(Clone, Debug)]
 pub(super) struct LoadedConfig {
-    /// Its file.
     pub(super) path: PathBuf,
-    /// Digest of its content.
+    /// Digest of the file's content.
     pub(super) digest: u64,
     pub(super) at: Instant,
-    /// Whether the file has other content since, which cannot be used.
+    /// Whether the file has since had unusable content.
     pub(super) is_refused: bool,
 }
 
-/// State that the admin address reports.
 #[derive(Debug)]
 pub(super) struct Status {
     pub(super) groups: Arc<Groups>,
@@ -52,18 +49,18 @@ pub(super) struct Status {
     pub(super) everything: CancellationToken,
     pub(super) overload: Arc<OverloadManager>,
     pub(super) fleet: Arc<Fleet>,
-    /// `None` where nothing is kept on disk.
+    /// `None` without a snapshot.
     pub(super) disk: Option<Arc<Disk>>,
     /// Servers as configured; none for a directory.
     pub(super) servers: Vec<String>,
     pub(super) started: Instant,
-    /// The relay's own node, as far as operators are shown it.
+    /// Own node, as shown to operators.
     pub(super) node: Json,
     /// `None` before the file is watched.
     pub(super) loaded: Mutex<Option<LoadedConfig>>,
-    /// Unset where the log is not ours.
+    /// Unset for a foreign log.
     pub(super) log_level: OnceLock<LogLevel>,
-    /// Of log lines about orders to ask anew, which a script may post without end.
+    /// Limits log lines about refresh orders, which scripts may repeat endlessly.
     pub(super) refreshes: LogThrottle,
 }
 
@@ -135,7 +132,6 @@ pub(super) fn no_such_client() -> Page {
     Page::NotFound("no such client; GET /clients lists those that are connected".to_owned())
 }
 
-/// Page of a document.
 pub(super) fn document(of: &impl Serialize) -> Page {
     match serde_json::to_string(of) {
         Ok(mut document) => {
@@ -146,7 +142,7 @@ pub(super) fn document(of: &impl Serialize) -> Page {
     }
 }
 
-/// Answer to `/server_info`, with the names of Envoy where it has them.
+/// Answer to `/server_info`, with Envoy's names where it has them.
 pub(super) fn server_info(status: &Status, now: Instant) -> Json {
     let state = if status.drain.is_begun() {
         "DRAINING"

@@ -9,10 +9,9 @@ use crate::cache::{HeldChange, Order, Phase, Rollout, RolloutStatus};
 use crate::groups::Groups;
 use crate::telemetry::{self, RolloutFigures};
 
-/// Rollouts of a node group.
 #[derive(Debug, Serialize)]
 pub(super) struct RolloutReport {
-    /// `None` in the group of the relay's own node.
+    /// `None` in the own group.
     group: Option<String>,
     phase: &'static str,
     /// Time until the trial ends.
@@ -35,7 +34,7 @@ struct HeldReport {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     parameters: Option<String>,
-    /// Version that was rejected; `None` for a removal.
+    /// Rejected version; `None` for a removal.
     version: Option<Box<str>>,
     accepted: usize,
     rejected: usize,
@@ -94,13 +93,13 @@ fn all(groups: &Groups) -> impl Iterator<Item = (Option<String>, Arc<Rollout>)> 
     })
 }
 
-/// Rollouts of all groups; none where no type is guarded.
+/// Rollouts of all groups; none without guarded types.
 pub(super) fn report(groups: &Groups, now: Instant) -> Vec<RolloutReport> {
     all(groups).map(|(group, rollout)| RolloutReport::new(group, rollout.status(now))).collect()
 }
 
-/// Has what is held released or discarded, in all groups or in one. Returns the groups where anything is held; `None` is that of
-/// the relay's own node.
+/// Releases or discards held changes, in all groups or in one. Returns the groups that held any; `None` is
+/// the own group.
 pub(super) fn order(groups: &Groups, only: Option<&str>, order: Order) -> Vec<Option<String>> {
     let is_meant =
         |group: &Option<String>| only.is_none_or(|only| group.as_deref().unwrap_or_default() == only);
@@ -108,7 +107,6 @@ pub(super) fn order(groups: &Groups, only: Option<&str>, order: Order) -> Vec<Op
     ordered.map(|(group, _)| group).collect()
 }
 
-/// Reports them as metrics.
 pub(super) fn report_metrics(groups: &Groups, now: Instant) {
     let mut figures = RolloutFigures::default();
     let mut counts = None;

@@ -1,4 +1,4 @@
-//! Start from the snapshot on disk: it is opened and read before anything else, or else as soon as it can be read.
+//! Start from the snapshot: it is read before anything else, or as soon as possible.
 
 use std::sync::Arc;
 
@@ -9,34 +9,31 @@ use crate::config::Config;
 use crate::snapshot::{Disk, GroupId, Loaded, OtherGroups, load_later, node_digest};
 use crate::upstream::{Client, LateRestore, Restored};
 
-/// Opens the snapshot, if one is configured. A fault is told in the log, and the relay runs without it.
+/// Opens the configured snapshot. A fault is logged, and the relay runs without it.
 pub(super) async fn open(config: &Config) -> Option<Arc<Disk>> {
     let settings = config_settings::snapshot(config)?;
     tokio::task::spawn_blocking(move || Disk::open(settings)).await.ok()
 }
 
-/// Content with which a relay starts.
 #[derive(Debug)]
 pub(super) enum Start {
-    /// This.
+    /// Content that was read.
     With(Saved),
-    /// The file could not be read, and is read as soon as it can be: another process may have it open.
+    /// Unreadable file, perhaps open in another process. It is read as soon as possible.
     Later(oneshot::Receiver<LateRestore>),
 }
 
-/// Content that was read.
 #[derive(Debug)]
 pub(super) struct Saved {
     disk: Arc<Disk>,
-    /// URIs of the servers that are configured.
+    /// URIs of the configured servers.
     servers: Vec<String>,
     own: Option<Loaded>,
-    /// The other groups, which are read when their first clients come.
+    /// Other groups, read when their first clients come.
     others: Option<OtherGroups>,
 }
 
 impl Start {
-    /// Has the client of the own group take its content in.
     pub(super) fn restore(self, client: &mut Client) {
         match self {
             Self::With(saved) => saved.restore(client),
@@ -46,8 +43,8 @@ impl Start {
 }
 
 impl Saved {
-    /// Has the client of the own group take its content in. With other groups the relay has something to serve even if the own one
-    /// has nothing.
+    /// Gives the own group's client its content. With other groups the relay can serve even without own
+    /// content.
     fn restore(self, client: &mut Client) {
         let (mut restored, mut from, mut age) = (Restored::default(), String::new(), None);
         let is_there = self.own.is_some() || self.others.is_some();
@@ -70,9 +67,9 @@ impl Saved {
     }
 }
 
-/// Tells of content that none of the configured servers gave.
+/// Logs content that came from no configured server.
 fn tell_of_strangers(from: &str, servers: &[String]) {
-    // Identities of servers have no slash at their end.
+    // Server identities have no trailing slash.
     let is_configured = servers.iter().any(|server| server.trim_end_matches('/') == from);
     if !from.is_empty() && !is_configured {
         tracing::warn!(
@@ -83,7 +80,6 @@ fn tell_of_strangers(from: &str, servers: &[String]) {
     }
 }
 
-/// Reads the group of the relay's own node.
 pub(super) async fn load(disk: Option<&Arc<Disk>>, config: &Config) -> Option<Start> {
     let (disk, servers) = (Arc::clone(disk?), config_settings::servers(config));
     let node = node_digest(&config_settings::own_node(config));

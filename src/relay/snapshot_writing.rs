@@ -1,4 +1,4 @@
-//! Writing of the snapshot on disk: the node groups that there are, for its thread.
+//! Writing of the snapshot: supplies its thread with the node groups.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,12 +26,10 @@ pub(super) fn keep(
         .ok()
 }
 
-/// Groups of a running relay.
 #[derive(Debug)]
 struct Live {
     groups: Arc<Groups>,
     origin: Origin,
-    /// Digest of the relay's own node.
     node: u128,
 }
 

@@ -1,6 +1,6 @@
 //! Checksums of the values in the file, and the encodings of facts.
 //!
-//! Owns that a value is read only as it was written under its key.
+//! Invariant: a value is read only as it was written under its key.
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -18,7 +18,7 @@ pub(super) fn checksum(key: &[u8], value: &[u8]) -> u64 {
     hasher.digest()
 }
 
-/// A value with its checksum before it.
+/// Value behind its checksum.
 pub(super) fn seal(key: &[u8], value: &[u8]) -> (u64, Vec<u8>) {
     let sum = checksum(key, value);
     let mut sealed = Vec::with_capacity(CHECKSUM + value.len());
@@ -27,12 +27,12 @@ pub(super) fn seal(key: &[u8], value: &[u8]) -> (u64, Vec<u8>) {
     (sum, sealed)
 }
 
-/// The checksum that a sealed value says it has.
+/// Claimed checksum of a sealed value.
 pub(super) fn said_checksum(sealed: &[u8]) -> Option<u64> {
     sealed.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
 }
 
-/// Takes off the checksum; `None` if it is not that of the value.
+/// Removes the checksum; `None` if it does not match.
 pub(super) fn unseal<'s>(key: &[u8], sealed: &'s [u8]) -> Option<(u64, &'s [u8])> {
     let (sum, value) = sealed.split_first_chunk::<CHECKSUM>()?;
     let sum = u64::from_le_bytes(*sum);

@@ -1,7 +1,7 @@
-//! State that the thread of the snapshot shares with the loading of node groups and with operators.
+//! State shared by the snapshot's thread, the loading of node groups, and operators.
 //!
-//! Owns the open file behind a lock, and the figures. The lock is held while a transaction is written or a group is read: only
-//! threads that may wait for the disk take it.
+//! Owns the open file behind a lock, and the figures. Writing a transaction or reading a group holds the
+//! lock, so only threads that may wait for the disk take it.
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt as _;
@@ -25,91 +25,91 @@ use crate::upstream::{Client, Restored, ServerId};
 pub struct SnapshotSettings {
     /// Its folder.
     pub folder: PathBuf,
-    /// Number of node groups that the file may have beside those that run.
+    /// Node groups that the file may keep beside the running ones.
     pub max_groups: usize,
-    /// Kinds of resources that are written, and read.
+    /// Kinds of resources that are written and read.
     pub selection: Selection,
 }
 
-/// Content of a node group that was read.
+/// Content of a node group.
 #[derive(Debug)]
 pub struct Loaded {
     /// The content.
     pub content: Content,
-    /// Time since it was last known to be current; `None` if the control plane has never answered, or the clock was set back since.
+    /// Time since it was last current; `None` if the control plane never answered, or the clock was set back.
     pub age: Option<Duration>,
-    /// URI of the server that the content came from; empty if there were several.
+    /// URI of the source server; empty with several.
     pub server: String,
 }
 
-/// Groups in the file beside that of the relay's own node.
+/// Stored groups beside the own one.
 #[derive(Clone, Copy, Debug)]
 pub struct OtherGroups {
     /// Their number.
     pub groups: usize,
-    /// Resources that they have in the file.
+    /// Their stored resources.
     pub resources: u64,
-    /// Time since any of them was last known to be current; zero if the clock was set back since.
+    /// Time since any of them was last current; zero if the clock was set back.
     pub age: Duration,
 }
 
-/// Figures of content that was loaded.
+/// Figures of loaded content.
 #[derive(Clone, Debug)]
 pub struct LoadedFigures {
     /// Resources.
     pub resources: usize,
     /// Bytes of these.
     pub bytes: usize,
-    /// URI of the server that it came from; empty if there were several, or the own group had none.
+    /// URI of the source server; empty with several, or without own content.
     pub from: String,
-    /// Time from the start until it was loaded.
+    /// Time from the start to the end of loading.
     pub took: Duration,
-    /// When that was.
+    /// Time of loading.
     pub at: Instant,
-    /// Age of the content, at that time; `None` if it is not known.
+    /// Age of the content then, if known.
     pub age: Option<Duration>,
-    /// Other groups, which were not read yet; `None` if there were none.
+    /// Other groups, not yet read; `None` without any.
     pub others: Option<OtherGroups>,
 }
 
 /// Figures of the snapshot, for operators.
 #[derive(Clone, Debug)]
 pub struct DiskStatus {
-    /// Content of the own group that was loaded at the start.
+    /// Own group's content from the start.
     pub loaded: Option<LoadedFigures>,
-    /// When the process began to use the snapshot.
+    /// Start of the snapshot's use.
     pub since: Instant,
-    /// Transactions that were written.
+    /// Written transactions.
     pub writes: u64,
-    /// Attempts to open, read or write that failed.
+    /// Failed attempts to open, read or write.
     pub failures: u64,
-    /// When the last transaction was written.
+    /// Time of the last transaction.
     pub last_write: Option<Instant>,
-    /// Moment of which the file has everything that is to be kept.
+    /// Moment up to which the file is complete.
     pub complete: Option<Instant>,
-    /// Bytes of the file when it was opened, or after the last transaction.
+    /// Bytes of the file when opened, or after the last transaction.
     pub bytes: u64,
     /// Error of the last attempt, if it failed.
     pub error: Option<String>,
 }
 
-/// The snapshot on disk.
+/// Snapshot on disk.
 #[derive(Debug)]
 pub struct Disk {
     pub(super) settings: SnapshotSettings,
     pub(super) store: Mutex<Option<Store>>,
     status: Mutex<DiskStatus>,
-    /// Groups of which this process knows what the file had.
+    /// Groups whose stored content this process knows.
     read: Mutex<HashSet<GroupId>>,
-    /// Whether a later version wrote the file: it stays as it is for the rest of the run.
+    /// Whether a later version wrote the file, which then stays untouched for this run.
     is_newer: AtomicBool,
     /// Whether another process had the file open at the last attempt.
     is_locked: AtomicBool,
-    /// Whether the disk was full: pages of the transaction that failed are still in the file.
+    /// Whether the disk was full: the failed transaction's pages are still in the file.
     was_full: AtomicBool,
-    /// Whether it was told that moments in the file lie ahead.
+    /// Whether moments ahead in the file were logged.
     is_ahead_told: AtomicBool,
-    /// Identity of the open file: device and inode.
+    /// Device and inode of the open file.
     inode: Mutex<Option<(u64, u64)>>,
     opened: AtomicU64,
     pub(super) started: Instant,
@@ -120,7 +120,7 @@ const AHEAD: Duration = Duration::from_secs(1);
 const CANNOT_OPEN: &str = "cannot open the snapshot; running without it";
 pub(super) const CANNOT_WRITE: &str = "cannot write the snapshot; serving goes on";
 
-/// Closes a file. The library writes then, and may find another fault.
+/// Closes a file. The library then writes, and may find another fault.
 fn discard(store: Option<Store>) {
     drop(snapshot_file::guarded(|| {
         drop(store);
@@ -128,14 +128,14 @@ fn discard(store: Option<Store>) {
     }));
 }
 
-/// The time on both clocks.
+/// Current time on both clocks.
 pub(super) fn clock() -> Clock {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Clock { now: Instant::now(), unix }
 }
 
 impl Disk {
-    /// Opens the file in its folder. What cannot be used is told in the log, and the relay runs without it.
+    /// Opens the file in its folder. Faults are logged, and the relay runs without it.
     pub fn open(settings: SnapshotSettings) -> Arc<Self> {
         let since = Instant::now();
         let status = DiskStatus {
@@ -183,7 +183,7 @@ impl Disk {
                 self.failed(CANNOT_WRITE, &error);
                 return false;
             }
-            // While it is read nobody can open it to write.
+            // An open reader keeps all from opening it to write.
             discard(store.take());
         }
         match self.open_to_write() {
@@ -210,7 +210,7 @@ impl Disk {
         Ok(database)
     }
 
-    /// Opens the file to read what is there, since it cannot be written.
+    /// Opens an unwritable file for reading.
     fn look(&self, error: FileError) -> Option<Store> {
         match snapshot_file::look(&self.path()) {
             Ok(database) => {
@@ -225,7 +225,6 @@ impl Disk {
         }
     }
 
-    /// Whether another process had the file open at the last attempt.
     pub(super) fn is_locked(&self) -> bool {
         self.is_locked.load(Ordering::Relaxed)
     }
@@ -238,13 +237,13 @@ impl Disk {
         self.path().metadata().map_or(0, |file| file.len())
     }
 
-    /// Whether the open file is still the one in the folder.
+    /// Whether the open file is still in the folder.
     pub(super) fn is_in_place(&self) -> bool {
         let inode = self.inode_there();
         inode.is_some() && inode == *self.inode.lock()
     }
 
-    /// Change that somebody else made to the open file since the last transaction.
+    /// Foreign change to the open file since the last transaction.
     pub(super) fn tampering(&self) -> Option<FileError> {
         if !self.is_in_place() {
             return Some(FileError::Replaced);
@@ -253,7 +252,7 @@ impl Disk {
         is_shorter.then(|| FileError::Corrupt("it was cut short while the relay ran".to_owned()))
     }
 
-    /// Whether this process knows what the file had of a group: else the group is not to be written over.
+    /// Whether this process knows the group's stored content; otherwise it must not overwrite the group.
     pub(super) fn has_read(&self, group: &GroupId) -> bool {
         self.read.lock().contains(group)
     }
@@ -263,7 +262,7 @@ impl Disk {
         &self.settings
     }
 
-    /// Reads a node group, if it was written for this node. Waits for the disk. The group is not written over before
+    /// Reads a node group written for this node. Waits for the disk. The group is not overwritten before
     /// [`note_read`](Self::note_read).
     ///
     /// # Errors
@@ -282,12 +281,12 @@ impl Disk {
         Ok(Some(Loaded { content, age, server: stored.facts.server }))
     }
 
-    /// Notes that the relay holds what the file had of a group.
+    /// Notes that the relay holds a group's stored content.
     pub fn note_read(&self, group: &GroupId) {
         self.read.lock().insert(group.clone());
     }
 
-    /// Time since a moment in the file; `None` if it lies ahead, as after the clock was set back.
+    /// Time since a moment in the file; `None` if it lies ahead, as after a clock change.
     fn age_of(&self, at: Duration) -> Option<Duration> {
         let clock = clock();
         let Some(ahead) = at.checked_sub(clock.unix).filter(|ahead| *ahead >= AHEAD) else {
@@ -302,7 +301,7 @@ impl Disk {
         None
     }
 
-    /// Groups but the own one that the control plane has answered; `None` if there are none. Waits for the disk.
+    /// Answered groups but the own one; `None` without any. Waits for the disk.
     pub fn others(&self) -> Option<OtherGroups> {
         let (groups, records) = {
             let store = self.store.lock();
@@ -327,13 +326,13 @@ impl Disk {
         })
     }
 
-    /// Gives the file up after a fault. One that is corrupt was moved aside.
+    /// Gives up the file after a fault. A corrupt one was moved aside.
     pub(super) fn close(&self) {
         let store = self.store.lock().take();
         discard(store);
     }
 
-    /// Notes the own group, which was loaded before the relay served, and the others, which are read when their first clients come.
+    /// Notes the own group, loaded before serving, and the others, read when their first clients come.
     pub fn note_loaded(
         &self,
         (own, from): (Restored, String),
@@ -357,7 +356,7 @@ impl Disk {
         );
     }
 
-    /// Notes a transaction that was written, with everything of this moment.
+    /// Notes a written transaction, with everything up to this moment.
     pub(super) fn wrote(&self, as_of: Instant) {
         let bytes = self.bytes_there();
         {
@@ -369,7 +368,7 @@ impl Disk {
         self.is_complete(as_of);
     }
 
-    /// Notes that the file can be written, and has everything of this moment that is to be kept.
+    /// Notes that the file can be written, and is complete up to this moment.
     pub(super) fn is_complete(&self, as_of: Instant) {
         let mut status = self.status.lock();
         status.complete = Some(as_of);
@@ -380,7 +379,7 @@ impl Disk {
         }
     }
 
-    /// Notes a fault, and logs it unless the last one was equal. A corrupt file is moved aside.
+    /// Notes a fault, and logs it unless it repeats the last one. Moves a corrupt file aside.
     pub(super) fn failed(&self, what: &str, error: &FileError) {
         let path = self.settings.folder.join(snapshot_file::FILE);
         let text = error.to_string();
@@ -400,7 +399,7 @@ impl Disk {
         if matches!(error, FileError::Newer(_)) {
             self.is_newer.store(true, Ordering::Relaxed);
         }
-        // After a fault in a file that was replaced, the one in its place is somebody else's.
+        // After a fault in a replaced file, the new one belongs to somebody else.
         let is_ours = self.inode.lock().is_none() || self.is_in_place();
         if matches!(error, FileError::Corrupt(_)) && is_ours {
             match snapshot_file::set_aside(&self.settings.folder) {
@@ -410,19 +409,19 @@ impl Disk {
         }
     }
 
-    /// The figures.
+    /// Figures for operators.
     pub fn status(&self) -> DiskStatus {
         self.status.lock().clone()
     }
 
-    /// The file.
+    /// Path of the file.
     pub fn path(&self) -> PathBuf {
         Path::join(&self.settings.folder, snapshot_file::FILE)
     }
 }
 
 impl Loaded {
-    /// Has a client take it in, which does not run yet.
+    /// Gives the content to a client that does not run yet.
     pub fn restore(self, client: &mut Client) -> Restored {
         let Self { content, age, server } = self;
         let from = Some(ServerId::from(&*server)).filter(|_| !server.is_empty());

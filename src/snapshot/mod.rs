@@ -1,14 +1,16 @@
-//! Snapshot of the caches on disk, from which a relay starts while its control plane is away.
+//! Snapshot of the caches on disk, for starts while the control plane is away.
 //!
-//! Owns the file, which is a redb database in the folder `snapshot.path`: `snapshot_file` finds and opens it, `snapshot_store` reads and writes it,
-//! `checksums` guards each value with a checksum, `snapshot_keys` are its keys. `snapshot_thread` is the thread that copies what changed, once a second;
-//! [`Disk`] has the state that it shares with the loading of node groups and with the operators' address; `show` and `unchanged_overlay` are `deltafan snapshot`. Which records follow from a cache, and what follows from records, is for the core
-//! ([`snapshot_content`](crate::snapshot_content)).
+//! Owns a redb database in the folder `snapshot.path`. `snapshot_file` opens it, `snapshot_store` reads and
+//! writes it, with `checksums` for values and keys from `snapshot_keys`. `snapshot_thread` copies changes
+//! once a second. [`Disk`] shares state with the loading of node groups and with operators.
+//! `snapshot_command` and `unchanged_overlay` are `deltafan snapshot`. The core maps caches to records and
+//! back ([`snapshot_content`](crate::snapshot_content)).
 //!
 //! Invariants:
-//! - A value that was not written as it is read is no content: it makes the file corrupt, and a corrupt file loads nothing.
-//! - A file that is not a snapshot of this program, or is of a later version, is neither read nor written.
-//! - No thread that serves clients waits for the disk, and a fault of the disk or of the library ends nothing but the snapshot.
+//! - A value that fails its checksum makes the file corrupt, and a corrupt file loads nothing.
+//! - A foreign file, or one of a later version, is neither read nor written.
+//! - No thread that serves clients waits for the disk. A fault of the disk or the library ends only the
+//!   snapshot.
 
 mod checksums;
 mod disk_state;
@@ -35,41 +37,41 @@ use tokio::sync::oneshot;
 use crate::cache::Completeness;
 use crate::upstream::{Client, LateRestore};
 
-/// The file could not be used; the reason was told.
+/// The file could not be used; the reason was logged.
 #[derive(Clone, Copy, Debug)]
 pub struct FileFault;
 
 /// Facts about a node group beside its stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupFacts {
-    /// Number of the last run in which the group was live.
+    /// Number of the group's last live run.
     pub(crate) run: u64,
-    /// Moment up to which the content was current, in milliseconds since 1970; 0 if the control plane has never answered.
+    /// Moment of the last current content, in milliseconds since 1970; 0 if the control plane never answered.
     pub(crate) current: u64,
-    /// Digest of the node that the control plane was shown.
+    /// Digest of the node shown to the control plane.
     pub(crate) node: u128,
-    /// URI of the server that the content came from.
+    /// URI of the source server.
     pub(crate) server: String,
 }
 
 /// Facts about a store beside its records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StoreFacts {
-    /// How much of the wildcard set was known.
+    /// Known extent of the wildcard set.
     pub(crate) completeness: Completeness,
     /// Members of the set.
     pub(crate) members: u64,
     /// Number of records.
     pub(crate) records: u64,
-    /// Sum of the checksums of these, which is independent of their order.
+    /// Sum of their checksums, independent of order.
     pub(crate) sum: u64,
 }
 
 /// Time between two attempts of [`load_later`].
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Reads a snapshot that could not be read at the start. Tries to `read` until that can be done, and has the client take in what was read. Once the client is past its start it waits for
-/// nothing, and the attempts end. `read` may wait for the disk.
+/// Reads a snapshot that could not be read at the start. Tries `read`, which may wait for the disk, and gives
+/// the client the content. The attempts end once the client is past its start, which waits for nothing.
 pub fn load_later<T: Send + 'static>(
     read: impl Fn() -> Option<T> + Send + Sync + 'static,
     restore: impl FnOnce(T, &mut Client) + Send + 'static,
@@ -85,7 +87,7 @@ pub fn load_later<T: Send + 'static>(
             let attempt = Arc::clone(&read);
             let read = tokio::task::spawn_blocking(move || attempt()).await;
             if let Ok(Some(content)) = read {
-                // Unless the client is past its start.
+                // Fails if the client is past its start.
                 drop(sender.send(LateRestore::new(move |client| restore(content, client))));
                 return;
             }

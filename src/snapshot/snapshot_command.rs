@@ -1,6 +1,6 @@
 //! `deltafan snapshot show` and `verify`.
 //!
-//! Owns the tables and the JSON. The file is looked at, and nothing of it changes. Bodies are never shown.
+//! Owns the tables and the JSON. The file stays unchanged, and bodies are never shown.
 
 use std::fmt::Write as _;
 use std::io;
@@ -28,7 +28,7 @@ pub enum Format {
     Json,
 }
 
-/// Opens a snapshot to look at it: its folder, or the file.
+/// Opens a snapshot for reading, by its folder or file.
 fn open(path: &Path) -> Result<Store, FileError> {
     Ok(Store::read_only(snapshot_file::look(&snapshot_file::file_in(path))?))
 }
@@ -59,7 +59,7 @@ fn groups(path: &Path) -> Result<Vec<(GroupId, StoredGroup)>, FileError> {
     Ok(all)
 }
 
-/// Report on a snapshot: its groups, their types, and the resources with version, size and the rest of their TTL.
+/// Report on a snapshot: its groups, their types, and resources with version, size and remaining TTL.
 ///
 /// # Errors
 ///
@@ -76,11 +76,11 @@ pub fn report(path: &Path, format: Format) -> anyhow::Result<String> {
     })
 }
 
-/// Verifies each value of a snapshot. Returns a line that says how much it holds.
+/// Verifies each value of a snapshot. Returns a line with its size.
 ///
 /// # Errors
 ///
-/// The first value that is broken, or why the file cannot be read.
+/// The first broken value, or the reason why the file cannot be read.
 pub fn verify(path: &Path) -> anyhow::Result<String> {
     let groups = groups(path).map_err(|error| told(path, &error))?;
     let stores = || groups.iter().flat_map(|(_, group)| &group.content.stores);
@@ -101,13 +101,13 @@ fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs())
 }
 
-/// How long ago the content was current; `None` if the control plane has never answered.
+/// Age of the content; `None` if the control plane never answered.
 fn age(group: &StoredGroup, clock: Clock) -> Option<Duration> {
     let current = Duration::from_millis(group.facts.current);
     (!current.is_zero()).then(|| clock.age_of(current))
 }
 
-/// Time that is left of a TTL; zero if it has ended, `None` if there is none.
+/// Remaining TTL; zero if it has ended, `None` without one.
 fn left(record: &Record, clock: Clock) -> Option<Duration> {
     record.lease.map(|(_, deadline)| clock.left_until(deadline).unwrap_or_default())
 }
@@ -120,7 +120,8 @@ const fn view(record: &Record) -> &'static str {
     }
 }
 
-/// Title of a group. A rule named `own` is told from the own group by it, and `x-y` and `z` from `x` and `y-z`.
+/// Title of a group. It distinguishes a rule named `own` from the own group, and `x-y` and `z` from `x` and
+/// `y-z`.
 fn title(id: &GroupId) -> String {
     match id.rule_and_values() {
         None => id.to_string(),

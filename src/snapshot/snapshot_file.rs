@@ -1,7 +1,7 @@
-//! The file: where it is, whether it is ours, and opening it.
+//! Snapshot file: its place, its owner, and opening it.
 //!
-//! Owns the folder and its permissions, and the distinction between faults: each has a remedy of its own. Knows nothing of the
-//! content but the mark of this program.
+//! Owns the folder, its permissions, and the kinds of faults, each with its remedy. Of the content it knows
+//! only this program's mark.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read as _};
@@ -20,9 +20,9 @@ use super::unchanged_overlay::Overlay;
 
 /// Name of the file in its folder.
 pub(super) const FILE: &str = "cache.redb";
-/// Bytes with which a file of redb begins.
+/// First bytes of a redb file.
 const MAGIC: [u8; 9] = [b'r', b'e', b'd', b'b', 0x1a, 0x0a, 0xa9, 0x0d, 0x0a];
-/// Pages of the file that are kept in memory.
+/// Bytes of the file's pages kept in memory.
 const PAGES: usize = 8 << 20;
 
 pub(super) const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("deltafan");
@@ -36,16 +36,16 @@ pub(super) enum FileError {
     /// The system refuses.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// Another process has it.
+    /// Open in another process.
     #[error("another process has it open")]
     Locked,
-    /// Somebody else's.
+    /// Not a file of this program.
     #[error("it is no snapshot of deltafan")]
     Foreign,
-    /// Of a later version.
+    /// Written by a later version.
     #[error("a later version of deltafan wrote it ({0})")]
     Newer(String),
-    /// Moved away, or another file was put in its place.
+    /// Moved away or replaced.
     #[error("it was moved away or replaced while the relay ran")]
     Replaced,
     /// Torn, or altered since it was written.
@@ -59,13 +59,12 @@ impl FileError {
         matches!(self, Self::Io(error) if kinds.contains(&error.kind()))
     }
 
-    /// Whether the file may be read nevertheless.
+    /// Whether the file may still be read.
     pub(super) fn forbids_writing_only(&self) -> bool {
         let kinds = [io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::PermissionDenied];
         matches!(self, Self::Io(error) if kinds.contains(&error.kind()))
     }
 
-    /// The remedy, for the operator.
     pub(super) fn remedy(&self) -> &'static str {
         match self {
             full if full.is_full_disk() => "free space on its disk, or raise the quota",
@@ -138,7 +137,7 @@ impl From<CommitError> for FileError {
     }
 }
 
-/// Runs work in the library. A panic there is a corrupt file, not the end of the relay.
+/// Runs library code. A panic there means a corrupt file, not the end of the relay.
 pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<&str>().copied().map(str::to_owned);
@@ -147,12 +146,12 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, FileError>) -> Result<
     })
 }
 
-/// Path of the file: `path` itself if that is a file, else in that folder.
+/// Path of the file: `path` itself if it is a file, else in that folder.
 pub(super) fn file_in(path: &Path) -> PathBuf {
     if path.is_file() { path.to_owned() } else { path.join(FILE) }
 }
 
-/// Opens the file in a folder, and makes both if they are not there. Files are for their owner alone.
+/// Opens the file in a folder, and creates both if missing, accessible only to their owner.
 pub(super) fn open(folder: &Path) -> Result<Database, FileError> {
     if !folder.is_dir() {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -167,9 +166,9 @@ pub(super) fn open(folder: &Path) -> Result<Database, FileError> {
     }
 }
 
-/// The file, if it is there and begins as one of redb. It may be written.
+/// Existing file that begins like redb, opened for writing.
 pub(super) fn existing(path: &Path) -> Result<Option<File>, FileError> {
-    // A pipe would hold up the start until somebody opens its other end.
+    // A pipe would block the start until its other end opens.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
         Ok(file) => file,
@@ -183,7 +182,6 @@ pub(super) fn existing(path: &Path) -> Result<Option<File>, FileError> {
     Ok(Some(file))
 }
 
-/// Whether a file begins as one of redb.
 fn check_start(file: &mut File) -> Result<(), FileError> {
     let mut start = Vec::new();
     file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut start)?;
@@ -194,12 +192,12 @@ fn check_start(file: &mut File) -> Result<(), FileError> {
     }
 }
 
-/// Whether a file begins as a loss of power may leave one: cut short, or with zeros. Nobody else misses such a file.
+/// Whether a file looks like the result of a power loss: cut short, or zeros. It is nobody else's.
 fn is_lost(start: &[u8]) -> bool {
     MAGIC.starts_with(start) || start.iter().all(|byte| *byte == 0)
 }
 
-/// Makes the file under another name first: a disk that is full leaves none that has to be told from somebody else's.
+/// Creates the file under another name first, so that a full disk leaves no doubtful file.
 fn create(folder: &Path, path: &Path) -> Result<Database, FileError> {
     let new = folder.join(format!("{FILE}.new"));
     let make = || {
@@ -217,7 +215,7 @@ fn create(folder: &Path, path: &Path) -> Result<Database, FileError> {
     make().inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
-/// Moves a corrupt file aside, in the place of one that was moved there before.
+/// Moves a corrupt file aside, over an earlier one.
 pub(super) fn set_aside(folder: &Path) -> io::Result<PathBuf> {
     let aside = folder.join(format!("{FILE}.corrupt"));
     fs::rename(folder.join(FILE), &aside)?;
@@ -226,12 +224,12 @@ pub(super) fn set_aside(folder: &Path) -> io::Result<PathBuf> {
 
 fn builder() -> Builder {
     let mut builder = Database::builder();
-    // A page that was altered since it was written is found before the library trusts it.
+    // Finds an altered page before the library trusts it.
     builder.set_cache_size(PAGES).set_check_integrity_on_open(true);
     builder
 }
 
-/// Opens a file to look at it: nothing of it changes, and no process writes it meanwhile.
+/// Opens a file for reading: nothing of it changes, and no process writes it meanwhile.
 pub(super) fn look(path: &Path) -> Result<Database, FileError> {
     let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     if !file.metadata()?.is_file() {
@@ -246,7 +244,7 @@ pub(super) fn look(path: &Path) -> Result<Database, FileError> {
     guarded(|| check(builder().create_with_backend(Overlay::new(file)?)?))
 }
 
-/// Gives back the space at the end of the file that a transaction took before it failed.
+/// Frees the space at the file's end that a failed transaction took.
 pub(super) fn compacted(mut database: Database) -> Result<Database, FileError> {
     guarded(move || match database.compact() {
         Ok(_) => Ok(database),
@@ -264,7 +262,7 @@ fn mark(database: Database) -> Result<Database, FileError> {
     Ok(database)
 }
 
-/// Whether the database is one of this program, and of this version.
+/// Whether the database belongs to this program and version.
 fn check(database: Database) -> Result<Database, FileError> {
     let transaction = database.begin_read()?;
     if !transaction.list_tables()?.any(|table| table.name() == META.name()) {

@@ -1,7 +1,6 @@
 //! Keys of the file: node groups, their stores, and the names in these.
 //!
-//! Owns the layout, in which all of a group stand together, all of a store in it, and the names of a store in their order. A
-//! part before another one is preceded by its length.
+//! Owns the layout: keys sort by group, then store, then name. Each part before another has a length prefix.
 
 use std::fmt;
 use std::ops::Range;
@@ -19,12 +18,12 @@ use crate::snapshot_content::StoreId;
 pub struct GroupId(Vec<u8>);
 
 impl GroupId {
-    /// The group of the relay's own node.
+    /// Group of the relay's own node.
     pub const fn own() -> Self {
         Self(Vec::new())
     }
 
-    /// A group that a rule makes: its name, the text of the key and the values in that.
+    /// Group of a rule: the rule's name, the key's text and its values.
     pub fn of(key: &GroupKey) -> Self {
         let mut out = BytesMut::new();
         for part in [key.rule(), key.text()].into_iter().chain(key.values()) {
@@ -41,7 +40,8 @@ impl GroupId {
         &self.0
     }
 
-    /// Rule that makes the group, and the values in its key, which tell groups of one text apart; `None` for the own group.
+    /// Rule of the group, and the key's values, which distinguish groups of equal text; `None` for the own
+    /// group.
     pub(super) fn rule_and_values(&self) -> Option<(String, Vec<String>)> {
         let (rule, rest) = take(&self.0)?;
         let (_, mut rest) = take(rest)?;
@@ -55,7 +55,7 @@ impl GroupId {
 }
 
 impl fmt::Display for GroupId {
-    /// As in log lines. The text may hold what a client chose: what could steer a terminal is escaped.
+    /// As in log lines. Escapes what could steer a terminal, because a client may choose the text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("own");
@@ -70,7 +70,8 @@ impl fmt::Display for GroupId {
     }
 }
 
-/// Digest of the fields of a node by which a control plane tells nodes apart: not those of the program that shows it.
+/// Digest of the node fields by which a control plane distinguishes nodes, without those of the client
+/// program.
 pub fn node_digest(node: &Node) -> u128 {
     let mut out = BytesMut::new();
     let locality = node.locality.clone().unwrap_or_default();
@@ -90,7 +91,7 @@ fn take(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::try_from(len).ok()?)
 }
 
-/// Text that the keys of a group, or of a store in it, begin with.
+/// Prefix of the keys of a group or store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Prefix(Vec<u8>);
 
@@ -112,20 +113,18 @@ impl Prefix {
         &self.0
     }
 
-    /// The key of a name.
     pub(super) fn of_name(&self, name: &str) -> Vec<u8> {
         [&self.0, name.as_bytes()].concat()
     }
 
-    /// The name in a key with this prefix.
+    /// Name in a key with this prefix.
     pub(super) fn name_in<'k>(&self, key: &'k [u8]) -> Option<&'k str> {
         std::str::from_utf8(key.strip_prefix(&self.0[..])?).ok()
     }
 
-    /// All keys that begin with it.
     pub(super) fn range(&self) -> Range<Vec<u8>> {
         let mut end = self.0.clone();
-        // A prefix begins with a length, and what ends in 0xff is carried.
+        // A prefix begins with a length, and a final 0xff is carried.
         while let Some(last) = end.pop() {
             if last < u8::MAX {
                 end.push(last + 1);
@@ -136,7 +135,7 @@ impl Prefix {
     }
 }
 
-/// The group and the store in the key of a store.
+/// Group and store in the key of a store.
 pub(super) fn parse_store(key: &[u8]) -> Option<(GroupId, StoreId)> {
     let (group, rest) = take(key)?;
     let (store, rest) = take(rest)?;

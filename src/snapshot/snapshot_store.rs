@@ -1,7 +1,7 @@
-//! Content of the file: reading it, and one transaction that takes in what changed.
+//! Content of the file: reading it, and one transaction with all changes.
 //!
-//! Owns the tables. What is written of a store is told as names; the bytes of each are made when they are written, so that a
-//! change of everything takes no memory for everything.
+//! Owns the tables. Changes carry only names, and bytes are made while writing, so that a change of
+//! everything needs little memory.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -27,47 +27,43 @@ const STORES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("stores")
 const RECORDS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("records");
 const RUN_KEY: &str = "run";
 
-/// Table that is looked at.
 type ReadRows = redb::ReadOnlyTable<&'static [u8], &'static [u8]>;
-/// Table that is written.
 type Rows<'t> = Table<'t, &'static [u8], &'static [u8]>;
 
-/// Names of a store that are to be written.
+/// Names of a store to write.
 #[derive(Debug)]
 pub(super) enum Names {
-    /// These may have changed.
+    /// Names that may have changed.
     Some(BTreeSet<Name>),
-    /// These are all there are: each is compared with its record, and the record of any other name goes.
+    /// All names: each is compared with its record, and all other records are removed.
     All(BTreeSet<Name>),
 }
 
-/// Change of a store.
 pub(super) struct StoreChange {
     pub(super) id: StoreId,
-    /// Facts as they are now, but for those that the file counts.
+    /// Current facts, except those that the file counts.
     pub(super) facts: StoreFacts,
     pub(super) names: Names,
-    /// State of the store as it is to be written.
+    /// State of the store to write.
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) selection: Selection,
     pub(super) clock: Clock,
 }
 
 impl StoreChange {
-    /// The record of a name; `None` if nothing is kept of it.
+    /// Record of a name; `None` if nothing is kept of it.
     fn record(&self, name: &str) -> Option<Bytes> {
         record_of(&self.id.type_url, &self.snapshot, name, self.selection, self.clock)
     }
 }
 
-/// Change of a node group.
 pub(super) struct GroupChange {
     pub(super) id: GroupId,
     pub(super) facts: GroupFacts,
     pub(super) stores: Vec<StoreChange>,
-    /// Stores that went.
+    /// Removed stores.
     pub(super) gone: Vec<StoreId>,
-    /// All stores that there are: any other one goes. `None` where `gone` names those that do.
+    /// All existing stores; others are removed. `None` where `gone` lists the removed ones.
     pub(super) all: Option<HashSet<StoreId>>,
 }
 
@@ -75,26 +71,25 @@ pub(super) struct GroupChange {
 #[derive(Default)]
 pub(super) struct Changes {
     pub(super) groups: Vec<GroupChange>,
-    /// Groups that run.
+    /// Running groups.
     pub(super) live: HashSet<GroupId>,
-    /// Number of groups that may stay beside these.
+    /// Groups that may stay beside these.
     pub(super) max_groups: usize,
-    /// Number of the run, once it counts: groups that were not live in the run before it go.
+    /// Number of the run, once it counts: groups not live in the previous run are removed.
     pub(super) run: Option<u64>,
 }
 
-/// A group as it was written.
+/// Group as it was written.
 #[derive(Debug)]
 pub(super) struct StoredGroup {
     pub(super) facts: GroupFacts,
     pub(super) content: Content,
 }
 
-/// The open file.
 #[derive(Debug)]
 pub(super) struct Store {
     database: Database,
-    /// Number of times that a file was opened to be written: another one may have another content. `None` if this one is only read.
+    /// Number of openings for writing, because each file may have other content. `None` for reading.
     opened: Option<u64>,
 }
 
@@ -123,7 +118,6 @@ impl Store {
         })
     }
 
-    /// The groups in the file.
     pub(super) fn groups(&self) -> Result<Vec<(GroupId, GroupFacts)>, FileError> {
         guarded(|| {
             let transaction = self.database.begin_read()?;
@@ -153,7 +147,7 @@ impl Store {
         })
     }
 
-    /// A group, each value of which was verified; `None` if it is not in the file.
+    /// Group with verified values; `None` if it is not in the file.
     pub(super) fn group(&self, id: &GroupId) -> Result<Option<StoredGroup>, FileError> {
         guarded(|| {
             let transaction = self.database.begin_read()?;
@@ -183,11 +177,11 @@ impl Store {
         })
     }
 
-    /// Writes changes: all of them are on the disk, or none.
+    /// Writes all changes atomically.
     pub(super) fn commit(&self, changes: &Changes) -> Result<(), FileError> {
         guarded(|| {
             let mut transaction = self.database.begin_write()?;
-            // A last commit that was altered later is noticed, and not passed over for the one before it.
+            // A last commit that was altered later is noticed, not skipped for the one before it.
             transaction.set_two_phase_commit(true);
             for group in &changes.groups {
                 write_group(&transaction, group)?;
@@ -240,7 +234,7 @@ fn read_store(
     for row in records.range(&range.start[..]..&range.end[..])? {
         let (key, sealed) = row?;
         let (key, sealed) = (key.value(), sealed.value());
-        // More than there may be are not read: the end may be far.
+        // Surplus records are not read: there may be many.
         let name = prefix.name_in(key).filter(|_| (found.len() as u64) < facts.records);
         let read = name.zip(unseal(key, sealed));
         let Some((name, (checksum, value))) = read else {
@@ -349,7 +343,7 @@ fn write_store(
     Ok(())
 }
 
-/// A record is not there any more.
+/// Subtracts a removed record from the facts.
 fn uncount(facts: &mut StoreFacts, old: Option<&[u8]>) -> Result<(), FileError> {
     let Some(old) = old else { return Ok(()) };
     let sum = said_checksum(old).ok_or_else(|| corrupt("a record has no checksum"))?;
@@ -373,7 +367,7 @@ fn drop_group(transaction: &WriteTransaction, group: &GroupId) -> Result<(), Fil
     drop_range(&mut transaction.open_table(RECORDS)?, &prefix)
 }
 
-/// Drops groups that do not run and are more than there may be, those that have been out of date for longest first.
+/// Drops surplus groups that do not run, the most outdated first.
 fn bound_groups(transaction: &WriteTransaction, changes: &Changes) -> Result<(), FileError> {
     let mut past = Vec::new();
     {
@@ -395,7 +389,7 @@ fn bound_groups(transaction: &WriteTransaction, changes: &Changes) -> Result<(),
     past[..surplus].iter().try_for_each(|(_, group)| drop_group(transaction, group))
 }
 
-/// Counts the run, and drops groups that were last live before the run before it.
+/// Counts the run, and drops groups that were not live in the previous one.
 fn count_run(transaction: &WriteTransaction, run: u64) -> Result<(), FileError> {
     let (_, sealed) = seal(RUN_KEY.as_bytes(), &run.to_le_bytes());
     transaction.open_table(META)?.insert(RUN_KEY, &sealed[..])?;

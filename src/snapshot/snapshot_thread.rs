@@ -1,8 +1,8 @@
-//! The thread that copies what changed to the file, once a second.
+//! Thread that copies changes to the file, once a second.
 //!
-//! Owns how far each store has been copied. It reads snapshots of the caches as a client does: for each store it has a position,
-//! and asks for the names that changed after it. Nothing waits for it and nothing queues for it; a store that changed more than
-//! is remembered is compared as a whole.
+//! Owns each store's copied position. Like a client it reads snapshots of the caches, and asks for the names
+//! changed after its position. Nothing waits or queues for it. A store with more changes than the log
+//! remembers is compared as a whole.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,39 +21,39 @@ use crate::snapshot_content::{Clock, Selection, StoreId, wildcard_kept};
 
 /// Time between two transactions.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Time after which the moments up to which content is current are written though nothing changed: those of all groups at once.
+/// Time after which all groups' current moments are written even without a change.
 const MOMENTS: Duration = Duration::from_secs(60);
-/// Difference from which on such a moment is another one. It may lie back: the clock may be set.
+/// Least difference of such a moment, also backwards: the clock may be set.
 const MOVED: Duration = Duration::from_secs(1);
-/// First and longest wait before the file is tried again after a fault.
+/// First and longest wait before a retry after a fault.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// Longest wait where another process has the file open: that may be about to end, with this relay in its place.
+/// Longest wait for another process with the file, which may be about to end for this relay to replace it.
 const RETRY_LOCKED: Duration = Duration::from_secs(5);
-/// Time after which a run counts: a relay that is restarted soon again has not seen which groups are live.
+/// Time after which a run counts: shorter runs do not show which groups are live.
 const COUNTS: Duration = Duration::from_secs(600);
 
-/// A node group that runs.
+/// Running node group.
 #[derive(Clone, Debug)]
 pub struct LiveGroup {
     /// Its identity.
     pub id: GroupId,
     /// Its cache.
     pub cache: Arc<Cache>,
-    /// Digest of the node that its control plane is shown.
+    /// Digest of the node shown to its control plane.
     pub node: u128,
-    /// URI of the server that its content came from; empty if there were several.
+    /// URI of the source server; empty with several.
     pub server: String,
-    /// Time since its content was last known to be current; `None` if its control plane has never answered.
+    /// Time since its content was last current; `None` if its control plane never answered.
     pub current: Option<Duration>,
 }
 
-/// Source of the node groups that run. A group that was not loaded yet is none of them.
+/// Source of the running node groups, without groups not loaded yet.
 pub trait LiveGroups: Send + 'static {
     /// All of them.
     fn all(&self) -> Vec<LiveGroup>;
 }
 
-/// The thread.
+/// Writer thread.
 #[derive(Debug)]
 pub struct WriterThread {
     /// Dropped to end it.
@@ -66,7 +66,7 @@ impl WriterThread {
     ///
     /// # Errors
     ///
-    /// Error of the system if there may be no more threads.
+    /// Error of the system if no further thread is allowed.
     pub fn start(disk: Arc<Disk>, groups: impl LiveGroups) -> std::io::Result<Self> {
         let (stop, stopped) = channel();
         let thread = std::thread::Builder::new().name("snapshot".to_owned()).spawn(move || {
@@ -83,7 +83,7 @@ impl WriterThread {
         Ok(Self { stop, thread })
     }
 
-    /// Has it write once more, and waits for its end.
+    /// Writes once more, and waits for the thread's end.
     pub fn finish(self) {
         let Self { stop, thread } = self;
         drop(stop);
@@ -93,19 +93,19 @@ impl WriterThread {
     }
 }
 
-/// How far a group was copied.
+/// Copied position of a group.
 #[derive(Debug, Default)]
 pub(super) struct GroupCursor {
-    /// Number of its cache: a group that was released and made again has another one.
+    /// Number of its cache, which changes when a group is recreated.
     cache: u64,
     stores: HashMap<StoreId, StoreCursor>,
     facts: GroupFacts,
 }
 
-/// How far a store was copied.
+/// Copied position of a store.
 #[derive(Clone, Copy, Debug)]
 struct StoreCursor {
-    /// Its number: a store that was dropped and made again has another one.
+    /// Its number, which changes when a store is recreated.
     index: u32,
     generation: Generation,
     completeness: Completeness,
@@ -115,13 +115,13 @@ pub(super) struct Writer<G> {
     disk: Arc<Disk>,
     groups: G,
     cursors: HashMap<GroupId, GroupCursor>,
-    /// The file that the cursors are about, by how often one was opened.
+    /// File of the cursors, by its number of openings.
     opened: Option<u64>,
-    /// Number of this run, as of the file that is open.
+    /// Number of this run, by the open file.
     run: Option<u64>,
     /// Whether the run counts in that file.
     is_counted: bool,
-    /// When the moments of all groups were written last.
+    /// Time of the last write of all moments.
     moments_at: Option<Instant>,
     retry_at: Option<Instant>,
     backoff: Duration,
@@ -143,7 +143,7 @@ impl<G: LiveGroups> Writer<G> {
         }
     }
 
-    /// Writes what has changed. The last time it is tried whatever happened before.
+    /// Writes all changes. The last call ignores earlier failures.
     fn tick(&mut self, is_last: bool) {
         if !is_last && self.retry_at.is_some_and(|at| Instant::now() < at) {
             return;
@@ -213,7 +213,7 @@ impl<G: LiveGroups> Writer<G> {
         }
     }
 
-    /// Nothing is known of the file.
+    /// Forgets everything about the file.
     fn begin_anew(&mut self) {
         self.cursors.clear();
         (self.run, self.is_counted) = (None, false);
@@ -228,7 +228,7 @@ impl<G: LiveGroups> Writer<G> {
         Ok(run)
     }
 
-    /// A group that went to another server since it was looked at may hold resources of both.
+    /// Marks groups that changed their server since: they may hold resources of both.
     fn note_switches(
         &self,
         live: &[LiveGroup],
@@ -253,7 +253,7 @@ impl<G: LiveGroups> Writer<G> {
         self.moments_at.is_none_or(|at| clock.now.saturating_duration_since(at) >= MOMENTS)
     }
 
-    /// Changes since the last transaction, and how far everything is copied when they are written.
+    /// Changes since the last transaction, and the positions after it.
     pub(super) fn changes(
         &self,
         live: &[LiveGroup],
@@ -265,7 +265,8 @@ impl<G: LiveGroups> Writer<G> {
         changes.live = live.iter().map(|group| group.id.clone()).collect();
         changes.max_groups = self.disk.settings.max_groups;
         for group in live {
-            // The file may have more of it than the relay, which could not read it. Its control plane has not answered either.
+            // The file may have more of this group than the relay, which could not read it and has no answer
+            // either.
             if !self.disk.has_read(&group.id) && group.current.is_none() {
                 continue;
             }
@@ -326,8 +327,8 @@ fn group_change(
     (is_written.then_some(change), cursor)
 }
 
-/// Identity of a store that is kept: one that is filled from others is not. Where changes are guarded, the stable content is kept:
-/// after a restart a change that was on trial comes from the control plane again, and is tried again.
+/// Identity of a kept store; derived stores are not kept. Of guarded types the stable content is kept: after
+/// a restart the control plane sends a change on trial again, and it is tried again.
 fn kept_store(of: &TypeCache, cache: &Cache, selection: Selection) -> Option<StoreId> {
     let (type_url, view) = (of.type_url(), of.parameter_view());
     let track = if cache.rollout_of(type_url).is_some() { Track::Stable } else { Track::Origin };

@@ -1,7 +1,7 @@
-//! A file that is looked at and not changed.
+//! File that is read without any change.
 //!
-//! Owns blocks that the library writes while it looks: a file whose process was killed has to be repaired before it can be read.
-//! They are kept in memory and go with the value.
+//! Owns blocks that the library writes while reading, such as repairs after a kill. They stay in memory and
+//! go with the value.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,7 +13,7 @@ use redb::StorageBackend;
 
 const BLOCK: u64 = 4096;
 
-/// A file with changes that only its reader sees.
+/// File with changes that only its reader sees.
 #[derive(Debug)]
 pub(super) struct Overlay {
     file: File,
@@ -45,7 +45,7 @@ impl Overlay {
         Ok(block)
     }
 
-    /// Goes through the blocks of a range: number of each, place in it, and place in the range.
+    /// Splits a range into blocks: number of each, place in it, and place in the range.
     fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, std::ops::Range<usize>, usize)> {
         let mut done = 0;
         std::iter::from_fn(move || {

@@ -1,9 +1,9 @@
 //! gRPC call to the control plane: encoded requests go out, encoded responses come in.
 //!
-//! Owns how messages lie in HTTP/2 bodies, and the status with which a call ends. Knows nothing of their content.
+//! Owns the framing of messages in HTTP/2 bodies, and the final status. Knows nothing of their content.
 //!
-//! Invariant: nothing is held between two responses. tonic's own reader keeps a buffer as large as the largest of them for as
-//! long as the call lasts: with 2,000 node groups and first responses of 400 KiB, 800 MiB. Its reader of a status panics if the details
+//! Invariant: nothing is held between two responses. tonic's reader keeps a buffer as large as the largest
+//! one: 800 MiB with 2,000 node groups and responses of 400 KiB. It also panics if the details of a status
 //! are not base64.
 
 use std::error::Error;
@@ -33,7 +33,7 @@ const GRPC: &str = "application/grpc";
 const GRPC_STATUS: &str = "grpc-status";
 const GRPC_MESSAGE: &str = "grpc-message";
 
-/// Answer in HTTP that is none of gRPC: the source of the status that stands for it.
+/// HTTP answer without gRPC: the source of its status.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the answer is none of gRPC: HTTP status {status}, content-type `{content_type}`", status = .status.as_u16())]
 pub(crate) struct NotGrpcError {
@@ -45,12 +45,12 @@ pub(crate) struct NotGrpcError {
 /// Bytes behind a message that are copied, so that they do not keep its allocation.
 const SHORT: usize = 1 << 10;
 
-/// Makes a call with these headers beside those of gRPC. Returns the headers of the response, and its messages, of which each may have `max_message` bytes. `transfer` notes
-/// when a part of one has come.
+/// Makes a call with these headers beside those of gRPC. Returns the response's headers and messages of at
+/// most `max_message` bytes. `transfer` notes arrived parts.
 ///
 /// # Errors
 ///
-/// A status if the server cannot be reached, or answers with that alone, or not by gRPC.
+/// A status if the server cannot be reached, or answers with only a status, or not by gRPC.
 pub(super) async fn call(
     mut channel: Channel,
     path: &'static str,
@@ -83,15 +83,15 @@ fn unreachable(error: tonic::transport::Error) -> Status {
     status
 }
 
-/// Whether a status is the word of the server on one call, in headers, in trailers, by RST_STREAM or as another answer in HTTP. The end of the
-/// connection and faults of this process are not.
+/// Whether the server sent this status: in headers, in trailers, by RST_STREAM or as another HTTP answer.
+/// False for the end of the connection and faults of this process.
 pub(super) fn is_of_server(status: &Status) -> bool {
     status.source().is_none()
         || causes(status).any(|cause| cause.is::<NotGrpcError>())
         || h2_error(status).is_some_and(h2::Error::is_reset)
 }
 
-/// Whether the server reset a call. One that is busy, and did not look at the call, is none that did.
+/// Whether the server reset a call, but not because it was too busy to look at it.
 pub(super) fn is_reset(status: &Status) -> bool {
     let is_busy = |error: &h2::Error| {
         matches!(error.reason(), Some(Reason::REFUSED_STREAM | Reason::ENHANCE_YOUR_CALM))
@@ -107,14 +107,14 @@ fn causes(status: &Status) -> impl Iterator<Item = &(dyn Error + 'static)> {
     std::iter::successors(status.source(), |&error| error.source())
 }
 
-/// Whether the call ends with this head of a response, which is one of gRPC.
+/// Whether the call ends with this gRPC response head.
 fn check(head: &response::Parts) -> Result<bool, Status> {
     if let Some(status) = final_status(&head.headers) {
         return status.map(|()| true);
     }
     let content = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let format = content.strip_prefix(GRPC.as_bytes()).map(<[u8]>::first);
-    // `application/grpc+proto`, but not `application/grpc-web`, in which messages are framed in another way.
+    // `application/grpc+proto`, but not `application/grpc-web`, which frames messages differently.
     let is_grpc = matches!(format, Some(None | Some(b'+' | b';')));
     if head.status != StatusCode::OK || !is_grpc {
         let error = NotGrpcError { status: head.status, content_type: content.escape_ascii().to_string() };
@@ -125,7 +125,7 @@ fn check(head: &response::Parts) -> Result<bool, Status> {
     Ok(false)
 }
 
-/// Status that stands in headers or trailers.
+/// Status in headers or trailers.
 fn final_status(headers: &HeaderMap) -> Option<Result<(), Status>> {
     let code = Code::from_bytes(headers.get(GRPC_STATUS)?.as_bytes());
     if code == Code::Ok {
@@ -135,8 +135,8 @@ fn final_status(headers: &HeaderMap) -> Option<Result<(), Status>> {
     Some(Err(Status::new(code, percent_decode(message).decode_utf8_lossy())))
 }
 
-/// Code of gRPC for an answer of HTTP (grpc/doc/http-grpc-status-mapping.md). But 404 is that of a gateway without a route, and says
-/// nothing of the protocol of the control plane: it is no UNIMPLEMENTED.
+/// gRPC code for an HTTP answer (grpc/doc/http-grpc-status-mapping.md). But 404 is not UNIMPLEMENTED: it
+/// comes from a gateway without a route, not from the control plane.
 const fn code_of(status: StatusCode) -> Code {
     match status {
         StatusCode::BAD_REQUEST => Code::Internal,
@@ -151,7 +151,6 @@ const fn code_of(status: StatusCode) -> Code {
     }
 }
 
-/// Messages of a response.
 struct Messages {
     body: Body,
     is_over: bool,
@@ -191,7 +190,7 @@ impl Messages {
     }
 }
 
-/// Bytes that came and are no message yet.
+/// Arrived bytes that are no message yet.
 struct Buffer {
     bytes: BytesMut,
     max_message: usize,
@@ -202,7 +201,7 @@ impl Buffer {
         Self { bytes: BytesMut::new(), max_message }
     }
 
-    /// First message, if all of it is there.
+    /// First message, if complete.
     fn take(&mut self) -> Result<Option<Bytes>, Status> {
         let Some(Prefix { is_compressed, length }) = Prefix::of(&self.bytes) else { return Ok(None) };
         if is_compressed {

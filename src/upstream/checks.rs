@@ -1,45 +1,44 @@
-//! Whether health checks of a server tell that it is there.
+//! Whether unanswered health checks of a server show that it is gone.
 //!
-//! A server may be well and leave them unanswered: one of gRPC with a pool of threads, each of which a stream takes, has none left for a
-//! health service. A connection that was given up for want of an answer is a suspicion of that, and no more: a replica may have hung, and
-//! another one have taken its place at the same address. So the next connection is tried as soon as its streams are
-//! answered, and not judged before something is asked on them. A check that stays unanswered then may be one of a server that hangs by
-//! now. It does not if anything was heard of it since. If nothing was, a stream is to be opened anew, and the server is judged by that.
-//! Where it answers, no check is heeded for a while.
+//! A live server may leave them unanswered: gRPC with a thread pool has no thread left if streams take all. A
+//! connection given up for want of an answer only raises that suspicion, because a replica may have hung. So
+//! the next connection is tried as soon as its streams are answered. If that check stays unanswered, later
+//! messages show that the server lives. Without any, a new stream decides. If the server answers it, checks
+//! are ignored for a while.
 //!
 //! Owns that judgement. Knows nothing of connections.
 
 use std::time::{Duration, Instant};
 
-/// Time for which checks are not heeded where a server answers its streams and no checks. Then there is another trial.
+/// Time for which checks are ignored after a failed trial. Then there is another trial.
 const IGNORED: Duration = Duration::from_secs(600);
-/// Time after which a trial has been lost with its connection. Longer than an answer may take.
+/// Time after which a trial was lost with its connection. Longer than an answer may take.
 const LOST: Duration = Duration::from_secs(120);
 
-/// Standing of the checks of one server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Checks {
-    /// A server that leaves one unanswered is not there.
+    /// A server that leaves one unanswered is gone.
     #[default]
     Heeded,
-    /// Heeded still, but a connection was given up.
+    /// Still heeded, but a connection was given up.
     Suspected,
-    /// A server that answers its streams is asked, since then.
+    /// A server that answers its streams is being checked, since then.
     Tried(Instant),
-    /// It left a check unanswered by then. Whether it still answers its streams is to be seen on the connection of that check.
+    /// It left a check unanswered at that time. The connection will show whether it still answers its
+    /// streams.
     Failed(Instant),
-    /// Asking is of no use until then.
+    /// Checks are useless until then.
     Ignored(Instant),
 }
 
 /// Streams of a client on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Streams {
-    /// Something was answered on them.
+    /// At least one answer came.
     Answered,
-    /// Something was asked, and nothing answered.
+    /// A request waits, and no answer came.
     Unanswered,
-    /// Nothing was asked that waits for an answer.
+    /// No request waits for an answer.
     Idle,
 }
 
@@ -53,7 +52,7 @@ pub(super) enum Purpose {
 }
 
 impl Checks {
-    /// Purpose of a check that begins now, if there is any, on a connection of which this was heard.
+    /// Purpose of a check now, if any, on a connection with these streams.
     pub(super) fn purpose(&mut self, streams: Streams, now: Instant) -> Option<Purpose> {
         let is_over = |since: Instant, time| now.saturating_duration_since(since) >= time;
         match *self {
@@ -69,21 +68,20 @@ impl Checks {
             (Self::Heeded, _) | (Self::Suspected | Self::Failed(_), Streams::Unanswered) => {
                 Some(Purpose::Judge)
             }
-            // It sent its settings at the beginning of the connection. A hang does no harm before something is asked. An answer of before
-            // the failed trial says nothing of what it does now.
+            // The server sent SETTINGS when the connection began, and a hang is harmless before a request.
+            // Answers before the failed trial prove nothing about the present.
             (Self::Suspected, Streams::Idle)
             | (Self::Failed(_), Streams::Answered | Streams::Idle)
             | (Self::Tried(_) | Self::Ignored(_), _) => None,
         }
     }
 
-    /// Notes that a trial failed.
     pub(super) const fn failed(&mut self, now: Instant) {
         *self = Self::Failed(now);
     }
 
-    /// Notes that the server was heard since the check that it left unanswered: it answers its streams. Returns whether that is
-    /// news: another replica may have answered a check meanwhile.
+    /// Notes that the server sent something after the unanswered check, so it answers its streams. Returns
+    /// whether that is new: another replica may have answered a check meanwhile.
     pub(super) fn are_mute(&mut self, now: Instant) -> bool {
         let is_open = matches!(self, Self::Failed(_));
         if is_open {
@@ -92,14 +90,13 @@ impl Checks {
         is_open
     }
 
-    /// Notes that a trial ended with its connection, before it was judged.
+    /// Notes that a trial ended undecided with its connection.
     pub(super) const fn trial_lost(&mut self) {
         if let Self::Tried(_) | Self::Failed(_) = self {
             *self = Self::Suspected;
         }
     }
 
-    /// Notes that a check was answered.
     pub(super) const fn answered(&mut self) {
         *self = Self::Heeded;
     }

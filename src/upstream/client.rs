@@ -1,8 +1,7 @@
 //! Task that keeps a [`Mux`] connected.
 //!
-//! Owns the connection, the back-off and the clock. Decides nothing about the protocol: it tells the core
-//! what happened, and asks it for the next request when a stream has room for one, so that nothing queues up
-//! here.
+//! Owns the connection, the back-off and the clock. Decides nothing about the protocol. It reports events to
+//! the core, and asks for the next request when a stream has room, so that nothing queues up here.
 
 mod choice;
 mod conversation;
@@ -42,58 +41,59 @@ use conversation::{Conversation, Delta, Event};
 use ended::Ended;
 use liveness::Sign;
 
-/// Time for which the relay upstream may be cut off before that is logged. One that begins has asked nothing yet.
+/// Time for which the relay upstream may be cut off before a log line. A relay that starts has asked nothing
+/// yet.
 const CUT_OFF: Duration = Duration::from_secs(5);
 
-/// Subscriptions of one node group at a control plane, which is one of several.
+/// Subscriptions of one node group at one of several control planes.
 #[derive(Debug)]
 pub struct Client {
     mux: Mux,
     servers: Arc<Servers>,
     failover: Failover,
     probes: Probes,
-    /// Time at which to look what probes are to ask for.
+    /// Time of the next update of the probes' questions.
     asks_again: Option<Instant>,
     node: Arc<Node>,
-    /// That of the server in use.
+    /// Link of the server in use.
     link: Arc<Link>,
-    /// Node of one of the group's clients, in the place of one of the relay's.
+    /// Node of one of the group's clients, shown in place of the relay's.
     representative: Option<Arc<Representative>>,
-    /// Where changes are handed to that are followed to the clients.
+    /// Sink for changes that are followed to the clients.
     changes: Option<ChangeSink>,
-    /// Wait before the streams are opened again.
+    /// Wait before the streams are reopened.
     backoff: Backoff,
     state: watch::Sender<UpstreamState>,
     tuner: Tuner,
     tuning: watch::Receiver<Option<Tuning>>,
-    /// Rule of the node group, for the log; `None` in the group of the relay's own node.
+    /// Rule of the node group, for the log; `None` for the relay's own node.
     group: Option<Arc<str>>,
-    /// Whether the link counts this client among those that lost their connection.
+    /// Whether the link counts this client among those without a connection.
     is_away: bool,
     /// Whether a complaint about its stream was logged since the last answer.
     has_complained: bool,
     silence: SilenceLog,
-    /// When to log that the relay upstream is cut off, if that was not logged yet.
+    /// Time to log that the relay upstream is cut off, if not yet logged.
     cut_off_due: Option<Instant>,
     /// Numbers of requests and responses at the last check for unanswered subscriptions.
     looked_at: Option<(u64, u64)>,
-    /// Time at which to take the rest of the interest, if more is known to be there.
+    /// Time to take the rest of the interest, if there is more.
     more_interest: Option<Instant>,
-    /// Where resources of an earlier process may come from, until the control plane has answered.
+    /// Source of an earlier process's resources, until the control plane answers.
     late: Option<oneshot::Receiver<LateRestore>>,
 }
 
-/// Has a client take in resources of an earlier process that could not be read before it ran.
+/// Late restore of an earlier process's resources, which could not be read before the client ran.
 pub struct LateRestore(Box<dyn FnOnce(&mut Client) + Send>);
 
 impl LateRestore {
-    /// Creates it of what [restores](Client::restore) them.
+    /// Creates it from a function that [restores](Client::restore) them.
     pub fn new(restore: impl FnOnce(&mut Client) + Send + 'static) -> Self {
         Self(Box::new(restore))
     }
 }
 
-/// Age that resources had when the client began, which has not been connected since.
+/// Age of the resources when the client began; it has not been connected since.
 fn age_at_start(age: Duration, state: &UpstreamState, now: Instant) -> Duration {
     age.saturating_sub(now.saturating_duration_since(state.since))
 }
@@ -105,12 +105,12 @@ impl std::fmt::Debug for LateRestore {
 }
 
 impl Client {
-    /// Creates a client with a connection of its own, which does nothing until [`run`](Self::run).
+    /// Creates a client with its own connection. It does nothing until [`run`](Self::run).
     pub fn new(mux: Mux, options: Options) -> Self {
         Self::on(mux, Arc::new(Servers::only(options)))
     }
 
-    /// Creates a client that shares the connections of others, and does nothing until [`run`](Self::run).
+    /// Creates a client that shares connections. It does nothing until [`run`](Self::run).
     pub fn on(mux: Mux, servers: Arc<Servers>) -> Self {
         let link = Arc::clone(servers.link(0));
         let state = watch::Sender::new(UpstreamState::new(now()));
@@ -141,49 +141,46 @@ impl Client {
         }
     }
 
-    /// Shows the control plane the node of one of the group's clients, as the client sent it.
+    /// Shows the control plane the node of one of the group's clients, as sent.
     #[must_use]
     pub fn representing(mut self, representative: Arc<Representative>) -> Self {
         self.representative = Some(representative);
         self
     }
 
-    /// Names the rule that made the node group in lines of the log.
+    /// Names the node group's rule in log lines.
     #[must_use]
     pub fn of_group(mut self, rule: Arc<str>) -> Self {
         self.group = Some(rule);
         self
     }
 
-    /// Takes resources of an earlier process in also while it runs, until the control plane has answered.
+    /// Accepts an earlier process's resources while it runs, until the control plane answers.
     pub fn restore_later(&mut self, late: oneshot::Receiver<LateRestore>) {
         self.late = Some(late);
     }
 
-    /// Hands changes that are in the cache to this sink.
+    /// Hands stored changes to this sink.
     #[must_use]
     pub fn handing_changes_to(mut self, changes: Option<ChangeSink>) -> Self {
         self.changes = changes;
         self
     }
 
-    /// Returns the state, now and later.
     pub fn state(&self) -> watch::Receiver<UpstreamState> {
         self.state.subscribe()
     }
 
-    /// Returns a handle to change settings while it runs.
     pub fn tuner(&self) -> Tuner {
         self.tuner.clone()
     }
 
-    /// Returns the counters of events.
     pub const fn counters(&self) -> &Arc<Counters> {
         self.mux.counters()
     }
 
-    /// Takes in resources of an earlier process, of this age and from this server: see [`Mux::restore`]. To be called while no stream
-    /// is open, before the control plane has answered.
+    /// Takes in resources of an earlier process, with their age and server: see [`Mux::restore`]. Call it
+    /// while no stream is open, before the control plane has answered.
     pub fn restore(
         &mut self,
         content: Content,
@@ -204,16 +201,15 @@ impl Client {
         restored
     }
 
-    /// Notes that other node groups have resources of an earlier process on disk, the newest of this age: the relay has something
-    /// to serve.
+    /// Notes that other node groups have stored resources, the newest of this age: the relay can serve.
     pub fn others_restored(&mut self, age: Duration) {
         self.servers.restored();
         self.state.send_modify(|state| state.restored(age_at_start(age, state, now())));
     }
 
-    /// Connects, and reconnects whenever the connection is lost, until `shutdown`.
+    /// Connects, and reconnects after each loss, until `shutdown`.
     ///
-    /// By reference: a future has room for what it is given as well as for what it makes of that, and each group has one.
+    /// By reference: a future has room for its arguments and for its state, and each group has one.
     pub async fn run(&mut self, shutdown: CancellationToken) {
         shutdown.run_until_cancelled(self.run_on()).await;
     }
@@ -235,15 +231,15 @@ impl Client {
         }
     }
 
-    /// Waits for a connection. `None`: another server is used from here on.
+    /// Waits for a connection. `None`: the server has changed.
     async fn connect(&mut self) -> Option<Result<Connected, UnreachableError>> {
         let link = Arc::clone(&self.link);
-        // On the heap while it goes on: each group would have room for it, more than once, for as long as it lives.
+        // On the heap: otherwise each group would keep room for it, more than once.
         self.meanwhile(Box::pin(link.connect())).await
     }
 
-    /// Waits for a future while interest and deadlines are served, and no server is connected. `None`: another server is used from
-    /// here on.
+    /// Waits for a future while interest and deadlines are served without a server. `None`: the server has
+    /// changed.
     async fn meanwhile<F: Future>(&mut self, future: F) -> Option<F::Output> {
         let cache = Arc::clone(self.mux.cache());
         tokio::pin!(future);
@@ -266,8 +262,8 @@ impl Client {
         }
     }
 
-    /// Serves both streams until the primary one ends. `None`: the next connection is due at once, as another server is used from here
-    /// on, or nothing was asked on one that is gone, so that nothing ended.
+    /// Serves both streams until the primary one ends. `None`: the next connection is due at once. Either the
+    /// server has changed, or no request was lost with the connection.
     async fn converse(&mut self, connected: Connected) -> Option<Ended> {
         let cache = Arc::clone(self.mux.cache());
         let Connected { lease, is_new } = connected;
@@ -282,7 +278,7 @@ impl Client {
             }
             talk.secondary.adjust(&mut self.mux, now());
             self.inquire(&mut talk);
-            if let Some(change) = self.choose(self.sight(&talk)) {
+            if let Some(change) = self.choose(self.condition(&talk)) {
                 if matches!(change, ServerChange::Next { .. }) {
                     lease.silent();
                 }
@@ -360,7 +356,7 @@ impl Client {
                         break Some(end);
                     }
                 }
-                // Work that is due may be done in parts: it gives way after each.
+                // Due work may come in parts: it gives way after each.
                 Event::Deadline => {
                     self.mux.on_deadline(now());
                     tokio::task::yield_now().await;
@@ -380,7 +376,8 @@ impl Client {
         ended
     }
 
-    /// Takes in resources of an earlier process on a connection that has brought nothing yet. What is subscribed to then is told anew.
+    /// Takes in resources of an earlier process on a connection without a response yet, and renews the
+    /// subscriptions.
     fn restore_late(&mut self, talk: &mut Conversation) {
         let Some(restore) = self.late.as_mut().and_then(|late| late.try_recv().ok()) else { return };
         self.late = None;
@@ -389,12 +386,12 @@ impl Client {
         talk.renew(StreamId::Primary);
         self.choose_node();
         self.mux.connected(self.link.server());
-        // The watch of a relay begins anew with the stream, and tells it once more.
+        // The watch of a relay restarts with the stream, and reports again.
         self.state.send_modify(|state| state.origin_is_cut_off = false);
         self.mux.opened(StreamId::Primary, now());
     }
 
-    /// Looks whether the server is there, where that is to be known and a health check tells it. Returns the end if it is not.
+    /// Checks by a health check whether the server is there, if needed. Returns the end if it is gone.
     fn look_for_life(&mut self, lease: &Lease, talk: &mut Conversation) -> Option<Ended> {
         if !lease.has_room_for_calls(talk.watch.is_open()) {
             return None;
@@ -406,7 +403,7 @@ impl Client {
             (false, Some(_)) => Streams::Unanswered,
             (false, None) => Streams::Idle,
         };
-        // A server that has everything to say yet is given the time.
+        // A server that has not answered yet is given the time.
         let is_only = is_only || streams == Streams::Unanswered;
         let purpose = || self.link.purpose_of_check(streams, now());
         match talk.look_for_life(unanswered, is_only, purpose) {
@@ -424,7 +421,7 @@ impl Client {
             Sign::Mute => {
                 self.link.trial_of_checks_failed(now());
                 if !self.note_mute_checks(talk) {
-                    // It may hang by now. What it answered before is no sign that it does not.
+                    // It may hang by now; earlier answers prove nothing.
                     talk.answered = false;
                     self.renew(StreamId::Primary, talk);
                 }
@@ -437,7 +434,7 @@ impl Client {
         }
     }
 
-    /// Notes that the server answers its streams and no checks, where it was heard since one. Returns whether that is so.
+    /// Notes whether the server answers its streams but no checks. Returns whether that is so.
     fn note_mute_checks(&self, talk: &mut Conversation) -> bool {
         let are_mute = talk.liveness.is_mute() && self.link.checks_are_mute(now());
         if are_mute {
@@ -446,7 +443,7 @@ impl Client {
         are_mute
     }
 
-    /// Hears a message, or the end of a stream. Returns that end, if it is one.
+    /// Handles a message or the end of a stream. Returns that end.
     fn on_message(
         &mut self,
         stream: StreamId,
@@ -462,7 +459,7 @@ impl Client {
         let message = self.unless_old(stream, message, talk)?;
         match self.apply(stream, message) {
             Ok(is_of_use) => {
-                // An origin of which everything is refused is as good as silent.
+                // A control plane whose responses are all rejected counts as silent.
                 if is_of_use && !std::mem::replace(&mut talk.answered, true) {
                     self.answered(talk.delta);
                 }
@@ -480,7 +477,8 @@ impl Client {
         }
     }
 
-    /// Passes over responses of a relay that is cut off if what is held may be newer. The first one waits for its word on that.
+    /// Drops responses of a cut-off relay if the cache may be newer. The first one waits for the relay's
+    /// report.
     fn unless_old(&self, stream: StreamId, message: Bytes, talk: &mut Conversation) -> Option<Bytes> {
         if !self.failover.passes_over_cut_off() {
             return Some(message);
@@ -493,7 +491,7 @@ impl Client {
         None
     }
 
-    /// Notes whether the server at the other end of a stream is a relay, which says more of its own origin.
+    /// Notes whether the server is a relay, which reports on its own control plane.
     fn learn_if_relay(&mut self, stream: StreamId, talk: &mut Conversation) {
         if talk.open(stream).is_some_and(OpenStream::is_relay) {
             self.mux.origin_is_relay();
@@ -509,7 +507,7 @@ impl Client {
         }
     }
 
-    /// Sends requests on a stream as far as there is room.
+    /// Sends requests on a stream while there is room.
     fn ask(&mut self, stream: StreamId, talk: &Conversation) {
         let Some(open) = talk.open(stream) else { return };
         while self.mux.has_request(stream)
@@ -521,7 +519,7 @@ impl Client {
         }
     }
 
-    /// Puts the node of a client into a request that shows one.
+    /// Puts a client's node into a request that carries one.
     fn lend(&self, message: Bytes, protocol: Protocol) -> Bytes {
         match &self.representative {
             Some(representative) => representative.lend(message, protocol),
@@ -529,7 +527,6 @@ impl Client {
         }
     }
 
-    /// Opens and closes the stream of an inquiry.
     fn inquire(&mut self, talk: &mut Conversation) {
         let representative = self.representative.as_ref();
         talk.inquire(&mut self.mux, |message, protocol| match representative {
@@ -546,7 +543,7 @@ impl Client {
         }
     }
 
-    /// Reopens a stream on the same connection. Everything is subscribed to anew there.
+    /// Reopens a stream on its connection, with all subscriptions.
     fn renew(&mut self, stream: StreamId, talk: &mut Conversation) {
         tracing::debug!(?stream, "opening a stream to the control plane anew");
         self.counters().renewals.add(1);
@@ -558,8 +555,8 @@ impl Client {
         }
     }
 
-    /// Takes the interest of clients. If there is more, it waits for the next request upstream, so that the
-    /// names of other clients that come until then go first.
+    /// Takes the interest of clients. The rest waits for the next upstream request, so that names of other
+    /// clients go first.
     async fn take(&mut self, interest: Vec<Wanted>) {
         let now = now();
         self.mux.interest(interest, now);
@@ -600,7 +597,7 @@ impl Client {
         Ok(is_of_use)
     }
 
-    /// Notes the types of which a response was refused, and nothing usable has come in its place.
+    /// Notes types with a rejected response and no usable one since.
     fn note_refusals(&self) {
         let refusals = self.mux.refusals();
         self.state.send_if_modified(|state| {
@@ -641,7 +638,7 @@ impl Client {
         self.report_answer();
     }
 
-    /// The relay that is the origin says whether its own control plane answers it.
+    /// Notes the upstream relay's report whether its own control plane answers.
     fn origin_says(&mut self, is_answered: bool) {
         let is_news = self.state.send_if_modified(|state| state.origin_says(is_answered, now()));
         self.mux.origin_says(is_answered, now());
@@ -680,7 +677,7 @@ impl Client {
         wait
     }
 
-    /// Notes that the connection is lost, or that there is none.
+    /// Notes that there is no connection.
     fn lose(&mut self) {
         if !std::mem::replace(&mut self.is_away, true) {
             self.link.lose();

@@ -1,6 +1,6 @@
 //! Connection to the control plane and its streams, as bytes.
 //!
-//! Owns the settings of the transport. Knows nothing of the messages.
+//! Owns the transport settings. Knows nothing of the messages.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -41,9 +41,8 @@ pub struct UriError {
 /// Settings of the transport.
 #[derive(Clone, Debug)]
 pub struct Transport {
-    /// Longest time of connecting.
     pub connect_timeout: Duration,
-    /// Silence before a PING that probes the connection (R-Up-09).
+    /// Silence before a PING (R-Up-09).
     pub keepalive_interval: Duration,
     /// Longest time for the answer to a PING.
     pub keepalive_timeout: Duration,
@@ -53,8 +52,8 @@ impl Default for Transport {
     fn default() -> Self {
         Self {
             connect_timeout: Duration::from_secs(5),
-            // Servers of gRPC allow one PING in five minutes while they send nothing, and end the connection after the third that
-            // came sooner. TCP probes it more often.
+            // Idle gRPC servers allow one PING in five minutes, and end the connection after the third early
+            // one. TCP probes more often.
             keepalive_interval: Duration::from_secs(6 * 60),
             keepalive_timeout: Duration::from_secs(10),
         }
@@ -88,7 +87,6 @@ impl Transport {
 /// room.
 const WAITING: usize = 8;
 
-/// Server on a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     pub(super) channel: Channel,
@@ -96,11 +94,11 @@ pub(super) struct Server {
     pub(super) max_message: usize,
     pub(super) transfers: Transfers,
     pub(super) pulse: Arc<Pulse>,
-    /// Name of this relay, which a server that is this relay recognizes.
+    /// Name by which this relay recognizes itself as its server.
     pub(super) identity: RelayIdentity,
 }
 
-/// Open stream. Requests, encoded, are taken from the sender when the transport has room for them.
+/// Open stream. The transport takes encoded requests from the sender when it has room.
 pub(crate) struct OpenStream {
     pub(crate) outgoing: mpsc::Sender<Bytes>,
     pub(crate) incoming: Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>,
@@ -108,13 +106,12 @@ pub(crate) struct OpenStream {
 }
 
 impl OpenStream {
-    /// Opens a stream of a relay on a connection without waiting for the server: many send their headers only with the
-    /// first response, which follows the first request.
+    /// Opens a relay's stream without waiting for the server: many send headers only with the first response.
     pub(super) fn on(server: &Server, protocol: Protocol) -> Self {
         Self::of_relay(server, protocol, false)
     }
 
-    /// A stream of a relay that is opened with its first request.
+    /// Creates a relay's stream that opens with its first request.
     pub(super) fn when_asked(server: &Server, protocol: Protocol) -> Self {
         Self::of_relay(server, protocol, true)
     }
@@ -127,8 +124,7 @@ impl OpenStream {
         Self::begin(channel, protocol, headers, (Vec::new(), waits), max_message, &transfers)
     }
 
-    /// Opens a stream of a client that is no relay, and has these requests sent first. `transfers` notes when a part of a response
-    /// has come.
+    /// Opens a client's stream and sends these requests first. `transfers` notes arrived parts of a response.
     pub(crate) fn of_client(
         channel: Channel,
         protocol: Protocol,
@@ -139,7 +135,7 @@ impl OpenStream {
         Self::begin(channel, protocol, HeaderMap::new(), (first, false), max_message, transfers)
     }
 
-    /// `first` are sent first; if it `waits`, the stream is opened with the request after them.
+    /// Sends `first` before all others; if it `waits`, the stream opens with the request after them.
     fn begin(
         channel: Channel,
         protocol: Protocol,
@@ -169,7 +165,7 @@ impl OpenStream {
         Self { outgoing, incoming: Box::pin(call.try_flatten_stream()), is_relay }
     }
 
-    /// Whether the server is a relay. Its headers say so, before its first message.
+    /// Whether the server is a relay, which its headers show before its first message.
     pub(super) fn is_relay(&self) -> bool {
         self.is_relay.load(Ordering::Relaxed)
     }

@@ -1,9 +1,8 @@
 //! Connecting until the server has sent its first frame.
 //!
-//! Owns what "connected" means. A TCP connection proves nothing: the kernel of a frozen server completes it,
-//! and so does a proxy in front of a dead one. A TLS handshake proves little more: with TLS 1.3 the client is
-//! done before the server has judged its certificate. A server of HTTP/2 begins with SETTINGS, whatever it is
-//! sent.
+//! Owns the meaning of "connected". A TCP connection proves nothing: the kernel of a frozen server completes
+//! it, and so does a proxy. With TLS 1.3 the handshake of a client ends before the server has judged its
+//! certificate. An HTTP/2 server always begins with SETTINGS.
 
 mod addresses;
 
@@ -28,47 +27,40 @@ use super::error_text::reasons;
 use crate::tls::client::ClientTls;
 use addresses::{Reached, Unreached, resolve, try_each};
 
-/// Way to reach a server.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// TCP in cleartext.
     Cleartext,
-    /// TCP and TLS.
     Tls(Arc<ClientTls>),
-    /// Unix socket, wherever the endpoint says that the server is.
+    /// Unix socket, whatever address the endpoint has.
     Unix(PathBuf),
 }
 
-/// Connects, and waits for the first frame of the server, at most for the connect timeout of the endpoint. Of a name with several
-/// addresses each is tried.
+/// Connects, and waits for the server's first frame within the endpoint's connect timeout. Each address of a
+/// name is tried.
 ///
 /// # Errors
 ///
-/// Stage that failed, its cause and the remedy, for operators.
+/// Failed stage, its cause and the remedy, for operators.
 pub async fn dial(endpoint: Endpoint, target: Target) -> Result<Channel, String> {
     dial_from(endpoint, target, 0).await.map(|dialed| dialed.channel).map_err(|failed| failed.why)
 }
 
-/// Connection that stands.
 pub(super) struct Dialed {
     pub(super) channel: Channel,
     /// Facts that the socket sees.
     pub(super) facts: Arc<Facts>,
     /// Number of the address among those of the server.
     pub(super) address: usize,
-    /// Whether the server has other addresses.
     pub(super) has_others: bool,
 }
 
-/// Attempt that failed.
 pub(super) struct DialError {
-    /// For operators.
     pub(super) why: String,
     /// Number of addresses that were tried.
     pub(super) tried: usize,
 }
 
-/// Like [`dial`]; begins with the address of this number. The look-up of the name may take as long as the attempt.
+/// Like [`dial`], from the address of this number. The name look-up may take as long as the attempt.
 pub(super) async fn dial_from(endpoint: Endpoint, target: Target, first: usize) -> Result<Dialed, DialError> {
     if (endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS)) != matches!(target, Target::Tls(_)) {
         let why = format!("{} and its TLS settings do not go together", endpoint.uri());
@@ -76,7 +68,7 @@ pub(super) async fn dial_from(endpoint: Endpoint, target: Target, first: usize) 
     }
     let limit = endpoint.get_connect_timeout().unwrap_or(Duration::MAX);
     let addresses = if matches!(target, Target::Unix(_)) {
-        // The path says where it is.
+        // The path is the address.
         Ok(vec![SocketAddr::from(([0, 0, 0, 0], 0))])
     } else {
         let found = tokio::time::timeout(limit, resolve(endpoint.uri())).await;
@@ -92,7 +84,7 @@ pub(super) async fn dial_from(endpoint: Endpoint, target: Target, first: usize) 
     }
 }
 
-/// Connects to one address, and waits for the first frame of the server, for so long at most.
+/// Connects to one address, and waits for the server's first frame, within `limit`.
 async fn dial_at(
     endpoint: Endpoint,
     target: Target,
@@ -111,7 +103,7 @@ async fn dial_at(
         let (target, stage, heard) = (target.clone(), Arc::clone(&progress), heard.lock().take());
         let facts = Arc::clone(&seen);
         async move {
-            // A channel would replace a lost connection without a word, also for those who share it.
+            // A channel would silently replace a lost connection, also for other users.
             if heard.is_none() {
                 facts.close();
                 return Err("the connection has ended".into());
@@ -123,7 +115,7 @@ async fn dial_at(
                     Ok(TokioIo::new(FirstFrameProbe { socket, target, head: Vec::new(), heard, facts }))
                 }
                 (Err(why), heard) => {
-                    // Sent from here, without tonic's words around it. The receiver is gone after a timeout.
+                    // Sent from here, without tonic's added words. The receiver is gone after a timeout.
                     _ = heard.map(|heard| heard.send(Err(why.clone())));
                     Err::<_, tower::BoxError>(why.into())
                 }
@@ -152,7 +144,7 @@ async fn dial_at(
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     is_closed: AtomicBool,
-    /// Number of streams that the server allows at a time, plus one; 0 without a limit.
+    /// Allowed concurrent streams plus one; 0 without a limit.
     streams: AtomicU32,
 }
 
@@ -166,12 +158,12 @@ impl Facts {
         self.is_closed.store(true, Ordering::Release);
     }
 
-    /// Number of streams that the server allows at a time; `None` without a limit.
+    /// Allowed concurrent streams; `None` without a limit.
     pub(super) fn max_streams(&self) -> Option<u32> {
         self.streams.load(Ordering::Acquire).checked_sub(1)
     }
 
-    /// Reads the limit on streams from the payload of a SETTINGS frame.
+    /// Reads the stream limit from the payload of a SETTINGS frame.
     fn read_settings(&self, payload: &[u8]) {
         const MAX_CONCURRENT_STREAMS: [u8; 2] = [0, 3];
         for setting in payload.chunks_exact(SETTING) {
@@ -218,8 +210,8 @@ async fn open(
     }
 }
 
-/// Has the kernel notice in 30 s that the other machine is gone, or does not take what was sent (R-Up-09). No server sees these probes.
-/// Where the kernel has none, PINGs are what is left.
+/// Has the kernel notice in 30 s that the peer is gone, or takes no data (R-Up-09). Servers do not see these
+/// probes. Kernels without them leave only PINGs.
 fn probe_peer(socket: &TcpStream) {
     const SILENCE: Duration = Duration::from_secs(20);
     const EVERY: Duration = Duration::from_secs(10);
@@ -232,7 +224,6 @@ fn probe_peer(socket: &TcpStream) {
     }
 }
 
-/// Transport that a [`FirstFrameProbe`] reads.
 trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
@@ -240,13 +231,11 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 /// Bytes of the head of an HTTP/2 frame.
 const HEAD: usize = 9;
 const SETTINGS: u8 = 4;
-/// Bytes of one setting.
 const SETTING: usize = 6;
 /// Settings that are waited for; servers send a handful.
 const MAX_SETTINGS: usize = 64;
 
-/// Socket that reports whether the first frame of the server is SETTINGS; above TLS, if there is any. It
-/// reports once.
+/// Socket, above any TLS, that reports once whether the server's first frame is SETTINGS.
 struct FirstFrameProbe {
     socket: Box<dyn Socket>,
     target: Target,
@@ -296,13 +285,13 @@ impl FirstFrameProbe {
         }
     }
 
-    /// Hides write errors until the first frame: the reason is read now or in a moment.
+    /// Hides write errors until the first frame: the reason can be read soon.
     fn written<T>(&self, result: io::Result<T>, all: T) -> Poll<io::Result<T>> {
         Poll::Ready(if self.heard.is_some() { result.or(Ok(all)) } else { result })
     }
 }
 
-/// The reader may give up before it reads the end: what came so far is judged.
+/// Judges what came so far, because the reader may give up before the end.
 impl Drop for FirstFrameProbe {
     fn drop(&mut self) {
         self.end();
@@ -310,21 +299,19 @@ impl Drop for FirstFrameProbe {
     }
 }
 
-/// Error for a server that closed the connection at once, in cleartext.
+/// Error for a cleartext server that closed the connection at once.
 pub(crate) const CLOSED: &str = "the server closed the connection before it said anything";
 
-/// Error for a server that answers in something else.
 pub(crate) const NOT_HTTP2: &str = "the server does not speak HTTP/2";
 
-/// Error for a server that answers in TLS where cleartext was spoken.
+/// Error for a server that answers cleartext in TLS.
 pub(crate) const ANSWERS_IN_TLS: &str = "the server answers in TLS; write https://";
 
-/// Whether the first bytes of a server are those of TLS: an alert or a handshake of any version since 3.0.
+/// Whether a server's first bytes are a TLS alert or handshake, since version 3.0.
 pub(crate) fn is_tls(head: &[u8]) -> bool {
     [[0x15, 3], [0x16, 3]].iter().any(|record| head.starts_with(record))
 }
 
-/// Error for a server whose first bytes are not SETTINGS.
 fn not_http2(head: &[u8]) -> String {
     if is_tls(head) { ANSWERS_IN_TLS } else { NOT_HTTP2 }.to_owned()
 }

@@ -1,6 +1,6 @@
-//! Task of a directory of resource files in the place of a control plane.
+//! Task of a directory of resource files in place of a control plane.
 //!
-//! Tells the [`DirectoryMirror`] of the core what a [`Directory`] reads and what clients request.
+//! Passes a [`Directory`]'s files and the clients' requests to the core's [`DirectoryMirror`].
 
 use std::sync::Arc;
 
@@ -17,7 +17,6 @@ use crate::directory::{Directory, FileFailure, Scan};
 pub struct DirectoryState {
     /// Whether it has been read.
     pub read: bool,
-    /// Number of resources in it.
     pub resources: usize,
     /// Errors, file by file.
     pub failures: Vec<FileFailure>,
@@ -39,12 +38,10 @@ impl DirectorySource {
         Self { mirror: DirectoryMirror::new(writer), state: watch::Sender::default(), tuner, tuning }
     }
 
-    /// Returns a handle to change settings while it runs.
     pub fn tuner(&self) -> Tuner {
         self.tuner.clone()
     }
 
-    /// Returns the state, now and later.
     pub fn state(&self) -> watch::Receiver<DirectoryState> {
         self.state.subscribe()
     }
@@ -76,7 +73,8 @@ impl DirectorySource {
             tracing::warn!(file = failure.file, "{}", failure.message);
         }
         if scan.is_incomplete && !self.state.borrow().read {
-            // Clients may hold what a file has that cannot be read: told without it, they would delete that (R-Relay-04).
+            // Clients may hold resources of an unreadable file, and would delete those missing from an update
+            // (R-Relay-04).
             self.state.send_modify(|state| state.failures = scan.failures.clone());
             return;
         }

@@ -1,21 +1,22 @@
 //! Connections to a server, shared by the clients of all node groups.
 //!
-//! Owns which connections stand, how many clients each carries, the attempts to connect with their back-off, and the limits on
-//! log lines that would be repeated for each group. Knows neither streams nor messages.
+//! Owns the open connections, their clients, the attempts with their back-off, and the limits on log lines
+//! that groups would repeat. Knows neither streams nor messages.
 //!
-//! All clients share one connection. A further one is opened only when the server allows too few streams on it: HTTP/2 would
-//! queue the streams above `SETTINGS_MAX_CONCURRENT_STREAMS` until others end, and those of node groups do not end.
+//! All clients share one connection. Another is opened only when the server allows too few streams: HTTP/2
+//! queues streams above `SETTINGS_MAX_CONCURRENT_STREAMS` until others end, and streams of node groups do not
+//! end.
 //!
-//! Example: a server that allows 100 streams. Each client may need three, so a connection carries 33 clients, and the 34th
-//! client opens a second connection.
+//! Example: a server allows 100 streams. Each client may need three, so a connection carries 33 clients. The
+//! 34th client opens a second connection.
 //!
 //! Invariants:
-//! - One attempt to connect at a time, and one back-off, however many clients wait.
-//! - Each client has room for all of its streams, so that no group waits for another one to end; but for a server that allows fewer
-//!   than one client may need, of which the log tells.
-//! - A client that waits for the next attempt takes room on a connection that stands as soon as there is any.
-//! - A connection on which streams fail in a row takes no further clients, and ends with its last one: a server that fails them is
-//!   dialled anew, as another one may answer there.
+//! - There is one attempt to connect at a time, and one back-off, for all clients.
+//! - Each client has room for all of its streams, so that no group waits for another. Servers that allow too
+//!   few for one client are the exception, which is logged.
+//! - A waiting client takes room on an open connection as soon as there is any.
+//! - A connection whose streams fail in a row takes no further clients, and ends with its last one. The
+//!   server is dialled anew, because another replica may answer.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -39,10 +40,10 @@ use crate::telemetry::LogThrottle;
 use crate::tls::client::ClientTls;
 use crate::tls::reload::Reloaded;
 
-/// Streams that one client may have open: the primary and the secondary one, and a call of the health service.
+/// Streams of one client: primary, secondary, and a call of the health service.
 const STREAMS: u32 = 3;
 
-/// Streams that fail in a row on a connection, without an answer to any client, before no further client is put on it.
+/// Failed streams in a row, without an answer to any client, after which a connection takes no client.
 const FAILURES: u32 = 3;
 
 /// Server, and how to connect to it.
@@ -50,17 +51,16 @@ const FAILURES: u32 = 3;
 pub struct Options {
     /// Server, from [`Transport::endpoint`](super::Transport::endpoint).
     pub endpoint: Endpoint,
-    /// TLS settings of an `https://` endpoint. Each connection uses those in force when it begins.
+    /// TLS settings of an `https://` endpoint. Each connection uses those in force at its start.
     pub tls: Option<Reloaded<ClientTls>>,
-    /// Wait between attempts.
     pub backoff: Backoff,
     /// Largest accepted response in bytes (R-Up-23).
     pub max_message: usize,
-    /// Protocol of the server; `None`: delta, and state of the world on connections on which delta is not implemented.
+    /// Protocol of the server; `None` detects it per connection: delta first, else state of the world.
     pub protocol: Option<Protocol>,
-    /// Name of this relay, which is told to the server.
+    /// Name of this relay, sent to the server.
     pub identity: RelayIdentity,
-    /// When a server that leaves something unanswered is asked whether it is there.
+    /// Times of health checks while something is unanswered.
     pub liveness: LivenessTimes,
 }
 
@@ -74,7 +74,6 @@ impl Options {
     }
 }
 
-/// Connections to one server.
 #[derive(Debug)]
 pub struct Link {
     options: Options,
@@ -82,7 +81,7 @@ pub struct Link {
     state: Mutex<State>,
     /// Held by the client that connects.
     dialing: tokio::sync::Mutex<()>,
-    /// Notified when there may be room on a connection that stands, and when the back-off begins anew.
+    /// Notified when a connection may have room, and when the back-off restarts.
     changed: Arc<Notify>,
 }
 
@@ -90,26 +89,24 @@ pub struct Link {
 struct State {
     open: Vec<Weak<Connection>>,
     backoff: Backoff,
-    /// Time of the next attempt, while the last one failed or nothing has been answered on a connection since.
+    /// Time of the next attempt, while the last one failed or its connection has no answer yet.
     retry_at: Option<Instant>,
-    /// Number of the address to which the newest connection leads, and of that with which the next attempt begins.
+    /// Numbers of the newest connection's address, and of the first address of the next attempt.
     address: usize,
     next_address: usize,
-    /// Whether the last attempt failed.
     failed: bool,
-    /// Number of attempts that failed, and the error of the last one.
+    /// Number of failed attempts, and the last error.
     failures: u64,
     error: String,
     /// Whether the server has answered any client since the start.
     has_answered: bool,
-    /// Whether resources that an earlier process left are served.
+    /// Whether an earlier process's resources are served.
     has_restored: bool,
-    /// Protocol in which the server answered last.
     answered_in: Option<Protocol>,
     lines: LogThrottle<Line>,
-    /// Number of clients that lost the connection, or could not have one, and have none yet.
+    /// Number of clients that lost, or could not get, a connection.
     away: usize,
-    /// Whether the server has answered any client since the last complaint about the connection that was logged.
+    /// Whether the server has answered any client since the last logged complaint.
     answers_since: bool,
     checks: Checks,
 }
@@ -120,25 +117,25 @@ struct Connection {
     facts: Arc<Facts>,
     transfers: Transfers,
     pulse: Arc<Pulse>,
-    /// Streams of clients that failed since the last answer.
+    /// Failed streams since the last answer.
     failures: AtomicU32,
     /// Whether the server has other addresses.
     has_others: bool,
 }
 
 impl Connection {
-    /// Whether further clients may be put on it. A client that asks for nothing keeps a connection on which all others fail.
+    /// Whether it takes further clients. An idle client can keep a connection on which all others fail.
     fn takes_clients(&self) -> bool {
         !self.facts.is_closed() && self.failures.load(Ordering::Relaxed) < FAILURES
     }
 
-    /// Number of clients that it carries.
+    /// Number of clients that it can carry.
     fn capacity(&self) -> usize {
         self.facts.max_streams().map_or(usize::MAX, |streams| (streams / STREAMS).max(1) as usize)
     }
 }
 
-/// Whether anybody uses a connection, and it is not lost.
+/// Whether a connection is in use and not lost.
 fn is_open(connection: &Weak<Connection>) -> bool {
     connection.upgrade().is_some_and(|connection| !connection.facts.is_closed())
 }
@@ -147,11 +144,11 @@ fn is_open(connection: &Weak<Connection>) -> bool {
 #[derive(Debug)]
 pub(super) struct Lease {
     connection: Arc<Connection>,
-    /// Dropped after the share, as fields are in their order: the client that waits finds the room.
+    /// Dropped after the share, in field order, so that the waiting client finds the room.
     notice: Notice,
 }
 
-/// Tells the client that waits for a connection when it is dropped.
+/// Notifies the waiting client on drop.
 #[derive(Debug)]
 struct Notice(Arc<Notify>);
 
@@ -162,7 +159,6 @@ impl Drop for Notice {
 }
 
 impl Lease {
-    /// The server, with the bounds of its responses.
     pub(super) fn server(&self, options: &Options) -> Server {
         let Connection { channel, transfers, pulse, .. } = &*self.connection;
         Server {
@@ -179,36 +175,34 @@ impl Lease {
         self.connection.facts.is_closed()
     }
 
-    /// Notes an answer of the server. A connection that took no more clients because all failed has room again.
+    /// Notes an answer. A connection whose streams all failed has room again.
     pub(super) fn answered(&self) {
         if self.connection.failures.swap(0, Ordering::Relaxed) >= FAILURES {
             self.notice.0.notify_one();
         }
     }
 
-    /// Whether the server allows calls beside the streams of a client, of which the watch of a relay may be one more.
+    /// Whether the server allows calls beside a client's streams, including a relay watch.
     pub(super) fn has_room_for_calls(&self, is_watched: bool) -> bool {
         let needed = STREAMS + u32::from(is_watched);
         self.connection.facts.max_streams().is_none_or(|streams| streams >= needed)
     }
 
-    /// Whether the server has other addresses than that of the connection.
     pub(super) fn has_other_addresses(&self) -> bool {
         self.connection.has_others
     }
 
-    /// Notes that the server stays silent on the connection: no further client is put on it.
+    /// Notes that the server stays silent: the connection takes no further client.
     pub(super) fn silent(&self) {
         self.connection.failures.store(FAILURES, Ordering::Relaxed);
     }
 
-    /// Notes that the server failed the streams of the client without an answer.
+    /// Notes that the server failed the client's streams without an answer.
     pub(super) fn failed(&self) {
         self.connection.failures.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Connection that a client got.
 #[derive(Debug)]
 pub(super) struct Connected {
     pub(super) lease: Lease,
@@ -216,11 +210,10 @@ pub(super) struct Connected {
     pub(super) is_new: bool,
 }
 
-/// Failed attempt to connect.
 #[derive(Debug)]
 pub(super) struct UnreachableError {
     pub(super) reason: String,
-    /// Wait before the next attempt, for the client that made this one; other clients share its outcome.
+    /// Wait before the next attempt. Only the client that made this attempt has one.
     pub(super) retry_in: Option<Duration>,
 }
 
@@ -229,34 +222,32 @@ pub(super) struct UnreachableError {
 pub(super) enum Line {
     /// Loss of a connection, or a failed attempt to connect.
     Complaint,
-    /// End of a stream by an error, on a connection that stands.
+    /// Error of a stream on an open connection.
     Stream,
-    /// Orderly end of a stream.
     Ending,
     /// Choice of the client whose node is shown.
     Node,
-    /// End of a secondary stream.
     Secondary,
     /// Subscriptions without an answer.
     Silence,
     /// Answer after such a silence.
     Answer,
-    /// Connection beside others, because the server limits the streams of each.
+    /// Further connection, because the server limits streams.
     Crowded,
     /// Connection with too few streams for a client.
     Narrow,
-    /// Word of a relay upstream on its own control plane.
+    /// Report of a relay upstream on its own control plane.
     Watched,
     /// Relay upstream that is asked by state of the world.
     RelayBySotw,
     /// Change to the next server, because this one does not answer.
     Failover,
-    /// Change from this server to a more preferred one.
+    /// Return from this server to a more preferred one.
     Failback,
 }
 
 impl Link {
-    /// Creates a link that connects when a client asks for it.
+    /// Creates a link that connects on demand.
     pub fn new(options: Options) -> Self {
         let state = State {
             open: Vec::new(),
@@ -292,12 +283,13 @@ impl Link {
         self.options.endpoint.uri()
     }
 
-    /// Number of connections that stand.
+    /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.state.lock().open.iter().filter(|connection| connection.strong_count() > 0).count()
     }
 
-    /// Waits for a share in a connection, and connects if there is no room. Cancel-safe: another client that waits goes on.
+    /// Waits for a share in a connection, and connects if there is no room. Cancel-safe: another waiting
+    /// client goes on.
     pub(super) async fn connect(&self) -> Result<Connected, UnreachableError> {
         let failures = self.state.lock().failures;
         if let Some(lease) = self.share() {
@@ -313,7 +305,7 @@ impl Link {
                 if state.failures != failures {
                     return Err(UnreachableError { reason: state.error.clone(), retry_in: None });
                 }
-                // Beside a connection that stands and is full, a further one is no repeated attempt.
+                // A further connection beside a full one is no repeated attempt.
                 state.retry_at.filter(|_| state.failed || state.open.is_empty())
             };
             if retry_at.is_none() {
@@ -347,7 +339,7 @@ impl Link {
                 let pulse = Arc::default();
                 let connection =
                     Arc::new(Connection { channel, facts, transfers, pulse, failures, has_others });
-                // Taken back by the first answer: a server that fails all streams is not dialled by each group in turn.
+                // Taken back by the first answer, so that groups do not dial a failing server in turn.
                 let wait = state.backoff.next(&mut rand::rng());
                 state.retry_at = Some(now() + wait);
                 state.failed = false;
@@ -372,7 +364,7 @@ impl Link {
         }
     }
 
-    /// Logs a limit of the server on the streams of a connection, where clients notice it.
+    /// Logs a server's stream limit where clients notice it.
     fn report_limit(&self, max_streams: u32, connections: usize) {
         let uri = self.uri();
         if max_streams < STREAMS
@@ -399,12 +391,12 @@ impl Link {
         }
     }
 
-    /// Takes a share in a connection that stands and has room.
+    /// Takes a share in an open connection with room.
     fn share(&self) -> Option<Lease> {
         let mut state = self.state.lock();
         state.open.retain(is_open);
         let open = state.open.iter().filter_map(Weak::upgrade);
-        // The share that is looked at counts as one.
+        // The share under inspection counts as one.
         let has_room =
             |connection: &Arc<Connection>| Arc::strong_count(connection) - 1 < connection.capacity();
         open.filter(|connection| connection.takes_clients())
@@ -412,13 +404,13 @@ impl Link {
             .map(|connection| self.lease(connection))
     }
 
-    /// Notes that the server answers: only that begins the back-off anew.
+    /// Notes an answer, which alone restarts the back-off.
     pub(super) fn answered(&self) {
         let mut state = self.state.lock();
         (state.has_answered, state.answers_since) = (true, true);
         state.next_address = state.address;
         state.backoff.reset();
-        // A further connection that the server refused is not tried again because one that stands answers.
+        // An answer elsewhere does not retry a further connection that the server refused.
         if !state.failed {
             state.retry_at = None;
         }
@@ -426,64 +418,59 @@ impl Link {
         self.changed.notify_one();
     }
 
-    /// Purpose of a health check, if one is of use; see [`Checks`].
+    /// Purpose of a useful health check; see [`Checks`].
     pub(super) fn purpose_of_check(&self, streams: Streams, now: Instant) -> Option<Purpose> {
         self.state.lock().checks.purpose(streams, now)
     }
 
-    /// Notes that the trial of health checks ended with its connection.
     pub(super) fn trial_of_checks_lost(&self) {
         self.state.lock().checks.trial_lost();
     }
 
-    /// Notes that a health check was answered.
     pub(super) fn check_answered(&self) {
         self.state.lock().checks.answered();
     }
 
-    /// Notes that a connection was given up because a health check stayed unanswered.
+    /// Notes that a connection was given up for an unanswered health check.
     pub(super) fn check_stayed_unanswered(&self) {
         self.state.lock().checks.gave_up();
     }
 
-    /// Notes that a server that answered its streams left a health check unanswered.
+    /// Notes that a server that answers its streams left a health check unanswered.
     pub(super) fn trial_of_checks_failed(&self, now: Instant) {
         self.state.lock().checks.failed(now);
     }
 
-    /// Notes that the server still answers its streams. Returns whether that is news.
+    /// Notes that the server still answers its streams. Returns whether that is new.
     pub(super) fn checks_are_mute(&self, now: Instant) -> bool {
         self.state.lock().checks.are_mute(now)
     }
 
-    /// Notes the protocol in which the server answers. Returns the one before, if it is another one.
+    /// Notes the protocol of an answer. Returns the previous one if it differs.
     pub(super) fn answered_in(&self, protocol: Protocol) -> Option<Option<Protocol>> {
         let before = self.state.lock().answered_in.replace(protocol);
         (before != Some(protocol)).then_some(before)
     }
 
-    /// Whether the server last answered in this protocol.
     pub(super) fn has_answered_in(&self, protocol: Protocol) -> bool {
         self.state.lock().answered_in == Some(protocol)
     }
 
-    /// Notes that resources of an earlier process are served.
     pub(super) fn restored(&self) {
         self.state.lock().has_restored = true;
     }
 
-    /// Whether the server has answered any client since the start.
     pub(super) fn has_answered(&self) -> bool {
         self.state.lock().has_answered
     }
 
-    /// Whether there may be something to serve: an answer to this process, or what an earlier one left.
+    /// Whether there may be something to serve: an answer to this process, or stored resources.
     pub(super) fn has_content(&self) -> bool {
         let state = self.state.lock();
         state.has_answered || state.has_restored
     }
 
-    /// Returns the number of lines suppressed since the last one if a line may be logged now.
+    /// Returns the number of suppressed lines if a line may be logged now.
     pub(super) fn say(&self, line: Line) -> Option<u64> {
         let mut state = self.state.lock();
         let said = state.lines.say(line, now());
@@ -493,7 +480,7 @@ impl Link {
         said
     }
 
-    /// Ends an episode of lines. Returns the number of lines suppressed since the last one; `None` if no line of it was logged.
+    /// Ends an episode of lines. Returns the number of suppressed lines; `None` if none was logged.
     pub(super) fn over(&self, line: Line) -> Option<u64> {
         self.state.lock().lines.over(line)
     }
@@ -503,16 +490,16 @@ impl Link {
         self.state.lock().away += 1;
     }
 
-    /// Notes that a client that had none has a connection, or waits for none here any more.
+    /// Notes that a client has a connection again, or stopped waiting.
     pub(super) fn regain(&self) {
         let mut state = self.state.lock();
         state.away = state.away.saturating_sub(1);
     }
 
-    /// Whether a complaint about the connection was logged, and all clients are connected and the server answers since. Then returns
-    /// the number of lines suppressed, once.
+    /// Returns the number of suppressed lines, once, if a complaint was logged, all clients are connected and
+    /// the server answers.
     ///
-    /// A client that is connected and never answered holds nothing up: the control plane may not know its node.
+    /// A connected client without an answer delays nothing: the control plane may not know its node.
     pub(super) fn recovered(&self) -> Option<u64> {
         let state = self.state.lock();
         let is_back = state.away == 0 && state.answers_since;

@@ -1,9 +1,8 @@
-//! The relay as an xDS client: moves bytes between a control plane, or a directory in its place, and the
-//! cache.
+//! The relay as an xDS client: moves bytes between a control plane, or a directory, and the cache.
 //!
-//! Owns the connection, its streams, and the waits between attempts. Decides nothing about xDS: it tells the
-//! [`Mux`] of the core what happened and when, and sends the requests that follow. [`DirectorySource`] takes
-//! the place of both.
+//! Owns the connection, its streams, and the waits between attempts. Decides nothing about xDS: it reports
+//! events to the [`Mux`] of the core, and sends the requests that follow. [`DirectorySource`] takes the place
+//! of both.
 
 mod call;
 mod checks;
@@ -37,5 +36,5 @@ pub use stored_change::{ChangeSink, StoredChange, StoredState};
 pub(crate) use transfer::Transfers;
 pub(crate) use wait::sleep_until;
 
-/// Sender of a [`Tuning`] to the running source; of several the newest counts.
+/// Sender of a [`Tuning`] to the running source; the newest counts.
 pub type Tuner = tokio::sync::watch::Sender<Option<Tuning>>;

@@ -1,9 +1,9 @@
-//! Probes of the servers that are more preferred than the one in use.
+//! Probes of the servers preferred over the one in use.
 //!
-//! Owns, for each of them, a task with one stream: it asks for one thing, and tells whether the server answers. A server answers from
-//! its first response on, until a stream is not answered or no connection can be made; if nothing is asked for, for as long as the
-//! stream stands. A response that lacks what the relay holds, or that came through this relay, is no answer. The link to the server
-//! is that of its clients, with its back-off. Nothing of the answers is kept.
+//! Owns one task with one stream per server. It sends one question and reports whether the server answers. A
+//! server answers from its first response, until a stream stays unanswered or no connection can be made.
+//! Without a question it answers while the stream stands. A response that lacks held resources, or came
+//! through this relay, is no answer. The link and its back-off are shared with clients. Answers are not kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,24 +24,23 @@ use super::{Question, Representative, came_from};
 use crate::cache::Protocol;
 use crate::proto::Node;
 
-/// Stream on which nothing is asked for stands if it was not refused by then.
+/// Time without a refusal after which a stream without a question stands.
 const STANDS: Duration = Duration::from_secs(1);
-/// Words of all probes that may wait.
+/// Reports of all probes that may wait.
 const WORDS: usize = 16;
 
-/// Things to ask for, the best first, and the node that is shown.
+/// Questions, the best first, and the shown node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Questions {
     pub(super) asked: Vec<Question>,
     pub(super) node: Arc<Node>,
-    /// Node of a client, in the place of that.
+    /// Node of a client, in place of that.
     pub(super) representative: Option<Arc<Representative>>,
 }
 
-/// Word of a probe: the number of the server, and whether it answers.
+/// Report of a probe: the number of the server, and whether it answers.
 pub(super) type Word = (usize, bool);
 
-/// Probes of one client.
 #[derive(Debug)]
 pub(super) struct Probes {
     servers: Arc<Servers>,
@@ -74,7 +73,7 @@ impl Probes {
         }
     }
 
-    /// Sets the questions of streams that are opened from now on, and of those on which nothing is asked for.
+    /// Sets the questions of new streams, and of those without a question.
     pub(super) fn set_questions(&self, questions: Questions) {
         self.questions.send_if_modified(|before| {
             let is_news = before.asked != questions.asked;
@@ -83,7 +82,7 @@ impl Probes {
         });
     }
 
-    /// Next word. Cancel-safe.
+    /// Next report. Cancel-safe.
     pub(super) async fn next(&mut self) -> Word {
         match self.words.1.recv().await {
             Some(word) => word,
@@ -93,26 +92,24 @@ impl Probes {
     }
 }
 
-/// Probe of one server.
 struct Probe {
     server: usize,
     link: Arc<Link>,
-    /// Time without an answer after which something else is asked for.
+    /// Time without an answer until the next question.
     after: Duration,
     counters: Arc<Counters>,
     questions: watch::Receiver<Questions>,
     words: mpsc::Sender<Word>,
-    /// Number of questions that were left unanswered.
+    /// Number of unanswered questions.
     turn: usize,
 }
 
-/// End of a stream.
 enum End {
     /// It was not answered.
     Silent,
-    /// The server does not implement the protocol, or reset the stream, which may mean the same.
+    /// The server does not implement the protocol, or reset the stream, which may mean that.
     Unfit,
-    /// It failed, or ended. `answered`: after a response.
+    /// It failed or ended. `answered`: after a response.
     Lost { answered: bool },
 }
 
@@ -135,15 +132,15 @@ impl Probe {
         }
     }
 
-    /// Serves streams on a connection, until it is lost or the server stays silent on it. Returns the wait before the next one, in which
-    /// the connection is held by nobody.
+    /// Serves streams on a connection, until it is lost or the server stays silent. Returns the wait before
+    /// the next one, and releases the connection meanwhile.
     async fn converse_on(&mut self, lease: Lease, backoff: &mut Backoff) -> Duration {
         let options = self.link.options();
         let (server, fixed) = (lease.server(options), options.protocol);
         let mut protocol = fixed.unwrap_or(Protocol::Delta);
         loop {
             let end = self.converse(&server, &lease, protocol).await;
-            // A stream that ends after a response is no error (gRFC A57): the next one shows whether the server answers.
+            // A stream that ends after a response is no error (gRFC A57): the next one decides.
             if !matches!(end, End::Lost { answered: true }) {
                 self.tell(false).await;
             }
@@ -173,7 +170,6 @@ impl Probe {
         _ = self.words.send((self.server, answers)).await;
     }
 
-    /// Serves one stream to its end.
     async fn converse(&mut self, server: &Server, lease: &Lease, protocol: Protocol) -> End {
         self.counters.probes.add(1);
         let mut open = OpenStream::on(server, protocol);
@@ -189,11 +185,11 @@ impl Probe {
                         if open.is_relay() {
                             watch.begin();
                         }
-                        // A server that has it from this relay is none that answers (R-Relay-24).
+                        // A server that has it from this relay does not answer (R-Relay-24).
                         if came_from(&response, protocol, &server.identity) {
                             return End::Lost { answered: false };
                         }
-                        // A server that has lost what is held is not returned to from one that has it.
+                        // The relay does not return to a server that has lost held resources.
                         if question.as_ref().is_some_and(|question| question.is_denied_by(&response)) {
                             acknowledge(&open, question.as_ref(), protocol, &response);
                             continue;
@@ -231,7 +227,7 @@ impl Probe {
                     self.tell(true).await;
                     (waits, rests) = (false, open.is_relay());
                     if rests {
-                        // It ends streams on which nothing is asked.
+                        // It ends streams without a request.
                         open = OpenStream::when_asked(server, protocol);
                     }
                 }
@@ -244,7 +240,7 @@ impl Probe {
         }
     }
 
-    /// Asks for one thing on a new stream. Returns that, if there is any.
+    /// Sends one question on a new stream, and returns it, if any.
     fn ask(&mut self, open: &OpenStream, protocol: Protocol) -> Option<Question> {
         let questions = self.questions.borrow_and_update();
         let question = questions.asked.get(self.turn.checked_rem(questions.asked.len())?)?.clone();

@@ -1,16 +1,16 @@
-//! Signs of life of the server of one connection, for all clients that share it.
+//! Signs of life of one connection's server, for all clients that share it.
 //!
-//! Owns when it was last heard, when one of the clients last set out to ask it for a sign, and whether it gave none in time. Knows neither
-//! streams nor what is asked.
+//! Owns the last sign, the last health check, and whether an answer was missed. Knows neither streams nor the
+//! check.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Times of the question.
+/// Times of the health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LivenessTimes {
-    /// Silence before the question.
+    /// Silence before the check.
     pub after: Duration,
     /// Longest time for its answer.
     pub timeout: Duration,
@@ -22,32 +22,29 @@ impl Default for LivenessTimes {
     }
 }
 
-/// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Pulse(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// When something last came, or was last asked for.
+    /// Time of the last message or check.
     newest: Option<Instant>,
-    /// When something last came.
+    /// Time of the last message.
     heard: Option<Instant>,
     is_gone: bool,
 }
 
 impl Pulse {
-    /// Notes that something came from the server.
     pub(super) fn heard(&self, now: Instant) {
         let mut state = self.0.lock();
         (state.newest, state.heard) = (Some(now), Some(now));
     }
 
-    /// When something last came from the server.
     pub(super) fn last_heard(&self) -> Option<Instant> {
         self.0.lock().heard
     }
 
-    /// Whether the caller is to ask for a sign: nothing came for `after` since then, and nobody else asks.
+    /// Whether the caller must check: nothing came for `after` since then, and no other client checks.
     pub(super) fn is_due(&self, since: Instant, after: Duration, now: Instant) -> bool {
         let mut state = self.0.lock();
         let is_due = now >= state.newest.map_or(since, |newest| newest.max(since)) + after;
@@ -57,8 +54,8 @@ impl Pulse {
         is_due
     }
 
-    /// Notes that the server did not answer a question of that time. It is there if another client heard it since. Returns whether this
-    /// is how it is found to be gone.
+    /// Notes that a check of that time is unanswered. A later message to another client disproves it. Returns
+    /// whether this call finds the server gone.
     pub(super) fn unanswered(&self, asked: Instant) -> bool {
         let mut state = self.0.lock();
         let is_first = !state.is_gone && state.newest.is_none_or(|newest| newest <= asked);

@@ -1,7 +1,7 @@
-//! Word of a relay at the other end on whether its own control plane answers it.
+//! Report of a relay at the other end whether its own control plane answers it.
 //!
-//! Owns when its health service is watched for that on a connection, that a word holds until the next one, and for how long the first
-//! one is waited for. Knows nothing of what follows from a word.
+//! Owns when its health service is watched on a connection, and the wait for the first report. A report holds
+//! until the next one. Knows nothing of its consequences.
 
 use std::future::pending;
 use std::time::{Duration, Instant};
@@ -22,35 +22,34 @@ use super::wait::now;
 use crate::grpc::UPSTREAM_SERVICE;
 
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
-/// Longest word, in bytes.
+/// Longest report, in bytes.
 const MAX_WORD: usize = 1 << 10;
 
-/// Wait before a watch that ended, or that made room for other streams, begins again.
+/// Wait before a watch that ended, or made room for other streams, restarts.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Longest wait for the first word. A relay of another make may leave the watch open and say nothing.
+/// Longest wait for the first report. Another implementation may leave the watch open and silent.
 const FIRST_WORD: Duration = Duration::from_secs(3);
 
-/// How the server stands with its own control plane, as far as that decides whether its resources may be old.
+/// State of the server's own control plane, which decides whether its resources may be old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It is no relay, its own control plane has answered it during this connection, or it does not say.
+    /// It is no relay, its control plane has answered on this connection, or it does not report.
     Answered,
-    /// It is a relay, and may still say.
+    /// It is a relay, and may still report.
     Unsaid,
-    /// It is a relay that was cut off from the beginning of this connection on.
+    /// It is a relay that was cut off since this connection began.
     CutOff,
 }
 
-/// Watch on one connection.
 pub(super) struct RelayWatch {
     channel: Channel,
     /// `None` while nothing is watched.
     words: Option<BoxStream<'static, bool>>,
     has_word: bool,
-    /// Time at which the server was found to be a relay, if it is one.
+    /// Time at which the server was found to be a relay.
     is_relay_since: Option<Instant>,
-    /// Whether it has said that its own control plane answers it, or does not say.
+    /// Whether it reported an answer of its control plane, or does not report.
     is_answered: bool,
 }
 
@@ -59,24 +58,25 @@ impl RelayWatch {
         Self { channel, words: None, has_word: false, is_relay_since: None, is_answered: false }
     }
 
-    /// Watches, unless it does: the server is a relay. Returns whether it begins.
+    /// Watches a relay, unless it already does. Returns whether it begins.
     pub(super) fn begin(&mut self) -> bool {
         let begins = self.words.is_none();
         if begins {
-            // Its word is waited for from now on, also on a stream that was opened anew before there was one.
+            // Its report is awaited from now on, also on a stream that was reopened earlier.
             self.is_relay_since = Some(now());
             self.words = Some(watch(self.channel.clone(), Duration::ZERO).boxed());
         }
         begins
     }
 
-    /// Makes room for a stream that is opened anew, on which another server may answer: a server may allow few streams. Where there
-    /// was a word, that of the new server is asked for a little later; else its first message says whether it is a relay.
+    /// Makes room for a reopened stream, on which another server may answer: a server may allow few streams.
+    /// After a report, the new server is watched a little later. Otherwise its first message shows whether it
+    /// is a relay.
     pub(super) fn restart(&mut self) {
         self.words = self.has_word.then(|| watch(self.channel.clone(), AGAIN).boxed());
     }
 
-    /// Ends the watch, as the server is no relay. Returns whether there was a word, which holds no more.
+    /// Ends the watch, because the server is no relay. Returns whether an outdated report existed.
     pub(super) fn end(&mut self) -> bool {
         (self.words, self.is_relay_since, self.is_answered) = (None, None, false);
         std::mem::take(&mut self.has_word)
@@ -87,12 +87,11 @@ impl RelayWatch {
         self.words.is_some()
     }
 
-    /// Whether the words of the server are those of a control plane: it is no relay, or has said how it stands with its own.
+    /// Whether the server speaks for a control plane: it is no relay, or has reported.
     pub(super) const fn vouches(&self) -> bool {
         self.is_relay_since.is_none() || self.has_word
     }
 
-    /// How the server stands with its own control plane.
     pub(super) fn standing(&self, now: Instant) -> Standing {
         match self.is_relay_since {
             Some(_) if self.has_word && !self.is_answered => Standing::CutOff,
@@ -101,8 +100,8 @@ impl RelayWatch {
         }
     }
 
-    /// Next word; `None` once if the server is a relay that does not say. Cancel-safe. The end of a watch that had a word is none: it
-    /// begins again.
+    /// Next report; `None` once if the relay does not report. Cancel-safe. A watch that ends after a report
+    /// restarts.
     pub(super) async fn next(&mut self) -> Option<bool> {
         loop {
             let Some(words) = &mut self.words else { return pending().await };
@@ -121,7 +120,7 @@ impl RelayWatch {
     }
 }
 
-/// Words of the server: now, and whenever they change. Ends where the server does not say, or no longer.
+/// Reports of the server, now and at each change. Ends where it does not report, or no longer.
 fn watch(channel: Channel, wait: Duration) -> impl Stream<Item = bool> + Send {
     let request = HealthCheckRequest { service: UPSTREAM_SERVICE.to_owned() };
     let request = stream::iter([Bytes::from(request.encode_to_vec())]);

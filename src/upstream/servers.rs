@@ -1,14 +1,14 @@
 //! Servers in their order of preference, shared by the clients of all node groups.
 //!
-//! Owns one link for each, so that a server is dialled by one of all that wait for it, whether they use it or probe it. Knows neither
-//! streams nor which server a client uses: each client decides that for itself.
+//! Owns one link for each, so that only one of its users and probes dials a server. Knows neither streams nor
+//! each client's choice.
 
 use std::sync::Arc;
 
 use super::link::{Link, Options};
 use super::{FailoverTimes, ServerId};
 
-/// Servers in their order of preference, and the times of a change between them.
+/// Servers in their order of preference, and the times of a change.
 #[derive(Debug)]
 pub struct Servers {
     links: Vec<Arc<Link>>,
@@ -16,10 +16,10 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Creates the links to a server, and to others that take its place when it does not answer.
+    /// Creates the links to a server and its substitutes.
     ///
-    /// If there are several, no wait between two attempts to connect to one is longer than `times.after`: a server that is back is
-    /// noticed in that time.
+    /// With several, no wait between attempts exceeds `times.after`, so that a returned server is noticed in
+    /// that time.
     pub fn new(first: Options, others: impl IntoIterator<Item = Options>, times: FailoverTimes) -> Self {
         let mut options = vec![first];
         options.extend(others);
@@ -38,7 +38,6 @@ impl Servers {
         Self::new(options, [], FailoverTimes::default())
     }
 
-    /// Number of servers.
     pub(super) fn count(&self) -> usize {
         self.links.len()
     }
@@ -47,7 +46,7 @@ impl Servers {
         self.times
     }
 
-    /// Link to a server; that to the first one if there are fewer.
+    /// Link to a server; the first one if there are fewer.
     pub(super) fn link(&self, server: usize) -> &Arc<Link> {
         self.links.get(server).unwrap_or(&self.links[0])
     }
@@ -57,17 +56,16 @@ impl Servers {
         (self.count() > 1).then(|| self.links[0].server().clone())
     }
 
-    /// Notes that resources of an earlier process are served.
+    /// Notes that an earlier process's resources are served.
     pub(super) fn restored(&self) {
         self.links.iter().for_each(|link| link.restored());
     }
 
-    /// Whether any of them has answered the client of any node group since the start.
+    /// Whether any server has answered any client since the start.
     pub fn have_answered(&self) -> bool {
         self.links.iter().any(|link| link.has_answered())
     }
 
-    /// Number of connections that stand.
     pub fn connections(&self) -> usize {
         self.links.iter().map(|link| link.connections()).sum()
     }

@@ -1,6 +1,6 @@
-//! Changes of the control plane that are in the cache, for those that follow them to the clients.
+//! Changes of the control plane in the cache, for tracing to the clients.
 //!
-//! Owns the bound on how many are followed at a time. Knows nothing of clients.
+//! Owns the bound on concurrent ones. Knows nothing of clients.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -12,36 +12,31 @@ use crate::cache::{Cache, Generation, Snapshot, TypeCache};
 use crate::resource::TypeUrl;
 use crate::telemetry;
 
-/// Response of the control plane that changed resources. It keeps no store alive, but the states that the response led to.
+/// Response of the control plane that changed resources. It keeps only the resulting states alive, no store.
 #[derive(Debug)]
 pub struct StoredChange {
-    /// Number of the cache.
     pub cache: u64,
-    /// Type of the resources.
     pub type_url: TypeUrl,
     /// Newest generation of the cache before it.
     pub since: Generation,
     /// Stores of the type that it changed: one for each set of dynamic parameters.
     pub stores: Vec<StoredState>,
-    /// When the response had arrived.
+    /// Arrival of the response.
     pub arrived: Instant,
-    /// When it was in the cache, and the clients that it concerns were woken.
+    /// Time at which it was in the cache, and its clients were woken.
     pub stored: Instant,
     _permit: OwnedSemaphorePermit,
 }
 
-/// State to which a change led a store.
+/// State of a store after a change.
 #[derive(Debug)]
 pub struct StoredState {
-    /// The store.
     pub of: Weak<TypeCache>,
     /// Its number in the cache.
     pub index: u32,
-    /// Its state after the change.
     pub snapshot: Arc<Snapshot>,
 }
 
-/// Receiver of changes.
 #[derive(Clone)]
 pub struct ChangeSink {
     permits: Arc<Semaphore>,
@@ -49,12 +44,13 @@ pub struct ChangeSink {
 }
 
 impl ChangeSink {
-    /// Creates a sink that hands changes to `take`, which must not block. While `max` of them are held, others are dropped.
+    /// Creates a sink that hands changes to `take`, which must not block. While `max` of them are held,
+    /// others are dropped.
     pub fn new(max: usize, take: impl Fn(StoredChange) + Send + Sync + 'static) -> Self {
         Self { permits: Arc::new(Semaphore::new(max)), take: Arc::new(take) }
     }
 
-    /// Hands over the changes of a cache after a generation, all of which came with one response.
+    /// Hands over the changes of one response, those after a generation of a cache.
     pub(super) fn offer(&self, cache: &Cache, since: Generation, arrived: Instant, stored: Instant) {
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             return telemetry::change_not_followed();
@@ -64,7 +60,7 @@ impl ChangeSink {
             (snapshot.generation() > since).then_some((of, snapshot))
         };
         let changed: Vec<_> = cache.types().into_iter().filter_map(changed).collect();
-        // Behind clusters, which come first in this order, endpoints may be repeated.
+        // After clusters, which sort first, endpoints may be repeated.
         let Some(type_url) = changed.iter().map(|(of, _)| of.type_url()).min().cloned() else { return };
         let is_of_type = |(of, _): &(Arc<TypeCache>, _)| *of.type_url() == type_url;
         let state = |(of, snapshot): (Arc<TypeCache>, _)| StoredState {

@@ -1,18 +1,18 @@
 //! Time in which responses of the control plane are on their way.
 //!
-//! Owns, for a connection, how long a part of some message had come and the rest had not. Such a time is no silence of the control
-//! plane, for no node group: what is awaited may be behind that message. Knows nothing of the content of messages.
+//! Owns, for a connection, how long some message was incomplete. Such a time is no silence for any node
+//! group, because awaited messages may be behind that one. Knows nothing of the content of messages.
 //!
 //! Example: over 1 Mbit/s, 4 MiB take 34 s. In these 34 s nothing else comes, on no stream.
 //!
-//! A message that trickles would be on its way for hours, while another server could be used: time counts as far as bytes have earned it.
+//! Time counts only as far as bytes have earned it: otherwise a trickling message would keep its server in
+//! use for hours.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Transfers on one connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transfers(Arc<Mutex<State>>);
 
@@ -20,17 +20,17 @@ pub(crate) struct Transfers(Arc<Mutex<State>>);
 struct State {
     /// Time up to `until`.
     total: Duration,
-    /// Number of streams on which a part of a message has come, and when the last byte came on any of them.
+    /// Number of streams with an incomplete message, and the time of their last byte.
     under_way: usize,
     until: Option<Instant>,
-    /// Time that counts if nothing more comes; at the beginning of a message as much as there can be.
+    /// Time that counts if nothing more comes; full at the beginning of a message.
     earned: Duration,
 }
 
-/// Bytes that earn a second, of a link that is all but unusable.
+/// Bytes that earn a second, on an almost unusable link.
 const BYTES_PER_SECOND: u32 = 4 << 10;
 
-/// Longest time between two frames of a message. A server that sends nothing for longer has gone silent.
+/// Longest time between two frames of a message. After that the server counts as silent.
 const STALL: Duration = Duration::from_secs(5);
 
 impl State {
@@ -50,23 +50,22 @@ impl State {
 }
 
 impl Transfers {
-    /// Messages of one stream.
     pub(crate) fn of_stream(&self) -> Transfer {
         Transfer { of: self.clone(), is_under_way: false }
     }
 
-    /// Whether a part of a message has come and the rest has not.
+    /// Whether a message is incomplete.
     pub(crate) fn is_under_way(&self) -> bool {
         self.0.lock().under_way > 0
     }
 
-    /// When the last byte came, while a part of a message has come and the rest has not.
+    /// Time of the last byte, while a message is incomplete.
     pub(super) fn incomplete_since(&self) -> Option<Instant> {
         let state = self.0.lock();
         state.until.filter(|_| state.under_way > 0)
     }
 
-    /// Time in which messages were on their way, and whether one is, of which bytes came lately.
+    /// Time of transfers, and whether one is under way with recent bytes.
     pub(super) fn so_far(&self, now: Instant) -> (Duration, bool) {
         let state = self.0.lock();
         let is_fresh = state.until.is_some_and(|last| now.saturating_duration_since(last) < state.earned);
@@ -74,7 +73,7 @@ impl Transfers {
     }
 }
 
-/// Messages of one stream, of which one at a time is on its way.
+/// Messages of one stream, which come one at a time.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     of: Transfers,
@@ -82,7 +81,7 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// Notes that so many bytes were read, and whether they end within a message.
+    /// Notes bytes that were read, and whether they end within a message.
     pub(crate) fn read(&mut self, bytes: usize, is_under_way: bool, now: Instant) {
         if !is_under_way && !self.is_under_way {
             return;

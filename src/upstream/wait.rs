@@ -14,23 +14,23 @@ pub(super) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Detector of times in which this process did not run: it, or its machine, was suspended, or the cores were
-/// busy. Such a time is no silence of the control plane, and messages that arrived meanwhile are read before
-/// a timer is judged.
+/// Detector of times in which this process did not run: a suspended process or machine, or busy cores. Such a
+/// time is no silence of the control plane. Messages that arrived meanwhile are read before a timer is
+/// judged.
 ///
 /// Example: a timer is due in 20 s, and the process is stopped for 60 s. The wait of one slice (100 ms) ends
 /// 59.9 s late, so no timer is judged for the next second.
 #[derive(Debug)]
 pub(super) struct Clock {
-    /// Time by which the clock is to be read again; `None` while nothing is waited for.
+    /// Time of the next reading; `None` while nothing is waited for.
     wakes: Option<Instant>,
     /// Time before which no timer is judged.
     not_before: Instant,
 }
 
 impl Clock {
-    /// Time between two readings of the clock, also long before a timer: a pause that ends before the timer
-    /// counts too. Shorter at a distance to the timer of less than `NEAR`.
+    /// Time between two readings, also long before a timer, because earlier pauses count too. The shorter one
+    /// applies within `NEAR` of the timer.
     const SLICE: Duration = Duration::from_millis(100);
     const FAR_SLICE: Duration = Duration::from_secs(1);
     const NEAR: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ impl Clock {
         Self { wakes: None, not_before: now }
     }
 
-    /// Waits until a timer must be judged, or for one slice of that time.
+    /// Waits until a timer must be judged, or for one slice.
     pub(super) async fn wait(&mut self, deadline: Option<Instant>) {
         let now = now();
         let deadline = deadline.map(|deadline| deadline.max(self.not_before));
@@ -57,8 +57,8 @@ impl Clock {
         deadline.is_some_and(|deadline| deadline.max(self.not_before) <= now)
     }
 
-    /// Returns the time in which the process did not run, if it was longer than scheduling takes. To be called for each event: the
-    /// one that comes first after such a time may be another one than the end of the wait.
+    /// Returns the time in which the process did not run, if longer than scheduling takes. Call it for each
+    /// event: the first one afterwards may not be the end of the wait.
     pub(super) fn overslept(&mut self, now: Instant) -> Option<Duration> {
         let wakes = self.wakes.replace(now + Self::SLICE)?;
         let late = now.saturating_duration_since(wakes);
@@ -70,7 +70,6 @@ impl Clock {
     }
 }
 
-/// Waits until `deadline`, or for ever without one.
 pub(crate) async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
@@ -103,13 +102,13 @@ pub(super) async fn next_once<T>(once: &mut Option<oneshot::Receiver<T>>) -> T {
     }
 }
 
-/// Waits for changes of the interest of clients, and takes them; not before `not_before`.
+/// Waits for changes of the clients' interest, and takes them; not before `not_before`.
 pub(super) async fn next_interest(cache: &Cache, not_before: Option<Instant>) -> Vec<Wanted> {
     if not_before.is_some() {
         sleep_until(not_before).await;
     }
     poll_fn(|context| {
-        // Registered first: any change after that is seen, or wakes this task, or both.
+        // Registered first, so that any later change is seen or wakes this task.
         cache.interest().register(context.waker());
         let interest = cache.take_interest();
         if interest.is_empty() { Poll::Pending } else { Poll::Ready(interest) }

@@ -1,4 +1,4 @@
-//! Choice of the server: what the client sees of the one in use, and the change to another one.
+//! Choice of the server: observation of the one in use, and the change to another one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use super::Client;
 use super::conversation::Conversation;
 use super::ended::Ended;
 
-/// Time between two comparisons of the questions of probes with the subscription.
+/// Time between two comparisons of the probes' questions with the subscription.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Server in use, as it is seen on a connection.
-    pub(super) fn sight(&self, talk: &Conversation) -> ServerCondition {
+    /// Condition of the server in use, as seen on a connection.
+    pub(super) fn condition(&self, talk: &Conversation) -> ServerCondition {
         let state = self.state.borrow();
         match state.unanswered.since {
             _ if state.origin_is_cut_off => ServerCondition::CutOff,
@@ -26,10 +26,11 @@ impl Client {
         }
     }
 
-    /// Ends a connection on which the only server stays silent though asked, if its name has other addresses: one that hangs must not
-    /// hide them. The next attempt begins with another one. Of several servers the next one is used by then.
+    /// Ends a connection whose only server stays silent, if its name has other addresses. One that hangs must
+    /// not hide them: the next attempt begins with another. Of several servers the next one is already in use
+    /// by then.
     pub(super) fn leave_silent_address(&self, lease: &Lease, talk: &Conversation) -> Option<Ended> {
-        let ServerCondition::Silent(asked) = self.sight(talk) else { return None };
+        let ServerCondition::Silent(asked) = self.condition(talk) else { return None };
         let after = self.failover.after();
         if self.failover.has_choice()
             || !lease.has_other_addresses()
@@ -44,13 +45,13 @@ impl Client {
         )))
     }
 
-    /// Takes in how the server in use is seen. Returns the change if another one is used from here on.
-    pub(super) fn choose(&mut self, sight: ServerCondition) -> Option<ServerChange> {
+    /// Updates the condition of the server in use. Returns the change, if any.
+    pub(super) fn choose(&mut self, condition: ServerCondition) -> Option<ServerChange> {
         if !self.failover.has_choice() {
             return None;
         }
         let now = now();
-        let change = self.failover.look(sight, now);
+        let change = self.failover.look(condition, now);
         if let Some(change) = change {
             self.change_server(change);
         }
@@ -76,7 +77,7 @@ impl Client {
         self.link = Arc::clone(self.servers.link(to));
         self.backoff = self.link.options().backoff;
         self.asks_again = None;
-        // A server that is left because a more preferred one is back has no fault.
+        // A server that is left for a more preferred one has no fault.
         let fault = match change {
             ServerChange::Next { silent_for, .. } => {
                 Some(format!("it has not answered for {} s", silent_for.as_secs()))
@@ -86,7 +87,7 @@ impl Client {
         self.state.send_modify(|state| state.changed_to(to, fault));
     }
 
-    /// Counts a change of the server, and logs it now and then. Each group changes by itself.
+    /// Counts and logs a change of the server, with a limit. Each group changes by itself.
     fn report_change(&self, change: ServerChange) {
         let group = self.group.as_deref();
         let (from, to) = (self.link.uri(), self.servers.link(change.to()).uri());

@@ -1,6 +1,6 @@
 //! Streams of one connection, and the next event on them.
 //!
-//! Owns in which turn messages are read and everything else is served. Acts upon no event.
+//! Owns the order in which messages and other events are served. Acts on no event.
 
 use std::future::{Future, pending, ready};
 use std::sync::Arc;
@@ -23,76 +23,74 @@ use super::secondary::Secondary;
 use crate::cache::{Protocol, Wanted};
 use crate::fairness::MESSAGES_IN_A_ROW;
 
-/// ACKs that may wait for the transport before responses are no longer read.
+/// Waiting ACKs above which responses are no longer read.
 const ACKS: usize = 256;
 
-/// Time between two checks for unanswered subscriptions. A refusal of the stream takes a round trip, and
-/// comes before the first check.
+/// Time between two checks for unanswered subscriptions. A refusal of the stream comes before the first
+/// check.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Least time in which responses were on their way that is told: telling takes work for each name.
+/// Least transfer time that is reported: a report takes work for each name.
 const LEAST_TRANSFER: Duration = Duration::from_millis(5);
 
-/// Next event on a connection.
 pub(super) enum Event {
     Message(StreamId, Option<Result<Bytes, Status>>),
     /// Answer to an inquiry, or the end of its stream.
     Inquiry(Option<Result<Bytes, Status>>),
-    /// A stream takes a request.
+    /// A stream has room for a request.
     Room(StreamId),
     Interest(Vec<Wanted>),
     Tuning(Tuning),
-    /// Word of the relay at the other end. `None`: it does not say.
+    /// Report of the relay at the other end; `None` if it does not report.
     Watched(Option<bool>),
-    /// Word of a probe of another server.
+    /// Report of a probe of another server.
     Probed(Word),
-    /// Answer to a health check.
     Checked,
     /// A deadline has passed, and everything that arrived was read.
     Deadline,
-    /// Unanswered subscriptions are to be looked for.
+    /// Check for unanswered subscriptions is due.
     Look,
     Nothing,
 }
 
-/// Word of a server on delta, on one connection.
+/// Evidence on one connection whether the server speaks delta.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delta {
-    /// None that speaks against it.
+    /// Nothing speaks against it.
     Possible,
     /// It reset a stream before any response.
     Doubtful,
-    /// It does not speak delta: this is what it does instead.
+    /// It does not speak delta, with the reason.
     Refused(&'static str),
 }
 
-/// Both streams of one connection, with the watch of the relay at its other end.
+/// Both streams of one connection, and the watch of the relay at its end.
 pub(super) struct Conversation {
     pub(super) primary: OpenStream,
     pub(super) secondary: Secondary,
-    /// Stream that was opened for one question.
+    /// Stream of a single question.
     inquiry: Option<OpenStream>,
     pub(super) watch: RelayWatch,
     pub(super) liveness: Liveness,
-    /// Response that waits for the first word of the relay that sent it. No other is read meanwhile.
+    /// Response that waits for the first report of its relay. No other is read meanwhile.
     kept: Option<(StreamId, Bytes)>,
-    /// Whether responses were passed over: the streams are to be opened anew before later ones are used.
+    /// Whether responses were dropped: later ones are used only on reopened streams.
     pub(super) has_passed_over: bool,
-    /// Whether a response of use came on either stream.
+    /// Whether a useful response came on either stream.
     pub(super) answered: bool,
     protocol: Protocol,
     pub(super) delta: Delta,
     server: Server,
-    /// Time in which responses were on their way, as told so far.
+    /// Reported time in which responses were on their way.
     transferred: Duration,
-    /// Part of it that the choice of the server was not told of.
+    /// Part of it not yet reported to the choice of the server.
     pub(super) excused: Duration,
-    /// Part of it that it was told of.
+    /// Part of it already reported there.
     pub(super) transfers: Duration,
     clock: Clock,
     /// Messages read in a row; after [`MESSAGES_IN_A_ROW`] everything else gets a turn.
     messages: u32,
-    /// Whether to read though ACKs wait.
+    /// Whether to read although ACKs wait.
     insists: bool,
     look_at: Instant,
 }
@@ -122,7 +120,6 @@ impl Conversation {
         }
     }
 
-    /// Returns a stream if it is open.
     pub(super) fn open(&self, stream: StreamId) -> Option<&OpenStream> {
         match stream {
             StreamId::Primary => Some(&self.primary),
@@ -130,22 +127,21 @@ impl Conversation {
         }
     }
 
-    /// Protocol of both streams.
     pub(super) const fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// Opens both streams anew in another protocol.
+    /// Reopens both streams in another protocol.
     pub(super) fn speak(&mut self, protocol: Protocol) {
         (self.protocol, self.secondary.protocol) = (protocol, protocol);
         self.renew(StreamId::Primary);
     }
 
-    /// Ends a stream, and the secondary one with the primary. The primary one is opened anew at once, the
-    /// secondary one when there is use for it.
+    /// Ends a stream, and the secondary one with the primary. The primary one reopens at once, the secondary
+    /// one on demand.
     pub(super) fn renew(&mut self, stream: StreamId) {
         self.watch.restart();
-        // It is of a stream that ends.
+        // It belongs to a stream that ends.
         self.kept = None;
         self.secondary.open = None;
         if stream == StreamId::Primary {
@@ -154,7 +150,8 @@ impl Conversation {
         }
     }
 
-    /// Opens a stream for an inquiry that is due, and closes that of one that is over; `lend` puts the node of a client into its request.
+    /// Opens a stream for a due inquiry, and closes that of a finished one. `lend` puts a client's node into
+    /// its request.
     pub(super) fn inquire(&mut self, mux: &mut Mux, lend: impl FnOnce(Bytes, Protocol) -> Bytes) {
         if !mux.has_inquiry() {
             self.inquiry = None;
@@ -167,26 +164,25 @@ impl Conversation {
         }
     }
 
-    /// Whether an answer to an inquiry comes from a relay.
     pub(super) fn is_inquiry_of_relay(&self) -> bool {
         self.inquiry.as_ref().is_some_and(OpenStream::is_relay)
     }
 
-    /// Closes the primary stream, on which nothing was asked, if the server is a relay: it ends streams without a request. That it is
-    /// there is known. The stream is opened with the first request.
+    /// Closes an unused primary stream to a relay, because relays end streams without a request. The first
+    /// request reopens it.
     pub(super) fn rest_at_relay(&mut self) {
         if self.primary.is_relay() {
             self.primary = OpenStream::when_asked(&self.server, self.protocol);
         }
     }
 
-    /// Keeps a response, which is the next event once the relay that sent it has said how it stands, or does not say in time.
+    /// Keeps a response for the next event, until its relay has reported or the wait is over.
     pub(super) fn keep(&mut self, stream: StreamId, response: Bytes) {
         self.kept = Some((stream, response));
     }
 
-    /// Waits for the next event, until `choose_at` at most; `interest`, `tuning` and words of `probes` are three of them. Tells `mux`
-    /// which time was no silence: it may judge that in any event.
+    /// Waits for the next event, until `choose_at` at most. Inputs are `interest`, `tuning` and reports of
+    /// `probes`. Reports to `mux` the time that was no silence, so that any event may judge it.
     pub(super) async fn next(
         &mut self,
         mux: &mut Mux,
@@ -211,7 +207,7 @@ impl Conversation {
             Some(open) => (Some(&mut open.incoming), Some(&open.outgoing)),
             None => (None, None),
         };
-        // Fair among themselves, whichever is ready.
+        // Fair among themselves.
         let others = async {
             tokio::select! {
                 room = room(Some(&primary.outgoing)), if says[0] => {
@@ -232,11 +228,11 @@ impl Conversation {
                 () = sleep_until(Some(look_at)) => Event::Look,
             }
         };
-        // Messages that have arrived are read before a timer is judged. After many messages everything
-        // else gets a turn, and a server that is slow to read ACKs is not sent more and more of them.
+        // Arrived messages are read before a timer is judged. After many of them everything else gets a turn.
+        // A server that is slow to read ACKs must not receive more and more of them.
         let is_behind = !insists && mux.acks_waiting() > ACKS && !primary.outgoing.is_closed();
         let event = if waits_for_word && !primary.outgoing.is_closed() {
-            // Whether the word still may come is looked at every second.
+            // Every second it checks whether the report may still come.
             tokio::select! {
                 biased;
                 event = others => event,
@@ -271,14 +267,14 @@ impl Conversation {
         event
     }
 
-    /// Tells of time in which this process did not run, or responses were on their way.
+    /// Reports time in which this process did not run, or responses were on their way.
     fn excuse(&mut self, mux: &mut Mux) {
         let now = now();
         if let Some(pause) = self.clock.overslept(now) {
             mux.exclude_pause(pause, now);
         }
         let (total, goes_on) = self.server.transfers.so_far(now);
-        // Another thread may have read the clock before this one, and noted the end of a response after it.
+        // Another thread may have read the clock earlier and noted the end of a response later.
         let time = total.saturating_sub(self.transferred);
         let time = if time < LEAST_TRANSFER { Duration::ZERO } else { time };
         if !time.is_zero() {
@@ -289,15 +285,15 @@ impl Conversation {
         mux.transferred(time, goes_on, now);
     }
 
-    /// Looks whether the server is there, where that is needed: while something has been unanswered since then, if there is no other
-    /// server (`is_only`).
+    /// Checks whether the server is there, if needed. Without another server (`is_only`), that is while
+    /// something is unanswered.
     pub(super) fn look_for_life(
         &mut self,
         unanswered: Option<Instant>,
         is_only: bool,
         purpose: impl FnOnce() -> Option<Purpose>,
     ) -> Sign {
-        // A message that stops in its middle may be behind a server that hangs, too.
+        // A message that stops in its middle may also come from a server that hangs.
         let since = unanswered.into_iter().chain(self.server.transfers.incomplete_since()).min();
         let need = if is_only { since.map_or(Need::None, Need::Since) } else { Need::Always };
         self.liveness.look(need, purpose, now(), LOOK)
@@ -310,7 +306,7 @@ impl Conversation {
             self.liveness.heard(now());
         }
         self.messages = if is_message { self.messages + 1 } else { 0 };
-        // Read now and then all the same: the server may have ended the stream.
+        // Read at intervals all the same: the server may have ended the stream.
         self.insists = matches!(event, Event::Look) || (self.insists && self.messages > 0);
         if matches!(event, Event::Look) {
             self.look_at = now() + LOOK;
@@ -349,7 +345,7 @@ async fn either(
     }
 }
 
-/// Waits for room for one request. A stream that takes none any more reports that as its end.
+/// Waits for room for one request. A stream that takes none reports that as its end.
 async fn room(outgoing: Option<&mpsc::Sender<Bytes>>) -> mpsc::Permit<'_, Bytes> {
     match outgoing {
         Some(outgoing) => match outgoing.reserve().await {

@@ -9,7 +9,6 @@ use super::super::call::{is_of_server, is_reset};
 use super::super::error_text::status_text;
 use crate::cache::Protocol;
 
-/// End of a connection, with its reason.
 pub(super) enum Ended {
     /// No connection. The back-off grows.
     Unreachable(String),
@@ -19,16 +18,16 @@ pub(super) enum Ended {
     Reset(String),
     /// The server does not implement ADS in this protocol. The back-off grows, and retrying helps little.
     Unfit(Protocol),
-    /// An error of the connection after responses. The back-off begins anew.
+    /// Connection error after responses. The back-off restarts.
     Lost(String),
-    /// An error of the stream after responses, on a connection that stands. The back-off begins anew.
+    /// Stream error after responses, on an open connection. The back-off restarts.
     Broken(String),
-    /// An orderly end after responses (gRFC A57). The back-off begins anew.
+    /// Orderly end after responses (gRFC A57). The back-off restarts.
     Closed(String),
 }
 
 impl Ended {
-    /// Returns the end of a stream by a status. `is_answered`: whether responses came before.
+    /// Returns the end of a stream by a status. `is_answered`: after responses.
     pub(super) fn by(status: &Status, protocol: Protocol, is_answered: bool) -> Self {
         match status.code() {
             Code::Unimplemented => Self::Unfit(protocol),
@@ -39,13 +38,11 @@ impl Ended {
         }
     }
 
-    /// Returns the end of a stream without a status.
     pub(super) fn orderly(is_answered: bool) -> Self {
         let reason = "it closed the stream without an error".to_owned();
         if is_answered { Self::Closed(reason) } else { Self::Failed(reason) }
     }
 
-    /// Returns the reason, for the log.
     pub(super) fn reason(self, server: &Uri) -> String {
         match self {
             Self::Unreachable(why)
@@ -64,7 +61,6 @@ impl Ended {
     }
 }
 
-/// Returns the wait before the next attempt, for the log.
 pub(super) fn in_words(wait: Duration) -> String {
     format!("{:.1} s", wait.as_secs_f64())
 }

@@ -1,12 +1,12 @@
-//! Question to a silent control plane whether it is there.
+//! Health check of a silent control plane.
 //!
-//! Owns when it is asked on a connection, and how long its answer may take. Knows nothing of the streams.
+//! Owns when it is sent on a connection, and how long the answer may take. Knows nothing of the streams.
 //!
-//! A process that is stopped, and one that hangs, have a kernel that answers for them: TCP finds out nothing. Two things need to know:
-//! what a control plane leaves unanswered is taken for absent in the end, which only one that lives can have meant; and where there
-//! are other servers, they are to be used. HTTP/2 PINGs do not find it out in time: gRPC servers allow one in five minutes while they send
-//! nothing, and end the connection after the third that came sooner. Calls they allow, so their health is asked for. Any answer
-//! will do, UNIMPLEMENTED too.
+//! The kernel answers for a stopped or hung process, so TCP notices nothing. The relay must know for two
+//! reasons. Unanswered names end as absent, which only a live control plane can mean; and other servers
+//! should be used. HTTP/2 PINGs are too slow: idle gRPC servers allow one in five minutes, and end the
+//! connection after the third early one. They allow calls, so the relay calls their health service. Any
+//! answer will do, even UNIMPLEMENTED.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -37,11 +37,11 @@ pub(super) enum Need {
     None,
     /// Something has been unanswered, or a message incomplete, since then.
     Since(Instant),
-    /// At any time: there are other servers.
+    /// Always, because there are other servers.
     Always,
 }
 
-/// Whether the server of one connection is there, as far as one client needs to know.
+/// Liveness of one connection's server, as far as one client needs it.
 pub(super) struct Liveness {
     channel: Channel,
     pulse: Arc<Pulse>,
@@ -50,32 +50,31 @@ pub(super) struct Liveness {
     call: Option<Call>,
     /// Purpose of a call that the connection refused before it reached the server.
     refused: Option<Purpose>,
-    /// When a trial began that stayed unanswered, until something shows what that means.
+    /// Start of an unanswered trial, until something shows its meaning.
     failed: Option<Instant>,
 }
 
-/// Outcome of a look.
+/// Outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sign {
-    /// Nothing tells that the server is not there.
+    /// Nothing shows that the server is gone.
     Fine,
-    /// It is not there. `is_first`: no other client has found that on the connection.
+    /// It is gone. `is_first`: no other client has found that on the connection.
     Gone {
-        /// See above.
+        /// First to find it.
         is_first: bool,
     },
     /// It was there, and left a trial unanswered.
     Mute,
-    /// It is to be asked, and takes no more calls on the connection.
+    /// A check is due, and the connection takes no more calls.
     Closed,
 }
 
-/// Call under way.
 struct Call {
     begun: Instant,
     purpose: Purpose,
-    /// Time that it takes: the sum of the times between looks, of which a pause of this process is one. Time in which responses were
-    /// on their way does not count.
+    /// Sum of the times between checks, of which a pause of this process is one. Transfers of responses do
+    /// not count.
     waited: Duration,
     answer: BoxFuture<'static, bool>,
 }
@@ -85,13 +84,13 @@ impl Liveness {
         Self { channel, pulse, times, begun: now, call: None, refused: None, failed: None }
     }
 
-    /// Notes that something came from the server. That says nothing of whether it answers checks: a trial goes on.
+    /// Notes that something came from the server. A trial goes on, because that is no answer to a check.
     pub(super) fn heard(&mut self, now: Instant) {
         self.call.take_if(|call| call.purpose == Purpose::Judge);
         self.pulse.heard(now);
     }
 
-    /// Notes time in which responses were on their way: the answer to a trial may be behind them.
+    /// Notes time of transfers: the answer to a trial may be behind them.
     pub(super) fn transferred(&mut self, time: Duration, now: Instant) {
         self.heard(now);
         if let Some(call) = &mut self.call {
@@ -99,7 +98,7 @@ impl Liveness {
         }
     }
 
-    /// Looks, `every` so often, and asks for this purpose if it is time to.
+    /// Checks at intervals of `every`, and calls for this purpose if due.
     pub(super) fn look(
         &mut self,
         need: Need,
@@ -141,19 +140,19 @@ impl Liveness {
         if self.pulse.is_gone() { Sign::Gone { is_first } } else { Sign::Fine }
     }
 
-    /// Whether the server was heard on this connection since it left a trial unanswered. Told once.
+    /// Whether something came on this connection after an unanswered trial. True once.
     pub(super) fn is_mute(&mut self) -> bool {
         let heard = self.pulse.last_heard();
         self.failed.take_if(|asked| heard.is_some_and(|heard| heard > *asked)).is_some()
     }
 
-    /// Whether a trial is not judged yet: it is under way, was refused, or stayed unanswered.
+    /// Whether a trial is undecided: it is under way, was refused, or stayed unanswered.
     pub(super) fn tries(&self) -> bool {
         let purpose = self.call.as_ref().map(|call| call.purpose).or(self.refused);
         purpose == Some(Purpose::Try) || self.failed.is_some()
     }
 
-    /// The answer. Cancel-safe.
+    /// Waits for the answer. Cancel-safe.
     pub(super) async fn next(&mut self) {
         let Some(call) = &mut self.call else { return pending().await };
         let (is_of_server, purpose) = ((&mut call.answer).await, call.purpose);
@@ -168,8 +167,8 @@ impl Liveness {
     }
 }
 
-/// Asks, and waits for the head of the answer. Returns whether it came from the server. After a GOAWAY this process itself refuses calls,
-/// while streams go on.
+/// Calls, and waits for the head of the answer. Returns whether it came from the server. After a GOAWAY this
+/// process refuses calls, while streams go on.
 async fn check(channel: Channel) -> bool {
     let request = stream::iter([Bytes::from(HealthCheckRequest::default().encode_to_vec())]);
     let transfer = Transfers::default().of_stream();

@@ -1,10 +1,10 @@
-//! Protocol of a connection, where the relay finds out which one the control plane speaks.
+//! Detection of the protocol that the control plane speaks, on each connection.
 //!
-//! Owns when state of the world takes the place of delta. The control plane says that it does not implement delta (UNIMPLEMENTED), or
-//! it resets the stream, as one does that panics. A reset may have other reasons: a control plane that restarts behind a proxy, or
-//! is overloaded, resets streams too. So state of the world is tried, and once that is answered delta again: a control plane that
-//! resets it then is well, and does not speak it. What was found out holds for the connection. The next one begins with delta: the
-//! server may have been replaced.
+//! Owns when state of the world replaces delta. A control plane without delta sends UNIMPLEMENTED, or it
+//! resets the stream, as one that panics does. Resets have other causes too, such as a restart behind a
+//! proxy, or overload. So state of the world is tried, and after an answer delta again: a second reset then
+//! proves that delta is missing. The finding holds for the connection. The next one begins with delta,
+//! because the server may have been replaced.
 
 use super::super::StreamId;
 use super::super::wait::now;
@@ -17,7 +17,7 @@ const LACKS_DELTA: &str = "does not implement delta ADS (UNIMPLEMENTED)";
 const RESETS_DELTA: &str = "resets each delta stream";
 
 impl Client {
-    /// Goes on with state of the world if a stream ended because the server may not speak delta. Returns any other end.
+    /// Switches to state of the world if the server may not speak delta. Returns any other end.
     pub(super) fn fall_back(
         &mut self,
         stream: StreamId,
@@ -43,14 +43,14 @@ impl Client {
         None
     }
 
-    /// Tries delta once more where state of the world was answered, and delta may have been reset for another reason.
+    /// Retries delta after an answer in state of the world, if the reset may have had another cause.
     pub(super) fn try_delta_again(&mut self, talk: &mut Conversation) {
         if talk.delta == Delta::Doubtful && talk.protocol() == Protocol::Sotw && talk.answered {
             self.speak(Protocol::Delta, talk);
         }
     }
 
-    /// Opens the streams anew in another protocol.
+    /// Reopens the streams in another protocol.
     fn speak(&mut self, protocol: Protocol, talk: &mut Conversation) {
         self.mux.closed(StreamId::Primary);
         self.mux.set_protocol(protocol);

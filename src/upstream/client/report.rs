@@ -1,7 +1,7 @@
 //! Log lines of a client of the control plane.
 //!
-//! Owns their words. Each is limited over the clients of all node groups by the [`Link`](super::super::link::Link): clients of
-//! the relay may make as many groups as they make up nodes.
+//! Owns their words. The [`Link`](super::super::link::Link) limits each over all node groups, because clients
+//! can create many groups by inventing nodes.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::cache::Protocol;
 use crate::proto::Node;
 
 impl Client {
-    /// Logs whose node the control plane is shown from now on.
+    /// Logs the client whose node the control plane now sees.
     pub(super) fn report_node(&self, representative: &Representative) {
         let Some(suppressed) = self.link.say(Line::Node) else { return };
         let node = Node::decode(representative.node()).unwrap_or_default();
@@ -30,20 +30,20 @@ impl Client {
         );
     }
 
-    /// Logs that a relay upstream is asked in a protocol that tells less than the other one.
+    /// Logs that a relay upstream is asked in the protocol that carries less.
     pub(super) fn report_relay_by_sotw(&self) {
         let Some(suppressed) = self.link.say(Line::RelayBySotw) else { return };
         let uri = self.link.uri();
         tracing::warn!(%uri, suppressed, "the server is a relay, and is asked by state of the world: clients may be shown less than there is; set upstream.servers[].protocol to auto or delta");
     }
 
-    /// Logs that the server leaves health checks unanswered though it is there.
+    /// Logs that a live server leaves health checks unanswered.
     pub(super) fn report_mute_checks(&self) {
         let uri = self.link.uri();
         tracing::warn!(%uri, "the control plane answers its streams and leaves health checks unanswered: it is not asked for ten minutes, and one that hangs is noticed late. Give its gRPC server more threads than it has streams, or no health service");
     }
 
-    /// Logs the word of a relay upstream on its own control plane.
+    /// Logs the report of a relay upstream on its own control plane.
     pub(super) fn report_word(&self, is_answered: bool) {
         let suppressed =
             if is_answered { self.link.over(Line::Watched) } else { self.link.say(Line::Watched) };
@@ -56,7 +56,7 @@ impl Client {
         }
     }
 
-    /// Logs that the control plane answers after complaints about its connection, once for all groups. Returns whether it did.
+    /// Logs once for all groups that the control plane answers after complaints. Returns whether it did.
     pub(super) fn report_recovery(&self) -> bool {
         let recovered = self.link.recovered();
         if let Some(suppressed) = recovered {
@@ -65,7 +65,7 @@ impl Client {
         recovered.is_some()
     }
 
-    /// Logs the first answer after a complaint about the connection, or about the stream of this group.
+    /// Logs the first answer after a complaint about the connection or this group's stream.
     pub(super) fn report_answer(&mut self) {
         let has_complained = std::mem::take(&mut self.has_complained);
         if !self.report_recovery() && has_complained {
@@ -75,8 +75,7 @@ impl Client {
         }
     }
 
-    /// Logs the protocol in which the control plane answers, once for all groups, if the relay found it out and it is another one
-    /// than before.
+    /// Logs a newly detected protocol once for all groups, if it has changed.
     pub(super) fn report_protocol(&self, delta: Delta) {
         let Some(protocol) = self.state.borrow().protocol else { return };
         if protocol == Protocol::Sotw && delta == Delta::Doubtful {
@@ -103,7 +102,7 @@ impl Client {
     pub(super) fn look_for_silence(&mut self) {
         let now = now();
         let said = Some((self.counters().requests.get(), self.counters().responses.get()));
-        // Unanswered requests may end by themselves; nothing else changes without a message.
+        // Unanswered requests may end by themselves; all else changes only with a message.
         if self.looked_at != said || self.state.borrow().unanswered.count > 0 {
             self.looked_at = said;
             let unanswered = self.mux.unanswered();
@@ -118,7 +117,7 @@ impl Client {
             false => "does the control plane know this node?",
         };
         let (uri, group) = (self.link.uri(), self.group.as_deref());
-        // Logged once for all groups: clients may make as many as they make up nodes.
+        // Logged once for all groups, because clients can create many.
         let suppressed = told.as_ref().and_then(|told| match told {
             SilenceEvent::Silent { .. } => self.link.say(Line::Silence),
             SilenceEvent::Over { .. } => self.link.say(Line::Answer),
@@ -131,7 +130,7 @@ impl Client {
                 suppressed,
                 "subscribed to {types} {} s ago as node {}, no answer: {hint}",
                 waited.as_secs(),
-                // Captures of a client's node may be in it.
+                // It may contain captures of a client's node.
                 self.mux.node_id().escape_debug(),
             ),
             SilenceEvent::Over { waited } => {
@@ -140,12 +139,12 @@ impl Client {
         }
     }
 
-    /// Node that the relay makes for the group, where it is not the relay's own.
+    /// Node that the relay makes for the group, unless it is the relay's own.
     pub(super) fn node_in_group(&self) -> Option<&str> {
         self.group.as_ref().map(|_| self.mux.node_id())
     }
 
-    /// Logs an end now and then, once for all groups. Returns its reason.
+    /// Logs an end, limited over all groups. Returns its reason.
     pub(super) fn log(&mut self, ended: Ended, wait: Duration) -> String {
         let line = match ended {
             Ended::Unreachable(_) | Ended::Lost(_) => Line::Complaint,
@@ -158,7 +157,7 @@ impl Client {
         let retry_in = in_words(wait);
         let serving =
             if self.link.has_content() { "serving cached resources" } else { "nothing is cached yet" };
-        // The end of a connection concerns all groups, that of a stream the group of its node.
+        // The end of a connection concerns all groups, that of a stream only one.
         let (node, group) = match line {
             Line::Complaint => (None, None),
             _ => (Some(self.mux.node_id()), self.group.as_deref()),

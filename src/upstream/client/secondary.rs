@@ -1,4 +1,4 @@
-//! Second stream of a connection: when it is opened, closed and tried again.
+//! Second stream of a connection: when it is opened, closed and retried.
 
 use std::time::Instant;
 
@@ -9,13 +9,12 @@ use super::super::{Backoff, Mux, StreamId};
 use super::ended::in_words;
 use crate::cache::Protocol;
 
-/// Secondary stream, open only while something is subscribed to on it.
+/// Secondary stream, open only while it has subscriptions.
 pub(super) struct Secondary {
     server: Server,
-    /// As on the primary.
     pub(super) protocol: Protocol,
     pub(super) open: Option<OpenStream>,
-    /// Whether a response of use came on it.
+    /// Whether a useful response came on it.
     pub(super) answered: bool,
     backoff: Backoff,
     retry_at: Option<Instant>,
@@ -27,7 +26,7 @@ impl Secondary {
         Self { server, protocol, open: None, answered: false, backoff, retry_at: None }
     }
 
-    /// Opens or closes it as `mux` has use for it.
+    /// Opens or closes it as `mux` needs it.
     pub(super) fn adjust(&mut self, mux: &mut Mux, now: Instant) {
         match (mux.wants_secondary(), self.open.is_some()) {
             (true, false) if self.retry_at.is_none_or(|at| at <= now) => {
@@ -43,7 +42,7 @@ impl Secondary {
         }
     }
 
-    /// Returns the time of the next attempt while it has to be open and is not.
+    /// Returns the time of the next attempt while it should be open and is not.
     pub(super) fn retry_at(&self, mux: &Mux) -> Option<Instant> {
         self.retry_at.filter(|_| self.open.is_none() && mux.wants_secondary())
     }

@@ -1,10 +1,11 @@
 //! Addresses of a server, and the order in which they are tried.
 //!
-//! Owns that each address has its share of the time, so that one that hangs does not hide the others, and that the next attempt
-//! begins with another one where the last was of no use. Knows no protocol.
+//! Owns each address's share of the time, so that one that hangs does not hide the others. After a useless
+//! attempt the next one begins with another address. Knows no protocol.
 //!
-//! Example: a name with three addresses and 5 s. The first one takes the connection and says nothing: it has 1.7 s. The second one
-//! refuses at once. The third one has 3.3 s. If that says nothing either, the next attempt begins with the first one again.
+//! Example: a name with three addresses and 5 s. The first accepts the connection and stays silent for its
+//! 1.7 s. The second refuses at once. The third has 3.3 s. If it stays silent too, the next attempt begins
+//! with the first again.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -12,8 +13,8 @@ use std::time::Duration;
 use http::Uri;
 use tokio::time::Instant;
 
-/// Least time for an address, if there is as much: a TLS handshake over a slow link takes several round trips. Addresses for which
-/// no time is left are the first of the next attempt.
+/// Least time for an address, if available: a TLS handshake over a slow link takes several round trips.
+/// Skipped addresses come first in the next attempt.
 const LEAST: Duration = Duration::from_secs(1);
 
 /// Returns the addresses of a server, each once.
@@ -46,13 +47,13 @@ pub(super) struct Reached<T> {
 /// Failure of all addresses that were tried.
 #[derive(Debug)]
 pub(super) struct Unreached {
-    /// Each address that was tried, with its reason, if there are several; else the reason.
+    /// The reason; with several addresses, each with its reason.
     pub(super) why: String,
     pub(super) tried: usize,
 }
 
-/// Tries addresses in turn, the one with the number `first` before all others, until `limit` is over. Each attempt is told how long it
-/// may take.
+/// Tries addresses in turn from the number `first`, until `limit` is over. Each attempt receives its own
+/// time.
 pub(super) async fn try_each<T, F: Future<Output = Result<T, String>>>(
     addresses: &[SocketAddr],
     first: usize,

@@ -88,7 +88,7 @@ pub struct Failover {
     times: FailoverTimes,
     servers: usize,
     active: usize,
-    sight: ServerCondition,
+    condition: ServerCondition,
     /// Start of the silence, and of the idle time after it.
     silent_since: Option<Instant>,
     idle_since: Option<Instant>,
@@ -120,7 +120,7 @@ impl Failover {
             times,
             servers,
             active: 0,
-            sight: ServerCondition::Away,
+            condition: ServerCondition::Away,
             silent_since: None,
             idle_since: None,
             answering_since: None,
@@ -154,7 +154,7 @@ impl Failover {
     }
 
     /// Evaluates the condition of the server in use. Returns the change that is due.
-    pub fn look(&mut self, sight: ServerCondition, now: Instant) -> Option<Change> {
+    pub fn look(&mut self, condition: ServerCondition, now: Instant) -> Option<Change> {
         if !self.has_choice() {
             return None;
         }
@@ -163,7 +163,7 @@ impl Failover {
         if late > LATE {
             self.excuse(late, now);
         }
-        self.see(sight, now);
+        self.see(condition, now);
         let change = self.back(now).or_else(|| self.next(now));
         if let Some(change) = change {
             self.change(change);
@@ -172,17 +172,17 @@ impl Failover {
         change
     }
 
-    fn see(&mut self, sight: ServerCondition, now: Instant) {
+    fn see(&mut self, condition: ServerCondition, now: Instant) {
         let is_loop = self.looped_at.is_some_and(|at| now < at + self.times.after);
-        self.sight = match sight {
+        self.condition = match condition {
             ServerCondition::Answers { .. } | ServerCondition::Idle if is_loop => ServerCondition::Away,
             ServerCondition::CutOff if !self.first_hand => ServerCondition::Answers { first_hand: false },
-            sight => sight,
+            condition => condition,
         };
-        if !matches!(self.sight, ServerCondition::Answers { .. }) {
+        if !matches!(self.condition, ServerCondition::Answers { .. }) {
             self.answering_since = None;
         }
-        match self.sight {
+        match self.condition {
             ServerCondition::Answers { first_hand } => {
                 self.first_hand |= first_hand;
                 (self.silent_since, self.idle_since) = (None, None);
@@ -243,7 +243,7 @@ impl Failover {
         self.idle_since = self.idle_since.map(later);
         self.answering_since = self.answering_since.map(later);
         self.answering.iter_mut().for_each(|since| *since = since.map(later));
-        if let ServerCondition::Silent(asked) = &mut self.sight {
+        if let ServerCondition::Silent(asked) = &mut self.condition {
             *asked = later(*asked);
         }
     }
@@ -267,7 +267,7 @@ impl Failover {
         let since = self.silent_since?;
         let rounds = self.vain / u32::try_from(self.servers).unwrap_or(u32::MAX).max(1);
         let grown = |doublings: u32| self.times.after.saturating_mul(1 << rounds.min(doublings));
-        match self.sight {
+        match self.condition {
             ServerCondition::Answers { .. } | ServerCondition::Idle => None,
             ServerCondition::Away => Some(since + self.times.after),
             ServerCondition::Silent(asked) => {
@@ -297,7 +297,7 @@ impl Failover {
 
     fn change(&mut self, change: Change) {
         self.active = change.to();
-        self.sight = ServerCondition::Away;
+        self.condition = ServerCondition::Away;
         (self.silent_since, self.idle_since, self.answering_since) = (None, None, None);
         self.looped_at = None;
         // The server in use is not probed, nor are those behind it.
@@ -317,19 +317,19 @@ mod tests {
         failover: Failover,
         start: Instant,
         now: Instant,
-        sight: ServerCondition,
+        condition: ServerCondition,
     }
 
     impl Fixture {
         fn new(servers: usize) -> Self {
             let start = Instant::now();
             let failover = Failover::new(servers, FailoverTimes::default());
-            Self { failover, start, now: start, sight: ServerCondition::Away }
+            Self { failover, start, now: start, condition: ServerCondition::Away }
         }
 
-        fn see(&mut self, sight: ServerCondition) -> Option<Change> {
-            self.sight = sight;
-            self.failover.look(sight, self.now)
+        fn see(&mut self, condition: ServerCondition) -> Option<Change> {
+            self.condition = condition;
+            self.failover.look(condition, self.now)
         }
 
         /// Lets time pass; returns the changes with the second of each.
@@ -341,7 +341,7 @@ mod tests {
                 looks += 1;
                 assert!(looks < 10_000, "always due");
                 self.now = self.now.max(at);
-                if let Some(change) = self.failover.look(self.sight, self.now) {
+                if let Some(change) = self.failover.look(self.condition, self.now) {
                     changes.push(((self.now - self.start).as_secs(), change));
                     self.see(ServerCondition::Away);
                 }
@@ -352,7 +352,7 @@ mod tests {
 
         fn probed(&mut self, server: usize, answers: bool) {
             self.failover.probed(server, answers, self.now);
-            let change = self.failover.look(self.sight, self.now);
+            let change = self.failover.look(self.condition, self.now);
             assert_eq!(change, None, "at once");
         }
     }
@@ -366,14 +366,14 @@ mod tests {
     #[test]
     fn one_server_is_never_left_and_never_looked_at() {
         let mut fixture = Fixture::new(1);
-        for sight in [
+        for condition in [
             ServerCondition::Away,
             ServerCondition::Silent(fixture.now),
             ServerCondition::Idle,
             HEARD,
             ServerCondition::CutOff,
         ] {
-            assert_eq!(fixture.see(sight), None);
+            assert_eq!(fixture.see(condition), None);
             assert_eq!(fixture.failover.deadline(), None);
         }
         assert!(fixture.pass(1_000).is_empty());
@@ -414,15 +414,15 @@ mod tests {
 
     #[test]
     fn a_server_that_takes_connections_and_ends_them_is_left() {
-        for sight in [ServerCondition::Idle, ServerCondition::Silent(Instant::now())] {
+        for condition in [ServerCondition::Idle, ServerCondition::Silent(Instant::now())] {
             let mut fixture = Fixture::new(2);
             let mut changes = Vec::new();
             for _ in 0..6 {
                 changes.extend(fixture.see(ServerCondition::Away));
                 changes.extend(fixture.pass(1).into_iter().map(|(_, change)| change));
                 let asked = fixture.now;
-                changes.extend(fixture.see(if sight == ServerCondition::Idle {
-                    sight
+                changes.extend(fixture.see(if condition == ServerCondition::Idle {
+                    condition
                 } else {
                     ServerCondition::Silent(asked)
                 }));
@@ -467,14 +467,14 @@ mod tests {
         fixture.see(ServerCondition::Silent(fixture.now));
         fixture.pass(5);
         fixture.now += Duration::from_secs(3_600);
-        assert_eq!(fixture.see(fixture.sight), None);
+        assert_eq!(fixture.see(fixture.condition), None);
         let changes = fixture.pass(7);
         assert!(matches!(changes[..], [(3_610 | 3_609, Change::Next { to: 1, .. })]), "{changes:?}");
         fixture.see(HEARD);
         fixture.probed(0, true);
         fixture.pass(10);
         fixture.now += Duration::from_secs(3_600);
-        assert_eq!(fixture.see(fixture.sight), None, "the first one answered for 10 s");
+        assert_eq!(fixture.see(fixture.condition), None, "the first one answered for 10 s");
         assert!(fixture.pass(15).is_empty());
         assert_eq!(fixture.pass(10).len(), 1);
 
