@@ -1,40 +1,39 @@
-//! The codecs of gRPC calls that the relay makes: messages come in as bytes, so that their reader decides what of them is looked
-//! at, and go out encoded by prost or as the bytes that their writer made.
+//! Codecs of the relay's gRPC calls. Messages arrive as bytes, so that readers decide how much to parse. They
+//! leave encoded by prost, or as ready bytes.
 
 use bytes::{Buf, BufMut as _, Bytes};
 use prost::Message;
 use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// Header of a relay's gRPC streams. In responses it has the relay's version: a relay behind it learns by this that its origin answers
-/// for each name, perhaps late. In requests it has the relay's identity: a relay that is asked by itself refuses (R-Relay-24), and knows
-/// another one that shows the node of one of its clients.
+/// Header of a relay's gRPC streams. In responses it has the relay's version: a relay behind it learns that
+/// its control plane answers each name, perhaps late. In requests it has the relay's identity: a relay
+/// refuses its own requests (R-Relay-24), and recognizes another relay that shows a client's node.
 pub const RELAY_HEADER: &str = "x-deltafan-relay";
 
-/// Name under which the health service (`grpc.health.v1`) says whether the control plane answers. A relay behind this one watches
-/// it: what it is not told of meanwhile is not known to be absent.
+/// Name in `grpc.health.v1` for whether the control plane answers. A relay behind this one watches it:
+/// silence meanwhile does not prove that a resource is absent.
 pub const UPSTREAM_SERVICE: &str = "deltafan.upstream";
 
-/// Bytes before each message of a body.
+/// Precedes each message of a body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prefix {
     pub(crate) is_compressed: bool,
-    /// Bytes of the message behind it.
+    /// Bytes of the message.
     pub(crate) length: usize,
 }
 
 impl Prefix {
-    /// Its own bytes.
     pub(crate) const LENGTH: usize = 5;
 
-    /// Reads the prefix at the start of these bytes; `None` if they are too few.
+    /// Reads a prefix; `None` if there are too few bytes.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let [compressed, length @ ..] = *bytes.first_chunk::<{ Self::LENGTH }>()?;
         Some(Self { is_compressed: compressed != 0, length: u32::from_be_bytes(length) as usize })
     }
 }
 
-/// Codec that encodes messages with prost and hands on received ones as bytes.
+/// Encodes messages with prost, and returns received ones as bytes.
 #[derive(Debug)]
 pub struct RawCodec<T>(std::marker::PhantomData<T>);
 
@@ -69,10 +68,10 @@ impl<T: Message> Encoder for RawCodec<T> {
     }
 }
 
-/// Bytes of messages that are written together.
+/// Bytes written together.
 const WRITE_SIZE: usize = 32 << 10;
 
-/// Codec that takes encoded messages, of whatever type, and hands on received ones as bytes.
+/// Sends encoded messages of any type, and returns received ones as bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct BytesCodec;
 
@@ -101,7 +100,7 @@ impl Encoder for BytesCodec {
         Ok(())
     }
 
-    /// Allocates for what is sent. By default a call keeps 8 KiB for as long as it lasts, and each node group has one.
+    /// Allocates for sending only. By default each call keeps 8 KiB, and each node group has a call.
     fn buffer_settings(&self) -> BufferSettings {
         BufferSettings::new(0, WRITE_SIZE)
     }

@@ -1,4 +1,4 @@
-//! HTTP/1.1 client of the commands, with errors that say what a server is instead.
+//! HTTP/1.1 client of the commands. Its errors name what the server is instead.
 
 use std::io;
 use std::pin::Pin;
@@ -19,10 +19,8 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::terminal::printable;
 use crate::upstream::{ANSWERS_IN_TLS, Target, is_tls};
 
-/// Error for a server that answers in something else.
 pub(crate) const NOT_HTTP1: &str = "the server does not speak HTTP/1.1";
 
-/// Connection to a server, in cleartext or over TLS.
 #[derive(Debug)]
 pub(crate) struct Connection {
     requests: SendRequest<Full<Bytes>>,
@@ -31,7 +29,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects within `limit`, which includes the TLS handshake. A Unix socket has no use for the address.
+    /// Connects within `limit`, TLS handshake included. A Unix socket ignores the address.
     ///
     /// # Errors
     ///
@@ -43,17 +41,17 @@ impl Connection {
         let socket = NotingSocket { socket, heard: Arc::clone(&heard) };
         let shaken = http1::handshake(TokioIo::new(socket)).await;
         let (requests, driver) = shaken.map_err(|error| error.to_string())?;
-        // Ends with the connection; each of its errors is also one of a request.
+        // Ends with the connection; its errors are also those of a request.
         tokio::spawn(driver);
         Ok(Self { requests, heard, target: target.clone() })
     }
 
-    /// Whether it takes a request. The server may have closed it since the last one.
+    /// False once the server has closed it.
     pub(crate) fn is_ready(&self) -> bool {
         self.requests.is_ready()
     }
 
-    /// Sends a request, and waits for the head of the response.
+    /// Waits for the response's head.
     ///
     /// # Errors
     ///
@@ -70,36 +68,31 @@ impl Connection {
     }
 }
 
-/// No response to a request, with the cause.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoResponse {
     /// The server does not speak HTTP/1.1, or not with this client.
     #[error("{0}")]
     NoServer(String),
-    /// It does, and the response cannot be read.
     #[error("{0}")]
     Unreadable(String),
-    /// It does, and the connection broke.
     #[error("{0}")]
     Lost(String),
 }
 
-/// First words of a server.
+/// First bytes of a server.
 #[derive(Debug, Default)]
 struct Heard {
-    /// First bytes.
     head: Vec<u8>,
-    /// Error of a read before any byte.
+    /// Error before any byte.
     error: Option<io::Error>,
 }
 
 impl Heard {
-    /// Bytes that are kept: enough to tell what it speaks.
+    /// Enough bytes to recognize a protocol.
     const HEAD: usize = 64;
 
-    /// Explains why no response came.
     fn explain(&self, target: &Target, error: &hyper::Error) -> NoResponse {
-        // The connection may have had responses before this one: then nothing is known of its bytes.
+        // After an earlier response, nothing is known of this one's bytes.
         if self.error.is_none() && self.head.starts_with(b"HTTP/1") {
             let why = error.to_string();
             return if error.is_parse() { NoResponse::Unreadable(why) } else { NoResponse::Lost(why) };
@@ -113,14 +106,13 @@ impl Heard {
         })
     }
 
-    /// First line of the server, as far as it is kept.
+    /// First line, as far as it is kept.
     fn first_line(&self) -> String {
         let line = self.head.split(|byte| *byte == b'\n').next().unwrap_or_default();
         printable(String::from_utf8_lossy(line).trim_end())
     }
 }
 
-/// Bytes to and from a server.
 trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
@@ -140,7 +132,7 @@ async fn socket(target: &Target, address: &Uri) -> Result<Box<dyn Socket>, Strin
     })
 }
 
-/// Socket that notes the first words of the server; above TLS, if there is any.
+/// Notes the server's first bytes; above TLS, if any.
 struct NotingSocket {
     socket: Box<dyn Socket>,
     heard: Arc<Mutex<Heard>>,
@@ -162,7 +154,7 @@ impl AsyncRead for NotingSocket {
                 heard.head.extend(buffer.filled()[before..].iter().take(room));
                 Poll::Ready(Ok(()))
             }
-            // The request fails too, with an error that does not have this one's cause.
+            // The request fails too, but its error lacks this cause.
             Err(error) if heard.head.is_empty() => {
                 let kind = error.kind();
                 heard.error = Some(error);

@@ -25,13 +25,13 @@ use tikv_jemallocator::Jemalloc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_appender::non_blocking::WorkerGuard;
 
-/// It gives memory back to the system seconds after it was freed, also while nothing happens, and tells how much is in use.
+/// Returns memory to the system within seconds, also when idle, and reports how much is in use.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
-/// `EX_CONFIG` of sysexits.h: the configuration is at fault, and trying again will not help.
+/// `EX_CONFIG` of sysexits.h: the configuration is wrong; a retry will not help.
 const BAD_CONFIG: u8 = 78;
-/// Of `status`: the relay has answered, and something is at fault.
+/// Of `status`: the relay answered with a fault.
 const NOT_WELL: u8 = 3;
 
 fn main() -> ExitCode {
@@ -93,26 +93,28 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes a line to stderr. One that cannot be written in time is lost: it changes no exit status, and holds up no exit.
+/// Writes a line to stderr. One that cannot be written in time is lost, without effect on the exit or its
+/// status.
 fn complain(line: impl Display) {
     let line = format!("{line}\n");
     within_a_second(move || _ = std::io::stderr().write_all(line.as_bytes()));
 }
 
-/// Waits for work that may hang with whoever reads an output of this process.
+/// For work that may hang with the reader of an output.
 fn within_a_second(work: impl FnOnce() + Send + 'static) {
     let (done, is_done) = std::sync::mpsc::channel();
     let work = move || {
         work();
         _ = done.send(());
     };
-    // Where there is no thread to be had, the output is lost.
+    // Without a thread the output is lost.
     if std::thread::Builder::new().spawn(work).is_ok() {
         _ = is_done.recv_timeout(Duration::from_secs(1));
     }
 }
 
-/// The log is written until this is dropped. tracing-appender's own guard complains on stdout if the queue is full, and may wait for that.
+/// Writes the log until dropped. tracing-appender's guard complains on stdout about a full queue, and may
+/// wait for it.
 struct WrittenLog(Option<WorkerGuard>);
 
 impl Drop for WrittenLog {
@@ -122,7 +124,7 @@ impl Drop for WrittenLog {
     }
 }
 
-/// Tells an error, which may hold the words of a peer.
+/// The error may quote a peer.
 fn failure(error: &anyhow::Error) -> ExitCode {
     complain(format_args!("deltafan: {}", printable(&format!("{error:#}"))));
     ExitCode::FAILURE
@@ -133,7 +135,6 @@ fn bad_config(error: ConfigLoadError) -> ExitCode {
     ExitCode::from(BAD_CONFIG)
 }
 
-/// Starts the log.
 fn start_log(format: Option<LogFormat>, level: &str) -> (LogLevel, WrittenLog) {
     let filter = LogLevel::filter_lossy(level);
     let format = format
@@ -172,7 +173,7 @@ fn print(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
     std::io::stdout().write_all(text.as_ref()).map_err(anyhow::Error::from).or_else(unless_unread)
 }
 
-/// Every client takes a descriptor, and shells start programs with few: takes as many as the machine allows.
+/// Raises the limit as far as allowed: every client takes a descriptor, and shells start programs with few.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -181,8 +182,8 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// Threads for all there is to do. Sockets are looked at often, and few of them at a time: what is found ready goes to a
-/// queue of 256 for each thread, and what overflows that waits behind all that comes after it.
+/// Polls sockets often, and few at a time: ready ones enter a queue of 256 per thread, whose overflow waits
+/// behind everything later.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -195,8 +196,8 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 fn serve(file: &ConfigArgs, log_format: Option<LogFormat>, log_level: &str) -> anyhow::Result<ExitCode> {
     let runtime = runtime()?;
     let code = runtime.block_on(async {
-        // Before anything that takes time: a signal that finds nobody ends the process as it is or, where it is the first
-        // of its container, is lost.
+        // First of all: an unhandled signal ends the process or, if it is the first of its container, is
+        // lost.
         let mut signals = Signals::new()?;
         let (watched, config) = match WatchedConfig::open(&file.config, file.unknown_keys()) {
             Ok(opened) => opened,
@@ -207,7 +208,7 @@ fn serve(file: &ConfigArgs, log_format: Option<LogFormat>, log_level: &str) -> a
         raise_descriptor_limit();
         run(&config, watched, log_level, &mut signals).await.map(|()| ExitCode::SUCCESS)
     });
-    // A thread that still writes an answer writes it for nobody.
+    // Nobody reads an answer that a thread still writes.
     runtime.shutdown_background();
     code
 }
@@ -253,8 +254,8 @@ async fn serve_until_asked(
     Ok(())
 }
 
-/// The signals that mean something. From here on none of them ends the process by itself; one that nobody waits for any
-/// more, as SIGHUP during a drain, does nothing.
+/// Signals with a meaning; none ends the process by itself now. One without a waiter, as SIGHUP during a
+/// drain, does nothing.
 struct Signals {
     stop: Stop,
     hangups: Signal,
@@ -271,7 +272,7 @@ impl Signals {
 }
 
 impl Stop {
-    /// Returns with the next of them.
+    /// Waits for the next one.
     async fn asked(&mut self) {
         let [terminate, interrupt] = &mut self.0;
         tokio::select! {
@@ -281,7 +282,7 @@ impl Stop {
     }
 }
 
-/// Prints the answer. Returns whether everything that was asked for exists.
+/// Returns whether all requested resources exist.
 fn get(args: GetArgs) -> anyhow::Result<bool> {
     let (output, timeout) = (args.output, args.timeout);
     let answer = small_runtime()?.block_on(client::get(args.into_query()?, timeout))?;
@@ -292,7 +293,7 @@ fn get(args: GetArgs) -> anyhow::Result<bool> {
     Ok(answer.is_whole())
 }
 
-/// Prints changes until a signal, the end of the time, or a closed stdout.
+/// Runs until a signal, the end of the time, or a closed stdout.
 fn watch(args: WatchArgs) -> anyhow::Result<()> {
     let (output, time, query) = (args.output, args.time.unwrap_or(Duration::MAX), args.into_query()?);
     let write = |text: &str| Ok(std::io::stdout().write_all(text.as_bytes())?);
@@ -328,9 +329,8 @@ fn watch(args: WatchArgs) -> anyhow::Result<()> {
     ended.or_else(unless_unread)
 }
 
-/// Loads a server and prints the report. Returns whether each client had an answer.
+/// Returns whether each client had an answer.
 fn load(args: LoadArgs) -> anyhow::Result<bool> {
-    /// Descriptors that this process needs beside its connections.
     const OTHER_DESCRIPTORS: u64 = 64;
     raise_descriptor_limit();
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -352,7 +352,7 @@ fn load(args: LoadArgs) -> anyhow::Result<bool> {
     Ok(report.is_whole())
 }
 
-/// A reader that has seen enough (`| head`) is no fault.
+/// A reader that closes early (`| head`) is no fault.
 fn unless_unread(error: anyhow::Error) -> anyhow::Result<()> {
     match error.downcast_ref::<std::io::Error>() {
         Some(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
@@ -360,14 +360,13 @@ fn unless_unread(error: anyhow::Error) -> anyhow::Result<()> {
     }
 }
 
-/// Question to the admin address of a relay.
 enum Asked {
     Client(u64),
     List { listing: Listing, filters: Filters, limit: Option<usize> },
     History(Filters),
 }
 
-/// Runs a command that asks the admin address. A filter that matches nothing is a failure, as a name that does not exist is.
+/// A filter without a match fails, like a missing name.
 fn ask_admin(to: AdminArgs, asked: Asked) -> ExitCode {
     let ask = async {
         let mut relay = AdminClient::connect(to.admin, to.timeout).await?;
@@ -398,7 +397,6 @@ fn ask_admin(to: AdminArgs, asked: Asked) -> ExitCode {
     }
 }
 
-/// Says whether all is well.
 fn status(to: AdminArgs) -> ExitCode {
     let ask = async {
         let mut relay = AdminClient::connect(to.admin, to.timeout).await?;
@@ -415,7 +413,6 @@ fn status(to: AdminArgs) -> ExitCode {
     }
 }
 
-/// One thread for a command that asks a server.
 fn small_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }

@@ -1,4 +1,4 @@
-//! File of a node, for `check --node` and `get --node`.
+//! Node file of `check --node` and `get --node`.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -11,19 +11,16 @@ use crate::directory;
 use crate::proto::Node;
 use crate::terminal::printable;
 
-/// A bootstrap with everything in it is far smaller.
+/// Any full bootstrap is far smaller.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// A node as it is in a file.
 #[derive(Debug)]
 pub struct NodeFile {
-    /// The part of it that this program reads.
     pub node: Node,
-    /// All of it.
     pub encoded: Vec<u8>,
 }
 
-/// Reads the node in a file: a Node of xDS, or the bootstrap of an Envoy or of gRPC. An error names the file.
+/// Reads a Node of xDS, or the bootstrap of Envoy or gRPC. An error names the file.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! Output of commands that ask servers: tables for people, JSON and YAML for programs.
 //!
-//! Owns the choice of `-o`, and how a document is written. Invariant: nothing in a document steers a terminal, and JSON and YAML
-//! read back as that document.
+//! Owns the choice of `-o`, and document printing. Invariant: no document steers a terminal, and its JSON and
+//! YAML read back the same.
 
 use std::borrow::Borrow;
 
@@ -23,7 +23,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Writes an answer out. Makes the form that is asked for, and no other.
+    /// Prints an answer. Makes only the requested form.
     ///
     /// # Errors
     ///
@@ -41,20 +41,19 @@ impl Format {
     }
 }
 
-/// Writes a document as JSON, on several lines.
+/// On several lines.
 fn json(document: &Json) -> String {
     printable_json(format!("{document:#}\n"))
 }
 
-/// Writes a document as YAML.
+/// Prints YAML.
 ///
 /// # Errors
 ///
 /// Document that has no form in YAML.
 pub(crate) fn yaml(document: &Json) -> anyhow::Result<String> {
     let text = serde_saphyr::to_string(document).context("could not write the answer as YAML")?;
-    // Only text in quotes can have escapes, and the writer leaves out the quotes where it can. In JSON, which is YAML as well, all
-    // text has them.
+    // Escapes need quotes, which the writer omits where it can. JSON, which is valid YAML, quotes all text.
     Ok(if is_printable(&text) { text } else { json(document) })
 }
 

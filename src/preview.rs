@@ -1,6 +1,6 @@
-//! `deltafan check --node`: the node group and the dynamic parameters of a node, and why.
+//! `deltafan check --node`: a node's group and dynamic parameters, and why.
 //!
-//! Owns the words. Groups and parameters are worked out by the code that serves clients.
+//! Owns the words. The code that serves clients works out groups and parameters.
 
 use prost::Message as _;
 
@@ -14,7 +14,7 @@ use crate::relay;
 use crate::subscription::Outcome;
 use crate::terminal::printable;
 
-/// Group of the node, the node that the control plane sees, and per rule why it matches or not; then its parameters.
+/// Prints the group, its node at the control plane, and per rule why it matches or not; then the parameters.
 ///
 /// # Errors
 ///
@@ -23,7 +23,8 @@ pub fn of_node(config: &Config, file: &NodeFile) -> anyhow::Result<String> {
     Ok(groups(config, file)? + &parameters(config, &file.node))
 }
 
-/// One line for each rule of `groups` by which clients without a certificate can choose what others are configured by.
+/// One line for each rule of `groups` by which clients without a certificate can choose what others are
+/// configured by.
 pub fn warnings(config: &Config) -> impl Iterator<Item = String> {
     let proves = |listener: &Listener| listener.tls.as_ref().is_some_and(|tls| tls.clients.is_some());
     let takes_unproven = !config.downstream.listeners.iter().all(proves);
@@ -38,7 +39,7 @@ pub fn warnings(config: &Config) -> impl Iterator<Item = String> {
     })
 }
 
-/// Empty for a directory, which no control plane is behind.
+/// Empty for a directory, which has no control plane.
 fn groups(config: &Config, file: &NodeFile) -> anyhow::Result<String> {
     let rules = relay::group_rules(config);
     if rules.is_trivial() && matches!(config.upstream.source, Source::Directory(_)) {
@@ -94,7 +95,7 @@ fn groups(config: &Config, file: &NodeFile) -> anyhow::Result<String> {
     Ok(lines.collect())
 }
 
-/// Whether a client with this node may match a rule: the file of a node tells nothing of a client's certificate.
+/// Whether a client with this node may match a rule: a node file says nothing of certificates.
 fn is_undecided(outcome: &RuleOutcome<'_>) -> bool {
     let mut failing = outcome.conditions.iter().filter(|(_, result)| result.is_err());
     !outcome.matches()
@@ -102,7 +103,6 @@ fn is_undecided(outcome: &RuleOutcome<'_>) -> bool {
         && failing.all(|(condition, _)| condition.key.is_proven())
 }
 
-/// Lines for one rule.
 fn explain(rule: &Rule, outcome: &RuleOutcome<'_>, lines: &mut Vec<String>) {
     let result = if outcome.matches() {
         "matches"
@@ -124,7 +124,7 @@ fn explain(rule: &Rule, outcome: &RuleOutcome<'_>, lines: &mut Vec<String>) {
     }
 }
 
-/// One line for each rule: the key, what it is given, and where that comes from or why it is not there.
+/// Per rule: key, value, and source or reason of absence.
 fn parameters(config: &Config, node: &Node) -> String {
     if config.dynamic_parameters.is_empty() {
         return "no parameters: the configuration has no `dynamic_parameters`\n".to_owned();
@@ -151,7 +151,6 @@ fn parameters(config: &Config, node: &Node) -> String {
     text
 }
 
-/// Reason for which a field has no value.
 fn reason(from: &str, is_proven: bool, pattern: &str, missing: Missing) -> String {
     match missing {
         Missing::NotSet if is_proven => format!("{from} is known of a client only"),

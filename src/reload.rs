@@ -1,8 +1,8 @@
 //! Reload of the configuration file.
 //!
-//! Owns when it is read again (on SIGHUP, or when its content changes) and what is logged about it. A file
-//! that cannot be used changes nothing. Changes that need no restart are handed to [`Relay::apply`]; the
-//! others are logged, and take effect with the next start. Knows no key: [`config::diff`] does.
+//! Owns when it is read again (on SIGHUP, or when its content changes), and the log of it. An unusable file
+//! changes nothing. Changes without restart go to [`Relay::apply`]; others are logged, and wait for the next
+//! start. Knows no key: [`config::diff`] does.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -21,10 +21,10 @@ use crate::telemetry::{self, ReloadResult};
 
 /// Wait for an editor to finish.
 const DEBOUNCE: Debounce = Debounce { quiet: Duration::from_millis(100), longest: Duration::from_secs(1) };
-/// Time between two readings without any event.
+/// Interval of reads without an event.
 const POLL: Duration = Duration::from_secs(10);
 
-/// Errors of a configuration file. Prints one `FILE:LINE: ...` per line.
+/// Prints one `FILE:LINE: ...` per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigLoadError(String);
 
@@ -57,7 +57,7 @@ pub fn load(path: &Path, unknown_keys: UnknownKeys) -> Result<(Config, IgnoredKe
     parse(&Config::read(path)?, path, unknown_keys)
 }
 
-/// Reads a configuration, and checks all that can be checked without the files that it names.
+/// Reads a configuration, and checks all that needs none of its files.
 ///
 /// # Errors
 ///
@@ -82,33 +82,29 @@ fn parse(
     Ok((config, ignored))
 }
 
-/// Configuration file of a running relay.
 #[derive(Debug)]
 pub struct WatchedConfig {
     path: PathBuf,
     unknown_keys: UnknownKeys,
-    /// Those of the content at the start.
+    /// Of the content at the start.
     ignored: IgnoredKeys,
-    /// Content when it was last read, or why that failed.
+    /// Content of the last read, or its error.
     seen: Result<String, ConfigLoadError>,
-    /// Why that content could not be used. Files that it names may be fixed while it stays the same.
+    /// Why that content was unusable. The files that it names may be fixed while it stays the same.
     refused: Option<ConfigLoadError>,
-    /// Configuration at the start: a difference from this may need a restart.
+    /// A difference from this may need a restart.
     started: Config,
-    /// Configuration that was last accepted.
     current: Config,
 }
 
-/// Outcome of a reading.
 #[derive(Debug)]
 enum Outcome {
     Refused(ConfigLoadError),
     Good {
         config: Box<Config>,
         ignored: IgnoredKeys,
-        /// Changes since the last accepted configuration.
+        /// Since the last accepted configuration.
         changes: Changes,
-        /// Keys whose values take effect with the next start.
         pending: Vec<String>,
     },
 }
@@ -127,7 +123,7 @@ impl WatchedConfig {
         Ok((Self { path, unknown_keys, ignored, seen, refused, started, current }, config))
     }
 
-    /// Reads the file again on each SIGHUP and whenever its content changes; never returns.
+    /// Reads on each SIGHUP and whenever the content changes; never returns.
     pub async fn follow(self, relay: &Relay, hangups: &mut Signal) -> Infallible {
         telemetry::config_loaded();
         warn_of(&self.ignored);
@@ -179,8 +175,8 @@ impl WatchedConfig {
         paths
     }
 
-    /// Reads the file, and the files that it names if those were at fault. `None` if nothing is new and no
-    /// SIGHUP came.
+    /// Reads the file, and the files that it names if those were at fault. `None` without news and without
+    /// SIGHUP.
     fn look(&mut self, asked: bool) -> Option<Outcome> {
         let read = Config::read(&self.path).map_err(ConfigLoadError::from);
         let is_new = read != self.seen || asked;
@@ -191,7 +187,7 @@ impl WatchedConfig {
         let parsed = self.seen.clone().and_then(|text| parse(&text, &self.path, self.unknown_keys));
         let before = std::mem::replace(&mut self.refused, parsed.as_ref().err().cloned());
         Some(match parsed {
-            // It was logged already.
+            // Logged already.
             Err(error) if !is_new && before.as_ref() == Some(&error) => return None,
             Err(error) => Outcome::Refused(error),
             Ok((config, ignored)) => {
@@ -210,7 +206,6 @@ fn warn_of(ignored: &IgnoredKeys) {
     }
 }
 
-/// Applies an accepted configuration, and logs the outcome.
 fn take(outcome: Outcome, relay: &Relay) {
     match outcome {
         Outcome::Refused(ConfigLoadError(text)) => {

@@ -4,22 +4,21 @@ use std::fmt::Write as _;
 
 use crate::terminal::printable;
 
-/// Table with a header. Columns are as wide as their widest cell, and a cell cannot steer the terminal:
-/// its control characters are escaped.
+/// Columns are as wide as their widest cell. Control characters are escaped, so that no cell steers the
+/// terminal.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// An empty table with these headers.
     pub(crate) fn new<'h>(headers: impl IntoIterator<Item = &'h str>) -> Self {
         let mut table = Self { rows: Vec::new() };
         table.row(headers);
         table
     }
 
-    /// Adds a row, with a cell for each column: further ones are left out, missing ones are empty.
+    /// Adds a row. Extra cells are dropped, missing ones empty.
     pub(crate) fn row<C: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = C>) {
         let mut row: Vec<String> = cells.into_iter().map(|cell| printable(cell.as_ref())).collect();
         if let Some(header) = self.rows.first() {
@@ -28,12 +27,10 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// Whether it has no row beside the header.
     pub(crate) const fn is_empty(&self) -> bool {
         self.rows.len() <= 1
     }
 
-    /// The table without the columns in which no row has anything.
     pub(crate) fn without_empty_columns(mut self) -> Self {
         let headers = self.rows.first().map_or(0, Vec::len);
         let is_empty = |at: &usize| self.rows.iter().skip(1).all(|row| row[*at].is_empty());
@@ -47,7 +44,6 @@ impl Table {
         self
     }
 
-    /// Lines of the table.
     pub(crate) fn show(&self) -> String {
         let columns = self.rows.first().map_or(0, Vec::len);
         let width = |at: usize| {

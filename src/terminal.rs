@@ -1,14 +1,14 @@
-//! Text of peers where operators read it: on terminals, which control characters steer, and in error messages.
+//! Text of peers for operators: on terminals, which control characters steer, and in errors.
 //!
-//! Owns which characters are escaped. Beside control characters these are the ones that reorder or end a line, and some that nobody
-//! sees.
+//! Owns which characters are escaped: control characters, those that reorder or end a line, and some
+//! invisible ones.
 
-/// Longest line, in characters.
+/// Characters of a line.
 const LONGEST: usize = 400;
-/// Bytes of a text that are looked at: the title of a page stands at its beginning.
+/// Searched bytes: a page's title stands at its beginning.
 const LOOKED_AT: usize = 16 << 10;
 
-/// Whether a terminal shows a character as it is, in its place, and a reader of YAML takes it as it is.
+/// Whether terminals show a character unchanged in its place, and YAML readers accept it unescaped.
 fn is_plain(c: char) -> bool {
     let reorders =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -20,12 +20,11 @@ fn is_plain(c: char) -> bool {
     !(c.is_control() || reorders || ends_a_line || is_unseen)
 }
 
-/// Whether a terminal shows a text as it is, with its lines and tabs.
+/// Whether a terminal shows a text unchanged, with its lines and tabs.
 pub(crate) fn is_printable(text: &str) -> bool {
     text.chars().all(|c| matches!(c, '\n' | '\t') || is_plain(c))
 }
 
-/// Escapes what a terminal would not show as it is.
 pub fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -34,8 +33,8 @@ pub fn printable(text: &str) -> String {
     safe
 }
 
-/// Escapes what a terminal would not show as it is in a document in JSON, which stays the same document. Writers of JSON escape control
-/// characters below U+0020 only, and one that they leave alone, U+009B, begins an escape sequence too.
+/// Escapes within JSON what a terminal would not show unchanged; the document stays the same. Writers of JSON
+/// escape only below U+0020, but U+009B begins an escape sequence too.
 pub(crate) fn printable_json(document: String) -> String {
     // A page may have megabytes, and names are seldom anything else.
     if document.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n')) {
@@ -48,13 +47,13 @@ pub(crate) fn printable_json(document: String) -> String {
     safe
 }
 
-/// Appends a character, as JSON escapes it in a string if a terminal would not show it as it is.
+/// Appends a character, with a JSON escape if a terminal would not show it unchanged.
 pub(crate) fn push_json(text: &mut String, c: char) {
     // None of these is beyond U+FFFF.
     if is_plain(c) { text.push(c) } else { text.push_str(&format!("\\u{:04x}", u32::from(c))) }
 }
 
-/// Puts a text on one line. A page of HTML becomes its title.
+/// An HTML page becomes its title.
 pub(crate) fn in_one_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(&text[..text.len().min(LOOKED_AT)]);
     let text = text.trim_start_matches('\u{feff}').trim_start();
@@ -67,13 +66,12 @@ pub(crate) fn in_one_line(text: &[u8]) -> String {
     line
 }
 
-/// Whether a text is a page of HTML. Messages may begin with `<` too, as in `<nil>`.
+/// Whether a text is HTML. Messages may begin with `<` too, as in `<nil>`.
 fn is_page(text: &str) -> bool {
     let begins = |with: &str| text.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
     ["<!doctype html", "<html", "<head", "<title"].into_iter().any(begins)
 }
 
-/// Names a page by its title, or by its first heading.
 fn title(page: &str) -> String {
     // Every character keeps its place.
     let lowercase = page.to_ascii_lowercase();

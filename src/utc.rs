@@ -1,19 +1,19 @@
-//! Moments as people and programs read them: in UTC, by RFC 3339.
+//! Moments in UTC, as of RFC 3339.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use prost_types::Timestamp;
 
-/// Difference from which on the clock of the machine counts as set. Two readings are as far apart on a busy machine.
+/// From this difference on, the clock was set. On a busy machine two readings can be so far apart.
 const SET: Duration = Duration::from_millis(500);
 
-/// The wall clock, by a reading of both clocks at one moment.
+/// Wall clock, by one simultaneous reading of both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WallClock(Instant, SystemTime);
 
 impl WallClock {
-    /// The clock of this process. A moment has the same time at each look, unless the clock of the machine was set meanwhile.
+    /// Clock of this process. A moment keeps its time, unless the machine's clock was set.
     pub(crate) fn get() -> Self {
         static KEPT: Mutex<Option<WallClock>> = Mutex::new(None);
         let now = Self::now();
@@ -23,7 +23,6 @@ impl WallClock {
         clock
     }
 
-    /// The clock as it is read now.
     pub(crate) fn now() -> Self {
         Self(Instant::now(), SystemTime::now())
     }
@@ -37,7 +36,7 @@ impl WallClock {
         kept.filter(|kept| difference(kept) < SET).unwrap_or(self)
     }
 
-    /// Time of a moment; 1970 for one before that.
+    /// 1970 for a moment before that.
     pub(crate) fn at(self, moment: Instant) -> SystemTime {
         let time = match moment.checked_duration_since(self.0) {
             Some(later) => self.1.checked_add(later),
@@ -47,12 +46,12 @@ impl WallClock {
     }
 }
 
-/// To the second: `2026-05-04T10:00:00Z`.
+/// `2026-05-04T10:00:00Z`.
 pub(crate) fn seconds(at: SystemTime) -> String {
     Timestamp { nanos: 0, ..at.into() }.to_string()
 }
 
-/// To the millisecond: `2026-05-04T10:00:00.250Z`.
+/// `2026-05-04T10:00:00.250Z`.
 pub(crate) fn milliseconds(at: SystemTime) -> String {
     let Timestamp { seconds, nanos } = at.into();
     Timestamp { seconds, nanos: nanos - nanos % 1_000_000 }.to_string()

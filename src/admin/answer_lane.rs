@@ -1,4 +1,4 @@
-//! Answers that take long or much memory: one at a time, within a bound on the memory of those that are not read yet.
+//! Answers that take long or much memory: one at a time, with a bound on unread answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,22 +7,19 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-/// KiB of unread answers from which on no other is worked out. The last one may exceed it, so that answers of any size are possible: a
-/// lane holds this much and one answer.
+/// KiB of unread answers that block the next one. The last may exceed it, so that any size is possible: a
+/// lane holds this much plus one answer.
 const ROOM: u32 = 64 << 10;
-/// Time that a request waits for room before it is refused.
+/// Longest wait for room before a refusal.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// Reason for which there is no answer.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// Unread answers take all the room.
     Busy,
-    /// The work did not run to its end, with the reason.
+    /// The work was cut short, with the reason.
     Failed(&'static str),
 }
 
-/// Requests that are worked on one at a time, and the answers to them.
 #[derive(Debug)]
 pub(super) struct Lane {
     turn: Arc<Semaphore>,
@@ -41,7 +38,8 @@ impl Lane {
         &self.unread
     }
 
-    /// Runs work on a thread of its own: the threads that serve clients do not wait for it. The work must count the bytes of the answer.
+    /// Runs work on its own thread, so that serving threads do not wait. The work must count the answer's
+    /// bytes.
     ///
     /// # Errors
     ///
@@ -64,7 +62,7 @@ impl Lane {
         let (tell, told) = tokio::sync::oneshot::channel();
         let unread = self.unread.clone();
         let work = move || {
-            // Held here: a peer that goes away ends the wait, and not the work.
+            // Held here: if the peer leaves, the wait ends but not the work.
             let _turn = turn;
             drop(tell.send(work(&unread)));
         };
@@ -74,17 +72,16 @@ impl Lane {
     }
 }
 
-/// Room for answers that peers have not read yet, in KiB.
 #[derive(Clone, Debug)]
 pub(super) struct Unread(Arc<Semaphore>);
 
 impl Unread {
-    /// Counts the bytes of an answer until the last part of it is dropped. One that is larger than the room left takes all of that.
+    /// Counts an answer's bytes until its last part is dropped. A larger one takes all the room left.
     pub(super) fn hold(&self, answer: impl AsRef<[u8]> + Send + 'static) -> Bytes {
         let size = u32::try_from(answer.as_ref().len().div_ceil(1 << 10)).unwrap_or(ROOM);
         let permit = loop {
             let left = u32::try_from(self.0.available_permits()).unwrap_or(ROOM);
-            // Another answer may have taken some of it just now.
+            // Another answer may have taken some of it.
             if let Ok(permit) = Arc::clone(&self.0).try_acquire_many_owned(size.min(left)) {
                 break permit;
             }
@@ -93,7 +90,6 @@ impl Unread {
     }
 }
 
-/// Bytes that are counted.
 struct Held<A> {
     answer: A,
     _permit: OwnedSemaphorePermit,

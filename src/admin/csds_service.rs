@@ -1,6 +1,6 @@
 //! Client status discovery service (CSDS) as gRPC on the admin address.
 //!
-//! Owns paths and framing. Requests and responses are bytes: their meaning is the business of a [`Report`].
+//! Owns paths and framing. Requests and responses are bytes; a [`Report`] knows their meaning.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,12 +23,11 @@ use super::{BUSY, Lanes, Report};
 use crate::grpc::BytesCodec;
 
 const SERVICE: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/";
-/// Response header with the seconds for which the relay's resources may be out of date.
+/// Seconds for which the relay's resources may be out of date.
 const STALE: &str = "x-deltafan-stale-seconds";
-/// Bytes of a request.
+/// Bytes.
 const LARGEST_REQUEST: usize = 64 << 10;
 
-/// The service.
 #[derive(Debug)]
 struct Service<R> {
     report: Arc<R>,
@@ -76,7 +75,7 @@ impl<R: Report> UnaryService<Bytes> for Service<R> {
     }
 }
 
-/// Responses of a stream: one for each request, as of the moment when it is read.
+/// One per request, with the state when it is read.
 struct Answers(BoxStream<'static, Result<Bytes, Status>>);
 
 impl futures_util::Stream for Answers {
@@ -106,12 +105,10 @@ impl<R: Report> StreamingService<Bytes> for Service<R> {
     }
 }
 
-/// Whether a request is a call of the service.
 pub(super) fn is_call<B>(request: &Request<B>) -> bool {
     request.method() == Method::POST && request.uri().path().starts_with(SERVICE)
 }
 
-/// Answers a call of the service.
 pub(super) async fn answer<B>(
     request: Request<B>,
     report: Arc<impl Report>,
@@ -129,7 +126,7 @@ where
         Some("StreamClientStatus") => grpc.streaming(service, request).await,
         _ => Status::unimplemented("the service has FetchClientStatus and StreamClientStatus").into_http(),
     };
-    // The codec copies messages: their bytes are counted anew.
+    // The codec copies messages: count their bytes anew.
     let count = move |frame: Frame<Bytes>| frame.map_data(|bytes| unread.hold(bytes));
     response.map(|body| Body::new(body.map_frame(count)))
 }

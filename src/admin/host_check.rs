@@ -1,20 +1,20 @@
-//! Requests to which a page of another site has led a browser.
+//! Requests that a page of another site made a browser send.
 //!
-//! A site can have a name of its own lead to the address of a relay, which the browser of an operator reaches and the site does not (DNS
-//! rebinding). To the browser the relay is that site then, so that a page of it reads answers and gives orders. Such a request has the
-//! name in `host`, which no page can change.
+//! With DNS rebinding, a site's name leads to a relay that the operator's browser reaches and the site does
+//! not. The browser takes the relay for that site, so its page can read answers and give orders. Such a
+//! request has the site's name in `host`, which no page can change.
 
 use std::net::IpAddr;
 
 use http::{HeaderValue, Request, Version, header};
 
-/// Pages without content of clients or of the control plane: load balancers and Prometheus ask for them by any name.
+/// Contain nothing of clients or the control plane: probes and Prometheus may use any name.
 const OPEN_PAGES: [&str; 3] = ["/ready", "/healthz", "/metrics"];
 
-/// Ends of names that no site on the internet has.
+/// Suffixes that no site on the internet has.
 const PRIVATE: [&str; 4] = [".localhost", ".local", ".internal", ".svc"];
 
-/// Checks that no page of another site can have led a browser to a request; `hosts` are names of this address.
+/// Refuses requests that a page of another site may have caused; `hosts` are our names.
 ///
 /// # Errors
 ///
@@ -24,7 +24,7 @@ pub(super) fn check<B>(request: &Request<B>, hosts: &[String]) -> Result<(), Str
     if request.version() > Version::HTTP_11 || OPEN_PAGES.contains(&request.uri().path()) {
         return Ok(());
     }
-    // A person typed the address, or this program asks: no page can set a header that begins with `sec-`.
+    // A person typed the address, or this program asks: no page can set a `sec-` header.
     if request.headers().get("sec-fetch-site").is_some_and(|site| site == "none") {
         return Ok(());
     }

@@ -1,7 +1,7 @@
-//! Admin address: the page for people, readiness, liveness, metrics, and the state of the control planes and of the clients.
+//! Admin address: page for people, readiness, liveness, metrics, state of control planes and clients.
 //!
-//! Owns its HTTP, and gRPC for CSDS. The answers come from a [`Report`]; only a POST changes anything. Loopback by default,
-//! because it has no authentication.
+//! Owns its HTTP, and gRPC for CSDS. A [`Report`] has the answers; only a POST changes anything. Loopback by
+//! default, without authentication.
 
 mod answer_lane;
 mod csds_service;
@@ -38,42 +38,40 @@ use crate::http2::{Limits, Serve};
 use crate::telemetry::LogThrottle;
 use crate::terminal::printable_json;
 
-/// Connections that are open at once. A browser opens six for the page, probes and Prometheus one each; each is a descriptor that no
-/// xDS client has.
+/// Open connections. A browser opens six, probes and Prometheus one each; each costs xDS clients a
+/// descriptor.
 const MOST: usize = 64;
-/// Time for the first bytes of a connection, and for the head of a request.
+/// For a connection's first bytes, and for a request's head.
 const FIRST_BYTES: Duration = Duration::from_secs(10);
-/// Time without a request after which an HTTP/2 connection is asked to close.
+/// Without a request; then an HTTP/2 connection is asked to close.
 const IDLE: Duration = Duration::from_secs(60);
-/// Time in which a peer must take 32 KiB of what waits for it.
+/// A peer must take 32 KiB of waiting bytes in this time.
 const STALL: Duration = Duration::from_secs(60);
-/// Age at which a connection is asked to close: no peer keeps its place for ever, whatever it sends.
+/// Then a connection is asked to close: no peer keeps its place for ever.
 const MAX_AGE: Duration = Duration::from_secs(30 * 60);
 
-/// Source of the answers.
 pub trait Report: Send + Sync + 'static {
-    /// Whether clients should be sent here, or the reason against it.
+    /// Whether clients should be sent here.
     ///
     /// # Errors
     ///
     /// Reason against it, for operators.
     fn ready(&self) -> Result<(), String>;
 
-    /// Metrics in the text format of Prometheus. Called on a thread of its own.
+    /// Text format of Prometheus. Called on a thread of its own.
     fn metrics(&self) -> String;
 
-    /// State of the control planes, of the node groups by their rules, and of the snapshot on disk. Each group is another
-    /// [look](Self::look) at the same path.
+    /// State of control planes, node groups by rule, and snapshot. A [look](Self::look) at this path shows
+    /// each group.
     fn upstreams(&self) -> serde_json::Value;
 
-    /// Answer to another path, which may take long, with the query behind it; `None` if there is no such page. Called on a
-    /// thread of its own.
+    /// Page at another path, with its query; `None` if there is none. May take long; called on a thread of
+    /// its own.
     fn look(&self, path: &str, query: &str) -> Option<Page>;
 
-    /// Whether a path is that of an order.
     fn is_order(&self, path: &str) -> bool;
 
-    /// Follows an order of an operator that was posted to a path, with the query behind it; `None` if there is no such order.
+    /// Follows an operator's posted order; `None` if there is no such order.
     fn order(&self, path: &str, query: &str) -> Option<Page>;
 
     /// Response of CSDS to an encoded request. Called on a thread of its own.
@@ -83,46 +81,39 @@ pub trait Report: Send + Sync + 'static {
     /// Status of a request that cannot be answered.
     fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, Status>;
 
-    /// Seconds for which resources may be out of date; `None` if the source is not a control plane.
+    /// Seconds for which resources may be out of date; `None` if the source is no control plane.
     fn stale_seconds(&self) -> Option<f64>;
 }
 
-/// Answer to a look.
 #[derive(Debug)]
 pub enum Page {
-    /// A document in JSON, which terminals show as it is.
+    /// JSON, which terminals show as it is.
     Json(String),
-    /// The query is wrong, with the reason.
     BadRequest(String),
-    /// There is no such thing, with its name.
     NotFound(String),
-    /// The relay failed, with the reason.
     Failed(String),
 }
 
-/// Lanes of what takes long or much memory.
 #[derive(Debug, Default)]
 struct Lanes {
     looks: Lane,
-    /// A scrape waits for no look, nor for the room that answers to looks take.
+    /// Separate: a scrape waits for no look, nor for the room of answers to looks.
     scrapes: Lane,
 }
 
-/// Beginning of the answer to an xDS client that was given this address.
+/// Beginning of the answer to an xDS client with this address.
 pub(crate) const NOT_XDS: &str =
     "this is the admin address of the relay; xDS is served at the addresses of `downstream.listeners`";
 
-/// State that all connections share.
 #[derive(Debug)]
 struct Shared {
     lanes: Arc<Lanes>,
-    /// Names of the address beside those that no site can have.
+    /// Besides those that no site can have.
     hosts: Box<[String]>,
-    /// Complaint about clients that take the address for that of an xDS listener.
+    /// For complaints about clients that take this for an xDS listener.
     misdirected: LogThrottle,
 }
 
-/// Bound admin address.
 #[derive(Debug)]
 pub struct Admin {
     socket: TcpListener,
@@ -131,7 +122,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Binds an address, which people know by these names.
+    /// `hosts` are names of the address.
     ///
     /// # Errors
     ///
@@ -143,12 +134,12 @@ impl Admin {
         Ok(Self { address: socket.local_addr()?, socket, shared: Arc::new(shared) })
     }
 
-    /// Returns the address, with the port that was chosen for port 0.
+    /// With the chosen port instead of 0.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers requests until `stop`. While [`MOST`] connections are open, others wait in the kernel.
+    /// Serves until `stop`. Beyond [`MOST`] open connections, others wait in the kernel.
     pub async fn serve(self, report: Arc<impl Report>, stop: CancellationToken) {
         let (places, http2) = (Arc::new(Semaphore::new(MOST)), Arc::new(http2_limits()));
         let accept = async || {
@@ -175,7 +166,6 @@ impl Admin {
     }
 }
 
-/// Limits on HTTP/2 connections.
 const fn http2_limits() -> Limits {
     Limits {
         max_streams: 16,
@@ -190,10 +180,9 @@ const fn http2_limits() -> Limits {
     }
 }
 
-/// Reason for an abnormal end of a connection.
 type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Serves HTTP/1, or HTTP/2 to clients that begin with its preface.
+/// Serves HTTP/1, or HTTP/2 after its preface.
 async fn serve_connection(
     socket: TcpStream,
     peer: SocketAddr,
@@ -214,7 +203,7 @@ async fn serve_connection(
     serve_until_old(serve, |serve| Pin::new(serve).graceful_shutdown()).await
 }
 
-/// Serves a connection. At its largest age `close` asks it to end, and [`STALL`] later it is cut off.
+/// Serves a connection. At its largest age `close` asks it to end; [`STALL`] later it is cut off.
 async fn serve_until_old<S, E>(mut serve: S, close: impl FnOnce(&mut S)) -> Result<(), ConnectionError>
 where
     S: Future<Output = Result<(), E>> + Unpin,
@@ -227,7 +216,6 @@ where
     timeout(STALL, serve).await?.map_err(Into::into)
 }
 
-/// Answers a request.
 async fn respond<B>(
     request: Request<B>,
     peer: SocketAddr,
@@ -260,20 +248,18 @@ where
 }
 
 impl Shared {
-    /// Answers a gRPC call of another service, without waiting for the end of its requests. Most often an xDS client was given the
-    /// wrong port.
+    /// Answers a gRPC call of another service, before its requests end. Mostly an xDS client has the wrong
+    /// port.
     fn refuse_call(&self, path: &str, peer: SocketAddr) -> Response<Body> {
         self.complain(path, peer);
         Status::unimplemented(format!("{NOT_XDS}; CSDS is the only gRPC service here")).into_http()
     }
 
-    /// Answers a poll of REST-JSON.
     fn refuse_poll(&self, path: &str, peer: SocketAddr) -> Response<Full<Bytes>> {
         self.complain(path, peer);
         text(StatusCode::NOT_FOUND, format!("{NOT_XDS}\n"))
     }
 
-    /// Logs that an xDS client has the wrong port.
     fn complain(&self, path: &str, peer: SocketAddr) {
         if let Some(suppressed) = self.misdirected.say((), Instant::now()) {
             let call: String = path.chars().take(100).collect();
@@ -287,8 +273,7 @@ fn is_grpc<B>(request: &Request<B>) -> bool {
     content.is_some_and(|content| content.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// Reads the body of a request, which means nothing here. One that is not read to its end has HTTP/2 reset the stream, and the answer
-/// may be lost with it.
+/// Reads and ignores a request's body. Otherwise HTTP/2 resets the stream, which may lose the answer.
 async fn pass_over<B>(body: B) -> Result<(), Response<Full<Bytes>>>
 where
     B: http_body::Body<Data = Bytes>,
@@ -303,7 +288,6 @@ where
     }
 }
 
-/// Response to HEAD.
 fn without_body(mut response: Response<Body>) -> Response<Body> {
     if let Some(length) = response.body().size_hint().exact() {
         response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
@@ -364,7 +348,6 @@ async fn answer(request: &Parts, report: Arc<impl Report>, lanes: &Lanes) -> Res
     }
 }
 
-/// Answer to a request for which there is none.
 fn refused(refusal: Refusal) -> Response<Full<Bytes>> {
     match refusal {
         Refusal::Busy => {
@@ -376,14 +359,13 @@ fn refused(refusal: Refusal) -> Response<Full<Bytes>> {
     }
 }
 
-/// Reason of [`Refusal::Busy`].
 const BUSY: &str =
     "answers that other clients of the admin address have not read yet take all the memory for such";
 
 const NO_PAGE: &str = "no such page; there are /, /ready, /healthz, /metrics, /server_info, /upstreams, /clients, /clients/ID, /nacks, /resources, \
                        /history, /config_dump and /rollout\n";
 
-/// Follows an order of an operator, if a request is one. A page of another site that an operator looks at gives none.
+/// Follows an operator's order, if the request is one. Refuses orders from a page of another site.
 fn order(request: &Parts, report: &impl Report) -> Option<Response<Full<Bytes>>> {
     let path = request.uri.path();
     if report.is_order(path) && is_of_other_site(request) {
@@ -393,7 +375,7 @@ fn order(request: &Parts, report: &impl Report) -> Option<Response<Full<Bytes>>>
     report.order(path, request.uri.query().unwrap_or_default()).map(page)
 }
 
-/// Whether a browser sends a request for a page of another site. Not every browser sends `origin` with a form, nor each
+/// Whether a page of another site made a browser send this. Not every browser sends `origin` with a form, or
 /// `sec-fetch-site`.
 fn is_of_other_site(request: &Parts) -> bool {
     let site = request.headers.get("sec-fetch-site");
@@ -426,7 +408,7 @@ fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     response
         .headers_mut()
         .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    // Names and texts of peers are in it: no browser may take it for a page.
+    // It has names and texts of peers: no browser may take it for a page.
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }

@@ -1,4 +1,4 @@
-//! HTTP to the admin address, with errors that say what to do.
+//! HTTP to the admin address, with errors that name the remedy.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,14 +15,14 @@ use crate::http1_client::Connection;
 use crate::terminal::in_one_line;
 use crate::upstream::Target;
 
-/// Bytes of the largest answer. A page of clients has a few megabytes.
+/// Bytes of an answer. A page of clients has a few megabytes.
 const LARGEST: usize = 256 << 20;
-/// Beginnings of the answers that the admin address of a relay gives with 404: for another path, for a client, and for a history.
+/// How a relay's 404 answers begin: for another path, for a client, and for a history.
 const NO_PAGE: &str = "no such page";
 const NO_CLIENT: &str = "no such client";
 const NO_HISTORY: &str = "no history";
 
-/// Address for operators of a relay: `http://HOST:PORT`.
+/// Admin address of a relay: `http://HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminAddress {
     host: String,
@@ -35,7 +35,6 @@ impl fmt::Display for AdminAddress {
     }
 }
 
-/// Text that is no address for operators, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}; use http://HOST:PORT, with the port of `admin.address`")]
 pub struct AddressError(&'static str);
@@ -59,20 +58,17 @@ impl FromStr for AdminAddress {
     }
 }
 
-/// Answer to a request.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// Document, with 200.
+    /// 200.
     Found(Bytes),
-    /// The relay is not ready, with its words.
+    /// The relay is not ready, with its reason.
     Unavailable(String),
-    /// There is no such client.
     Missing,
-    /// The relay has no such page: it is older than this command.
+    /// No such page: the relay is older than this command.
     NoSuchPage,
 }
 
-/// Connection to the admin address.
 #[derive(Debug)]
 pub struct AdminClient {
     address: AdminAddress,
@@ -81,7 +77,7 @@ pub struct AdminClient {
 }
 
 impl AdminClient {
-    /// Connects. Each answer is waited for as long as `patience`.
+    /// `patience` is the time limit of each answer.
     ///
     /// # Errors
     ///
@@ -95,7 +91,6 @@ impl AdminClient {
         Ok(Self { address, connection, patience })
     }
 
-    /// Address of the relay.
     pub const fn address(&self) -> &AdminAddress {
         &self.address
     }
@@ -104,7 +99,8 @@ impl AdminClient {
     ///
     /// # Errors
     ///
-    /// Server that does not answer as the admin address of a relay does, or refuses the request, with the remedy.
+    /// Server that does not answer as the admin address of a relay does, or refuses the request, with the
+    /// remedy.
     pub(super) async fn get(&mut self, path: &str) -> anyhow::Result<Answer> {
         let Self { address, patience, .. } = self;
         let (address, patience) = (address.clone(), *patience);
@@ -135,7 +131,7 @@ impl AdminClient {
 
     async fn ask(&mut self, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {
         let host = format!("{}:{}", self.address.host, self.address.port);
-        // No page of another site asks: the relay need not know the name.
+        // No page of another site asks, so the relay need not know the host name.
         let request = Request::get(path).header(header::HOST, host).header("sec-fetch-site", "none");
         let response = self.connection.ask(request.body(Full::default())?).await?;
         let status = response.status();
@@ -144,7 +140,7 @@ impl AdminClient {
         Ok((status, body.to_bytes()))
     }
 
-    /// Fetches a document in JSON. `None` if the relay has no such client.
+    /// Fetches JSON. `None` if the relay has no such client.
     ///
     /// # Errors
     ///
@@ -157,7 +153,7 @@ impl AdminClient {
         }
     }
 
-    /// Fetches a document in JSON; `null` if the relay is older and does not have it.
+    /// Fetches JSON; `null` if the relay is too old to have it.
     ///
     /// # Errors
     ///
@@ -182,7 +178,7 @@ impl AdminClient {
         }
     }
 
-    /// Asks whether clients should be sent to the relay. Returns its reason if they should not.
+    /// Returns the relay's reason if clients should not be sent to it.
     ///
     /// # Errors
     ///
@@ -200,7 +196,6 @@ impl AdminClient {
         serde_json::from_slice(document).with_context(page)
     }
 
-    /// Error for an answer other than the one that is needed.
     fn unexpected(&self, path: &str, answer: &Answer) -> anyhow::Error {
         let (address, page) = (&self.address, path.split('?').next().unwrap_or_default());
         match answer {

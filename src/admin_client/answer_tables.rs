@@ -9,7 +9,7 @@ use crate::output::Format;
 use crate::table::Table;
 use crate::terminal::printable;
 
-/// Writes a report out.
+/// Prints a report.
 ///
 /// # Errors
 ///
@@ -24,7 +24,7 @@ pub fn show(report: &Report, format: Format) -> anyhow::Result<String> {
     }
 }
 
-/// Text of a field; empty where it is `null` or missing.
+/// Empty if the field is `null` or missing.
 pub(super) fn text(field: &Json) -> String {
     match field {
         Json::Null => String::new(),
@@ -37,12 +37,11 @@ pub(super) fn items(list: &Json) -> &[Json] {
     list.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Text of a field, or "-".
 fn or_dash(field: &Json) -> String {
     Some(text(field)).filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned())
 }
 
-/// Version of a response, or its generation where the control plane gives no version: `#7`.
+/// Or its generation without a version: `#7`.
 pub(super) fn version(delivery: &Json) -> String {
     match (delivery["version"].as_str(), delivery["generation"].as_u64()) {
         (Some(version), _) if !version.is_empty() => version.to_owned(),
@@ -51,7 +50,7 @@ pub(super) fn version(delivery: &Json) -> String {
     }
 }
 
-/// Span of time in one unit: `59s`, `3m`, `47h`, `12d`.
+/// In one unit: `59s`, `3m`, `47h`, `12d`.
 pub(super) fn age(seconds: f64) -> String {
     // A float is cut at the bounds of the integer.
     let whole = seconds as u64;
@@ -67,12 +66,10 @@ fn age_of(field: &Json) -> String {
     field.as_f64().map_or_else(|| "-".to_owned(), age)
 }
 
-/// Rejection in a word or two: version and text.
 fn rejection(of: &Json) -> String {
     if of.is_null() { String::new() } else { format!("{}: {}", version(of), text(&of["text"])) }
 }
 
-/// Cells about one type of a client.
 fn type_cells(of: &Json) -> [String; 6] {
     let sent = if of["held"].is_null() { version(&of["sent"]) } else { or_dash(&of["held"]) };
     let is_rejected = of["state"] == "rejected";
@@ -80,14 +77,14 @@ fn type_cells(of: &Json) -> [String; 6] {
     [or_dash(&of["type"]), or_dash(&of["state"]), sent, version(&of["acked"]), or_dash(&of["lag"]), rejected]
 }
 
-/// Counts by a word, as in `rejected 1, synced 3`.
+/// As in `rejected 1, synced 3`.
 pub(super) fn counts(of: &Json) -> String {
     let counts: Vec<String> =
         of.as_object().into_iter().flatten().map(|(word, count)| format!("{word} {count}")).collect();
     if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
 }
 
-/// A table and the figures behind it, as far as there are any rows.
+/// The figures follow if there are any rows.
 fn with_figures(table: &Table, figures: &str, page: &Json) -> String {
     let mut out = if table.is_empty() { String::new() } else { table.show() + "\n" };
     out.push_str(&printable(figures));
@@ -98,7 +95,6 @@ fn with_figures(table: &Table, figures: &str, page: &Json) -> String {
     out
 }
 
-/// Clients, a row for each type of each.
 fn clients(page: &Json) -> String {
     let headers =
         ["ID", "NODE", "PEER", "TRANSPORT", "GROUP", "TYPE", "STATE", "SENT", "ACKED", "LAG", "REJECTED"];
@@ -124,7 +120,6 @@ fn clients(page: &Json) -> String {
     with_figures(&table.without_empty_columns(), &figures, page)
 }
 
-/// One client, with the names that it asks for.
 fn one_client(client: &Json) -> String {
     let mut out = String::new();
     let mut line = |key: &str, value: String| {
@@ -162,7 +157,6 @@ fn one_client(client: &Json) -> String {
     out
 }
 
-/// Rejections, the newest first.
 fn nacks(page: &Json) -> String {
     let headers = ["AGE", "CLIENT", "NODE", "PEER", "TYPE", "VERSION", "NOW", "COUNT", "CHANGED", "TEXT"];
     let mut table = Table::new(headers);
@@ -185,7 +179,6 @@ fn nacks(page: &Json) -> String {
     with_figures(&table, &figures, page)
 }
 
-/// Resources that the relay holds.
 fn resources(page: &Json) -> String {
     let headers =
         ["TYPE", "NAME", "GROUP", "PARAMETERS", "TRACK", "STATE", "VERSION", "BYTES", "CLIENTS", "ERROR"];
@@ -209,12 +202,10 @@ fn resources(page: &Json) -> String {
     with_figures(&table.without_empty_columns(), &figures, page)
 }
 
-/// The newest changes of all resources, or those of one.
 fn history(page: &Json) -> String {
     if page["changes"].is_array() { recent_changes(page) } else { one_history(page) }
 }
 
-/// Changes of all resources.
 fn recent_changes(page: &Json) -> String {
     let headers = ["AGE", "TIME", "TYPE", "NAME", "GROUP", "PARAMETERS", "EVENT", "VERSION", "BYTES"];
     let mut table = Table::new(headers);
@@ -237,7 +228,7 @@ fn recent_changes(page: &Json) -> String {
     table.without_empty_columns().show()
 }
 
-/// Changes, the newest first, and a diff, for each group that has the resource.
+/// Newest first, with a diff, for each group with the resource.
 fn one_history(page: &Json) -> String {
     let mut out = String::new();
     for history in items(&page["histories"]) {

@@ -1,14 +1,12 @@
-//! Lists of the admin address: filters, and the pages put together.
+//! Lists of the admin address: filters, and joined pages.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value as Json, json};
 
 use super::admin_connection::AdminClient;
 
-/// Entries of a page.
 const PAGE: usize = 1_000;
 
-/// List that can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listing {
     /// Streams and held polls.
@@ -20,7 +18,6 @@ pub enum Listing {
 }
 
 impl Listing {
-    /// Path of its page.
     const fn path(self) -> &'static str {
         match self {
             Self::Clients => "/clients",
@@ -29,7 +26,7 @@ impl Listing {
         }
     }
 
-    /// Key of its entries, which is also a word for them.
+    /// Key of its entries; also their name in messages.
     pub(super) const fn entries(self) -> &'static str {
         match self {
             Self::Clients => "clients",
@@ -39,22 +36,17 @@ impl Listing {
     }
 }
 
-/// Filters: keys of the query, with their values.
 pub type Filters = Vec<(&'static str, String)>;
 
-/// Answer: a document in the shape of the admin address.
 #[derive(Debug)]
 pub enum Report {
-    /// All entries of a list, as on one page.
     List(Listing, Json),
-    /// One client, with the names that it asks for.
+    /// With the names that it asks for.
     Client(Json),
-    /// Last changes of one resource.
     History(Json),
 }
 
 impl Report {
-    /// Number of entries.
     pub fn len(&self) -> usize {
         match self {
             Self::List(listing, page) => page[listing.entries()].as_array().map_or(0, Vec::len),
@@ -62,20 +54,19 @@ impl Report {
         }
     }
 
-    /// Whether there is no entry.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Part of a path behind `?`.
 fn query(filters: &Filters) -> String {
     let encoded = |value: &str| utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
     let pairs = filters.iter().map(|(key, value)| format!("{key}={}", encoded(value)));
     pairs.collect::<Vec<_>>().join("&")
 }
 
-/// Asks for a list, page by page, up to `limit` entries. Figures beside the entries are those of the last page.
+/// Fetches a list, page by page, up to `limit` entries. Figures beside the entries are those of the last
+/// page.
 ///
 /// # Errors
 ///
@@ -103,7 +94,7 @@ pub async fn list(
         if after.is_some() && after == before {
             anyhow::bail!("{}{} gives one page again and again", relay.address(), listing.path());
         }
-        // A page without entries has no page after it, whatever it says.
+        // An empty page is the last, whatever it says.
         if came == 0 || after.is_none() || limit.is_some_and(|limit| all.len() >= limit) {
             page[listing.entries()] = json!(all);
             return Ok(Report::List(listing, page));
@@ -111,7 +102,7 @@ pub async fn list(
     }
 }
 
-/// Asks for one client. `None` if it is not connected.
+/// Fetches one client. `None` if it is not connected.
 ///
 /// # Errors
 ///
@@ -120,7 +111,7 @@ pub async fn client(relay: &mut AdminClient, id: u64) -> anyhow::Result<Option<R
     Ok(relay.json(&format!("/clients/{id}")).await?.map(Report::Client))
 }
 
-/// Asks for the last changes of the resource that is named by `filters`.
+/// Fetches the last changes of the resource in `filters`.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
-//! The admin address of a relay for people: `deltafan clients`, `nacks`, `resources`, `history` and `status`.
+//! A relay's admin address for people: `deltafan clients`, `nacks`, `resources`, `history` and `status`.
 //!
-//! Owns the requests to it, the pages put together, and the tables. Reads the JSON as any script would: it knows nothing of
-//! the relay's own types, and says "-" where an older relay does not have a field.
+//! Owns requests, joined pages and tables. Reads JSON like any script: knows no type of the relay, and prints
+//! "-" for fields that older relays lack.
 
 mod admin_connection;
 mod answer_tables;

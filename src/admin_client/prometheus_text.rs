@@ -1,6 +1,5 @@
 //! Text format of Prometheus, as far as the relay writes it.
 
-/// Value of a metric with these labels.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sample {
     name: String,
@@ -9,28 +8,26 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Value of a label; empty if it is missing.
+    /// Empty if missing.
     pub(super) fn label(&self, key: &str) -> &str {
         self.labels.iter().find(|(known, _)| known == key).map_or("", |(_, value)| value)
     }
 }
 
-/// Metrics as of one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Metrics(Vec<Sample>);
 
 impl Metrics {
-    /// Reads metrics. Lines that are none are left out.
+    /// Reads metrics. Skips other lines.
     pub(super) fn read(text: &str) -> Self {
         Self(text.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect())
     }
 
-    /// Samples of a metric.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Sample> {
         self.0.iter().filter(move |sample| sample.name == name)
     }
 
-    /// Sum of the samples of a metric; 0 if it is missing.
+    /// Sum of a metric's samples; 0 if it is missing.
     pub(super) fn sum(&self, name: &str) -> f64 {
         self.all(name).map(|sample| sample.value).sum()
     }

@@ -1,4 +1,4 @@
-//! Checks of `deltafan status`: one finding for each thing that can be at fault.
+//! Checks of `deltafan status`: one finding for each possible fault.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,12 @@ use super::prometheus_text::Sample;
 use super::status_facts::Facts;
 use crate::limit::Limit;
 
-/// Seconds before the expiry of a certificate in which it is worth a note: that of the alert in docs/alerts.md.
+/// Seconds before a certificate's expiry that are worth a note, as in docs/alerts.md.
 const EXPIRES_SOON: f64 = 7.0 * 86_400.0;
 
-/// Seconds without an ACK that are worth a note. Clients that warm clusters up may take so long.
+/// Seconds without an ACK that are worth a note. Clients that warm clusters may take so long.
 const UNACKED: f64 = 30.0;
 
-/// Verdict of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Ok,
@@ -34,7 +33,6 @@ impl State {
     }
 }
 
-/// Finding about one thing.
 #[derive(Clone, Debug)]
 pub(super) struct Check {
     pub(super) name: &'static str,
@@ -51,7 +49,6 @@ impl Check {
     }
 }
 
-/// All checks that apply to a relay.
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     let always = [
         readiness(facts),
@@ -80,7 +77,6 @@ fn seconds(field: &Json) -> f64 {
     field.as_f64().unwrap_or_default()
 }
 
-/// Control planes, or the directory.
 fn source(facts: &Facts) -> Check {
     let servers = items(&facts.upstreams["servers"]);
     if servers.is_empty() {
@@ -163,7 +159,7 @@ fn directory(facts: &Facts) -> Check {
     Check::new("directory", state, finding, figures)
 }
 
-/// Node groups of which the control plane is away, or to which it has never answered.
+/// Node groups whose control plane is away, or has never answered.
 fn groups(facts: &Facts) -> Option<Check> {
     let all: BTreeMap<&str, f64> = facts
         .metrics
@@ -255,7 +251,7 @@ fn clients(facts: &Facts) -> Check {
     Check::new("clients", state, finding, figures)
 }
 
-/// Clients of each type that reject something, of all that ask for it.
+/// By type: clients that reject something, of all that ask.
 fn rejections(facts: &Facts) -> Check {
     let mut types: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for sample in facts.metrics.all("deltafan_clients") {
@@ -350,12 +346,11 @@ fn configuration(facts: &Facts) -> Check {
     }
 }
 
-/// Limits that were reached since the start.
 fn limits(facts: &Facts) -> Check {
     let mut reached: BTreeMap<&str, f64> = BTreeMap::new();
     for sample in facts.metrics.all("deltafan_refused_total").filter(|sample| sample.value > 0.0) {
         let reason = sample.label("reason");
-        // A connection without streams is closed as a matter of course.
+        // Closing a connection without streams is normal.
         if reason != Limit::Idle.label() {
             *reached.entry(reason).or_default() += sample.value;
         }
@@ -379,7 +374,7 @@ fn limits(facts: &Facts) -> Check {
     }
 }
 
-/// Certificates in force, where there are any, and files that could not take their place.
+/// Certificates in force, and files that could not replace them.
 fn certificates(facts: &Facts) -> Option<Check> {
     let left = |sample: &Sample| sample.value - facts.now;
     let all = || facts.metrics.all("deltafan_tls_certificate_expiry_seconds");

@@ -1,4 +1,4 @@
-//! `deltafan status`: whether all is well with a relay, and what is not.
+//! `deltafan status`: whether a relay is well, and its faults.
 //!
 //! Owns the screen. `status_facts` asks the admin address, and `status_checks` judges its answers.
 
@@ -11,7 +11,6 @@ use crate::output::Format;
 use crate::table::Table;
 use crate::terminal::printable;
 
-/// Findings about a relay.
 #[derive(Debug)]
 pub struct Status {
     relay: String,
@@ -34,12 +33,12 @@ pub async fn status(relay: &mut AdminClient) -> anyhow::Result<Status> {
 }
 
 impl Status {
-    /// Whether nothing is at fault. Notes are no faults.
+    /// Notes are no faults.
     pub fn is_well(&self) -> bool {
         self.checks.iter().all(|check| check.state != State::Fault)
     }
 
-    /// Writes it out.
+    /// Prints the findings.
     ///
     /// # Errors
     ///

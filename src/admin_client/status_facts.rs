@@ -1,4 +1,4 @@
-//! Answers of the admin address that a status is made of.
+//! Answers of the admin address for a status.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,10 +7,10 @@ use serde_json::Value as Json;
 use super::admin_connection::AdminClient;
 use super::prometheus_text::Metrics;
 
-/// Answers of a relay. A page that an older relay does not have is `null`.
+/// A page that an older relay lacks is `null`.
 #[derive(Debug)]
 pub(super) struct Facts {
-    /// Whether clients should be sent to it, or the reason against it.
+    /// An error is the reason against sending clients there.
     pub(super) ready: Result<(), String>,
     pub(super) upstreams: Json,
     /// A page of clients without any client.
@@ -33,7 +33,7 @@ impl Facts {
             ready: relay.ready().await?,
             upstreams: relay.json_or_null("/upstreams").await?,
             clients: relay.json_or_null("/clients?limit=0").await?,
-            // The newest that counts is among them, or has been followed by many of clients that are gone.
+            // The newest that counts is among them, unless many of departed clients followed.
             nacks: relay.json_or_null("/nacks?limit=1000").await?,
             rollout: relay.json_or_null("/rollout").await?,
             metrics: Metrics::read(&relay.text("/metrics").await?),

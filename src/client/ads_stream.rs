@@ -1,4 +1,4 @@
-//! ADS stream of a client over gRPC. ACKs every response.
+//! gRPC ADS stream of a client. ACKs every response.
 
 use std::collections::HashMap;
 
@@ -13,21 +13,20 @@ use super::subscribed_names::Subscription;
 use crate::cache::Protocol;
 use crate::upstream::{OpenStream, Transfers};
 
-/// Largest response that is read, in bytes.
+/// Largest response in bytes.
 const MAX_MESSAGE: usize = 256 << 20;
 
-/// Open stream, with the subscriptions on it.
 pub(crate) struct AdsStream {
     open: OpenStream,
     protocol: Protocol,
     subscriptions: Vec<Subscription>,
-    /// ACK that the transport had no room for.
+    /// ACK without room in the transport.
     waiting: Option<Bytes>,
     transfers: Transfers,
 }
 
 impl AdsStream {
-    /// Opens a stream. `held` has the versions of all resources that the client holds; state of the world cannot send them.
+    /// Opens a stream. `held` has the versions of all held resources; state of the world cannot send them.
     pub(crate) fn open(
         channel: tonic::transport::Channel,
         protocol: Protocol,
@@ -47,7 +46,6 @@ impl AdsStream {
         Self { open, protocol, subscriptions, waiting: None, transfers }
     }
 
-    /// Progress of responses.
     pub(super) fn transfers(&self) -> Transfers {
         self.transfers.clone()
     }
@@ -79,7 +77,7 @@ impl AdsStream {
         Ok(self.open.incoming.next().await.ok_or(Ended::InOrder)??)
     }
 
-    /// Reads a response, and ACKs it.
+    /// Reads and ACKs a response.
     ///
     /// # Errors
     ///
@@ -92,7 +90,7 @@ impl AdsStream {
         let update = read.map_err(Ended::Faulty)?;
         let ack = match self.protocol {
             Protocol::Delta => Some(update.delta_ack()),
-            // An ACK repeats the names, so a type that was not asked for gets none.
+            // An ACK repeats the names, so an unrequested type gets none.
             Protocol::Sotw => {
                 let of = self.subscriptions.iter().find(|asked| asked.type_url == update.type_url);
                 of.map(|asked| asked.sotw(None, &update.version, &update.nonce))

@@ -1,7 +1,7 @@
-//! Requests of each transport, encoded.
+//! Encoded requests of each transport.
 //!
-//! Invariant: the node of a file is sent as it is, with fields that a relay does not read. Fields of the command line are appended:
-//! of two values of a field a protobuf reader takes the last, and of a list both parts.
+//! Invariant: the node of a file is sent unchanged, with fields that a relay does not read. Fields of the
+//! command line are appended: protobuf readers take the last of two values, and join lists.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,6 @@ use crate::subscription::OBSERVER;
 const NODE_OF_DELTA: u8 = 1;
 const NODE_OF_SOTW: u8 = 2;
 
-/// Node of a client, encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asker {
     node: Vec<u8>,
@@ -28,7 +27,8 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// The node in a file, if there is one; `id` and `cluster` replace its own. Without a file and an ID the ID is `default_id`.
+    /// Uses the node in a file, if any; `id` and `cluster` replace its own. Without file and ID the ID is
+    /// `default_id`.
     pub fn new(
         file: Option<NodeFile>,
         default_id: &str,
@@ -44,7 +44,7 @@ impl Asker {
         Self { node, id }.with(&given)
     }
 
-    /// One of many nodes that differ in their IDs only: `ID-NUMBER`.
+    /// One of many nodes with IDs `ID-NUMBER`.
     pub(crate) fn numbered(&self, number: usize) -> Self {
         self.clone().with(&Node { id: format!("{}-{number}", self.id), ..Node::default() })
     }
@@ -62,7 +62,7 @@ impl Asker {
 }
 
 impl Subscription {
-    /// First delta request, with the versions that the client holds. Only the first one of a stream needs a node.
+    /// First delta request, with held versions. Only the first one of a stream needs a node.
     pub(super) fn delta(&self, node: Option<&Asker>, held: HashMap<String, String>) -> Bytes {
         let names = self.names_or(vec![Name::WILDCARD.to_owned()]);
         let (resource_names_subscribe, resource_locators_subscribe) = self.located(names);
@@ -76,7 +76,7 @@ impl Subscription {
         with_node(request.encode_to_vec(), NODE_OF_DELTA, node)
     }
 
-    /// State-of-the-world request: the first one, or the ACK of a response with this version and nonce.
+    /// State-of-the-world request: the first one, or the ACK of this version and nonce.
     pub(super) fn sotw(&self, node: Option<&Asker>, version: &str, nonce: &str) -> Bytes {
         let (resource_names, resource_locators) = self.located(self.full_names());
         let request = DiscoveryRequest {
@@ -90,7 +90,7 @@ impl Subscription {
         with_node(request.encode_to_vec(), NODE_OF_SOTW, node)
     }
 
-    /// Poll in JSON, with the version of the last answer.
+    /// JSON poll, with the version of the last answer.
     ///
     /// # Errors
     ///
@@ -111,8 +111,8 @@ impl Subscription {
         Ok(request)
     }
 
-    /// Names in a request that lists all of them. The wildcard has the legacy form if the type has one: not every server knows the
-    /// other (R-SotW-14).
+    /// Names for a full list. Uses the legacy wildcard if the type has one: not every server knows the other
+    /// (R-SotW-14).
     fn full_names(&self) -> Vec<String> {
         let is_legacy = self.type_url.kind().has_legacy_wildcard() && self.parameters.is_empty();
         self.names_or(if is_legacy { Vec::new() } else { vec![Name::WILDCARD.to_owned()] })
@@ -122,7 +122,7 @@ impl Subscription {
         if self.names.is_empty() { all } else { self.names.iter().cloned().collect() }
     }
 
-    /// Splits into plain names and locators: with parameters, all names are locators.
+    /// Plain names and locators: with parameters, all names are locators.
     fn located(&self, names: Vec<String>) -> (Vec<String>, Vec<ResourceLocator>) {
         if self.parameters.is_empty() {
             return (names, Vec::new());

@@ -1,4 +1,4 @@
-//! Responses of each transport in one form.
+//! Responses of all transports in one form.
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
@@ -8,20 +8,19 @@ use super::subscribed_names::Subscription;
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryResponse};
 use crate::resource::{Constraints, Envelope, SotwElement, TypeUrl, normal_form};
 
-/// A resource that the server has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Its version. In state of the world that of the response, unless the resource has its own.
+    /// State of the world: the response's version, unless the resource has its own.
     pub version: String,
-    /// The encoded `google.protobuf.Any`.
+    /// Encoded `google.protobuf.Any`.
     pub body: Bytes,
-    /// Constraints of a variant, which are a part of its identity (R-DP-06).
+    /// Part of a variant's identity (R-DP-06).
     pub constraints: Option<Constraints>,
     /// Other names of the resource (R-Delta-21).
     pub aliases: Vec<String>,
 }
 
-/// Resource that does not exist, on the server's word: that of a name, or one variant of it.
+/// Resource that the server lacks: a name, or one variant of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gone {
     pub(crate) name: String,
@@ -29,35 +28,35 @@ pub(crate) struct Gone {
 }
 
 impl Gone {
-    /// Whether it is the variant that a client holds under that name.
+    /// Whether it is the variant that the client holds.
     pub(crate) fn is(&self, held: Option<&Constraints>) -> bool {
         self.constraints.as_ref() == held
     }
 }
 
-/// A response. Names in it are in their normal form: a server may spell one in several ways (R-XT-01).
+/// Names are normalized: a server may use several spellings (R-XT-01).
 #[derive(Clone, Debug)]
 pub(crate) struct Update {
     pub(crate) found: Vec<(String, Found)>,
     pub(crate) removed: Vec<Gone>,
-    /// Aliases that lead to no resource (R-Delta-22).
+    /// Aliases without a resource (R-Delta-22).
     pub(crate) unresolved: Vec<String>,
-    /// Whether a full state has all resources of the type.
+    /// Whether it has all resources of the type.
     pub(crate) is_full: bool,
     /// Whether its resources have versions of their own.
     pub(crate) is_delta: bool,
     pub(crate) version: String,
     pub(crate) nonce: String,
     pub(crate) type_url: TypeUrl,
-    /// Size of the message, which bodies of its resources keep in memory.
+    /// Message size: bodies keep the message in memory.
     bytes: usize,
 }
 
 impl Update {
-    /// Memory for a resource beside the bytes of its message, or a bit less.
+    /// Memory for a resource beside its message, rounded down.
     pub(super) const ENTRY: usize = 256;
 
-    /// Memory that all of it may take.
+    /// Upper bound.
     pub(super) fn memory(&self) -> usize {
         let entries = self.found.len() + self.removed.len() + self.unresolved.len();
         self.bytes.saturating_add(entries * Self::ENTRY)
@@ -92,7 +91,7 @@ impl Update {
         let plain = response.removed_resources.iter();
         let plain = plain.map(|name| Gone { name: normal(name), constraints: None });
         let variants = response.removed_resource_names.into_iter().filter_map(|removed| {
-            // A resource with such constraints was not taken.
+            // The client never held a resource with unreadable constraints.
             let constraints = Constraints::parse(&removed.dynamic_parameter_constraints).ok()?;
             Some(Gone { name: normal(&removed.name), constraints })
         });
@@ -111,7 +110,8 @@ impl Update {
         })
     }
 
-    /// Reads a state-of-the-world response, or one of REST-JSON in its binary form. Without a type it is of the `implied` one.
+    /// Reads a state-of-the-world response, or a REST-JSON one in binary form. `implied` replaces a missing
+    /// type.
     ///
     /// # Errors
     ///
@@ -144,13 +144,13 @@ impl Update {
         Ok(Self { found, removed, unresolved, is_full, is_delta: false, version, nonce, type_url, bytes })
     }
 
-    /// Whether a resource that it lacks does not exist. With names it proves nothing: a relay may not have heard of them yet, and a
-    /// resource may come under another spelling or as a member of a collection.
+    /// Whether missing resources do not exist. Proves nothing for names: a relay may not know them yet, and
+    /// resources may come under other spellings or in collections.
     pub(crate) fn is_whole(&self, asked: &Subscription) -> bool {
         self.is_full && asked.names.is_empty()
     }
 
-    /// Fails if the response is of another type than was asked for.
+    /// Fails if the response has another type.
     pub(crate) fn expect_type(self, asked: &TypeUrl) -> anyhow::Result<Self> {
         if self.type_url != *asked {
             bail!("the server sent a response of `{}`; `{asked}` was requested", self.type_url);
@@ -158,7 +158,6 @@ impl Update {
         Ok(self)
     }
 
-    /// ACK of a delta response.
     pub(crate) fn delta_ack(&self) -> Bytes {
         let ack = DeltaDiscoveryRequest {
             type_url: self.type_url.as_str().to_owned(),
@@ -175,7 +174,7 @@ fn normal(name: &str) -> String {
 
 #[cfg(test)]
 impl Update {
-    /// Response with these resources (name, version and body), and with these removals.
+    /// Response with these resources (name, version, body) and removals.
     pub(crate) fn of_test(
         kind: crate::resource::Kind,
         is_delta: bool,

@@ -14,20 +14,15 @@ use super::subscribed_names::Subscription;
 use crate::cache::Protocol;
 use crate::upstream::Transfers;
 
-/// Request for resources, and the server that it is for.
 #[derive(Clone, Debug)]
 pub struct Query {
-    /// The server.
     pub server: Server,
-    /// Transport of the request.
     pub transport: Transport,
-    /// Node that asks.
     pub asker: Asker,
-    /// The resources.
     pub asked: Subscription,
 }
 
-/// Conversation on one connection, or on several polls.
+/// On one connection, or over several polls.
 pub(super) struct Conversation {
     via: Via,
     asked: Subscription,
@@ -39,7 +34,7 @@ enum Via {
 }
 
 impl Conversation {
-    /// Connects. `held` has the versions that the client holds; only delta can send them.
+    /// Connects. `held` has the client's versions; only delta can send them.
     ///
     /// # Errors
     ///
@@ -74,13 +69,14 @@ impl Conversation {
         update?.expect_type(&self.asked.type_url).map_err(Ended::Faulty)
     }
 
-    /// Returns the next response, or `None` once nothing has come for this time, not even a part of one.
+    /// Returns the next response, or `None` after a silence without even a part of one.
     pub(super) async fn next_unless_quiet(&mut self, quiet: Duration) -> Option<Result<Update, Ended>> {
         let transfers = self.transfers();
         let next = self.next();
         tokio::pin!(next);
         loop {
-            // Two halves: after a pause of this process the first one ends at once, and the second is time to read what has come.
+            // Two halves: after a pause of this process the first ends at once, and the second leaves time to
+            // read.
             for _ in 0..2 {
                 if let Ok(next) = tokio::time::timeout(quiet / 2, &mut next).await {
                     return Some(next);
@@ -92,7 +88,6 @@ impl Conversation {
         }
     }
 
-    /// Progress of responses.
     pub(super) fn transfers(&self) -> Transfers {
         match &self.via {
             Via::Stream(stream) => stream.transfers(),

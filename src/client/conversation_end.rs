@@ -1,4 +1,4 @@
-//! Ends of conversations with a server, in words that say what to try.
+//! Ends of conversations with a server, with remedies.
 
 use std::error::Error as _;
 use std::fmt;
@@ -12,42 +12,35 @@ use crate::http1_client::NOT_HTTP1;
 use crate::terminal::in_one_line;
 use crate::upstream::{CLOSED, NOT_HTTP2, NotGrpcError, status_text};
 
-/// End of a conversation with a server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ended {
-    /// No connection, with the cause.
     #[error("{0}")]
     NoConnection(String),
-    /// Regular end of a stream.
     #[error("the server ended the stream")]
     InOrder,
-    /// Status of a call.
     #[error("{}", Answered(&format!("{:?}", .0.code()), &in_one_line(.0.message().as_bytes())))]
     Refused(Status),
-    /// Connection that broke, with the cause.
+    /// Broken connection, with the cause.
     #[error("the connection was lost: {0}")]
     Lost(String),
-    /// Answer in HTTP that is not gRPC.
     #[error("{0}")]
     NotGrpc(NotGrpcError),
-    /// Answer to a poll, with its text on one line.
+    /// Answer to a poll, as one line.
     #[error("{}", Answered(&.0.to_string(), .1))]
     Http(StatusCode, String),
-    /// Text of a server that has no answer to a poll yet. It may be polled again.
+    /// Text of a server without an answer yet. It may be polled again.
     #[error("{0}")]
     NotYet(String),
-    /// Answer to a poll that is not of REST-JSON.
     #[error("{}", in_one_line(format!("{:#}", .0).as_bytes()))]
     NotRest(anyhow::Error),
-    /// More than a client holds, with what to do.
+    /// More than a client holds, with the remedy.
     #[error("{0}")]
     TooLarge(&'static str),
-    /// Answer that cannot be read.
     #[error("{}", in_one_line(format!("{:#}", .0).as_bytes()))]
     Faulty(anyhow::Error),
 }
 
-/// Status of a server, and its text if it sent one.
+/// Status of a server, and its text if any.
 struct Answered<'a>(&'a str, &'a str);
 
 impl fmt::Display for Answered<'_> {
@@ -61,7 +54,7 @@ impl From<Status> for Ended {
     fn from(status: Status) -> Self {
         match status.source().and_then(|source| source.downcast_ref::<NotGrpcError>()) {
             Some(error) => Self::NotGrpc(error.clone()),
-            // A status of the server has no cause: this one was made here.
+            // A server's status has no cause: this one was made here.
             None if status.source().is_some() => Self::Lost(status_text(&status)),
             None => Self::Refused(status),
         }
@@ -69,17 +62,16 @@ impl From<Status> for Ended {
 }
 
 impl Ended {
-    /// Whether a server, such as a relay, says that it has no answer yet.
+    /// Whether a server, such as a relay, has no answer yet.
     pub(crate) fn is_unavailable(&self) -> bool {
         matches!(self, Self::Refused(status) if status.code() == Code::Unavailable)
     }
 
-    /// Whether the stream or the connection is over, and no fault of what came before.
+    /// Whether stream or connection ended without a fault in earlier responses.
     pub(crate) const fn is_end(&self) -> bool {
         matches!(self, Self::InOrder | Self::Lost(_))
     }
 
-    /// Adds what to try with this transport.
     pub(crate) fn explain(self, transport: Transport) -> anyhow::Error {
         let text = self.to_string();
         match self.remedy(transport) {
@@ -94,7 +86,7 @@ impl Ended {
         const NO_REST: &str = "the server has no REST-JSON at this address; use --transport delta or sotw, or check the port of --server";
         let is_grpc = transport != Transport::Rest;
         match self {
-            // Has the remedy in its words.
+            // Its text has the remedy.
             Self::Refused(status) if status.message().starts_with(NOT_XDS) => None,
             Self::Http(_, words) if words.starts_with(NOT_XDS) => None,
             Self::NoConnection(why)
@@ -114,7 +106,7 @@ impl Ended {
                     "it may have no state-of-the-world ADS; use --transport delta or rest"
                 }
             }),
-            // Some servers of TLS answer in cleartext.
+            // Some TLS servers answer in cleartext.
             Self::Http(StatusCode::BAD_REQUEST, words) if words.contains("HTTPS") => Some("write https://"),
             Self::Http(status, _) if matches!(status.as_u16(), 404 | 405 | 415 | 426 | 501 | 505) => {
                 Some(NO_REST)

@@ -1,8 +1,7 @@
 //! An xDS client for people: `deltafan get` and `watch`.
 //!
-//! Owns requests to any xDS server over each transport of the protocol, and the output of its answers. Shares with the relay the
-//! parsers of resources, connecting, the opening of streams, and texts by which a relay recognizes a client or the other way round;
-//! nothing else.
+//! Owns requests to any xDS server over each transport, and output of answers. Shares with the relay only
+//! resource parsers, connecting, opening of streams, and texts by which both recognize each other.
 
 mod ads_stream;
 mod client_request;

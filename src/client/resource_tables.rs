@@ -15,7 +15,7 @@ use crate::table::Table;
 use crate::terminal::{printable, printable_json};
 use crate::utc;
 
-/// Writes an answer out.
+/// Prints an answer.
 ///
 /// # Errors
 ///
@@ -24,7 +24,7 @@ pub fn show(answer: &Answer, format: Format) -> anyhow::Result<String> {
     format.write(|| document(answer), || table(answer))
 }
 
-/// Line above the changes of a watch; empty unless they are a table.
+/// Header of a watch; empty unless it prints a table.
 pub fn watch_header(format: Format) -> String {
     match format {
         Format::Table => row(["TIME", "EVENT", "TYPE", "NAME", "VERSION", "BYTES"]),
@@ -32,7 +32,7 @@ pub fn watch_header(format: Format) -> String {
     }
 }
 
-/// Writes a change out: as a line, or as a document, which is one line of JSON or follows `---` in YAML.
+/// Prints a change: a line of a table, one line of JSON, or YAML after `---`.
 ///
 /// # Errors
 ///
@@ -76,7 +76,7 @@ pub fn show_change(
     }
 }
 
-/// Row of a table whose other rows are not known yet, so that its columns have fixed widths.
+/// Fixed widths: later rows are not known yet.
 fn row(cells: [&str; 6]) -> String {
     const WIDTHS: [usize; 6] = [24, 7, 4, 32, 18, 0];
     let cells = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{:width$}  ", printable(cell)));

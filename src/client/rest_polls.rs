@@ -1,4 +1,4 @@
-//! REST-JSON long polls of a client, over HTTP/1.1, which every server of them speaks.
+//! REST-JSON long polls of a client over HTTP/1.1, which every REST server speaks.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,23 +21,21 @@ use crate::http1_client::{Connection, NoResponse};
 use crate::terminal::in_one_line;
 use crate::upstream::Transfers;
 
-/// Largest answer that is read, in bytes.
+/// Bytes of an answer.
 const LARGEST: usize = 256 << 20;
-/// Longest silence of a server within a poll. A relay holds a poll for `rest.hold`.
+/// Longest silence within a poll. A relay holds a poll for `rest.hold`.
 const LONGEST_SILENCE: Duration = Duration::from_secs(60);
-/// Time from one poll to the next if the server does not hold them.
+/// Time between polls if the server does not hold them.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Polls for one subscription. The connection is kept between them.
 pub(super) struct Polls {
     server: Server,
     path: String,
     asker: Asker,
     asked: Subscription,
-    /// Version of the last answer.
+    /// Of the last answer.
     version: String,
     connection: Option<Connection>,
-    /// Time before which no poll is sent.
     not_before: Instant,
     transfers: Transfers,
 }
@@ -66,17 +64,16 @@ impl Polls {
         })
     }
 
-    /// Progress of answers.
     pub(super) fn transfers(&self) -> Transfers {
         self.transfers.clone()
     }
 
-    /// Polls until an answer has another version than the last one. May be dropped while it waits.
+    /// Polls until an answer has another version. May be dropped while it waits.
     ///
     /// # Errors
     ///
-    /// Server that refuses the request or cannot be reached; [`Ended::NotYet`] from one that has no answer yet, after which the polls
-    /// may go on.
+    /// Server that refuses the request or cannot be reached; [`Ended::NotYet`] from one that has no answer
+    /// yet, after which the polls may go on.
     pub(super) async fn next(&mut self) -> Result<Update, Ended> {
         loop {
             tokio::time::sleep_until(self.not_before).await;
@@ -85,7 +82,7 @@ impl Polls {
             match status {
                 StatusCode::OK => {
                     let update = self.read_update(&body)?;
-                    // Without versions each answer may be another one.
+                    // Without versions each answer may differ.
                     if update.version.is_empty() || update.version != self.version {
                         self.version = update.version.clone();
                         return Ok(update);
@@ -105,7 +102,7 @@ impl Polls {
 
     fn read_update(&self, body: &[u8]) -> Result<Update, Ended> {
         let message = directory::read_response(body).context("the answer is no DiscoveryResponse in JSON");
-        // Of a server that speaks JSON it is not said that it has no REST-JSON.
+        // A server that answers in JSON is not reported as lacking REST-JSON.
         let is_json = body.trim_ascii_start().starts_with(b"{");
         let message = message.map_err(if is_json { Ended::Faulty } else { Ended::NotRest })?;
         if message.is_empty() {
@@ -127,7 +124,7 @@ impl Polls {
         };
         let kept = self.connection.take().filter(Connection::is_ready);
         let answered = match kept {
-            // The server may close it at any time between two polls.
+            // The server may close it between two polls.
             Some(mut kept) => match unless_silent(kept.ask(request.clone())).await? {
                 Ok(response) => Some((kept, response)),
                 Err(_) => None,
@@ -163,7 +160,6 @@ async fn connect(server: &Server) -> Result<Connection, Ended> {
     opened.map_err(|why| server.no_connection(&why))
 }
 
-/// Reads the body of an answer, which may take long over a slow link.
 async fn read<B>(mut body: B, transfers: &Transfers) -> Result<Bytes, Ended>
 where
     B: Body<Data = Bytes, Error: fmt::Display> + Unpin,
@@ -184,7 +180,6 @@ where
     Ok(whole.freeze())
 }
 
-/// Waits for bytes of a server, for [`LONGEST_SILENCE`] at most.
 async fn unless_silent<T>(next: impl Future<Output = T>) -> Result<T, Ended> {
     let late = |_| Ended::Lost(format!("the server has sent nothing for {LONGEST_SILENCE:?} within a poll"));
     tokio::time::timeout(LONGEST_SILENCE, next).await.map_err(late)

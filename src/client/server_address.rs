@@ -12,12 +12,11 @@ use crate::tls::client::ClientFiles;
 use crate::tls::diagnosis::Settings;
 use crate::upstream::{Target, Transport, dial};
 
-/// An xDS server.
 #[derive(Clone, Debug)]
 pub struct Server {
     endpoint: Endpoint,
     target: Target,
-    /// Address as the user wrote it.
+    /// As the user wrote it.
     uri: String,
 }
 
@@ -64,7 +63,7 @@ impl Server {
         &self.target
     }
 
-    /// Address as a URI; a placeholder for a Unix socket.
+    /// A placeholder for a Unix socket.
     pub(super) fn address(&self) -> &http::Uri {
         self.endpoint.uri()
     }

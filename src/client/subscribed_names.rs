@@ -1,27 +1,25 @@
-//! Names that are asked for, and which of them a resource answers.
+//! Requested names, and which of them a resource answers.
 
 use std::collections::BTreeSet;
 
 use crate::resource::{Collection, Name, Parameters, TypeUrl, normal_form};
 
-/// Resources of one type that are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
-    /// The type.
     pub type_url: TypeUrl,
-    /// The names; empty for all resources.
+    /// Empty for all resources.
     pub names: BTreeSet<String>,
-    /// Dynamic parameters. With any of them, names are asked for by locators (TP2).
+    /// Dynamic parameters. With any of them, requests use locators (TP2).
     pub parameters: Parameters,
 }
 
-/// Whether a name is that of a collection: `xdstp://AUTHORITY/TYPE/…/*` (R-XT-03).
+/// Whether a name is a collection: `xdstp://AUTHORITY/TYPE/…/*` (R-XT-03).
 pub(super) fn is_collection(name: &str) -> bool {
     Collection::named(&normal_form(name)).is_some()
 }
 
 impl Subscription {
-    /// Subscribes to these names; to all resources without a name, or with `*` among them.
+    /// Subscribes to names; to all resources if there is no name, or `*` is among them.
     pub fn new(type_url: TypeUrl, names: Vec<String>, parameters: Parameters) -> Self {
         let mut names: BTreeSet<String> = names.into_iter().collect();
         // The wildcard covers every name.
@@ -36,24 +34,24 @@ impl Subscription {
         Self::new(kind.into(), names.iter().map(|name| (*name).to_owned()).collect(), Parameters::NONE)
     }
 
-    /// Whether the number of resources in the answer is unknown: to the wildcard, or to a collection.
+    /// Whether the number of resources is unknown: wildcard or collection.
     pub(super) fn is_open_ended(&self) -> bool {
         self.names.is_empty() || self.names.iter().any(|name| is_collection(name))
     }
 
-    /// Spellings in which a resource was asked for by its own name (R-XT-01).
+    /// Requested spellings of a resource's own name (R-XT-01).
     fn spellings(&self, name: &str) -> impl Iterator<Item = &String> {
         let normal = normal_form(name).into_owned();
         self.names.iter().filter(move |asked| normal_form(asked) == normal)
     }
 
-    /// Names by which a resource was asked for: its own in any spelling, and its aliases (R-Delta-21).
+    /// Requested names of a resource: its own in any spelling, and its aliases (R-Delta-21).
     pub(super) fn names_of(&self, name: &str, aliases: &[String]) -> BTreeSet<String> {
         let own = std::iter::once(name).chain(aliases.iter().map(String::as_str));
         own.flat_map(|name| self.spellings(name)).cloned().collect()
     }
 
-    /// Names that a resource answers: those by which it was asked for, and the collection that it is a member of.
+    /// Requested names that a resource answers, and the collection that contains it.
     pub(super) fn answered_by(&self, name: &str, aliases: &[String]) -> BTreeSet<String> {
         let mut answered = self.names_of(name, aliases);
         if let Some(collection) = Collection::covering(&normal_form(name)) {
@@ -62,8 +60,8 @@ impl Subscription {
         answered
     }
 
-    /// Members of a collection among these names, if `removed` is a collection: the server says that it is empty (R-XT-04). It says
-    /// nothing of members that were asked for by name too.
+    /// Members of a collection among these names, if `removed` is a collection: the server says that it is
+    /// empty (R-XT-04). That proves nothing about members also requested by name.
     pub(super) fn members_of<'n>(
         &self,
         removed: &str,

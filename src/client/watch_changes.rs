@@ -1,4 +1,4 @@
-//! A subscription that lasts: each change of its resources, over as many connections as it takes.
+//! A lasting subscription: each change of its resources, over any number of connections.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -11,19 +11,17 @@ use super::conversation_end::Ended;
 use super::watched_resources::{Change, Held};
 use crate::upstream::Backoff;
 
-/// Longest wait before the first new connection, and before any of them.
+/// Longest wait before the first reconnect, and before any.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
-/// Length of a conversation after which the next wait is short again. Longer than an attempt to connect may take.
+/// Length of a conversation that resets the wait. Longer than an attempt to connect may take.
 const SOUND: Duration = Duration::from_secs(30);
-/// Silence after which the user is told that the server has not answered.
+/// Then the user learns that the server has not answered.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Event of a watch.
 #[derive(Debug)]
 pub enum News {
-    /// A resource changed.
     Change(Change),
-    /// The connection stands, and no answer has come yet. With the words of the server, if there are any.
+    /// Connected without an answer yet. With the server's text, if any.
     Waiting(Option<String>),
     /// The connection ended; the next attempt follows after this time.
     Lost(String, Duration),
@@ -31,12 +29,12 @@ pub enum News {
     Back,
 }
 
-/// Reports each change to `tell`, until `stop` is done. Connects again when a connection is lost.
+/// Reports each change to `tell`, until `stop` is done. Reconnects when a connection is lost.
 ///
 /// # Errors
 ///
-/// Server that has never answered: the first conversation ended without an answer, or `stop` was done before one. Or an error of
-/// `tell`.
+/// Server that has never answered: the first conversation ended without an answer, or `stop` was done before
+/// one. Or an error of `tell`.
 pub async fn watch(
     query: &Query,
     stop: impl Future<Output = ()>,
@@ -57,10 +55,9 @@ pub async fn watch(
     }
 }
 
-/// Cause of the end of a conversation.
 enum Stop {
     Ended(Ended),
-    /// The watch cannot go on: `tell` failed, or the server sends more than is held.
+    /// The watch cannot go on: `tell` failed, or the server sends more than the client holds.
     Failed(anyhow::Error),
 }
 
@@ -73,18 +70,15 @@ impl From<Ended> for Stop {
 #[derive(Default)]
 struct State {
     held: Held,
-    /// Whether the server has ever answered.
     is_answered: bool,
-    /// Words of the server that it has no answer yet.
+    /// Server's text that it has no answer yet.
     words: Option<String>,
-    /// Whether the last news is [`News::Lost`].
     is_lost: bool,
-    /// Cause in the last [`News::Lost`].
     told: Option<String>,
 }
 
 impl State {
-    /// Holds one conversation after the other. Returns the error that ends the watch.
+    /// Returns the error that ends the watch.
     async fn run(
         &mut self,
         query: &Query,
@@ -107,7 +101,7 @@ impl State {
             }
             let wait = backoff.next(&mut rand::rng());
             let why = ended.to_string();
-            // A relay ends the stream of an observer each time that it lacks a part. The user is told once.
+            // A relay ends an observer's stream whenever it lacks a part. Report that once.
             if self.told.as_ref() != Some(&why) {
                 if let Err(error) = tell(News::Lost(why.clone(), wait)) {
                     return error;
@@ -125,7 +119,7 @@ impl State {
     ) -> Result<Infallible, Stop> {
         let mut conversation = Conversation::open(query, &self.held.versions()).await?;
         let transfers = conversation.transfers();
-        // Told once for each conversation.
+        // Once per conversation.
         let mut is_waiting = false;
         loop {
             let next = conversation.next();

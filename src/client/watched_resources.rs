@@ -1,7 +1,7 @@
-//! Resources that a watch has seen, and the changes that follow from a response.
+//! Resources of a watch, and their changes by a response.
 //!
-//! Invariant: a removal needs evidence: the server's word, or a response that is known to be complete. A new stream on which a
-//! resource does not come is none.
+//! Invariant: a removal needs evidence: the server's word, or a complete response. That a resource does not
+//! come on a new stream is none.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,21 +11,17 @@ use super::client_response::{Found, Gone, Update};
 use super::subscribed_names::Subscription;
 use crate::resource::Constraints;
 
-/// Kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The resource was not known before.
     Added,
-    /// Its content changed, or its own version.
+    /// Its content or its own version changed.
     Changed,
     /// It existed, and no longer does.
     Removed,
-    /// The name was asked for and does not exist.
     Absent,
 }
 
 impl Event {
-    /// Word for it.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Added => "added",
@@ -36,30 +32,25 @@ impl Event {
     }
 }
 
-/// Change of one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Its kind.
     pub event: Event,
-    /// Name of the resource.
     pub name: String,
-    /// Its version; of a removed resource the last one.
+    /// Of a removed resource the last one.
     pub version: String,
-    /// The resource, if it exists.
     pub found: Option<Found>,
 }
 
 #[derive(Clone, Debug)]
 struct HeldResource {
     version: String,
-    /// Hash of the content.
     content: u128,
     constraints: Option<Constraints>,
     aliases: Vec<String>,
 }
 
 impl HeldResource {
-    /// Memory for it under this name, roughly.
+    /// Approximate memory under this name.
     fn memory(&self, name: &str) -> usize {
         let constraints = self.constraints.as_ref().map_or(0, |constraints| constraints.encoded().len());
         let aliases: usize = self.aliases.iter().map(|alias| size_of::<String>() + alias.len()).sum();
@@ -67,22 +58,19 @@ impl HeldResource {
     }
 }
 
-/// State of a watch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
     resources: BTreeMap<String, HeldResource>,
-    /// Names that were asked for and are known not to exist.
+    /// Requested names that do not exist.
     absent: BTreeSet<String>,
-    /// Memory for the resources.
     memory: usize,
 }
 
 impl Held {
-    /// Memory for the resources that it may hold: of each its name and version, not its content. A server that sends ever new names is
-    /// at fault.
+    /// Memory for names and versions; contents are not held. A server that keeps sending new names is at
+    /// fault.
     const LARGEST: usize = 1 << 30;
 
-    /// Whether it holds more than it may.
     pub(super) const fn is_too_large(&self) -> bool {
         self.memory > Self::LARGEST
     }
@@ -100,7 +88,6 @@ impl Held {
         Some(held)
     }
 
-    /// Applies a response. Returns the changes.
     pub(super) fn apply(&mut self, update: Update, asked: &Subscription) -> Vec<Change> {
         let mut changes = Vec::new();
         let gone = if update.is_whole(asked) { self.left_out(&update) } else { self.emptied(&update, asked) };
@@ -113,7 +100,7 @@ impl Held {
             let held = HeldResource { version, content, constraints, aliases };
             let event = match self.insert(&name, held) {
                 None => Event::Added,
-                // In state of the world every resource has the version of the response, whatever changed.
+                // In state of the world every resource has the response's version, whatever changed.
                 Some(before)
                     if before.content != content || (update.is_delta && before.version != found.version) =>
                 {
@@ -123,13 +110,13 @@ impl Held {
             };
             changes.push(Change { event, name, version: found.version.clone(), found: Some(found) });
         }
-        // An alias that leads to nothing is no removal of a resource of that name.
+        // An alias without a resource removes no resource of that name.
         let unresolved = update.unresolved.into_iter().filter(|alias| !self.resources.contains_key(alias));
         let unresolved: Vec<Gone> = unresolved.map(|name| Gone { name, constraints: None }).collect();
         for removed in gone.into_iter().chain(update.removed).chain(unresolved) {
             let held = self.resources.get(&removed.name);
-            // The removed variant may have been replaced by another one; and the removal of a variant that is not held says nothing of
-            // the others.
+            // Another variant may have replaced the removed one. The removal of a variant that is not held
+            // proves nothing about others.
             if !removed.is(held.and_then(|held| held.constraints.as_ref())) {
                 continue;
             }
@@ -148,7 +135,7 @@ impl Held {
         changes
     }
 
-    /// Members of collections that the server says are empty.
+    /// Members of empty collections.
     fn emptied(&self, update: &Update, asked: &Subscription) -> Vec<Gone> {
         let members =
             update.removed.iter().flat_map(|gone| asked.members_of(&gone.name, self.resources.keys()));
@@ -156,20 +143,19 @@ impl Held {
         members.filter(|name| !is_back(name)).filter_map(|name| self.gone(&name)).collect()
     }
 
-    /// Removal of a resource, or of the variant that is held.
     fn gone(&self, name: &str) -> Option<Gone> {
         let constraints = self.resources.get(name)?.constraints.clone();
         Some(Gone { name: name.to_owned(), constraints })
     }
 
-    /// Resources that a complete response leaves out.
+    /// Resources missing from a complete response.
     fn left_out(&self, update: &Update) -> Vec<Gone> {
         let there: BTreeSet<&str> = update.found.iter().map(|(name, _)| name.as_str()).collect();
         let names = self.resources.keys().filter(|name| !there.contains(name.as_str()));
         names.filter_map(|name| self.gone(name)).collect()
     }
 
-    /// Versions for a new stream: a server that reads them sends the difference only.
+    /// For a new stream: a server that reads them sends only the difference.
     pub(super) fn versions(&self) -> HashMap<String, String> {
         self.resources.iter().map(|(name, held)| (name.clone(), held.version.clone())).collect()
     }

@@ -12,24 +12,22 @@ use super::conversation::{Conversation, Query};
 use super::conversation_end::Ended;
 use super::subscribed_names::Subscription;
 
-/// Shortest and longest silence after which the answer to a wildcard or a collection counts as complete: streams do not mark its end
-/// (R-Up-22). A relay takes 500 ms to say that it does not hold all of it. Between the two it is twice the longest wait for a response:
-/// some servers send the next part after the ACK of the last one. Example: over a link with a round trip of 500 ms the first
-/// response comes after 600 ms, and a silence of 1.2 s ends the answer.
+/// Shortest and longest silence that completes an answer to a wildcard or collection: streams do not mark its
+/// end (R-Up-22). A relay reports an incomplete set after 500 ms. In between, the silence is twice the
+/// longest wait for a response: some servers send the next part after the last ACK. Example: with a round
+/// trip of 500 ms, the first response comes after 600 ms, and a silence of 1.2 s ends the answer.
 const QUIET: (Duration, Duration) = (Duration::from_millis(700), Duration::from_secs(3));
-/// Memory for the responses of an answer. A server that sends without end is at fault.
+/// Memory for an answer. A server that sends without end is at fault.
 const LARGEST: usize = 1 << 30;
 
-/// Answer to a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// Resources that exist, by the names under which they came.
+    /// Existing resources, by the names under which they came.
     pub found: BTreeMap<String, Found>,
-    /// Names that were asked for and do not exist, and collections without members.
+    /// Requested names without a resource, and empty collections.
     pub absent: BTreeSet<String>,
-    /// Names that were asked for and were not answered in time.
     pub unanswered: BTreeSet<String>,
-    /// Reason why the answer is not complete, in the words of the server if it gave any.
+    /// Why the answer is incomplete, in the server's words if any.
     pub reason: Option<String>,
 }
 
@@ -70,12 +68,11 @@ pub async fn get(query: Query, timeout: Duration) -> anyhow::Result<Answer> {
 }
 
 impl Answer {
-    /// Whether everything that was asked for exists and is here.
     pub fn is_whole(&self) -> bool {
         self.absent.is_empty() && self.unanswered.is_empty() && self.reason.is_none()
     }
 
-    /// Whether a resource came by a name that nobody asked for, which may be that of an alias without an answer.
+    /// Whether a resource came by an unrequested name: an unanswered alias may mean it.
     fn may_be_aliased(&self, asked: &Subscription) -> bool {
         let is_unasked =
             |(name, found): (&String, &Found)| asked.answered_by(name, &found.aliases).is_empty();
@@ -128,7 +125,7 @@ impl Answer {
             waits_since = Instant::now();
             let is_whole = update.is_whole(asked);
             self.take(update, asked);
-            // A poll has one answer, and so has all of a type whose responses are full states.
+            // A poll has one answer, and so has a whole type with full states.
             if transport == Transport::Rest || is_whole {
                 break;
             }
@@ -151,7 +148,7 @@ impl Answer {
         }
         for removed in update.removed {
             let held = self.found.get(&removed.name);
-            // The removal of a variant that is not held says nothing of the others.
+            // The removal of a variant that is not held proves nothing about others.
             if !removed.is(held.and_then(|held| held.constraints.as_ref())) {
                 continue;
             }

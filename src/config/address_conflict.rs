@@ -1,5 +1,5 @@
-//! Addresses that cannot be bound together: two listeners with one address, or a listener with that for operators.
-//! Whichever is bound second would fail at the start.
+//! Conflicts between listeners' addresses and the admin address. Unchecked, the second bind would fail at the
+//! start.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use super::errors::quoted;
 use super::mapping::Mapping;
 use super::notation::{Single as _, Text};
 
-/// Reports listeners that would take an address that is taken. An address that is wrong by itself is not looked at again.
+/// Reports taken addresses. Skips one that is wrong by itself.
 pub(super) fn check(root: &Mapping<'_>) {
     let (admin, downstream) = (root.section("admin"), root.section("downstream"));
     let listeners = downstream.sections("listeners").unwrap_or_default();
@@ -60,7 +60,7 @@ fn judge(
     }
     let [ours, theirs] = [operators, clients].map(|address| quoted(&address.to_string()));
     match listener {
-        // Told where the file says it: the other may be a default.
+        // Reported at the key in the file: the other may be a default.
         Some(listener) if !admin.has("address") => {
             let problem =
                 format!("{theirs} meets `admin.address`, which is {ours} by default; use another port");
@@ -77,8 +77,8 @@ fn judge(
     }
 }
 
-/// Whether the system would refuse to bind both. An address that stands for all takes the port of each; that of IPv6
-/// takes those of IPv4 too.
+/// Whether the system would refuse to bind both. A wildcard address takes the port of each address; the IPv6
+/// one takes IPv4 too.
 fn meet(one: SocketAddr, other: SocketAddr) -> bool {
     let covers =
         |all: SocketAddr, one: SocketAddr| all.ip().is_unspecified() && (all.is_ipv6() || one.is_ipv4());

@@ -1,6 +1,6 @@
-//! `authorization`: the rules about peers.
+//! `authorization`: rules about peers.
 //!
-//! Owns the notation of peers, patterns and rules. Knows no peer; a rule that exists can be followed.
+//! Owns the notation of peers, patterns and rules; knows no peer. Every rule that parses can be followed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -32,12 +32,9 @@ section! {
     }
 }
 
-/// Access of a peer that matches no rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultAccess {
-    /// Everything.
     Allow,
-    /// Nothing.
     Deny,
 }
 
@@ -87,7 +84,7 @@ fn check_rule(_: &AuthorizationRule, mapping: &Mapping<'_>) {
     }
 }
 
-/// Lists of values by key. A number or a flag counts as it is written in a node's metadata.
+/// Lists of values by key. Numbers and flags count as written in a node's metadata.
 #[derive(Debug)]
 struct AllowedValues;
 
@@ -127,7 +124,7 @@ impl Notation<BTreeMap<String, BTreeSet<String>>> for AllowedValues {
 const PEERS: &str =
     "write spiffe://…, dns:NAME, subject:…, an address, a network such as 10.0.0.0/8, or unix";
 
-/// `spiffe://…`, `dns:NAME`, `subject:CN=…` as RFC 4514 writes it, an address, a network, or `unix`.
+/// `spiffe://…`, `dns:NAME`, `subject:CN=…` (RFC 4514), an address, a network, or `unix`.
 impl Written for PeerPattern {
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
         if text == "unix" {
@@ -151,7 +148,7 @@ impl Written for PeerPattern {
             && let Some(address) = mapped.addr().to_ipv4_mapped()
             && let Some(length) = mapped.prefix_len().checked_sub(96)
         {
-            // Where a socket maps an address of IPv4, it is taken for what it is: this would match nobody.
+            // A mapped IPv4 address is treated as IPv4, so this network would match no peer.
             return Err(format!("{} is a network of IPv4; write {address}/{length}", quoted(text)));
         }
         if network != network.trunc() {
@@ -172,7 +169,7 @@ impl Written for PeerPattern {
     }
 }
 
-/// One whose segments end at `/`.
+/// Pattern with segments that end at `/`.
 impl Written for Pattern {
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
         glob(text, text, Segments::Path)
@@ -183,7 +180,6 @@ impl Written for Pattern {
     }
 }
 
-/// A pattern of names of resources.
 #[derive(Debug)]
 struct NamePattern;
 
@@ -197,7 +193,7 @@ impl Single<Pattern> for NamePattern {
     }
 }
 
-/// A pattern that stands in the file as `text`.
+/// Compiles `pattern`, which stands in the file as `text`.
 fn glob(text: &str, pattern: &str, segments: Segments) -> Result<Pattern, String> {
     Pattern::read(text, pattern, segments).map_err(|error| unusable(text, &error))
 }

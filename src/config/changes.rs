@@ -1,7 +1,7 @@
-//! Differences between two configurations, and what comes of them while the relay runs.
+//! Differences between two configurations, and when each takes effect.
 //!
-//! Compares key by key what `check` would print. When a change takes effect is declared with the key; docs/configure.md
-//! shows the same to users.
+//! Compares key by key, as `check` prints them. Keys declare their effect, which docs/configure.md shows to
+//! users.
 
 use std::collections::BTreeSet;
 
@@ -9,32 +9,27 @@ use super::Config;
 use super::mapping::{is_within, join};
 use super::schema::{self, Effect, Entries, Key, Printed, Section as _, entry};
 
-/// Lists whose entries have a name: their order says nothing, and an entry is compared with its namesake.
+/// Lists whose entries are compared by name; their order has no meaning.
 const NAMED: [(&str, &str); 1] = [("downstream.listeners", "address")];
 
-/// The keys in which two configurations differ, by what comes of it. Paths are those of the reference, with `[]` for any
-/// entry of a list; each is there once, in the order of the alphabet.
+/// Keys that differ, sorted, each once. Paths are those of the reference, with `[]` for any entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Keys that take effect while the relay runs.
     pub live: Vec<String>,
-    /// Keys that do not before it is started again.
     pub restart: Vec<String>,
 }
 
 impl Changes {
-    /// Whether no key differs.
     pub fn is_nothing(&self) -> bool {
         self.live.is_empty() && self.restart.is_empty()
     }
 
-    /// Whether anything in this section or list, or the key itself, changes while the relay runs.
+    /// Whether this key, or one below it, changes while the relay runs.
     pub fn concerns(&self, path: &str) -> bool {
         self.live.iter().any(|changed| is_within(changed, path))
     }
 }
 
-/// Compares two configurations key by key.
 pub fn diff(old: &Config, new: &Config) -> Changes {
     let mut differing = BTreeSet::new();
     let [old, new] = [old, new].map(|config| {
@@ -85,7 +80,7 @@ fn compare_lists(path: &str, old: &[Entries], new: &[Entries], differing: &mut B
     }
 }
 
-/// When a change takes effect: as the key says, or else the section or list that it is in.
+/// Effect of the key, or else of its section or list.
 fn effect(keys: &[(String, &Key)], path: &str) -> Effect {
     let declared = keys.iter().filter(|(of, _)| is_within(path, of));
     let declared = declared.filter_map(|(of, key)| Some((of.len(), key.effect?)));

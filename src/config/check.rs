@@ -1,21 +1,18 @@
-//! Holds a tree against the schema: unknown keys, wrong shapes.
+//! Checks a tree against the schema: unknown keys, wrong shapes.
 //!
-//! Wrong values are reported and struck out (`Value::Refused`), so that readers meet only keys they know, in the shape
-//! they expect. Judges no single value.
+//! Reports wrong values and replaces them by `Value::Refused`: readers meet only known keys of the expected
+//! shape. Judges no single value.
 
 use super::errors::{Report, near, quoted};
 use super::mapping::join;
 use super::schema::{self, Key, Shape};
 use super::yaml::{Entry, Tree, Value};
 
-/// Checks the whole document. `keys` are those of its top level.
 pub(super) fn document(root: &mut Tree, keys: &'static [Key], report: &Report) {
     Check { all: schema::all(keys), report }.tree(root, "", Shape::Section(keys));
 }
 
-/// A document that is being checked.
 struct Check<'r> {
-    /// Every key with its path.
     all: Vec<(String, &'static Key)>,
     report: &'r Report,
 }
@@ -91,8 +88,7 @@ impl Check<'_> {
         tree.value = Value::Refused;
     }
 
-    /// Key that an unknown one was probably meant to be: one with a near name in its section, else one with this name in
-    /// another place.
+    /// Likely intended key: a near name in this section, else this name elsewhere.
     fn nearest(&self, section: &str, keys: &'static [Key], name: &str) -> Option<String> {
         if let Some(known) = near(names(keys), name) {
             return Some(known.to_owned());
@@ -106,12 +102,12 @@ impl Check<'_> {
 const FORMER: [(&str, &str); 1] =
     [("upstream.reconcile", "the relay asks the control plane what was deleted while it was away")];
 
-/// Whether some version could have a key of this name. A merge key (`<<`) is none.
+/// Whether some version could have this key. A merge key (`<<`) is none.
 fn is_key_like(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// Whether a key may decide who is trusted with what, by its name or by the section that it is in.
+/// Whether a key may decide who is trusted with what, by its own name or its section's.
 fn is_security(path: &str) -> bool {
     const SECTIONS: [&str; 6] =
         ["listeners", "servers", "authorization", "groups", "dynamic_parameters", "admin"];
@@ -123,7 +119,6 @@ fn is_security(path: &str) -> bool {
         || PARTS.iter().any(|part| path.contains(part))
 }
 
-/// The names that a section may hold.
 fn names(keys: &'static [Key]) -> Vec<&'static str> {
     schema::children(keys).into_iter().map(|key| key.name).collect()
 }

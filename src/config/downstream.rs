@@ -219,12 +219,11 @@ fn default_no_legacy_wildcard() -> BTreeSet<String> {
     denied.filter_map(Kind::url).map(str::to_owned).collect()
 }
 
-/// Where a listener listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ListenAddress {
-    /// Port 0 lets the system choose one.
+    /// The system chooses port 0.
     Tcp(SocketAddr),
-    /// The path of a Unix socket. Absolute.
+    /// Absolute path of a Unix socket.
     Unix(PathBuf),
 }
 

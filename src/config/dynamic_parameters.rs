@@ -1,7 +1,7 @@
-//! `dynamic_parameters`: the dynamic parameters of clients that send none.
+//! `dynamic_parameters`: parameters for clients that send none.
 //!
-//! Owns the notation of the part of a node that a rule looks at, and of its pattern. Knows no client; a rule that exists can
-//! be followed.
+//! Owns the notation of the node field that a rule reads, and of its pattern; knows no client. Every rule
+//! that parses can be followed.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -40,7 +40,7 @@ section! {
     }
 }
 
-/// Reports keys that have several rules.
+/// Reports keys with several rules.
 pub(super) fn check(root: &Mapping<'_>) {
     let mut lines = HashMap::new();
     for rule in root.sections("dynamic_parameters").unwrap_or_default() {
@@ -77,13 +77,13 @@ impl Written for NodeField {
 }
 
 impl DynamicParameter {
-    /// [`Self::from`] as it stands in the file.
+    /// [`Self::from`] as the file has it.
     pub fn source(&self) -> String {
         self.from.to_string()
     }
 }
 
-/// A regular expression that is matched against the whole of a value, and whose first group is the result.
+/// Regular expression for the whole of a value; its first group is the result.
 #[derive(Debug, Clone)]
 pub struct Pattern {
     text: String,

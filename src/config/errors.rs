@@ -1,6 +1,6 @@
 //! Problems of a file, and their lines.
 //!
-//! Owns the collecting, ordering and wording frame (`FILE:LINE: ...`) of problems; the words are their finders'.
+//! Owns their collection, order and frame (`FILE:LINE: ...`); the words are their finders'.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -8,16 +8,16 @@ use std::fmt;
 
 use crate::terminal::printable;
 
-/// A broken file can be wrong in every line. Of problems beyond this many, the message has only the number.
+/// Further problems are only counted: every line can be wrong.
 const MAX_PROBLEMS: usize = 100;
 
-/// Text with which a key or certificate begins.
+/// Beginning of a key or certificate.
 pub(super) const PEM: &str = "-----BEGIN";
 
-/// The longest piece of the file that a message repeats, in characters.
+/// Longest quote from the file, in characters.
 const MAX_QUOTED: usize = 60;
 
-/// A file that was refused: at least one problem, in the order of the file. Prints one `FILE:LINE: ...` per line.
+/// Rejected file: at least one problem, in file order. Prints one `FILE:LINE: ...` per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     origin: String,
@@ -25,18 +25,18 @@ pub struct ConfigError {
     untold: usize,
 }
 
-/// Treatment of keys that this version does not know: those of a newer one, or slips.
+/// Unknown keys are those of a newer version, or slips.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownKeys {
-    /// The file is refused.
     #[default]
     Refuse,
-    /// They are told and ignored, but for slips of known keys, and for those that may say who is trusted with what: all in sections
-    /// about listeners, servers, the admin address, authorization, node groups and dynamic parameters, and others by their names.
+    /// Reports and ignores them, except slips of known keys and keys that may decide who is trusted with
+    /// what. The latter are all keys about listeners, servers, the admin address, authorization, node groups
+    /// and dynamic parameters, and others by name.
     Ignore,
 }
 
-/// Unknown keys of a file that were ignored. Prints one `FILE:LINE: ...` per line; nothing if there are none.
+/// Prints one `FILE:LINE: ...` per ignored key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IgnoredKeys(Option<ConfigError>);
 
@@ -46,12 +46,11 @@ impl fmt::Display for IgnoredKeys {
     }
 }
 
-/// One fault of a file, with the values that would be allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Counted from 1; `None` where the file could not be read at all.
+    /// From 1; `None` if the file could not be read.
     pub line: Option<usize>,
-    /// One line of text, without control characters.
+    /// One line, without control characters.
     pub message: String,
 }
 
@@ -60,7 +59,7 @@ impl ConfigError {
         Self { origin: origin.to_owned(), problems: vec![problem], untold: 0 }
     }
 
-    /// The problems, by line; at most 100 of them.
+    /// By line; at most 100.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
@@ -90,14 +89,12 @@ impl Problem {
     }
 }
 
-/// Collects problems while a file is read. Shared by reference: readers of different sections hold it at once.
+/// Collects problems while a file is read. Shared by reference, as several readers hold it.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     unknown_keys: UnknownKeys,
     problems: RefCell<Vec<Problem>>,
-    /// Unknown keys that are ignored.
     ignored: RefCell<Vec<Problem>>,
-    /// Paths of the keys that problems are about.
     wrong: RefCell<HashSet<String>>,
 }
 
@@ -106,7 +103,7 @@ impl Report {
         Self { unknown_keys, ..Self::default() }
     }
 
-    /// Reports an unknown key, which is a problem unless such keys are ignored, and this one `may_be_ignored`.
+    /// Reports an unknown key: a problem, unless such keys are ignored and this one `may_be_ignored`.
     pub(super) fn unknown_key(&self, line: usize, may_be_ignored: bool, message: &str) {
         match self.unknown_keys {
             UnknownKeys::Ignore if may_be_ignored => {
@@ -120,18 +117,16 @@ impl Report {
         self.problems.borrow_mut().push(Problem::new(Some(line), message));
     }
 
-    /// Reports the value of a key.
     pub(super) fn wrong(&self, line: usize, path: &str, problem: &str) {
         self.at(line, &format!("`{path}`: {problem}"));
         self.wrong.borrow_mut().insert(path.to_owned());
     }
 
-    /// Whether the value of a key was reported.
     pub(super) fn is_wrong(&self, path: &str) -> bool {
         self.wrong.borrow().contains(path)
     }
 
-    /// The keys that were ignored.
+    /// Returns the ignored keys.
     ///
     /// # Errors
     ///
@@ -144,7 +139,7 @@ impl Report {
     }
 }
 
-/// Problems in the order of the file, as far as they are told; `None` if there are none.
+/// Problems in file order, up to the limit; `None` if there are none.
 fn listed(mut problems: Vec<Problem>, origin: &str) -> Option<ConfigError> {
     if problems.is_empty() {
         return None;
@@ -155,7 +150,7 @@ fn listed(mut problems: Vec<Problem>, origin: &str) -> Option<ConfigError> {
     Some(ConfigError { origin: origin.to_owned(), problems, untold })
 }
 
-/// A piece of the file for a message: in backticks, not too long, and no key.
+/// Quotes a piece of the file for a message: in backticks, clipped, never a key.
 pub(super) fn quoted(text: &str) -> String {
     if text.contains(PEM) {
         return format!("`{PEM}...`");
@@ -166,9 +161,8 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// Which of these a word was probably meant to be.
 pub(crate) fn near<'k>(known: impl IntoIterator<Item = &'k str>, word: &str) -> Option<&'k str> {
-    /// A longer word is no slip of the keyboard, and the distance of a huge one takes long to compute.
+    /// A longer word is no slip, and takes long to compare.
     const LONGEST: usize = 64;
     known
         .into_iter()

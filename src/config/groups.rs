@@ -1,7 +1,7 @@
-//! `groups`: the rules that place clients in node groups.
+//! `groups`: rules that place clients in node groups.
 //!
-//! Owns the notation of rules and of the node of a group. Templates and the names in them are read by the core, which
-//! reports faults with their places; here these become lines of the file. A rule that exists can be followed.
+//! Owns the notation of rules and of a group's node. The core reads templates; their faults become lines of
+//! the file here. Every rule that parses can be followed.
 
 use std::collections::HashMap;
 
@@ -19,12 +19,12 @@ use super::values::expression;
 use crate::node_field::{NodeField, NodeFieldError};
 use crate::node_group::{Condition, MatchKey, NodeSpec, Rule, RuleError, RuleSpec, Unmatched};
 
-/// Rules that are tried one after the other for each client.
+/// Rules are tried one by one for each client.
 const MAX_RULES: usize = 1000;
 const MAX_NAME: usize = 63;
-/// Word for the group of the relay's own node, which no rule may have as its name.
+/// The relay's own group; no rule may have this name.
 const OWN: &str = "own";
-/// Word for the node of one of the group's clients.
+/// The node of one of the group's clients.
 const CLIENT: &str = "client";
 
 section! {
@@ -97,14 +97,12 @@ section! {
     }
 }
 
-/// Node of a group, as it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum GroupNode {
     Made(MadeNode),
     Client,
 }
 
-/// A rule that can be followed.
 #[derive(Debug, Clone)]
 pub struct GroupRule {
     written: WrittenRule,
@@ -112,13 +110,12 @@ pub struct GroupRule {
 }
 
 impl GroupRule {
-    /// The rule.
     pub const fn rule(&self) -> &Rule {
         &self.rule
     }
 }
 
-/// A rule follows from how it is written.
+/// Rules are equal if they are written equally.
 impl PartialEq for GroupRule {
     fn eq(&self, other: &Self) -> bool {
         self.written == other.written
@@ -162,7 +159,6 @@ impl WrittenRule {
     }
 }
 
-/// Reports names that several rules have, and rules beyond the bound.
 fn check_rules(_: &Groups, mapping: &Mapping<'_>) {
     let rules = mapping.sections("rules").unwrap_or_default();
     if let Some(rule) = rules.get(MAX_RULES) {
@@ -184,7 +180,6 @@ fn check_rules(_: &Groups, mapping: &Mapping<'_>) {
     }
 }
 
-/// Name of a rule: a label of metrics.
 #[derive(Debug)]
 struct RuleName;
 
@@ -221,7 +216,6 @@ impl Notation<String> for RuleName {
     }
 }
 
-/// Patterns by field, in the order of the fields' names.
 #[derive(Debug)]
 struct Conditions;
 

@@ -1,6 +1,6 @@
-//! `downstream.listeners[].tls`: the files of a listener's certificate, and the authorities of its clients.
+//! `downstream.listeners[].tls`: files of a listener's certificate and of its clients' authorities.
 //!
-//! Owns the shape of the section. The files themselves are read where they are served.
+//! Owns the shape of the section. Files are read where they are served.
 
 use std::path::PathBuf;
 
@@ -25,12 +25,10 @@ section! {
     }
 }
 
-/// Authorities of the certificates that clients have to show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientAuthorities {
-    /// The certificates of the authorities.
     pub ca_file: PathBuf,
-    /// Lists of the certificates that they have revoked. Default: none.
+    /// Default: none.
     pub crl_file: Option<PathBuf>,
 }
 

@@ -1,7 +1,6 @@
 //! One mapping of a file, for the readers of its keys.
 //!
-//! Owns the places that problems are reported at. Judges no value: notations do. Whatever `check` has struck out reads as
-//! absent.
+//! Owns the places of problems. Notations judge values. A value that `check` replaced reads as absent.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +18,6 @@ pub(super) struct Mapping<'t> {
     source: Source<'t>,
 }
 
-/// A single value in the file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Word<'t> {
     pub(super) text: &'t str,
@@ -37,11 +35,9 @@ enum Standing {
     There,
 }
 
-/// The file that a mapping is in.
 #[derive(Clone, Copy)]
 struct Source<'t> {
     report: &'t Report,
-    /// Where relative paths start.
     base: &'t Path,
 }
 
@@ -56,12 +52,12 @@ impl<'t> Mapping<'t> {
         Self { path, line, entries, standing, source }
     }
 
-    /// Line for problems with the mapping as a whole; an absent one has that of its parent.
+    /// An absent mapping has its parent's line.
     pub(super) fn line(&self) -> usize {
         self.line
     }
 
-    /// Whether it was reported as a whole: missing keys are then no news.
+    /// Whether it was reported as a whole; missing keys are then no problem.
     pub(super) fn was_refused(&self) -> bool {
         self.standing == Standing::Refused
     }
@@ -86,27 +82,24 @@ impl<'t> Mapping<'t> {
         self.entry(name).is_some()
     }
 
-    /// Whether the key stands in the file and was reported as a whole.
     pub(super) fn is_refused(&self, name: &str) -> bool {
         self.has(name) && self.value(name).is_none()
     }
 
-    /// Whether the key is absent, or its value is right.
+    /// True also if the key is absent.
     pub(super) fn is_right(&self, name: &str) -> bool {
         !self.is_refused(name) && !self.source.report.is_wrong(&join(&self.path, name))
     }
 
-    /// The line of a key, or of the mapping where it is absent.
     pub(super) fn line_of(&self, name: &str) -> usize {
         self.entry(name).map_or(self.line, |entry| entry.line)
     }
 
-    /// The keys that stand in it, in their order.
     pub(super) fn keys(&self) -> impl Iterator<Item = &'t str> {
         self.entries.iter().map(|entry| entry.key.as_str())
     }
 
-    /// A single value, judged again without a report.
+    /// Judges a single value again, without a report.
     pub(super) fn again<T>(
         &self,
         name: &str,
@@ -115,7 +108,6 @@ impl<'t> Mapping<'t> {
         parse(self.word(self.value(name)?)?).ok()
     }
 
-    /// A single value that a function judges.
     pub(super) fn parsed<T>(
         &self,
         name: &str,
@@ -124,14 +116,13 @@ impl<'t> Mapping<'t> {
         self.judge(name, self.value(name)?, parse)
     }
 
-    /// The entries of a list of sections.
     pub(super) fn sections(&self, name: &str) -> Option<Vec<Self>> {
         let path = format!("{}[]", join(&self.path, name));
         let section = |item: &'t Tree| Self::over(item, path.clone(), item.line, self.source);
         self.items(name).map(|items| items.iter().map(section).collect())
     }
 
-    /// The entries of a list of single values; wrong ones are left out.
+    /// Skips wrong entries.
     pub(super) fn words<T>(
         &self,
         name: &str,
@@ -141,18 +132,16 @@ impl<'t> Mapping<'t> {
         Some(items.iter().filter_map(|item| self.judge(name, item, &parse)).collect())
     }
 
-    /// Whether a list has no entries, or the key is absent.
     pub(super) fn is_empty(&self, name: &str) -> bool {
         self.items(name).is_none_or(<[Tree]>::is_empty)
     }
 
-    /// A mapping of anything, as JSON.
     pub(super) fn free(&self, name: &str) -> Option<serde_json::Map<String, serde_json::Value>> {
         let Value::Map(entries) = &self.value(name)?.value else { return None };
         Some(self.json_map(name, entries))
     }
 
-    /// Reports a key that must be there and is not. `remedy` is the end of the message.
+    /// Reports a missing key. `remedy` ends the message.
     pub(super) fn require(&self, name: &str, remedy: &str) {
         if !self.has(name) && !self.was_refused() {
             self.wrong(name, self.line, &format!("is missing; write {remedy}"));
@@ -163,17 +152,15 @@ impl<'t> Mapping<'t> {
         self.source.report.wrong(line, &join(&self.path, name), problem);
     }
 
-    /// Reports the mapping as a whole.
     pub(super) fn wrong_itself(&self, line: usize, problem: &str) {
         self.source.report.wrong(line, &self.path, problem);
     }
 
-    /// Reports a key where it stands.
     pub(super) fn wrong_here(&self, name: &str, problem: &str) {
         self.wrong(name, self.line_of(name), problem);
     }
 
-    /// Reports the value that these keys lead to, or as far as they lead.
+    /// Reports the value at these keys, or as far as they lead.
     pub(super) fn wrong_at(&self, path: &[String], problem: &str) {
         let (mut line, mut entries) = (self.line, self.entries);
         for key in path {
@@ -184,8 +171,8 @@ impl<'t> Mapping<'t> {
         self.wrong(&path.join("."), line, problem);
     }
 
-    /// Reports a lower bound above its upper one, unless one of them is wrong by itself: where the file sets the lower one,
-    /// else where it sets the upper one, since the other may be a default.
+    /// Reports a lower bound above its upper one, unless one is wrong by itself. Reports the lower key if the
+    /// file sets it, else the upper: the other may be a default.
     pub(super) fn check_order(&self, lower: (&str, Duration), upper: (&str, Duration)) {
         if lower.1 <= upper.1 || !self.is_right(lower.0) || !self.is_right(upper.0) {
             return;
@@ -242,7 +229,7 @@ impl<'t> Mapping<'t> {
     }
 }
 
-/// The core schema of YAML 1.2. `None` for what JSON has no word for: infinity, and what is not a number.
+/// Core schema of YAML 1.2. `None` for infinity and NaN, which JSON lacks.
 fn plain_json(text: &str, plain: bool) -> Option<serde_json::Value> {
     if !plain {
         return Some(text.into());
@@ -264,7 +251,7 @@ fn plain_json(text: &str, plain: bool) -> Option<serde_json::Value> {
             return Some(u64::from_str_radix(digits, radix).map_or_else(|_| text.into(), Into::into));
         }
     }
-    // Rust's own reader also takes words (`inf`, `nan`, `infinity`), which YAML means as text.
+    // Rust also parses words (`inf`, `nan`, `infinity`), which YAML means as text.
     if !unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
         return Some(text.into());
     }
@@ -280,12 +267,11 @@ fn plain_json(text: &str, plain: bool) -> Option<serde_json::Value> {
     }
 }
 
-/// Path of a key: segments joined by `.`, with `[]` for each entry of a list, as in `downstream.listeners[].address`.
+/// Path of a key, with `[]` for each entry of a list: `downstream.listeners[].address`.
 pub(super) fn join(section: &str, name: &str) -> String {
     if section.is_empty() { name.to_owned() } else { format!("{section}.{name}") }
 }
 
-/// Whether a path is this one or below it.
 pub(super) fn is_within(path: &str, of: &str) -> bool {
     path.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }

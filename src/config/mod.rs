@@ -1,14 +1,14 @@
 //! The configuration: one YAML file, read into values that are right by construction.
 //!
-//! Owns the schema (names, notations, ranges, defaults, help), the reading of a file into [`Config`], the messages for a
-//! file that is wrong, and the printing of the configuration in effect. Uses types of the core for its values; knows nothing
-//! of caches, streams or sockets, and does not act on what it reads. A value past this module needs no second check.
+//! Owns the schema (names, notations, ranges, defaults, help), reading into [`Config`], messages for a wrong
+//! file, and printing of the effective configuration. Uses types of the core. Knows nothing of caches,
+//! streams or sockets, and does not act on what it reads. No value needs a second check.
 //!
-//! A file on its way: `yaml` makes nodes with line numbers of the text, `check` holds them against the declared keys, the
-//! sections read their keys from a `mapping`, each in its `notation`. Problems are collected on the way, so that one run
-//! names them all. `changes` compares two configurations.
+//! Steps: `yaml` makes nodes with line numbers, and `check` compares them with the declared keys. Then
+//! sections read their keys from a `mapping`, each in its `notation`. One run reports all problems. `changes`
+//! compares two configurations.
 //!
-//! Every key is declared once, in the struct of its section: `section` says how.
+//! Every key is declared once, in the struct of its section: see `section`.
 
 mod address_conflict;
 mod authorization;
@@ -203,7 +203,7 @@ impl Config {
         Self::parse_file(&Self::read(path)?, path, UnknownKeys::Refuse).map(|(config, _)| config)
     }
 
-    /// The text of a file of at most 1 MiB.
+    /// Reads the text of a file of at most 1 MiB.
     ///
     /// # Errors
     ///
@@ -225,7 +225,7 @@ impl Config {
         Self::parse_from(text, &path.display().to_string(), path.parent(), unknown_keys)
     }
 
-    /// Reads a text. `origin` names it in messages; if it is a path, relative paths in the text start from its folder.
+    /// `origin` names the text in messages; if it is a path, relative paths start from its folder.
     ///
     /// # Errors
     ///
@@ -235,7 +235,7 @@ impl Config {
             .map(|(config, _)| config)
     }
 
-    /// Relative paths in the text start from `base`; absent or empty is the working directory.
+    /// Relative paths start from `base`; absent or empty is the working directory.
     fn parse_from(
         text: &str,
         origin: &str,

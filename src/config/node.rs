@@ -41,7 +41,7 @@ section! {
     }
 }
 
-/// The kernel's word where it is a file, else the shell's: both without a system call of our own.
+/// From the kernel's file, else from the shell: neither needs a system call of our own.
 fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .ok()

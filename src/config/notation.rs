@@ -1,7 +1,7 @@
 //! Notations: how the value of a key is written in a file, judged and printed.
 //!
-//! Owns those that several keys share; a section has its own where its values need them. A notation is a type without
-//! values, named in the declaration of a key: `Count<1, 100>`, `Optional<Text>`, `Nested`.
+//! Owns the shared ones; a section may have its own. A notation is a type without values, named in a key's
+//! declaration: `Count<1, 100>`, `Optional<Text>`, `Nested`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,38 +13,35 @@ use super::mapping::{Mapping, Word};
 use super::schema::{Entries, Printed, Section, Shape};
 use super::units::{self, format_duration, format_size};
 
-/// Lowest and highest values that several keys have: of durations in milliseconds, of sizes in bytes.
+/// Durations in milliseconds, sizes in bytes.
 pub(super) const TICK: u64 = 1;
 pub(super) const SECOND: u64 = 1000;
 pub(super) const HOUR: u64 = 60 * 60 * SECOND;
 pub(super) const DAY: u64 = 24 * HOUR;
 pub(super) const MONTH: u64 = 30 * DAY;
-/// A protobuf message cannot be larger.
+/// Largest protobuf message.
 pub(super) const MESSAGE: u64 = 2 << 30;
 pub(super) const TIB: u64 = 1 << 40;
 
-/// How values of a type are written.
 pub(super) trait Notation<T> {
     const SHAPE: Shape;
 
-    /// Reads a key. `None` where it is absent, or wrong, which is reported.
+    /// `None` if absent, or if wrong and reported.
     fn read(mapping: &Mapping<'_>, name: &str) -> Option<T>;
 
-    /// Writes a key, if it has a value.
     fn print(value: &T, name: &'static str, into: &mut Entries);
 }
 
-/// How single values of a type are written.
 pub(super) trait Single<T> {
     const SHAPE: Shape = Shape::Text;
 
-    /// An error is the end of a message, after the name of the key.
+    /// An error ends a message, after the key's name.
     fn parse(word: Word<'_>) -> Result<T, String>;
 
     fn json(value: &T) -> Json;
 }
 
-/// Makes single values values of keys. A blanket implementation would exclude those of sections and lists.
+/// Makes single values usable as keys. A blanket implementation would exclude sections and lists.
 macro_rules! single {
     ($([$($parameters:tt)*] $notation:ty => $type:ty;)+) => {$(
         impl<$($parameters)*> Notation<$type> for $notation {
@@ -89,7 +86,6 @@ impl Written for String {
     }
 }
 
-/// A text that the type judges.
 #[derive(Debug)]
 pub(super) struct Text;
 
@@ -103,7 +99,6 @@ impl<T: Written> Single<T> for Text {
     }
 }
 
-/// A text that is not empty.
 #[derive(Debug)]
 pub(super) struct Filled;
 
@@ -122,7 +117,6 @@ pub(super) trait Choice: Copy + PartialEq + 'static {
     const WORDS: &'static [(&'static str, Self)];
 }
 
-/// One of a few words.
 #[derive(Debug)]
 pub(super) struct OneOf;
 
@@ -162,7 +156,7 @@ impl Single<bool> for Flag {
     }
 }
 
-/// A duration, from and to so many milliseconds.
+/// A duration; bounds in milliseconds.
 #[derive(Debug)]
 pub(super) struct Time<const MIN: u64, const MAX: u64>;
 
@@ -179,7 +173,6 @@ impl<const MIN: u64, const MAX: u64> Single<Duration> for Time<MIN, MAX> {
     }
 }
 
-/// A number of bytes.
 #[derive(Debug)]
 pub(super) struct Size<const MIN: u64, const MAX: u64>;
 
@@ -195,7 +188,6 @@ impl<T: Number, const MIN: u64, const MAX: u64> Single<T> for Size<MIN, MAX> {
     }
 }
 
-/// A number of things.
 #[derive(Debug)]
 pub(super) struct Count<const MIN: u64, const MAX: u64>;
 
@@ -211,7 +203,6 @@ impl<T: Number, const MIN: u64, const MAX: u64> Single<T> for Count<MIN, MAX> {
     }
 }
 
-/// The types of sizes and counts.
 pub(super) trait Number: Copy + TryFrom<u64> + TryInto<u64> {}
 
 impl<T: Copy + TryFrom<u64> + TryInto<u64>> Number for T {}
@@ -229,7 +220,7 @@ fn fitting<T: TryFrom<u64>>(word: Word<'_>, value: u64) -> Result<T, String> {
     T::try_from(value).map_err(|_| format!("{} is too large for this machine", quoted(word.text)))
 }
 
-/// A key that may be absent, and has no default then.
+/// A key that may be absent, without a default.
 #[derive(Debug)]
 pub(super) struct Optional<N>(N);
 
@@ -247,7 +238,7 @@ impl<T, N: Notation<T>> Notation<Option<T>> for Optional<N> {
     }
 }
 
-/// A list of single values; wrong ones are reported and left out.
+/// Wrong values are reported and skipped.
 #[derive(Debug)]
 pub(super) struct List<N>(N);
 
@@ -268,7 +259,6 @@ where
     }
 }
 
-/// A mapping of anything.
 #[derive(Debug)]
 pub(super) struct Anything;
 
@@ -284,7 +274,7 @@ impl Notation<Map<String, Json>> for Anything {
     }
 }
 
-/// A section of its own. An absent one reads as an empty one.
+/// A section; an absent one reads as empty.
 #[derive(Debug)]
 pub(super) struct Nested;
 
@@ -316,7 +306,7 @@ impl<T: Section> Notation<T> for Beside {
     }
 }
 
-/// A list of sections; those without a value were reported and are left out.
+/// A list of sections; skips reported ones.
 #[derive(Debug)]
 pub(super) struct Each;
 
@@ -351,22 +341,19 @@ fn entries<T: Section>(section: &T) -> Entries {
     entries
 }
 
-/// A list with at least one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NonEmpty<T>(Vec<T>);
 
 impl<T> NonEmpty<T> {
-    /// A list of one.
     pub fn one(entry: T) -> Self {
         Self(vec![entry])
     }
 
-    /// `None` if there is nothing in it.
+    /// `None` if it would be empty.
     pub fn new(entries: Vec<T>) -> Option<Self> {
         (!entries.is_empty()).then_some(Self(entries))
     }
 
-    /// The entry that is always there.
     pub fn first(&self) -> &T {
         &self.0[0]
     }

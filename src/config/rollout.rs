@@ -1,4 +1,4 @@
-//! `rollout`: changes are tried on a share of the clients before the others are sent them.
+//! `rollout`: a share of the clients tries changes first.
 
 use std::path::Path;
 use std::time::Duration;
@@ -33,10 +33,8 @@ section! {
     }
 }
 
-/// Word to the control plane on changes that are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldReport {
-    /// None.
     None,
     /// A NACK with the texts of clients.
     Nack,
@@ -59,7 +57,7 @@ impl Percent {
         Self { hundredths: percent * 100 }
     }
 
-    /// As a number from 0 to 1.
+    /// From 0 to 1.
     pub fn ratio(self) -> f64 {
         f64::from(self.hundredths) / f64::from(Self::ALL)
     }
@@ -68,7 +66,7 @@ impl Percent {
 impl Written for Percent {
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
         let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
-        // 1.1 is no binary fraction, so that 100 times as much is not quite 110.
+        // 1.1 is no binary fraction: 100 times 1.1 is not quite 110.
         let is_whole = |number: &f64| (number - number.round()).abs() < 1e-6;
         let hundredths = number.map(|number| number * 100.0).filter(is_whole).map(f64::round);
         let hundredths = hundredths.filter(|number| (0.0..=f64::from(Self::ALL)).contains(number));

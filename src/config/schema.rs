@@ -1,6 +1,5 @@
-//! Vocabulary of declared keys: a key, the form of its value, when a change of it takes effect, and the section that has it.
-//!
-//! `section` has the macro that declares them.
+//! Vocabulary of declared keys: key, form of its value, effect, section. The macro that declares them is in
+//! `section`.
 
 use serde::{Serialize, Serializer};
 use serde_json::Value as Json;
@@ -9,11 +8,11 @@ use super::mapping::Mapping;
 use super::mapping::join;
 use super::units::{format_duration, format_size};
 
-/// One declared key. Fields for tests only are for pages, which tests write.
+/// Fields for tests only serve pages, which tests write.
 #[derive(Debug)]
 pub(super) struct Key {
     pub(super) name: &'static str,
-    /// In Markdown, as its comment stands in the code.
+    /// Markdown, as in the key's comment.
     #[cfg(test)]
     pub(super) help: &'static str,
     pub(super) shape: Shape,
@@ -29,19 +28,15 @@ pub(super) struct Key {
 /// Form of the value of a key. Ranges are inclusive.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shape {
-    /// A mapping of these keys.
     Section(&'static [Key]),
-    /// No mapping of its own: these keys stand beside those of the section that has them.
+    /// Keys that stand in the mapping of the enclosing section.
     Part(&'static [Key]),
-    /// A list of sections with these keys.
     Sections(&'static [Key]),
-    /// A list of texts.
     Texts,
-    /// A mapping of anything.
     Free,
     /// A mapping of texts, by keys with rules of their own.
     TextsByKey,
-    /// This word, or a mapping of these keys. Pages and paths show it as one value: its help describes the keys.
+    /// This word, or a mapping of these keys. Pages show one value; its help describes the keys.
     WordOr(&'static str, &'static [Key]),
     /// A text, with rules of its own.
     Text,
@@ -53,7 +48,6 @@ pub(super) enum Shape {
 }
 
 impl Shape {
-    /// Lowest and highest value.
     pub(super) const fn range(self) -> Option<(u64, u64)> {
         match self {
             Self::Duration(min, max) | Self::Size(min, max) | Self::Count(min, max) => Some((min, max)),
@@ -61,7 +55,7 @@ impl Shape {
         }
     }
 
-    /// The range, as messages and the reference write it; empty where there is none.
+    /// As messages and the reference write it; empty without a range.
     pub(super) fn words(self) -> String {
         match self {
             Self::Duration(min, max) => format!("{} to {}", format_duration(min), format_duration(max)),
@@ -71,7 +65,6 @@ impl Shape {
         }
     }
 
-    /// The keys below this one.
     pub(super) const fn keys(self) -> &'static [Key] {
         match self {
             Self::Section(keys) | Self::Part(keys) | Self::Sections(keys) => keys,
@@ -80,33 +73,30 @@ impl Shape {
     }
 }
 
-/// When a changed key takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
     /// For all, with the reload.
     AtOnce,
-    /// For connections from then on; a stream keeps to what it began with.
+    /// For new connections; an open stream keeps its value.
     Connections,
-    /// For each poll from then on, on whichever connection.
+    /// For new polls, on any connection.
     Polls,
-    /// As for connections, and those that are open and concerned are closed, so that their clients come again.
+    /// As for connections; affected open ones are closed, so that their clients reconnect.
     Rights,
-    /// Not before the next start.
+    /// At the next start.
     Restart,
 }
 
-/// A mapping of declared keys. Made by `section!`, or by hand where keys exclude or need one another.
+/// Mapping of declared keys. Made by `section!`, or by hand if keys exclude or need one another.
 pub(super) trait Section: Sized {
     const KEYS: &'static [Key];
 
-    /// Reads all keys. `None` where a problem was reported that leaves nothing to go on with.
+    /// `None` after a reported problem that leaves no usable value.
     fn read(mapping: &Mapping<'_>) -> Option<Self>;
 
-    /// Writes all keys, in the order of their declaration.
     fn print(&self, into: &mut Entries);
 }
 
-/// The keys that stand in one mapping, those of parts included.
 pub(super) fn children(keys: &'static [Key]) -> Vec<&'static Key> {
     let of = |key: &'static Key| match key.shape {
         Shape::Part(keys) => children(keys),
@@ -115,7 +105,7 @@ pub(super) fn children(keys: &'static [Key]) -> Vec<&'static Key> {
     keys.iter().flat_map(of).collect()
 }
 
-/// A section's keys and those below them, each with its path, in the order of the declarations.
+/// Also keys below, with their paths, in declaration order.
 pub(super) fn all(keys: &'static [Key]) -> Vec<(String, &'static Key)> {
     let mut all = Vec::new();
     collect(keys, "", &mut all);
@@ -131,20 +121,17 @@ fn collect(keys: &'static [Key], section: &str, all: &mut Vec<(String, &'static 
     }
 }
 
-/// One value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Printed {
     /// A single value, a list of such, or a mapping of anything.
     Value(Json),
-    /// A list of sections.
     Sections(Vec<Entries>),
     Section(Entries),
 }
 
-/// The keys of a section that have a value, in the order of their declaration.
+/// Keys with a value, in declaration order.
 pub(super) type Entries = Vec<(&'static str, Printed)>;
 
-/// The value of a key, if it has one.
 pub(super) fn entry<'e>(entries: &'e Entries, name: &str) -> Option<&'e Printed> {
     entries.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
 }

@@ -1,8 +1,8 @@
 //! Declaration of keys: the macro that makes a section of a struct.
 //!
-//! A key is declared once, where the struct of its section is: type, notation and range, default, when a change takes
-//! effect, and the help that users read. The struct, its reader, the printed configuration, `config/reference.yaml`, the
-//! list of reloads in `docs/configure.md` and the rules of a reload follow from that. To add a key, add a field:
+//! A key is declared once, in the struct of its section: type, notation, range, default, effect, and the help
+//! for users. The struct, its reader, the printed configuration, `config/reference.yaml`, the list of reloads
+//! in `docs/configure.md` and the rules of a reload follow from that. To add a key, add a field:
 //!
 //! ```text
 //! /// Removed names remembered per type, for clients that were slow or away.
@@ -10,21 +10,21 @@
 //! pub tombstones: usize,
 //! ```
 //!
-//! Then use it in the program, and run `UPDATE_DOCS=1 cargo test --lib config`, which writes both pages again.
+//! Then use it, and run `UPDATE_DOCS=1 cargo test --lib config`, which writes both pages again.
 //!
 //! | Part | Meaning |
 //! |---|---|
-//! | the comment | Help of the reference, which adds the range. Says the default where that is no constant. |
-//! | the first word in `key` | Notation, with the range in milliseconds, bytes or things: one of `notation`, or of the section itself. |
-//! | `name` | Key in the file, where that is a word of Rust and cannot be the field. |
+//! | the comment | Help of the reference, which adds the range. Says the default if that is no constant. |
+//! | the first word in `key` | Notation of `notation` or of the section, with the range in milliseconds, bytes or things. |
+//! | `name` | Key in the file, if that is a word of Rust. |
 //! | `default` | Value of an absent key; may name the keys above. |
 //! | `required` | Instead of a default: the end of the message `is missing; write …`. |
-//! | `example` | Value that the reference shows in a comment, where the default depends on the machine or is absent. |
-//! | `effect` | When a change takes effect, with a `note` where that is not all. A key without takes that of its section. |
+//! | `example` | Value in a comment of the reference, if the default is absent or depends on the machine. |
+//! | `effect` | When a change takes effect, with a `note` on exceptions. Without it, the section's applies. |
 
-/// Declares a section: a struct with a key for each field. See the module.
+/// Declares a section: a struct with a key for each field.
 ///
-/// `#[check(function)]` names a function that holds values against each other once all of them are read.
+/// `#[check(function)]` names a function that compares values once all of them are read.
 macro_rules! section {
     (
         $(#[doc = $doc:literal])*
@@ -68,7 +68,7 @@ macro_rules! section {
                 $(let $key: Option<$type> = $crate::config::section::read_key!(
                     mapping, $crate::config::section::key_name!($key $(, $name)?), $notation $(, default $default)? $(, required $required)?
                 );)+
-                // All keys are read before one that is missing ends this, so that all problems are told.
+                // Read all keys before a missing one returns: all problems are reported.
                 let section = Self { $($key: $key?),+ };
                 $($check(&section, mapping);)?
                 Some(section)

@@ -1,7 +1,7 @@
-//! Limits whose defaults follow from the machine: how many connections, and how much memory.
+//! Limits whose defaults follow from the machine: connections and memory.
 //!
-//! Owns these keys, and the reading of the limits of the machine. A limit that cannot be read is no error: the default is
-//! then one that any machine bears, or there is none.
+//! Owns these keys, and reads the machine's limits. If one is unreadable, the default is one that any machine
+//! bears, or none.
 
 use std::fs;
 
@@ -57,9 +57,9 @@ fn check_watermarks(memory: &Memory, mapping: &Mapping<'_>) {
     }
 }
 
-/// Connections that the hard limit of descriptors allows; the relay raises its soft limit to it.
+/// Connections that the hard limit of descriptors allows; the relay raises its soft limit.
 fn descriptors() -> usize {
-    /// For listeners, files, the control plane, operators, and what libraries open.
+    /// For listeners, files, the control plane, operators and libraries.
     const RESERVE: u64 = 256;
     const MOST: u64 = 1_000_000;
     let descriptors = getrlimit(Resource::Nofile).maximum.unwrap_or(MOST);
@@ -71,14 +71,14 @@ fn half(max_connections: Option<usize>) -> usize {
     (max_connections.unwrap_or_default() / 2).max(1)
 }
 
-/// A part of the memory in whole MiB. Zero, which is no limit, where the memory is not known.
+/// A part of the memory in whole MiB. Zero, which is no limit, if the memory is unknown.
 fn percent(part: u64) -> u64 {
     machine_memory().map_or(0, |bytes| (bytes / 100 * part) & !0xf_ffff)
 }
 
-/// The default of a budget for what is shared or waits: 256 MiB, or a 16th of the memory that there is, where that is less.
-/// There are four of them and one that is twice as large, so that together they take three eighths of the memory at most.
-/// From 32 MiB: a connection gets a quarter, and the largest request takes 8 MiB while it comes.
+/// Default budget for shared or waiting bytes: 256 MiB, or a 16th of the memory if that is less. There are
+/// four, and one twice as large: three eighths of the memory together. At least 32 MiB: a connection gets a
+/// quarter, and the largest request takes 8 MiB while it arrives.
 pub(super) fn budget() -> u64 {
     budget_of(machine_memory())
 }
@@ -88,12 +88,12 @@ fn budget_of(memory: Option<u64>) -> u64 {
     memory.map_or(256 * MIB, |bytes| (bytes / 16 / MIB * MIB).clamp(32 * MIB, 256 * MIB))
 }
 
-/// Memory that the control group of the process allows, or else that of the machine, in bytes.
+/// Memory that the control group allows, or else that of the machine, in bytes.
 fn machine_memory() -> Option<u64> {
     let of_group = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     let read = |path| fs::read_to_string(path).ok()?.trim().parse().ok();
     let all = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
-    // Without a limit, version 1 says a number beyond any machine, and version 2 a word.
+    // Without a limit, version 1 has a huge number, and version 2 a word.
     of_group.into_iter().filter_map(read).chain(all).min()
 }
 

@@ -1,6 +1,6 @@
-//! The notation of durations and sizes: `300ms`, `20s`, `4MiB`.
+//! Notation of durations and sizes: `300ms`, `20s`, `4MiB`.
 //!
-//! Owns reading and printing of both; knows no key and no range. What is printed reads back as the same value.
+//! Owns reading and printing; knows no key and no range. Printed values read back the same.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const SIZE_UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB"
 const DURATION_FORMS: &str = "durations are written `300ms`, `20s`, `30m`, `1h`";
 const SIZE_FORMS: &str = "sizes are written `64KiB`, `4MiB`, `1GiB`, or in plain bytes";
 
-/// Reads a duration, in milliseconds; the number may have a fraction (`1.5s`), the unit is mandatory.
+/// Returns milliseconds; the number may have a fraction (`1.5s`), the unit is mandatory.
 pub(super) fn parse_duration(text: &str) -> Result<u64, String> {
     let (number, unit) = split_unit(text);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
@@ -35,7 +35,7 @@ pub(super) fn parse_duration(text: &str) -> Result<u64, String> {
     Ok(whole_millis.saturating_add(fraction_millis))
 }
 
-/// Reads a duration in the notation of the configuration, for the command line.
+/// Reads a duration of the command line.
 ///
 /// # Errors
 ///
@@ -54,7 +54,7 @@ fn fraction_of(digits: &str, scale: u64) -> Option<u64> {
     product.is_multiple_of(divisor).then_some(product / divisor)
 }
 
-/// Reads a size in bytes; integers only.
+/// In bytes; integers only.
 pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     let (number, unit) = split_unit(text);
     let scale = match SIZE_UNITS.into_iter().find(|(name, _)| *name == unit) {
@@ -69,7 +69,6 @@ pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| format!("{} is too large", quoted(text)))
 }
 
-/// Reads a number of things.
 pub(super) fn parse_count(text: &str) -> Result<u64, String> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("{} is not a whole number", quoted(text)));
@@ -82,7 +81,7 @@ fn split_unit(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// A duration as numbers of the file are judged. Every duration of a file fits.
+/// Milliseconds, as ranges have them. Every duration of a file fits.
 pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! `upstream`: the origin of the resources, and how the relay talks to it.
+//! `upstream`: the source of the resources, and how the relay uses it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -119,7 +119,6 @@ section! {
     }
 }
 
-/// Where resources come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// Control planes, in order of preference.
@@ -175,7 +174,7 @@ impl Section for Source {
     }
 }
 
-/// A server that is listed twice would be tried twice, and be its own successor.
+/// A server listed twice would be tried twice, and follow itself.
 fn check_servers(servers: &[Server], upstream: &Mapping<'_>) {
     for (at, server) in servers.iter().enumerate() {
         if servers[..at].iter().any(|other| other.uri.to_string() == server.uri.to_string()) {
@@ -216,29 +215,24 @@ fn check_server(server: &Server, mapping: &Mapping<'_>) {
     }
 }
 
-/// Protocol in which a control plane is asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ServerProtocol {
-    /// Delta, or state of the world where it does not implement delta.
+    /// Delta, or else state of the world.
     #[default]
     Auto,
-    /// Delta.
     Delta,
-    /// State of the world.
     Sotw,
 }
 
-/// `http://HOST:PORT` or `https://HOST:PORT`: HTTP/2 in cleartext or over TLS, nothing but scheme, host and port.
+/// `http://HOST:PORT` or `https://HOST:PORT`: HTTP/2, cleartext or TLS; only scheme, host and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerUri(http::Uri);
 
 impl ServerUri {
-    /// For a client that connects to it.
     pub fn as_uri(&self) -> &http::Uri {
         &self.0
     }
 
-    /// Whether it is spoken to over TLS.
     pub fn is_tls(&self) -> bool {
         self.0.scheme() == Some(&http::uri::Scheme::HTTPS)
     }

@@ -1,7 +1,6 @@
-//! `upstream.servers[].tls`: how a control plane is verified, and the certificate that the relay shows.
+//! `upstream.servers[].tls`: how to verify a control plane, and the relay's own certificate.
 //!
-//! Owns which of its keys go together and the names of servers. Opens no file: that is done where a connection is made of
-//! them.
+//! Owns which keys belong together, and server names. Opens no file: connecting does that.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -35,12 +34,11 @@ section! {
     }
 }
 
-/// A certificate with its chain, and its key; one is of no use without the other. Absolute.
+/// Neither is of use alone. Absolute paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFiles {
     /// The certificate, then those that lead to its authority.
     pub cert_file: PathBuf,
-    /// The private key of the first.
     pub key_file: PathBuf,
 }
 
@@ -76,10 +74,8 @@ impl Section for Option<CertificateFiles> {
     }
 }
 
-/// Identity that a server's certificate has to be for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerIdentity {
-    /// A name of DNS or an address, among the certificate's subject alternative names.
     Name(ServerName<'static>),
     /// A SPIFFE ID: the one URI among them.
     Spiffe(String),
@@ -129,7 +125,7 @@ impl fmt::Display for ServerIdentity {
 }
 
 impl ServerIdentity {
-    /// Identity that is expected at an address where nothing else is said.
+    /// Identity expected at an address by default.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! Values of several sections: addresses, paths, types.
 //!
-//! Owns their reading from text and printing; knows no key.
+//! Owns their reading and printing; knows no key.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::notation::{Single, Written};
 use crate::resource::{Kind, whole_match};
 
 impl Written for SocketAddr {
-    /// Names are refused: what one resolves to can change between two starts, and an interface with it.
+    /// Names are refused: they may resolve differently at the next start.
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
         let forms = "write IP:PORT, for example 127.0.0.1:15010 or [::1]:15010";
         text.parse().map_err(|_| format!("{} is not an address; {forms}", quoted(text)))
@@ -26,12 +26,12 @@ impl Written for SocketAddr {
 }
 
 impl Written for PathBuf {
-    /// Absolute, so that what is printed means the same file wherever it is read again.
+    /// Absolute, so that a printed path is valid anywhere.
     fn parse(text: &str, base: &Path) -> Result<Self, String> {
         if text.is_empty() {
             return Err("a path must not be empty".to_owned());
         }
-        // No message may repeat it.
+        // No message may repeat a key.
         if text.contains(PEM) {
             return Err(
                 "has the text of a key or certificate; write the path of a file that holds it".to_owned()
@@ -40,18 +40,17 @@ impl Written for PathBuf {
         std::path::absolute(base.join(text)).map_err(|error| format!("{}: {error}", quoted(text)))
     }
 
-    /// A path that is not Unicode prints with replacement characters; it still works.
+    /// A non-Unicode path prints with replacement characters; it still works.
     fn text(&self) -> String {
         self.to_string_lossy().into_owned()
     }
 }
 
-/// Reads a regular expression that has to match the whole of a value.
 pub(super) fn expression(text: &str) -> Result<Regex, String> {
     whole_match(text).map_err(|error| format!("{} is {error}", quoted(text)))
 }
 
-/// A type URL, as it is or as a short name: the relay carries types it has never heard of (R-EP-06).
+/// A type URL or a short name. Unknown types are allowed (R-EP-06).
 #[derive(Debug)]
 pub(super) struct TypeName;
 

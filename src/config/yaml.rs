@@ -1,8 +1,8 @@
 //! YAML as nodes that remember their line.
 //!
-//! Owns the limits on size, depth and number of nodes, and the part of YAML that a configuration may use: one document, text
-//! keys set once, no tags, no aliases. Knows no key of the schema. Built from parser events instead of serde, since a
-//! serde reader stops at the first problem and has lost the line by the time a value is judged.
+//! Owns the limits on size, depth and nodes, and the allowed YAML: one document, text keys set once, no tags,
+//! no aliases. Knows no key of the schema. Built from parser events: serde stops at the first problem and
+//! loses the line before a value is judged.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,16 +13,15 @@ use serde_saphyr::granit_parser::{self, Event, Parser, ScalarStyle, ScanError, S
 
 use super::errors::{Problem, Report, quoted};
 
-/// The largest file read, in bytes.
+/// In bytes.
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// The deepest nesting; the schema itself needs five.
+/// The schema needs five.
 const MAX_DEPTH: usize = 32;
 
-/// The most nodes. 1 MiB of `[],[],[]` would take far more memory than any configuration needs.
+/// 1 MiB of `[],[],[]` would take far more memory than needed.
 const MAX_NODES: usize = 50_000;
 
-/// A value and where it stands.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) line: usize,
@@ -38,7 +37,7 @@ pub(super) enum Value {
     },
     List(Vec<Tree>),
     Map(Vec<Entry>),
-    /// Was wrong and is reported: readers pass over it, so that nothing is reported twice.
+    /// Wrong and reported: readers skip it.
     Refused,
 }
 
@@ -55,7 +54,6 @@ impl Tree {
             if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
     }
 
-    /// This value, for a message.
     pub(super) fn describe(&self) -> String {
         match &self.value {
             _ if self.is_null() => "nothing".to_owned(),
@@ -66,7 +64,7 @@ impl Tree {
     }
 }
 
-/// Reads at most [`MAX_BYTES`], whatever is behind the path.
+/// Reads at most [`MAX_BYTES`], whatever is at the path.
 pub(super) fn read_file(path: &Path) -> Result<String, Problem> {
     let unreadable = |error: std::io::Error| Problem::new(None, &format!("cannot be read: {error}"));
     let file = std::fs::File::open(path).map_err(unreadable)?;
@@ -86,7 +84,7 @@ fn too_large() -> String {
     format!("is larger than {MAX_BYTES} bytes")
 }
 
-/// The root of the one document; `None` where there is none, or where a reported problem ends the reading.
+/// Root of the one document; `None` without one, or if a reported problem ends the reading.
 pub(super) fn read(text: &str, report: &Report) -> Option<Tree> {
     if text.len() > MAX_BYTES {
         report.at(1, &too_large());
@@ -129,7 +127,6 @@ fn too_deep() -> String {
     format!("is nested deeper than {MAX_DEPTH} levels")
 }
 
-/// A collection whose end has not come yet.
 enum Open {
     List { line: usize, items: Vec<Tree> },
     Map { line: usize, entries: Vec<Entry>, lines: HashMap<String, usize>, key: Option<(String, usize)> },

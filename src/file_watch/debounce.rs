@@ -2,16 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-/// Wait for the end of a burst: several files are replaced one by one, and one file in several steps.
+/// Wait for the end of a burst: several files are replaced one by one, or one in several steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Debounce {
-    /// Time without an event after which a burst has ended.
+    /// Silence that ends a burst.
     pub quiet: Duration,
-    /// Longest time after which a burst is reported though it goes on.
+    /// Then a burst is reported though it goes on.
     pub longest: Duration,
 }
 
-/// Burst of events that was not reported yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Burst {
     first: Instant,
@@ -20,15 +19,14 @@ pub(super) struct Burst {
 
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only the kernel's watch has events"))]
 impl Burst {
-    /// Adds an event to a burst, or begins one.
     pub(super) fn add(burst: Option<Self>, now: Instant) -> Self {
         Self { first: burst.map_or(now, |burst| burst.first), last: now }
     }
 
-    /// Returns the time at which to report it.
+    /// Time of the report.
     ///
-    /// Example: with 100 ms of quiet and 1 s at most, a burst from 0 to 300 ms is reported at 400 ms, and one that
-    /// does not end at 1000 ms.
+    /// Example: with 100 ms of quiet and 1 s at most, a burst from 0 to 300 ms is reported at 400 ms, and an
+    /// endless one at 1000 ms.
     pub(super) fn due(self, debounce: Debounce) -> Instant {
         (self.last + debounce.quiet).min(self.first + debounce.longest)
     }

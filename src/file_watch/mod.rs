@@ -1,11 +1,12 @@
 //! Watch on files that may change.
 //!
-//! Owns the kernel's watch on folders, and which of their entries count. An event only says "look again": the
-//! user of a watch reads the files, and does so from time to time without events, because network filesystems
-//! have none. Knows nothing of the content of files.
+//! Owns the kernel's watch on folders, and which entries count. Events only trigger a look: the user reads
+//! the files, also without events from time to time, since network filesystems have none. Knows nothing of
+//! contents.
 //!
-//! Invariants: a program that writes to other files in the same folders causes a bounded number of wake-ups
-//! of the watcher, and none of its user · every step on the way to a file is watched, links included.
+//! Invariants:
+//! - Writes to other files in these folders wake the watcher a bounded number of times, and its user never.
+//! - Every step on the way to a file is watched, links included.
 
 mod debounce;
 #[cfg(target_os = "linux")]
@@ -21,10 +22,9 @@ pub use self::debounce::Debounce;
 use self::watch::Watch;
 pub use self::watched_paths::WatchedPaths;
 
-/// Number of times that the way to a file is followed again because a link on it moved meanwhile.
+/// Attempts to follow the way to a file while a link on it moves.
 const ROUNDS: usize = 4;
 
-/// Watch on files; ends on drop.
 pub struct FileWatcher {
     of: &'static str,
     debounce: Debounce,
@@ -43,14 +43,14 @@ impl fmt::Debug for FileWatcher {
 }
 
 impl FileWatcher {
-    /// Creates a watch on nothing. `of` names it in the log. `wake` is called at the end of a burst of
-    /// events, on a thread of its own, and must not block.
+    /// Creates a watch on nothing. `of` names it in the log. `wake` is called after a burst on a thread of
+    /// its own, and must not block.
     pub fn new(of: &'static str, debounce: Debounce, wake: impl Fn() + Send + Sync + 'static) -> Self {
         Self { of, debounce, wake: Arc::new(wake), watch: None, complained: false }
     }
 
-    /// Watches these paths from now on. Call it before each reading: a change in between is then read, or
-    /// reported, or both, and a folder that was replaced is watched in its new place.
+    /// Watches these paths from now on. Call it before each reading: then a change in between is read or
+    /// reported, and replaced folders are watched again.
     pub fn renew(&mut self, paths: impl Fn() -> WatchedPaths) {
         if self.watch.is_none() {
             let wake = Arc::clone(&self.wake);
@@ -72,7 +72,7 @@ impl FileWatcher {
         }
     }
 
-    /// Tried again with each call, but logged once.
+    /// Each call tries again; only the first failure is logged.
     fn complain(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.complained, true) {
             tracing::warn!(%error, "cannot watch the folders of {}: polling them instead; is fs.inotify.max_user_watches or max_user_instances reached?", self.of);
@@ -84,14 +84,13 @@ impl FileWatcher {
 #[cfg(test)]
 mod tests;
 
-/// Replacement for the kernel's watch where there is no inotify: users find changes by polling.
+/// Without inotify, users find changes by polling.
 #[cfg(not(target_os = "linux"))]
 mod watch {
     use std::io;
 
     use super::{Debounce, WatchedPaths};
 
-    /// Watch that cannot be created.
     #[derive(Debug)]
     pub(super) enum Watch {}
 

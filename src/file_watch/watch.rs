@@ -1,7 +1,10 @@
 //! Kernel's watch on folders, by inotify.
 //!
-//! Owns the descriptor and the thread that reads its events. Invariants: an entry that does not count wakes
-//! nobody · events are read at most once per [`PAUSE`], however many there are.
+//! Owns the descriptor and the thread that reads its events.
+//!
+//! Invariants:
+//! - An entry that does not count wakes nobody.
+//! - Events are read at most once per [`PAUSE`], however many there are.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -21,8 +24,8 @@ use rustix::io::Errno;
 use super::debounce::{Burst, Debounce};
 use super::watched_paths::{Entries, WatchedPaths};
 
-/// Not `MODIFY`: a program that appends to its log must cost nothing. A file that is written in place counts
-/// once it is closed.
+/// Not `MODIFY`: a program that appends to its log must cost nothing. A file written in place counts once it
+/// is closed.
 const CHANGES: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVED_FROM)
@@ -33,19 +36,18 @@ const CHANGES: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::ONLYDIR);
 
-/// Time between two readings of events; well below the quiet time of a [`Debounce`].
+/// Between two readings; well below the quiet time of a [`Debounce`].
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Room for more events than a pause brings: some 2000 with names of 16 bytes.
+/// For more events than a pause brings: some 2000 with names of 16 bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 
 type Watched = HashMap<i32, Entries>;
 
-/// Watch on a set of folders.
 #[derive(Debug)]
 pub(super) struct Watch {
     inotify: Arc<OwnedFd>,
-    /// Entries by watch descriptor. Events of a descriptor that is not here are ignored.
+    /// Entries by watch descriptor. Events of other descriptors are ignored.
     watched: Arc<Mutex<Watched>>,
     /// Ends the thread on drop.
     _stop: PipeWriter,
@@ -63,20 +65,18 @@ impl Watch {
         Ok(Self { inotify, watched, _stop: stop })
     }
 
-    /// Watches these paths and no others. Returns whether a folder is watched that was not before. The error
-    /// is a limit of the kernel.
+    /// Watches exactly these paths. Returns whether a folder is new. The error is a limit of the kernel.
     pub(super) fn renew(&self, paths: WatchedPaths) -> io::Result<bool> {
-        // Held throughout: no event of a folder is judged before its entries are known.
+        // Held throughout: no event is judged before its entries are known.
         let mut watched = self.watched.lock();
         let mut now = Watched::new();
         let mut lack = None;
         for (folder, entries) in paths.into_folders() {
-            // Returns the same descriptor for a folder that is watched already.
+            // Returns the descriptor of a watched folder again.
             match inotify::add_watch(&*self.inotify, &folder, CHANGES) {
                 Ok(descriptor) => now.entry(descriptor).or_default().extend(entries),
                 Err(error @ (Errno::NOSPC | Errno::NOMEM)) => lack = Some(io::Error::from(error)),
-                // It may be gone, or not readable. Another step on the way to it is watched, or polling finds
-                // it.
+                // It may be gone or unreadable. Another step on its way is watched, or polling finds it.
                 Err(error) => tracing::debug!(%error, folder = %folder.display(), "not watched"),
             }
         }
@@ -104,7 +104,7 @@ fn run(
         let mut ready = [PollFd::new(inotify, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
         let wait = burst.map(|burst: Burst| burst.due(debounce).saturating_duration_since(Instant::now()));
         let timeout = wait.and_then(|wait| Timespec::try_from(wait).ok());
-        // If it fails there is nothing to read, and the pause below keeps the loop from spinning.
+        // After a failure there is nothing to read, and the pause below prevents spinning.
         _ = poll(&mut ready, timeout.as_ref());
         if !ready[1].revents().is_empty() {
             return;
@@ -121,7 +121,7 @@ fn run(
     }
 }
 
-/// Reads one buffer of events at most. Returns whether any of them counts.
+/// Reads at most one buffer. Returns whether any event counts.
 fn take_in(reader: &mut Reader<'_, &OwnedFd>, watched: &Mutex<Watched>) -> bool {
     let mut counts = false;
     loop {
@@ -143,7 +143,7 @@ fn concerns(event: &Event<'_>, watched: &mut Watched) -> bool {
     }
     let Some(entries) = watched.get(&event.wd()) else { return false };
     if event.events().contains(ReadFlags::IGNORED) {
-        // The folder is gone, and its watch with it. The next call of `renew` watches its replacement.
+        // The folder is gone with its watch. The next `renew` watches its replacement.
         watched.remove(&event.wd());
         return true;
     }

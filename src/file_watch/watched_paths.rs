@@ -1,7 +1,7 @@
 //! Folders and the entries in them that count.
 //!
-//! Owns the way from a path to its file: each step is an entry of a folder, and the path leads elsewhere when
-//! that entry is replaced. Reads links, but no files.
+//! Owns the way from a path to its file: each step is an entry of a folder, and replacing it redirects the
+//! path. Reads links, but no files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -9,14 +9,13 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
-/// Links that the kernel follows on the way to one file.
+/// The kernel's limit for one path.
 const MAX_LINKS: usize = 40;
 
-/// Folders by their real paths, each with the entries that count.
+/// Entries that count, by the real path of their folder.
 #[derive(Debug, Default)]
 pub struct WatchedPaths(BTreeMap<PathBuf, Entries>);
 
-/// Entries of a folder that count.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Entries {
     names: BTreeSet<OsString>,
@@ -24,8 +23,7 @@ pub(super) struct Entries {
 }
 
 impl WatchedPaths {
-    /// Adds each step on the way to a path. Returns the real path; `None` if there is nothing, or it may not
-    /// be read.
+    /// Adds each step on the way to a path. Returns the real path; `None` if it is missing or unreadable.
     ///
     /// Example: `/etc/relay/a.yaml` is a link to `..data/a.yaml`, and `..data` one to `..1`. These count:
     /// `etc` in `/`, `relay` in `/etc`, `a.yaml`, `..data` and `..1` in `/etc/relay`, and `a.yaml` in
@@ -63,8 +61,8 @@ impl WatchedPaths {
         Some(at)
     }
 
-    /// Adds a folder with its entries, present and future, for which `counts` holds, and the ways on from
-    /// those that are links.
+    /// Adds a folder with its entries, present and future, for which `counts` holds. Follows those that are
+    /// links.
     pub fn add_entries(&mut self, folder: &Path, counts: fn(&OsStr) -> bool) {
         let Some(folder) = self.add(folder) else { return };
         self.0.entry(folder.clone()).or_default().rules.push(counts);
@@ -85,7 +83,6 @@ impl Entries {
         self.names.contains(name) || self.rules.iter().any(|counts| counts(name))
     }
 
-    /// Adds the entries of the same folder under another path.
     pub(super) fn extend(&mut self, other: Self) {
         self.names.extend(other.names);
         self.rules.extend(other.rules);
@@ -98,7 +95,7 @@ enum Step {
     Into(OsString),
 }
 
-/// Pushes the steps of a path, so that the first one is popped first.
+/// So that the first step is popped first.
 fn push_steps(ahead: &mut Vec<Step>, path: &Path) {
     ahead.extend(path.components().rev().filter_map(|component| match component {
         Component::RootDir => Some(Step::Root),

@@ -7,21 +7,16 @@ use percent_encoding::percent_decode_str;
 use crate::resource::{Name, Pattern, Segments, TypeUrl};
 use crate::subscription::ClientState;
 
-/// Bytes of a query.
+/// Bytes.
 const LONGEST: usize = 4 << 10;
-/// Entries of a page that says nothing of its size.
 const PAGE: usize = 1_000;
-/// Changes of a list that says nothing of its size.
 const CHANGES: usize = 100;
-/// Entries of the largest page.
 const LARGEST_PAGE: usize = 10_000;
 
-/// Fault of a query, for the operator that sent it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct QueryError(String);
 
-/// Filters of a query and the page that it asks for.
 #[derive(Debug)]
 pub(super) struct Query {
     pub(super) node: Option<Pattern>,
@@ -29,15 +24,13 @@ pub(super) struct Query {
     pub(super) state: Option<ClientState>,
     pub(super) name: Option<Pattern>,
     pub(super) group: Option<Pattern>,
-    /// Name of one resource.
     pub(super) asks_for: Option<String>,
     pub(super) limit: usize,
-    /// Entries after this one.
     pub(super) after: u64,
 }
 
 impl Query {
-    /// Reads a query that may have these keys, beside `limit` and `after`.
+    /// Allows `limit`, `after` and the `allowed` keys.
     ///
     /// # Errors
     ///
@@ -82,12 +75,11 @@ impl Query {
     }
 }
 
-/// Resources of a dump.
 #[derive(Debug)]
 pub(super) struct DumpQuery {
     pub(super) type_url: Option<TypeUrl>,
     pub(super) name: Option<Pattern>,
-    /// A node group; that of the relay's own node if it is left out or empty.
+    /// A node group; empty or absent for that of the relay's own node.
     pub(super) group: Option<String>,
 }
 
@@ -110,18 +102,16 @@ impl DumpQuery {
     }
 }
 
-/// Changes of one resource, or the newest ones of all.
 #[derive(Debug)]
 pub(super) struct HistoryQuery {
     pub(super) type_url: Option<TypeUrl>,
     pub(super) resource: Option<HistoryOf>,
-    /// One node group; empty for that of the relay's own node.
+    /// A node group; empty for that of the relay's own node.
     pub(super) group: Option<String>,
-    /// Number of changes; without effect on those of one resource, which are few.
+    /// Ignored for one resource, which has few changes.
     pub(super) limit: usize,
 }
 
-/// One resource, and which of its states are compared.
 #[derive(Debug)]
 pub(super) struct HistoryOf {
     pub(super) type_url: TypeUrl,
@@ -160,14 +150,11 @@ impl HistoryQuery {
     }
 }
 
-/// A resource that is to be had from the control plane anew.
 #[derive(Debug)]
 pub struct RefreshQuery {
-    /// Its type.
     pub type_url: TypeUrl,
-    /// Its name.
     pub name: Name,
-    /// One node group; empty for that of the relay's own node. Without it all groups are meant.
+    /// A node group; empty for that of the relay's own node, absent for all.
     pub group: Option<String>,
 }
 
@@ -176,7 +163,8 @@ impl RefreshQuery {
     ///
     /// # Errors
     ///
-    /// [`QueryError`] if the query is too long or has no UTF-8, if a key is unknown or there twice, and without `type` and `name`.
+    /// [`QueryError`] if the query is too long or has no UTF-8, if a key is unknown or there twice, and
+    /// without `type` and `name`.
     pub fn parse(text: &str) -> Result<Self, QueryError> {
         let missing =
             |key: &str| QueryError(format!("`{key}` is missing: /refresh?type=eds&name=backend for example"));
@@ -196,7 +184,7 @@ impl RefreshQuery {
     }
 }
 
-/// Refuses the query of a page that has no filters.
+/// Refuses any query, for a page without filters.
 ///
 /// # Errors
 ///
@@ -211,10 +199,9 @@ pub fn no_filters(text: &str) -> Result<(), QueryError> {
     }
 }
 
-/// A key with its value.
 type Pair<'t> = (Cow<'t, str>, Cow<'t, str>);
 
-/// Keys of a query, each of which is allowed and there once, with their values.
+/// Each key is allowed and unique.
 fn pairs<'t>(text: &'t str, allowed: &[&str]) -> Result<Vec<Pair<'t>>, QueryError> {
     if text.len() > LONGEST {
         return Err(QueryError(format!("the query is longer than {LONGEST} bytes")));
@@ -243,7 +230,7 @@ fn wrong(key: &str, value: &str, allowed: &str) -> QueryError {
     QueryError(format!("`{key}` is `{}`; it has to be {allowed}", clip(value)))
 }
 
-/// A pattern in which `*` stands for any text.
+/// `*` stands for any text.
 fn pattern_of(key: &str, value: &str) -> Result<Pattern, QueryError> {
     let pattern = Pattern::read(value, value, Segments::None);
     pattern.map_err(|error| QueryError(format!("`{key}` is {error}")))
@@ -263,7 +250,6 @@ fn decode(text: &str) -> Result<Cow<'_, str>, QueryError> {
     decoded.map_err(|_| QueryError("the query is no UTF-8".to_owned()))
 }
 
-/// Beginning of a text for a message.
 pub(super) fn clip(text: &str) -> String {
     text.chars().take(60).flat_map(char::escape_debug).collect()
 }

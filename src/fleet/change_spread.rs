@@ -1,4 +1,4 @@
-//! How far changes have come on their way to the clients, counted over the records of these.
+//! Progress of changes to the clients, counted over the clients' records.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -11,70 +11,61 @@ use crate::resource::Name;
 use crate::subscription::Reached;
 use crate::upstream::{StoredChange, StoredState};
 
-/// A change that is followed to the clients.
 #[derive(Debug)]
 pub struct FollowedChange {
     change: StoredChange,
-    /// By store and cohort, as of the last look: whether the change has anything to tell its members.
+    /// By store and cohort, as of the last look: whether the change concerns its members.
     concerned: HashMap<(u32, u64), bool>,
 }
 
-/// Clients that a change concerns, by how far each is with it. Observers and polls are left out: they acknowledge nothing.
+/// Progress of the clients that a change concerns. Excludes observers and polls, which do not acknowledge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spread {
-    /// Streams that were open when it arrived and ask for any of it.
+    /// Open at its arrival, and asking for any of it.
     pub clients: usize,
-    /// Those that were sent it, or a later state in its place.
+    /// Clients that were sent it, or a later state.
     pub sent: usize,
-    /// Those that accepted that.
     pub accepted: usize,
-    /// Those that rejected it.
     pub rejected: usize,
     /// When the last of them was sent its newest response.
     pub last_sent: Option<Instant>,
-    /// When the last of them answered.
     pub last_answer: Option<Instant>,
 }
 
 impl Spread {
-    /// Whether each of them was sent it.
     pub const fn is_sent(&self) -> bool {
         self.sent == self.clients
     }
 
-    /// Whether each of them answered.
     pub const fn is_answered(&self) -> bool {
         self.accepted + self.rejected == self.clients
     }
 }
 
 impl FollowedChange {
-    /// Follows a change.
     pub fn new(change: StoredChange) -> Self {
         Self { change, concerned: HashMap::default() }
     }
 
-    /// The change.
     pub const fn change(&self) -> &StoredChange {
         &self.change
     }
 
-    /// Number of names that changed and have a resource, and of names that have none any more.
+    /// Changed names with a resource, and names without one now.
     pub fn names(&self) -> (usize, usize) {
         let since = self.change.since;
         let all = self.change.stores.iter().flat_map(|store| store.snapshot.changed_after(since));
-        // Stores of several sets of parameters may have a name in common.
+        // Stores of several parameter sets may share a name.
         let all: HashSet<(&Name, bool)> = all.collect();
         let changed = all.iter().filter(|(_, is_there)| *is_there).count();
         (changed, all.len() - changed)
     }
 
-    /// Version of the control plane after it; empty if it gives none.
+    /// Control plane's version after it; empty if it gives none.
     pub fn version(&self) -> &str {
         self.change.stores.first().map_or("", |store| store.snapshot.system_version())
     }
 
-    /// Whether all that it changed has changed again since.
     pub fn is_overtaken(&self) -> bool {
         let is_left = |store: &StoredState| {
             let newest = store.of.upgrade().map(|of| of.snapshot());
@@ -88,7 +79,7 @@ impl FollowedChange {
         if record.opened > self.change.arrived {
             return;
         }
-        // The connection of the client does not wait for what is made of the copy.
+        // Copy, so that the client's connection does not wait for the rest.
         let progress = record.state().find(&self.change.type_url).map(|progress| progress.clone());
         let Some(progress) = progress else { return };
         let Some(audience) = progress.upgrade() else { return };
@@ -123,9 +114,8 @@ impl FollowedChange {
     }
 }
 
-/// Counts the clients of each of these changes.
 pub fn spread<'c>(fleet: &Fleet, changes: impl Iterator<Item = &'c mut FollowedChange>) -> Vec<Spread> {
-    // Cohorts that are over are forgotten: only those that are met again are kept.
+    // Keeps only cohorts that still exist.
     let take = |change: &'c mut FollowedChange| {
         let before = std::mem::take(&mut change.concerned);
         (change, before, Spread::default())

@@ -10,33 +10,26 @@ use crate::node_group::GroupKey;
 use crate::resource::{Parameters, TypeUrl};
 use crate::subscription::{Client, ClientState, Session, TypeProgress};
 
-/// Request of a long poll, which has no history but the version that its client holds.
 #[derive(Clone, Debug)]
 pub struct PollRequest {
-    /// Type that it asks for.
     pub type_url: TypeUrl,
-    /// Version that the client says it holds; empty for nothing.
+    /// Version that the client holds; empty for none.
     pub version: Box<str>,
-    /// Whether it asks for the wildcard.
     pub wildcard: bool,
-    /// Number of names that it asks for.
     pub names: usize,
 }
 
-/// Record of one stream or poll.
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) id: u64,
-    /// Its protocol: `delta`, `sotw` or `rest`.
+    /// `delta`, `sotw` or `rest`.
     pub(super) transport: &'static str,
     pub(super) opened: Instant,
     pub(super) peer: Arc<Peer>,
-    /// Number of its connection.
     pub(super) connection: u64,
     state: Mutex<RecordState>,
 }
 
-/// Part of a record that changes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecordState {
     /// `None` before the first request.
@@ -64,7 +57,7 @@ impl Record {
         self.state.lock()
     }
 
-    /// Copies what changes if the node ID of the client is one: its connection does not wait for what is made of the copy.
+    /// Copies the state if the node ID matches, so that the connection does not wait for the rest.
     pub(super) fn copy_if(&self, is_one: impl FnOnce(&str) -> bool) -> Option<RecordState> {
         let state = self.state.lock();
         let node_id = state.client.as_ref().map_or("", |client| &client.node_id);
@@ -73,7 +66,6 @@ impl Record {
 }
 
 impl RecordState {
-    /// Follows a session.
     pub(super) fn follow(&mut self, session: &Session) {
         for (at, view) in session.views().enumerate() {
             match self.types.get_mut(at) {
@@ -91,7 +83,7 @@ impl RecordState {
         self.types.iter_mut().find(|progress| progress.type_url() == type_url)
     }
 
-    /// State of the client: the first that counts of those of its types, or of the one type.
+    /// State of the client for one type, or the first that counts of all its types.
     pub(super) fn client_state(&self, only: Option<&TypeUrl>) -> Option<ClientState> {
         let is_one = |type_url: &TypeUrl| only.is_none_or(|only| only == type_url);
         let types = self.types.iter().filter(|progress| is_one(progress.type_url()));
@@ -101,7 +93,7 @@ impl RecordState {
 }
 
 impl PollRequest {
-    /// State of the client while the poll is held: it waits, or has what there is.
+    /// State while the poll is held: waiting, or up to date.
     pub(super) fn state(&self) -> ClientState {
         if self.version.is_empty() { ClientState::Waiting } else { ClientState::Synced }
     }

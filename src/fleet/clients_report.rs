@@ -1,4 +1,4 @@
-//! Answers to operators: clients and rejections as JSON.
+//! Clients and rejections as JSON, for operators.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,18 +14,15 @@ use crate::fairness::lower_thread_priority;
 use crate::resource::{Kind, Name, TypeUrl};
 use crate::subscription::{ClientState, Delivery, Rejection, TypeProgress};
 
-/// Names of a subscription that the page of one client lists.
+/// Names on the page of one client.
 const LISTED: usize = 1_000;
 
-/// A page of clients.
 #[derive(Debug, Serialize)]
 pub struct ClientPage {
-    /// Streams and polls that are open.
     open: usize,
-    /// Those that match the filters, by their states.
     states: BTreeMap<&'static str, usize>,
     clients: Vec<ClientReport>,
-    /// To be given as `after` for the next page.
+    /// `after` of the next page.
     next: Option<u64>,
 }
 
@@ -35,7 +32,7 @@ struct ClientReport {
     node: NodeReport,
     transport: &'static str,
     peer: String,
-    /// Identity that it has proven to have.
+    /// Authenticated identity.
     identity: Option<String>,
     connection: u64,
     /// `None` in the group of the relay's own node.
@@ -61,17 +58,15 @@ struct TypeReport {
     type_url: String,
     state: &'static str,
     wildcard: bool,
-    /// Number of names that it asks for.
     names: usize,
-    /// Some of these.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     listed: Vec<String>,
     sent: Option<DeliveryReport>,
     acked: Option<DeliveryReport>,
     rejected: Option<RejectionReport>,
-    /// Generations by which it is behind.
+    /// In generations.
     lag: u64,
-    /// Version that the client of a poll says it holds.
+    /// Version that the client of a poll holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     held: Option<String>,
 }
@@ -93,7 +88,7 @@ struct RejectionReport {
 
 #[derive(Debug, Serialize)]
 struct NackPage {
-    /// Clients and types whose newest rejection is remembered.
+    /// Clients and types with a remembered rejection.
     remembered: usize,
     nacks: Vec<NackReport>,
     next: Option<u64>,
@@ -104,16 +99,15 @@ struct NackReport {
     node: NodeReport,
     peer: String,
     client: u64,
-    /// State of that client now; `None` if it is gone.
+    /// Client's state now; `None` if it is gone.
     state: Option<&'static str>,
     #[serde(rename = "type")]
     kind: &'static str,
     type_url: String,
     #[serde(flatten)]
     rejection: RejectionReport,
-    /// Names that changed since the last ACK, some of many; `None` if everything was new.
+    /// Names changed since the last ACK, some of many; `None` if everything was new.
     changed: Option<Vec<String>>,
-    /// Rejections of this client and type.
     count: u64,
 }
 
@@ -196,18 +190,15 @@ fn node(client: Option<&crate::subscription::Client>) -> NodeReport {
     }
 }
 
-/// Clients of one kind of type.
 #[derive(Clone, Debug, Default)]
 pub struct ClientFigures {
-    /// Number of clients in each state, in the order of [`ClientState::ALL`].
+    /// In the order of [`ClientState::ALL`].
     pub states: [usize; ClientState::ALL.len()],
-    /// Most generations by which a client is behind.
     pub lag: u64,
-    /// Longest time since a response was sent that a client has not answered.
     pub unanswered: Duration,
 }
 
-/// Figures of the clients of each kind of type, 0 included.
+/// Figures by kind of type, including zeros.
 pub fn figures(fleet: &Fleet, now: Instant) -> BTreeMap<Kind, ClientFigures> {
     let kinds = Kind::KNOWN.into_iter().chain([Kind::Other]);
     let mut figures: BTreeMap<_, ClientFigures> =
@@ -229,7 +220,7 @@ pub fn figures(fleet: &Fleet, now: Instant) -> BTreeMap<Kind, ClientFigures> {
     figures
 }
 
-/// A page of the clients that a query is for. Lowers the priority of its thread.
+/// Page of matching clients. Lowers the priority of its thread.
 ///
 /// # Errors
 ///
@@ -268,8 +259,7 @@ pub fn clients(fleet: &Fleet, query: &str, now: Instant) -> Result<ClientPage, Q
     Ok(page)
 }
 
-/// Whether a client asks for the resource of a name: by the name, through a collection, or through the wildcard that has it as a
-/// member. Not known of a poll.
+/// Whether a client asks for a name: by name, collection or wildcard membership. Unknown for a poll.
 fn asks_for(state: &RecordState, only: Option<&TypeUrl>, name: &str) -> bool {
     let types = state.types.iter().filter(|progress| only.is_none_or(|only| only == progress.type_url()));
     let mut audiences = types.filter_map(TypeProgress::upgrade);
@@ -280,14 +270,13 @@ fn asks_for(state: &RecordState, only: Option<&TypeUrl>, name: &str) -> bool {
     })
 }
 
-/// One client, with the names that it asks for.
 pub fn client(fleet: &Fleet, id: u64, now: Instant) -> Option<impl Serialize + use<>> {
     let record = fleet.get(id)?;
     let state = record.copy_if(|_| true)?;
     Some(report(&record, &state, true, now))
 }
 
-/// A page of the newest rejections that a query is for, the newest first.
+/// Page of matching rejections, newest first.
 ///
 /// # Errors
 ///
@@ -321,7 +310,7 @@ fn nack(fleet: &Fleet, entry: &NackEntry, now: Instant) -> NackReport {
     let type_url: &TypeUrl = &nack.type_url;
     let client = fleet.get(nack.id).and_then(|record| record.copy_if(|_| true));
     let state = client.as_ref().and_then(|client| client.client_state(Some(type_url)));
-    // A client whose newest NACK is overcome may reject still because of another one.
+    // The newest NACK may be resolved while an older one still counts.
     let progress =
         client.as_ref().and_then(|client| client.types.iter().find(|of| of.type_url() == type_url));
     let progress = progress.filter(|progress| progress.state() == ClientState::Rejected);

@@ -1,7 +1,7 @@
-//! Resources with their bodies, in the shape of Envoy's `/config_dump`.
+//! Resources with bodies, in the shape of Envoy's `/config_dump`.
 //!
-//! Owns which message of Envoy's admin API a type goes into. Secrets are shown by name, and values that the API marks as sensitive are
-//! hidden.
+//! Owns the mapping of types to Envoy's admin messages. Shows Secrets by name only, and hides values that the
+//! API marks as sensitive.
 
 use std::sync::Arc;
 
@@ -18,23 +18,19 @@ use crate::utc::{self, WallClock};
 /// Bytes of an answer.
 const LARGEST: usize = 64 << 20;
 
-/// Why there is no dump.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DumpError {
-    /// The query is wrong.
     #[error(transparent)]
     Query(#[from] QueryError),
-    /// There is no such node group.
     #[error("there is no group `{0}`; GET /resources shows the group of each resource")]
     NoGroup(String),
-    /// The answer would be too large.
     #[error(
         "the answer would be larger than 64 MiB; ask for less with `type` and `name`, as in /config_dump?type=cds&name=web-*"
     )]
     TooLarge,
 }
 
-/// Message of a type in a dump: its type URL, the field with its resources, and the field of a resource.
+/// Message of a type: its type URL, the field with its resources, and the field of a resource.
 struct Shape {
     message: &'static str,
     list: &'static str,
@@ -42,7 +38,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// Message of a type; `None` if Envoy has none for it.
+    /// `None` if Envoy has no message for the type.
     const fn of(kind: Kind) -> Option<Self> {
         let (message, list, body) = match kind {
             Kind::Cluster => ("Clusters", "dynamic_active_clusters", "cluster"),
@@ -58,14 +54,13 @@ impl Shape {
     }
 }
 
-/// A dump while it is written.
 struct Dump<'d> {
     text: Vec<u8>,
     descriptors: &'d Descriptors,
     clock: WallClock,
 }
 
-/// Resources of a node group that a query is for, as a `ConfigDump` in JSON. Lowers the priority of its thread.
+/// Matching resources of a node group, as a JSON `ConfigDump`. Lowers the priority of its thread.
 ///
 /// # Errors
 ///
@@ -82,11 +77,10 @@ pub fn config_dump(groups: &Groups, descriptors: &Descriptors, query: &str) -> R
         dump.put(group.cache(), &of, &query)?;
     }
     dump.text.extend_from_slice(b"]}\n");
-    // serde_json writes UTF-8.
     Ok(String::from_utf8(dump.text).unwrap_or_default())
 }
 
-/// Stores that clients see and that the control plane filled, in the order of their types.
+/// Stores that clients see and the control plane filled, by type.
 fn stores(group: &Group, query: &DumpQuery) -> Vec<Arc<TypeCache>> {
     let mut stores = group.cache().types();
     stores.retain(|of| {
@@ -101,7 +95,7 @@ fn stores(group: &Group, query: &DumpQuery) -> Vec<Arc<TypeCache>> {
 }
 
 impl Dump<'_> {
-    /// Writes the message of one store, if there is anything to write: of what is not known there is none.
+    /// Writes one store's message, unless it is empty.
     fn put(&mut self, cache: &Cache, of: &TypeCache, query: &DumpQuery) -> Result<(), DumpError> {
         let (kind, snapshot) = (of.type_url().kind(), of.snapshot());
         let is_one =
@@ -120,7 +114,7 @@ impl Dump<'_> {
             |shape| (format!("envoy.admin.v3.{}ConfigDump", shape.message), shape.list),
         );
         let mut head = json!({ "@type": format!("type.googleapis.com/{message}") });
-        // These two have a version for all of their resources.
+        // These have one version for all resources.
         if matches!(kind, Kind::Cluster | Kind::Listener) {
             head["version_info"] = json!(&**snapshot.system_version());
         }
@@ -147,7 +141,7 @@ impl Dump<'_> {
         if self.text.len() > LARGEST { Err(DumpError::TooLarge) } else { Ok(()) }
     }
 
-    /// Time at which a resource came as it is, while the history knows.
+    /// Arrival of the current state, if the history still has it.
     fn last_updated(
         &self,
         cache: &Cache,
@@ -162,7 +156,6 @@ impl Dump<'_> {
         Some(utc::milliseconds(self.clock.at(newest.at?)))
     }
 
-    /// A resource in the message of its type.
     fn element(
         &self,
         of: &TypeCache,
@@ -202,7 +195,7 @@ impl Dump<'_> {
     }
 }
 
-/// Bytes of a body above which it is not shown: as JSON it takes hundreds of times as much memory for a moment.
+/// Larger bodies are not shown: for a moment, JSON takes hundreds of times their memory.
 pub(super) const LARGEST_BODY: usize = 1 << 20;
 
 /// The body as `show` gives it, or why there is none.

@@ -1,4 +1,4 @@
-//! Client status discovery service (CSDS), without its transport: the state of each resource at each client.
+//! Client status discovery service (CSDS) without transport: states of resources at clients.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,19 +22,15 @@ use crate::resource::{Name, Resource};
 use crate::subscription::{Audience, ClientState, Delivery, ResourceState, TypeProgress};
 use crate::utc::WallClock;
 
-/// Bytes of a response.
+/// Bytes.
 const LARGEST: usize = 64 << 20;
 
-/// Refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientStatusError {
-    /// The request cannot be read.
     #[error("the request is no ClientStatusRequest: {0}")]
     Undecodable(prost::DecodeError),
-    /// A matcher cannot be used.
     #[error(transparent)]
     Matcher(#[from] MatcherError),
-    /// The response would be too large.
     #[error(
         "the response would be larger than 64 MiB; name clients in `node_matchers`, or set `exclude_resource_contents`"
     )]
@@ -50,15 +46,15 @@ fn timestamp(clock: WallClock, at: Instant) -> Timestamp {
     }
 }
 
-/// Bodies in one response. Each is decoded once, however many clients have it.
+/// Each body is decoded once for all clients.
 struct Bodies<'d> {
     descriptors: &'d Descriptors,
-    /// By the places of the resources, which are kept so that no other takes the place of one.
+    /// By address of the resource, which is kept alive so that no other gets that address.
     shown: HashMap<*const Resource, (Arc<Resource>, Result<Bytes, String>)>,
 }
 
 impl Bodies<'_> {
-    /// The body of a resource without its sensitive values, or why it cannot be shown.
+    /// Without sensitive values, or why it cannot be shown.
     fn of(&mut self, resource: &Arc<Resource>) -> Result<Bytes, String> {
         let read = || {
             let body = shown_body(resource, |body| self.descriptors.redacted_any(body));
@@ -109,7 +105,7 @@ pub fn client_status(
         });
         let configs = &mut response.config[at].generic_xds_configs;
         let mut add = |config: GenericXdsConfig| {
-            // Prefixes and the node are small beside it.
+            // Prefixes and node are small beside it.
             bytes += config.encoded_len() + 16;
             configs.push(config);
             if bytes > LARGEST { Err(ClientStatusError::TooLarge) } else { Ok(()) }
@@ -122,12 +118,11 @@ pub fn client_status(
     Ok(response.encode_to_vec())
 }
 
-/// Connection of a client, for people.
 fn scope(record: &Record) -> String {
     format!("{} from {}, connection {}", record.transport, record.peer, record.connection)
 }
 
-/// A held poll: it holds one version of everything that it asks for.
+/// A held poll: one version of everything it asks for.
 fn poll_config(poll: &PollRequest) -> GenericXdsConfig {
     let (config, client) = match poll.state() {
         ClientState::Synced => (ConfigStatus::Synced, ClientResourceStatus::ClientAcked),
@@ -150,7 +145,7 @@ fn add_resources(
 ) -> Result<(), ClientStatusError> {
     let Some(audience) = progress.upgrade() else { return Ok(()) };
     let snapshot = audience.of().snapshot();
-    // The body of a Secret is never shown.
+    // Never show the body of a Secret.
     let mut bodies = bodies.filter(|_| !progress.type_url().is_secret());
     for (name, seen) in snapshot.seen_through(audience.subscription()) {
         let mut config = GenericXdsConfig {
@@ -178,7 +173,6 @@ fn add_resources(
     Ok(())
 }
 
-/// State of a resource that the control plane has.
 fn present(
     config: GenericXdsConfig,
     progress: &TypeProgress,
@@ -212,7 +206,7 @@ fn present(
     GenericXdsConfig { config_status: status.into(), client_status: client.into(), last_updated, ..config }
 }
 
-/// State of a name of which the control plane says that there is nothing, or says nothing.
+/// State of a name that the control plane reports as missing, or not at all.
 fn missing(
     config: GenericXdsConfig,
     progress: &TypeProgress,

@@ -10,7 +10,6 @@ use crate::groups::{GroupStatus, Groups, RuleFigures};
 use crate::node_group::GroupKey;
 use crate::upstream::{Refusal, UpstreamState};
 
-/// Groups of one rule.
 #[derive(Debug, Serialize)]
 struct RuleReport {
     rule: String,
@@ -18,19 +17,17 @@ struct RuleReport {
     clients: usize,
     protocols: ProtocolReport,
     not_connected: usize,
-    /// Groups that asked for something and had no answer ever.
+    /// Groups whose requests have never been answered.
     never_answered: usize,
     unanswered_subscriptions: usize,
     /// Groups whose connections or streams keep ending.
     unsteady: usize,
-    /// Groups of which an update was refused.
     refused: usize,
     newest_answer_seconds_ago: Option<f64>,
     oldest_answer_seconds_ago: Option<f64>,
     stale_seconds: f64,
 }
 
-/// Number of groups that speak each protocol.
 #[derive(Debug, Serialize)]
 struct ProtocolReport {
     delta: usize,
@@ -40,56 +37,49 @@ struct ProtocolReport {
 #[derive(Debug, Serialize)]
 struct GroupPage {
     rules: Vec<RuleReport>,
-    /// Groups that match the filter.
     matched: usize,
     listed: Vec<GroupReport>,
-    /// To be given as `after` for the next page.
+    /// `after` of the next page.
     next: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
 struct GroupReport {
-    /// As `/resources` names it.
+    /// As in `/resources`.
     group: String,
     rule: String,
-    /// Values in the key, which tell groups apart whose texts are equal.
+    /// Values in the key; they distinguish groups with equal texts.
     values: Vec<String>,
     clients: usize,
-    /// `None` before the node of a client was chosen.
+    /// `None` until the node of a client is chosen.
     node: Option<NodeReport>,
     server: Option<String>,
     connected: bool,
     protocol: Option<&'static str>,
     last_answer_seconds_ago: Option<f64>,
-    /// Time for which the first answer has been awaited.
+    /// Since the first request.
     first_answer_awaited_seconds: f64,
     unanswered_subscriptions: usize,
     stale_seconds: f64,
-    /// Whether its connections or streams keep ending.
     unsteady: bool,
     refused: Vec<RefusalReport>,
     last_error: Option<String>,
 }
 
-/// Type of which an update was refused.
 #[derive(Debug, Serialize)]
 struct RefusalReport {
     #[serde(rename = "type")]
     kind: &'static str,
     type_url: String,
-    /// Time since the first such response.
     seconds: f64,
-    /// Fault of the newest one.
     error: String,
 }
 
-/// Node that the control plane is shown.
 #[derive(Debug, Serialize)]
 struct NodeReport {
     id: String,
-    /// Whether it is that of one of the group's clients.
+    /// Whether a client of the group has this node.
     of_client: bool,
-    /// Time since that client was chosen.
     shown_seconds: Option<f64>,
 }
 
@@ -152,7 +142,7 @@ fn refused(state: &UpstreamState, now: Instant) -> Vec<RefusalReport> {
     state.refusals.iter().map(report).collect()
 }
 
-/// Types of which the control plane sent an update that was refused, and nothing usable in its place.
+/// Types with a refused update and nothing usable since.
 pub fn refusals(state: &UpstreamState, now: Instant) -> impl Serialize + use<> {
     refused(state, now)
 }
@@ -166,7 +156,7 @@ pub fn rules(groups: &Groups, now: Instant) -> impl Serialize + use<> {
     Rules { rules: groups.figures(now).into_iter().map(rule).collect() }
 }
 
-/// These figures, and a page of the groups that a query is for, by rule and key. `servers` are those of the configuration.
+/// Figures by rule, and a page of matching groups by rule and key. `servers` are those of the configuration.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Difference of two states of a resource, as a unified diff of their JSON.
+//! Unified diff of the JSON of two states of a resource.
 //!
 //! Owns its bounds. Shows no Secret, and no value that the API marks as sensitive.
 
@@ -13,35 +13,33 @@ use super::config_dump::LARGEST_BODY;
 use crate::descriptors::Descriptors;
 use crate::resource::{Resource, TypeUrl};
 
-/// Bytes of a diff beyond which it is cut.
+/// Bytes after which a diff is cut.
 const LONGEST: usize = 1 << 20;
 
-/// State of a resource.
 #[derive(Clone, Debug)]
 pub(super) enum State {
-    /// There was none.
+    /// It did not exist.
     Nothing,
-    /// It is held.
     Held(Arc<Resource>),
-    /// It is not held any more, or must not be.
+    /// No longer held, or must not be.
     Lost,
-    /// Nothing is known of it.
+    /// Unknown.
     Forgotten,
 }
 
-/// One side of a comparison, with the name of its version.
+/// Version's name and state.
 pub(super) type Side = (String, State);
 
 #[derive(Debug, Serialize)]
 pub(super) struct DiffReport {
     from: String,
     to: String,
-    /// `None` where a note says why there is no diff.
+    /// `None` if a note says why there is no diff.
     text: Option<String>,
     note: Option<String>,
 }
 
-/// Compares two states. From `deadline` on it compares coarsely.
+/// Compares two states; coarsely from `deadline` on.
 pub(super) fn diff(
     descriptors: &Descriptors,
     type_url: &TypeUrl,
@@ -65,7 +63,6 @@ pub(super) fn diff(
 
 const SAME: &str = "what is shown is equal: only values that are hidden differ, or their encoding";
 
-/// The diff, or why there is none.
 fn compare(
     descriptors: &Descriptors,
     type_url: &TypeUrl,
@@ -90,7 +87,7 @@ fn compare(
     Ok(text)
 }
 
-/// A state as indented JSON, or why it cannot be shown.
+/// Indented JSON, or why it cannot be shown.
 fn json(descriptors: &Descriptors, (version, state): &Side, deadline: Instant) -> Result<String, String> {
     let resource = match state {
         State::Nothing => return Ok(String::new()),

@@ -1,13 +1,13 @@
-//! Clients that are connected: who they are, and how far each has been told of what it asks for; the resources that they
-//! ask for; and their node groups.
+//! Connected clients and their progress, the resources they ask for, and their node groups.
 //!
-//! Owns a record for each stream and each poll, filled by the connection's task at requests, sends and answers; the newest
-//! rejections; the log lines about these; and the JSON in which operators see all of it. Decides nothing about xDS, and knows
-//! no transport.
+//! Owns a record for each stream and poll, filled by the connection's task at requests, sends and answers.
+//! Also owns the newest rejections, their log lines, and the JSON of all that for operators. Decides nothing
+//! about xDS, and knows no transport.
 //!
 //! Invariants:
 //! - A look changes nothing: it reads records, wakes no stream and keeps nothing alive beyond its answer.
-//! - A record holds names of its client and nothing that grows with a subscription; rejections are bounded in number and bytes.
+//! - A record holds names of its client and nothing that grows with a subscription; rejections are bounded in
+//!   number and bytes.
 //! - No lock is held while another client's is taken.
 
 mod admin_query;

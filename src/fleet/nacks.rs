@@ -1,7 +1,7 @@
 //! Newest rejections, by client and type.
 //!
-//! Owns which are remembered: the newest of each client and type, within bounds that all clients share. Where these are reached,
-//! peers that take more than their share make room, so that none pushes out those of all others.
+//! Owns which are remembered, within shared bounds. At the bounds, peers over their share make room, so that
+//! none evicts those of all others.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher as _;
@@ -13,16 +13,14 @@ use crate::identity::{Peer, Source};
 use crate::resource::{Name, TypeUrl};
 use crate::subscription::{Client, Delivery};
 
-/// Clients and types whose newest rejection is kept.
+/// Clients and types.
 const KEPT: usize = 10_000;
-/// Bytes of all that is kept.
 const BYTES: usize = 4 << 20;
-/// Bytes that one takes beside its texts.
+/// Bytes of one beside its texts.
 const OWN_BYTES: usize = 256;
-/// Part of the bounds that the clients of one address may take once these are reached.
+/// At full bounds, the clients of one address may take one part in so many.
 const SHARE: usize = 16;
 
-/// Rejection of an update by a client.
 #[derive(Debug)]
 pub(super) struct Nack {
     /// Record of its stream.
@@ -30,11 +28,11 @@ pub(super) struct Nack {
     pub(super) client: Arc<Client>,
     pub(super) peer: Arc<Peer>,
     pub(super) type_url: TypeUrl,
-    /// Response, with the time of the rejection.
+    /// With the time of the rejection.
     pub(super) delivery: Delivery,
     pub(super) code: i32,
     pub(super) text: Arc<str>,
-    /// Names that changed since the last ACK, some of many; `None` if everything was new.
+    /// Names changed since the last ACK, some of many; `None` if everything was new.
     pub(super) changed: Option<Vec<Name>>,
 }
 
@@ -47,23 +45,21 @@ impl Nack {
         OWN_BYTES + names + texts.iter().sum::<usize>() + own + self.peer.certificate_bytes()
     }
 
-    /// Whether another is of the version that this one is of, or has its text where the control plane gives no versions.
+    /// Whether both are of one version, or have one text if the control plane gives no versions.
     pub(super) fn is_of_version_of(&self, other: &Self) -> bool {
         let (mine, its) = (&self.delivery.version, &other.delivery.version);
         self.type_url == other.type_url && mine == its && (!its.is_empty() || self.text == other.text)
     }
 }
 
-/// One client and type.
 #[derive(Clone, Debug)]
 pub(super) struct NackEntry {
     pub(super) newest: Arc<Nack>,
-    /// Rejections of this client and type since the first that is remembered.
+    /// Since the first that is remembered.
     pub(super) count: u64,
     key: u64,
 }
 
-/// Entries and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     entries: usize,
@@ -84,13 +80,13 @@ impl Sum {
     }
 }
 
-/// Newest rejection of each client and type, up to [`KEPT`] and [`BYTES`]: the oldest are forgotten, those of peers beyond their share
-/// first.
+/// Newest rejection of each client and type, up to [`KEPT`] and [`BYTES`]. Drops the oldest, beginning with
+/// peers beyond their share.
 #[derive(Debug, Default)]
 pub(super) struct Nacks {
     /// By number, the oldest first.
     entries: BTreeMap<u64, NackEntry>,
-    /// Number of the entry of a client and type, by their hash.
+    /// By the hash of client and type.
     numbers: HashMap<u64, u64>,
     newest: u64,
     all: Sum,
@@ -98,9 +94,9 @@ pub(super) struct Nacks {
 }
 
 impl Nacks {
-    /// Adds a rejection. Returns whether its client, on whichever stream, had not rejected this version last.
+    /// Adds a rejection. Returns whether its client, on any stream, had not rejected this version last.
     pub(super) fn insert(&mut self, nack: Arc<Nack>) -> bool {
-        // A fleet may have one node ID, and share an address, but seldom both.
+        // A fleet may share a node ID or an address, but seldom both.
         let client = (&nack.client.node_id, nack.peer.source, nack.type_url.as_str());
         let key = self.numbers.hasher().hash_one(client);
         let before = self.numbers.get(&key).copied().and_then(|number| self.remove(number));
@@ -142,7 +138,7 @@ impl Nacks {
         self.entries.len()
     }
 
-    /// All with their numbers, those numbered below `before` only, the newest first.
+    /// Entries numbered below `before`, newest first.
     pub(super) fn before(&self, before: u64) -> impl Iterator<Item = (u64, &NackEntry)> {
         self.entries.range(..before).rev().map(|(number, entry)| (*number, entry))
     }

@@ -1,18 +1,16 @@
-//! Matchers of nodes, as requests of CSDS have them.
+//! Matchers of nodes in CSDS requests.
 
 use crate::proto::status::string_matcher::MatchPattern;
 use crate::proto::status::{NodeMatcher, StringMatcher};
 use crate::resource::whole_match;
 
-/// Matchers of a request.
+/// Per request.
 const MATCHERS: usize = 100;
 
-/// A matcher that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("node_matchers: {0}")]
 pub struct MatcherError(String);
 
-/// Matcher of a node ID.
 #[derive(Debug)]
 enum Matcher {
     Any,
@@ -20,11 +18,11 @@ enum Matcher {
     Prefix(String),
     Suffix(String),
     Contains(String),
-    /// An expression for the whole.
+    /// Matches the whole.
     Pattern(regex::Regex),
 }
 
-/// Matchers of which one has to match. None match everything.
+/// One of them has to match. Without any, every node matches.
 #[derive(Debug)]
 pub(super) struct NodeMatchers {
     /// Each with whether case counts.
@@ -81,7 +79,7 @@ fn read(matcher: &StringMatcher) -> Result<(Matcher, bool), MatcherError> {
         Some(MatchPattern::Prefix(prefix)) => Matcher::Prefix(text(prefix)),
         Some(MatchPattern::Suffix(suffix)) => Matcher::Suffix(text(suffix)),
         Some(MatchPattern::Contains(part)) => Matcher::Contains(text(part)),
-        // `ignore_case` does not concern it.
+        // `ignore_case` does not apply.
         Some(MatchPattern::SafeRegex(pattern)) => {
             let pattern = whole_match(&pattern.regex);
             let pattern = pattern.map_err(|error| MatcherError(format!("`safe_regex` is {error}")))?;

@@ -11,12 +11,11 @@ use crate::groups::Group;
 use crate::resource::TypeUrl;
 use crate::utc::{self, WallClock};
 
-/// Groups, by their keys.
 pub(super) type Chosen = Vec<(Option<String>, Arc<Group>)>;
 
 #[derive(Debug, Serialize)]
 pub(super) struct RecentPage {
-    /// The newest first.
+    /// Newest first.
     changes: Vec<RecentChange>,
 }
 
@@ -34,10 +33,9 @@ struct RecentChange {
     change: ChangeFacts,
 }
 
-/// Facts about a change that each page shows.
 #[derive(Debug, Serialize)]
 pub(super) struct ChangeFacts {
-    /// Time in UTC, as in `2026-03-01T14:02:11Z`; `None` of what was there before the first change that is remembered.
+    /// UTC, as in `2026-03-01T14:02:11Z`; `None` before the first remembered change.
     time: Option<String>,
     seconds_ago: Option<f64>,
     event: &'static str,
@@ -63,7 +61,6 @@ impl ChangeFacts {
     }
 }
 
-/// Newest changes in these groups, of all types or of one.
 pub(super) fn recent(groups: &Chosen, only: Option<&TypeUrl>, max: usize, now: Instant) -> RecentPage {
     let keys: BTreeMap<u64, &Option<String>> =
         groups.iter().map(|(key, group)| (group.cache().number(), key)).collect();
@@ -84,7 +81,6 @@ pub(super) fn recent(groups: &Chosen, only: Option<&TypeUrl>, max: usize, now: I
     RecentPage { changes: found.into_iter().map(report).collect() }
 }
 
-/// Word for a change.
 const fn event(change: &ResourceChange) -> &'static str {
     match (&change.after, change.is_first) {
         _ if change.at.is_none() => "present",

@@ -1,4 +1,4 @@
-//! Records of all streams and polls, and what their connections tell of them.
+//! Records of all streams and polls, updated by their connections.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,14 +16,13 @@ use crate::proto;
 use crate::resource::TypeUrl;
 use crate::subscription::{Client, Delivery, Outgoing, REJECTION_TEXT, Session};
 
-/// Names that a rejection lists.
+/// Names listed for a rejection.
 pub(super) const NAMES: usize = 8;
-/// Texts of rejections that are kept once for all clients that give them.
+/// Shared texts of rejections.
 const TEXTS: usize = 16;
-/// Records that are copied with the lock held: streams that open or end wait for that.
+/// Records copied under the lock, which blocks opening and ending streams.
 const COPIED: usize = 512;
 
-/// All clients.
 #[derive(Debug, Default)]
 pub struct Fleet {
     open: Mutex<BTreeMap<u64, Arc<Record>>>,
@@ -49,7 +48,7 @@ impl Fleet {
         Registration { record, fleet: Arc::clone(self) }
     }
 
-    /// Logs the rejections that are due for it. To be called every few seconds.
+    /// Logs due rejections. Call it every few seconds.
     pub fn log_rejections(&self, now: Instant) {
         let due = self.log.lock().due(now);
         for summary in due {
@@ -76,14 +75,13 @@ impl Fleet {
         }
     }
 
-    /// Number of the connection of a stream or poll, and the ID of its node.
+    /// Connection number and node ID.
     pub fn connection_of(&self, id: u64) -> Option<(u64, String)> {
         let record = self.get(id)?;
         let node = record.state().client.as_ref().map(|client| client.node_id.clone());
         Some((record.connection, node.unwrap_or_default()))
     }
 
-    /// Number of streams and polls.
     pub(super) fn len(&self) -> usize {
         self.open.lock().len()
     }
@@ -92,7 +90,7 @@ impl Fleet {
         self.open.lock().get(&id).cloned()
     }
 
-    /// Records behind this number, in the order in which they were opened. Streams open and end meanwhile.
+    /// Records behind this number, in order of opening. Streams open and end meanwhile.
     pub(super) fn after(&self, id: u64) -> impl Iterator<Item = Arc<Record>> {
         let mut last = Some(id);
         let chunks = std::iter::from_fn(move || {
@@ -109,7 +107,7 @@ impl Fleet {
         &self.nacks
     }
 
-    /// Text of a rejection, clipped. Most clients that reject an update say so in the same words.
+    /// Clipped and shared: most clients reject an update in equal words.
     fn text(&self, message: &str) -> Arc<str> {
         let text = &message[..message.floor_char_boundary(REJECTION_TEXT)];
         let mut texts = self.texts.lock();
@@ -143,22 +141,21 @@ impl Fleet {
     }
 }
 
-/// Names that changed in what was rejected, for the log.
 fn names(nack: &Nack) -> Option<String> {
     let names = nack.changed.as_ref()?.iter().map(|name| name.as_str());
     Some(names.collect::<Vec<_>>().join(", "))
 }
 
-/// Version for a message, which tracing does not escape.
+/// For a message, which tracing does not escape.
 fn version(delivery: &Delivery) -> String {
     match &*delivery.version {
-        // The control plane gives none.
+        // The control plane gives no version.
         "" => format!("at generation {}", delivery.generation),
         version => version.chars().take(60).flat_map(char::escape_debug).collect(),
     }
 }
 
-/// Place of a stream or poll among the clients, which its connection keeps up to date. It leaves on drop.
+/// Place of a stream or poll in the registry, updated by its connection. Removed on drop.
 #[derive(Debug)]
 pub struct Registration {
     record: Arc<Record>,
@@ -177,12 +174,11 @@ impl Registration {
         state.follow(session);
     }
 
-    /// Follows a look of the session that brought nothing to say: it may have moved on.
+    /// Follows an evaluation without a response: the session may have moved on.
     pub fn follow(&self, session: &Session) {
         self.record.state().follow(session);
     }
 
-    /// Notes a response that begins to be sent.
     pub fn sent(&self, session: &Session, outgoing: &mut Outgoing, now: Instant) {
         let mut state = self.record.state();
         let view = session.views().find(|view| *view.type_url() == outgoing.type_url);
@@ -192,26 +188,26 @@ impl Registration {
         state.follow(session);
     }
 
-    /// Notes that the newest response of the type at this place of the session was accepted. Returns how long the client took for
-    /// that.
+    /// Notes an ACK of the newest response for the type at this place of the session. Returns how long it
+    /// took.
     pub fn acked_at(&self, at: usize, now: Instant) -> Option<Duration> {
         self.record.state().types.get_mut(at)?.acked(now)
     }
 
-    /// Notes that the newest response of a type was accepted, as [`acked_at`](Self::acked_at).
+    /// As [`acked_at`](Self::acked_at), by type.
     pub fn acked(&self, type_url: &TypeUrl, now: Instant) -> Option<Duration> {
         self.record.state().find(type_url)?.acked(now)
     }
 
-    /// Notes that the response of a type before the newest one was accepted.
+    /// Notes an ACK of the response before the newest one.
     pub fn acked_late(&self, type_url: &TypeUrl, now: Instant) {
         if let Some(progress) = self.record.state().find(type_url) {
             progress.acked_late(now);
         }
     }
 
-    /// Notes that the newest response of a type was rejected, or with `is_late` the one before, and logs it unless others did the
-    /// same.
+    /// Notes a NACK of the newest response, or with `is_late` of the one before. Logs it unless others did so
+    /// already.
     pub fn rejected(
         &self,
         session: &Session,
@@ -250,7 +246,6 @@ impl Registration {
         self.fleet.reject(Arc::new(nack), now);
     }
 
-    /// Sets the request of a poll.
     pub fn polled(&self, client: Arc<Client>, group: Option<&GroupKey>, request: PollRequest) {
         let mut state = self.record.state();
         state.client = Some(client);

@@ -8,49 +8,41 @@ use std::time::{Duration, Instant};
 use super::nacks::Nack;
 use crate::telemetry::LogThrottle;
 
-/// Versions whose rejections are counted.
 const VERSIONS: usize = 64;
-/// Time after which a version that is rejected no more is forgotten.
+/// Time without rejections after which a version is dropped.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// Time from the first rejection of a version until the line with all of them.
+/// From the first rejection of a version to its summary line.
 const FIRST_SUMMARY: Duration = Duration::from_secs(1);
 
-/// Rejections of one version, or with one text where the control plane gives no versions.
+/// Rejections of one version, or of one text if the control plane gives no versions.
 #[derive(Debug)]
 struct Rejected {
     first: Arc<Nack>,
     clients: u64,
     nacks: u64,
-    /// Rejections since the last line.
     suppressed: u64,
     newest: Instant,
     due: Instant,
 }
 
-/// Line about all clients that reject one version.
 #[derive(Clone, Debug)]
 pub(super) struct Summary {
     pub(super) first: Arc<Nack>,
-    /// Clients that rejected it.
     pub(super) clients: u64,
-    /// Rejections, which are more where the clients asked again.
+    /// More than clients if some asked again.
     pub(super) nacks: u64,
 }
 
-/// Decides which lines are due.
 #[derive(Debug)]
 pub(super) struct RejectionLog {
-    /// Few at any time, so that looking through them costs less than a table.
+    /// Few at any time: a scan costs less than a table.
     rejected: Vec<Rejected>,
     throttle: LogThrottle<Line>,
 }
 
-/// Kind of line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Line {
-    /// About the first rejection of a version.
     First,
-    /// About all rejections of one.
     Summary,
 }
 
@@ -61,8 +53,8 @@ impl Default for RejectionLog {
 }
 
 impl RejectionLog {
-    /// Notes a rejection. Returns the number of lines suppressed before if it has a line of its own. `is_new` says that its
-    /// client had not rejected this version.
+    /// Notes a rejection. If it has a line of its own, returns the number of lines suppressed before.
+    /// `is_new`: its client had not rejected this version.
     pub(super) fn note(&mut self, nack: &Arc<Nack>, is_new: bool, now: Instant) -> Option<u64> {
         if let Some(known) = self.rejected.iter_mut().find(|rejected| rejected.first.is_of_version_of(nack)) {
             known.clients += u64::from(is_new);
@@ -76,13 +68,12 @@ impl RejectionLog {
             oldest.into_iter().for_each(|at| drop(self.rejected.swap_remove(at)));
         }
         let (first, due, line) = (Arc::clone(nack), now + FIRST_SUMMARY, self.throttle.say(Line::First, now));
-        // One without a line is told of with all of its version.
+        // Without its own line, it counts in the summary.
         let suppressed = u64::from(line.is_none());
         self.rejected.push(Rejected { first, clients: 1, nacks: 1, suppressed, newest: now, due });
         line
     }
 
-    /// Takes the lines that are due.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Summary> {
         self.rejected.retain(|rejected| rejected.suppressed > 0 || now < rejected.newest + FORGOTTEN);
         let is_due = |rejected: &&mut Rejected| rejected.suppressed > 0 && now >= rejected.due;

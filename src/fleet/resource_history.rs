@@ -1,4 +1,4 @@
-//! Last changes of one resource, and the number of clients that have each, as JSON.
+//! Last changes of one resource, and how many clients have each, as JSON.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,18 +16,16 @@ use crate::groups::{Group, Groups};
 use crate::resource::{Name, Parameters, TypeUrl};
 use crate::subscription::{Audience, ResourceState, TypeProgress};
 
-/// Groups and sets of parameters that a page shows.
+/// Groups and parameter sets on a page.
 const HISTORIES: usize = 16;
-/// Time for all comparisons of a page, after which they are coarse, or left out.
+/// Time for all comparisons of a page; after it they are coarse, or left out.
 const COMPARING: Duration = Duration::from_secs(2);
 
-/// Why there is no history.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HistoryError {
-    /// The query is wrong.
     #[error(transparent)]
     Query(#[from] QueryError),
-    /// There is none of this resource, with the remedy. Begins with "no history".
+    /// No history of this resource, with the remedy. Begins with "no history".
     #[error("{0}")]
     Missing(String),
 }
@@ -38,7 +36,7 @@ struct HistoryPage {
     kind: &'static str,
     type_url: String,
     name: String,
-    /// One for each node group that has it, and for each set of dynamic parameters.
+    /// One per node group and parameter set.
     histories: Vec<HistoryReport>,
     /// Further ones, which `group` shows.
     left_out: usize,
@@ -46,14 +44,12 @@ struct HistoryPage {
 
 #[derive(Debug, Serialize)]
 struct HistoryReport {
-    /// `None` in the group of the relay's own node.
     group: Option<String>,
-    /// Dynamic parameters of the clients that see it.
     #[serde(skip_serializing_if = "Option::is_none")]
     parameters: Option<String>,
     /// Streams that ask for it.
     clients: usize,
-    /// The newest first.
+    /// Newest first.
     changes: Vec<ChangeReport>,
     diff: DiffReport,
 }
@@ -64,26 +60,24 @@ struct ChangeReport {
     change: ChangeFacts,
     /// Hash of name, version and body; `None` of a removal, and of a Secret.
     digest: Option<String>,
-    /// Clients that have acknowledged this change or a later one.
+    /// Clients that ACKed this change or a later one.
     accepted: usize,
-    /// Other clients that rejected the newest change that they were sent, if it is this one or a later one.
+    /// Other clients that rejected their newest change, if it is this or a later one.
     rejected: usize,
-    /// Other clients that have not answered.
     unanswered: usize,
 }
 
-/// Changes in one group through one set of parameters, the oldest first.
+/// Of one group and parameter set, oldest first.
 struct Line {
     key: Option<String>,
     group: Arc<Group>,
     parameters: Parameters,
     changes: Vec<ResourceChange>,
     clients: usize,
-    /// For each change: clients that accepted, rejected, and have not answered.
+    /// Per change: clients that accepted, rejected, have not answered.
     tallies: Vec<[usize; 3]>,
 }
 
-/// Answer to a query.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Answer {
@@ -91,7 +85,8 @@ enum Answer {
     One(HistoryPage),
 }
 
-/// History of the resource that a query is for, or the newest changes of all. Lowers the priority of its thread for diffs.
+/// History of the resource in the query, or the newest changes of all. Lowers the priority of its thread for
+/// diffs.
 ///
 /// # Errors
 ///
@@ -111,7 +106,6 @@ pub fn history(
     }
 }
 
-/// All groups, or one.
 fn chosen(groups: &Groups, only: Option<&str>) -> Result<Chosen, HistoryError> {
     let all = groups.named().into_iter().map(|(key, group)| (key.map(|key| key.to_string()), group));
     let is_one = |key: &Option<String>| only.is_none_or(|only| only == key.as_deref().unwrap_or_default());
@@ -127,7 +121,6 @@ fn chosen(groups: &Groups, only: Option<&str>) -> Result<Chosen, HistoryError> {
     Err(HistoryError::Missing(reason))
 }
 
-/// History of one resource.
 fn one(
     fleet: &Fleet,
     groups: &Chosen,
@@ -139,7 +132,7 @@ fn one(
     let left_out = lines.len().saturating_sub(HISTORIES);
     lines.truncate(HISTORIES);
     count(fleet, of, &mut lines);
-    // From here on no lock is taken that others wait for.
+    // From here on, no lock is taken that others wait for.
     lower_thread_priority();
     let deadline = Instant::now() + COMPARING;
     let mut histories = Vec::new();
@@ -165,7 +158,6 @@ fn one(
     })
 }
 
-/// Changes of a resource in each group.
 fn lines(groups: &Chosen, of: &HistoryOf) -> Result<Vec<Line>, HistoryError> {
     let mut lines = Vec::new();
     for (key, group) in groups {
@@ -182,7 +174,7 @@ fn lines(groups: &Chosen, of: &HistoryOf) -> Result<Vec<Line>, HistoryError> {
             lines.push(Line { key, group, parameters, changes, clients: 0, tallies });
         }
     }
-    // Those that have changed are shown first: there may be more groups than a page has.
+    // Changed ones first: a page may not have room for all groups.
     lines.sort_by_key(|line| line.changes.iter().all(|change| change.at.is_none()));
     if lines.is_empty() {
         let (kind, name) = (of.type_url.kind().short(), clip(of.name.as_str()));
@@ -194,11 +186,11 @@ fn lines(groups: &Chosen, of: &HistoryOf) -> Result<Vec<Line>, HistoryError> {
     Ok(lines)
 }
 
-/// Counts the clients that ask for the resource, and how far each is.
+/// By progress of the clients that ask for the resource.
 fn count(fleet: &Fleet, resource: &HistoryOf, lines: &mut [Line]) {
     let name = resource.name.as_str();
     for record in fleet.after(0) {
-        // The connection of the client does not wait for what is made of the copy.
+        // Copy, so that the client's connection does not wait for the rest.
         let progress = record.state().find(&resource.type_url).map(|progress| progress.clone());
         let Some(progress) = progress else { continue };
         let Some(audience) = progress.upgrade() else { continue };
@@ -222,7 +214,6 @@ fn count(fleet: &Fleet, resource: &HistoryOf, lines: &mut [Line]) {
 }
 
 impl Line {
-    /// Counts one client.
     fn count(&mut self, name: &Name, progress: &TypeProgress, audience: &Audience) {
         self.clients += 1;
         let is_guarded = audience.of().parameter_view().track() != Track::Origin;
@@ -231,10 +222,10 @@ impl Line {
         else {
             return;
         };
-        // Of the newest of these changes that the client was sent.
+        // Newest of these changes that the client was sent.
         let mut told = None;
         for (index, change) in self.changes.iter().enumerate().take(shown + 1).rev() {
-            // The generations of a track are not those of the changes.
+            // A track's generations are not those of the changes.
             let at = if index == shown { Some(at) } else { (!is_guarded).then_some(change.generation) };
             let state = at.and_then(|at| match progress.change_state(name, at, change.after.is_none()) {
                 ResourceState::Synced => Some(0),
@@ -251,12 +242,11 @@ impl Line {
         }
     }
 
-    /// Newest change, with its generation.
     fn newest(&self) -> Option<(usize, Generation)> {
         self.changes.last().map(|newest| (self.changes.len() - 1, newest.generation))
     }
 
-    /// Change after which the track of a client is, with its generation there; `None` if it is none of these.
+    /// Change that a client's track shows, with its generation there; `None` if it is none of these.
     fn shown_on_track(&self, name: &Name, audience: &Audience) -> Option<(usize, Generation)> {
         let snapshot = audience.of().snapshot();
         let entry = snapshot.get(name.as_str());
@@ -266,7 +256,7 @@ impl Line {
         self.changes.iter().rposition(is_it).map(|index| (index, at))
     }
 
-    /// The two states that a query compares: by default those before and after the newest change.
+    /// By default before and after the newest change.
     fn sides(&self, of: &HistoryOf) -> Result<(Side, Side), String> {
         let newest = self.changes.len() - 1;
         let to = match &of.to {
@@ -280,7 +270,7 @@ impl Line {
         Ok((from, self.state_after(to, &of.type_url, &of.name)))
     }
 
-    /// Newest change to a version, or else `#` and a generation; before `to` if there is one.
+    /// Newest change to a version, or to `#` and a generation; prefers one before `to`.
     fn find(&self, version: &str, to: usize) -> Result<usize, String> {
         let is_one = |change: &ResourceChange| {
             change.after.as_ref().is_some_and(|after| *after.version == *version)
@@ -294,7 +284,6 @@ impl Line {
         })
     }
 
-    /// State before a change.
     fn state_before(&self, index: usize) -> Side {
         let change = &self.changes[index];
         match (&change.before, index.checked_sub(1).map(|before| &self.changes[before])) {
@@ -306,7 +295,6 @@ impl Line {
         }
     }
 
-    /// State after a change.
     fn state_after(&self, index: usize, type_url: &TypeUrl, name: &Name) -> Side {
         let change = &self.changes[index];
         let Some(after) = &change.after else { return (label(change), State::Nothing) };
@@ -344,7 +332,6 @@ impl Line {
     }
 }
 
-/// Name of the state after a change.
 fn label(change: &ResourceChange) -> String {
     match &change.after {
         Some(after) => after.version.to_string(),

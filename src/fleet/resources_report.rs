@@ -1,4 +1,4 @@
-//! Resources that node groups hold, as JSON without their bodies.
+//! Resources of node groups, as JSON without bodies.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,9 @@ use crate::groups::Groups;
 
 #[derive(Debug, Serialize)]
 struct ResourcePage {
-    /// Names that match the filters, by type.
     matched: BTreeMap<&'static str, usize>,
     resources: Vec<ResourceReport>,
-    /// To be given as `after` for the next page.
+    /// `after` of the next page.
     next: Option<u64>,
 }
 
@@ -25,32 +24,29 @@ struct ResourceReport {
     name: String,
     /// `None` in the group of the relay's own node.
     group: Option<String>,
-    /// Dynamic parameters of the clients that see it so.
+    /// Of the clients that see it so.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     parameters: Vec<String>,
-    /// Whether canaries see it so, or the other clients, where changes of the type are guarded.
+    /// Canaries or other clients, if the type is guarded.
     #[serde(skip_serializing_if = "Option::is_none")]
     track: Option<&'static str>,
     state: &'static str,
-    /// Whether it is a member of the wildcard set.
     wildcard: bool,
     version: Option<String>,
     /// Bytes of its `Any`.
     bytes: Option<usize>,
     /// Generation of its last change.
     generation: u64,
-    /// Error of the control plane since it last came.
     error: Option<String>,
-    /// Streams and held polls that ask for it, through the wildcard too.
+    /// Streams and held polls, also by wildcard.
     clients: usize,
 }
 
-/// Whether nothing is known of a name but that it is no longer there: clients may still have to be told.
+/// Whether a name is only known to be removed: clients may still have to learn it.
 fn is_tombstone(entry: &Entry) -> bool {
     !entry.is_member() && matches!(entry.named(), Named::Unknown) && entry.failure().is_none()
 }
 
-/// Word for what is known of a name.
 const fn state(entry: &Entry) -> &'static str {
     match (entry.is_member(), entry.named()) {
         (true, _) | (_, Named::Present(_) | Named::Superseded(_) | Named::Alias(_)) => "present",
@@ -84,7 +80,7 @@ fn report(of: &TypeCache, group: Option<&str>, entry: &Entry) -> ResourceReport 
     }
 }
 
-/// A page of the resources that a query is for, by group, type and name.
+/// Page of matching resources, by group, type and name.
 ///
 /// # Errors
 ///
@@ -97,7 +93,7 @@ pub fn resources(groups: &Groups, query: &str) -> Result<impl Serialize + use<>,
         let key = key.map(|key| key.to_string());
         let mut types = group.cache().types();
         types.retain(|of| query.type_url.as_ref().is_none_or(|type_url| type_url == of.type_url()));
-        // No client sees the store of the origin where there are tracks.
+        // With tracks, no client sees the control plane's store.
         types.retain(|of| {
             let is_guarded = group.cache().rollout_of(of.type_url()).is_some();
             !is_guarded || of.parameter_view().track() != Track::Origin

@@ -1,4 +1,4 @@
-//! One client of a load. Connects again when its stream ends.
+//! One client of a load. Reconnects when its stream ends.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,20 +14,18 @@ use crate::client::{AdsStream, Asker, Ended, Update};
 use crate::resource::Constraints;
 use crate::upstream::Backoff;
 
-/// Longest wait before the first new connection, and before any of them.
+/// Longest wait before the first reconnect, and before any.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 
-/// State of a resource at a client; of a type, in state of the world.
+/// Resource at a client; in state of the world, a type.
 #[derive(Clone, Copy)]
 struct HeldVersion {
     key: Key,
-    /// Hash of the constraints of a variant.
     variant: Key,
     /// Number of the change that brought it.
     change: u64,
 }
 
-/// Version, or removal, in a response.
 struct Received {
     name: NameKey,
     key: Key,
@@ -35,16 +33,15 @@ struct Received {
     is_removal: bool,
 }
 
-/// Client of a load.
 pub(super) struct Member {
     of: Arc<Load>,
     asker: Asker,
     measures: Arc<Mutex<Measures>>,
-    /// Time of the first response on the open stream.
+    /// First response on the open stream.
     answered: Option<Instant>,
-    /// Whether there was a response on this stream or an earlier one.
+    /// Whether any stream had a response.
     was_answered: bool,
-    /// State of each name on this stream; of each type, in state of the world.
+    /// By name on this stream; by type in state of the world.
     held: HashMap<NameKey, HeldVersion, foldhash::fast::RandomState>,
 }
 
@@ -55,7 +52,7 @@ impl Member {
         Self { of: Arc::clone(of), asker, measures, answered: None, was_answered: false, held }
     }
 
-    /// Runs until it is dropped.
+    /// Runs until dropped.
     pub(super) async fn live(mut self) {
         let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
         loop {
@@ -85,7 +82,7 @@ impl Member {
             AdsStream::open(channel, self.of.protocol, &self.asker, subscriptions, &HashMap::new());
         loop {
             let message = stream.message().await?;
-            // Before the response is read, which takes this process time.
+            // Before parsing, which takes this process time.
             let now = Instant::now();
             let bytes = message.len();
             let update = stream.take(message)?;
@@ -93,7 +90,7 @@ impl Member {
         }
     }
 
-    /// Notes a response on a stream whose attempt began at `begun`.
+    /// `begun` is the start of the stream's attempt.
     fn note(&mut self, update: &Update, bytes: usize, begun: Instant, now: Instant) {
         let received = received(self.of.protocol, update);
         let mut measures = self.measures.lock();
@@ -106,11 +103,11 @@ impl Member {
         for Received { name, key, variant, is_removal } in received {
             let held = self.held.get(&name).copied();
             let is_held = |held: HeldVersion| held.variant == variant;
-            // The removal of a resource or variant that is not held changes nothing.
+            // Removing a resource or variant that is not held changes nothing.
             if held.is_some_and(|held| held.key == key) || (is_removal && !held.is_some_and(is_held)) {
                 continue;
             }
-            // A server may send ever new names: those that are not measured are not remembered either.
+            // A server may keep sending new names: unmeasured ones are forgotten.
             if let Some(change) = measures.version(name, key, held.map(|held| held.change), since, now) {
                 self.held.insert(name, HeldVersion { key, variant, change });
             }
@@ -118,7 +115,6 @@ impl Member {
     }
 }
 
-/// Versions and removals in a response.
 fn received(protocol: Protocol, update: &Update) -> Vec<Received> {
     let type_url = update.type_url.as_str().as_bytes();
     let name_of = |name: &str| key(&[type_url, name.as_bytes()]);
@@ -142,7 +138,6 @@ fn received(protocol: Protocol, update: &Update) -> Vec<Received> {
     found.chain(removed).collect()
 }
 
-/// Hash of some texts. It depends on where each ends.
 fn key(parts: &[&[u8]]) -> Key {
     let mut hasher = Xxh3::new();
     for part in parts {

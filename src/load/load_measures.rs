@@ -1,20 +1,19 @@
 //! Measures of a load. Time is an argument.
 //!
-//! A change is a new version or a removal of a resource over delta, and a new version of a response in state of the world, whose
-//! resources have no versions of their own. An earlier version that returns is another change. The spread of a change at a client is
-//! the time since the first client received it. A client that connected after that receives it with its first state, which is no
-//! spread.
+//! Over delta, a change is a resource's new version or removal. In state of the world, whose resources have
+//! no versions, it is a response's new version. A version that returns is another change. A change's spread
+//! at a client is the time since the first client received it. A client that connected later gets it in its
+//! first state: no spread.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-/// Largest number of names. Changes of further names are not measured.
+/// Changes of further names are not measured.
 const MAX_NAMES: usize = 1 << 20;
-/// Changes of a name that are remembered, because clients may still receive them.
+/// Remembered changes of a name, which clients may still receive.
 const RECENT: usize = 16;
-/// Largest number of causes that are counted apart.
 const MAX_CAUSES: usize = 16;
 
 /// Hash of a type and a name.
@@ -22,7 +21,7 @@ pub(super) type NameKey = u64;
 /// Hash of a type, a name, and a version or its removal.
 pub(super) type Key = u64;
 
-/// Histogram of times, with three significant digits.
+/// With three significant digits.
 #[derive(Clone, Debug)]
 pub(super) struct Times(Histogram<u64>);
 
@@ -30,7 +29,7 @@ impl Times {
     fn new() -> Self {
         /// Microseconds of an hour.
         const LONGEST: u64 = 3_600_000_000;
-        // Fails only if the bounds are in the wrong order, or with too many digits.
+        // Fails only for wrong bounds or too many digits.
         let bounded = Histogram::new_with_bounds(1, LONGEST, 3);
         Self(bounded.unwrap_or_else(|_| unreachable!("the bounds are in order")))
     }
@@ -43,7 +42,7 @@ impl Times {
         self.0.len()
     }
 
-    /// Time that this fraction of them does not exceed.
+    /// Time that this fraction does not exceed.
     pub(super) fn quantile(&self, fraction: f64) -> Duration {
         Duration::from_micros(self.0.value_at_quantile(fraction))
     }
@@ -57,26 +56,24 @@ impl Times {
 #[derive(Clone, Copy, Debug)]
 struct Version {
     key: Key,
-    /// Number of the change among those of its name.
+    /// Among the changes of its name.
     number: u64,
     first: Instant,
     last: Instant,
     clients: usize,
 }
 
-/// Figures of a load so far.
 #[derive(Debug)]
 pub(super) struct Measures {
-    /// From the start of an attempt to the server's first frame.
+    /// From an attempt's start to the server's first frame.
     pub(super) connect: Times,
-    /// From the start of an attempt to the first response.
+    /// From an attempt's start to the first response.
     pub(super) first_answer: Times,
-    /// Spread of each change at each client but the first.
+    /// At each client but the first.
     pub(super) spread: Times,
     names: HashMap<NameKey, VecDeque<Version>, foldhash::fast::RandomState>,
-    /// Spread at the last client, of changes that are no longer remembered.
+    /// At the last client, for forgotten changes.
     whole: Times,
-    /// Whether there were too many names.
     pub(super) is_full: bool,
     measured_since: Option<Instant>,
     last_response: Instant,
@@ -86,7 +83,7 @@ pub(super) struct Measures {
     changes: usize,
     pub(super) failed: u64,
     pub(super) lost: u64,
-    /// Ends of attempts and streams, by their cause.
+    /// Ends of attempts and streams, by cause.
     pub(super) causes: BTreeMap<String, u64>,
     last_failure: Option<String>,
 }
@@ -113,31 +110,30 @@ impl Measures {
         }
     }
 
-    /// Counts versions that first come from now on as changes.
+    /// From now on, new versions count as changes.
     pub(super) fn begin(&mut self, now: Instant) {
         self.measured_since = Some(now);
     }
 
-    /// Notes a connection, and how long it took.
     pub(super) fn connected(&mut self, after: Duration) {
         self.connect.record(after);
     }
 
-    /// Notes the first response on a stream, and how long it took. `is_first`: it is the client's first one on any stream.
+    /// First response on a stream. `is_first`: the client's first on any stream.
     pub(super) fn answered_after(&mut self, after: Duration, is_first: bool) {
         self.first_answer.record(after);
         self.answered += usize::from(is_first);
     }
 
-    /// Notes a response.
     pub(super) fn response(&mut self, bytes: usize, now: Instant) {
         self.responses += 1;
         self.bytes += bytes as u64;
         self.last_response = self.last_response.max(now);
     }
 
-    /// Notes a version at a client whose first response on this stream came at `since`. `after` is the client's last change of this
-    /// name; without one, the version is a part of its first state. Returns the number of the change; `None` where there are too many names.
+    /// Notes a version at a client whose first response on this stream came at `since`. `after` is its last
+    /// change of this name; without one, the version is part of its first state. Returns the change's number;
+    /// `None` with too many names.
     pub(super) fn version(
         &mut self,
         name: NameKey,
@@ -178,7 +174,7 @@ impl Measures {
         Some(number)
     }
 
-    /// Notes the end of an attempt, or of a stream that had a response.
+    /// Notes the end of an attempt, or of a stream with a response.
     pub(super) fn ended(&mut self, had_response: bool, cause: String, explained: String) {
         if had_response {
             self.lost += 1;
@@ -193,32 +189,29 @@ impl Measures {
         }
     }
 
-    /// Number of clients that have had a response.
     pub(super) const fn answered(&self) -> usize {
         self.answered
     }
 
-    /// Whether all clients have had a response, or none has and there were at least as many failures as clients.
+    /// Whether all clients had a response, or none had and failures reach the number of clients.
     pub(super) const fn is_settled(&self, clients: usize) -> bool {
         self.answered >= clients || (self.answered == 0 && self.failed >= clients as u64)
     }
 
-    /// Number of changes.
     pub(super) const fn changes(&self) -> usize {
         self.changes
     }
 
-    /// Time of the last response.
     pub(super) const fn last_response(&self) -> Instant {
         self.last_response
     }
 
-    /// Cause of the last attempt without a response, with the remedy.
+    /// Cause of the last failed attempt, with the remedy.
     pub(super) fn last_failure(&self) -> Option<&str> {
         self.last_failure.as_deref()
     }
 
-    /// Spread at the last client, of each change that all clients have.
+    /// For changes that all clients have.
     pub(super) fn whole(&self) -> Times {
         let mut whole = self.whole.clone();
         let begun = self.measured_since;

@@ -1,4 +1,4 @@
-//! Phases of a load: all clients connect, their first states arrive, and changes are measured.
+//! Phases of a load: clients connect, first states arrive, changes are measured.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,14 +14,13 @@ use super::load_measures::Measures;
 use super::load_progress::Progress;
 use super::load_report::{Cpu, Report};
 
-/// Silence after which the first states of all clients have arrived.
+/// Silence that ends the first states of all clients.
 const QUIET: Duration = Duration::from_millis(500);
 /// Longest wait for that silence.
 const LONGEST_QUIET: Duration = Duration::from_secs(10);
-/// Time between two updates of the progress.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Connects the clients, and measures until the time is over or `stop` is done.
+/// Measures until the time is over or `stop` is done.
 ///
 /// # Errors
 ///

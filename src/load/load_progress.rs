@@ -10,7 +10,7 @@ use super::load_measures::Measures;
 const CONNECTING: &str = "connecting  {bar:40} {pos} of {len} clients  {msg}";
 const MEASURING: &str = "measuring   {bar:40} {pos} of {len} s  {msg}";
 
-/// Progress bar on stderr; hidden unless that is a terminal.
+/// On stderr; hidden unless that is a terminal.
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
@@ -20,7 +20,6 @@ impl Progress {
         Self(ProgressBar::with_draw_target(None, target))
     }
 
-    /// Starts the bar of clients that have had a response.
     pub(super) fn connecting(&self, clients: usize) {
         self.begin(CONNECTING, clients as u64);
     }
@@ -32,7 +31,6 @@ impl Progress {
         }
     }
 
-    /// Starts the bar of the measurement.
     pub(super) fn measuring(&self, time: Duration) {
         self.begin(MEASURING, time.as_secs());
     }
@@ -45,7 +43,7 @@ impl Progress {
     }
 
     fn begin(&self, template: &str, length: u64) {
-        // Fails only if the template is malformed.
+        // Fails only for a malformed template.
         if let Ok(style) = ProgressStyle::with_template(template) {
             self.0.set_style(style.progress_chars("##-"));
         }

@@ -13,11 +13,10 @@ use crate::output::Format;
 use crate::table::Table;
 use crate::terminal::printable;
 
-/// Share of the machine's CPUs above which this process may slow down what it measures.
+/// Share of the machine's CPUs above which this process may distort its measures.
 const BUSY: f64 = 0.5;
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// CPU time of this process up to a moment.
 pub(super) struct Cpu(Option<Duration>);
 
 impl Cpu {
@@ -31,14 +30,13 @@ impl Cpu {
         Self(used())
     }
 
-    /// Average number of CPUs in use since then; `None` if the system does not tell.
+    /// Average CPUs in use since then; `None` if unknown.
     pub(super) fn since(&self, time: Duration) -> Option<f64> {
         let used = Self::now().0?.checked_sub(self.0?)?;
         Some(used.as_secs_f64() / time.as_secs_f64())
     }
 }
 
-/// Results of a load.
 #[derive(Debug)]
 pub struct Report {
     document: Json,
@@ -79,12 +77,11 @@ impl Report {
         report
     }
 
-    /// Whether each client has had an answer.
     pub const fn is_whole(&self) -> bool {
         self.is_whole
     }
 
-    /// Writes it out.
+    /// Prints the report.
     ///
     /// # Errors
     ///
@@ -149,7 +146,7 @@ fn millis(time: Duration) -> f64 {
     time.as_micros() as f64 / 1_000.0
 }
 
-/// Formats a time with the three significant digits of the measures.
+/// With the three significant digits of the measures.
 fn in_millis(time: Duration) -> String {
     let millis = millis(time);
     let digits = if millis < 10.0 {

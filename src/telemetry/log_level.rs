@@ -6,12 +6,10 @@ use parking_lot::Mutex;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// Bytes of a level with filters.
 const LONGEST: usize = 1 << 10;
 
-/// Level of the log, which can be changed.
 pub struct LogLevel {
-    /// Level in force, as it was written.
+    /// In force, as it was written.
     level: Mutex<String>,
     put: Box<dyn Fn(EnvFilter) -> bool + Send + Sync>,
 }
@@ -23,17 +21,17 @@ impl fmt::Debug for LogLevel {
 }
 
 impl LogLevel {
-    /// Level in force, and how another filter is put in its place; that returns whether it was.
+    /// Starts with a level in force. `put` installs another filter and returns whether it could.
     pub fn new(level: &str, put: impl Fn(EnvFilter) -> bool + Send + Sync + 'static) -> Self {
         Self { level: Mutex::new(level.to_owned()), put: Box::new(put) }
     }
 
-    /// Filter of a level. Of what cannot be read nothing is taken.
+    /// Filter of a level. Ignores an unreadable one.
     pub fn filter_lossy(level: &str) -> EnvFilter {
         EnvFilter::builder().parse_lossy(with_quiet(level))
     }
 
-    /// Puts another level in force, and returns the one before.
+    /// Changes the level, and returns the old one.
     ///
     /// # Errors
     ///
@@ -62,7 +60,7 @@ impl LogLevel {
     }
 }
 
-/// rustls warns of each renegotiation that a peer asks for, as often as it does.
+/// rustls warns of each renegotiation that a peer asks for.
 fn with_quiet(level: &str) -> String {
     format!("rustls=error,{level}")
 }

@@ -1,13 +1,12 @@
-//! Log output in which each event is one line, whatever peers put into their names.
+//! Log output in which each event is one line, whatever peers put into names.
 //!
-//! Events contain parts of requests and responses. A line break in one could forge a line of the relay, and another control character
-//! steer the terminal on which the log is read. Writers of events escape those below U+0020; ESC may be there for colours.
+//! A line break could forge a line, and control characters could steer the operator's terminal. Writers of
+//! events escape those below U+0020; ESC may be there for colours.
 
 use std::io::{self, Write};
 
 use crate::terminal;
 
-/// Writer of events, each of which comes in one call.
 #[derive(Debug)]
 pub struct Lines<W>(pub W);
 
@@ -28,7 +27,6 @@ impl<W: Write> Write for Lines<W> {
                 '\n' => line.push_str("\\n"),
                 '\r' => line.push_str("\\r"),
                 '\t' | '\x1b' => line.push(c),
-                // As JSON has it.
                 other => terminal::push_json(&mut line, other),
             }
         }

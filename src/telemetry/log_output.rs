@@ -1,9 +1,9 @@
 //! Thread that writes the log.
 //!
-//! The reader of a log may hang, and its disk be full. That costs lines, which are counted, and never the time of a thread that
-//! serves, nor the task that logs: the usual writer blocks on the one, and panics at the other.
+//! A log reader may hang, and a disk may be full. That costs lines, which are counted, but never blocks a
+//! serving thread. The usual writer blocks on the one, and panics on the other.
 //!
-//! Owns the bound on lines that wait, and the count of those that were lost.
+//! Owns the bound on waiting lines, and the count of lost ones.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, ErrorKind, Write};
@@ -12,17 +12,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 
-/// Lines that wait to be written. Each is of a few KiB at most.
+/// Lines of a few KiB at most.
 const WAITING: usize = 4096;
 
-/// Lines that found no room; there is one log in a process.
+/// Lines without room; a process has one log.
 static CROWDED_OUT: OnceLock<ErrorCounter> = OnceLock::new();
-/// Lines that could not be written.
 static UNWRITTEN: AtomicU64 = AtomicU64::new(0);
-/// Lost lines that the log has told of.
+/// Lost lines that the log has reported.
 static TOLD: AtomicU64 = AtomicU64::new(0);
 
-/// Starts the thread. Lines that wait are written when the guard is dropped, for a second at most.
+/// Dropping the guard writes waiting lines, for a second at most.
 pub fn write_log_to(out: impl Write + Send + 'static) -> (NonBlocking, WorkerGuard) {
     let builder = NonBlockingBuilder::default().buffered_lines_limit(WAITING).lossy(true);
     let (lines, thread) = builder.thread_name("log").finish(Output { out, is_cut: false });
@@ -30,13 +29,12 @@ pub fn write_log_to(out: impl Write + Send + 'static) -> (NonBlocking, WorkerGua
     (lines, thread)
 }
 
-/// Number of lines that were lost since the start.
 pub(super) fn lost_lines() -> u64 {
     let crowded_out = CROWDED_OUT.get().map_or(0, ErrorCounter::dropped_lines);
     crowded_out as u64 + UNWRITTEN.load(Ordering::Relaxed)
 }
 
-/// Logs that lines were lost since it was last called.
+/// Logs how many lines were lost since the last call.
 pub fn report_lost_lines() {
     let lost = lost_lines();
     let since = lost - TOLD.swap(lost, Ordering::Relaxed);
@@ -49,10 +47,9 @@ pub fn report_lost_lines() {
     }
 }
 
-/// Output that loses what it cannot write.
 struct Output<W> {
     out: W,
-    /// Whether a part of the last line was written, as on a disk that became full: it ends where it was cut.
+    /// Whether the last line was cut off, as by a full disk.
     is_cut: bool,
 }
 
@@ -90,12 +87,13 @@ impl<W: Write> Write for Output<W> {
     }
 }
 
-/// Panics since the start; a process has one hook.
+/// Since the start; a process has one hook.
 static PANICS: AtomicU64 = AtomicU64::new(0);
-/// Characters of a message, in which there may be words of a peer.
+/// Characters of a message, which may quote a peer.
 const LONGEST_PANIC: usize = 500;
 
-/// Logs panics from now on, in place of the hook of the standard library, which writes text among lines of JSON. With `RUST_BACKTRACE=1` it has a backtrace too.
+/// Logs panics. The standard hook would write text among lines of JSON. Adds a backtrace with
+/// `RUST_BACKTRACE=1`.
 pub fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         PANICS.fetch_add(1, Ordering::Relaxed);

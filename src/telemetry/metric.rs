@@ -2,44 +2,35 @@
 
 use metrics::Unit;
 
-/// A metric that the relay serves.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// Its name.
     pub name: &'static str,
-    /// Its kind.
     pub kind: MetricKind,
-    /// Unit of its value; `None` for a number of things.
+    /// `None` for a number of things.
     pub unit: Option<Unit>,
-    /// Its labels.
     pub labels: &'static [Label],
-    /// Meaning of its value, which is its help text too.
+    /// Help text.
     pub meaning: &'static str,
     /// Further facts, for people.
     pub note: &'static str,
     /// Expression to alert on; empty for none.
     pub alert: &'static str,
-    /// Further words on the alert.
     pub when: &'static str,
-    /// Part of the configuration without which it is not served.
+    /// Configuration without which it is not served.
     pub needs: Needs,
-    /// Whether it is served from the start, with each value of its labels.
+    /// Whether it is served from the start, with all label values.
     pub from_start: bool,
 }
 
-/// Kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// A number that only grows.
     Counter,
-    /// A value that goes up and down.
     Gauge,
-    /// Measured values, counted in buckets.
     Histogram,
 }
 
 impl MetricKind {
-    /// Its name in the text format of Prometheus.
+    /// Name in the text format of Prometheus.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -49,29 +40,20 @@ impl MetricKind {
     }
 }
 
-/// Part of the configuration that a metric is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// None: it is always served.
     Nothing,
-    /// `upstream.servers`.
     Servers,
-    /// `upstream.directory`.
     Directory,
-    /// `groups.rules`.
     Groups,
-    /// `rollout.types`.
     Rollout,
-    /// `snapshot.path`.
     Snapshot,
-    /// A `tls` section.
     Tls,
     /// A collector of OpenTelemetry in the environment.
     Traces,
 }
 
 impl Needs {
-    /// Key of the configuration; empty for none.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Nothing => "",
@@ -86,28 +68,24 @@ impl Needs {
     }
 }
 
-/// Label of a metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Label {
-    /// Its name.
     pub name: &'static str,
-    /// Its values.
     pub values: Values,
 }
 
-/// Values of a label.
 #[derive(Clone, Copy, Debug)]
 pub enum Values {
-    /// One of these, each with its meaning; that is empty where the value says it.
+    /// Values with their meanings; empty if the value says it.
     OneOf(&'static [(&'static str, &'static str)]),
-    /// One of these, which a page of its own explains.
+    /// Values that a page of its own explains.
     Listed(&'static [&'static str], &'static str),
     /// A word of the configuration or of the build, never of a peer.
     Free(&'static str),
 }
 
 impl Values {
-    /// All values; `None` where they are free.
+    /// `None` if they are free.
     pub fn all(self) -> Option<Vec<&'static str>> {
         match self {
             Self::OneOf(values) => Some(values.iter().map(|(value, _)| *value).collect()),
@@ -178,7 +156,7 @@ impl Metric {
         Self { from_start: true, ..self }
     }
 
-    /// All combinations of the values of its labels; `None` where one has free values.
+    /// All combinations of label values; `None` if one label is free.
     pub fn combinations(&self) -> Option<Vec<Vec<(&'static str, &'static str)>>> {
         let mut all = vec![Vec::new()];
         for label in self.labels {

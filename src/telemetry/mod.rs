@@ -1,8 +1,7 @@
 //! Metrics and their labels, and limits on log lines.
 //!
-//! A leaf: it knows the terms of the field and nothing of its callers. Labels have bounded cardinality: type,
-//! transport, result, reason; never a string that a peer chose. The names are a contract with dashboards;
-//! docs/metrics.md lists them.
+//! A leaf: knows nothing of its callers. Labels are bounded: type, transport, result, reason; never a string
+//! that a peer chose. Dashboards rely on the names; docs/metrics.md lists them.
 
 #![expect(clippy::disallowed_macros, reason = "this is the one place where metrics are declared")]
 
@@ -61,7 +60,7 @@ pub fn install() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildE
     const BUCKETS: [f64; 16] = [
         0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0,
     ];
-    // In seconds. A single change takes microseconds; 0.5 and 2 ms are the targets for large sets.
+    // In seconds. A single change takes microseconds; the targets for large sets are 0.5 and 2 ms.
     const APPLY_BUCKETS: [f64; 15] = [
         0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.25,
         1.0, 5.0,
@@ -88,12 +87,10 @@ fn describe() {
     }
 }
 
-/// Gauge of one open connection.
 #[derive(Debug)]
 pub struct ConnectionGauge(());
 
 impl ConnectionGauge {
-    /// Counts an accepted connection until the drop.
     pub fn open() -> Self {
         gauge!(CONNECTIONS).increment(1.0);
         Self(())
@@ -106,65 +103,56 @@ impl Drop for ConnectionGauge {
     }
 }
 
-/// Reports the memory of the process in bytes: resident, and in use.
+/// In bytes.
 pub fn report_memory(resident: u64, in_use: u64) {
     gauge!(MEMORY, "what" => "resident").set(resident as f64);
     gauge!(MEMORY, "what" => "in_use").set(in_use as f64);
 }
 
-/// Reports the watermarks in bytes above which clients are refused, and closed.
+/// Bytes above which clients are refused, and closed.
 pub fn report_watermarks(refuse_above: u64, close_above: u64) {
     gauge!(MEMORY, "what" => "refuse_above").set(refuse_above as f64);
     gauge!(MEMORY, "what" => "close_above").set(close_above as f64);
 }
 
-/// Reports the number of connections above which more are refused.
 pub fn report_connection_limit(limit: usize) {
     gauge!(CONNECTION_LIMIT).set(limit as f64);
 }
 
-/// Counts a connection that could not be accepted.
 pub fn accept_failed() {
     counter!(ACCEPT_FAILURES).increment(1);
 }
 
-/// Counts denied requests, names or wildcards.
 pub fn denied(what: &'static str, count: u64) {
     if count > 0 {
         counter!(DENIED, "what" => what).increment(count);
     }
 }
 
-/// Counts routes that waited long for an answer of this type.
 pub fn delayed(short: &'static str) {
     counter!(DELAYS, "type" => short).increment(1);
 }
 
-/// Counts a response that was sent without the ACK that it depends on.
+/// Counts a response sent without the ACK that it depends on.
 pub fn overdue(awaited: &'static str) {
     counter!(OVERDUE, "awaited" => awaited).increment(1);
 }
 
-/// Reports the resources and answers written as JSON since the start.
+/// Totals since the start.
 pub fn report_json(resources: u64, answers: u64) {
     counter!(JSON_WRITTEN, "what" => "resource").absolute(resources);
     counter!(JSON_WRITTEN, "what" => "answer").absolute(answers);
 }
 
-/// Figures of one type when the metrics are read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TypeFigures {
-    /// Members of the wildcard set.
     pub members: usize,
-    /// Cohorts.
     pub cohorts: usize,
-    /// Newest generation.
     pub generation: u64,
-    /// Everything that is held.
     pub held: HeldTotals,
 }
 
-/// Reports the figures of a type, or of several types that share a label.
+/// Reports a type, or several types that share a label.
 pub fn report_type(kind: &'static str, figures: TypeFigures) {
     gauge!(RESOURCES, "type" => kind).set(figures.members as f64);
     gauge!(COHORTS, "type" => kind).set(figures.cohorts as f64);
@@ -174,39 +162,31 @@ pub fn report_type(kind: &'static str, figures: TypeFigures) {
     gauge!(FINGERPRINT, "type" => kind).set(fingerprint(figures.held.digest));
 }
 
-/// Digest as a number that a gauge holds exactly: its first 48 bits.
+/// First 48 bits, which a gauge holds exactly.
 const fn fingerprint(digest: u128) -> f64 {
     (digest >> 80) as f64
 }
 
-/// Reports the bytes that the history of resources takes.
+/// In bytes.
 pub fn report_history(bytes: u64) {
     gauge!(HISTORY_BYTES).set(bytes as f64);
 }
 
-/// Reports the frames encoded since the start.
 pub fn report_encodes(encodes: u64) {
     counter!(ENCODES).absolute(encodes);
 }
 
-/// Figures of the control plane when the metrics are read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UpstreamFigures {
-    /// Whether it is connected.
     pub connected: bool,
-    /// Number of the server in use.
     pub server: usize,
-    /// Label of the protocol of its streams.
     pub protocol: Option<&'static str>,
-    /// Time for which cached resources may have been out of date.
+    /// Time for which cached resources may be out of date.
     pub stale: Duration,
-    /// Time since its last answer.
     pub last_answer: Duration,
-    /// Subscriptions without an answer.
     pub unanswered: usize,
 }
 
-/// Reports the figures of the control plane.
 pub fn report_upstream(figures: UpstreamFigures, events: &[(&'static str, u64)]) {
     gauge!(UPSTREAM_CONNECTED).set(if figures.connected { 1.0 } else { 0.0 });
     for protocol in ["delta", "sotw"] {
@@ -222,24 +202,20 @@ pub fn report_upstream(figures: UpstreamFigures, events: &[(&'static str, u64)])
     }
 }
 
-/// Reports the connections to the control plane.
 pub fn report_upstream_connections(connections: usize) {
     gauge!(UPSTREAM_CONNECTIONS).set(connections as f64);
 }
 
-/// Reports the clients of a type that are in this state.
 pub fn report_clients(kind: &'static str, state: &'static str, clients: usize) {
     gauge!(CLIENTS, "type" => kind, "state" => state).set(clients as f64);
 }
 
-/// Reports the clients of a type that are furthest behind: by how many generations, and for how long one has left a response
-/// unanswered.
+/// Clients of a type that are furthest behind: in generations, and in time since an unanswered response.
 pub fn report_laggards(kind: &'static str, lag: u64, unanswered: Duration) {
     gauge!(MAX_LAG, "type" => kind).set(lag as f64);
     gauge!(MAX_UNANSWERED, "type" => kind).set(unanswered.as_secs_f64());
 }
 
-/// Reports the node groups of a rule, which the operator named.
 pub fn report_groups(rule: &str, groups: usize, clients: usize, stale: Duration, unanswered: usize) {
     gauge!(GROUPS, "group" => rule.to_owned()).set(groups as f64);
     gauge!(GROUP_CLIENTS, "group" => rule.to_owned()).set(clients as f64);
@@ -247,40 +223,35 @@ pub fn report_groups(rule: &str, groups: usize, clients: usize, stale: Duration,
     gauge!(GROUPS_UNANSWERED, "group" => rule.to_owned()).set(unanswered as f64);
 }
 
-/// Reports the types of which an update of the control plane was refused, over all node groups.
 pub fn report_refused_types(types: usize) {
     gauge!(UPSTREAM_REFUSED).set(types as f64);
 }
 
-/// Records the time that a response took from its arrival to the cache.
 pub fn upstream_applied(took: Duration) {
     histogram!(UPSTREAM_APPLY).record(took);
 }
 
-/// Reports the files of the directory source that are not in force as they are.
+/// Files of the directory that are not in force.
 pub fn report_directory(failing: usize) {
     gauge!(DIRECTORY_FAILURES).set(failing as f64);
 }
 
-/// Counts a TLS handshake of a client.
 pub fn tls_handshake(result: &'static str) {
     counter!(TLS_HANDSHAKES, "result" => result).increment(1);
 }
 
-/// Counts a changed set of certificate files that is in force. `of` is the key of the configuration that
-/// names it.
+/// Counts changed certificate files in force. `of` is their key in the configuration.
 pub fn tls_reloaded(of: &str) {
     counter!(TLS_RELOADS, "of" => of.to_owned()).increment(1);
     gauge!(TLS_SUCCESSFUL, "of" => of.to_owned()).set(1.0);
 }
 
-/// Counts a changed set of certificate files that could not be used.
 pub fn tls_reload_failed(of: &str) {
     counter!(TLS_RELOAD_FAILURES, "of" => of.to_owned()).increment(1);
     gauge!(TLS_SUCCESSFUL, "of" => of.to_owned()).set(0.0);
 }
 
-/// Reports the first reading of a set of certificate files. Counters of its reloads exist from then on, so that an alert on their
+/// Reports the first reading of certificate files. Creates their reload counters, so that an alert on the
 /// rate sees the first one.
 pub fn tls_loaded(of: &str) {
     counter!(TLS_RELOADS, "of" => of.to_owned()).increment(0);
@@ -288,29 +259,24 @@ pub fn tls_loaded(of: &str) {
     gauge!(TLS_SUCCESSFUL, "of" => of.to_owned()).set(1.0);
 }
 
-/// Reports the expiry of a certificate in force, in seconds since 1970. `which` names the file as the
-/// configuration does.
+/// In seconds since 1970. `which` names the file as the configuration does.
 pub fn report_tls_expiry(of: &str, which: &'static str, expires: i64) {
     gauge!(TLS_EXPIRY, "of" => of.to_owned(), "which" => which).set(expires as f64);
 }
 
-/// Result of reading the configuration again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReloadResult {
-    /// Changes are in force, or will be after a restart.
+    /// In force, or after a restart.
     Applied,
-    /// Nothing changed.
     Unchanged,
-    /// The file cannot be used; the running configuration stays.
     Refused,
 }
 
-/// Reports the first reading of the configuration.
 pub fn config_loaded() {
     config_is_good(false);
 }
 
-/// Counts a reload. `restart_pending` says whether the file has changes that need a restart.
+/// `restart_pending`: the file has changes that need a restart.
 pub fn config_reloaded(result: ReloadResult, restart_pending: bool) {
     let label = match result {
         ReloadResult::Applied => "applied",
@@ -332,8 +298,8 @@ fn config_is_good(restart_pending: bool) {
     gauge!(CONFIG_RESTART).set(if restart_pending { 1.0 } else { 0.0 });
 }
 
-/// Makes the metrics that exist from the start, with each of their labels. A counter that appears with its first event begins at 1 for
-/// Prometheus: `increase()` and `rate()` do not see that event.
+/// Creates all metrics that exist from the start, with each label. `increase()` and `rate()` of Prometheus
+/// miss the first event of a counter that appears with it.
 fn make_at_zero() {
     for metric in catalog::all().filter(|metric| metric.from_start && metric.needs == Needs::Nothing) {
         metric.combinations().into_iter().flatten().for_each(|labels| make_one(metric, &labels));
@@ -348,22 +314,16 @@ fn make_one(metric: &Metric, labels: &[(&'static str, &'static str)]) {
     }
 }
 
-/// Figures of guarded rollouts when the metrics are read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RolloutFigures {
-    /// Streams that are canaries.
     pub canaries: usize,
-    /// Names that changed and are on trial.
     pub trying: usize,
     /// Names that changed since the trial began.
     pub waiting: usize,
-    /// Names whose changes are held.
     pub held: usize,
-    /// Names whose changes an operator discarded.
     pub discarded: usize,
 }
 
-/// Reports guarded rollouts.
 pub fn report_rollouts(figures: RolloutFigures, counts: &RolloutCounts) {
     let RolloutCounts { spread, held, released, discarded, unanswered } = counts;
     for (result, count) in [
@@ -383,28 +343,23 @@ pub fn report_rollouts(figures: RolloutFigures, counts: &RolloutCounts) {
     }
 }
 
-/// Figures of the snapshot when the metrics are read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SnapshotFigures {
-    /// Resources that were loaded at the start.
+    /// Resources loaded at the start.
     pub loaded: usize,
     /// Their bytes.
     pub loaded_bytes: usize,
-    /// Time that this took.
+    /// Time of that loading.
     pub load: Duration,
-    /// Transactions that were written.
     pub writes: u64,
-    /// Attempts that failed.
     pub failures: u64,
-    /// Bytes of the file.
     pub bytes: u64,
-    /// Time since the last transaction.
+    /// Since the last transaction.
     pub last_write: Duration,
-    /// Time since the control plane last answered.
+    /// Since the control plane last answered.
     pub age: Duration,
 }
 
-/// Reports the figures of the snapshot.
 pub fn report_snapshot(figures: SnapshotFigures) {
     gauge!(SNAPSHOT_LOADED).set(figures.loaded as f64);
     gauge!(SNAPSHOT_LOADED_BYTES).set(figures.loaded_bytes as f64);

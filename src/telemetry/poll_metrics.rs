@@ -9,23 +9,18 @@ use parking_lot::Mutex;
 
 use super::catalog::{HELD_POLLS, POLLS, PROPAGATION, RESPONSE_BYTES, RESPONSES};
 
-/// Transport of polls, as a label.
 const REST: &str = "rest";
 
-/// End of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollOutcome {
-    /// The client got the resources.
     Answered,
     /// Nothing changed while it was held.
     NotModified,
     /// A resource was still unknown at the end of the hold.
     Unknown,
-    /// The request was refused.
     Refused,
-    /// The peer has too many polls already.
     TooMany,
-    /// A resource has a type that the descriptors lack.
+    /// The descriptors lack the type of a resource.
     UnknownType,
     /// A resource cannot be written as JSON for another reason.
     Unwritable,
@@ -46,7 +41,6 @@ impl PollOutcome {
     ];
 }
 
-/// Metrics of one poll.
 #[derive(Debug)]
 pub struct PollGauge {
     counters: Arc<PollCounters>,
@@ -55,19 +49,17 @@ pub struct PollGauge {
 }
 
 impl PollGauge {
-    /// Begins a poll for a type.
     pub fn open(kind: &'static str) -> Self {
-        // A poll that is dropped without another end was abandoned by its client.
+        // A poll that is dropped without another end was abandoned.
         Self { counters: PollCounters::of(kind), outcome: PollOutcome::Abandoned, parked: false }
     }
 
-    /// Counts it as held until the drop.
     pub fn parked(&mut self) {
         self.parked = true;
         self.counters.held.increment(1.0);
     }
 
-    /// Ends it with an answer of `bytes`; `waited` is the time since the newest change that it waited for.
+    /// Ends it with an answer of `bytes`; `waited` is the time since the newest change in it.
     pub fn answered(&mut self, bytes: usize, waited: Option<Duration>) {
         self.counters.responses.increment(1);
         self.counters.response_bytes.increment(bytes as u64);
@@ -77,7 +69,6 @@ impl PollGauge {
         self.ended(PollOutcome::Answered);
     }
 
-    /// Sets its end.
     pub const fn ended(&mut self, outcome: PollOutcome) {
         self.outcome = outcome;
     }
@@ -92,7 +83,6 @@ impl Drop for PollGauge {
     }
 }
 
-/// Counters of the polls of one type.
 #[derive(Debug)]
 struct PollCounters {
     held: Gauge,
@@ -103,7 +93,7 @@ struct PollCounters {
 }
 
 impl PollCounters {
-    /// Returns the counters of a type, which all polls share.
+    /// All polls of a type share them.
     fn of(kind: &'static str) -> Arc<Self> {
         static ALL: Mutex<BTreeMap<&str, Arc<PollCounters>>> = Mutex::new(BTreeMap::new());
         let outcome = |outcome| counter!(POLLS, "type" => kind, "outcome" => outcome);

@@ -1,4 +1,4 @@
-//! Metrics of the process, under the names that all Prometheus clients have.
+//! Metrics of the process, under Prometheus' standard names.
 
 #![expect(clippy::disallowed_macros, reason = "this is the part of `telemetry` that declares them")]
 
@@ -12,7 +12,7 @@ use super::catalog::{
 };
 use super::log_output::{lost_lines, panics};
 
-/// Reports the process as the system counts it. Where `/proc` cannot be read, what was reported last stays.
+/// Keeps the last values where `/proc` cannot be read.
 pub fn report_process() {
     counter!(LOG_LOST).absolute(lost_lines());
     counter!(PANICS).absolute(panics());

@@ -1,4 +1,4 @@
-//! Refusals and disconnects for a limit: their metric, and what keeps their log lines rare.
+//! Refusals and disconnects at limits: metric, and limit on log lines.
 
 use std::sync::{LazyLock, OnceLock};
 use std::time::Instant;
@@ -9,7 +9,6 @@ use super::LogThrottle;
 use super::catalog::REFUSED;
 use crate::limit::Limit;
 
-/// Counts refusals or disconnects for a limit.
 pub fn refused(limit: Limit, count: u64) {
     // Looked up once: ten thousand refusals a second must cost little.
     static COUNTERS: OnceLock<[Counter; Limit::ALL.len()]> = OnceLock::new();
@@ -17,8 +16,8 @@ pub fn refused(limit: Limit, count: u64) {
     COUNTERS.get_or_init(|| Limit::ALL.map(counter))[limit as usize].increment(count);
 }
 
-/// Counts a refusal or disconnect for a limit. Returns the number of log lines suppressed since the last one if
-/// this one may be logged, else `None`.
+/// Counts a refusal or disconnect. Returns the number of log lines suppressed since the last one, if this one
+/// may be logged.
 pub fn refused_at(limit: Limit, now: Instant) -> Option<u64> {
     static THROTTLE: LazyLock<LogThrottle<Limit>> = LazyLock::new(LogThrottle::default);
     refused(limit, 1);

@@ -12,9 +12,7 @@ use super::catalog::{
     ACKS, COALESCED, PROPAGATION, REQUESTS, RESPONSE_BYTES, RESPONSES, STREAMS, STREAMS_ENDED,
 };
 
-/// Metrics of one open stream.
-///
-/// The counters of a type are looked up once per stream: a look-up by labels costs more than counting.
+/// Metrics of one open stream. Counters are looked up once: a look-up by labels costs more than counting.
 #[derive(Debug)]
 pub struct StreamGauge {
     transport: &'static str,
@@ -22,14 +20,13 @@ pub struct StreamGauge {
 }
 
 impl StreamGauge {
-    /// Counts a new stream of this transport until the drop.
     pub fn open(transport: &'static str) -> Self {
         gauge!(STREAMS, "transport" => transport).increment(1.0);
         Self { transport, of_types: SmallVec::new() }
     }
 
-    /// Counts a response that the transport took; `waited` is the time since its newest change arrived, `coalesced` the number of
-    /// changes in it that a later one overtook.
+    /// Counts a response that the transport took. `waited` is the time since its newest change arrived,
+    /// `coalesced` the number of overtaken changes.
     pub fn said(&mut self, kind: &'static str, bytes: usize, waited: Option<Duration>, coalesced: u32) {
         let counters = self.of_type(kind);
         counters.responses.increment(1);
@@ -51,7 +48,6 @@ impl StreamGauge {
         }
     }
 
-    /// Counts the end of the stream with the gRPC status of this name.
     pub fn ended(&self, code: &'static str) {
         counter!(STREAMS_ENDED, "transport" => self.transport, "code" => code).increment(1);
     }
@@ -65,16 +61,13 @@ impl StreamGauge {
     }
 }
 
-/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestResult {
-    /// Subscription without an answer to a response.
+    /// Answers no response.
     Subscribe,
-    /// ACK of the newest response.
     Ack,
-    /// NACK of the newest response.
     Nack,
-    /// Answer to an older response.
+    /// Answers an older response.
     Stale,
 }
 
@@ -82,7 +75,6 @@ impl RequestResult {
     const LABELS: [&'static str; 4] = ["subscribe", "ack", "nack", "stale"];
 }
 
-/// Counters of one type and transport.
 #[derive(Debug)]
 struct TypeCounters {
     responses: Counter,
@@ -95,7 +87,7 @@ struct TypeCounters {
 }
 
 impl TypeCounters {
-    /// Returns the counters of a type and transport, which all streams share.
+    /// All streams of a type and transport share them.
     fn of(kind: &'static str, transport: &'static str) -> Arc<Self> {
         static ALL: Mutex<BTreeMap<(&str, &str), Arc<TypeCounters>>> = Mutex::new(BTreeMap::new());
         let requests =

@@ -34,23 +34,19 @@ pub(super) const METRICS: &[Metric] = &[
         .with(Traces),
 ];
 
-/// End of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceEnd {
     /// Each client has answered.
     Complete,
-    /// All that it is about has changed again.
+    /// All of its names changed again.
     Overtaken,
-    /// It took too long.
     TimedOut,
-    /// The relay ends.
     Stopped,
     /// The sampler leaves it out.
     Unsampled,
 }
 
 impl TraceEnd {
-    /// Its name in metrics and spans.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Complete => "complete",
@@ -62,7 +58,6 @@ impl TraceEnd {
     }
 }
 
-/// Notes that traces are made: their counters are there from now on.
 pub fn traces_begin() {
     for metric in METRICS {
         for labels in metric.combinations().into_iter().flatten() {
@@ -71,23 +66,19 @@ pub fn traces_begin() {
     }
 }
 
-/// Counts a trace.
 pub fn trace_ended(end: TraceEnd) {
     counter!(TRACES, "result" => end.label()).increment(1);
 }
 
-/// Counts a change that is not followed, because too many others are.
 pub fn change_not_followed() {
     counter!(TRACES, "result" => "dropped").increment(1);
 }
 
-/// Counts spans that the exporter was given.
 pub fn spans_exported(spans: usize, is_taken: bool) {
     let result = if is_taken { "exported" } else { "failed" };
     counter!(SPANS, "result" => result).increment(spans as u64);
 }
 
-/// Counts a span for which the exporter has no room.
 pub fn span_dropped() {
     counter!(SPANS, "result" => "dropped").increment(1);
 }

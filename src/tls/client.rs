@@ -1,8 +1,8 @@
-//! The client's side of TLS: from the keys of a configuration and the files they name to connections.
+//! Client side of TLS: from a configuration and its files to connections.
 //!
-//! Owns which authority and name a server's certificate must have, what is shown to servers that ask, and that they speak HTTP/2.
-//! Knows nothing of what is said over a connection. Nothing of an earlier connection is used for a later one: each verifies the
-//! server anew, against what is in force then.
+//! Owns a server's expected authority and name, the client certificate, and ALPN for HTTP/2. Knows nothing of
+//! a connection's data. No session is resumed: each connection verifies the server against the files then in
+//! force.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -28,20 +28,17 @@ use super::reload::{Fact, LoadError, Loaded, Reloaded, Reloader};
 use super::server::fact;
 use crate::config::{self, CertificateFiles, ServerIdentity};
 
-/// Name of HTTP/2 in a handshake.
 const H2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 
-/// A client's side, made of one state of its files.
+/// Client side of TLS, made of one state of its files.
 #[derive(Debug)]
 pub struct ClientTls {
     config: Arc<ClientConfig>,
-    /// Server that the handshake names.
     name: ServerName<'static>,
     diagnosis: Diagnosis,
 }
 
-/// The files of a client's side, and what they are for.
 #[derive(Debug, Clone)]
 pub struct ClientFiles {
     files: config::ClientTls,
@@ -50,13 +47,12 @@ pub struct ClientFiles {
     settings: Settings,
 }
 
-/// A server's address is of no use with TLS.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ServerNameError(String);
 
 impl ClientFiles {
-    /// Those of a configuration, for the server at this address.
+    /// For the server at this address.
     ///
     /// # Errors
     ///
@@ -70,19 +66,19 @@ impl ClientFiles {
         let name = match (&expected, host) {
             (ServerIdentity::Name(name), _) => name.clone(),
             (ServerIdentity::Spiffe(_), Ok(ServerIdentity::Name(name))) => name,
-            // An ID cannot be named in a handshake, and an address is not.
+            // A handshake cannot name an ID, and omits an address.
             (ServerIdentity::Spiffe(_), _) => ServerName::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
         };
         Ok(Self { files, expected, name, settings: Settings::KEYS })
     }
 
-    /// Has messages name these settings instead of keys of a configuration.
+    /// Makes messages name these settings instead of keys of a configuration.
     #[must_use]
     pub fn set_by(self, settings: Settings) -> Self {
         Self { settings, ..self }
     }
 
-    /// A client's side that follows these files. `of` is the key of the configuration that names them.
+    /// Follows these files. `of` is the key of the configuration that names them.
     ///
     /// # Errors
     ///
@@ -91,7 +87,7 @@ impl ClientFiles {
         reloader.add(of, self.paths(), move |files| self.load(files))
     }
 
-    /// A client's side as the files are now.
+    /// Uses the current files.
     ///
     /// # Errors
     ///
@@ -115,13 +111,13 @@ impl ClientFiles {
         });
         let builder = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
         let chain = match &self.files.crl_file {
-            // An authority without a list has taken nothing back.
+            // An authority without a list has revoked nothing.
             Some(path) => builder
                 .with_crls(files.revocation_lists(path)?)
                 .allow_unknown_revocation_status()
                 .build()
                 .map_err(|error| unusable(path, &error))?,
-            // Fails without authorities only, of which there are some.
+            // Fails only without authorities; here there are some.
             None => builder.build().map_err(|error| unusable(Path::new("ca_file"), &error))?,
         };
         let verifier: Arc<dyn ServerCertVerifier> = match &self.expected {
@@ -165,7 +161,7 @@ impl ClientFiles {
 }
 
 impl ClientTls {
-    /// Makes a connection a TLS connection for HTTP/2. The error says what an operator can do.
+    /// Starts TLS for HTTP/2 on a connection.
     ///
     /// # Errors
     ///
@@ -183,7 +179,7 @@ impl ClientTls {
         }
     }
 
-    /// Makes a connection a TLS connection for HTTP/1.1, as [`Self::connect`] does for HTTP/2.
+    /// As [`Self::connect`], for HTTP/1.1.
     ///
     /// # Errors
     ///
@@ -198,7 +194,7 @@ impl ClientTls {
         connected.map_err(|error| self.diagnosis.of_http1(&error))
     }
 
-    /// Explains errors on a connection whose server has not been heard yet: it may have refused us only now.
+    /// Explains errors before the server's first bytes, when it may refuse our certificate.
     pub const fn diagnosis(&self) -> &Diagnosis {
         &self.diagnosis
     }
@@ -217,7 +213,7 @@ fn authorities(files: &Files, path: &Path, facts: &mut Vec<Fact>) -> Result<Root
 fn authorities_of_the_system(setting: &str) -> Result<RootCertStore, LoadError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // Systems carry some that cannot be read; they are as good as none.
+    // Systems have some unreadable ones; these are skipped.
     let (usable, _) = roots.add_parsable_certificates(found.certs);
     if usable == 0 {
         let reason = match found.errors.first() {
@@ -233,8 +229,7 @@ fn unusable(path: &Path, reason: &dyn ToString) -> LoadError {
     LoadError::Unusable { path: path.to_owned(), reason: reason.to_string() }
 }
 
-/// Takes a certificate that leads to an authority and has one URI among its names, which is the expected ID (X.509-SVID
-/// of SPIFFE).
+/// Accepts a certificate of an authority with the expected ID as its one URI (X.509-SVID of SPIFFE).
 #[derive(Debug)]
 struct SpiffeVerifier {
     id: String,
@@ -255,8 +250,8 @@ impl ServerCertVerifier for SpiffeVerifier {
         let algorithms = self.provider.signature_verification_algorithms.all;
         let parsed = ParsedCertificate::try_from(leaf)?;
         verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, intermediates, now, algorithms)?;
-        // Once more for the revocation lists, which rustls holds against the chain only together with a name of DNS.
-        // It is not the name that this certificate is for.
+        // Repeated for the revocation lists: rustls checks them only with a DNS name, which this certificate
+        // is not for.
         match self.chain.verify_server_cert(leaf, intermediates, server_name, ocsp_response, now) {
             Ok(_) => {}
             Err(rustls::Error::InvalidCertificate(
@@ -297,7 +292,7 @@ impl ServerCertVerifier for SpiffeVerifier {
     }
 }
 
-/// The URIs among the names of a certificate. What cannot be read has none.
+/// URIs among the names of a certificate; none if it cannot be read.
 fn uris(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Vec::new() };
     let Ok(Some(names)) = certificate.subject_alternative_name() else { return Vec::new() };

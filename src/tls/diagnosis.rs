@@ -1,7 +1,7 @@
 //! Faults of a TLS connection to a server, in words that an operator can act on.
 //!
-//! Owns whose fault an error is, what was expected and what to do. Knows which files a client was made of, by their
-//! names only. What a server sends is escaped and bounded.
+//! Owns whose fault an error is, the expectation and the remedy. Knows a client's files by name only. Escapes
+//! and bounds data from the server.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -12,24 +12,17 @@ use rustls::{AlertDescription, CertificateError, Error};
 use crate::config::{self, ServerIdentity};
 use crate::terminal::printable;
 
-/// Names of the settings that messages tell to change.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Authorities of the server.
     pub authorities: &'static str,
-    /// Certificate of the client.
     pub certificate: &'static str,
-    /// Its key.
     pub key: &'static str,
-    /// Identity of the server.
     pub name: &'static str,
 }
 
 impl Settings {
-    /// Keys of a configuration.
     pub const KEYS: Self =
         Self { authorities: "ca_file", certificate: "cert_file", key: "key_file", name: "server_name" };
-    /// Flags of the commands that are clients.
     pub const FLAGS: Self = Self {
         authorities: "--ca-file",
         certificate: "--cert-file",
@@ -38,7 +31,7 @@ impl Settings {
     };
 }
 
-/// Facts about a client's side that messages need.
+/// Facts for messages.
 #[derive(Clone, Debug)]
 pub struct Diagnosis {
     settings: Settings,
@@ -47,7 +40,6 @@ pub struct Diagnosis {
     expected: String,
 }
 
-/// Certificate of the client.
 #[derive(Clone, Debug)]
 pub(super) struct Own {
     file: String,
@@ -60,7 +52,7 @@ impl Own {
         Self { file: file.display().to_string(), expires }
     }
 
-    /// Whether its time is over. Servers seldom say that this is why they refuse it.
+    /// Servers seldom say that a certificate expired.
     fn has_expired(&self) -> bool {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         i64::try_from(now.as_secs()).is_ok_and(|now| now >= self.expires)
@@ -94,8 +86,8 @@ impl Diagnosis {
         Self { settings, authorities, own, expected: expected.to_string() }
     }
 
-    /// Why a handshake failed, or why the connection ended before the server had said anything: with TLS 1.3 a server
-    /// judges the client's certificate when the client is done with the handshake.
+    /// Why a handshake failed, or a connection ended before the server's first bytes: with TLS 1.3 a server
+    /// judges the client's certificate after the client's handshake.
     pub fn of(&self, error: &io::Error) -> String {
         match error.get_ref().and_then(|error| error.downcast_ref()) {
             Some(Error::InvalidCertificate(fault)) => self.certificate(fault),
@@ -120,7 +112,6 @@ impl Diagnosis {
         }
     }
 
-    /// The server hung up without a reason.
     pub fn closed(&self) -> String {
         let Settings { certificate, key, .. } = self.settings;
         let hint = match &self.own {
@@ -131,7 +122,7 @@ impl Diagnosis {
         format!("the server closed the TLS connection before it said anything: {hint}")
     }
 
-    /// The handshake is done, and HTTP/2 was not agreed upon.
+    /// The handshake succeeded without agreement on HTTP/2.
     pub(super) fn no_http2(&self) -> String {
         "the server does not offer HTTP/2: expected `h2` by ALPN; is this the port of gRPC?".to_owned()
     }
@@ -215,7 +206,6 @@ fn ends(kind: ErrorKind) -> bool {
     )
 }
 
-/// Error: the certificate is for another SPIFFE ID.
 #[derive(Debug, thiserror::Error)]
 #[error("it is for {}, not for {expected}", list(presented))]
 pub(super) struct IdentityError {
@@ -223,13 +213,13 @@ pub(super) struct IdentityError {
     pub(super) presented: Vec<String>,
 }
 
-/// A name as rustls gives it, without its kind: `a.example` of `DnsName("a.example")`.
+/// Name without its kind: `a.example` of `DnsName("a.example")`.
 fn bare(name: &str) -> &str {
     let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
     inner.unwrap_or(name).trim_matches('"')
 }
 
-/// Formats the names of a certificate for messages: escaped, and five at most.
+/// Names of a certificate for messages: escaped, five at most.
 fn list(names: &[String]) -> String {
     const MANY: usize = 5;
     if names.is_empty() {

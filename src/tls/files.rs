@@ -1,7 +1,7 @@
-//! The contents of several files that belong together, as of one moment.
+//! Contents of several files that belong together, as of one moment.
 //!
-//! Owns the reading of a set without a tear: a certificate from before a rotation beside a key from after it would be
-//! refused for no fault of the operator's. What is in the files is read by `pem`.
+//! Owns a read without tearing: an old certificate with a new key would be refused without an operator's
+//! mistake. `pem` parses the contents.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
@@ -12,19 +12,18 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use super::pem::{self, PemError};
 
-/// How often a set is read again that changes while it is read. What changes faster is looked at after the next event.
+/// Reads of a set that changes meanwhile. After that, the next event reads it again.
 const ATTEMPTS: usize = 5;
 
-/// The end of the line before a private key in PEM, of whatever kind it is.
+/// End of the line before a private key of any kind in PEM.
 const KEY: &[u8] = b"PRIVATE KEY-----";
-/// In the mode of a file.
 const READ_BY_OTHERS: u32 = 0o004;
 
-/// The files of a set and what they held. `Debug` names the files only.
+/// `Debug` prints the names only.
 pub struct Files(Vec<(PathBuf, Vec<u8>)>);
 
 impl Files {
-    /// Reads all of them, so that none has changed between the first and the last.
+    /// Reads all files, without a change between the first and the last.
     ///
     /// # Errors
     ///
@@ -47,7 +46,7 @@ impl Files {
         paths.iter().map(read).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Bytes that a file held; one that is none of the set counts as unreadable.
+    /// Contents of a file; one outside the set counts as unreadable.
     ///
     /// # Errors
     ///
@@ -62,7 +61,7 @@ impl Files {
         }
     }
 
-    /// The certificates of a file, in their order; at least one.
+    /// Certificates of a file in order; at least one.
     ///
     /// # Errors
     ///
@@ -71,7 +70,7 @@ impl Files {
         pem::certificates_in(path, self.bytes(path)?)
     }
 
-    /// The revocation lists of a file; at least one.
+    /// At least one revocation list.
     ///
     /// # Errors
     ///
@@ -83,7 +82,7 @@ impl Files {
         pem::revocation_lists_in(path, self.bytes(path)?)
     }
 
-    /// The private key of a file, the first one where there are several.
+    /// First private key of a file.
     ///
     /// # Errors
     ///
@@ -92,7 +91,7 @@ impl Files {
         pem::private_key_in(path, self.bytes(path)?)
     }
 
-    /// Files with a private key that every user of the machine can read.
+    /// Files with a private key that every user can read.
     pub(super) fn exposed_keys(&self) -> impl Iterator<Item = &Path> {
         let holds_key = |bytes: &[u8]| bytes.windows(KEY.len()).any(|window| window == KEY);
         let is_open =
@@ -101,7 +100,6 @@ impl Files {
         keys.filter(move |path| is_open(path))
     }
 
-    /// Equal for equal contents.
     pub(super) fn digest(&self) -> u128 {
         digest(&self.0)
     }
@@ -127,7 +125,7 @@ fn digest<'f>(files: impl IntoIterator<Item = &'f (PathBuf, Vec<u8>)>) -> u128 {
     hash.digest128()
 }
 
-/// Stamps that tell a file from the one that was at its path before, and from itself before it was written to.
+/// Differ if the file at a path was replaced or written.
 fn stamps(paths: &[PathBuf]) -> Vec<Option<[i64; 5]>> {
     let stamp =
         |of: Metadata| [of.ino() as i64, of.size() as i64, of.mtime_nsec(), of.ctime(), of.ctime_nsec()];

@@ -1,7 +1,7 @@
-//! Transport security on both sides: what is read from files, and how it is kept up to date.
+//! Transport security of both sides: reading and reloading of its files.
 //!
-//! Owns certificates, keys, authorities and revocation lists, from their files to the configurations of rustls. Knows
-//! nothing of xDS, and of a peer no more than its certificate.
+//! Owns certificates, keys, authorities and revocation lists, from files to rustls configurations. Knows
+//! nothing of xDS, and of a peer only its certificate.
 
 pub mod client;
 pub mod diagnosis;

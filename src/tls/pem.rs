@@ -1,7 +1,6 @@
 //! Certificates, keys and revocation lists in files.
 //!
-//! Owns the reading of PEM files, within bounds, and the words for what is wrong with one. A key is never part of a
-//! message.
+//! Owns bounded reading of PEM files, and the words for their faults. No message contains a key.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -10,45 +9,22 @@ use std::path::{Path, PathBuf};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
-/// The largest file: the roots of the public web take 250 KiB, revocation lists of large authorities some megabytes.
+/// The roots of the public web take 250 KiB, revocation lists of large authorities some megabytes.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PemError {
-    /// It cannot be read.
     #[error("cannot read {path}: {error}")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Error of the system.
-        error: std::io::Error,
-    },
-    /// It is larger than such a file is allowed to be.
+    Unreadable { path: PathBuf, error: std::io::Error },
     #[error("{path} is larger than {MAX_BYTES} bytes")]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
-    /// It holds none of what it is to hold.
+    TooLarge { path: PathBuf },
     #[error("{path} holds no {expected} (PEM)")]
-    Empty {
-        /// The file.
-        path: PathBuf,
-        /// Content that it is to hold.
-        expected: &'static str,
-    },
-    /// A section of it is broken.
+    Empty { path: PathBuf, expected: &'static str },
     #[error("{path} is no PEM file: {error}")]
-    Broken {
-        /// The file.
-        path: PathBuf,
-        /// Error of the reader.
-        error: pem::Error,
-    },
+    Broken { path: PathBuf, error: pem::Error },
 }
 
-/// The certificates of a file, in their order; at least one.
+/// Certificates of a file in order; at least one.
 ///
 /// # Errors
 ///
@@ -57,7 +33,7 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PemErro
     certificates_in(path, &read(path)?)
 }
 
-/// The revocation lists of a file; at least one.
+/// At least one revocation list.
 ///
 /// # Errors
 ///
@@ -66,7 +42,7 @@ pub fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<
     revocation_lists_in(path, &read(path)?)
 }
 
-/// The private key of a file, the first one where there are several.
+/// First private key of a file.
 ///
 /// # Errors
 ///
@@ -75,12 +51,11 @@ pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, PemError> {
     private_key_in(path, &read(path)?)
 }
 
-/// The certificates in the bytes of a file that was read already; `path` is for messages.
+/// Certificates in bytes read before; `path` is for messages.
 pub(super) fn certificates_in(path: &Path, bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
     all(path, bytes, "certificate")
 }
 
-/// The revocation lists in the bytes of a file that was read already; `path` is for messages.
 pub(super) fn revocation_lists_in(
     path: &Path,
     bytes: &[u8],
@@ -88,7 +63,6 @@ pub(super) fn revocation_lists_in(
     all(path, bytes, "certificate revocation list")
 }
 
-/// The private key in the bytes of a file that was read already; `path` is for messages.
 pub(super) fn private_key_in(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, PemError> {
     PrivateKeyDer::from_pem_slice(bytes).map_err(|error| wrong(path, "private key", error))
 }
@@ -110,7 +84,6 @@ fn wrong(path: &Path, expected: &'static str, error: pem::Error) -> PemError {
     }
 }
 
-/// Reads the bytes of a file.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, PemError> {
     let unreadable = |error| PemError::Unreadable { path: path.to_owned(), error };
     let mut bytes = Vec::new();

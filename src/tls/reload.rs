@@ -1,10 +1,9 @@
 //! Values that are read from files and follow them.
 //!
-//! Owns the watch on those files, and the swap to what they hold now. Knows nothing of what the values
-//! are for. A set of files is read as a whole and makes one value, or none: where it cannot be used, what was in force
-//! stays in force. Nothing is said where nothing changed.
+//! Owns the watch on the files, and the swap to new contents. Knows nothing of the values' purpose. A set of
+//! files makes one value or none: an unusable set leaves the old value in force. Logs only changes.
 //!
-//! Events only say "look again". Losing one (network filesystems) costs a poll's time, never correctness.
+//! Events only trigger a look. A lost one (network filesystems) costs a poll's time, never correctness.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -21,58 +20,44 @@ use super::pem::PemError;
 use crate::file_watch::{Debounce, FileWatcher, WatchedPaths};
 use crate::telemetry;
 
-/// Wait for several files that are replaced one by one.
+/// Several files may be replaced one by one.
 const DEBOUNCE: Debounce = Debounce { quiet: Duration::from_millis(100), longest: Duration::from_secs(1) };
-/// The files are read this often without any event.
+/// Interval of reads without an event.
 const POLL: Duration = Duration::from_secs(60);
 
-/// Why a set of files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// A file cannot be read, or does not hold what it is to hold.
+    /// Unreadable, or without the expected contents.
     #[error(transparent)]
     File(#[from] PemError),
-    /// The content of a file is of no use, or does not go with the others.
+    /// Unusable contents, or a mismatch with other files.
     #[error("{path}: {reason}")]
-    Unusable {
-        /// The file.
-        path: PathBuf,
-        /// Tells what is wrong.
-        reason: String,
-    },
-    /// The thread that watches could not be started.
+    Unusable { path: PathBuf, reason: String },
+    /// The watching thread could not be started.
     #[error("cannot watch the files of {of}: {error}")]
-    NoThread {
-        /// The key of the configuration that names the files.
-        of: String,
-        /// Error of the system.
-        error: std::io::Error,
-    },
+    NoThread { of: String, error: std::io::Error },
 }
 
-/// Result of loading a set of files.
 #[derive(Debug)]
 pub struct Loaded<T> {
-    /// Value to put in force.
     pub value: T,
-    /// Facts about it for operators.
     pub facts: Vec<Fact>,
-    /// Problem that they should look at, though it can be used.
+    /// Problem of a usable set, for operators.
     pub warning: Option<String>,
 }
 
-/// Data about a certificate or list in force, for operators; never anything secret.
+/// Data on a certificate or list in force, for operators; never secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
-    /// Its kind, as in the keys of the configuration: a label of a metric.
+    /// Kind, as in the configuration's keys: a label of a metric.
     pub which: &'static str,
-    /// When it, or the first of several, is no longer valid, in seconds since 1970.
+    /// Earliest expiry, in seconds since 1970.
     pub expires: i64,
-    /// How it is told from others; empty where that is of no use.
+    /// Identifies it; empty where that is of no use.
     pub fingerprint: String,
 }
 
-/// A value that follows its files for as long as there is a handle to it. Clones are handles to the same.
+/// Value that follows its files while a handle to it exists. Clones are further handles.
 #[derive(Debug)]
 pub struct Reloaded<T>(Arc<Followed<T>>);
 
@@ -83,12 +68,11 @@ struct Followed<T> {
 }
 
 impl<T> Reloaded<T> {
-    /// Value that is in force now.
     pub fn load(&self) -> Arc<T> {
         self.0.value.load_full()
     }
 
-    /// Returns what is in force once that is another value than `old`.
+    /// Waits for a value in force other than `old`, and returns it.
     pub async fn replaced(&self, old: &Arc<T>) -> Arc<T> {
         loop {
             let replaced = self.0.replaced.notified();
@@ -103,7 +87,6 @@ impl<T> Reloaded<T> {
         }
     }
 
-    /// Whether both are handles to one value.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -115,16 +98,15 @@ impl<T> Clone for Reloaded<T> {
     }
 }
 
-/// A set whose files could not be used when they were last looked at.
+/// Set whose files were unusable at the last look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failing {
-    /// The key of the configuration that names the files.
+    /// Key of the configuration that names the files.
     pub of: String,
-    /// Which file, and why.
     pub error: String,
 }
 
-/// Keeps values up to date with their files, all of them on one thread. Clones share it; it ends with the last of them.
+/// Keeps values up to date with their files, on one thread. Clones share it, and it ends with the last.
 #[derive(Clone, Debug)]
 pub struct Reloader(Arc<Shared>);
 
@@ -136,7 +118,7 @@ struct Shared {
 
 struct Sets {
     all: Vec<Box<dyn Set>>,
-    /// For the thread, until it is started.
+    /// For the thread, until it starts.
     woken: Option<Receiver<()>>,
 }
 
@@ -155,9 +137,8 @@ impl Default for Reloader {
 }
 
 impl Reloader {
-    /// Reads a set of files for the first time, and again whenever they change. `of` is the key of the configuration that
-    /// names them, and a label of metrics. `load` gets all files as of one moment; it is called on a thread that may
-    /// block.
+    /// Reads a set of files now, and again on each change. `of` is its key in the configuration, and a label
+    /// of metrics. `load` gets all files as of one moment, on a thread that may block.
     ///
     /// # Errors
     ///
@@ -197,7 +178,7 @@ impl Reloader {
         Ok(Reloaded(current))
     }
 
-    /// Looks at all files now, and returns the sets that are not in force as their files are. Blocks.
+    /// Reads all files now, and returns the sets that could not be put in force. Blocks.
     pub fn reload_now(&self) -> Vec<Failing> {
         self.0.look()
     }
@@ -221,14 +202,13 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // The thread finds that we are gone. Full means that a wake-up is already on its way.
+        // The thread finds that we are gone. If full, a wake-up is pending already.
         self.wake.try_send(()).ok();
     }
 }
 
-/// A set of files, whatever is made of it.
 trait Set: Send {
-    /// Reads the files, and swaps if they changed. Says whether anybody holds the value still.
+    /// Reads the files, and swaps if they changed. Returns whether the value still has a handle.
     fn look(&mut self) -> bool;
     fn failing(&self) -> Option<Failing>;
     fn paths(&self) -> &[PathBuf];
@@ -239,7 +219,7 @@ struct FileSet<T, L> {
     paths: Vec<PathBuf>,
     load: L,
     current: Weak<Followed<T>>,
-    /// Result of the last look: the digest of the contents, or why they could not be read.
+    /// Digest of the contents at the last look, or why they were unreadable.
     seen: Result<u128, String>,
     failing: Option<String>,
 }
@@ -303,7 +283,6 @@ fn warn_of_exposed_keys(of: &str, files: &Files) {
     }
 }
 
-/// Tells operators what is in force.
 fn announce(of: &str, facts: &[Fact], warning: Option<&str>, what: &str) {
     if let Some(warning) = warning {
         tracing::warn!(of, "{warning}");
@@ -319,17 +298,16 @@ fn announce(of: &str, facts: &[Fact], warning: Option<&str>, what: &str) {
     }
 }
 
-/// The watch, for as long as anybody has the reloader.
 fn run(shared: &Weak<Shared>, woken: &Receiver<()>, wake: &SyncSender<()>) {
     let wake = wake.clone();
-    // Full means that a wake-up is already on its way.
+    // If full, a wake-up is pending already.
     let mut watcher = FileWatcher::new("certificates", DEBOUNCE, move || {
         wake.try_send(()).ok();
     });
     loop {
         {
             let Some(shared) = shared.upgrade() else { return };
-            // First the watch, then the look: what changes in between is seen or announced, or both.
+            // Watch before looking: a change in between is seen or announced.
             watcher.renew(|| shared.watched_paths());
             shared.look();
         }

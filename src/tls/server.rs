@@ -1,9 +1,9 @@
-//! The server's side of TLS: from files to a configuration of rustls, and the names of what handshakes fail on.
+//! Server side of TLS: from files to a configuration of rustls, and the names of handshake failures.
 //!
-//! Owns what is offered: TLS 1.2 and 1.3, HTTP/2 before HTTP/1.1, client certificates where there are authorities for
-//! them. Sessions are not resumed: a client that was revoked since, or whose authority was taken away, would come back
-//! without being looked at, and what a resumption saves is little beside connections that live for half an hour. So there
-//! are no tickets, and nothing is kept of connections that are over.
+//! Owns the offer: TLS 1.2 and 1.3, HTTP/2 before HTTP/1.1, client certificates if there are authorities for
+//! them. There are no tickets, and nothing is kept of closed connections. A resumed session would skip the
+//! check of a client that was revoked since, or whose authority was removed. It would save little on
+//! connections of half an hour.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,23 +23,22 @@ use x509_parser::prelude::{CertificateRevocationList, FromDer as _, X509Certific
 use super::files::Files;
 use super::reload::{Fact, LoadError, Loaded};
 
-/// A listener's side of TLS, made of one state of its files.
+/// Listener's side of TLS, made of one state of its files.
 #[derive(Debug)]
 pub struct ServerTls {
     config: Arc<ServerConfig>,
-    /// `None` where clients show no certificate.
+    /// `None` if clients show no certificate.
     clients: Option<Clients>,
 }
 
-/// Which clients are let in.
 #[derive(Debug)]
 struct Clients {
     verifier: Arc<dyn ClientCertVerifier>,
-    /// Digest of the authorities and revocation lists that it was made of.
+    /// Of its authorities and revocation lists.
     digest: u128,
 }
 
-/// The certificates by which a client was let in: its own, then those behind it.
+/// A client's own certificate, then its chain.
 #[derive(Clone, Debug)]
 pub struct Shown {
     chain: Box<[CertificateDer<'static>]>,
@@ -47,59 +46,52 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Certificates that were shown now; `None` if there are none.
+    /// `None` if there are none.
     pub fn now(chain: &[CertificateDer<'static>]) -> Option<Self> {
         (!chain.is_empty()).then(|| Self { chain: chain.into(), at: UnixTime::now() })
     }
 
-    /// The certificate of the client itself.
     pub fn own(&self) -> &CertificateDer<'static> {
         &self.chain[0]
     }
 }
 
 impl ServerTls {
-    /// How a handshake goes.
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config)
     }
 
-    /// Whether the authorities and lists of both are the same.
     pub fn judges_like(&self, other: &Self) -> bool {
         let digest = |one: &Self| one.clients.as_ref().map(|clients| clients.digest);
         digest(self) == digest(other)
     }
 
-    /// Whether these certificates would have let a client in, had these authorities and lists been in force when it
-    /// showed them. Time alone ends no connection: a certificate that has expired since is looked at when the client comes
-    /// again. Verifies signatures, which takes a fraction of a millisecond.
+    /// Whether these authorities and lists would have admitted the client when it showed its certificates.
+    /// Time alone ends no connection: expired certificates are checked when clients reconnect. Verifies
+    /// signatures, in a fraction of a millisecond.
     pub fn would_accept(&self, shown: &Shown) -> bool {
         let Some(clients) = &self.clients else { return true };
         clients.verifier.verify_client_cert(&shown.chain[0], &shown.chain[1..], shown.at).is_ok()
     }
 }
 
-/// The files of a listener.
 #[derive(Clone, Debug)]
 pub struct ServerFiles {
-    /// Its certificate, then those that lead to its authority.
     pub certificate: PathBuf,
-    /// The key of that certificate.
     pub key: PathBuf,
-    /// The authorities that clients must be certified by. Without, clients show no certificate.
+    /// Authorities of client certificates. Without, clients show none.
     pub client_authorities: Option<PathBuf>,
-    /// Revocation lists of these.
+    /// Their revocation lists.
     pub revoked: Option<PathBuf>,
 }
 
 impl ServerFiles {
-    /// All of them.
     pub fn paths(&self) -> Vec<PathBuf> {
         let always = [&self.certificate, &self.key].into_iter();
         always.chain(&self.client_authorities).chain(&self.revoked).cloned().collect()
     }
 
-    /// Makes a server's side of them.
+    /// Makes a server side of the files.
     ///
     /// # Errors
     ///
@@ -144,7 +136,7 @@ impl ServerFiles {
             .map_err(|_| unusable(&self.key, "it holds a key of a kind that cannot be used"))?;
         let certified = CertifiedKey::new(chain, key);
         match certified.keys_match() {
-            // A kind of key that does not tell its public half.
+            // This kind of key does not reveal its public half.
             Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
             Err(Error::InconsistentKeys(_)) => {
                 let reason = format!("it is not the key of the first certificate in {}", path.display());
@@ -154,10 +146,11 @@ impl ServerFiles {
         }
     }
 
-    /// Certificates of the whole chain are held against the lists. Where there is no list of an issuer, what it issued is
-    /// accepted: one of several authorities without a list must not lock out the clients of the others. A list past its
-    /// `nextUpdate` stays in force: that its renewal is late must not lock out everybody; the metric tells of it. Lists of
-    /// others only are worth a warning: they may be of authorities in between, or lift what was revoked by mistake.
+    /// Checks the whole chain against the lists. Without a list of its issuer, a certificate is accepted: one
+    /// authority without a list must not lock out the clients of the others. A list past its `nextUpdate`
+    /// stays in force, so that a late renewal locks out nobody; a metric reports it. If all lists are of
+    /// other issuers, a warning says so: they may be of intermediate authorities, or undo revocations by
+    /// mistake.
     fn verifier(
         &self,
         path: &Path,
@@ -190,13 +183,12 @@ impl ServerFiles {
     }
 }
 
-/// Verifies clients whose chains are no longer than any that is of use. Each certificate of a chain may be the issuer of
-/// another until its signature was looked at: a hundred of the same name take milliseconds, all in one go.
+/// Verifies clients, and refuses uselessly long chains. Until its signature is checked, each certificate may
+/// be the issuer of another: a hundred of one name block the thread for milliseconds.
 #[derive(Debug)]
 struct ShortChains(Arc<dyn ClientCertVerifier>);
 
 impl ShortChains {
-    /// Certificates behind a client's own.
     const MOST: usize = 10;
 }
 
@@ -256,7 +248,7 @@ fn unusable(path: &Path, reason: impl ToString) -> LoadError {
     LoadError::Unusable { path: path.to_owned(), reason: reason.to_string() }
 }
 
-/// Facts about certificates for operators: the fingerprint of the first, and when the first of them expires.
+/// Fingerprint of the first certificate, and the earliest expiry.
 pub(super) fn fact(
     which: &'static str,
     certificates: &[CertificateDer<'_>],
@@ -272,7 +264,7 @@ pub(super) fn fact(
     Ok(Fact { which, expires, fingerprint })
 }
 
-/// When the first of some lists is out of date, where any says when.
+/// When the first list is out of date, if any list says so.
 fn fact_of_lists(lists: &[CertificateRevocationListDer<'_>], path: &Path) -> Result<Option<Fact>, LoadError> {
     let mut expires = None;
     for der in lists {
@@ -284,7 +276,7 @@ fn fact_of_lists(lists: &[CertificateRevocationListDer<'_>], path: &Path) -> Res
     Ok(expires.map(|expires| Fact { which: "crl", expires, fingerprint: String::new() }))
 }
 
-/// Whether a list says that it is by one of these authorities.
+/// Whether one of these authorities issued the list, by its name.
 fn is_by_one_of(list: &CertificateRevocationListDer<'_>, authorities: &[CertificateDer<'_>]) -> bool {
     let Ok((_, list)) = CertificateRevocationList::from_der(list) else { return false };
     authorities.iter().any(|der| {
@@ -293,14 +285,14 @@ fn is_by_one_of(list: &CertificateRevocationListDer<'_>, authorities: &[Certific
     })
 }
 
-/// SHA-256 in hexadecimal, as `openssl x509 -fingerprint -sha256` has it without its colons.
+/// SHA-256 in hexadecimal, as of `openssl x509 -fingerprint -sha256` without colons.
 fn fingerprint(der: &[u8]) -> String {
     let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
     let hash = suite.tls13().map(|suite| suite.common.hash_provider.hash(der));
     hash.iter().flat_map(|hash| hash.as_ref()).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Why a handshake failed, as a label of a metric.
+/// Cause of a failed handshake, as a label of a metric.
 pub fn failure(error: &std::io::Error) -> &'static str {
     let Some(error) = error.get_ref().and_then(|error| error.downcast_ref::<Error>()) else {
         return "closed";

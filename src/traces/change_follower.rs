@@ -1,4 +1,4 @@
-//! Traces that are open, and their spans.
+//! Open traces, and their spans.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,19 +11,16 @@ use crate::telemetry::{self, TraceEnd};
 use crate::upstream::StoredChange;
 use crate::utc::WallClock;
 
-/// Longest time that a trace is open.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Characters of a version, and of a type without rules of its own.
 const TEXT: usize = 100;
 
-/// Traces that are open.
 #[derive(Debug)]
 pub(super) struct Follower {
     tracer: SdkTracer,
     open: Vec<OpenTrace>,
 }
 
-/// A trace that is open.
 #[derive(Debug)]
 struct OpenTrace {
     change: FollowedChange,
@@ -47,17 +44,16 @@ impl Follower {
         Self { tracer, open: Vec::new() }
     }
 
-    /// Whether any trace is open.
     pub(super) const fn is_following(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// Begins the trace of a change, if the sampler wants it. `group` is the rule of its node group.
+    /// Begins a trace, if the sampler wants it. `group` is the rule of the node group.
     pub(super) fn begin(&mut self, change: StoredChange, group: Option<String>) {
         let (change, clock) = (FollowedChange::new(change), WallClock::now());
         let (changed, removed) = change.names();
         if changed + removed == 0 {
-            // Only times of resources were renewed, or more of a set is known.
+            // Only TTLs were renewed, or more of a set is known.
             return;
         }
         let StoredChange { type_url, arrived, stored, .. } = change.change();
@@ -80,7 +76,7 @@ impl Follower {
         self.open.push(OpenTrace { change, clock, root, sent: None, spread: Spread::default() });
     }
 
-    /// Looks how far the changes have come, and ends the traces that are over.
+    /// Updates traces from the clients' progress, and ends finished ones.
     pub(super) fn look(&mut self, fleet: &Fleet, now: Instant) {
         let spreads = spread(fleet, self.open.iter_mut().map(|trace| &mut trace.change));
         for (trace, spread) in std::mem::take(&mut self.open).into_iter().zip(spreads) {
@@ -92,12 +88,11 @@ impl Follower {
         }
     }
 
-    /// Ends all traces.
     pub(super) fn end_all(&mut self, end: TraceEnd, now: Instant) {
         std::mem::take(&mut self.open).into_iter().for_each(|trace| self.end(trace, end, now));
     }
 
-    /// Adds the span until the last client was sent the change, once that is known.
+    /// Adds the span until the last client was sent the change.
     fn note_sent(&self, trace: OpenTrace) -> OpenTrace {
         if trace.sent.is_some() || trace.spread.clients == 0 || !trace.spread.is_sent() {
             return trace;
@@ -135,7 +130,6 @@ impl Follower {
 }
 
 impl OpenTrace {
-    /// End of the trace, if it is over.
     fn end_due(&self, now: Instant) -> Option<TraceEnd> {
         if self.spread.is_answered() {
             Some(TraceEnd::Complete)

@@ -1,5 +1,4 @@
-//! Connection to a collector over TLS. Files of certificates are read again for each connection: they are renewed while the relay
-//! runs.
+//! TLS connection to a collector. Certificate files are read for each connection, since they may be renewed.
 
 use std::time::Duration;
 
@@ -15,22 +14,21 @@ use super::otel_environment;
 use crate::tls::client::ClientFiles;
 use crate::tls::diagnosis::Settings;
 
-/// Settings that messages name.
 const VARIABLES: Settings = Settings {
     authorities: otel_environment::AUTHORITIES,
     certificate: otel_environment::CERTIFICATE,
     key: otel_environment::KEY,
     name: otel_environment::ENDPOINT,
 };
-/// Time for an export, as OpenTelemetry has it.
+/// Default of OpenTelemetry for an export.
 const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Channel to the collector at this address, which connects when spans are due.
+/// Channel to a collector; connects when spans are due.
 pub(super) fn channel(uri: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Channel, String> {
     let endpoint = Endpoint::from_shared(uri.to_owned()).map_err(|error| error.to_string())?;
     let files = ClientFiles::new(otel_environment::tls(&variable)?, endpoint.uri());
     let files = files.map_err(|error| error.to_string())?.set_by(VARIABLES);
-    // A fault in them shows at the start.
+    // Reports a fault at the start.
     files.read().map_err(|error| error.to_string())?;
     let milliseconds = |name| variable(name)?.parse().ok().map(Duration::from_millis);
     let timeout =

@@ -1,5 +1,7 @@
-//! Export of spans: by OTLP over gRPC, in batches, on a thread of the SDK. Its faults are counted, and logged with a limit; so are spans
-//! that its queue has no room for, which the SDK would drop without a word.
+//! Export of spans: OTLP over gRPC, in batches, on a thread of the SDK.
+//!
+//! Counts faults, and logs them with a limit; also spans without room in the queue, which the SDK would drop
+//! silently.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use opentelemetry_sdk::trace::{
 use super::{collector_tls, otel_environment};
 use crate::telemetry::{self, LogThrottle};
 
-/// Makes spans and exports them, as the environment says.
+/// Makes and exports spans, as configured in the environment.
 pub(super) fn provider(variable: impl Fn(&str) -> Option<String>) -> Result<SdkTracerProvider, String> {
     let uri = otel_environment::endpoint(&variable).map_or_else(String::new, |(_, uri)| uri);
     let mut exporter = OtlpExporter::builder().with_tonic();
@@ -47,8 +49,8 @@ pub(super) fn provider(variable: impl Fn(&str) -> Option<String>) -> Result<SdkT
     Ok(SdkTracerProvider::builder().with_span_processor(processor).with_resource(resource.build()).build())
 }
 
-/// Sizes of the queue and of batches, and the time between these; also the size of the queue alone. The SDK makes room for the whole queue at once, and takes a delay of
-/// zero for no delay.
+/// Sizes of queue and batches with their interval, and the size of the queue alone. The SDK allocates the
+/// whole queue at once, and takes a delay of zero for none.
 fn batches(variable: impl Fn(&str) -> Option<String>) -> (BatchConfig, usize) {
     let number = |name: &str, usual: u64, range: RangeInclusive<u64>| {
         let set = variable(name).and_then(|value| value.trim().parse().ok());
@@ -65,13 +67,12 @@ fn batches(variable: impl Fn(&str) -> Option<String>) -> (BatchConfig, usize) {
     (config, queue as usize)
 }
 
-/// Queue of the SDK, with a count of the spans in it: where there is no room, a span is dropped here.
+/// Queue of the SDK with a count of its spans: without room, a span is dropped here.
 #[derive(Debug)]
 struct BoundedProcessor {
     processor: BatchSpanProcessor,
-    /// Spans that may be queued.
     room: usize,
-    /// Spans that were handed over and not taken for an export: as many as the SDK holds, or more.
+    /// Spans handed over and not yet taken for export: at least as many as the SDK holds.
     queued: Arc<AtomicUsize>,
     throttle: LogThrottle,
 }
@@ -120,7 +121,6 @@ impl SpanProcessor for BoundedProcessor {
     }
 }
 
-/// Exporter that tells of its faults.
 #[derive(Debug)]
 struct ReportingExporter {
     exporter: OtlpExporter,

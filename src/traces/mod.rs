@@ -1,14 +1,14 @@
-//! OpenTelemetry traces of changes: one for each response of the control plane that changes resources, from its arrival to the ACK of
-//! the last client.
+//! OpenTelemetry traces of changes: one for each response of the control plane that changes resources, until
+//! the last client's ACK.
 //!
-//! Off unless the environment names a collector. Owns the spans and their export. What is known of a change and its clients comes from
-//! the cache and from the records of the [fleet](crate::fleet), which are looked at while a trace is open: nothing is noted
-//! where responses are sent, so clients are served as fast with traces as without.
+//! Off unless the environment names a collector. Owns the spans and their export. Reads progress from the
+//! cache and the records of the [fleet](crate::fleet) while a trace is open. Notes nothing where responses
+//! are sent, so traces do not slow down clients.
 //!
 //! Invariants:
-//! - A trace has four spans at most, however many clients there are.
-//! - Traces that are open are bounded in number and in time; further changes are counted and not followed.
-//! - A collector that is slow or away holds up nothing but the export.
+//! - A trace has at most four spans, however many clients there are.
+//! - Open traces are bounded in number and time; further changes are only counted.
+//! - A slow or absent collector delays nothing but the export.
 
 mod change_follower;
 mod collector_tls;
@@ -29,22 +29,21 @@ use crate::telemetry::{self, TraceEnd};
 use crate::upstream::{ChangeSink, StoredChange};
 use change_follower::Follower;
 
-/// Traces that may be open.
 const OPEN: usize = 64;
-/// Time between two looks at the clients, which is how late the end of a trace is noticed. Its time does not depend on it.
+/// Interval of looks at the clients: delay until a trace's end is noticed. Its recorded times do not depend
+/// on it.
 const LOOK: Duration = Duration::from_millis(100);
-/// Looks take one part in so many of the time of a thread at most.
+/// Looks take at most one part in so many of a thread's time.
 const LOOK_SHARE: u32 = 20;
-/// Longest time that the export of the last spans may hold up the end of the process.
+/// Longest delay of the process's end by the last export.
 const LAST_EXPORT: Duration = Duration::from_secs(1);
 
-/// Event that the thread waits for.
 enum Event {
     Change(StoredChange),
     Stop,
 }
 
-/// Traces that are wanted and have not begun.
+/// Traces that have not begun.
 #[derive(Debug)]
 pub struct Traces {
     sink: ChangeSink,
@@ -53,7 +52,6 @@ pub struct Traces {
     provider: SdkTracerProvider,
 }
 
-/// Thread that follows changes.
 #[derive(Debug)]
 pub struct TraceThread {
     sender: Sender<Event>,
@@ -62,10 +60,10 @@ pub struct TraceThread {
 }
 
 impl Traces {
-    /// Prepares traces if the environment asks for them; a fault in it is told in the log. To be called within a tokio runtime, on
-    /// which the export runs.
+    /// Prepares traces if the environment asks for them, and logs a fault in it. Call it within the tokio
+    /// runtime for the export.
     ///
-    /// `has_changes` tells whether the source of resources is a control plane.
+    /// `has_changes` is whether the source of resources is a control plane.
     pub fn from_environment(has_changes: bool) -> Option<Self> {
         let variable = |name: &str| std::env::var(name).ok();
         let provider = match otel_environment::is_wanted(variable) {
@@ -92,7 +90,6 @@ impl Traces {
         Some(Self { sink, sender, receiver, provider })
     }
 
-    /// Returns where changes are to be handed to.
     pub const fn sink(&self) -> &ChangeSink {
         &self.sink
     }
@@ -112,7 +109,7 @@ impl Traces {
 }
 
 impl TraceThread {
-    /// Ends open traces and exports what there is, for a second at most. Blocks.
+    /// Ends open traces and exports them, for a second at most. Blocks.
     pub fn finish(self) {
         drop(self.sender.send(Event::Stop));
         drop(self.thread.join());
@@ -149,7 +146,7 @@ fn run(mut follower: Follower, events: &Receiver<Event>, fleet: &Fleet, groups: 
     }
 }
 
-/// Rule of the node group that a change is in; `None` in the group of the relay's own node.
+/// Rule of the change's node group; `None` for the relay's own node.
 fn group_of(groups: &Groups, change: &StoredChange) -> Option<String> {
     let mut named = groups.named().into_iter();
     let (key, _) = named.find(|(_, group)| group.cache().number() == change.cache)?;

@@ -1,4 +1,4 @@
-//! Variables of the environment that switch traces on, as OpenTelemetry defines them. All others are read by its SDK.
+//! Variables of OpenTelemetry that switch traces on. Its SDK reads all others.
 
 use crate::config::{CertificateFiles, ClientTls};
 
@@ -14,7 +14,6 @@ const AUTHORITY_FILES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", AUT
 const CERTIFICATE_FILES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", CERTIFICATE];
 const KEY_FILES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", KEY];
 
-/// First of these variables that is set.
 fn first_of(
     names: &[&'static str],
     variable: impl Fn(&str) -> Option<String>,
@@ -22,12 +21,12 @@ fn first_of(
     names.iter().find_map(|name| Some((*name, variable(name).filter(|value| !value.is_empty())?)))
 }
 
-/// Collector that spans are sent to, if one is named, with the variable.
+/// Collector in the environment, with its variable.
 pub(super) fn endpoint(variable: impl Fn(&str) -> Option<String>) -> Option<(&'static str, String)> {
     first_of(&ENDPOINTS, variable)
 }
 
-/// How a collector at `https` is verified, and the certificate that it is shown.
+/// How to verify a collector at `https`, and our certificate.
 pub(super) fn tls(variable: impl Fn(&str) -> Option<String>) -> Result<ClientTls, String> {
     let file = |names: &[&'static str]| first_of(names, &variable).map(|(_, path)| path.into());
     let own = match (file(&CERTIFICATE_FILES), file(&KEY_FILES)) {
@@ -39,19 +38,18 @@ pub(super) fn tls(variable: impl Fn(&str) -> Option<String>) -> Result<ClientTls
     Ok(ClientTls { ca_file: file(&AUTHORITY_FILES), own, ..ClientTls::default() })
 }
 
-/// Whether a collector is to be reached over TLS.
 pub(super) fn is_secure(endpoint: &str) -> bool {
     endpoint.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"))
 }
 
-/// Endpoint without the credentials that may be in it.
+/// Endpoint without credentials.
 pub(super) fn shown(endpoint: &str) -> String {
     let (scheme, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
     let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
     if scheme.is_empty() { place.to_owned() } else { format!("{scheme}://{place}") }
 }
 
-/// Whether traces are asked for. An error says why they cannot be had.
+/// An error says why there can be no traces.
 pub(super) fn is_wanted(variable: impl Fn(&str) -> Option<String>) -> Result<bool, String> {
     let is_disabled = variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let Some((name, uri)) = endpoint(&variable).filter(|_| !is_disabled) else { return Ok(false) };

@@ -1,8 +1,8 @@
-//! The page for people at `/`: files that the program holds, with headers that confine what they may do in a browser.
+//! The page for people at `/`: embedded files, with headers that restrict them in a browser.
 //!
-//! Reads nothing of the relay: the page asks the admin address as any script does. Resource names, node IDs and texts of
-//! rejections come from peers that may be hostile, so the policy forbids inline scripts, strings that become HTML, and requests to
-//! any other host.
+//! Reads nothing of the relay: the page asks the admin address like any script. Hostile peers may choose
+//! names, node IDs and rejection texts. So the policy forbids inline scripts, strings that become HTML, and
+//! requests to other hosts.
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// `trusted-types 'none'` has browsers refuse strings where HTML or code is expected, as `innerHTML`.
+/// `trusted-types 'none'` makes browsers refuse strings as HTML or code, as in `innerHTML`.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
                       trusted-types 'none'";
@@ -21,8 +21,8 @@ const STYLE: &str = "text/css; charset=utf-8";
 const PICTURE: &str = "image/svg+xml";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Path of a file, its type and its content. All but the first are below `/page/`: the page names them by relative paths, so that
-/// it works behind a proxy that adds a prefix.
+/// Path, type and content of a file. All but the first are below `/page/`; relative paths work behind a proxy
+/// with a prefix.
 type File = (&'static str, &'static str, &'static str);
 
 const FILES: [File; 20] = [
@@ -48,7 +48,7 @@ const FILES: [File; 20] = [
     ("/page/uplot/LICENSE", TEXT, include_str!("web/uplot/LICENSE")),
 ];
 
-/// Answer to a GET or HEAD for a file of the page; `None` if it is for something else.
+/// Answers a GET or HEAD for a file of the page; `None` for other paths.
 pub(super) fn answer(request: &Parts) -> Option<Response<Full<Bytes>>> {
     let (_, kind, content) = FILES.iter().find(|(path, ..)| *path == request.uri.path())?;
     let tag = format!("\"{:016x}\"", xxh3_64(content.as_bytes()));
@@ -64,7 +64,7 @@ pub(super) fn answer(request: &Parts) -> Option<Response<Full<Bytes>>> {
     set(header::CONTENT_SECURITY_POLICY, POLICY);
     set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
     set(header::REFERRER_POLICY, "no-referrer");
-    // A page of the relay before an upgrade would misread the answers of the one after it: browsers ask each time.
+    // Browsers ask each time: an old page would misread new answers.
     set(header::CACHE_CONTROL, "no-cache");
     if let Ok(tag) = HeaderValue::try_from(tag) {
         headers.insert(header::ETAG, tag);
@@ -72,7 +72,6 @@ pub(super) fn answer(request: &Parts) -> Option<Response<Full<Bytes>>> {
     Some(response)
 }
 
-/// Whether a browser holds the content with this tag.
 fn holds(headers: &HeaderMap, tag: &str) -> bool {
     let told = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let mut tags = told.flat_map(|value| value.split(',')).map(str::trim);
