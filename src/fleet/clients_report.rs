@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::admin_query::{Query, QueryError};
+use super::admin_query::{LookError, PAGE, Query};
 use super::client_record::{Record, RecordState};
 use super::nacks::NackEntry;
 use super::registry::{Fleet, NAMES};
@@ -224,31 +224,31 @@ pub fn figures(fleet: &Fleet, now: Instant) -> BTreeMap<Kind, ClientFigures> {
 ///
 /// # Errors
 ///
-/// [`QueryError`] if the query is wrong.
-pub fn clients(fleet: &Fleet, query: &str, now: Instant) -> Result<ClientPage, QueryError> {
-    let query = Query::parse(query, &["node", "type", "state", "asks_for"])?;
+/// [`LookError`] if the query is wrong.
+pub fn clients(fleet: &Fleet, query: &str, now: Instant) -> Result<ClientPage, LookError> {
+    let query = Query::parse(query, &["node", "type", "state", "asks_for", "limit", "after"])?;
+    let (node, only, wanted) = (query.pattern("node")?, query.type_url()?, query.state()?);
+    let (limit, after) = (query.limit(PAGE)?, query.after()?);
     let mut page = ClientPage { open: fleet.len(), states: BTreeMap::new(), clients: Vec::new(), next: None };
-    let is_one = |node_id: &str| query.node.as_ref().is_none_or(|node| node.matches(node_id));
+    let is_one = |node_id: &str| node.as_ref().is_none_or(|node| node.matches(node_id));
     let copy = |record: Arc<Record>| Some((record.copy_if(is_one)?, record));
     let copies: Vec<(RecordState, Arc<Record>)> = fleet.after(0).filter_map(copy).collect();
     lower_thread_priority();
     for (state, record) in copies {
-        let its_state = state.client_state(query.type_url.as_ref());
-        if (query.type_url.is_some() && its_state.is_none())
-            || (query.state.is_some() && its_state != query.state)
-        {
+        let its_state = state.client_state(only.as_ref());
+        if (only.is_some() && its_state.is_none()) || (wanted.is_some() && its_state != wanted) {
             continue;
         }
-        if !query.asks_for.as_ref().is_none_or(|name| asks_for(&state, query.type_url.as_ref(), name)) {
+        if !query.get("asks_for").is_none_or(|name| asks_for(&state, only.as_ref(), name)) {
             continue;
         }
         *page.states.entry(its_state.map_or("new", ClientState::label)).or_default() += 1;
-        if record.id <= query.after {
+        if record.id <= after {
             continue;
         }
-        if page.clients.len() < query.limit {
+        if page.clients.len() < limit {
             let mut client = report(&record, &state, false, now);
-            if let Some(type_url) = &query.type_url {
+            if let Some(type_url) = &only {
                 client.types.retain(|of| of.type_url == type_url.as_str());
             }
             page.clients.push(client);
@@ -280,20 +280,21 @@ pub fn client(fleet: &Fleet, id: u64, now: Instant) -> Option<impl Serialize + u
 ///
 /// # Errors
 ///
-/// [`QueryError`] if the query is wrong.
-pub fn nacks(fleet: &Fleet, query: &str, now: Instant) -> Result<impl Serialize + use<>, QueryError> {
-    let query = Query::parse(query, &["node", "type"])?;
-    let before = if query.after == 0 { u64::MAX } else { query.after };
+/// [`LookError`] if the query is wrong.
+pub fn nacks(fleet: &Fleet, query: &str, now: Instant) -> Result<impl Serialize + use<>, LookError> {
+    let query = Query::parse(query, &["node", "type", "limit", "after"])?;
+    let (node, only, limit) = (query.pattern("node")?, query.type_url()?, query.limit(PAGE)?);
+    let before = Some(query.after()?).filter(|after| *after > 0).unwrap_or(u64::MAX);
     let (remembered, found, next) = {
         let nacks = fleet.nacks().lock();
         let is_one = |(_, entry): &(u64, &NackEntry)| {
             let nack = &entry.newest;
-            query.node.as_ref().is_none_or(|node| node.matches(&nack.client.node_id))
-                && query.type_url.as_ref().is_none_or(|type_url| *type_url == nack.type_url)
+            node.as_ref().is_none_or(|node| node.matches(&nack.client.node_id))
+                && only.as_ref().is_none_or(|only| *only == nack.type_url)
         };
         let mut matching = nacks.before(before).filter(is_one).peekable();
         let mut found: Vec<(u64, NackEntry)> = Vec::new();
-        while found.len() < query.limit
+        while found.len() < limit
             && let Some((number, entry)) = matching.next()
         {
             found.push((number, entry.clone()));

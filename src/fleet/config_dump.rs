@@ -7,28 +7,20 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::admin_query::{DumpQuery, QueryError, clip};
+use super::admin_query::{LookError, Query};
 use crate::cache::{Cache, Entry, Track, TypeCache};
 use crate::descriptors::{DescriptorError, Descriptors};
 use crate::fairness::lower_thread_priority;
 use crate::groups::{Group, Groups};
-use crate::resource::{Kind, Parameters, Resource};
+use crate::resource::{Kind, Parameters, Pattern, Resource, TypeUrl};
 use crate::utc::{self, WallClock};
 
 /// Bytes of an answer.
 const LARGEST: usize = 64 << 20;
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DumpError {
-    #[error(transparent)]
-    Query(#[from] QueryError),
-    #[error("there is no group `{0}`; GET /resources shows the group of each resource")]
-    NoGroup(String),
-    #[error(
-        "the answer would be larger than 64 MiB; ask for less with `type` and `name`, as in /config_dump?type=cds&name=web-*"
-    )]
-    TooLarge,
-}
+const TOO_LARGE: LookError = LookError::TooLarge(
+    "the answer would be larger than 64 MiB; ask for less with `type` and `name`, as in /config_dump?type=cds&name=web-*",
+);
 
 /// Message of a type: its type URL, the field with its resources, and the field of a resource.
 struct Shape {
@@ -64,30 +56,30 @@ struct Dump<'d> {
 ///
 /// # Errors
 ///
-/// [`DumpError`] if the query is wrong, or there is too much.
-pub fn config_dump(groups: &Groups, descriptors: &Descriptors, query: &str) -> Result<String, DumpError> {
-    let query = DumpQuery::parse(query)?;
-    let wanted = query.group.as_deref().unwrap_or_default();
-    let is_it = |key: Option<String>| key.unwrap_or_default() == wanted;
-    let group = groups.named().into_iter().find(|(key, _)| is_it(key.as_ref().map(ToString::to_string)));
-    let Some((_, group)) = group else { return Err(DumpError::NoGroup(clip(wanted))) };
+/// [`LookError`] if the query is wrong, there is no such group, or there is too much.
+pub fn config_dump(groups: &Groups, descriptors: &Descriptors, query: &str) -> Result<String, LookError> {
+    let query = Query::parse(query, &["type", "name", "group"])?;
+    let (only, name) = (query.type_url()?, query.pattern("name")?);
+    let wanted = query.get("group").unwrap_or_default();
+    let group = groups.chosen(Some(wanted)).pop();
+    let (_, group) = group.ok_or_else(|| LookError::Missing(LookError::no_group(wanted)))?;
     lower_thread_priority();
     let mut dump = Dump { text: b"{\"configs\":[".to_vec(), descriptors, clock: WallClock::get() };
-    for of in stores(&group, &query) {
-        dump.put(group.cache(), &of, &query)?;
+    for of in stores(&group, only.as_ref()) {
+        dump.put(group.cache(), &of, name.as_ref())?;
     }
     dump.text.extend_from_slice(b"]}\n");
     Ok(String::from_utf8(dump.text).unwrap_or_default())
 }
 
-/// Stores that clients see and the control plane filled, by type.
-fn stores(group: &Group, query: &DumpQuery) -> Vec<Arc<TypeCache>> {
+/// Stores that clients see and that the control plane filled, in the order of their types.
+fn stores(group: &Group, only: Option<&TypeUrl>) -> Vec<Arc<TypeCache>> {
     let mut stores = group.cache().types();
     stores.retain(|of| {
         let view = of.parameter_view();
         let is_guarded = group.cache().rollout_of(of.type_url()).is_some();
         let track = if is_guarded { Track::Stable } else { Track::Origin };
-        let is_one = query.type_url.as_ref().is_none_or(|type_url| type_url == of.type_url());
+        let is_one = only.is_none_or(|only| only == of.type_url());
         is_one && view.track() == track && view.as_whole().is_some()
     });
     stores.sort_by_key(|of| (of.type_url().kind(), of.index()));
@@ -95,11 +87,10 @@ fn stores(group: &Group, query: &DumpQuery) -> Vec<Arc<TypeCache>> {
 }
 
 impl Dump<'_> {
-    /// Writes one store's message, unless it is empty.
-    fn put(&mut self, cache: &Cache, of: &TypeCache, query: &DumpQuery) -> Result<(), DumpError> {
+    /// Writes the message of one store, if there is anything to write: of what is not known there is none.
+    fn put(&mut self, cache: &Cache, of: &TypeCache, name: Option<&Pattern>) -> Result<(), LookError> {
         let (kind, snapshot) = (of.type_url().kind(), of.snapshot());
-        let is_one =
-            |entry: &&Entry| query.name.as_ref().is_none_or(|name| name.matches(entry.name().as_str()));
+        let is_one = |entry: &&Entry| name.is_none_or(|name| name.matches(entry.name().as_str()));
         let held = |entry: &Entry| entry.by_name().present().cloned();
         let mut resources = snapshot.entries().filter(is_one).filter_map(held).peekable();
         if resources.peek().is_none() {
@@ -135,10 +126,10 @@ impl Dump<'_> {
         Ok(())
     }
 
-    fn write(&mut self, json: &Json) -> Result<(), DumpError> {
+    fn write(&mut self, json: &Json) -> Result<(), LookError> {
         // Writing a `Value` to memory cannot fail.
         _ = serde_json::to_writer(&mut self.text, json);
-        if self.text.len() > LARGEST { Err(DumpError::TooLarge) } else { Ok(()) }
+        if self.text.len() > LARGEST { Err(TOO_LARGE) } else { Ok(()) }
     }
 
     /// Arrival of the current state, if the history still has it.

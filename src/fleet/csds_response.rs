@@ -7,9 +7,10 @@ use std::time::{Instant, UNIX_EPOCH};
 use bytes::Bytes;
 use prost::Message as _;
 
+use super::admin_query::LookError;
 use super::client_record::{PollRequest, Record, RecordState};
 use super::config_dump::shown_body;
-use super::node_matcher::{MatcherError, NodeMatchers};
+use super::node_matcher::NodeMatchers;
 use super::registry::Fleet;
 use crate::cache::{Snapshot, VisibleState};
 use crate::descriptors::Descriptors;
@@ -25,17 +26,9 @@ use crate::utc::WallClock;
 /// Bytes.
 const LARGEST: usize = 64 << 20;
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ClientStatusError {
-    #[error("the request is no ClientStatusRequest: {0}")]
-    Undecodable(prost::DecodeError),
-    #[error(transparent)]
-    Matcher(#[from] MatcherError),
-    #[error(
-        "the response would be larger than 64 MiB; name clients in `node_matchers`, or set `exclude_resource_contents`"
-    )]
-    TooLarge,
-}
+const TOO_LARGE: LookError = LookError::TooLarge(
+    "the response would be larger than 64 MiB; name clients in `node_matchers`, or set `exclude_resource_contents`",
+);
 
 fn timestamp(clock: WallClock, at: Instant) -> Timestamp {
     let since = clock.at(at).duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -68,13 +61,10 @@ impl Bodies<'_> {
 ///
 /// # Errors
 ///
-/// [`ClientStatusError`] if the request cannot be read or answered.
-pub fn client_status(
-    fleet: &Fleet,
-    descriptors: &Descriptors,
-    request: &[u8],
-) -> Result<Vec<u8>, ClientStatusError> {
-    let request = ClientStatusRequest::decode(request).map_err(ClientStatusError::Undecodable)?;
+/// [`LookError`] if the request cannot be read or answered.
+pub fn client_status(fleet: &Fleet, descriptors: &Descriptors, request: &[u8]) -> Result<Vec<u8>, LookError> {
+    let request = ClientStatusRequest::decode(request)
+        .map_err(|error| LookError::Wrong(format!("the request is no ClientStatusRequest: {error}")))?;
     let matchers = NodeMatchers::new(&request.node_matchers)?;
     let clock = WallClock::get();
     let mut response = ClientStatusResponse::default();
@@ -108,7 +98,7 @@ pub fn client_status(
             // Prefixes and node are small beside it.
             bytes += config.encoded_len() + 16;
             configs.push(config);
-            if bytes > LARGEST { Err(ClientStatusError::TooLarge) } else { Ok(()) }
+            if bytes > LARGEST { Err(TOO_LARGE) } else { Ok(()) }
         };
         for progress in &types {
             add_resources(progress, bodies.as_mut(), clock, &mut add)?;
@@ -141,8 +131,8 @@ fn add_resources(
     progress: &TypeProgress,
     bodies: Option<&mut Bodies<'_>>,
     clock: WallClock,
-    add: &mut impl FnMut(GenericXdsConfig) -> Result<(), ClientStatusError>,
-) -> Result<(), ClientStatusError> {
+    add: &mut impl FnMut(GenericXdsConfig) -> Result<(), LookError>,
+) -> Result<(), LookError> {
     let Some(audience) = progress.upgrade() else { return Ok(()) };
     let snapshot = audience.of().snapshot();
     // Never show the body of a Secret.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::admin_query::{Query, QueryError};
+use super::admin_query::{LookError, PAGE, Query};
 use crate::groups::{GroupStatus, Groups, RuleFigures};
 use crate::node_group::GroupKey;
 use crate::upstream::{Refusal, UpstreamState};
@@ -160,25 +160,26 @@ pub fn rules(groups: &Groups, now: Instant) -> impl Serialize + use<> {
 ///
 /// # Errors
 ///
-/// [`QueryError`] if the query is wrong.
+/// [`LookError`] if the query is wrong.
 pub fn groups(
     groups: &Groups,
     servers: &[String],
     query: &str,
     now: Instant,
-) -> Result<impl Serialize + use<>, QueryError> {
-    let query = Query::parse(query, &["group"])?;
+) -> Result<impl Serialize + use<>, LookError> {
+    let query = Query::parse(query, &["group", "limit", "after"])?;
+    let (group, limit, after) = (query.pattern("group")?, query.limit(PAGE)?, query.after()?);
     let mut made = groups.made();
-    made.retain(|(key, ..)| query.group.as_ref().is_none_or(|group| group.matches(&key.to_string())));
+    made.retain(|(key, ..)| group.as_ref().is_none_or(|group| group.matches(&key.to_string())));
     made.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
     let matched = made.len();
-    let after = usize::try_from(query.after).unwrap_or(usize::MAX);
-    let page = made.iter().skip(after).take(query.limit);
+    let after = usize::try_from(after).unwrap_or(usize::MAX);
+    let page = made.iter().skip(after).take(limit);
     let listed: Vec<GroupReport> = page
         .filter_map(|(key, group, clients)| Some(report(key, *clients, group.status()?, servers, now)))
         .collect();
     let end = after.saturating_add(listed.len());
-    let next = (query.limit > 0 && end < matched).then_some(end as u64);
+    let next = (limit > 0 && end < matched).then_some(end as u64);
     let rules = groups.figures(now).into_iter().map(rule).collect();
     Ok(GroupPage { rules, matched, listed, next })
 }

@@ -26,13 +26,13 @@ mod rejection_log;
 mod resource_history;
 mod resources_report;
 
-pub use admin_query::{QueryError, RefreshQuery, no_filters};
+pub use admin_query::{LookError, Query};
 pub use change_spread::{FollowedChange, Spread, spread};
 pub use client_record::PollRequest;
 pub use clients_report::{ClientFigures, client, clients, figures, nacks};
-pub use config_dump::{DumpError, config_dump};
-pub use csds_response::{ClientStatusError, client_status};
+pub use config_dump::config_dump;
+pub use csds_response::client_status;
 pub use groups_report::{groups, refusals, rules};
 pub use registry::{Fleet, Registration};
-pub use resource_history::{HistoryError, history};
+pub use resource_history::history;
 pub use resources_report::resources;

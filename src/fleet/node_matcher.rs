@@ -1,5 +1,8 @@
 //! Matchers of nodes in CSDS requests.
 
+use std::fmt::Display;
+
+use super::admin_query::LookError;
 use crate::proto::status::string_matcher::MatchPattern;
 use crate::proto::status::{NodeMatcher, StringMatcher};
 use crate::resource::whole_match;
@@ -7,10 +10,7 @@ use crate::resource::whole_match;
 /// Per request.
 const MATCHERS: usize = 100;
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("node_matchers: {0}")]
-pub struct MatcherError(String);
-
+/// Matcher of a node ID.
 #[derive(Debug)]
 enum Matcher {
     Any,
@@ -34,15 +34,15 @@ impl NodeMatchers {
     ///
     /// # Errors
     ///
-    /// [`MatcherError`] if there are too many, or one looks at anything but the node ID or cannot be read.
-    pub(super) fn new(matchers: &[NodeMatcher]) -> Result<Self, MatcherError> {
+    /// [`LookError`] if there are too many, or one looks at anything but the node ID or cannot be read.
+    pub(super) fn new(matchers: &[NodeMatcher]) -> Result<Self, LookError> {
         if matchers.len() > MATCHERS {
-            return Err(MatcherError(format!("more than {MATCHERS} matchers")));
+            return Err(fault(format!("more than {MATCHERS} matchers")));
         }
         let read = |matcher: &NodeMatcher| {
             if !matcher.node_metadatas.is_empty() {
                 let reason = "the relay does not keep the metadata of its clients; match `node_id`";
-                return Err(MatcherError(reason.to_owned()));
+                return Err(fault(reason));
             }
             match &matcher.node_id {
                 Some(node_id) => read(node_id),
@@ -71,7 +71,11 @@ impl NodeMatchers {
     }
 }
 
-fn read(matcher: &StringMatcher) -> Result<(Matcher, bool), MatcherError> {
+fn fault(reason: impl Display) -> LookError {
+    LookError::Wrong(format!("node_matchers: {reason}"))
+}
+
+fn read(matcher: &StringMatcher) -> Result<(Matcher, bool), LookError> {
     let ignores_case = matcher.ignore_case;
     let text = |text: &String| if ignores_case { text.to_lowercase() } else { text.clone() };
     let read = match &matcher.match_pattern {
@@ -82,12 +86,12 @@ fn read(matcher: &StringMatcher) -> Result<(Matcher, bool), MatcherError> {
         // `ignore_case` does not apply.
         Some(MatchPattern::SafeRegex(pattern)) => {
             let pattern = whole_match(&pattern.regex);
-            let pattern = pattern.map_err(|error| MatcherError(format!("`safe_regex` is {error}")))?;
+            let pattern = pattern.map_err(|error| fault(format!("`safe_regex` is {error}")))?;
             return Ok((Matcher::Pattern(pattern), false));
         }
         None => {
             let known = "exact, prefix, suffix, contains or safe_regex";
-            return Err(MatcherError(format!("`node_id` needs one of {known}")));
+            return Err(fault(format!("`node_id` needs one of {known}")));
         }
     };
     Ok((read, ignores_case))

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::admin_query::{HistoryOf, HistoryQuery, QueryError, clip};
+use super::admin_query::{LookError, Query, clip};
 use super::json_diff::{DiffReport, Side, State, diff};
 use super::recent_changes::{ChangeFacts, Chosen, RecentPage, recent};
 use super::registry::Fleet;
@@ -21,13 +21,30 @@ const HISTORIES: usize = 16;
 /// Time for all comparisons of a page; after it they are coarse, or left out.
 const COMPARING: Duration = Duration::from_secs(2);
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HistoryError {
-    #[error(transparent)]
-    Query(#[from] QueryError),
-    /// No history of this resource, with the remedy. Begins with "no history".
-    #[error("{0}")]
-    Missing(String),
+/// Changes of a list that says nothing of its size.
+const CHANGES: usize = 100;
+
+/// One resource, and which of its states are compared.
+#[derive(Debug)]
+struct HistoryOf {
+    type_url: TypeUrl,
+    name: Name,
+    from: Option<String>,
+    to: Option<String>,
+}
+
+impl HistoryOf {
+    /// The resource of a query; `None` if it is for all.
+    fn read(query: &Query<'_>) -> Result<Option<Self>, LookError> {
+        let without = |key| Err(LookError::without(key, "/history?type=cds&name=backend"));
+        let [from, to] = ["from", "to"].map(|key| query.get(key).map(str::to_owned));
+        match (query.type_url()?, query.get("name")) {
+            (Some(type_url), Some(name)) => Ok(Some(Self { type_url, name: Name::normal(name), from, to })),
+            (None, Some(_)) => without("type"),
+            (_, None) if from.is_some() || to.is_some() => without("name"),
+            (_, None) => Ok(None),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -90,35 +107,34 @@ enum Answer {
 ///
 /// # Errors
 ///
-/// [`HistoryError`] if the query is wrong, or there is no such resource, group or version.
+/// [`LookError`] if the query is wrong, or there is no such resource, group or version: this one begins with "no history".
 pub fn history(
     fleet: &Fleet,
     groups: &Groups,
     descriptors: &Descriptors,
     query: &str,
     now: Instant,
-) -> Result<impl Serialize + use<>, HistoryError> {
-    let query = HistoryQuery::parse(query)?;
-    let groups = chosen(groups, query.group.as_deref())?;
-    match &query.resource {
-        None => Ok(Answer::Recent(recent(&groups, query.type_url.as_ref(), query.limit, now))),
+) -> Result<impl Serialize + use<>, LookError> {
+    let query = Query::parse(query, &["type", "name", "from", "to", "group", "limit"])?;
+    let (of, only, limit) = (HistoryOf::read(&query)?, query.type_url()?, query.limit(CHANGES)?);
+    let groups = chosen(groups, query.get("group"))?;
+    match &of {
+        None => Ok(Answer::Recent(recent(&groups, only.as_ref(), limit, now))),
         Some(of) => one(fleet, &groups, descriptors, of, now).map(Answer::One),
     }
 }
 
-fn chosen(groups: &Groups, only: Option<&str>) -> Result<Chosen, HistoryError> {
-    let all = groups.named().into_iter().map(|(key, group)| (key.map(|key| key.to_string()), group));
-    let is_one = |key: &Option<String>| only.is_none_or(|only| only == key.as_deref().unwrap_or_default());
-    let chosen: Chosen = all.filter(|(key, _)| is_one(key)).collect();
+/// All groups, or one.
+fn chosen(groups: &Groups, only: Option<&str>) -> Result<Chosen, LookError> {
+    let chosen = groups.chosen(only);
     let reason = if chosen.is_empty() {
-        let group = clip(only.unwrap_or_default());
-        format!("no history: there is no group `{group}`; GET /resources shows the group of each resource")
+        format!("no history: {}", LookError::no_group(only.unwrap_or_default()))
     } else if chosen.iter().all(|(_, group)| group.cache().history().is_none()) {
         "no history is kept: `cache.history_bytes` is 0".to_owned()
     } else {
         return Ok(chosen);
     };
-    Err(HistoryError::Missing(reason))
+    Err(LookError::Missing(reason))
 }
 
 fn one(
@@ -127,7 +143,7 @@ fn one(
     descriptors: &Descriptors,
     of: &HistoryOf,
     now: Instant,
-) -> Result<HistoryPage, HistoryError> {
+) -> Result<HistoryPage, LookError> {
     let mut lines = lines(groups, of)?;
     let left_out = lines.len().saturating_sub(HISTORIES);
     lines.truncate(HISTORIES);
@@ -147,7 +163,7 @@ fn one(
         }
     }
     if let Some(reason) = missing.filter(|_| histories.is_empty()) {
-        return Err(HistoryError::Missing(reason));
+        return Err(LookError::Missing(reason));
     }
     Ok(HistoryPage {
         kind: of.type_url.kind().short(),
@@ -158,7 +174,8 @@ fn one(
     })
 }
 
-fn lines(groups: &Chosen, of: &HistoryOf) -> Result<Vec<Line>, HistoryError> {
+/// Changes of a resource in each group.
+fn lines(groups: &Chosen, of: &HistoryOf) -> Result<Vec<Line>, LookError> {
     let mut lines = Vec::new();
     for (key, group) in groups {
         let Some(history) = group.cache().history() else { continue };
@@ -178,7 +195,7 @@ fn lines(groups: &Chosen, of: &HistoryOf) -> Result<Vec<Line>, HistoryError> {
     lines.sort_by_key(|line| line.changes.iter().all(|change| change.at.is_none()));
     if lines.is_empty() {
         let (kind, name) = (of.type_url.kind().short(), clip(of.name.as_str()));
-        return Err(HistoryError::Missing(format!(
+        return Err(LookError::Missing(format!(
             "no history of {kind} `{name}`: it is not here, and has not changed since the relay started, or its changes had to make room \
              (cache.history_bytes); GET /resources?type={kind} lists what is here"
         )));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::admin_query::{Query, QueryError};
+use super::admin_query::{LookError, PAGE, Query};
 use crate::cache::{Entry, Named, Track, TypeCache};
 use crate::groups::Groups;
 
@@ -84,16 +84,17 @@ fn report(of: &TypeCache, group: Option<&str>, entry: &Entry) -> ResourceReport 
 ///
 /// # Errors
 ///
-/// [`QueryError`] if the query is wrong.
-pub fn resources(groups: &Groups, query: &str) -> Result<impl Serialize + use<>, QueryError> {
-    let query = Query::parse(query, &["type", "name"])?;
+/// [`LookError`] if the query is wrong.
+pub fn resources(groups: &Groups, query: &str) -> Result<impl Serialize + use<>, LookError> {
+    let query = Query::parse(query, &["type", "name", "limit", "after"])?;
+    let (only, name) = (query.type_url()?, query.pattern("name")?);
+    let (limit, after) = (query.limit(PAGE)?, query.after()?);
     let mut page = ResourcePage { matched: BTreeMap::new(), resources: Vec::new(), next: None };
     let mut seen = 0;
-    for (key, group) in groups.named() {
-        let key = key.map(|key| key.to_string());
+    for (key, group) in groups.chosen(None) {
         let mut types = group.cache().types();
-        types.retain(|of| query.type_url.as_ref().is_none_or(|type_url| type_url == of.type_url()));
-        // With tracks, no client sees the control plane's store.
+        types.retain(|of| only.as_ref().is_none_or(|only| only == of.type_url()));
+        // No client sees the store of the origin where there are tracks.
         types.retain(|of| {
             let is_guarded = group.cache().rollout_of(of.type_url()).is_some();
             !is_guarded || of.parameter_view().track() != Track::Origin
@@ -102,17 +103,17 @@ pub fn resources(groups: &Groups, query: &str) -> Result<impl Serialize + use<>,
         for of in types {
             let snapshot = of.snapshot();
             let is_one =
-                |entry: &&Entry| query.name.as_ref().is_none_or(|name| name.matches(entry.name().as_str()));
+                |entry: &&Entry| name.as_ref().is_none_or(|name| name.matches(entry.name().as_str()));
             for entry in snapshot.entries().filter(is_one).filter(|entry| !is_tombstone(entry)) {
                 *page.matched.entry(of.type_url().kind().short()).or_default() += 1;
                 seen += 1;
-                if seen <= query.after {
+                if seen <= after {
                     continue;
                 }
-                if page.resources.len() < query.limit {
+                if page.resources.len() < limit {
                     page.resources.push(report(&of, key.as_deref(), entry));
-                } else if query.limit > 0 {
-                    page.next = Some(query.after + page.resources.len() as u64);
+                } else if limit > 0 {
+                    page.next = Some(after + page.resources.len() as u64);
                 }
             }
         }

@@ -189,7 +189,13 @@ impl Groups {
         std::iter::once((None, Arc::clone(&self.own))).chain(made).collect()
     }
 
-    /// Groups that clients created, unordered, with their number of clients.
+    /// All groups, or the one with this key, each with the text of its key. The own one has none; its text is empty.
+    pub fn chosen(&self, only: Option<&str>) -> Vec<(Option<String>, Arc<Group>)> {
+        let all = self.named().into_iter().map(|(key, group)| (key.map(|key| key.to_string()), group));
+        all.filter(|(key, _)| only.is_none_or(|only| only == key.as_deref().unwrap_or_default())).collect()
+    }
+
+    /// Groups that clients made, with the number of clients in each, in no order.
     pub fn made(&self) -> Vec<(GroupKey, Arc<Group>, usize)> {
         let table = self.table.lock();
         table.iter().map(|(key, group, clients)| (key.clone(), Arc::clone(group), clients)).collect()

@@ -2,19 +2,18 @@
 //!
 //! Owns their paths, parameters and log lines. Others carry them out.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use percent_encoding::percent_decode_str;
 use serde_json::json;
 
 use super::origin::Origin;
-use super::relay_status::{Status, document, no_such_client};
+use super::relay_status::{Status, document, no_such_client, refused};
 use super::rollouts;
 use crate::admin::Page;
 use crate::cache::{Order, RefreshError};
-use crate::fleet::RefreshQuery;
+use crate::fleet::{LookError, Query};
+use crate::resource::Name;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind<'p> {
@@ -45,39 +44,21 @@ pub(super) fn is_order(path: &str) -> bool {
 
 /// Follows an order; `None` for any other path.
 pub(super) fn follow(status: &Status, path: &str, query: &str) -> Option<Page> {
-    Some(match Kind::of(path)? {
-        Kind::Rollout(order) => with(query, Some("group"), |group| decide(status, order, group)),
-        Kind::Drain => with(query, None, |_| drain(status)),
-        Kind::Disconnect(id) => with(query, None, |_| disconnect(status, id)),
-        Kind::Log => with(query, Some("level"), |level| log(status, level)),
-        Kind::Refresh => match RefreshQuery::parse(query) {
-            Ok(wanted) => refresh(status, &wanted),
-            Err(wrong) => Page::BadRequest(wrong.to_string()),
-        },
-    })
-}
-
-/// Follows an order that may have this one parameter.
-fn with(query: &str, parameter: Option<&str>, follow: impl FnOnce(Option<&str>) -> Page) -> Page {
-    match value_of(parameter, query) {
-        Ok(value) => follow(value.as_deref()),
-        Err(wrong) => Page::BadRequest(wrong),
-    }
-}
-
-/// Value of a query's only allowed parameter.
-fn value_of<'q>(parameter: Option<&str>, query: &'q str) -> Result<Option<Cow<'q, str>>, String> {
-    if query.is_empty() {
-        return Ok(None);
-    }
-    match (parameter, query.split_once('=')) {
-        (Some(known), Some((key, value))) if key == known && !value.contains('&') => {
-            let value = percent_decode_str(value).decode_utf8();
-            value.map(Some).map_err(|_| format!("`{known}` is no UTF-8"))
-        }
-        (Some(known), _) => Err(format!("the one parameter is `{known}`")),
-        (None, _) => Err("this order has no parameters".to_owned()),
-    }
+    let kind = Kind::of(path)?;
+    let parameters: &[&str] = match kind {
+        Kind::Rollout(_) => &["group"],
+        Kind::Log => &["level"],
+        Kind::Refresh => &["type", "name", "group"],
+        Kind::Drain | Kind::Disconnect(_) => &[],
+    };
+    let followed = Query::parse(query, parameters).and_then(|query| match kind {
+        Kind::Rollout(order) => Ok(decide(status, order, query.get("group"))),
+        Kind::Drain => Ok(drain(status)),
+        Kind::Disconnect(id) => Ok(disconnect(status, id)),
+        Kind::Log => Ok(log(status, query.get("level"))),
+        Kind::Refresh => refresh(status, &query),
+    });
+    Some(followed.unwrap_or_else(|wrong| refused(&wrong)))
 }
 
 fn decide(status: &Status, order: Order, group: Option<&str>) -> Page {
@@ -136,32 +117,30 @@ fn log(status: &Status, level: Option<&str>) -> Page {
     }
 }
 
-/// Requests a resource again, in all groups or in one. The cached one is served meanwhile.
-fn refresh(status: &Status, wanted: &RefreshQuery) -> Page {
+/// Has a resource asked for anew, in all groups or in one. What is held is served until the control plane answers.
+fn refresh(status: &Status, query: &Query<'_>) -> Result<Page, LookError> {
+    let without = |key| LookError::without(key, "/refresh?type=eds&name=backend");
+    let type_url = query.type_url()?.ok_or_else(|| without("type"))?;
+    let name = Name::normal(query.get("name").ok_or_else(|| without("name"))?);
     if matches!(status.origin, Origin::Directory { .. }) {
         let why = "resources come from a directory, which is read again whenever a file in it changes";
-        return Page::BadRequest(why.to_owned());
+        return Ok(Page::BadRequest(why.to_owned()));
     }
-    let RefreshQuery { type_url, name, group: only } = wanted;
     let (mut groups, mut is_busy) = (Vec::new(), false);
-    for (group, running) in status.groups.named() {
-        let group = group.map(|group| group.to_string());
-        if only.as_ref().is_some_and(|only| group.as_deref().unwrap_or_default() != only) {
-            continue;
-        }
-        match running.cache().refresh(type_url, name) {
+    for (group, running) in status.groups.chosen(query.get("group")) {
+        match running.cache().refresh(&type_url, &name) {
             Ok(()) => groups.push(group),
             Err(RefreshError::Busy) => is_busy = true,
             Err(RefreshError::Unwanted) => {}
         }
     }
     if groups.is_empty() {
-        return match is_busy {
+        return Ok(match is_busy {
             true => Page::Failed(RefreshError::Busy.to_string()),
             false => Page::NotFound(
                 "no client asks for this resource; GET /resources lists those that are held".to_owned(),
             ),
-        };
+        });
     }
     let kind = type_url.kind().short();
     if let Some(suppressed) = status.refreshes.say((), Instant::now()) {
@@ -173,5 +152,7 @@ fn refresh(status: &Status, wanted: &RefreshQuery) -> Page {
             "asking the control plane for a resource anew, as an operator ordered"
         );
     }
-    document(&json!({ "type": kind, "type_url": type_url.as_str(), "name": name.as_str(), "groups": groups }))
+    Ok(document(
+        &json!({ "type": kind, "type_url": type_url.as_str(), "name": name.as_str(), "groups": groups }),
+    ))
 }

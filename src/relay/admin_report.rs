@@ -7,17 +7,18 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use super::relay_status::server_info;
-use super::relay_status::{Status, document, no_such_client};
+use super::relay_status::{Status, document, no_such_client, refused};
 use super::{admin_orders, rollouts};
 use crate::admin::{Page, Report};
 use crate::cache::Track;
-use crate::fleet::{self, ClientStatusError, DumpError, HistoryError, QueryError};
+use crate::fleet::{self, LookError, Query};
 use crate::subscription::ClientState;
 use crate::telemetry::{self, TypeFigures};
 use crate::terminal::printable_json;
 
-fn page(found: Result<impl Serialize, QueryError>) -> Page {
-    found.map_or_else(|wrong| Page::BadRequest(wrong.to_string()), |found| document(&found))
+/// Answer to a query.
+fn page(found: Result<impl Serialize, LookError>) -> Page {
+    found.map_or_else(|wrong| refused(&wrong), |found| document(&found))
 }
 
 impl Status {
@@ -57,30 +58,24 @@ impl Report for Status {
 
     fn look(&self, path: &str, query: &str) -> Option<Page> {
         let (fleet, now) = (&*self.fleet, Instant::now());
+        let no_filters = || Query::parse(query, &[]).map(drop);
         Some(match path {
             "/clients" => page(fleet::clients(fleet, query, now)),
-            "/server_info" => page(fleet::no_filters(query).map(|()| server_info(self, now))),
-            "/rollout" => page(fleet::no_filters(query).map(|()| rollouts::report(&self.groups, now))),
+            "/server_info" => page(no_filters().map(|()| server_info(self, now))),
+            "/rollout" => page(no_filters().map(|()| rollouts::report(&self.groups, now))),
             "/upstreams" => page(
                 fleet::groups(&self.groups, &self.servers, query, now)
                     .map(|groups| self.upstreams_with(groups, now)),
             ),
             "/resources" => page(fleet::resources(&self.groups, query)),
             "/nacks" => page(fleet::nacks(fleet, query, now)),
-            "/config_dump" => match fleet::config_dump(&self.groups, &self.descriptors, query) {
-                Ok(dump) => Page::Json(printable_json(dump)),
-                Err(wrong @ DumpError::NoGroup(_)) => Page::NotFound(wrong.to_string()),
-                Err(wrong) => Page::BadRequest(wrong.to_string()),
-            },
-            "/history" => match fleet::history(fleet, &self.groups, &self.descriptors, query, now) {
-                Err(HistoryError::Missing(reason)) => Page::NotFound(reason),
-                Err(HistoryError::Query(wrong)) => Page::BadRequest(wrong.to_string()),
-                Ok(found) => document(&found),
-            },
+            "/config_dump" => fleet::config_dump(&self.groups, &self.descriptors, query)
+                .map_or_else(|wrong| refused(&wrong), |dump| Page::Json(printable_json(dump))),
+            "/history" => page(fleet::history(fleet, &self.groups, &self.descriptors, query, now)),
             _ => {
                 let id = path.strip_prefix("/clients/")?;
-                if let Err(wrong) = fleet::no_filters(query) {
-                    return Some(Page::BadRequest(wrong.to_string()));
+                if let Err(wrong) = no_filters() {
+                    return Some(refused(&wrong));
                 }
                 let found = id.parse().ok().and_then(|id| fleet::client(fleet, id, now));
                 found.map_or_else(no_such_client, |client| document(&client))
@@ -98,10 +93,8 @@ impl Report for Status {
 
     fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, tonic::Status> {
         fleet::client_status(&self.fleet, &self.descriptors, request).map_err(|error| match error {
-            ClientStatusError::TooLarge => tonic::Status::resource_exhausted(error.to_string()),
-            ClientStatusError::Undecodable(_) | ClientStatusError::Matcher(_) => {
-                tonic::Status::invalid_argument(error.to_string())
-            }
+            LookError::TooLarge(_) => tonic::Status::resource_exhausted(error.to_string()),
+            LookError::Wrong(_) | LookError::Missing(_) => tonic::Status::invalid_argument(error.to_string()),
         })
     }
 

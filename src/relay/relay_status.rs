@@ -17,7 +17,7 @@ use super::origin::Origin;
 use crate::admin::Page;
 use crate::descriptors::Descriptors;
 use crate::downstream::{OverloadManager, ResponseCache};
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, LookError};
 use crate::groups::{Groups, RuleFigures};
 use crate::snapshot::Disk;
 use crate::telemetry::{self, LogLevel, LogThrottle, SnapshotFigures};
@@ -132,6 +132,15 @@ pub(super) fn no_such_client() -> Page {
     Page::NotFound("no such client; GET /clients lists those that are connected".to_owned())
 }
 
+/// Page of a refusal.
+pub(super) fn refused(error: &LookError) -> Page {
+    match error {
+        LookError::Missing(_) => Page::NotFound(error.to_string()),
+        LookError::Wrong(_) | LookError::TooLarge(_) => Page::BadRequest(error.to_string()),
+    }
+}
+
+/// Page of a document.
 pub(super) fn document(of: &impl Serialize) -> Page {
     match serde_json::to_string(of) {
         Ok(mut document) => {

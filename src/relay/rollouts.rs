@@ -86,31 +86,29 @@ impl RolloutReport {
     }
 }
 
-fn all(groups: &Groups) -> impl Iterator<Item = (Option<String>, Arc<Rollout>)> {
-    groups.named().into_iter().filter_map(|(key, group)| {
-        let rollout = Arc::clone(group.cache().rollout()?);
-        Some((key.map(|key| key.to_string()), rollout))
-    })
+fn all(groups: &Groups, only: Option<&str>) -> impl Iterator<Item = (Option<String>, Arc<Rollout>)> {
+    groups
+        .chosen(only)
+        .into_iter()
+        .filter_map(|(key, group)| Some((key, Arc::clone(group.cache().rollout()?))))
 }
 
 /// Rollouts of all groups; none without guarded types.
 pub(super) fn report(groups: &Groups, now: Instant) -> Vec<RolloutReport> {
-    all(groups).map(|(group, rollout)| RolloutReport::new(group, rollout.status(now))).collect()
+    all(groups, None).map(|(group, rollout)| RolloutReport::new(group, rollout.status(now))).collect()
 }
 
 /// Releases or discards held changes, in all groups or in one. Returns the groups that held any; `None` is
 /// the own group.
 pub(super) fn order(groups: &Groups, only: Option<&str>, order: Order) -> Vec<Option<String>> {
-    let is_meant =
-        |group: &Option<String>| only.is_none_or(|only| group.as_deref().unwrap_or_default() == only);
-    let ordered = all(groups).filter(|(group, rollout)| is_meant(group) && rollout.order(order));
+    let ordered = all(groups, only).filter(|(_, rollout)| rollout.order(order));
     ordered.map(|(group, _)| group).collect()
 }
 
 pub(super) fn report_metrics(groups: &Groups, now: Instant) {
     let mut figures = RolloutFigures::default();
     let mut counts = None;
-    for (_, rollout) in all(groups) {
+    for (_, rollout) in all(groups, None) {
         let status = rollout.status(now);
         figures.canaries += status.canaries;
         figures.trying += status.tried;
