@@ -47,7 +47,7 @@ fn metrics(text: &str, before: char) -> BTreeSet<&str> {
 }
 
 /// All Rust files below a folder.
-fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
+pub(crate) fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         if path.is_dir() {
             sources(&path, into);

@@ -6,6 +6,7 @@
 #[path = "../../fuzz/bodies/mod.rs"]
 mod bodies;
 mod book;
+mod budget;
 mod corpus;
 mod dependencies;
 mod deploy;
