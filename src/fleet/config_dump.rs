@@ -61,7 +61,7 @@ pub fn config_dump(groups: &Groups, descriptors: &Descriptors, query: &str) -> R
     let query = Query::parse(query, &["type", "name", "group"])?;
     let (only, name) = (query.type_url()?, query.pattern("name")?);
     let wanted = query.get("group").unwrap_or_default();
-    let group = groups.chosen(Some(wanted)).pop();
+    let group = groups.chosen(Some(wanted)).into_iter().next();
     let (_, group) = group.ok_or_else(|| LookError::Missing(LookError::no_group(wanted)))?;
     lower_thread_priority();
     let mut dump = Dump { text: b"{\"configs\":[".to_vec(), descriptors, clock: WallClock::get() };

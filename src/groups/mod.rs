@@ -189,7 +189,7 @@ impl Groups {
         std::iter::once((None, Arc::clone(&self.own))).chain(made).collect()
     }
 
-    /// All groups, or the one with this key, each with the text of its key. The own one has none; its text is empty.
+    /// All groups, or the one with this key; an empty key is the own.
     pub fn chosen(&self, only: Option<&str>) -> Vec<(Option<String>, Arc<Group>)> {
         let all = self.named().into_iter().map(|(key, group)| (key.map(|key| key.to_string()), group));
         all.filter(|(key, _)| only.is_none_or(|only| only == key.as_deref().unwrap_or_default())).collect()
