@@ -2,9 +2,7 @@
 //!
 //! Owns paths and framing. Requests and responses are bytes; a [`Report`] knows their meaning.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -76,15 +74,7 @@ impl<R: Report> UnaryService<Bytes> for Service<R> {
 }
 
 /// One per request, with the state when it is read.
-struct Answers(BoxStream<'static, Result<Bytes, Status>>);
-
-impl futures_util::Stream for Answers {
-    type Item = Result<Bytes, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_next_unpin(cx)
-    }
-}
+type Answers = BoxStream<'static, Result<Bytes, Status>>;
 
 impl<R: Report> StreamingService<Bytes> for Service<R> {
     type Response = Bytes;
@@ -100,7 +90,7 @@ impl<R: Report> StreamingService<Bytes> for Service<R> {
                 let service = service.clone();
                 async move { service.answer(request?).await }
             });
-            Ok(response.map(|()| Answers(answers.boxed())))
+            Ok(response.map(|()| answers.boxed()))
         })
     }
 }

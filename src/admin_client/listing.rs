@@ -18,15 +18,7 @@ pub enum Listing {
 }
 
 impl Listing {
-    const fn path(self) -> &'static str {
-        match self {
-            Self::Clients => "/clients",
-            Self::Nacks => "/nacks",
-            Self::Resources => "/resources",
-        }
-    }
-
-    /// Key of its entries; also their name in messages.
+    /// Key of its entries; also their name and path.
     pub(super) const fn entries(self) -> &'static str {
         match self {
             Self::Clients => "clients",
@@ -83,16 +75,16 @@ pub async fn list(
         let mut filters = filters.clone();
         filters.push(("limit", wanted.to_string()));
         filters.extend(after.map(|after: u64| ("after", after.to_string())));
-        let path = format!("{}?{}", listing.path(), query(&filters));
+        let path = format!("/{}?{}", listing.entries(), query(&filters));
         let mut page = relay.json(&path).await?.unwrap_or_default();
         let Some(Json::Array(entries)) = page.get_mut(listing.entries()).map(Json::take) else {
-            anyhow::bail!("{}{} has no `{}`", relay.address(), listing.path(), listing.entries());
+            anyhow::bail!("{0}/{1} has no `{1}`", relay.address(), listing.entries());
         };
         let came = entries.len();
         all.extend(entries);
         let before = std::mem::replace(&mut after, page["next"].as_u64());
         if after.is_some() && after == before {
-            anyhow::bail!("{}{} gives one page again and again", relay.address(), listing.path());
+            anyhow::bail!("{}/{} gives one page again and again", relay.address(), listing.entries());
         }
         // An empty page is the last, whatever it says.
         if came == 0 || after.is_none() || limit.is_some_and(|limit| all.len() >= limit) {

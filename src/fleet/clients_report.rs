@@ -51,7 +51,7 @@ struct NodeReport {
     user_agent: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct TypeReport {
     #[serde(rename = "type")]
     kind: &'static str,
@@ -111,7 +111,8 @@ struct NackReport {
     count: u64,
 }
 
-fn seconds(at: Instant, now: Instant) -> f64 {
+/// Seconds since `at`, cut to milliseconds.
+pub fn seconds(at: Instant, now: Instant) -> f64 {
     let millis = now.saturating_duration_since(at).as_millis();
     millis as f64 / 1_000.0
 }
@@ -158,12 +159,8 @@ fn report(record: &Record, state: &RecordState, lists: bool, now: Instant) -> Cl
         state: poll.state().label(),
         wildcard: poll.wildcard,
         names: poll.names,
-        listed: Vec::new(),
-        sent: None,
-        acked: None,
-        rejected: None,
-        lag: 0,
         held: Some(poll.version.to_string()),
+        ..TypeReport::default()
     }));
     let text = |text: &str| text.to_owned();
     ClientReport {

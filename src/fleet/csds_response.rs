@@ -164,7 +164,7 @@ fn add_resources(
 }
 
 fn present(
-    config: GenericXdsConfig,
+    mut config: GenericXdsConfig,
     progress: &TypeProgress,
     audience: &Audience,
     snapshot: &Snapshot,
@@ -182,15 +182,12 @@ fn present(
             (ConfigStatus::Stale, ClientResourceStatus::ClientRequested, at(progress.newest_sent()))
         }
         ResourceState::Rejected(rejection) => {
-            let error_state = UpdateFailureState {
+            config.error_state = Some(UpdateFailureState {
                 last_update_attempt: Some(timestamp(clock, rejection.delivery.at)),
                 details: rejection.text.to_string(),
                 version_info: rejection.delivery.version.to_string(),
-            };
-            let error_state = Some(error_state);
-            let (status, client) = (ConfigStatus::Error, ClientResourceStatus::ClientNacked);
-            let (config_status, client_status) = (status.into(), client.into());
-            return GenericXdsConfig { config_status, client_status, error_state, ..config };
+            });
+            (ConfigStatus::Error, ClientResourceStatus::ClientNacked, None)
         }
     };
     GenericXdsConfig { config_status: status.into(), client_status: client.into(), last_updated, ..config }

@@ -29,7 +29,7 @@ mod resources_report;
 pub use admin_query::{LookError, Query};
 pub use change_spread::{FollowedChange, Spread, spread};
 pub use client_record::PollRequest;
-pub use clients_report::{ClientFigures, client, clients, figures, nacks};
+pub use clients_report::{ClientFigures, client, clients, figures, nacks, seconds};
 pub use config_dump::config_dump;
 pub use csds_response::client_status;
 pub use groups_report::{groups, refusals, rules};

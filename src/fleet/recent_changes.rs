@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
+use super::clients_report::seconds;
 use crate::cache::{PlacedChange, ResourceChange};
 use crate::groups::Group;
 use crate::resource::TypeUrl;
@@ -48,11 +49,10 @@ pub(super) struct ChangeFacts {
 
 impl ChangeFacts {
     pub(super) fn of(change: &ResourceChange, now: Instant) -> Self {
-        let ago = change.at.map(|at| now.saturating_duration_since(at));
         let after = change.after.as_ref();
         Self {
             time: change.at.map(|at| utc::seconds(WallClock::get().at(at))),
-            seconds_ago: ago.map(|ago| ago.as_millis() as f64 / 1_000.0),
+            seconds_ago: change.at.map(|at| seconds(at, now)),
             event: event(change),
             version: after.map(|after| after.version.to_string()),
             generation: change.generation.get(),

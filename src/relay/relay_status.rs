@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use parking_lot::Mutex;
@@ -17,7 +17,7 @@ use super::origin::Origin;
 use crate::admin::Page;
 use crate::descriptors::Descriptors;
 use crate::downstream::{OverloadManager, ResponseCache};
-use crate::fleet::{Fleet, LookError};
+use crate::fleet::{Fleet, LookError, seconds};
 use crate::groups::{Groups, RuleFigures};
 use crate::snapshot::Disk;
 use crate::telemetry::{self, LogLevel, LogThrottle, SnapshotFigures};
@@ -160,16 +160,15 @@ pub(super) fn server_info(status: &Status, now: Instant) -> Json {
     } else {
         "INITIALIZING"
     };
-    let seconds = |since: Instant| Duration::from_millis(millis(now, since)).as_secs_f64();
     let config = status.loaded.lock().clone().map(|loaded| {
         json!({
             "path": loaded.path.display().to_string(),
             "xxh3": format!("{:016x}", loaded.digest),
-            "loaded_seconds_ago": seconds(loaded.at),
+            "loaded_seconds_ago": seconds(loaded.at, now),
             "newest_content_refused": loaded.is_refused,
         })
     });
-    let uptime = seconds(status.started);
+    let uptime = seconds(status.started, now);
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "build": {
@@ -182,8 +181,4 @@ pub(super) fn server_info(status: &Status, now: Instant) -> Json {
         "node": status.node,
         "config": config,
     })
-}
-
-fn millis(now: Instant, since: Instant) -> u64 {
-    u64::try_from(now.saturating_duration_since(since).as_millis()).unwrap_or(u64::MAX)
 }
