@@ -29,6 +29,6 @@ mod utc;
 
 pub use deltafan_core::{
     RelayIdentity, cache, descriptors, group_table, identity, json, limit, node_field, node_group, pool,
-    proto, quota, resource, snapshot_content, subscription,
+    proto, resource, snapshot_content, subscription,
 };
 pub use deltafan_http2 as http2;

@@ -11,7 +11,7 @@ use super::overload::OverloadManager;
 use crate::config::ConnectionLimits;
 use crate::identity::{Peer, Source};
 use crate::limit::Limit;
-use crate::quota::{Quota, QuotaError, QuotaGuard};
+use crate::pool::{Account, Pool, PoolError, Share};
 use crate::telemetry;
 
 /// Counts of open connections.
@@ -19,8 +19,8 @@ use crate::telemetry;
 pub struct Admission {
     limits: ConnectionLimits,
     overload: Arc<OverloadManager>,
-    by_source: Arc<Quota<Source>>,
-    by_identity: Arc<Quota<Box<str>>>,
+    by_source: Arc<Pool>,
+    by_identity: Arc<Pool>,
 }
 
 /// Limit that keeps a connection out.
@@ -51,14 +51,13 @@ impl AdmissionError {
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     of: Arc<Admission>,
-    _by_source: QuotaGuard<Source>,
-    by_identity: Option<QuotaGuard<Box<str>>>,
+    _by_source: Share,
+    by_identity: Option<Share>,
 }
 
 impl Admission {
     pub fn new(limits: ConnectionLimits, overload: Arc<OverloadManager>) -> Arc<Self> {
-        let by_source = Arc::new(Quota::new(limits.max_connections));
-        Arc::new(Self { limits, overload, by_source, by_identity: Arc::default() })
+        Arc::new(Self { limits, overload, by_source: Arc::default(), by_identity: Arc::default() })
     }
 
     pub(super) const fn overload(&self) -> &Arc<OverloadManager> {
@@ -70,10 +69,11 @@ impl Admission {
         if self.overload.refuses_new() {
             return Err(AdmissionError(Limit::MemoryRefuse));
         }
-        let taken = self.by_source.take(source, self.limits.max_connections_per_address);
+        let ConnectionLimits { max_connections: all, max_connections_per_address: each, .. } = self.limits;
+        let taken = self.by_source.take_one(Account::Source(source), all, each);
         let by_source = taken.map_err(|error| match error {
-            QuotaError::All => AdmissionError(Limit::Connections),
-            QuotaError::Key => AdmissionError(Limit::ConnectionsPerAddress),
+            PoolError::All => AdmissionError(Limit::Connections),
+            PoolError::Account => AdmissionError(Limit::ConnectionsPerAddress),
         })?;
         Ok(ConnectionSlot { of: Arc::clone(self), _by_source: by_source, by_identity: None })
     }
@@ -87,7 +87,8 @@ impl ConnectionSlot {
             return Ok(());
         }
         let limit = self.of.limits.max_connections_per_identity;
-        let taken = self.of.by_identity.take(certificate.identity().into(), limit);
+        let account = Account::Identity(certificate.identity().into());
+        let taken = self.of.by_identity.take_one(account, usize::MAX, limit);
         self.by_identity = Some(taken.map_err(|_| AdmissionError(Limit::ConnectionsPerIdentity))?);
         Ok(())
     }

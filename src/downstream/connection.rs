@@ -39,19 +39,9 @@ pub(super) struct Connection {
     number: u64,
     /// Certificates that let it in. Boxed, because most connections have none.
     credentials: OnceLock<Box<Credentials>>,
-    /// Bytes of its incomplete requests.
-    buffered: AtomicUsize,
-    /// Bytes of the versions that its clients claim to hold.
-    versions: AtomicUsize,
-    /// Names that its streams subscribe to.
-    names: AtomicUsize,
-    /// Bytes of the text of these names.
-    name_bytes: AtomicUsize,
-    /// Bytes that HTTP/2 keeps for it.
-    held: AtomicUsize,
-    /// Bytes of outgoing messages too small for [`Unsent`](super::unsent_memory::Unsent).
-    sending: AtomicUsize,
-    /// Request to poll its streams without a wake-up.
+    /// Memory that it takes, by [`Usage`].
+    used: [AtomicUsize; 6],
+    /// Request to poll its streams though nothing woke them.
     recheck: AtomicBool,
     /// Whether it had an admitted request.
     served: AtomicBool,
@@ -76,12 +66,7 @@ impl Connection {
             tenant: OnceLock::new(),
             number,
             credentials: OnceLock::new(),
-            buffered: AtomicUsize::new(0),
-            versions: AtomicUsize::new(0),
-            names: AtomicUsize::new(0),
-            name_bytes: AtomicUsize::new(0),
-            held: AtomicUsize::new(0),
-            sending: AtomicUsize::new(0),
+            used: Default::default(),
             recheck: AtomicBool::new(false),
             served: AtomicBool::new(false),
             first_answer: FirstAnswer::default(),
@@ -157,14 +142,7 @@ impl Connection {
         .await;
     }
 
-    pub(super) const fn buffered(&self) -> &AtomicUsize {
-        &self.buffered
-    }
-
-    pub(super) const fn versions(&self) -> &AtomicUsize {
-        &self.versions
-    }
-
+    /// Returns the peer, if it is known.
     pub(super) fn peer(&self) -> Option<&Arc<Peer>> {
         self.peer.get()
     }
@@ -179,20 +157,13 @@ impl Connection {
         self.served.store(true, Ordering::Relaxed);
     }
 
-    pub(super) const fn names(&self) -> &AtomicUsize {
-        &self.names
+    pub(super) fn used(&self, usage: Usage) -> usize {
+        self.used[usage as usize].load(Ordering::Relaxed)
     }
 
-    pub(super) const fn name_bytes(&self) -> &AtomicUsize {
-        &self.name_bytes
-    }
-
-    pub(super) const fn sending(&self) -> &AtomicUsize {
-        &self.sending
-    }
-
-    pub(super) fn set_held(&self, bytes: usize) {
-        self.held.store(bytes, Ordering::Relaxed);
+    /// Sets an amount of which no part is charged.
+    pub(super) fn set_used(&self, usage: Usage, amount: usize) {
+        self.used[usage as usize].store(amount, Ordering::Relaxed);
     }
 
     /// Returns its number, unique in the process.
@@ -206,9 +177,9 @@ impl Connection {
     pub(super) fn cost(&self) -> usize {
         /// Bytes that a name takes beside its text.
         const NAME: usize = 64;
-        let of = |count: &AtomicUsize| count.load(Ordering::Relaxed);
-        let kept = [&self.buffered, &self.versions, &self.name_bytes, &self.held, &self.sending].map(of);
-        kept.into_iter().fold(of(&self.names).saturating_mul(NAME), usize::saturating_add)
+        let bytes = [Usage::Requests, Usage::Versions, Usage::NameBytes, Usage::Http2, Usage::Sending];
+        let of_names = self.used(Usage::Names).saturating_mul(NAME);
+        bytes.into_iter().map(|usage| self.used(usage)).fold(of_names, usize::saturating_add)
     }
 
     /// Takes the request to poll its streams, if any.
@@ -249,34 +220,75 @@ impl Connection {
     }
 }
 
-/// Names of one stream, Fetch or poll, counted for its connection. Given back on drop.
+/// Use of memory, of which each connection has a count.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Usage {
+    /// Bytes of its requests that are not whole.
+    Requests,
+    /// Bytes of the versions that its clients say they hold.
+    Versions,
+    /// Names that its streams subscribe to.
+    Names,
+    /// Bytes of the text of these names.
+    NameBytes,
+    /// Bytes that HTTP/2 keeps for it.
+    Http2,
+    /// Bytes of messages that are being sent and are too small for [`Unsent`](super::unsent_memory::Unsent).
+    Sending,
+}
+
+/// Part of what a connection uses; given back on drop.
+#[derive(Debug)]
+pub(super) struct Charge {
+    pub(super) connection: Arc<Connection>,
+    usage: Usage,
+    amount: usize,
+}
+
+impl Charge {
+    pub(super) fn new(connection: &Arc<Connection>, usage: Usage) -> Self {
+        Self { connection: Arc::clone(connection), usage, amount: 0 }
+    }
+
+    /// Returns the amount of the whole connection if this part had `amount`.
+    pub(super) fn total_with(&self, amount: usize) -> usize {
+        self.connection.used(self.usage).wrapping_sub(self.amount).saturating_add(amount)
+    }
+
+    /// Sets this part. Returns the amount of the whole connection.
+    pub(super) fn set(&mut self, amount: usize) -> usize {
+        // A decrease is added as a number that wraps.
+        let more = amount.wrapping_sub(std::mem::replace(&mut self.amount, amount));
+        let used = &self.connection.used[self.usage as usize];
+        used.fetch_add(more, Ordering::Relaxed).wrapping_add(more)
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// Names of one stream, Fetch or poll, as a part of those of its connection.
 #[derive(Debug)]
 pub(super) struct NameShare {
-    connection: Arc<Connection>,
-    names: usize,
-    bytes: usize,
+    names: Charge,
+    bytes: Charge,
 }
 
 impl NameShare {
     pub(super) fn new(connection: &Arc<Connection>) -> Self {
-        Self { connection: Arc::clone(connection), names: 0, bytes: 0 }
+        let [names, bytes] = [Usage::Names, Usage::NameBytes].map(|usage| Charge::new(connection, usage));
+        Self { names, bytes }
     }
 
     /// Sets the number of names and the bytes of their text. Returns the names of the whole connection if
     /// this part grew.
     pub(super) fn set(&mut self, names: usize, bytes: usize) -> Option<usize> {
-        let before = std::mem::replace(&mut self.names, names);
-        // A decrease is added as a number that wraps.
-        let more = names.wrapping_sub(before);
-        let all = self.connection.names().fetch_add(more, Ordering::Relaxed).wrapping_add(more);
-        let more = bytes.wrapping_sub(std::mem::replace(&mut self.bytes, bytes));
-        self.connection.name_bytes().fetch_add(more, Ordering::Relaxed);
-        (names > before).then_some(all)
-    }
-}
-
-impl Drop for NameShare {
-    fn drop(&mut self) {
-        self.set(0, 0);
+        let grew = names > self.names.amount;
+        let all = self.names.set(names);
+        self.bytes.set(bytes);
+        grew.then_some(all)
     }
 }

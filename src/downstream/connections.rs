@@ -312,6 +312,7 @@ impl Drop for ConnectionGuard {
 
 #[cfg(test)]
 mod tests {
+    use super::super::connection::Usage;
     use super::*;
     use crate::identity::Source;
 
@@ -322,10 +323,10 @@ mod tests {
         let second = Duration::from_secs(1);
         let open: Vec<_> =
             (0..6).map(|at| connections.open(Duration::from_secs(3600), now + at * second)).collect();
-        open[1].connection.sending().store(2 << 20, Ordering::Relaxed);
-        open[2].connection.names().store(1000, Ordering::Relaxed);
-        open[3].connection.name_bytes().store(1 << 20, Ordering::Relaxed);
-        open[4].connection.set_held(4 << 20);
+        open[1].connection.set_used(Usage::Sending, 2 << 20);
+        open[2].connection.set_used(Usage::Names, 1000);
+        open[3].connection.set_used(Usage::NameBytes, 1 << 20);
+        open[4].connection.set_used(Usage::Http2, 4 << 20);
         let unsent = Unsent::new(usize::MAX);
         let states = || open.iter().map(|guard| guard.connection.state()).collect::<Vec<_>>();
         use ConnectionState::{Aborted, Closing, Open};

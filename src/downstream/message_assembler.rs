@@ -244,6 +244,7 @@ mod tests {
 
     use super::*;
     use crate::downstream::Connections;
+    use crate::downstream::connection::Usage;
     use crate::proto::DeltaDiscoveryRequest;
 
     fn framed(message: &[u8]) -> Vec<u8> {
@@ -335,7 +336,7 @@ mod tests {
             });
             assert_eq!(since, expected, "in pieces of {piece} bytes");
         }
-        assert_eq!(open.connection.versions().load(std::sync::atomic::Ordering::Relaxed), 0, "given back");
+        assert_eq!(open.connection.used(Usage::Versions), 0, "given back");
     }
 
     /// An ACK is read where it arrived.

@@ -13,8 +13,7 @@ use super::timer::LazyTimer;
 use crate::fairness::{MANY_NAMES, RETRY};
 use crate::fleet::Registration;
 use crate::groups::GroupSeat;
-use crate::identity::Source;
-use crate::quota::QuotaGuard;
+use crate::pool::Share;
 use crate::subscription::{Poll, PollVerdict};
 use crate::telemetry::PollGauge;
 
@@ -22,7 +21,7 @@ pub(super) struct ParkedPoll {
     poll: BackgroundDrop<Poll>,
     names: NameShare,
     /// Slot of its peer, once needed: a slow request costs as much as a waiting poll.
-    slot: Option<QuotaGuard<Source>>,
+    slot: Option<Share>,
     parked: bool,
     timer: LazyTimer,
     client: PollClient,
@@ -79,9 +78,9 @@ impl ParkedPoll {
             let verdict = verdict.unwrap_or(PollVerdict::Wait(now + RETRY));
             let PollVerdict::Wait(until) = verdict else { return task::Poll::Ready(Ok(verdict)) };
             if self.slot.is_none() {
-                let limit = self.server.policy.load().polls.max_polls_per_peer;
-                let slot = self.server.polls.parked.take(self.client.peer.source, limit);
-                self.slot = Some(slot.map_err(|_| PollError::too_many())?);
+                let polls = &self.server.polls;
+                let slot = polls.park(self.client.peer.source, &self.server.policy.load());
+                self.slot = Some(slot.ok_or_else(PollError::too_many)?);
             }
             if !std::mem::replace(&mut self.parked, true) {
                 gauge.parked();

@@ -25,8 +25,8 @@ use crate::groups::GroupSeat;
 use crate::identity::{Peer, Source};
 use crate::json::{self, BoundsError, JsonRequestError};
 use crate::limit::Limit;
+use crate::pool::Share;
 use crate::proto;
-use crate::quota::QuotaGuard;
 use crate::resource::Kind;
 use crate::subscription::{Poll, PollPeer, SessionConfig};
 use crate::upstream::Stay;
@@ -48,7 +48,7 @@ pub(super) struct PollClient {
 pub(super) struct OpenedPoll {
     pub(super) poll: BackgroundDrop<Poll>,
     /// Slot of its peer, if already needed.
-    pub(super) slot: Option<QuotaGuard<Source>>,
+    pub(super) slot: Option<Share>,
     pub(super) names: NameShare,
     pub(super) seat: GroupSeat,
     /// Entry among the clients, for operators.
@@ -175,7 +175,7 @@ async fn read<B>(
     client: &PollClient,
     policy: &Policy,
     server: &ServerState,
-    slot: &mut Option<QuotaGuard<Source>>,
+    slot: &mut Option<Share>,
 ) -> Result<(Bytes, MemoryShare), PollError>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
@@ -200,9 +200,8 @@ where
             }
             let polled = Pin::new(&mut body).poll_frame(cx);
             if polled.is_pending() && slot.is_none() {
-                let per_peer = policy.polls.max_polls_per_peer;
-                let taken = server.polls.parked.take(client.peer.source, per_peer);
-                *slot = Some(taken.map_err(|_| PollError::too_many())?);
+                let taken = server.polls.park(client.peer.source, policy);
+                *slot = Some(taken.ok_or_else(PollError::too_many)?);
             }
             polled.map(Ok)
         };

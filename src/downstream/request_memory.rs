@@ -8,28 +8,21 @@
 //! The share of one peer follows from the rule of the [pool](crate::pool).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use parking_lot::Mutex;
-
-use super::connection::Connection;
+use super::connection::{Charge, Connection, Usage};
 use super::grpc_status::report;
 use crate::limit::Limit;
-use crate::pool::Pool;
+use crate::pool::{Pool, Share};
 use crate::subscription::ByteCharge;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MemoryKind {
-    Requests,
-    Versions,
-}
 
 /// Pool of one kind of memory.
 #[derive(Debug)]
 pub struct RequestMemory {
-    kept: MemoryKind,
-    bytes: Mutex<Pool>,
+    usage: Usage,
+    /// Limits to report, for all connections and for each.
+    reported: [Limit; 2],
+    pool: Arc<Pool>,
     limit: usize,
     limit_per_connection: usize,
 }
@@ -37,26 +30,16 @@ pub struct RequestMemory {
 impl RequestMemory {
     /// Creates the pool for incomplete requests. Limits are in bytes, for all connections and for each.
     pub fn new(limit: usize, limit_per_connection: usize) -> Arc<Self> {
-        Self::of(MemoryKind::Requests, limit, limit_per_connection)
+        let reported = [Limit::Buffered, Limit::BufferedPerConnection];
+        let (usage, pool) = (Usage::Requests, Arc::default());
+        Arc::new(Self { usage, reported, pool, limit, limit_per_connection })
     }
 
     /// Creates the pool for claimed versions. Limits are in bytes, for all connections and for each.
     pub fn versions(limit: usize, limit_per_connection: usize) -> Arc<Self> {
-        Self::of(MemoryKind::Versions, limit, limit_per_connection)
-    }
-
-    fn of(kept: MemoryKind, limit: usize, limit_per_connection: usize) -> Arc<Self> {
-        Arc::new(Self { kept, bytes: Mutex::default(), limit, limit_per_connection })
-    }
-}
-
-impl MemoryKind {
-    /// Limits for all connections, and for each.
-    const fn limits(self) -> [Limit; 2] {
-        match self {
-            Self::Requests => [Limit::Buffered, Limit::BufferedPerConnection],
-            Self::Versions => [Limit::Versions, Limit::VersionsPerConnection],
-        }
+        let reported = [Limit::Versions, Limit::VersionsPerConnection];
+        let (usage, pool) = (Usage::Versions, Arc::default());
+        Arc::new(Self { usage, reported, pool, limit, limit_per_connection })
     }
 }
 
@@ -64,45 +47,29 @@ impl MemoryKind {
 #[derive(Debug)]
 pub(super) struct MemoryShare {
     of: Arc<RequestMemory>,
-    connection: Arc<Connection>,
-    bytes: usize,
+    of_all: Share,
+    of_connection: Charge,
     /// Time at which the incomplete message began to arrive.
     pub(super) since: Option<Instant>,
 }
 
 impl MemoryShare {
     pub(super) fn new(of: &Arc<RequestMemory>, connection: &Arc<Connection>) -> Self {
-        Self { of: Arc::clone(of), connection: Arc::clone(connection), bytes: 0, since: None }
+        let of_all = of.pool.share(connection.tenant());
+        Self { of: Arc::clone(of), of_all, of_connection: Charge::new(connection, of.usage), since: None }
     }
 
     /// Sets its bytes. After an error the caller drops the request and this share.
     pub(super) fn set(&mut self, bytes: usize) -> Result<(), Limit> {
-        let own = self.own();
-        if let Some(less) = self.bytes.checked_sub(bytes) {
-            if less > 0 {
-                self.of.bytes.lock().give_back(self.connection.tenant(), less);
-                own.fetch_sub(less, Ordering::Relaxed);
-            }
-        } else {
-            let more = bytes - self.bytes;
-            let [limit, limit_per_connection] = self.of.kept.limits();
-            if own.load(Ordering::Relaxed).saturating_add(more) > self.of.limit_per_connection {
-                return Err(limit_per_connection);
-            }
-            if !self.of.bytes.lock().take(self.connection.tenant(), more, self.of.limit) {
-                return Err(limit);
-            }
-            own.fetch_add(more, Ordering::Relaxed);
+        let [limit, limit_per_connection] = self.of.reported;
+        if self.of_connection.total_with(bytes) > self.of.limit_per_connection {
+            return Err(limit_per_connection);
         }
-        self.bytes = bytes;
+        if !self.of_all.set(bytes, self.of.limit) {
+            return Err(limit);
+        }
+        self.of_connection.set(bytes);
         Ok(())
-    }
-
-    fn own(&self) -> &AtomicUsize {
-        match self.of.kept {
-            MemoryKind::Requests => self.connection.buffered(),
-            MemoryKind::Versions => self.connection.versions(),
-        }
     }
 }
 
@@ -110,7 +77,7 @@ impl ByteCharge for MemoryShare {
     fn charge(&mut self, bytes: usize) -> bool {
         let charged = self.set(bytes);
         if let Err(limit) = charged {
-            let peer = self.connection.peer().map(|peer| peer.to_string()).unwrap_or_default();
+            let peer = self.of_connection.connection.peer().map(|peer| peer.to_string()).unwrap_or_default();
             report(
                 limit,
                 &peer,
@@ -118,12 +85,6 @@ impl ByteCharge for MemoryShare {
             );
         }
         charged.is_ok()
-    }
-}
-
-impl Drop for MemoryShare {
-    fn drop(&mut self) {
-        _ = self.set(0);
     }
 }
 
@@ -158,7 +119,7 @@ mod tests {
         first.set(10).expect("less");
         assert_eq!(third.set(90), Ok(()));
         drop((first, third));
-        assert_eq!(all.bytes.lock().taken(), 0);
-        assert_eq!(one.connection.buffered().load(Ordering::Relaxed), 0);
+        assert_eq!(all.pool.taken(), 0);
+        assert_eq!(one.connection.used(Usage::Requests), 0);
     }
 }

@@ -18,7 +18,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tonic_health::pb::health_server::{Health, HealthServer};
 
 use super::admission::ConnectionSlot;
-use super::connection::{Connection, ConnectionState};
+use super::connection::{Connection, ConnectionState, Usage};
 use super::connections::Connections;
 use super::grpc_status::report;
 use super::http1_write_timeout::WriteTimeout;
@@ -141,7 +141,7 @@ pub(super) async fn serve_http2<H: Health, IO: Transport>(
     drive(&connection, budget, &mut serve, Serve::shut_down, |serve| {
         let holds = serve.held();
         if std::mem::replace(&mut held, holds) != holds {
-            connection.set_held(holds);
+            connection.set_used(Usage::Http2, holds);
         }
         note_limits(serve.take_refused(), serve.take_idle());
         if connection.take_recheck() {

@@ -19,7 +19,7 @@ use crate::fleet::Fleet;
 use crate::groups::Groups;
 use crate::grpc::RELAY_HEADER;
 use crate::identity::Source;
-use crate::quota::Quota;
+use crate::pool::{Account, Pool, Share};
 use crate::subscription::{Client, HiddenCounts, PollHistory, SessionError};
 use crate::telemetry;
 
@@ -75,7 +75,7 @@ pub struct PollState {
     pub(super) responses: Arc<ResponseCache>,
     pub(super) memory: PollHistory,
     /// Waiting and arriving polls, by address.
-    pub(super) parked: Arc<Quota<Source>>,
+    pub(super) parked: Arc<Pool>,
     pub(super) throttle: telemetry::LogThrottle,
     /// Permit to decode a large request: one at a time.
     pub(super) readers: Arc<Semaphore>,
@@ -90,6 +90,11 @@ impl PollState {
             throttle: telemetry::LogThrottle::default(),
             readers: Arc::new(Semaphore::new(1)),
         }
+    }
+
+    /// Takes a slot for a poll that waits or arrives slowly; `None` if its address has too many.
+    pub(super) fn park(&self, source: Source, policy: &Policy) -> Option<Share> {
+        self.parked.take_one(Account::Source(source), usize::MAX, policy.polls.max_polls_per_peer).ok()
     }
 
     /// Drops unused responses. Call it periodically.

@@ -18,7 +18,6 @@
 //! - The holder of a `Sending` keeps its message alive, so that no other message gets its address.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -26,7 +25,7 @@ use foldhash::HashMap;
 use parking_lot::Mutex;
 use slab::Slab;
 
-use super::connection::Connection;
+use super::connection::{Charge, Connection, Usage};
 use super::grpc_status::report;
 use crate::limit::Limit;
 use crate::pool::Account;
@@ -110,13 +109,8 @@ pub(super) enum Sending {
         /// Its index there.
         at: usize,
     },
-    /// Message charged to its connection.
-    Small {
-        /// Connection that pays.
-        connection: Arc<Connection>,
-        /// Bytes of the message.
-        bytes: usize,
-    },
+    /// Message that is charged to its connection.
+    Small(#[expect(dead_code, reason = "it is given back on drop")] Charge),
 }
 
 impl Unsent {
@@ -134,8 +128,9 @@ impl Unsent {
     ) -> Sending {
         let bytes: usize = message.iter().map(Bytes::len).sum();
         if bytes < LARGE {
-            connection.sending().fetch_add(bytes, Ordering::Relaxed);
-            return Sending::Small { connection: Arc::clone(connection), bytes };
+            let mut charge = Charge::new(connection, Usage::Sending);
+            charge.set(bytes);
+            return Sending::Small(charge);
         }
         let mut state = self.state.lock();
         let key = key(message);
@@ -245,15 +240,10 @@ impl State {
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        match self {
-            Self::Large { of, at } => {
-                let mut state = of.state.lock();
-                let delivery = state.deliveries.remove(*at);
-                state.release(delivery.message);
-            }
-            Self::Small { connection, bytes } => {
-                connection.sending().fetch_sub(*bytes, Ordering::Relaxed);
-            }
+        if let Self::Large { of, at } = self {
+            let mut state = of.state.lock();
+            let delivery = state.deliveries.remove(*at);
+            state.release(delivery.message);
         }
     }
 }
@@ -360,7 +350,7 @@ mod tests {
     fn a_small_message_is_charged_to_its_connection_while_it_is_being_sent() {
         let (connections, unsent) = (Arc::default(), Unsent::new(8 * MIB));
         let guard = open(&connections, 1);
-        let charged = || guard.connection.sending().load(Ordering::Relaxed);
+        let charged = || guard.connection.used(Usage::Sending);
         let message = [Bytes::from(vec![0; LARGE - 1])];
         let sending = unsent.begin(&message, &guard.connection, Instant::now());
         assert_eq!((charged(), unsent.by_connection().len()), (LARGE - 1, 0));

@@ -13,11 +13,12 @@
 
 use std::collections::BTreeSet;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::time::Instant;
 
 use foldhash::HashMap;
 
-use crate::pool::{Pool, Tenant};
+use crate::pool::{Pool, Share, Tenant};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -32,7 +33,7 @@ pub struct GroupTable<K, T> {
     groups: HashMap<K, Entry<T>>,
     /// By the time of their release.
     unused: BTreeSet<(Instant, K)>,
-    pool: Pool,
+    pool: Arc<Pool>,
 }
 
 #[derive(Debug)]
@@ -40,12 +41,12 @@ struct Entry<T> {
     value: T,
     clients: usize,
     release_at: Option<Instant>,
-    tenant: Option<Tenant>,
+    _share: Share,
 }
 
 impl<K, T> Default for GroupTable<K, T> {
     fn default() -> Self {
-        Self { groups: HashMap::default(), unused: BTreeSet::new(), pool: Pool::default() }
+        Self { groups: HashMap::default(), unused: BTreeSet::new(), pool: Arc::default() }
     }
 }
 
@@ -63,10 +64,8 @@ impl<K: Hash + Ord + Clone, T> GroupTable<K, T> {
         make: impl FnOnce() -> T,
     ) -> Result<&T, GroupLimitError> {
         if !self.groups.contains_key(key) {
-            if !self.pool.take(tenant, 1, limit) {
-                return Err(GroupLimitError { limit });
-            }
-            let entry = Entry { value: make(), clients: 0, release_at: None, tenant: tenant.cloned() };
+            let share = self.pool.take(tenant, 1, limit).ok_or(GroupLimitError { limit })?;
+            let entry = Entry { value: make(), clients: 0, release_at: None, _share: share };
             self.groups.insert(key.clone(), entry);
         }
         let entry = self.groups.get_mut(key).ok_or(GroupLimitError { limit })?;
@@ -114,7 +113,6 @@ impl<K: Hash + Ord + Clone, T> GroupTable<K, T> {
                 continue;
             }
             let entry = self.groups.remove(&key)?;
-            self.pool.give_back(entry.tenant.as_ref(), 1);
             return Some((key, entry.value));
         }
         None

@@ -17,7 +17,6 @@ pub mod node_field;
 pub mod node_group;
 pub mod pool;
 pub mod proto;
-pub mod quota;
 mod relay_identity;
 pub mod resource;
 pub mod snapshot_content;

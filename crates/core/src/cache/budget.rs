@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use moka::policy::EvictionPolicy;
-use parking_lot::Mutex;
 
 use super::change_history::History;
 use super::grpc_frame::EncodeCount;
@@ -15,7 +14,6 @@ use super::interner::Interner;
 use super::update::Update;
 use super::update_cache::ByteCache;
 use crate::pool::Pool;
-use crate::quota::ByteQuota;
 
 /// Limits of the cache.
 #[derive(Clone, Copy, Debug)]
@@ -43,10 +41,11 @@ impl Default for Limits {
     }
 }
 
-#[derive(Debug, Default)]
+/// Stores that clients made.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Pools {
-    pub(super) types: Pool,
-    pub(super) parameter_sets: Pool,
+    pub(super) types: Arc<Pool>,
+    pub(super) parameter_sets: Arc<Pool>,
 }
 
 /// Memory that caches share.
@@ -54,9 +53,10 @@ pub(super) struct Pools {
 pub struct Budget {
     pub(super) updates: ByteCache,
     /// Bytes that cohorts may keep outside the byte cache.
-    pub(super) small: Arc<ByteQuota>,
+    pub(super) small: Arc<Pool>,
+    pub(super) max_small: usize,
     pub(super) encodes: Arc<EncodeCount>,
-    pub(super) pools: Arc<Mutex<Pools>>,
+    pub(super) pools: Pools,
     /// `None` if no history is kept.
     pub(super) history: Option<Arc<History>>,
     interner: Arc<Interner>,
@@ -74,9 +74,10 @@ impl Budget {
             .build_with_hasher(foldhash::fast::RandomState::default());
         Self {
             updates,
-            small: Arc::new(ByteQuota::new(small)),
+            small: Arc::default(),
+            max_small: usize::try_from(small).unwrap_or(usize::MAX),
             encodes: Arc::default(),
-            pools: Arc::default(),
+            pools: Pools::default(),
             history: None,
             interner: Arc::default(),
             caches: AtomicU64::new(0),

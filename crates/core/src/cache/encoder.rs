@@ -15,7 +15,7 @@ use super::grpc_frame::EncodeCount;
 use super::position::{FellBehindError, Position};
 use super::update::{OwedItems, Update};
 use super::update_cache::{ByteCache, CohortId, UpdateKey};
-use crate::quota::ByteQuota;
+use crate::pool::Pool;
 
 #[derive(Debug)]
 pub struct Encoder {
@@ -23,7 +23,8 @@ pub struct Encoder {
     cache: u64,
     updates: ByteCache,
     /// Bytes that cohorts may keep outside the byte cache.
-    small: Arc<ByteQuota>,
+    small: Arc<Pool>,
+    max_small: usize,
     encodes: Arc<EncodeCount>,
     /// Size at which an answer is cut. An answer in parts goes on when this changes.
     response_bytes: AtomicUsize,
@@ -35,6 +36,7 @@ impl Encoder {
             cache: budget.number(),
             updates: budget.updates.clone(),
             small: Arc::clone(&budget.small),
+            max_small: budget.max_small,
             encodes: Arc::clone(&budget.encodes),
             response_bytes: AtomicUsize::new(response_bytes),
         }
@@ -76,7 +78,8 @@ impl Encoder {
         // Made without the lock: of two, the first one kept is used.
         let made = Arc::new(self.make(&source, cohort, position, mark, &OwedItems::default(), now)?);
         let key = UpdateKey { cohort: id, touched, position: position.clone() };
-        Ok(cohort.update_cache().put(key, made, &self.small, &self.updates, now))
+        let small = (&self.small, self.max_small);
+        Ok(cohort.update_cache().put(key, made, small, &self.updates, now))
     }
 
     pub(super) fn forget(&self, cohort: &Cohort) {

@@ -116,7 +116,7 @@ impl Cache {
     pub fn guarded(limits: Limits, budget: &Budget, rollout: Option<RolloutSettings>) -> (Arc<Self>, Writer) {
         let interner = budget.interner();
         let cache = Arc::new(Self {
-            stores: RwLock::new(Stores::new(Arc::clone(&budget.pools))),
+            stores: RwLock::new(Stores::new(budget.pools.clone())),
             interest: Arc::default(),
             encoder: Arc::new(Encoder::new(budget, limits.response_bytes)),
             types: limits.types,

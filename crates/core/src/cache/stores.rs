@@ -16,13 +16,12 @@
 use std::sync::Arc;
 
 use foldhash::HashMap;
-use parking_lot::Mutex;
 
 use super::budget::Pools;
 use super::parameter_view::{ParameterView, Track};
 use super::type_cache::AnsweringSince;
 use super::type_cache::TypeCache;
-use crate::pool::Tenant;
+use crate::pool::{Share, Tenant};
 use crate::resource::{Kind, Parameters, TypeUrl};
 
 /// A peer reached its limit of types or sets of parameters that clients can create.
@@ -73,19 +72,8 @@ struct ChargedStore {
 #[derive(Debug)]
 enum Charge {
     Nobody,
-    /// As a type, to the tenant, if any.
-    Type(Option<Tenant>),
-    /// As a set of parameters, to the tenant, if any.
-    Parameters(Option<Tenant>),
-}
-
-/// Returns the charge of a store to its pool.
-fn refund(pools: &Mutex<Pools>, charge: &mut Charge) {
-    match std::mem::replace(charge, Charge::Nobody) {
-        Charge::Nobody => {}
-        Charge::Type(tenant) => pools.lock().types.give_back(tenant.as_ref(), 1),
-        Charge::Parameters(tenant) => pools.lock().parameter_sets.give_back(tenant.as_ref(), 1),
-    }
+    Type(#[expect(dead_code, reason = "it is given back on drop")] Share),
+    Parameters(#[expect(dead_code, reason = "it is given back on drop")] Share),
 }
 
 /// New stores between clean-ups: stores that nobody pays for fill no pool.
@@ -95,12 +83,12 @@ const TIDY: u32 = 256;
 pub(super) struct Stores {
     plain: HashMap<Box<str>, ChargedStore>,
     views: HashMap<Box<str>, HashMap<ParameterView, ChargedStore>>,
-    pools: Arc<Mutex<Pools>>,
+    pools: Pools,
     newest: u32,
 }
 
 impl Stores {
-    pub(super) fn new(pools: Arc<Mutex<Pools>>) -> Self {
+    pub(super) fn new(pools: Pools) -> Self {
         Self { pools, plain: HashMap::default(), views: HashMap::default(), newest: 0 }
     }
 
@@ -158,14 +146,12 @@ impl Stores {
     }
 
     fn charge_type(&mut self, tenant: Option<&Tenant>, limit: usize) -> Result<Charge, StoreLimitError> {
-        let take = |pools: &Mutex<Pools>| pools.lock().types.take(tenant, 1, limit);
-        if !take(&self.pools) {
+        let take = |stores: &Self| stores.pools.types.take(tenant, 1, limit);
+        let share = take(self).or_else(|| {
             self.settle();
-            if !take(&self.pools) {
-                return Err(StoreLimitError::Types(limit));
-            }
-        }
-        Ok(Charge::Type(tenant.cloned()))
+            take(self)
+        });
+        share.map(Charge::Type).ok_or(StoreLimitError::Types(limit))
     }
 
     fn charge_parameters(
@@ -173,24 +159,22 @@ impl Stores {
         tenant: Option<&Tenant>,
         limit: usize,
     ) -> Result<Charge, StoreLimitError> {
-        let take = |pools: &Mutex<Pools>| pools.lock().parameter_sets.take(tenant, 1, limit);
-        if !take(&self.pools) {
+        let take = |stores: &Self| stores.pools.parameter_sets.take(tenant, 1, limit);
+        let share = take(self).or_else(|| {
             self.drop_unused();
-            if !take(&self.pools) {
-                return Err(StoreLimitError::ParameterSets(limit));
-            }
-        }
-        Ok(Charge::Parameters(tenant.cloned()))
+            take(self)
+        });
+        share.map(Charge::Parameters).ok_or(StoreLimitError::ParameterSets(limit))
     }
 
     /// Drops unused stores without content. Ends the charge for types that the origin has.
     fn settle(&mut self) {
         self.drop_unused();
-        let Self { plain, views, pools, .. } = self;
+        let Self { plain, views, .. } = self;
         let is_known = |held: &ChargedStore| held.store.snapshot().has_resources();
         for held in views.values_mut().flat_map(HashMap::values_mut) {
             if matches!(held.charge, Charge::Type(_)) && is_known(held) {
-                refund(pools, &mut held.charge);
+                held.charge = Charge::Nobody;
             }
         }
         plain.retain(|type_url, held| {
@@ -198,8 +182,8 @@ impl Stores {
             let stays = is_used(&held.store)
                 || held.store.snapshot().holds_anything()
                 || views.contains_key(type_url);
-            if !stays || is_known(held) {
-                refund(pools, &mut held.charge);
+            if is_known(held) {
+                held.charge = Charge::Nobody;
             }
             stays
         });
@@ -209,29 +193,27 @@ impl Stores {
     /// the pool, so others need not wait until this one is full.
     pub(super) fn drop_type(&mut self, type_url: &TypeUrl) {
         let type_url = type_url.as_str();
-        let Some(held) = self.plain.get_mut(type_url) else { return };
+        let Some(held) = self.plain.get(type_url) else { return };
         let is_source = self.views.contains_key(type_url);
         if matches!(held.charge, Charge::Type(_))
             && !is_source
             && !is_used(&held.store)
             && !held.store.snapshot().holds_anything()
         {
-            refund(&self.pools, &mut held.charge);
             self.plain.remove(type_url);
         }
     }
 
     /// Drops stores of parameters that nobody uses and that are not subscribed to upstream.
     pub(super) fn drop_unused(&mut self) {
-        let Self { views, pools, .. } = self;
-        for stores in views.values_mut() {
+        for stores in self.views.values_mut() {
             let holds = |of: &Arc<TypeCache>| is_used(of) || of.snapshot().holds_anything();
             let sources = stores.iter().filter(|(_, held)| holds(&held.store));
             let sources: Vec<Parameters> =
                 sources.filter_map(|(view, _)| view.as_uniform()).cloned().collect();
             stores.retain(|parameter_view, held| {
                 let of = &held.store;
-                let stays = match (parameter_view.track(), parameter_view.as_whole()) {
+                match (parameter_view.track(), parameter_view.as_whole()) {
                     // It differs from the origin's content, and that would be lost.
                     (Track::Canary | Track::Stable, Some(parameters)) => {
                         parameters.is_empty() || sources.contains(parameters) || holds(of)
@@ -239,14 +221,10 @@ impl Stores {
                     (Track::Origin, Some(_)) => holds(of),
                     // Leftovers of clients with mixed parameters serve nobody.
                     (_, None) => is_used(of),
-                };
-                if !stays {
-                    refund(pools, &mut held.charge);
                 }
-                stays
             });
         }
-        views.retain(|_, stores| !stores.is_empty());
+        self.views.retain(|_, stores| !stores.is_empty());
     }
 
     /// Stores of a type with a view of their own.
@@ -276,13 +254,6 @@ impl Stores {
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<TypeCache>> {
         let views = self.views.values().flat_map(HashMap::values);
         self.plain.values().chain(views).map(|held| &held.store)
-    }
-}
-
-impl Drop for Stores {
-    fn drop(&mut self) {
-        let views = self.views.values_mut().flat_map(HashMap::values_mut);
-        self.plain.values_mut().chain(views).for_each(|held| refund(&self.pools, &mut held.charge));
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::Generation;
 use super::position::Position;
 use super::update::Update;
-use crate::quota::{ByteQuota, ByteQuotaGuard};
+use crate::pool::{Pool, Share};
 
 /// Updates up to this weight in bytes skip the byte cache: for small cohorts it costs more than it saves.
 const SMALL: u32 = 16 << 10;
@@ -44,7 +44,7 @@ pub(super) struct UpdateCache {
 
 #[derive(Debug)]
 enum CachedUpdate {
-    Small { update: Arc<Update>, _kept: ByteQuotaGuard },
+    Small { update: Arc<Update>, _kept: Share },
     Large(Weak<Update>),
 }
 
@@ -79,7 +79,7 @@ impl UpdateCache {
         &mut self,
         key: UpdateKey,
         made: Arc<Update>,
-        quota: &Arc<ByteQuota>,
+        small: (&Arc<Pool>, usize),
         cache: &ByteCache,
         now: Instant,
     ) -> Arc<Update> {
@@ -97,7 +97,8 @@ impl UpdateCache {
         }
         self.near.retain(|(other, _)| other != position);
         let is_near = self.near.len() < NEAR;
-        let kept = if is_near && made.weight() <= SMALL { quota.take(made.weight()) } else { None };
+        let is_small = is_near && made.weight() <= SMALL;
+        let kept = if is_small { small.0.take(None, made.weight() as usize, small.1) } else { None };
         if let Some(kept) = kept {
             self.near.reserve_exact(1);
             self.near

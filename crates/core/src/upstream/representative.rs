@@ -24,7 +24,7 @@ use prost::Message as _;
 
 use crate::cache::Protocol;
 use crate::node_field::are_same_nodes;
-use crate::pool::{Pool, Tenant};
+use crate::pool::{Pool, Share, Tenant};
 use crate::proto::Node;
 use crate::resource::wire;
 
@@ -34,7 +34,7 @@ const CANDIDATES: usize = 4;
 /// Memory for the nodes that clients lend to all groups, with a share for each peer.
 #[derive(Debug)]
 pub struct NodeBudget {
-    pool: Mutex<Pool>,
+    pool: Arc<Pool>,
     limit: usize,
 }
 
@@ -52,8 +52,7 @@ pub struct NodeBudgetError {
 #[derive(Debug)]
 struct Lent {
     node: Bytes,
-    tenant: Option<Tenant>,
-    budget: Arc<NodeBudget>,
+    _share: Share,
 }
 
 impl NodeBudget {
@@ -65,22 +64,15 @@ impl NodeBudget {
 
     /// Creates the budget for this many groups.
     pub fn new(groups: usize) -> Self {
-        Self { pool: Mutex::default(), limit: groups.saturating_mul(Self::PER_GROUP).max(Self::LEAST) }
+        Self { pool: Arc::default(), limit: groups.saturating_mul(Self::PER_GROUP).max(Self::LEAST) }
     }
 
-    /// Takes room for a node. A spare one may use only half of the room; the rest is for first
-    /// clients.
-    fn lend(self: &Arc<Self>, node: Bytes, tenant: Option<&Tenant>, is_spare: bool) -> Option<Arc<Lent>> {
-        let budget = Arc::clone(self);
+    /// Takes room for a node. Half of all room is kept for the first ones of groups, which are refused without it; a spare one may
+    /// not have it.
+    fn lend(&self, node: Bytes, tenant: Option<&Tenant>, is_spare: bool) -> Option<Arc<Lent>> {
         let limit = if is_spare { self.limit / 2 } else { self.limit };
-        let is_taken = self.pool.lock().take(tenant, node.len(), limit);
-        is_taken.then(|| Arc::new(Lent { node, tenant: tenant.cloned(), budget }))
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        self.budget.pool.lock().give_back(self.tenant.as_ref(), self.node.len());
+        let share = self.pool.take(tenant, node.len(), limit)?;
+        Some(Arc::new(Lent { node, _share: share }))
     }
 }
 
@@ -298,9 +290,9 @@ mod tests {
         assert_eq!(made[0].state.lock().candidates.len(), 1, "it is the same node");
         let other = group();
         assert_eq!(other.arrive(large(), Some(&tenant(2)), Stay::Stream), Ok(1));
-        assert_eq!(budget.pool.lock().taken(), 5 * Representative::MAX_BYTES);
+        assert_eq!(budget.pool.taken(), 5 * Representative::MAX_BYTES);
         drop((made, other));
-        assert_eq!(budget.pool.lock().taken(), 0);
+        assert_eq!(budget.pool.taken(), 0);
     }
 
     #[test]
