@@ -139,7 +139,7 @@ impl Admin {
         self.address
     }
 
-    /// Serves until `stop`. Beyond [`MOST`] open connections, others wait in the kernel.
+    /// Serves until `stop`. Beyond 64 open connections, others wait in the kernel.
     pub async fn serve(self, report: Arc<impl Report>, stop: CancellationToken) {
         let (places, http2) = (Arc::new(Semaphore::new(MOST)), Arc::new(http2_limits()));
         let accept = async || {
