@@ -12,7 +12,7 @@ use super::change_history::History;
 use super::grpc_frame::EncodeCount;
 use super::interner::Interner;
 use super::update::Update;
-use super::update_cache::ByteCache;
+use super::update_cache::{ByteCache, ByteQuota};
 use crate::pool::Pool;
 
 /// Limits of the cache.
@@ -53,8 +53,7 @@ pub(super) struct Pools {
 pub struct Budget {
     pub(super) updates: ByteCache,
     /// Bytes that cohorts may keep outside the byte cache.
-    pub(super) small: Arc<Pool>,
-    pub(super) max_small: usize,
+    pub(super) small: Arc<ByteQuota>,
     pub(super) encodes: Arc<EncodeCount>,
     pub(super) pools: Pools,
     /// `None` if no history is kept.
@@ -74,8 +73,7 @@ impl Budget {
             .build_with_hasher(foldhash::fast::RandomState::default());
         Self {
             updates,
-            small: Arc::default(),
-            max_small: usize::try_from(small).unwrap_or(usize::MAX),
+            small: Arc::new(ByteQuota::new(small)),
             encodes: Arc::default(),
             pools: Pools::default(),
             history: None,

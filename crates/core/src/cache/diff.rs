@@ -16,7 +16,7 @@ use super::change::Completeness;
 use super::cohort::ChangedNames;
 use super::cohort::Cohort;
 use super::entry::{Entry, VisibleState};
-use super::position::{FellBehindError, NextPosition, Part, Position};
+use super::position::{FellBehindError, Part, Position};
 use super::snapshot::Snapshot;
 use super::stream_profile::{Protocol, StreamProfile, TtlSupport};
 use super::subscription::Subscription;
@@ -204,7 +204,7 @@ impl<'a> Diff<'a> {
             to: self.touched,
             newest_state: self.snapshot.generation,
             changes: None,
-            next: NextPosition::Done,
+            next: Some(Part::Whole),
             at: self.snapshot.at,
             profile: self.profile,
             asked: self.subscription.has_own_form().then(|| self.subscription.clone()),
@@ -295,7 +295,7 @@ impl<'a> Diff<'a> {
             for member in segment.members().filter(is_next) {
                 let size = self.bytes_of(update, member);
                 if let Some(after) = last.filter(|_| bytes > 0 && bytes + size > self.limit) {
-                    update.next = NextPosition::Members { at, after: after.into() };
+                    update.next = Some(Part::Members { at, after: after.into() });
                     break 'segments;
                 }
                 bytes += size;

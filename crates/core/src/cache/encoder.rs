@@ -14,8 +14,7 @@ use super::generation::Mark;
 use super::grpc_frame::EncodeCount;
 use super::position::{FellBehindError, Position};
 use super::update::{OwedItems, Update};
-use super::update_cache::{ByteCache, CohortId, UpdateKey};
-use crate::pool::Pool;
+use super::update_cache::{ByteCache, ByteQuota, CohortId, UpdateKey};
 
 #[derive(Debug)]
 pub struct Encoder {
@@ -23,8 +22,7 @@ pub struct Encoder {
     cache: u64,
     updates: ByteCache,
     /// Bytes that cohorts may keep outside the byte cache.
-    small: Arc<Pool>,
-    max_small: usize,
+    small: Arc<ByteQuota>,
     encodes: Arc<EncodeCount>,
     /// Size at which an answer is cut. An answer in parts goes on when this changes.
     response_bytes: AtomicUsize,
@@ -36,7 +34,6 @@ impl Encoder {
             cache: budget.number(),
             updates: budget.updates.clone(),
             small: Arc::clone(&budget.small),
-            max_small: budget.max_small,
             encodes: Arc::clone(&budget.encodes),
             response_bytes: AtomicUsize::new(response_bytes),
         }
@@ -78,8 +75,7 @@ impl Encoder {
         // Made without the lock: of two, the first one kept is used.
         let made = Arc::new(self.make(&source, cohort, position, mark, &OwedItems::default(), now)?);
         let key = UpdateKey { cohort: id, touched, position: position.clone() };
-        let small = (&self.small, self.max_small);
-        Ok(cohort.update_cache().put(key, made, small, &self.updates, now))
+        Ok(cohort.update_cache().put(key, made, &self.small, &self.updates, now))
     }
 
     pub(super) fn forget(&self, cohort: &Cohort) {

@@ -115,34 +115,17 @@ impl Position {
         }
     }
 
-    /// Position after an update that leads to `to`; removals stay.
-    pub(super) fn after(&self, next: &NextPosition, to: Generation) -> Self {
-        let part = match next {
-            NextPosition::Names { at, after } => Part::Names { at: *at, after: after.clone() },
-            NextPosition::Stay => self.part.clone(),
-            NextPosition::Changes { .. } | NextPosition::Members { .. } | NextPosition::Done => Part::Whole,
+    /// Position after an update that leads to `to`, and into the part `next` (see [`Update`](super::Update)); removals stay.
+    pub(super) fn after(&self, next: Option<&Part>, to: Generation) -> Self {
+        let (added, part) = match next {
+            None => (to, self.part.clone()),
+            Some(names @ Part::Names { .. }) => (self.added, names.clone()),
+            Some(Part::Start | Part::Whole | Part::Changes { .. } | Part::Members { .. }) => {
+                (to, Part::Whole)
+            }
         };
-        let added = if let NextPosition::Names { .. } = next { self.added } else { to };
         Self { added, part, ..self.clone() }
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NextPosition {
-    /// Unchanged: the update had only owed items.
-    Stay,
-    Changes {
-        floor: Generation,
-    },
-    Members {
-        at: Generation,
-        after: Name,
-    },
-    Names {
-        at: Generation,
-        after: Name,
-    },
-    Done,
 }
 
 /// Part of an update that a response carries (R-ADS-03).

@@ -17,7 +17,7 @@ use super::generation::{ChangeCount, Generation};
 use super::grpc_frame::{self, EncodeCount, Fields, Frame, Piece};
 use super::nonce::{Nonce, Suffix};
 use super::origin_error::UpdateErrors;
-use super::position::{Class, NextPosition, Part, Position};
+use super::position::{Class, Part, Position};
 use super::segments::Segment;
 use super::snapshot::Snapshot;
 use super::stream_profile::{Protocol, StreamProfile};
@@ -88,7 +88,8 @@ pub struct Update {
     pub(super) newest_state: Generation,
     /// Cohort changes up to `to`; `None` if `to` is between two marks.
     pub(super) changes: Option<ChangeCount>,
-    pub(super) next: NextPosition,
+    /// Part to which it leads; `None` if it has only owed items, and the client stays where it is.
+    pub(super) next: Option<Part>,
     /// When its newest generation was made.
     pub(super) at: Option<Instant>,
     pub(super) profile: StreamProfile,
@@ -177,7 +178,7 @@ impl Update {
 
     /// Whether more of the answer follows (R-Up-23).
     pub fn is_partial(&self) -> bool {
-        self.next != NextPosition::Done
+        self.next != Some(Part::Whole)
     }
 
     /// When the cache applied its newest change.
@@ -331,29 +332,17 @@ impl Update {
     /// Moves a client on that was sent `class` of this.
     pub fn advance(&self, position: &mut Position, class: Class) {
         position.newest_state = position.newest_state.max(self.newest_state);
-        if position.is_start() && self.next != NextPosition::Stay {
+        let Some(part) = &self.next else { return };
+        if position.is_start() {
             // First update: the client can hold nothing that was gone by then.
             position.removed = self.newest_state;
         }
-        match &self.next {
-            NextPosition::Stay => {}
-            NextPosition::Members { at, after } => {
-                position.part = Part::Members { at: *at, after: after.clone() }
-            }
-            NextPosition::Names { at, after } => {
-                position.part = Part::Names { at: *at, after: after.clone() }
-            }
-            NextPosition::Changes { floor } => {
-                position.part = Part::Changes { floor: *floor };
-                position.added = self.to;
-            }
-            NextPosition::Done => {
-                position.part = Part::Whole;
-                position.added = self.to;
-                if class != Class::Additions {
-                    position.removed = self.removed_to.unwrap_or(self.to);
-                }
-            }
+        position.part = part.clone();
+        if matches!(part, Part::Whole | Part::Changes { .. }) {
+            position.added = self.to;
+        }
+        if *part == Part::Whole && class != Class::Additions {
+            position.removed = self.removed_to.unwrap_or(self.to);
         }
     }
 

@@ -3,13 +3,13 @@
 //! Nearly all members are at one of a few positions, so a short list suffices. It owns small updates, and
 //! refers to large ones in the byte cache.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::Generation;
 use super::position::Position;
 use super::update::Update;
-use crate::pool::{Pool, Share};
 
 /// Updates up to this weight in bytes skip the byte cache: for small cohorts it costs more than it saves.
 const SMALL: u32 = 16 << 10;
@@ -42,9 +42,41 @@ pub(super) struct UpdateCache {
     cached: Vec<UpdateKey>,
 }
 
+/// Bytes for small updates of all cohorts. Each encoding takes of them, so there is no lock.
+#[derive(Debug)]
+pub(super) struct ByteQuota {
+    left: AtomicU64,
+}
+
+impl ByteQuota {
+    pub(super) const fn new(bytes: u64) -> Self {
+        Self { left: AtomicU64::new(bytes) }
+    }
+
+    /// Takes bytes until the guard is dropped; `None` if fewer are left.
+    fn take(self: &Arc<Self>, bytes: u32) -> Option<ByteQuotaGuard> {
+        let less = |left: u64| left.checked_sub(bytes.into());
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()?;
+        Some(ByteQuotaGuard { of: Arc::clone(self), bytes })
+    }
+}
+
+/// Bytes of a [`ByteQuota`]; given back on drop.
+#[derive(Debug)]
+struct ByteQuotaGuard {
+    of: Arc<ByteQuota>,
+    bytes: u32,
+}
+
+impl Drop for ByteQuotaGuard {
+    fn drop(&mut self) {
+        self.of.left.fetch_add(self.bytes.into(), Ordering::Relaxed);
+    }
+}
+
 #[derive(Debug)]
 enum CachedUpdate {
-    Small { update: Arc<Update>, _kept: Share },
+    Small { update: Arc<Update>, _kept: ByteQuotaGuard },
     Large(Weak<Update>),
 }
 
@@ -79,7 +111,7 @@ impl UpdateCache {
         &mut self,
         key: UpdateKey,
         made: Arc<Update>,
-        small: (&Arc<Pool>, usize),
+        quota: &Arc<ByteQuota>,
         cache: &ByteCache,
         now: Instant,
     ) -> Arc<Update> {
@@ -97,8 +129,7 @@ impl UpdateCache {
         }
         self.near.retain(|(other, _)| other != position);
         let is_near = self.near.len() < NEAR;
-        let is_small = is_near && made.weight() <= SMALL;
-        let kept = if is_small { small.0.take(None, made.weight() as usize, small.1) } else { None };
+        let kept = if is_near && made.weight() <= SMALL { quota.take(made.weight()) } else { None };
         if let Some(kept) = kept {
             self.near.reserve_exact(1);
             self.near
@@ -114,5 +145,21 @@ impl UpdateCache {
             self.cached.push(key);
         }
         made
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back() {
+        let quota = Arc::new(ByteQuota::new(10));
+        let six = quota.take(6);
+        assert!(six.is_some() && quota.take(5).is_none());
+        let four = quota.take(4);
+        assert!(four.is_some() && quota.take(1).is_none());
+        drop(six);
+        assert!(quota.take(6).is_some());
     }
 }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::super::Generation;
 use super::super::entry::{Entry, VisibleState};
-use super::super::position::NextPosition;
+use super::super::position::Part;
 use super::super::subscription::VisibleEntry;
 use super::super::update::{OwedItems, Update};
 use super::{Diff, ErrorEntries, ErrorTiming, News, Order};
@@ -37,7 +37,7 @@ impl Diff<'_> {
         let (own, is_cut) = self.owed(update, owed, &mut failing, &mut sent);
         if is_cut || (own > 0 && bytes > 0 && own + bytes > self.limit) {
             // Too much for one response: send owed items first, nothing else.
-            update.next = NextPosition::Stay;
+            update.next = None;
             update.to = self.position.added;
             if self.snapshot.has_aliases() {
                 keep_newest_copy(update, &mut removed);
@@ -192,10 +192,10 @@ impl Diff<'_> {
             if order == Order::Name {
                 let at = self.position.reach().unwrap_or(self.snapshot.generation);
                 self.keep_owed(update, |news| news.name > &name || news.changed > at);
-                (update.to, update.next) = (at, NextPosition::Names { at, after: name });
+                (update.to, update.next) = (at, Some(Part::Names { at, after: name }));
             } else {
                 self.keep_owed(update, |news| news.place > place);
-                (update.to, update.next) = (place, NextPosition::Changes { floor: self.position.floor() });
+                (update.to, update.next) = (place, Some(Part::Changes { floor: self.position.floor() }));
             }
         }
         bytes - before

@@ -7,7 +7,7 @@ use foldhash::{HashSet, HashSetExt};
 use super::super::Generation;
 use super::super::entry::{Entry, VisibleState};
 use super::super::origin_error::{UpdateErrors, error_size};
-use super::super::position::NextPosition;
+use super::super::position::Part;
 use super::super::subscription::VisibleEntry;
 use super::super::update::{OwedItems, Update};
 use super::{Diff, ErrorEntries, ErrorTiming};
@@ -61,8 +61,8 @@ impl Diff<'_> {
         // Errors of resources in a later part come with that part.
         let partial = update.is_partial();
         let is_cut = partial || self.position.reach().is_some();
-        let left = self.position.after(&update.next, update.to);
-        let floor = if let NextPosition::Changes { floor } = update.next { floor } else { left.floor() };
+        let left = self.position.after(update.next.as_ref(), update.to);
+        let floor = if let Some(Part::Changes { floor }) = update.next { floor } else { left.floor() };
         // Whether a later part sends the error: as news, behind the body, or with its removal.
         let is_sent_later = |entry: &Entry, timing| {
             let Some(visible) = self.visible_entry(entry) else { return false };
@@ -75,9 +75,8 @@ impl Diff<'_> {
         };
         let removed_to = update.removed_to;
         // The first part has the nonexistent names, as far as they fit.
-        let absent: Option<HashSet<Name>> = (update.next == NextPosition::Stay
-            || !update.absent_later.is_empty())
-        .then(|| update.absent.iter().cloned().collect());
+        let absent: Option<HashSet<Name>> = (update.next.is_none() || !update.absent_later.is_empty())
+            .then(|| update.absent.iter().cloned().collect());
         let is_ahead = |entry: &Entry, timing| match timing {
             ErrorTiming::AtFirst => absent.as_ref().is_some_and(|absent| !absent.contains(entry.name())),
             ErrorTiming::WithRemoval => {
