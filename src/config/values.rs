@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 use super::errors::{PEM, quoted};
 use super::mapping::Word;
 use super::notation::{Single, Written};
-use crate::resource::{Kind, whole_match};
+use crate::resource::{Kind, MAX_AUTOMATON, whole_match};
 
 impl Written for SocketAddr {
     /// Names are refused: they may resolve differently at the next start.
@@ -47,7 +47,7 @@ impl Written for PathBuf {
 }
 
 pub(super) fn expression(text: &str) -> Result<Regex, String> {
-    whole_match(text).map_err(|error| format!("{} is {error}", quoted(text)))
+    whole_match(text, MAX_AUTOMATON).map_err(|error| format!("{} is {error}", quoted(text)))
 }
 
 /// A type URL or a short name. Unknown types are allowed (R-EP-06).

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-use crate::resource::{Pattern, Segments, TypeUrl};
+use super::glob::Glob;
+use crate::resource::TypeUrl;
 use crate::subscription::ClientState;
 
 /// Bytes.
@@ -78,10 +79,8 @@ impl<'t> Query<'t> {
     }
 
     /// A pattern in which `*` stands for any text.
-    pub(super) fn pattern(&self, key: &str) -> Result<Option<Pattern>, LookError> {
-        let read = |value| Pattern::read(value, value, Segments::None);
-        let read = self.get(key).map(read).transpose();
-        read.map_err(|error| LookError::Wrong(format!("`{key}` is {error}")))
+    pub(super) fn pattern(&self, key: &str) -> Option<Glob> {
+        self.get(key).map(Glob::new)
     }
 
     pub(super) fn state(&self) -> Result<Option<ClientState>, LookError> {
@@ -133,7 +132,8 @@ fn decode(text: &str) -> Result<Cow<'_, str>, LookError> {
     decoded.map_err(|_| LookError::Wrong("the query is no UTF-8".to_owned()))
 }
 
-pub(super) fn clip(text: &str) -> String {
+/// Beginning of a text, for a message.
+pub fn clip(text: &str) -> String {
     text.chars().take(60).flat_map(char::escape_debug).collect()
 }
 
@@ -145,7 +145,7 @@ mod tests {
 
     fn fault(text: &str) -> String {
         let read = |query: Query<'_>| {
-            let types = (query.pattern("node")?, query.type_url()?);
+            let types = (query.pattern("node"), query.type_url()?);
             Ok((types, query.state()?, query.limit(PAGE)?, query.after()?))
         };
         Query::parse(text, &KEYS).and_then(read).expect_err(text).to_string()
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_query_is_filters_and_a_page() {
         let query = Query::parse("node=web%2D*&type=cds&state=rejected&limit=7&after=12", &KEYS).unwrap();
-        assert!(query.pattern("node").unwrap().unwrap().matches("web-1"));
+        assert!(query.pattern("node").unwrap().matches("web-1"));
         assert_eq!(query.type_url().unwrap().unwrap().kind().short(), "cds");
         assert_eq!(query.state(), Ok(Some(ClientState::Rejected)));
         assert_eq!((query.limit(PAGE), query.after()), (Ok(7), Ok(12)));

@@ -224,7 +224,7 @@ pub fn figures(fleet: &Fleet, now: Instant) -> BTreeMap<Kind, ClientFigures> {
 /// [`LookError`] if the query is wrong.
 pub fn clients(fleet: &Fleet, query: &str, now: Instant) -> Result<ClientPage, LookError> {
     let query = Query::parse(query, &["node", "type", "state", "asks_for", "limit", "after"])?;
-    let (node, only, wanted) = (query.pattern("node")?, query.type_url()?, query.state()?);
+    let (node, only, wanted) = (query.pattern("node"), query.type_url()?, query.state()?);
     let (limit, after) = (query.limit(PAGE)?, query.after()?);
     let mut page = ClientPage { open: fleet.len(), states: BTreeMap::new(), clients: Vec::new(), next: None };
     let is_one = |node_id: &str| node.as_ref().is_none_or(|node| node.matches(node_id));
@@ -280,7 +280,7 @@ pub fn client(fleet: &Fleet, id: u64, now: Instant) -> Option<impl Serialize + u
 /// [`LookError`] if the query is wrong.
 pub fn nacks(fleet: &Fleet, query: &str, now: Instant) -> Result<impl Serialize + use<>, LookError> {
     let query = Query::parse(query, &["node", "type", "limit", "after"])?;
-    let (node, only, limit) = (query.pattern("node")?, query.type_url()?, query.limit(PAGE)?);
+    let (node, only, limit) = (query.pattern("node"), query.type_url()?, query.limit(PAGE)?);
     let before = Some(query.after()?).filter(|after| *after > 0).unwrap_or(u64::MAX);
     let (remembered, found, next) = {
         let nacks = fleet.nacks().lock();

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::admin_query::{LookError, Query};
+use super::glob::Glob;
 use crate::cache::{Cache, Entry, Track, TypeCache};
 use crate::descriptors::{DescriptorError, Descriptors};
 use crate::fairness::lower_thread_priority;
 use crate::groups::{Group, Groups};
-use crate::resource::{Kind, Parameters, Pattern, Resource, TypeUrl};
+use crate::resource::{Kind, Parameters, Resource, TypeUrl};
 use crate::utc::{self, WallClock};
 
 /// Bytes of an answer.
@@ -59,7 +60,7 @@ struct Dump<'d> {
 /// [`LookError`] if the query is wrong, there is no such group, or there is too much.
 pub fn config_dump(groups: &Groups, descriptors: &Descriptors, query: &str) -> Result<String, LookError> {
     let query = Query::parse(query, &["type", "name", "group"])?;
-    let (only, name) = (query.type_url()?, query.pattern("name")?);
+    let (only, name) = (query.type_url()?, query.pattern("name"));
     let wanted = query.get("group").unwrap_or_default();
     let group = groups.chosen(Some(wanted)).into_iter().next();
     let (_, group) = group.ok_or_else(|| LookError::Missing(LookError::no_group(wanted)))?;
@@ -88,7 +89,7 @@ fn stores(group: &Group, only: Option<&TypeUrl>) -> Vec<Arc<TypeCache>> {
 
 impl Dump<'_> {
     /// Writes the message of one store, if there is anything to write: of what is not known there is none.
-    fn put(&mut self, cache: &Cache, of: &TypeCache, name: Option<&Pattern>) -> Result<(), LookError> {
+    fn put(&mut self, cache: &Cache, of: &TypeCache, name: Option<&Glob>) -> Result<(), LookError> {
         let (kind, snapshot) = (of.type_url().kind(), of.snapshot());
         let is_one = |entry: &&Entry| name.is_none_or(|name| name.matches(entry.name().as_str()));
         let held = |entry: &Entry| entry.by_name().present().cloned();

@@ -168,7 +168,7 @@ pub fn groups(
     now: Instant,
 ) -> Result<impl Serialize + use<>, LookError> {
     let query = Query::parse(query, &["group", "limit", "after"])?;
-    let (group, limit, after) = (query.pattern("group")?, query.limit(PAGE)?, query.after()?);
+    let (group, limit, after) = (query.pattern("group"), query.limit(PAGE)?, query.after()?);
     let mut made = groups.made();
     made.retain(|(key, ..)| group.as_ref().is_none_or(|group| group.matches(&key.to_string())));
     made.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));

@@ -16,6 +16,7 @@ mod client_record;
 mod clients_report;
 mod config_dump;
 mod csds_response;
+mod glob;
 mod groups_report;
 mod json_diff;
 mod nacks;
@@ -26,7 +27,7 @@ mod rejection_log;
 mod resource_history;
 mod resources_report;
 
-pub use admin_query::{LookError, Query};
+pub use admin_query::{LookError, Query, clip};
 pub use change_spread::{FollowedChange, Spread, spread};
 pub use client_record::PollRequest;
 pub use clients_report::{ClientFigures, client, clients, figures, nacks, seconds};

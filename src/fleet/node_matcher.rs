@@ -7,8 +7,10 @@ use crate::proto::status::string_matcher::MatchPattern;
 use crate::proto::status::{NodeMatcher, StringMatcher};
 use crate::resource::whole_match;
 
-/// Per request.
+/// Matchers of a request.
 const MATCHERS: usize = 100;
+/// Memory of the automaton of a regular expression, in bytes: peers choose these.
+const AUTOMATON: usize = 64 << 10;
 
 /// Matcher of a node ID.
 #[derive(Debug)]
@@ -85,7 +87,7 @@ fn read(matcher: &StringMatcher) -> Result<(Matcher, bool), LookError> {
         Some(MatchPattern::Contains(part)) => Matcher::Contains(text(part)),
         // `ignore_case` does not apply.
         Some(MatchPattern::SafeRegex(pattern)) => {
-            let pattern = whole_match(&pattern.regex);
+            let pattern = whole_match(&pattern.regex, AUTOMATON);
             let pattern = pattern.map_err(|error| fault(format!("`safe_regex` is {error}")))?;
             return Ok((Matcher::Pattern(pattern), false));
         }
@@ -148,5 +150,6 @@ mod tests {
         assert!(fault(&[regex("(")]).contains("safe_regex"));
         assert!(fault(&[regex("a)|(b")]).contains("safe_regex"));
         assert!(fault(&[regex("(?:a{1000}){1000}")]).contains("safe_regex"));
+        assert!(fault(&[regex("a{4000}")]).contains("too large"), "less than a configured one may take");
     }
 }

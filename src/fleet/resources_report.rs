@@ -87,7 +87,7 @@ fn report(of: &TypeCache, group: Option<&str>, entry: &Entry) -> ResourceReport 
 /// [`LookError`] if the query is wrong.
 pub fn resources(groups: &Groups, query: &str) -> Result<impl Serialize + use<>, LookError> {
     let query = Query::parse(query, &["type", "name", "limit", "after"])?;
-    let (only, name) = (query.type_url()?, query.pattern("name")?);
+    let (only, name) = (query.type_url()?, query.pattern("name"));
     let (limit, after) = (query.limit(PAGE)?, query.after()?);
     let mut page = ResourcePage { matched: BTreeMap::new(), resources: Vec::new(), next: None };
     let mut seen = 0;

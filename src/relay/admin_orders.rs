@@ -12,7 +12,7 @@ use super::relay_status::{Status, document, no_such_client, refused};
 use super::rollouts;
 use crate::admin::Page;
 use crate::cache::{Order, RefreshError};
-use crate::fleet::{LookError, Query};
+use crate::fleet::{LookError, Query, clip};
 use crate::resource::Name;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,10 @@ pub(super) fn follow(status: &Status, path: &str, query: &str) -> Option<Page> {
         Kind::Refresh => &["type", "name", "group"],
         Kind::Drain | Kind::Disconnect(_) => &[],
     };
+    if !query.is_empty() && !query.contains('=') {
+        // A slip, and not the own group, which an empty `group` stands for.
+        return Some(refused(&LookError::Wrong(format!("`{}` has no value", clip(query)))));
+    }
     let followed = Query::parse(query, parameters).and_then(|query| match kind {
         Kind::Rollout(order) => Ok(decide(status, order, query.get("group"))),
         Kind::Drain => Ok(drain(status)),

@@ -299,10 +299,8 @@ async fn no_client_and_no_query_breaks_a_page() {
     let mut socket = TcpStream::connect(relay.admin).unwrap();
     let line = format!("GET /clients?{} HTTP/1.1\r\n", "node=a&".repeat(1_000_000));
     assert!(socket.write_all(line.as_bytes()).is_err() || relay.admin_get("/healthz").0 == 200);
-    let stars = "*a".repeat(100);
+    let stars = "*a".repeat(2_000);
     assert_eq!(relay.admin_json(&format!("/clients?node={stars}"))["clients"], json!([]));
-    let (status, text) = relay.admin_get(&format!("/clients?node={}", stars.repeat(20)));
-    assert!(status == 400 && text.contains("`node` is too large a pattern"), "{status} {text}");
     for path in ["/clients/0", "/clients/x", "/clients/99999999999999999999", "/clients/", "/nothing"] {
         assert_eq!(relay.admin_get(path).0, 404, "{path}");
     }

@@ -118,6 +118,7 @@ async fn a_change_that_the_canary_rejects_reaches_nobody_else() {
     assert!(has(&told, "1"));
     canary.ack(&told).await;
     assert_eq!(relay.admin_post("/rollout/discard?group=none").0, 404);
+    assert_eq!(relay.admin_post("/rollout/discard?group").0, 400, "it is not the own group");
     let (status, text) = relay.admin_post("/rollout/discard");
     assert_eq!((status, text.trim()), (200, r#"{"groups":[null]}"#));
     wait_for_phase(&relay, "idle");

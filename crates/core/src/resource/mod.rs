@@ -24,7 +24,7 @@ pub use encoded::{Envelope, EnvelopeError, Form, NameForm, Resource, VersionForm
 pub use kind::{Kind, TypeUrl, UnknownKindError};
 pub use name::{Name, NameMap, NameSet, parse_resource_name, resource_name, take_out};
 pub use parameters::Parameters;
-pub use pattern::{Pattern, PatternError, Patterns, Segments, whole_match};
+pub use pattern::{MAX_AUTOMATON, Pattern, PatternError, Patterns, Segments, whole_match};
 pub use rejection_text::{CREDENTIAL_HEADERS, shown_rejection};
 pub use route_clusters::clusters_in_routes;
 pub use scope::Scope;

@@ -10,8 +10,8 @@ use regex::{Regex, RegexBuilder};
 
 use super::is_xdstp;
 
-/// Memory of the automaton of one pattern, in bytes. Reading a text takes time in proportion to it.
-const MAX_AUTOMATON: usize = 256 << 10;
+/// Memory of the automaton of one configured pattern, in bytes. Reading a text takes time in proportion to it.
+pub const MAX_AUTOMATON: usize = 256 << 10;
 /// Start of every name of the form xdstp.
 const XDSTP: &str = "xdstp://";
 
@@ -26,22 +26,22 @@ pub enum PatternError {
     Syntax(String),
 }
 
-/// Compiles a regular expression that has to match the whole of a text.
+/// Compiles a regular expression that has to match the whole of a text, into an automaton of at most this many bytes.
 ///
 /// # Errors
 ///
 /// Expression that is wrong, or too large.
-pub fn whole_match(expression: &str) -> Result<Regex, PatternError> {
+pub fn whole_match(expression: &str, bytes: usize) -> Result<Regex, PatternError> {
     // By itself first: its errors are about what was written, and no parenthesis in it can close ours.
-    compile(expression, false)?;
+    compile(expression, false, bytes)?;
     // In verbose mode it may end in a comment, which a line of its own keeps from swallowing the end.
-    let with_comment = || compile(&format!("\\A(?:{expression}\n)\\z"), false);
-    compile(&format!(r"\A(?:{expression})\z"), false).or_else(|_| with_comment())
+    let with_comment = || compile(&format!("\\A(?:{expression}\n)\\z"), false, bytes);
+    compile(&format!(r"\A(?:{expression})\z"), false, bytes).or_else(|_| with_comment())
 }
 
-fn compile(expression: &str, ignores_case: bool) -> Result<Regex, PatternError> {
+fn compile(expression: &str, ignores_case: bool, bytes: usize) -> Result<Regex, PatternError> {
     let mut builder = RegexBuilder::new(expression);
-    builder.case_insensitive(ignores_case).size_limit(MAX_AUTOMATON).dfa_size_limit(MAX_AUTOMATON);
+    builder.case_insensitive(ignores_case).size_limit(bytes).dfa_size_limit(bytes);
     builder.build().map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => PatternError::TooLarge,
         error => {
@@ -56,8 +56,6 @@ fn compile(expression: &str, ignores_case: bool) -> Result<Regex, PatternError> 
 /// Ends of segments of a text: `*` matches within one, `**` across them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segments {
-    /// The text has no segments: `*` matches anything.
-    None,
     /// `/`.
     Path,
     /// `/`, and the `?` of the context parameters; these end at `&`.
@@ -72,7 +70,6 @@ impl Segments {
     /// The expression for `*`.
     const fn within(self, in_context: bool) -> &'static str {
         match self {
-            Self::None => "(?s:.*)",
             Self::Path => "[^/]*",
             // A context parameter selects another resource, and its value may look like the rest of a path.
             Self::Xdstp if in_context => "[^&]*",
@@ -109,7 +106,7 @@ impl Segments {
         }
         whole += &regex::escape(rest);
         whole += r"\z";
-        compile(&whole, self == Self::Dns)
+        compile(&whole, self == Self::Dns, MAX_AUTOMATON)
     }
 }
 
@@ -223,64 +220,19 @@ impl Patterns {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-
-    fn of(pattern: &str) -> Pattern {
-        Pattern::read(pattern, pattern, Segments::None).expect("a pattern")
-    }
-
-    #[test]
-    fn a_star_is_any_text_where_there_are_no_segments() {
-        for (pattern, text, matches) in [
-            ("web", "web", true),
-            ("web", "web-1", false),
-            ("", "", true),
-            ("", "a", false),
-            ("*", "", true),
-            ("web-*", "web-/1\n", true),
-            ("web-*", "web", false),
-            ("*-1", "web-1", true),
-            ("w*b*1", "web-1", true),
-            ("a*a", "a", false),
-            ("*é*", "caf\u{e9}!", true),
-            ("a**b", "ab", true),
-            ("w.b", "web", false),
-        ] {
-            assert_eq!(of(pattern).matches(text), matches, "{pattern} {text}");
-        }
-    }
-
-    /// As a pattern is defined.
-    fn matches(pattern: &[u8], text: &[u8]) -> bool {
-        match pattern.split_first() {
-            None => text.is_empty(),
-            Some((b'*', rest)) => (0..=text.len()).any(|at| matches(rest, &text[at..])),
-            Some((byte, rest)) => {
-                text.split_first().is_some_and(|(first, others)| first == byte && matches(rest, others))
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn it_matches_as_the_definition_says(pattern in "[ab*]{0,8}", text in "[ab]{0,10}") {
-            prop_assert_eq!(of(&pattern).matches(&text), matches(pattern.as_bytes(), text.as_bytes()));
-        }
-    }
 
     #[test]
     fn a_pattern_that_takes_much_memory_is_refused() {
         let stars = "*a".repeat(10_000);
-        assert_eq!(Pattern::read(&stars, &stars, Segments::None), Err(PatternError::TooLarge));
-        assert_eq!(whole_match("(?:a{1000}){1000}").err(), Some(PatternError::TooLarge));
+        assert_eq!(Pattern::read(&stars, &stars, Segments::Path), Err(PatternError::TooLarge));
+        assert_eq!(whole_match("(?:a{1000}){1000}", MAX_AUTOMATON).err(), Some(PatternError::TooLarge));
     }
 
     #[test]
     fn an_expression_matches_the_whole() {
-        assert!(!whole_match("a|web").unwrap().is_match("web-1"));
-        assert!(whole_match("(?x) web # comment").unwrap().is_match("web"));
-        assert!(matches!(whole_match("a)|(b"), Err(PatternError::Syntax(_))));
+        assert!(!whole_match("a|web", MAX_AUTOMATON).unwrap().is_match("web-1"));
+        assert!(whole_match("(?x) web # comment", MAX_AUTOMATON).unwrap().is_match("web"));
+        assert!(matches!(whole_match("a)|(b", MAX_AUTOMATON), Err(PatternError::Syntax(_))));
     }
 }
