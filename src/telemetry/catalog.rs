@@ -375,7 +375,7 @@ const EVENTS: &[(&str, &str)] = &[
     ("renewal", "a stream was opened anew on a connection that stood, see [rules.md](rules.md#upstream)"),
     (
         "inquiry",
-        "a stream was opened for one question that the others leave unanswered: names that clients wait for, or whether a set is complete, see [rules.md](rules.md#what-is-known)",
+        "a stream was opened for one question that the others leave unanswered: names that clients wait for, or whether a set is complete, see [rules.md](rules.md#known-resources)",
     ),
     (
         "crowded_out",

@@ -67,8 +67,8 @@ impl NodeBudget {
         Self { pool: Arc::default(), limit: groups.saturating_mul(Self::PER_GROUP).max(Self::LEAST) }
     }
 
-    /// Takes room for a node. Half of all room is kept for the first ones of groups, which are refused without it; a spare one may
-    /// not have it.
+    /// Takes room for a node. A spare one may use only half of the room; the rest is for first
+    /// clients.
     fn lend(&self, node: Bytes, tenant: Option<&Tenant>, is_spare: bool) -> Option<Arc<Lent>> {
         let limit = if is_spare { self.limit / 2 } else { self.limit };
         let share = self.pool.take(tenant, node.len(), limit)?;

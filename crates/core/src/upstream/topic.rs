@@ -293,21 +293,21 @@ impl Topic {
         self.expiry.note(ops);
         self.uncacheable.note(ops);
         self.provenance.note(ops);
-        let ends =
-            |op: &&Op| matches!(op, Op::Remove { .. } | Op::Forget { .. } | Op::LeaveCollection { .. });
-        if !self.rivals.is_empty() {
-            for op in ops.iter().filter(ends) {
-                self.rivals.remove(&(op.view(), op.name().clone()));
-            }
+        if self.rivals.is_empty() && self.unconfirmed.is_empty() && self.refreshed.is_empty() {
+            return;
         }
-        if !self.unconfirmed.is_empty() {
-            for op in ops.iter().filter(ends).filter(|op| op.view() == View::Wildcard) {
-                self.unconfirmed.remove(op.name());
+        for op in ops {
+            let ends = matches!(op, Op::Remove { .. } | Op::Forget { .. } | Op::LeaveCollection { .. });
+            if !ends && !matches!(op, Op::Set { .. }) {
+                continue;
             }
-        }
-        if !self.refreshed.is_empty() {
-            for op in ops.iter().filter(|op| matches!(op, Op::Set { .. }) || ends(op)) {
-                self.refreshed.remove(&(op.view(), op.name().clone()));
+            let key = (op.view(), op.name().clone());
+            self.refreshed.remove(&key);
+            if ends {
+                self.rivals.remove(&key);
+            }
+            if ends && key.0 == View::Wildcard {
+                self.unconfirmed.remove(&key.1);
             }
         }
     }
