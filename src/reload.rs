@@ -79,6 +79,7 @@ fn parse(
     let (config, ignored) = Config::parse_file(text, path, unknown_keys)?;
     relay::load_descriptors(&config.rest).map_err(|error| ConfigLoadError::of(path, &error.into()))?;
     relay::check_tls(&config).map_err(|error| ConfigLoadError::of(path, &error))?;
+    relay::rollout_settings(&config).map_err(|error| ConfigLoadError::of(path, &error))?;
     Ok((config, ignored))
 }
 

@@ -1,9 +1,9 @@
 //! `rollout`: a share of the clients tries changes first.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::notation::{Choice, List, OneOf, Text, Time, Written};
+use super::notation::{Choice, List, OneOf, Optional, Text, Time, Written};
 use super::section::section;
 use super::values::TypeName;
 
@@ -18,6 +18,10 @@ section! {
         /// Share of the clients of a node group that are sent a change first, chosen by their node IDs; at least one client.
         #[key(Text, default = Percent::of(5))]
         pub share: Percent,
+        /// Secret that chooses the canaries: at least 16 random bytes, the same file at all replicas. Without it each start
+        /// draws one, so that replicas choose different clients.
+        #[key(Optional<Text>, example = "./canaries.key")]
+        pub key_file: Option<PathBuf>,
         /// How long a change is tried before it spreads.
         #[key(Time<1_000, 86_400_000>, default = Duration::from_secs(30))]
         pub window: Duration,

@@ -4,10 +4,13 @@
 //! several keys. A configuration struct that fits is the setting itself.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use prost::Message as _;
+use xxhash_rust::xxh3::xxh3_128;
 
 use crate::RelayIdentity;
 use crate::cache::{self, Protocol};
@@ -32,18 +35,33 @@ pub(super) fn cache_limits(config: &Config) -> cache::Limits {
 }
 
 /// Guard of changes; `None` if all clients receive them at once.
-pub(super) fn rollout(config: &Config) -> Option<cache::RolloutSettings> {
-    let config::Rollout { types, share, window, threshold, report } = &config.rollout;
+///
+/// # Errors
+///
+/// `rollout.key_file` is unreadable or too short.
+pub fn rollout_settings(config: &Config) -> anyhow::Result<Option<cache::RolloutSettings>> {
+    let config::Rollout { types, share, key_file, window, threshold, report } = &config.rollout;
+    let key =
+        key_file.as_deref().map_or_else(|| Ok(rand::random()), canary_key).context("rollout.key_file")?;
     let types: BTreeSet<TypeUrl> = types.iter().map(|text| TypeUrl::from(text.as_str())).collect();
     let (share, threshold) = (share.ratio(), threshold.ratio());
-    (!types.is_empty()).then_some(cache::RolloutSettings {
+    Ok((!types.is_empty()).then_some(cache::RolloutSettings {
         types,
         share,
+        key,
         window: *window,
         threshold,
         reports: *report == config::HoldReport::Nack,
         counts: std::sync::Arc::default(),
-    })
+    }))
+}
+
+fn canary_key(file: &Path) -> anyhow::Result<[u8; 16]> {
+    let secret = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    // A line end may be of an editor.
+    let secret = secret.trim_ascii();
+    anyhow::ensure!(secret.len() >= 16, "{} has {} bytes; write at least 16", file.display(), secret.len());
+    Ok(xxh3_128(secret).to_be_bytes())
 }
 
 pub(super) fn policy(config: &Config) -> Policy {

@@ -31,6 +31,7 @@ use tokio_util::task::TaskTracker;
 use tonic_health::ServingStatus;
 
 use self::background_tasks::{publish_readiness, publish_upstream, spawn_upkeep};
+pub use self::config_settings::rollout_settings;
 use self::config_settings::{cache_limits, policy, tuning};
 pub use self::config_settings::{given, group_rules, own_node};
 use self::drain::Drain;
@@ -113,7 +114,7 @@ impl Relay {
 
         let limits = cache_limits(config);
         let budget = Budget::new(limits.encoded_bytes).with_history(config.cache.history_bytes);
-        let rollout = config_settings::rollout(config);
+        let rollout = rollout_settings(config)?;
         let (cache, mut writer) = Cache::guarded(limits, &budget, rollout.clone());
         writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
         writer.set_identity(&config_settings::identity(config));

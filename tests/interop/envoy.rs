@@ -34,6 +34,7 @@ over_each_transport! {
         survives_a_dead_origin,
         survives_a_killed_relay_without_its_origin,
         is_spared_a_change_that_the_canary_rejects,
+        is_spared_all_bad_changes_of_a_response_and_gets_the_good_ones,
         goes_back_from_what_it_applied_of_a_rejected_update,
     }
     sotw_ads: SotwAds {
@@ -45,6 +46,7 @@ over_each_transport! {
         survives_a_dead_origin,
         survives_a_killed_relay_without_its_origin,
         is_spared_a_change_that_the_canary_rejects,
+        is_spared_all_bad_changes_of_a_response_and_gets_the_good_ones,
         goes_back_from_what_it_applied_of_a_rejected_update,
     }
     delta_per_type: DeltaPerType {
@@ -196,6 +198,71 @@ fn is_spared_a_change_that_the_canary_rejects(transport: Transport) {
         assert_eq!(answers(envoy, "a"), Ok(()));
     }
     assert_eq!(rejected(&other), Ok(0));
+}
+
+/// Three of six clusters become bad at once. Envoy names one of them, or some.
+fn is_spared_all_bad_changes_of_a_response_and_gets_the_good_ones(transport: Transport) {
+    if is_direct() {
+        return skipped("the control plane sends each change to all");
+    }
+    let guard = "rollout: {types: [cds, lds, rds], share: 0%, window: 1s}\n";
+    let Some(world) = World::start_with(transport, 3, guard) else { return };
+    let names: Vec<String> = (0..6).map(|at| format!("extra-{at}")).collect();
+    for name in &names {
+        world.fixture.origin.put(&endpoints(name, world.a));
+    }
+    let put = |good: &str, bad: &str| {
+        for (at, name) in names.iter().enumerate() {
+            world.put_cluster(name, if at % 2 == 0 { bad } else { good });
+        }
+    };
+    put("1s", "1s");
+    let envoys = ["canary", "other"].map(|id| {
+        let envoy = world.envoy(id);
+        wait_until_answers(&envoy, "a");
+        envoy
+    });
+    let have = |envoy: &Envoy, good: &str, bad: &str| {
+        let clusters = envoy.dynamic_clusters()?;
+        let is_one = |(at, name): (usize, &String)| {
+            clusters
+                .active
+                .get(name)
+                .is_some_and(|of| of["connect_timeout"] == if at % 2 == 0 { bad } else { good })
+        };
+        if names.iter().enumerate().all(is_one) { Ok(()) } else { Err(format!("{clusters:?}")) }
+    };
+    let page = || get_json(&format!("http://127.0.0.1:{}/rollout", world.fixture.relay_admin_port()));
+    let held = || -> Result<Vec<String>, String> {
+        let held = page()?[0]["held"].as_array().cloned().unwrap_or_default();
+        Ok(held.iter().map(|change| change["name"].as_str().unwrap_or_default().to_owned()).collect())
+    };
+    let [canary, other] = &envoys;
+    envoys.iter().for_each(|envoy| eventually(PATIENCE, "all clusters arrive", || have(envoy, "1s", "1s")));
+    let rejected = |envoy: &Envoy| envoy.stat("cluster_manager.cds.update_rejected");
+
+    put("2s", "-1s");
+    eventually(PATIENCE, "the bad ones are found", || match held()? {
+        held if held == ["extra-0", "extra-2", "extra-4"] => have(canary, "2s", "1s"),
+        held => Err(format!("held: {held:?}")),
+    });
+    assert_eq!(have(other, "1s", "1s"), Ok(()), "the others wait");
+    let newcomer = world.envoy("newcomer");
+    eventually(PATIENCE, "a newcomer has the last good state", || have(&newcomer, "1s", "1s"));
+
+    // An operator corrects one: the others are as bad as before.
+    world.put_cluster("extra-0", "3s");
+    always(Duration::from_secs(4), "the others are spared", || {
+        have(other, "1s", "1s")?;
+        let count = rejected(other)? + rejected(&newcomer)?;
+        if count == 0 { Ok(()) } else { Err(format!("{count} updates are rejected")) }
+    });
+    put("2s", "3s");
+    for envoy in [canary, other, &newcomer] {
+        eventually(PATIENCE, "the corrections arrive", || have(envoy, "2s", "3s"));
+        assert_eq!(answers(envoy, "a"), Ok(()));
+    }
+    assert_eq!((rejected(other), rejected(&newcomer)), (Ok(0), Ok(0)));
 }
 
 fn activates_a_changed_cluster(transport: Transport) {

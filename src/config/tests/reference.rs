@@ -253,7 +253,7 @@ groups:
   rules:
   - {name: a, match: {node.id: b}, key: c, node: client}
 snapshot: {path: a}
-rollout: {types: [cds]}
+rollout: {types: [cds], key_file: a}
 ";
     let printed = serde_json::to_value(printed(&Config::parse(text, "f").unwrap())).unwrap();
     let directory = printed_of("upstream: {directory: d}");

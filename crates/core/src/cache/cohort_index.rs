@@ -290,14 +290,24 @@ impl CohortIndex {
 
     /// Number of clients that ask for a name, or for the wildcard if it is a member.
     pub(super) fn clients_of(&self, name: &Name, is_member: bool) -> usize {
-        let named = self.clients.of_name(name);
-        let wildcards = is_member.then(|| self.clients.of_wildcard()).into_iter().flatten();
+        self.slots_of(name, true, is_member).map(|slot| self.cohorts[slot as usize].len()).sum()
+    }
+
+    /// Cohorts that ask for a name by itself or by its collection, and those that only ask for the wildcard.
+    pub(super) fn slots_of<'a>(
+        &'a self,
+        name: &'a Name,
+        by_name: bool,
+        as_member: bool,
+    ) -> impl Iterator<Item = u32> + 'a {
+        let named = by_name.then(|| self.clients.of_name(name)).into_iter().flatten();
+        let wildcards = as_member.then(|| self.clients.of_wildcard()).into_iter().flatten();
         // A cohort may ask for both.
         let only_wildcard = wildcards.filter(|slot| {
             let subscription = self.cohorts[*slot as usize].subscription();
             !subscription.contains(name.as_str()) && !subscription.covers(name.as_str())
         });
-        named.chain(only_wildcard).map(|slot| self.cohorts[slot as usize].len()).sum()
+        named.chain(only_wildcard)
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -1,33 +1,35 @@
-//! Rollout of changes: canary clients are sent a change first, the others once few enough canaries rejected it.
+//! Rollout of changes: canary clients are sent a change first, the others once canaries have accepted it.
 //!
-//! Owns the waiting names, the verdicts of canaries, and when a change spreads or is held. Knows no clock:
-//! times are arguments. The [writer](super::Writer) moves resources. Sessions and operators share it.
+//! Owns the changes that wait, the trial, the verdicts of canaries, and when a change spreads or is held. Knows no
+//! clock: times are arguments. The [writer](super::Writer) moves resources. Sessions and operators share it.
 //!
-//! A guarded type has three stores: the origin's, which no client sees; the canaries', which follows it without
-//! discarded changes; and the stable one, which follows in trials. A trial holds the state of all guarded types
-//! at one moment. It spreads as a whole or not at all, because routes must not come without their clusters.
+//! A guarded type has three stores: the origin's, which no client sees, the canaries' and the stable one. The stable
+//! one shows the last state that canaries accepted. A trial brings the canaries' to the origin's state of that moment,
+//! of all guarded types, because routes must not come without their clusters. It spreads as a whole or not at all.
+//! What changes meanwhile waits for the next trial, so that canaries have one content of a name to judge.
 //!
-//! Example, with a window of 30 s: a cluster changes at 0 s and its route at 0.4 s; canaries get each at once.
-//! At 1 s the state is cut: both are in the trial. A route that changes at 10 s is for the next one. At 31 s,
-//! if no canary rejected, the two spread, and the next trial begins. If the route was rejected, all is held:
-//! the fleet keeps its last good state until the control plane changes that route, or an operator releases or
-//! discards it. Canaries get back the last good version of the route. If no canary answered, though some were
-//! sent the change, the trial begins again: silence is no consent, and a canary that died of a change is
-//! silent. So it does, a few times, for a change replaced before any canary was sent it.
+//! Example, with a window of 30 s: a cluster changes at 0 s and its route at 0.4 s. At 1 s both are on trial. A route
+//! that changes at 10 s is for the next one. At 31 s, if canaries accepted the two, they spread, and the next trial
+//! begins. If a canary rejected a response, everything in it that this canary has not accepted is suspect, whatever
+//! the text names. Then all is held: the fleet keeps its last good state, and canaries get it back, while the
+//! [search](trial::Hold) finds the bad changes. The hold ends when the control plane has changed each of them, or an
+//! operator releases or discards them. The others keep their verdicts in the next trial.
 //!
 //! Invariants:
-//! - The stable track shows a state that canaries were sent at some moment, except for discarded changes, and
-//!   for names and sets unknown before.
-//! - A verdict counts only for its content, not for a later change of the name.
+//! - A change that canaries were sent spreads only if one of them accepted a response with it, or an operator says so.
+//!   Silence is no consent, and a canary that died of a change is silent: the trial begins again.
+//! - A verdict is about a content of a name, whichever way it was delivered, and counts once per client.
+//! - Names and sets that were unknown before are answered at once: their clients have nothing better.
 //! - Memory is bounded by the names that wait.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use xxhash_rust::xxh3::xxh3_64;
+use siphasher::sip::SipHasher13;
 
 mod rollout_status;
 pub(super) mod track_ops;
@@ -36,30 +38,29 @@ mod verdicts;
 
 use super::Generation;
 use super::change::{Change, Op};
+use super::parameter_view::Track;
 use super::snapshot::Snapshot;
 use super::subscription::Subscription;
 use super::type_cache::TypeCache;
-use super::view::View;
+use crate::pool::Tenant;
 use crate::resource::{Name, TypeUrl};
 pub use rollout_status::{HeldChange, Phase, RolloutStatus};
-pub(super) use track_ops::Steps;
-pub(super) use trial::{StoreKey, Trial};
-use trial::{Waiting, has};
-use verdicts::{Answer, Evidence, Rejection};
+pub(super) use track_ops::{Move, Reach, Steps, StoreKey, Stores};
+use trial::{Candidate, Place, Step, Trial};
+use verdicts::{Answer, Rejection, Verdicts, Voter};
 
 /// Time to gather changes that belong together before a trial.
 const GATHER_TIME: Duration = Duration::from_secs(1);
-/// Time between checks of a held rollout: an operator's order takes effect within it.
+/// Time between checks of a held rollout: an operator's order takes effect within it, and the search makes a step.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Most trials in a row that begin again because a change was replaced before an answer. A name that changes
-/// all the time must not hold up the others.
-const MAX_OVERTAKEN: usize = 3;
 
 #[derive(Clone, Debug)]
 pub struct RolloutSettings {
     pub types: BTreeSet<TypeUrl>,
     /// Share of clients that are canaries, from 0 to 1; at least one client.
     pub share: f64,
+    /// Chooses the canaries by their node IDs. Secret, so that no client can choose to be one.
+    pub key: [u8; 16],
     /// Duration of a trial.
     pub window: Duration,
     /// Largest share of rejecting canaries at which a change still spreads, from 0 to 1.
@@ -82,15 +83,15 @@ struct RolloutState {
     canaries: usize,
     /// Canary outside the share, by the hash of its node ID, and its number of streams.
     stand_in: Option<(u64, usize)>,
-    /// Changes since the last cut.
-    fresh: Waiting,
+    /// Names that changed since the trial began, with the digest of the newest content; `None` for a removal.
+    waiting: BTreeMap<StoreKey, BTreeMap<Name, Option<u128>>>,
     /// When the next trial begins.
-    cut_at: Option<Instant>,
+    begins_at: Option<Instant>,
     trial: Option<Trial>,
     /// Next check of a trial that an operator may decide on.
     check_at: Option<Instant>,
-    /// Held or discarded changes, which canaries are not sent, by content digest; `None` for a removal.
-    withheld: BTreeMap<(StoreKey, Name), Option<u128>>,
+    /// Discarded changes, by digest of the content; `None` for a removal.
+    discarded: BTreeMap<Place, Option<u128>>,
     order: Option<Order>,
     /// Trials in a row without an answer.
     unanswered: usize,
@@ -105,18 +106,8 @@ pub struct RolloutCounts {
     pub released: AtomicU64,
     /// Trials with changes that an operator discarded.
     pub discarded: AtomicU64,
-    /// Trials that no canary answered, so that they began again.
+    /// Trials with a change that no canary answered, so that they began again.
     pub unanswered: AtomicU64,
-}
-
-/// Task of the writer.
-#[derive(Debug)]
-pub(super) enum Decision {
-    Nothing,
-    /// Bring the stable track to this state, and these held names to the canary track too.
-    Spread(Trial, Vec<(StoreKey, Name)>),
-    /// Bring these names back to the stable content for canaries.
-    TakeBack(Vec<(StoreKey, Name)>),
 }
 
 pub(super) struct Split {
@@ -144,10 +135,16 @@ impl Rollout {
         &self.settings.counts
     }
 
+    fn hash(&self, of: impl Hash) -> u64 {
+        let mut hasher = SipHasher13::new_with_key(&self.settings.key);
+        of.hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// Canary seat of a client, if it is a canary: by its node ID, so also after a reconnect. In a group too
     /// small for the share, the first client is one.
-    pub fn seat(self: &Arc<Self>, node_id: &str) -> Option<CanarySeat> {
-        let node = xxh3_64(node_id.as_bytes());
+    pub fn seat(self: &Arc<Self>, node_id: &str, peer: Option<&Tenant>) -> Option<CanarySeat> {
+        let node = self.hash(node_id);
         let mut state = self.state.lock();
         if node as f64 / u64::MAX as f64 >= self.settings.share {
             let is_first = state.canaries == 0;
@@ -159,12 +156,12 @@ impl Rollout {
         }
         state.canaries += 1;
         drop(state);
-        Some(CanarySeat { rollout: Arc::clone(self), node })
+        let peer = peer.map_or(node, |peer| self.hash(peer.account()));
+        Some(CanarySeat { rollout: Arc::clone(self), voter: Voter { peer, node } })
     }
 
-    /// Counts a canary's answer to a response between two generations; `rejection` is the text of a NACK.
-    /// Changes of the response that it names are blamed, or all if it names none. If it names earlier rejected
-    /// ones, which a full state repeats, no others are.
+    /// Counts a canary's answer to a response between two generations; `rejection` is the text of a NACK, which
+    /// makes all changes of the response suspect that this canary has not accepted.
     pub fn vote(
         &self,
         of: &TypeCache,
@@ -174,265 +171,274 @@ impl Rollout {
         rejection: Option<&str>,
     ) {
         let (type_url, view, snapshot) = (of.type_url(), of.parameter_view(), of.snapshot());
-        let rejection = rejection.map(|text| (text, Rejection::new(text)));
         let mut state = self.state.lock();
-        let repeats = rejection.as_ref().is_some_and(|(_, names)| state.names_rejected_one(type_url, names));
-        let is_in_response = |(of, parameters): &StoreKey, name: &Name, before: Generation| {
-            let is_within = of == type_url && from <= before && before < to;
+        let Some(trial) = &mut state.trial else { return };
+        let is_in_response = |parameters, name: &Name| {
             let visible = || subscription.visible_entry(snapshot.get(name.as_str())?, false);
-            is_within
-                && view.of(name.as_str()) == parameters
-                && visible().is_some_and(|visible| visible.changed > from)
+            let is_within =
+                || visible().is_some_and(|visible| from < visible.changed && visible.changed <= to);
+            view.of(name.as_str()) == parameters && is_within()
         };
-        let RolloutState { fresh, trial, .. } = &mut *state;
-        let mut sent = Vec::new();
-        for (key, names) in trial.iter_mut().flat_map(|trial| &mut trial.names) {
-            let newer = fresh.get(key);
-            // The response holds the newer content of a name that changed twice.
-            let is_past =
-                |name: &Name| newer.and_then(|names| names.get(name)).is_some_and(|newer| newer.first < to);
-            let names = names.iter_mut().filter(|(name, _)| !is_past(name));
-            sent.extend(names.filter(|(name, evidence)| is_in_response(key, name, evidence.before)));
-        }
-        for (key, names) in fresh {
-            sent.extend(
-                names.iter_mut().filter(|(name, evidence)| is_in_response(key, name, evidence.before)),
-            );
-        }
-        let Some((text, rejection)) = rejection else {
-            return Evidence::count(
-                sent.into_iter().map(|(_, evidence)| evidence),
-                seat.node,
-                Answer::Accepts,
-            );
+        let of_type = trial.names.iter_mut().filter(|((of, _), _)| of == type_url);
+        let candidates = of_type.flat_map(|((_, parameters), names)| {
+            names.iter_mut().map(move |(name, candidate)| (parameters, name, candidate))
+        });
+        let sent = candidates
+            .filter(|(parameters, name, candidate)| candidate.is_sent && is_in_response(*parameters, name));
+        let voter = seat.voter;
+        let Some(text) = rejection else {
+            let verdicts = sent.map(|(.., candidate)| &mut candidate.verdicts);
+            return Verdicts::count(verdicts, voter, Answer::Accepts);
         };
-        let is_named = |(name, _): &(&Name, &mut Evidence)| rejection.mentions(name.as_str());
-        let names_some = repeats || sent.iter().any(is_named);
-        let (blamed, others): (Vec<_>, Vec<_>) =
-            sent.into_iter().partition(|change| !names_some || is_named(change));
+        let suspects = sent.filter(|(.., candidate)| !candidate.verdicts.has_accepted(voter));
+        let words = Rejection::new(text);
+        let (named, others): (Vec<_>, Vec<_>) =
+            suspects.partition(|(_, name, _)| words.mentions(name.as_str()));
+        let (is_alone, names_some) = (named.len() + others.len() == 1, !named.is_empty());
         let text = type_url.rejection_text(text);
-        for (changes, answer) in [(blamed, Answer::Rejects(&text)), (others, Answer::RejectsOthers)] {
-            Evidence::count(changes.into_iter().map(|(_, evidence)| evidence), seat.node, answer);
+        let is_any = !named.is_empty() || !others.is_empty();
+        for (changes, has_text) in [(named, true), (others, !names_some)] {
+            let answer = Answer::Rejects { text: has_text.then_some(&*text), is_alone };
+            Verdicts::count(
+                changes.into_iter().map(|(.., candidate)| &mut candidate.verdicts),
+                voter,
+                answer,
+            );
+        }
+        if let Some(hold) = &mut trial.hold {
+            hold.is_rejected |= is_any;
         }
     }
 
-    /// Splits a change of the origin by tracks. Arguments: the origin's and stable store before it, whether
-    /// canaries ask for a name (perhaps a member), and the generation before it.
-    pub(super) fn split(
-        &self,
-        key: &StoreKey,
-        change: &Change,
-        (origin, stable): (&Snapshot, &Snapshot),
-        is_asked: impl Fn(&Name, bool) -> bool,
-        clock: Generation,
-        now: Instant,
-    ) -> Split {
+    /// Splits a change of the origin by tracks. `stores` are as before it.
+    pub(super) fn split(&self, key: &StoreKey, change: &Change, stores: &Stores, now: Instant) -> Split {
+        let Stores { origin, canary, stable } = stores;
         let mut state = self.state.lock();
         let state = &mut *state;
-        let (mut canary, mut settled) = (Vec::new(), Vec::new());
-        let verdicts = Arc::default();
+        let (mut for_canary, mut for_stable) = (Vec::new(), Vec::new());
         for op in &change.ops {
             let name = op.name();
             let place = (key.clone(), name.clone());
-            // Held content lives as long as the origin keeps the newest.
-            let kept = || track_ops::last_good(op, stable).or_else(|| track_ops::renewal(op, stable));
-            if let Some(withheld) = state.withheld.get(&place) {
-                let is_same = match op {
-                    Op::Set { resource, .. } => *withheld == Some(resource.digest()),
-                    Op::Remove { .. } | Op::LeaveCollection { .. } => withheld.is_none(),
-                    _ => false,
-                };
-                if is_same {
-                    canary.extend(kept());
-                    settled.extend(kept());
-                    continue;
-                }
-                if track_ops::waits_with_name(op) || matches!(op, Op::Forget { .. }) {
-                    state.withheld.remove(&place);
-                }
+            let is_meant = track_ops::waits_with_name(op) || matches!(op, Op::Forget { .. });
+            let discarded = state.discarded.get(&place).copied();
+            let is_discarded = track_ops::waits_with_name(op) && discarded == Some(track_ops::given(op));
+            if discarded.is_some() && is_meant && !is_discarded {
+                state.discarded.remove(&place);
             }
-            canary.push(op.clone());
-            if track_ops::is_fact(op, origin) && track_ops::is_fact(op, stable) {
-                settled.push(op.clone());
+            let is_on_trial = state.trial.as_ref().is_some_and(|trial| trial.get(&place).is_some());
+            // The stable track does not have what the origin has.
+            let is_waiting = is_on_trial
+                || discarded.is_some()
+                || state.waiting.get(key).is_some_and(|names| names.contains_key(name));
+            let is_fact = |of: &Snapshot| track_ops::is_fact(op, of);
+            if !is_discarded && is_fact(origin) && is_fact(stable) {
+                for_stable.push(op.clone());
+                for_canary.extend(Some(op).filter(|_| is_fact(canary)).cloned());
                 continue;
             }
-            let in_trial = state.trial.as_ref().is_some_and(|trial| has(&trial.names, key, name));
-            let is_waiting = in_trial || has(&state.fresh, key, name);
-            if is_waiting && track_ops::repeats(op, origin) {
-                // Canaries that answered are not sent it again, so their answers stay valid.
-                settled.extend(kept());
-                continue;
-            }
-            let is_meant = is_waiting && track_ops::waits_with_name(op);
-            let waits =
-                track_ops::is_change(op, stable) || (is_meant && !track_ops::is_first_answer(op, stable));
+            // The origin may repeat itself: that is one change.
+            let is_repeated = is_discarded || (is_waiting && track_ops::repeats(op, origin));
+            let waits = is_repeated
+                || track_ops::is_change(op, stable)
+                || (is_waiting && track_ops::waits_with_name(op) && !track_ops::is_first_answer(op, stable));
             if waits {
-                settled.extend(kept());
+                for_canary.extend(track_ops::in_place_of(op, canary));
+                for_stable.extend(track_ops::in_place_of(op, stable));
             } else {
-                settled.push(op.clone());
-                if !(is_meant || is_waiting && matches!(op, Op::Forget { .. })) {
-                    continue;
-                }
-                // The trial must not bring it back: the next cut compares it with the content of that time.
-                if let Some(names) = state.trial.as_mut().and_then(|trial| trial.names.get_mut(key)) {
-                    names.remove(name);
-                }
+                for_stable.push(op.clone());
+                for_canary.push(track_ops::last_good(op, canary).unwrap_or_else(|| op.clone()));
             }
-            let is_member = op.view() == View::Wildcard
-                || stable.get(name.as_str()).is_some_and(|entry| entry.is_member());
-            let is_asked = is_asked(name, is_member);
-            let tried = state.trial.as_ref().and_then(|trial| trial.names.get(key)?.get(name)).cloned();
-            let names = state.fresh.entry(key.clone()).or_default();
-            if track_ops::is_known_by_name(op, origin)
-                && let Some(older) = names.get(name).cloned().or(tried)
-            {
-                // Canaries are not sent it again, so their answers stay valid.
-                names.insert(name.clone(), older);
-                continue;
+            if waits && !is_repeated || !waits && is_waiting && is_meant {
+                // A change on trial stays so, unless the stable track has moved on: then it is compared again.
+                if let Some(trial) = state.trial.as_mut().filter(|_| !waits) {
+                    trial.remove(&place);
+                }
+                state.waiting.entry(key.clone()).or_default().insert(name.clone(), track_ops::given(op));
             }
-            let first = names.get(name).map_or(clock, |older| older.first);
-            let evidence = Evidence { first, before: clock, is_asked, verdicts: Arc::clone(&verdicts) };
-            names.insert(name.clone(), evidence);
         }
-        if state.cut_at.is_none() && !state.fresh.is_empty() {
-            state.cut_at = Some(now + GATHER_TIME);
+        if state.begins_at.is_none() && !state.waiting.is_empty() {
+            state.begins_at = Some(now + GATHER_TIME);
         }
         let part = |ops| Change { ops, ..change.clone() };
-        Split { canary: part(canary), stable: part(settled) }
+        Split { canary: part(for_canary), stable: part(for_stable) }
     }
 
     /// When to [`decide`](Self::decide) next if nothing happens.
     pub(super) fn next_decision(&self) -> Option<Instant> {
         let state = self.state.lock();
         match &state.trial {
-            None => state.cut_at,
-            Some(trial) if trial.held.is_empty() => state.check_at.into_iter().chain([trial.ends]).min(),
-            Some(_) => state.check_at,
+            None => state.begins_at,
+            Some(Trial { hold: Some(_), .. }) => state.check_at,
+            Some(trial) => state.check_at.into_iter().chain([trial.ends]).min(),
         }
     }
 
-    /// Decides what is due. `content`: the origin's store; `differs`: from the stable track; `asks`: canaries
-    /// ask for the name in that state.
+    /// Decides what is due. `stores`: those of a type; `asks`: canaries ask for the name.
     pub(super) fn decide(
         &self,
         now: Instant,
-        content: impl Fn(&StoreKey) -> Option<Arc<Snapshot>>,
-        differs: impl Fn(&StoreKey, &Name, &Snapshot) -> bool,
-        asks: impl Fn(&StoreKey, &Name, &Snapshot) -> bool,
-    ) -> Decision {
+        stores: impl Fn(&StoreKey) -> Option<Stores>,
+        asks: impl Fn(&StoreKey, &Name, Reach) -> bool,
+    ) -> Vec<Move> {
         let mut state = self.state.lock();
-        let Some(mut trial) = state.trial.take() else {
-            if state.cut_at.is_some_and(|at| at <= now) {
-                self.cut(&mut state, now, content, differs);
-            }
-            return Decision::Nothing;
+        let state = &mut *state;
+        let Some(trial) = &mut state.trial else {
+            let is_due = state.begins_at.is_some_and(|at| at <= now);
+            return if is_due { self.begin(state, now, stores, asks) } else { Vec::new() };
         };
-        let order = state.order.take();
-        if trial.held.is_empty() && order == Some(Order::Release) {
+        let threshold = self.settings.threshold;
+        state.check_at = state.check_at.map(|_| now + CHECK_INTERVAL);
+        if trial.hold.is_none() && state.order.take() == Some(Order::Release) {
             self.settings.counts.released.fetch_add(1, Ordering::Relaxed);
-            state.gather_again(now);
-            return Decision::Spread(trial, Vec::new());
+            return state.spread(now, stores);
         }
-        if trial.held.is_empty() {
-            if now < trial.ends {
-                state.check_at = state.check_at.map(|_| now + CHECK_INTERVAL);
-                state.trial = Some(trial);
-                return Decision::Nothing;
-            }
-            trial.held = self.rejected(&trial);
-            let repeats = trial.is_unanswered(state.canaries > 0, &asks)
-                || (state.unanswered < MAX_OVERTAKEN && trial.is_overtaken(&state.fresh, &asks));
-            if trial.held.is_empty() && repeats {
-                self.settings.counts.unanswered.fetch_add(1, Ordering::Relaxed);
-                state.unanswered += 1;
-                trial.log_unanswered(state.canaries);
-                state.put_back(trial, now);
-                return Decision::Nothing;
-            }
-            if trial.held.is_empty() {
-                self.settings.counts.spread.fetch_add(1, Ordering::Relaxed);
-                state.gather_again(now);
-                return Decision::Spread(trial, Vec::new());
-            }
+        if trial.hold.is_some() {
+            return self.decide_on_hold(state, now, stores, asks);
+        }
+        if now < trial.ends {
+            return Vec::new();
+        }
+        let suspects = trial.suspects(threshold);
+        if !suspects.is_empty() {
             self.settings.counts.held.fetch_add(1, Ordering::Relaxed);
-            state.unanswered = 0;
+            let taken_back = suspects.iter().cloned().collect();
+            trial.hold(suspects);
             trial.log_held();
-            let taken_back = state.withhold(&trial);
-            state.check_at = Some(now + CHECK_INTERVAL);
-            state.trial = Some(trial);
-            return Decision::TakeBack(taken_back);
+            (state.unanswered, state.check_at) = (0, Some(now + CHECK_INTERVAL));
+            return trial.take_back(taken_back, stores);
         }
-        match order {
+        if trial.is_unanswered(state.canaries > 0, &asks) {
+            self.settings.counts.unanswered.fetch_add(1, Ordering::Relaxed);
+            state.unanswered += 1;
+            trial.log_unanswered(state.canaries);
+            return self.begin(state, now, stores, asks);
+        }
+        self.settings.counts.spread.fetch_add(1, Ordering::Relaxed);
+        state.spread(now, stores)
+    }
+
+    fn decide_on_hold(
+        &self,
+        state: &mut RolloutState,
+        now: Instant,
+        stores: impl Fn(&StoreKey) -> Option<Stores>,
+        asks: impl Fn(&StoreKey, &Name, Reach) -> bool,
+    ) -> Vec<Move> {
+        let changed: BTreeSet<Place> = state
+            .held()
+            .filter(|(place, of)| state.has_changed(place, of))
+            .map(|(place, _)| place.clone())
+            .collect();
+        let Some(trial) = &mut state.trial else { return Vec::new() };
+        let Some(hold) = &trial.hold else { return Vec::new() };
+        let has_changed = |place: &Place| changed.contains(place);
+        match state.order.take() {
             Some(Order::Release) => {
                 self.settings.counts.released.fetch_add(1, Ordering::Relaxed);
-                state.gather_again(now);
-                let is_withheld = |place: &&(StoreKey, Name)| state.withheld.remove(place).is_some();
-                let given = trial.held.iter().filter(is_withheld).cloned().collect();
-                return Decision::Spread(trial, given);
+                return state.spread(now, stores);
             }
             Some(Order::Discard) => {
                 self.settings.counts.discarded.fetch_add(1, Ordering::Relaxed);
-                for (key, name) in std::mem::take(&mut trial.held) {
-                    if let Some(names) = trial.names.get_mut(&key) {
-                        names.remove(&name);
+                let gone: Vec<Place> =
+                    hold.held.iter().filter(|place| !has_changed(place)).cloned().collect();
+                let is_gone = |place: &&Place| hold.held.contains(place) && !has_changed(place);
+                let tested = hold.tested.iter().filter(is_gone).cloned().collect();
+                let mut moves = trial.take_back(tested, &stores);
+                for place in gone {
+                    if let Some(candidate) = trial.remove(&place) {
+                        state.discarded.insert(place, candidate.digest);
                     }
                 }
-                state.put_back(trial, now);
-                return Decision::Nothing;
+                moves.extend(self.begin(state, now, stores, asks));
+                return moves;
             }
             None => {}
         }
         // All of them changed again: canaries are asked anew.
-        if trial.held.iter().all(|(key, name)| has(&state.fresh, key, name)) {
-            state.put_back(trial, now);
-            return Decision::Nothing;
+        if hold.held.len() == changed.len() {
+            return self.begin(state, now, stores, asks);
         }
-        state.check_at = Some(now + CHECK_INTERVAL);
-        state.trial = Some(trial);
-        Decision::Nothing
+        let was_searching = hold.is_searching();
+        let window = self.settings.window;
+        let step = trial.search(self.settings.threshold, (now, window), has_changed);
+        let moves = match step {
+            Step::Wait => Vec::new(),
+            Step::Send(part) => trial.send(part, stores),
+            Step::TakeBack(part) => trial.take_back(part, stores),
+        };
+        match &trial.hold {
+            Some(hold) if hold.held.is_empty() => {
+                (trial.hold, trial.ends, state.check_at) = (None, now, None)
+            }
+            Some(hold) if was_searching && !hold.is_searching() => trial.log_held(),
+            _ => {}
+        }
+        moves
     }
 
-    fn rejected(&self, trial: &Trial) -> BTreeSet<(StoreKey, Name)> {
-        let all = trial.names.iter().flat_map(|(key, names)| names.iter().map(move |pair| (key, pair)));
-        let rejected = all.filter(|(_, (_, evidence))| evidence.verdicts.exceed(self.settings.threshold));
-        rejected.map(|(key, (name, _))| (key.clone(), name.clone())).collect()
-    }
-
-    fn cut(
+    /// Begins a trial of what waits and what is left of the one before, whose verdicts stay where the content did.
+    fn begin(
         &self,
         state: &mut RolloutState,
         now: Instant,
-        content: impl Fn(&StoreKey) -> Option<Arc<Snapshot>>,
-        differs: impl Fn(&StoreKey, &Name, &Snapshot) -> bool,
-    ) {
-        state.cut_at = None;
-        let mut trial = Trial {
-            names: Waiting::new(),
-            content: BTreeMap::new(),
-            ends: now + self.settings.window,
-            held: BTreeSet::new(),
-        };
-        for (key, mut names) in std::mem::take(&mut state.fresh) {
-            let Some(content) = content(&key) else { continue };
-            names.retain(|name, _| differs(&key, name, &content));
-            if !names.is_empty() {
-                trial.content.insert(key.clone(), content);
-                trial.names.insert(key, names);
+        stores: impl Fn(&StoreKey) -> Option<Stores>,
+        asks: impl Fn(&StoreKey, &Name, Reach) -> bool,
+    ) -> Vec<Move> {
+        state.begins_at = None;
+        let mut names = std::mem::take(&mut state.waiting);
+        let old = state.trial.take();
+        for (key, tried) in old.iter().flat_map(|old| &old.names) {
+            let tried = tried.iter().map(|(name, candidate)| (name.clone(), candidate.digest));
+            names.entry(key.clone()).or_default().extend(tried);
+        }
+        let mut trial = Trial::new(now + self.settings.window);
+        let mut moves = Vec::new();
+        for (key, names) in names {
+            let Some(Stores { origin, canary, stable }) = stores(&key) else { continue };
+            let mut tried = BTreeMap::new();
+            let mut moved = Vec::new();
+            for name in names.into_keys() {
+                let place = (key.clone(), name);
+                let digest = track_ops::digest(&origin, &place.1);
+                if state.discarded.get(&place) == Some(&digest) {
+                    continue;
+                }
+                let older = old.as_ref().and_then(|old| old.get(&place)).filter(|old| old.digest == digest);
+                let (_, name) = place;
+                let is_sent_anew = track_ops::differs(&name, &canary, &origin);
+                if track_ops::differs(&name, &stable, &origin) {
+                    let candidate = older.filter(|_| !is_sent_anew).cloned().unwrap_or_else(|| {
+                        let reach = Reach::of(&name, &canary, &origin);
+                        let is_asked = asks(&key, &name, reach);
+                        let verdicts = older.map(|older| Arc::clone(&older.verdicts)).unwrap_or_default();
+                        Candidate { digest, is_sent: true, reach, is_asked, verdicts }
+                    });
+                    tried.insert(name.clone(), candidate);
+                }
+                if is_sent_anew {
+                    moved.push(name);
+                }
             }
+            if !tried.is_empty() {
+                trial.content.insert(key.clone(), Arc::clone(&origin));
+                trial.names.insert(key.clone(), tried);
+            }
+            moves.push(Move { track: Track::Canary, key, names: moved, to: origin });
         }
         if trial.names.is_empty() {
-            (state.unanswered, state.order) = (0, None);
-            return;
+            (state.unanswered, state.order, state.check_at) = (0, None, None);
+        } else {
+            state.check_at = (state.unanswered > 0).then_some(now + CHECK_INTERVAL);
+            state.trial = Some(trial);
         }
-        state.check_at = (state.unanswered > 0).then_some(now + CHECK_INTERVAL);
-        state.trial = Some(trial);
+        moves
     }
 
     /// Records an operator's decision, which takes effect within a second. Returns whether it applies to held
     /// changes, or releases waiting ones.
     pub fn order(&self, order: Order) -> bool {
         let mut state = self.state.lock();
-        let is_held = state.trial.as_ref().is_some_and(|trial| !trial.held.is_empty());
+        let is_held = state.trial.as_ref().is_some_and(|trial| trial.hold.is_some());
         let is_due = is_held || (state.unanswered > 0 && order == Order::Release);
         if is_due {
             state.order = Some(order);
@@ -442,48 +448,53 @@ impl Rollout {
 }
 
 impl RolloutState {
-    /// Whether a text names a change that was rejected before.
-    fn names_rejected_one(&self, type_url: &TypeUrl, rejection: &Rejection<'_>) -> bool {
-        let waiting = std::iter::once(&self.fresh).chain(self.trial.as_ref().map(|trial| &trial.names));
-        let of_type = waiting.flatten().filter(|((of, _), _)| of == type_url);
-        let rejected = of_type.flat_map(|(_, names)| {
-            names.iter().filter(|(_, evidence)| evidence.verdicts.rejected() > 0).map(|(name, _)| name)
-        });
-        let withheld = self.withheld.keys().filter(|((of, _), _)| of == type_url).map(|(_, name)| name);
-        rejected.chain(withheld).any(|name| rejection.mentions(name.as_str()))
+    /// Held changes.
+    fn held(&self) -> impl Iterator<Item = (&Place, &Candidate)> {
+        self.trial.iter().flat_map(|trial| {
+            let held = trial.held().into_iter().flatten();
+            held.filter_map(|place| Some((place, trial.get(place)?)))
+        })
     }
 
-    /// After a trial: changes since it are old enough to be cut.
-    fn gather_again(&mut self, now: Instant) {
-        self.check_at = None;
-        self.unanswered = 0;
-        self.cut_at = (!self.fresh.is_empty()).then_some(now);
+    /// Whether the origin has replaced the content of a change on trial. It may send the same in another way, as a new
+    /// member say.
+    fn has_changed(&self, (key, name): &Place, candidate: &Candidate) -> bool {
+        let newest = self.waiting.get(key).and_then(|names| names.get(name));
+        newest.is_some_and(|digest| *digest != candidate.digest)
     }
 
-    /// Moves the names of a trial to the next one, except those that changed since.
-    fn put_back(&mut self, trial: Trial, now: Instant) {
+    /// Ends the trial: all its changes go to the stable track, and those that canaries do not have to theirs.
+    fn spread(&mut self, now: Instant, stores: impl Fn(&StoreKey) -> Option<Stores>) -> Vec<Move> {
+        let mut moves = Vec::new();
+        let Some(trial) = self.trial.take() else { return moves };
         for (key, names) in trial.names {
-            let fresh = self.fresh.entry(key).or_default();
-            for (name, evidence) in names {
-                fresh.entry(name).or_insert(evidence);
+            let (Some(content), Some(Stores { origin, .. })) = (trial.content.get(&key), stores(&key)) else {
+                continue;
+            };
+            let mut waiting = self.waiting.remove(&key).unwrap_or_default();
+            // A released name may have joined the wildcard set since, with this content.
+            let (given, tried): (Vec<_>, Vec<_>) = names.into_iter().partition(|(name, candidate)| {
+                !candidate.is_sent && track_ops::digest(&origin, name) == candidate.digest
+            });
+            let all =
+                |names: Vec<(Name, Candidate)>| names.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+            let (given, tried) = (all(given), all(tried));
+            waiting.retain(|name, _| !given.contains(name));
+            if !waiting.is_empty() {
+                self.waiting.insert(key.clone(), waiting);
+            }
+            for (track, names, to) in [
+                (Track::Canary, given.clone(), &origin),
+                (Track::Stable, given, &origin),
+                (Track::Stable, tried, content),
+            ] {
+                moves.push(Move { track, key: key.clone(), names, to: Arc::clone(to) });
             }
         }
-        self.check_at = None;
-        self.cut_at = Some(now + GATHER_TIME);
-    }
-
-    /// Withholds held changes from canaries. Returns their names, except those that changed since and are tried
-    /// anew.
-    fn withhold(&mut self, trial: &Trial) -> Vec<(StoreKey, Name)> {
-        let is_current = |(key, name): &&(StoreKey, Name)| !has(&self.fresh, key, name);
-        let held: Vec<_> = trial.held.iter().filter(is_current).cloned().collect();
-        for place in &held {
-            let content = trial.content.get(&place.0).and_then(|content| content.get(place.1.as_str()));
-            let digest =
-                content.and_then(|entry| entry.by_name().present()).map(|resource| resource.digest());
-            self.withheld.insert(place.clone(), digest);
-        }
-        held
+        (self.check_at, self.unanswered) = (None, 0);
+        // Changes since the trial began are old enough for the next one.
+        self.begins_at = (!self.waiting.is_empty()).then_some(now);
+        moves
     }
 }
 
@@ -491,7 +502,7 @@ impl RolloutState {
 #[derive(Debug)]
 pub struct CanarySeat {
     rollout: Arc<Rollout>,
-    node: u64,
+    voter: Voter,
 }
 
 impl Drop for CanarySeat {
@@ -499,7 +510,7 @@ impl Drop for CanarySeat {
         let mut state = self.rollout.state.lock();
         state.canaries -= 1;
         if let Some((of, streams)) = &mut state.stand_in
-            && *of == self.node
+            && *of == self.voter.node
         {
             *streams -= 1;
             if *streams == 0 {

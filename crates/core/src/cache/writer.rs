@@ -12,10 +12,10 @@ use foldhash::HashSet;
 
 use super::change::{Change, Completeness, Op};
 use super::change_history::StoreChanges;
-use super::entry::{Entry, Named};
+use super::entry::Named;
 use super::interner::Interner;
 use super::parameter_view::{ParameterView, Track};
-use super::rollout::{Decision, Steps, StoreKey};
+use super::rollout::{Move, Reach, Steps, StoreKey, Stores};
 use super::snapshot::{Draft, Snapshot};
 use super::stores::{Claim, StoreLimitError};
 use super::type_cache::TypeCache;
@@ -131,10 +131,8 @@ impl Writer {
         let stable = self.track(type_url, parameters, Track::Stable)?;
         let canary = self.track(type_url, parameters, Track::Canary)?;
         let key = (type_url.clone(), parameters.clone());
-        let held = (&*of.snapshot(), &*stable.snapshot());
-        let canaries = self.cache.mixed(type_url, parameters);
-        let is_asked = |name: &Name, is_member| canaries_ask_for(&canaries, parameters, name, is_member);
-        let split = rollout.split(&key, &change, held, is_asked, self.clock, now);
+        let stores = Stores { origin: of.snapshot(), canary: canary.snapshot(), stable: stable.snapshot() };
+        let split = rollout.split(&key, &change, &stores, now);
         // No client sees this store: endpoints follow the clusters of the tracks.
         self.publish(&of, change, now);
         self.apply_on(&canary, parameters, split.canary, now);
@@ -174,63 +172,30 @@ impl Writer {
         self.cache.rollout()?.next_decision()
     }
 
-    /// Spreads guarded changes, or takes them back, as far as due.
+    /// Sends guarded changes to canaries, spreads them or takes them back, as far as due.
     pub fn roll_out(&mut self, now: Instant) {
         let Some(rollout) = self.cache.rollout().cloned() else { return };
         let cache = Arc::clone(&self.cache);
         let find = |key: &StoreKey, track| {
             cache.find(&key.0, &ParameterView::uniform(key.1.clone()).on(track)).map(|of| of.snapshot())
         };
-        let differs = |key: &StoreKey, name: &Name, content: &Snapshot| {
-            let mut steps = Steps::default();
-            find(key, Track::Stable).is_some_and(|stable| {
-                steps.add_difference(name, &stable, content);
-                !steps.is_empty()
-            })
+        let stores = |key: &StoreKey| {
+            let (origin, canary) = (find(key, Track::Origin)?, find(key, Track::Canary)?);
+            Some(Stores { origin, canary, stable: find(key, Track::Stable)? })
         };
-        let asks = |key: &StoreKey, name: &Name, content: &Snapshot| {
-            let stable = find(key, Track::Stable);
-            let is_member = [Some(content), stable.as_deref()].into_iter().flatten();
-            let is_member = is_member.filter_map(|of| of.get(name.as_str())).any(Entry::is_member);
-            canaries_ask_for(&cache.mixed(&key.0, &key.1), &key.1, name, is_member)
+        let asks = |key: &StoreKey, name: &Name, reach| {
+            canaries_ask_for(&cache.mixed(&key.0, &key.1), &key.1, name, reach)
         };
-        let (mut stable, mut canary) = <(BTreeMap<StoreKey, Steps>, BTreeMap<StoreKey, Steps>)>::default();
-        match rollout.decide(now, |key| find(key, Track::Origin), differs, asks) {
-            Decision::Nothing => return,
-            Decision::Spread(trial, given) => {
-                for (key, content) in &trial.content {
-                    let (Some(held), Some(origin)) = (find(key, Track::Stable), find(key, Track::Origin))
-                    else {
-                        continue;
-                    };
-                    let steps = stable.entry(key.clone()).or_default();
-                    for name in trial.names(key) {
-                        // It may have joined the wildcard set since, through this release.
-                        let is_given = given.iter().any(|(of, other)| (of, other) == (key, name));
-                        steps.add_difference(name, &held, if is_given { &origin } else { content });
-                    }
-                    steps.keep_later_members(content, &origin);
-                }
-                for (key, name) in given {
-                    if let (Some(held), Some(origin)) = (find(&key, Track::Canary), find(&key, Track::Origin))
-                    {
-                        canary.entry(key).or_default().add_difference(&name, &held, &origin);
-                    }
-                }
+        let (mut canary, mut stable) = <(BTreeMap<StoreKey, Steps>, BTreeMap<StoreKey, Steps>)>::default();
+        for Move { track, key, names, to } in rollout.decide(now, stores, asks) {
+            let (Some(held), Some(origin)) = (find(&key, track), find(&key, Track::Origin)) else { continue };
+            let of_track = if track == Track::Canary { &mut canary } else { &mut stable };
+            let steps = of_track.entry(key).or_default();
+            names.iter().for_each(|name| steps.add_difference(name, &held, &to));
+            if track == Track::Stable {
+                steps.keep_later_members(&to, &origin);
             }
-            Decision::TakeBack(names) => {
-                for (key, name) in names {
-                    let tracks = find(&key, Track::Canary).zip(find(&key, Track::Stable));
-                    if let Some((held, good)) = tracks {
-                        canary.entry(key).or_default().add_difference(&name, &held, &good);
-                    }
-                }
-            }
-        }
-        for (key, steps) in canary.iter_mut().chain(&mut stable) {
-            if let Some(origin) = find(key, Track::Origin) {
-                steps.copy_leases(&origin);
-            }
+            steps.copy_leases(&origin);
         }
         self.apply_steps(canary, Track::Canary, now);
         self.apply_steps(stable, Track::Stable, now);
@@ -417,16 +382,14 @@ impl Drop for Writer {
     }
 }
 
-/// Whether a canary asks for a name in one of these stores.
-fn canaries_ask_for(
-    stores: &[Arc<TypeCache>],
-    parameters: &Parameters,
-    name: &Name,
-    is_member: bool,
-) -> bool {
+/// Whether a canary asks for a name in one of these stores, and sees this difference.
+fn canaries_ask_for(stores: &[Arc<TypeCache>], parameters: &Parameters, name: &Name, reach: Reach) -> bool {
     let is_meant = |of: &&Arc<TypeCache>| {
         let view = &of.parameter_view;
         view.track() == Track::Canary && view.of(name.as_str()) == parameters
     };
-    stores.iter().filter(is_meant).any(|of| of.cohort_index.lock().clients_of(name, is_member) > 0)
+    stores
+        .iter()
+        .filter(is_meant)
+        .any(|of| of.cohort_index.lock().slots_of(name, reach.by_name, reach.as_member).next().is_some())
 }

@@ -389,7 +389,7 @@ impl Session {
     fn seat(&self, rollout: &Arc<Rollout>) -> Option<CanarySeat> {
         let client = self.client.as_ref()?;
         let is_judge = !self.one_shot && self.role == Role::Client && !self.is_relay();
-        if is_judge { rollout.seat(&client.node_id) } else { None }
+        if is_judge { rollout.seat(&client.node_id, self.wake_handle.peer()) } else { None }
     }
 
     /// Counts a canary's answer; `rejection` is the text of a NACK.

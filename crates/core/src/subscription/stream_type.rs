@@ -376,6 +376,8 @@ impl StreamType {
         let from = self.position.added;
         update.advance(&mut self.position, class);
         if self.membership.of().parameter_view().track() == Track::Canary {
+            // A full state has all that the client was sent before.
+            let from = if update.is_full_state() { Generation::ZERO } else { from };
             let (to, is_last) = (self.position.latest_sent(), !self.position.is_in_parts());
             let unjudged = &mut self.own_mut().to_judge;
             if unjudged.len() == UNJUDGED {

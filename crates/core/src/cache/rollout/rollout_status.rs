@@ -6,9 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::snapshot::Snapshot;
-use super::trial::{StoreKey, Waiting, has};
-use super::verdicts::{Evidence, Verdicts};
+use super::trial::Place;
+use super::verdicts::Verdicts;
 use super::{Rollout, RolloutState};
 use crate::resource::{Name, Parameters, TypeUrl};
 
@@ -66,39 +65,29 @@ impl Rollout {
     pub fn status(&self, now: Instant) -> RolloutStatus {
         let state = self.state.lock();
         let phase = match &state.trial {
-            None if state.fresh.is_empty() => Phase::Idle,
+            None if state.waiting.is_empty() => Phase::Idle,
             None => Phase::Gathering,
-            Some(trial) if trial.held.is_empty() => {
+            Some(trial) if trial.hold.is_none() => {
                 Phase::Trying { left: trial.ends.saturating_duration_since(now) }
             }
             Some(_) => Phase::Held,
         };
-        let is_held =
-            |place: &&(StoreKey, Name)| state.trial.as_ref().is_some_and(|trial| trial.held.contains(place));
-        let discarded = state.withheld.keys().filter(|place| !is_held(place));
-        let count = |waiting: &Waiting| waiting.values().map(BTreeMap::len).sum();
-        let held = state.trial.iter().flat_map(|trial| {
-            trial.held.iter().filter_map(|(key, name)| {
-                let evidence = trial.names.get(key)?.get(name)?;
-                let content = trial.content.get(key)?;
-                Some(HeldChange {
-                    type_url: key.0.clone(),
-                    parameters: key.1.clone(),
-                    name: name.clone(),
-                    version: version(content, name),
-                    accepted: evidence.verdicts.accepted(),
-                    rejected: evidence.verdicts.rejected(),
-                    texts: evidence.verdicts.texts().to_vec(),
-                })
-            })
+        let held = state.held().map(|(place @ (key, name), candidate)| HeldChange {
+            type_url: key.0.clone(),
+            parameters: key.1.clone(),
+            name: name.clone(),
+            version: state.version(place),
+            accepted: candidate.verdicts.accepted(),
+            rejected: candidate.verdicts.rejected(),
+            texts: candidate.verdicts.texts().to_vec(),
         });
         RolloutStatus {
             phase,
             canaries: state.canaries,
-            tried: state.trial.as_ref().map_or(0, |trial| count(&trial.names)),
-            waiting: count(&state.fresh),
+            tried: state.trial.as_ref().map_or(0, |trial| trial.names.values().map(BTreeMap::len).sum()),
+            waiting: state.waiting.values().map(BTreeMap::len).sum(),
             unanswered: state.unanswered,
-            discarded: discarded.map(|((of, _), name)| (of.clone(), name.clone())).collect(),
+            discarded: state.discarded.keys().map(|((of, _), name)| (of.clone(), name.clone())).collect(),
             held: held.collect(),
         }
     }
@@ -108,15 +97,16 @@ impl Rollout {
         self.settings.reports && self.guards(type_url)
     }
 
-    /// Whether there are held changes to report. Between two holds there is a decision, after which none are.
+    /// Whether there are held changes to report, and the bad ones among them are found. Between two holds there is a
+    /// decision, after which none are.
     pub(crate) fn has_report(&self) -> bool {
-        self.settings.reports && self.state.lock().trial.as_ref().is_some_and(|trial| !trial.held.is_empty())
+        let state = self.state.lock();
+        let hold = state.trial.as_ref().and_then(|trial| trial.hold.as_ref());
+        self.settings.reports && hold.is_some_and(|hold| !hold.is_searching())
     }
 
     pub(crate) fn held_types(&self) -> BTreeSet<TypeUrl> {
-        let state = self.state.lock();
-        let held = state.trial.iter().flat_map(|trial| &trial.held);
-        held.map(|((type_url, _), _)| type_url.clone()).collect()
+        self.state.lock().held().map(|(((type_url, _), _), _)| type_url.clone()).collect()
     }
 
     /// Report of a type's held changes. `None` if there are none any more, or an operator decided.
@@ -128,22 +118,19 @@ impl Rollout {
             return None;
         }
         let mut words = ReportText::default();
-        state.held_of(type_url).for_each(|(place, evidence)| words.add(&state, place, evidence));
+        let held = state.held().filter(|(place, candidate)| {
+            // Those that changed again are tried anew.
+            place.0.0 == *type_url && !state.has_changed(place, candidate)
+        });
+        held.for_each(|(place, candidate)| words.add(&state, place, &candidate.verdicts));
         words.finish()
     }
 }
 
 impl RolloutState {
-    /// Held changes of a type that did not change again.
-    fn held_of<'a>(
-        &'a self,
-        type_url: &'a TypeUrl,
-    ) -> impl Iterator<Item = (&'a (StoreKey, Name), &'a Evidence)> {
-        self.trial.iter().flat_map(move |trial| {
-            let held = trial.held.iter().filter(move |((of, _), _)| of == type_url);
-            let held = held.filter(|(key, name)| !has(&self.fresh, key, name));
-            held.filter_map(|place| Some((place, trial.names.get(&place.0)?.get(&place.1)?)))
-        })
+    fn version(&self, (key, name): &Place) -> Option<Box<str>> {
+        let content = self.trial.as_ref()?.content.get(key)?.get(name.as_str())?;
+        content.by_name().present().map(|resource| resource.version().into())
     }
 }
 
@@ -159,8 +146,7 @@ struct ReportText<'a> {
 }
 
 impl<'a> ReportText<'a> {
-    fn add(&mut self, state: &RolloutState, place: &(StoreKey, Name), evidence: &'a Evidence) {
-        let verdicts = &evidence.verdicts;
+    fn add(&mut self, state: &RolloutState, place: &Place, verdicts: &'a Arc<Verdicts>) {
         if self.unnamed > 0 || !self.add_name(state, place, verdicts) {
             self.unnamed += 1;
         }
@@ -176,14 +162,9 @@ impl<'a> ReportText<'a> {
     }
 
     /// Adds a change by name. Returns whether there was room.
-    fn add_name(
-        &mut self,
-        state: &RolloutState,
-        (key, name): &(StoreKey, Name),
-        verdicts: &Verdicts,
-    ) -> bool {
-        let content = state.trial.as_ref().and_then(|trial| trial.content.get(key));
-        let is = match content.and_then(|content| version(content, name)) {
+    fn add_name(&mut self, state: &RolloutState, place: &Place, verdicts: &Verdicts) -> bool {
+        let (key, name) = place;
+        let is = match state.version(place) {
             Some(version) => format!("{} at version {}", plain(name.as_str()), plain(&version)),
             None => format!("removal of {}", plain(name.as_str())),
         };
@@ -226,8 +207,4 @@ fn plain(text: &str) -> String {
 /// Replaces control characters, which could break a log line, by spaces.
 fn visible(c: char) -> char {
     if c.is_control() { ' ' } else { c }
-}
-
-fn version(content: &Snapshot, name: &Name) -> Option<Box<str>> {
-    content.get(name.as_str())?.by_name().present().map(|resource| resource.version().into())
 }

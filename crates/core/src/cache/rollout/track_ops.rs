@@ -5,10 +5,30 @@
 use std::sync::Arc;
 
 use super::super::change::{Completeness, Op};
-use super::super::entry::Named;
+use super::super::entry::{Entry, Named, VisibleState};
+use super::super::parameter_view::Track;
 use super::super::snapshot::Snapshot;
 use super::super::view::View;
-use crate::resource::{Form, Name, Resource};
+use crate::resource::{Form, Name, Parameters, Resource, TypeUrl};
+
+/// Store of a type, by its parameters.
+pub(in crate::cache) type StoreKey = (TypeUrl, Parameters);
+
+/// Task of the writer: bring these names of a track to the content that they have in another state.
+#[derive(Debug)]
+pub(in crate::cache) struct Move {
+    pub(in crate::cache) track: Track,
+    pub(in crate::cache) key: StoreKey,
+    pub(in crate::cache) names: Vec<Name>,
+    pub(in crate::cache) to: Arc<Snapshot>,
+}
+
+/// The three stores of a type.
+pub(in crate::cache) struct Stores {
+    pub(in crate::cache) origin: Arc<Snapshot>,
+    pub(in crate::cache) canary: Arc<Snapshot>,
+    pub(in crate::cache) stable: Arc<Snapshot>,
+}
 
 /// Whether an operation only confirms a member by its name, without content for clients.
 pub(super) fn is_fact(op: &Op, of: &Snapshot) -> bool {
@@ -76,11 +96,11 @@ pub(super) fn is_first_answer(op: &Op, stable: &Snapshot) -> bool {
     !is_member && is_unheard()
 }
 
-/// Member for the stable track instead of this one, if clients hold other content by name: the first wildcard
-/// set must have the member, and they must not see it change.
-pub(super) fn last_good(op: &Op, stable: &Snapshot) -> Option<Op> {
+/// Member for a track instead of this one, if clients hold other content by name: the first wildcard set must
+/// have the member, and they must not see it change.
+pub(super) fn last_good(op: &Op, track: &Snapshot) -> Option<Op> {
     let Op::Set { view: View::Wildcard, resource, resend, lease } = op else { return None };
-    let entry = stable.get(resource.name().as_str())?;
+    let entry = track.get(resource.name().as_str())?;
     let Named::Present(held) = entry.named() else { return None };
     let is_other = !entry.is_member() && held.form() == Form::Whole && !held.same_content(resource);
     is_other.then(|| Op::Set {
@@ -89,13 +109,6 @@ pub(super) fn last_good(op: &Op, stable: &Snapshot) -> Option<Op> {
         resend: *resend,
         lease: *lease,
     })
-}
-
-/// Whether a new member was sent already to clients that asked for its name.
-pub(super) fn is_known_by_name(op: &Op, origin: &Snapshot) -> bool {
-    let Op::Set { view: View::Wildcard, resource, .. } = op else { return false };
-    let Some(entry) = origin.get(resource.name().as_str()) else { return false };
-    !entry.is_member() && matches!(entry.named(), Named::Present(held) if held.same_content(resource))
 }
 
 /// Whether the origin's store has this already; it may come again after a reconnect.
@@ -120,12 +133,59 @@ pub(super) fn repeats(op: &Op, origin: &Snapshot) -> bool {
     }
 }
 
-/// Renews the stable content of a name with the TTL of other content.
-pub(super) fn renewal(op: &Op, stable: &Snapshot) -> Option<Op> {
+/// Operation for a track in place of one with content that it must not show yet: held content lives as long as
+/// the origin keeps the newest.
+pub(super) fn in_place_of(op: &Op, track: &Snapshot) -> Option<Op> {
+    last_good(op, track).or_else(|| renewal(op, track))
+}
+
+/// Renews a track's content of a name with the TTL of other content.
+fn renewal(op: &Op, track: &Snapshot) -> Option<Op> {
     let Op::Set { view, resource, lease, .. } = op else { return None };
     let name = resource.name();
-    let is_timed = lease.is_some() || stable.lease(*view, name.as_str()).is_some();
+    let is_timed = lease.is_some() || track.lease(*view, name.as_str()).is_some();
     is_timed.then(|| Op::Renew { view: *view, name: name.clone(), lease: *lease })
+}
+
+/// Content that an operation gives a name, by digest; `None` if it ends it.
+pub(super) fn given(op: &Op) -> Option<u128> {
+    match op {
+        Op::Set { resource, .. } | Op::Alias { resource, .. } => Some(resource.digest()),
+        _ => None,
+    }
+}
+
+/// Content of a name, by digest; `None` if there is none.
+pub(super) fn digest(of: &Snapshot, name: &Name) -> Option<u128> {
+    of.get(name.as_str())?.by_name().present().map(|resource| resource.digest())
+}
+
+/// Whether a name differs between two states.
+pub(super) fn differs(name: &Name, held: &Snapshot, target: &Snapshot) -> bool {
+    let mut steps = Steps::default();
+    steps.add_difference(name, held, target);
+    !steps.is_empty()
+}
+
+/// Clients that see a difference.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cache) struct Reach {
+    /// Those that ask for the name, or for its collection.
+    pub(in crate::cache) by_name: bool,
+    /// Those of the wildcard.
+    pub(in crate::cache) as_member: bool,
+}
+
+impl Reach {
+    pub(super) fn of(name: &Name, held: &Snapshot, target: &Snapshot) -> Self {
+        let (was, is) = (held.get(name.as_str()), target.get(name.as_str()));
+        let differ = |see: fn(&Entry) -> VisibleState<'_>| {
+            let content = |entry: Option<&Entry>| Some(see(entry?).present()?.digest());
+            content(was) != content(is)
+        };
+        let by_name = differ(Entry::by_name) || differ(Entry::as_listed);
+        Self { by_name, as_member: differ(Entry::as_member) }
+    }
 }
 
 /// Operations that bring a name from one state to another.
@@ -139,7 +199,7 @@ impl Steps {
     /// Adds the operations that lead a name from `held` to `target`.
     pub(in crate::cache) fn add_difference(&mut self, name: &Name, held: &Snapshot, target: &Snapshot) {
         let (was, is) = (held.get(name.as_str()), target.get(name.as_str()));
-        let member = |entry: Option<&'_ super::super::entry::Entry>| -> Option<Arc<Resource>> {
+        let member = |entry: Option<&'_ Entry>| -> Option<Arc<Resource>> {
             entry.and_then(|entry| entry.as_member().present()).cloned()
         };
         let (was_member, is_member) = (member(was).is_some(), member(is).is_some());
@@ -151,7 +211,7 @@ impl Steps {
             _ => {}
         }
         let nothing = Named::Unknown;
-        let named = |entry: Option<&super::super::entry::Entry>| entry.map(|entry| entry.named().clone());
+        let named = |entry: Option<&Entry>| entry.map(|entry| entry.named().clone());
         let (was, is) = (named(was).unwrap_or_default(), named(is).unwrap_or(nothing));
         let removal = match (&was, &is) {
             (Named::Unknown, Named::Unknown) | (Named::Unknown, Named::Gone) => None,

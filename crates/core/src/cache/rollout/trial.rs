@@ -1,82 +1,249 @@
-//! Trial: the state of all guarded types that canaries try.
+//! Trial: the state of all guarded types that canaries try, and the search for the bad changes in it.
 //!
-//! Owns its names, and which of them are held. Knows nothing of later changes.
+//! Owns its changes with their verdicts, and which are held. Knows nothing of later changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::super::parameter_view::Track;
 use super::super::snapshot::Snapshot;
-use super::verdicts::Evidence;
-use crate::resource::{Name, Parameters, TypeUrl};
+use super::track_ops::{Move, Reach, StoreKey, Stores};
+use super::verdicts::Verdicts;
+use crate::resource::Name;
 
 /// Held changes that are logged per rollout.
 const LOGGED: usize = 4;
 
-/// Store of a type, by its parameters.
-pub(in crate::cache) type StoreKey = (TypeUrl, Parameters);
+pub(super) type Place = (StoreKey, Name);
 
-pub(super) type Waiting = BTreeMap<StoreKey, BTreeMap<Name, Evidence>>;
-
-pub(super) fn has(waiting: &Waiting, key: &StoreKey, name: &Name) -> bool {
-    waiting.get(key).is_some_and(|names| names.contains_key(name))
+/// A change on trial.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    /// Digest of its content; `None` for a removal. The verdicts are about this content.
+    pub(super) digest: Option<u128>,
+    /// Whether the canary track shows it.
+    pub(super) is_sent: bool,
+    /// Canaries that were to be sent it.
+    pub(super) reach: Reach,
+    /// Whether there were any.
+    pub(super) is_asked: bool,
+    pub(super) verdicts: Arc<Verdicts>,
 }
 
 /// Tried state: the whole content of stores with changes.
 #[derive(Clone, Debug)]
-pub(in crate::cache) struct Trial {
-    pub(super) names: Waiting,
-    /// Content of the origin's stores at the cut.
-    pub(in crate::cache) content: BTreeMap<StoreKey, Arc<Snapshot>>,
+pub(super) struct Trial {
+    pub(super) names: BTreeMap<StoreKey, BTreeMap<Name, Candidate>>,
+    /// Content of the origin's stores when it began.
+    pub(super) content: BTreeMap<StoreKey, Arc<Snapshot>>,
     pub(super) ends: Instant,
-    /// Changes that too many canaries rejected. While there are any, the rollout is held.
-    pub(super) held: BTreeSet<(StoreKey, Name)>,
+    pub(super) hold: Option<Hold>,
+}
+
+/// Changes that too many canaries rejected, and the search for the bad ones among them.
+///
+/// A rejected response tells only that something in it is bad. So the relay takes all of it back from canaries, and
+/// sends them a part at a time: first the changes that no text names, then the others, and halves of what is rejected
+/// again. What a canary accepts leaves the hold.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hold {
+    pub(super) held: BTreeSet<Place>,
+    /// Parts that are to be sent, the next one last.
+    parts: Vec<Vec<Place>>,
+    /// The part that canaries have.
+    pub(super) tested: Vec<Place>,
+    /// When the wait for answers to it ends.
+    until: Option<Instant>,
+    /// Whether a canary rejected it.
+    pub(super) is_rejected: bool,
+}
+
+/// Next step of the search.
+pub(super) enum Step {
+    Wait,
+    Send(Vec<Place>),
+    TakeBack(Vec<Place>),
 }
 
 impl Trial {
-    pub(in crate::cache) fn names(&self, key: &StoreKey) -> impl Iterator<Item = &Name> {
-        self.names.get(key).into_iter().flat_map(BTreeMap::keys)
+    pub(super) const fn new(ends: Instant) -> Self {
+        Self { names: BTreeMap::new(), content: BTreeMap::new(), ends, hold: None }
     }
 
-    fn all(&self) -> impl Iterator<Item = (&StoreKey, &Name, &Evidence)> {
+    pub(super) fn get(&self, (key, name): &Place) -> Option<&Candidate> {
+        self.names.get(key)?.get(name)
+    }
+
+    pub(super) fn remove(&mut self, (key, name): &Place) -> Option<Candidate> {
+        self.names.get_mut(key)?.remove(name)
+    }
+
+    pub(super) fn held(&self) -> Option<&BTreeSet<Place>> {
+        self.hold.as_ref().map(|hold| &hold.held)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = (&StoreKey, &Name, &Candidate)> {
         self.names.iter().flat_map(|(key, names)| names.iter().map(move |(name, of)| (key, name, of)))
     }
 
-    /// Whether no canary answered though one could: it asks for a name of the trial, or did then and no canary
-    /// is left.
+    /// Brings these changes to canaries.
+    pub(super) fn send(
+        &mut self,
+        part: Vec<Place>,
+        stores: impl Fn(&StoreKey) -> Option<Stores>,
+    ) -> Vec<Move> {
+        self.bring(part, true, |key, content| Some((stores(key)?.canary, content)))
+    }
+
+    /// Gives canaries the stable content of these names back.
+    pub(super) fn take_back(
+        &mut self,
+        part: Vec<Place>,
+        stores: impl Fn(&StoreKey) -> Option<Stores>,
+    ) -> Vec<Move> {
+        self.bring(part, false, |key, _| {
+            let Stores { canary, stable, .. } = stores(key)?;
+            Some((canary, stable))
+        })
+    }
+
+    fn bring(
+        &mut self,
+        part: Vec<Place>,
+        is_sent: bool,
+        states: impl Fn(&StoreKey, Arc<Snapshot>) -> Option<(Arc<Snapshot>, Arc<Snapshot>)>,
+    ) -> Vec<Move> {
+        let mut by_store: BTreeMap<StoreKey, Vec<Name>> = BTreeMap::new();
+        for (key, name) in part {
+            by_store.entry(key).or_default().push(name);
+        }
+        let mut moves = Vec::new();
+        for (key, names) in by_store {
+            let content = self.content.get(&key).and_then(|content| states(&key, Arc::clone(content)));
+            let (Some((held, to)), Some(tried)) = (content, self.names.get_mut(&key)) else { continue };
+            for name in &names {
+                if let Some(candidate) = tried.get_mut(name) {
+                    candidate.is_sent = is_sent;
+                    if is_sent {
+                        candidate.reach = Reach::of(name, &held, &to);
+                    }
+                }
+            }
+            moves.push(Move { track: Track::Canary, key, names, to });
+        }
+        moves
+    }
+
+    fn is_suspect(&self, place: &Place, threshold: f64) -> bool {
+        self.get(place).is_some_and(|candidate| candidate.verdicts.is_suspect(threshold))
+    }
+
+    pub(super) fn suspects(&self, threshold: f64) -> BTreeSet<Place> {
+        // Many changes share one record.
+        let mut last: Option<(&Arc<Verdicts>, bool)> = None;
+        let mut is_suspect = |verdicts| match last {
+            Some((other, is)) if Arc::ptr_eq(other, verdicts) => is,
+            _ => {
+                let is = verdicts.is_suspect(threshold);
+                last = Some((verdicts, is));
+                is
+            }
+        };
+        let suspects = self.all().filter(|(.., candidate)| is_suspect(&candidate.verdicts));
+        suspects.map(|(key, name, _)| (key.clone(), name.clone())).collect()
+    }
+
+    /// Holds these changes.
+    pub(super) fn hold(&mut self, held: BTreeSet<Place>) {
+        let verdicts = |place: &Place| self.get(place).map(|candidate| &candidate.verdicts);
+        let mut hold = Hold::default();
+        if held.len() > 1 {
+            let unproven =
+                held.iter().filter(|place| verdicts(place).is_some_and(|of| !of.is_rejected_alone()));
+            let (mut named, mut others): (Vec<_>, Vec<_>) =
+                unproven.cloned().partition(|place| verdicts(place).is_some_and(|of| !of.texts().is_empty()));
+            if named.is_empty() || others.is_empty() {
+                named.append(&mut others);
+                others = named.split_off(named.len() / 2);
+            }
+            hold.push(named, others);
+        }
+        hold.held = held;
+        self.hold = Some(hold);
+    }
+
+    /// The next step of the search; `window` is the longest wait for an answer. A part without an answer stays held, and
+    /// what the origin has changed since is not sent any more.
+    pub(super) fn search(
+        &mut self,
+        threshold: f64,
+        (now, window): (Instant, Duration),
+        has_changed: impl Fn(&Place) -> bool,
+    ) -> Step {
+        let Some(mut hold) = self.hold.take() else { return Step::Wait };
+        let tested = std::mem::take(&mut hold.tested);
+        let rejected: Vec<Place> =
+            tested.iter().filter(|place| self.is_suspect(place, threshold)).cloned().collect();
+        let is_alone = |place: &Place| self.get(place).is_some_and(|of| of.verdicts.is_rejected_alone());
+        let is_over = hold.is_rejected || hold.until.is_some_and(|until| until <= now);
+        let step = if !rejected.is_empty() && !is_over {
+            hold.tested = tested;
+            Step::Wait
+        } else if !rejected.is_empty() {
+            let mut open: Vec<Place> = rejected.iter().filter(|place| !is_alone(place)).cloned().collect();
+            if hold.is_rejected && tested.len() > 1 && !open.is_empty() {
+                let half = open.split_off(open.len() / 2);
+                hold.push(half, open);
+            }
+            Step::TakeBack(rejected)
+        } else if let Some(next) = hold.next_part(has_changed) {
+            hold.tested.clone_from(&next);
+            hold.until = Some(now + window);
+            Step::Send(next)
+        } else {
+            Step::Wait
+        };
+        hold.is_rejected = false;
+        hold.held.retain(|place| self.is_suspect(place, threshold));
+        self.hold = Some(hold);
+        step
+    }
+
+    /// Whether a change that a canary could answer has no answer: it is to be sent to one, or was to be and no canary is
+    /// left.
     pub(super) fn is_unanswered(
         &self,
         has_canaries: bool,
-        asks: &impl Fn(&StoreKey, &Name, &Snapshot) -> bool,
+        asks: impl Fn(&StoreKey, &Name, Reach) -> bool,
     ) -> bool {
-        !self.all().any(|(.., evidence)| evidence.verdicts.are_any())
-            && self.all().any(|(key, name, evidence)| match self.content.get(key) {
-                Some(content) if has_canaries => asks(key, name, content),
-                _ => evidence.is_asked,
-            })
-    }
-
-    /// Whether a name changed again before any canary was sent it, so that nobody will answer.
-    pub(super) fn is_overtaken(
-        &self,
-        fresh: &Waiting,
-        asks: &impl Fn(&StoreKey, &Name, &Snapshot) -> bool,
-    ) -> bool {
-        let mut passed =
-            self.all().filter(|(key, name, evidence)| !evidence.verdicts.are_any() && has(fresh, key, name));
-        passed.any(|(key, name, _)| self.content.get(key).is_some_and(|content| asks(key, name, content)))
+        let mut open = self.all().filter(|(.., candidate)| candidate.verdicts.accepted() == 0);
+        open.any(
+            |(key, name, candidate)| {
+                if has_canaries { asks(key, name, candidate.reach) } else { candidate.is_asked }
+            },
+        )
     }
 
     pub(super) fn log_held(&self) {
-        for (key, name) in self.held.iter().take(LOGGED) {
-            let Some(evidence) = self.names.get(key).and_then(|names| names.get(name)) else { continue };
+        let Some(hold) = &self.hold else { return };
+        if hold.is_searching() {
             tracing::warn!(
-                type_url = %key.0,
-                %name,
-                rejected = evidence.verdicts.rejected(),
-                accepted = evidence.verdicts.accepted(),
-                text = evidence.verdicts.texts().first().map_or("", |text| text),
-                held = self.held.len(),
+                changes = hold.held.len(),
+                "canaries reject changes, so the other clients keep the last good resources; sending canaries a part at a time to \
+                 find the bad ones"
+            );
+            return;
+        }
+        for place in hold.held.iter().take(LOGGED) {
+            let Some(candidate) = self.get(place) else { continue };
+            tracing::warn!(
+                type_url = %place.0.0,
+                name = %place.1,
+                rejected = candidate.verdicts.rejected(),
+                accepted = candidate.verdicts.accepted(),
+                text = candidate.verdicts.texts().first().map_or("", |text| text),
+                held = hold.held.len(),
                 "canaries reject a change, so the other clients keep the last good resources; correct it at the control plane, or \
                  POST /rollout/release or /rollout/discard to the admin address"
             );
@@ -84,9 +251,8 @@ impl Trial {
     }
 
     pub(super) fn log_unanswered(&self, canaries: usize) {
-        let first =
-            self.names.iter().find_map(|((type_url, _), names)| Some((type_url, names.keys().next()?)));
-        let Some((type_url, name)) = first else { return };
+        let open = self.all().find(|(.., candidate)| candidate.verdicts.accepted() == 0);
+        let Some(((type_url, _), name, _)) = open else { return };
         tracing::warn!(
             %type_url,
             %name,
@@ -95,5 +261,25 @@ impl Trial {
             "no canary answers a change, so the other clients keep the last good resources and the trial begins anew; see whether the \
              canaries are alive, or POST /rollout/release to the admin address"
         );
+    }
+}
+
+impl Hold {
+    fn push(&mut self, last: Vec<Place>, first: Vec<Place>) {
+        self.parts.extend([last, first].into_iter().filter(|part| !part.is_empty()));
+    }
+
+    fn next_part(&mut self, has_changed: impl Fn(&Place) -> bool) -> Option<Vec<Place>> {
+        loop {
+            let mut part = self.parts.pop()?;
+            part.retain(|place| !has_changed(place));
+            if !part.is_empty() {
+                return Some(part);
+            }
+        }
+    }
+
+    pub(super) fn is_searching(&self) -> bool {
+        !(self.parts.is_empty() && self.tested.is_empty())
     }
 }

@@ -1,14 +1,13 @@
 //! Answers of canaries to changes.
 //!
-//! Owns the counts, and which change a rejection's text blames. Changes with equal answers share a record:
+//! Owns the counts, and which names a rejection's text mentions. Changes with equal answers share a record:
 //! rejecting 20,000 names costs one record and 20,000 pointers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use foldhash::{HashMap, HashSet};
 use imbl::OrdSet;
-
-use super::super::Generation;
 
 /// Texts kept per change, and characters of each.
 const TEXTS: usize = 4;
@@ -18,45 +17,60 @@ const COUNTED: usize = 10_000;
 /// Bytes of a text that are searched for names.
 const TEXT_SEARCHED: usize = 4 << 10;
 
+/// A canary: hashes of its peer and of its node ID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Voter {
+    pub(super) peer: u64,
+    pub(super) node: u64,
+}
+
 /// A canary's answer to a response with a change.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Answer<'a> {
     Accepts,
-    Rejects(&'a str),
-    /// Rejects the response because of other changes.
-    RejectsOthers,
+    /// Rejects a response with changes that it has not accepted before.
+    Rejects {
+        /// Absent if the text is about other changes.
+        text: Option<&'a str>,
+        /// There was only this one.
+        is_alone: bool,
+    },
 }
 
-/// Clients that answered, by the hash of their node ID, so that each counts once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Verdicts {
-    accepted: OrdSet<u64>,
-    rejected: OrdSet<u64>,
+    accepted: OrdSet<Voter>,
+    /// Those that rejected responses with it and accepted none.
+    rejected: OrdSet<Voter>,
     texts: Vec<Arc<str>>,
-    /// A response with it was rejected because of other changes.
-    is_beside_others: bool,
+    is_rejected_alone: bool,
 }
 
 impl Verdicts {
-    /// Copy with one more answer. A rejection outweighs an acceptance on another stream or of a part.
-    fn and(&self, node: u64, answer: Answer<'_>) -> Self {
+    /// Copy with one more answer. Content that a client accepted once stays accepted by it: later rejections are
+    /// about other changes.
+    fn and(&self, voter: Voter, answer: Answer<'_>) -> Self {
         let mut all = self.clone();
         match answer {
-            Answer::Accepts if all.accepted.len() < COUNTED && !all.rejected.contains(&node) => {
-                all.accepted.insert(node);
-            }
-            Answer::Accepts => {}
-            Answer::Rejects(text) => {
-                if all.rejected.len() < COUNTED {
-                    all.rejected.insert(node);
-                    all.accepted.remove(&node);
+            Answer::Accepts => {
+                all.rejected.remove(&voter);
+                if all.accepted.len() < COUNTED {
+                    all.accepted.insert(voter);
                 }
-                let text: String = text.chars().take(TEXT_CHARS).collect();
-                if all.texts.len() < TEXTS && !all.texts.iter().any(|other| **other == *text) {
+            }
+            Answer::Rejects { text, is_alone } => {
+                if all.rejected.len() < COUNTED {
+                    all.rejected.insert(voter);
+                }
+                all.is_rejected_alone |= is_alone;
+                let text = text.map(|text| text.chars().take(TEXT_CHARS).collect::<String>());
+                if let Some(text) = text
+                    && all.texts.len() < TEXTS
+                    && !all.texts.iter().any(|other| **other == *text)
+                {
                     all.texts.push(text.into());
                 }
             }
-            Answer::RejectsOthers => all.is_beside_others = true,
         }
         all
     }
@@ -69,41 +83,46 @@ impl Verdicts {
         self.rejected.len()
     }
 
-    pub(super) fn are_any(&self) -> bool {
-        self.is_beside_others || self.accepted() + self.rejected() > 0
+    pub(super) fn has_accepted(&self, voter: Voter) -> bool {
+        self.accepted.contains(&voter)
     }
 
     pub(super) fn texts(&self) -> &[Arc<str>] {
         &self.texts
     }
 
-    pub(super) fn exceed(&self, threshold: f64) -> bool {
-        self.rejected() as f64 > threshold * (self.accepted() + self.rejected()) as f64
+    /// Whether a canary rejected it in a response without other changes.
+    pub(super) const fn is_rejected_alone(&self) -> bool {
+        self.is_rejected_alone
     }
-}
 
-#[derive(Clone, Debug)]
-pub(super) struct Evidence {
-    /// Generation before the first change since the last cut. Responses up to there hold the tried content.
-    pub(super) first: Generation,
-    /// Generation before the change. Responses from there or earlier to a later one hold it.
-    pub(super) before: Generation,
-    /// Whether a canary asked for the name at that time.
-    pub(super) is_asked: bool,
-    pub(super) verdicts: Arc<Verdicts>,
-}
+    /// Whether too many canaries rejected it, or all that answered. Each peer counts once, however many clients
+    /// it has, for the share of them that rejected: nobody outvotes others with node IDs.
+    pub(super) fn is_suspect(&self, threshold: f64) -> bool {
+        let mut peers: BTreeMap<u64, [f64; 2]> = BTreeMap::new();
+        for (at, voters) in [&self.accepted, &self.rejected].into_iter().enumerate() {
+            voters.iter().for_each(|voter| peers.entry(voter.peer).or_default()[at] += 1.0);
+        }
+        let rejecting: f64 =
+            peers.values().map(|[accepted, rejected]| rejected / (accepted + rejected)).sum();
+        !self.rejected.is_empty() && (self.accepted.is_empty() || rejecting > threshold * peers.len() as f64)
+    }
 
-impl Evidence {
-    pub(super) fn count<'a>(changes: impl IntoIterator<Item = &'a mut Self>, node: u64, answer: Answer<'_>) {
+    /// Counts an answer for changes that share records.
+    pub(super) fn count<'a>(
+        changes: impl IntoIterator<Item = &'a mut Arc<Self>>,
+        voter: Voter,
+        answer: Answer<'_>,
+    ) {
         // Old records live as long as the map, so no address is reused.
-        let mut next: HashMap<*const Verdicts, [Arc<Verdicts>; 2]> = HashMap::default();
-        for change in changes {
-            let [_, new] = next.entry(Arc::as_ptr(&change.verdicts)).or_insert_with(|| {
-                let old = Arc::clone(&change.verdicts);
-                let new = Arc::new(old.and(node, answer));
+        let mut next: HashMap<*const Self, [Arc<Self>; 2]> = HashMap::default();
+        for verdicts in changes {
+            let [_, new] = next.entry(Arc::as_ptr(verdicts)).or_insert_with(|| {
+                let old = Arc::clone(verdicts);
+                let new = Arc::new(old.and(voter, answer));
                 [old, new]
             });
-            change.verdicts = Arc::clone(new);
+            *verdicts = Arc::clone(new);
         }
     }
 }
@@ -165,20 +184,43 @@ mod tests {
         }
     }
 
+    const fn voter(peer: u64, node: u64) -> Voter {
+        Voter { peer, node }
+    }
+
+    const REJECTS: Answer<'static> = Answer::Rejects { text: Some("bad"), is_alone: false };
+
     #[test]
     fn changes_with_the_same_answers_share_them() {
-        let none = Arc::default();
-        let mut changes = [0, 1, 2].map(|at| Evidence {
-            first: Generation::ZERO,
-            before: Generation::from(at),
-            is_asked: true,
-            verdicts: Arc::clone(&none),
-        });
-        Evidence::count(&mut changes, 1, Answer::Accepts);
-        Evidence::count(&mut changes[..2], 2, Answer::Rejects("bad"));
-        Evidence::count(&mut changes, 2, Answer::Accepts);
-        assert!(Arc::ptr_eq(&changes[0].verdicts, &changes[1].verdicts));
-        let counts = changes.map(|change| (change.verdicts.accepted(), change.verdicts.rejected()));
+        let mut changes: [Arc<Verdicts>; 3] = [const { Arc::default }; 3].map(|new| new());
+        let none = Arc::clone(&changes[0]);
+        changes.fill(none);
+        Verdicts::count(&mut changes, voter(1, 1), Answer::Accepts);
+        Verdicts::count(&mut changes[..2], voter(2, 2), REJECTS);
+        Verdicts::count(&mut changes[2..], voter(2, 2), Answer::Accepts);
+        assert!(Arc::ptr_eq(&changes[0], &changes[1]));
+        let counts = changes.map(|verdicts| (verdicts.accepted(), verdicts.rejected()));
         assert_eq!(counts, [(1, 1), (1, 1), (2, 0)]);
+    }
+
+    #[test]
+    fn each_peer_counts_once() {
+        let all = |answers: &[(u64, u64, Answer<'_>)]| {
+            let verdicts = Verdicts::default();
+            answers.iter().fold(verdicts, |all, (peer, node, answer)| all.and(voter(*peer, *node), *answer))
+        };
+        let accepting: Vec<_> = (0..100).map(|node| (1, node, Answer::Accepts)).collect();
+        let mut answers = accepting.clone();
+        answers.extend([(2, 200, REJECTS), (3, 300, REJECTS)]);
+        assert!(all(&answers).is_suspect(0.5), "a hundred node IDs of one peer are one peer");
+        answers.push((4, 400, Answer::Accepts));
+        assert!(!all(&answers).is_suspect(0.5));
+        // Clients that share an identity are each a part of it.
+        let mut answers = accepting;
+        answers.push((1, 200, REJECTS));
+        assert!(!all(&answers).is_suspect(0.1));
+        // Without an acceptance no threshold is high enough.
+        assert!(all(&[(1, 1, REJECTS)]).is_suspect(1.0));
+        assert!(!all(&[(1, 1, REJECTS), (1, 1, Answer::Accepts)]).is_suspect(0.0), "accepted by itself");
     }
 }

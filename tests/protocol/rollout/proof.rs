@@ -1,0 +1,237 @@
+//! A change spreads only after a canary has accepted it: what a rejected response leaves open, and how the bad changes in it are found.
+
+use std::collections::BTreeMap;
+
+use deltafan_test_support::wire::Told;
+
+use super::verdicts::{held_changes, status};
+use super::*;
+
+const ALL: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+
+fn versions(names: &[&str], version: u64) -> String {
+    names.iter().map(|name| format!(" {name}:{version}")).collect()
+}
+
+/// Client that rejects odd versions and, like Envoy, names the first one of a response.
+struct Judge {
+    client: Client,
+    held: BTreeMap<String, u64>,
+}
+
+impl Judge {
+    fn new(fixture: &Fixture, id: &str, protocol: Protocol) -> Self {
+        let mut client = fixture.client_named(id, protocol);
+        client.ask_or_change(fixture, "cds", "*");
+        let mut judge = Self { client, held: BTreeMap::new() };
+        judge.judge(fixture);
+        judge
+    }
+
+    fn judge(&mut self, fixture: &Fixture) -> Vec<Told> {
+        let mut all = Vec::new();
+        while let Some(told) = self.client.poll(fixture) {
+            let version =
+                |(name, version): &(String, String)| (name.clone(), version.parse::<u64>().unwrap());
+            let sent: Vec<_> = told.resources.iter().map(version).collect();
+            match sent.iter().find(|(_, version)| version % 2 == 1) {
+                Some((bad, _)) => {
+                    let text = format!("cluster {bad}: no such thing");
+                    self.client.nack_saying(fixture, &told, &[], &text);
+                }
+                None => {
+                    self.held.extend(sent);
+                    self.held.retain(|name, _| !told.removed.contains(name));
+                    self.client.ack(fixture, &told, &[]);
+                }
+            }
+            all.push(told);
+        }
+        all
+    }
+}
+
+/// A fixture that has sent all clusters at version 2, with a canary and another client.
+fn world(protocol: Protocol) -> (Fixture, Judge, Judge) {
+    let mut fixture = guarded(&["cds"]);
+    begin(&mut fixture, &format!("cds{}", versions(&ALL, 2)));
+    let canary = Judge::new(&fixture, "canary", protocol);
+    let other = Judge::new(&fixture, "other", protocol);
+    (fixture, canary, other)
+}
+
+/// Time goes by, and the canary answers whatever it is sent. Returns the most changes that a response to it had.
+fn pass(fixture: &mut Fixture, canary: &mut Judge, time: Duration) {
+    for _ in 0..time.as_secs() {
+        fixture.roll_out(SECOND);
+        canary.judge(fixture);
+    }
+}
+
+#[test]
+fn nothing_in_a_rejected_response_is_accepted_whatever_its_text_names() {
+    for protocol in BOTH {
+        for discards in [false, true] {
+            let (mut fixture, mut canary, mut other) = world(protocol);
+            fixture.origin(&format!("cds{}", versions(&ALL, 3)));
+            pass(&mut fixture, &mut canary, TRIAL);
+            if discards {
+                fixture.cache.rollout().unwrap().order(Order::Discard);
+            } else {
+                fixture.origin("cds a:4");
+            }
+            pass(&mut fixture, &mut canary, 5 * TRIAL);
+            assert!(
+                other.judge(&fixture).is_empty(),
+                "{protocol:?} {discards}: no canary has accepted any of it"
+            );
+            let late = Judge::new(&fixture, "late", protocol);
+            assert_eq!(late.held.len(), ALL.len(), "a newcomer has the last good state");
+        }
+    }
+}
+
+/// Names on hold, once the search is over.
+fn search(fixture: &mut Fixture, canary: &mut Judge) -> Vec<String> {
+    for _ in 0..60 {
+        pass(fixture, canary, SECOND);
+    }
+    held_changes(fixture)
+}
+
+#[test]
+fn every_bad_change_is_found_and_the_good_ones_spread() {
+    for protocol in BOTH {
+        for bad in [&["a"][..], &["h"], &["c", "d"], &["a", "d", "h"], &ALL[1..], &ALL] {
+            for discards in [false, true] {
+                let (mut fixture, mut canary, mut other) = world(protocol);
+                let versions = |version| {
+                    let version = |name| if bad.contains(&name) { version } else { 4 };
+                    ALL.iter().map(|name| format!(" {name}:{}", version(*name))).collect::<String>()
+                };
+                fixture.origin(&format!("cds{}", versions(3)));
+                pass(&mut fixture, &mut canary, TRIAL);
+                let found = search(&mut fixture, &mut canary);
+                let expected: Vec<String> = bad.iter().map(|name| format!("{name}:3")).collect();
+                assert_eq!(found, expected, "{protocol:?}");
+                assert!(other.judge(&fixture).is_empty());
+                if discards {
+                    assert!(fixture.cache.rollout().unwrap().order(Order::Discard));
+                } else {
+                    let corrected: String = bad.iter().map(|name| format!(" {name}:6")).collect();
+                    fixture.origin(&format!("cds{corrected}"));
+                }
+                pass(&mut fixture, &mut canary, TRIAL);
+                other.judge(&fixture);
+                let expected = |name: &&str| match bad.contains(name) {
+                    true => {
+                        if discards {
+                            2
+                        } else {
+                            6
+                        }
+                    }
+                    false => 4,
+                };
+                let expected: BTreeMap<String, u64> =
+                    ALL.iter().map(|name| ((*name).to_owned(), expected(name))).collect();
+                assert_eq!((&other.held, &canary.held), (&expected, &expected), "{protocol:?} {discards}");
+                assert_eq!(status(&fixture).phase, Phase::Idle);
+            }
+        }
+    }
+}
+
+/// An operator corrects what is known so far: the search goes on with the others.
+#[test]
+fn a_correction_during_the_search_does_not_let_the_others_through() {
+    for protocol in BOTH {
+        let (mut fixture, mut canary, mut other) = world(protocol);
+        fixture.origin(&format!("cds{}", versions(&ALL, 3)));
+        pass(&mut fixture, &mut canary, TRIAL + 2 * SECOND);
+        for name in ALL {
+            assert!(other.judge(&fixture).is_empty());
+            fixture.origin(&format!("cds {name}:4"));
+            pass(&mut fixture, &mut canary, 3 * SECOND);
+        }
+        pass(&mut fixture, &mut canary, TRIAL);
+        other.judge(&fixture);
+        assert!(other.held.values().all(|version| *version == 4), "{:?}", other.held);
+        assert_eq!(status(&fixture).phase, Phase::Idle);
+    }
+}
+
+/// The canary is gone while the relay looks for the bad ones: what is not proven stays held, and an operator decides.
+#[test]
+fn a_search_without_canaries_ends() {
+    for order in [Order::Release, Order::Discard] {
+        let (mut fixture, mut canary, mut other) = world(Protocol::Delta);
+        fixture.origin(&format!("cds{}", versions(&ALL, 3)));
+        pass(&mut fixture, &mut canary, TRIAL);
+        drop(canary);
+        fixture.roll_out(10 * TRIAL);
+        assert_eq!(held_changes(&fixture).len(), ALL.len());
+        assert!(other.judge(&fixture).is_empty());
+        assert!(fixture.cache.rollout().unwrap().order(order));
+        fixture.roll_out(2 * SECOND);
+        let sent = other.client.poll(&fixture).map_or(0, |told| told.resources.len());
+        assert_eq!(sent, if order == Order::Release { ALL.len() } else { 0 });
+        assert_eq!(status(&fixture).phase, Phase::Idle);
+    }
+}
+
+/// A name that is asked for by wildcard and by name comes twice, and canaries ask in either way: it is one content.
+#[test]
+fn a_verdict_is_about_content_whichever_way_it_came() {
+    for by_name in [false, true] {
+        for bad in [false, true] {
+            let mut fixture = sharing(&["cds"], 1.0);
+            begin(&mut fixture, "cds a:2 b:2");
+            fixture.named("cds a:2");
+            let mut wildcards: Vec<Judge> =
+                (0..3).map(|at| Judge::new(&fixture, &format!("all-{at}"), Protocol::Delta)).collect();
+            let mut named = fixture.client_named("named", Protocol::Delta);
+            named.change(&fixture, "cds", "a");
+            named.acked(&fixture);
+            let version = if bad { 3 } else { 4 };
+            let views = if by_name { [View::Named, View::Wildcard] } else { [View::Wildcard, View::Named] };
+            for view in views {
+                fixture.resend(view, &format!("cds a:{version}"));
+                fixture.roll_out(SECOND);
+                wildcards.iter_mut().for_each(|client| drop(client.judge(&fixture)));
+                if let Some(told) = named.poll(&fixture) {
+                    match bad {
+                        true => named.nack_saying(&fixture, &told, &[], "a is bad"),
+                        false => named.ack(&fixture, &told, &[]),
+                    };
+                }
+            }
+            fixture.roll_out(TRIAL);
+            let expected = if bad { vec!["a:3"] } else { vec![] };
+            assert_eq!(held_changes(&fixture), expected, "{by_name}");
+            assert_eq!(status(&fixture).phase, if bad { Phase::Held } else { Phase::Idle });
+        }
+    }
+}
+
+/// A client that does not know the key cannot compute a node ID that makes it a canary.
+#[test]
+fn the_key_chooses_the_canaries() {
+    let chosen = |key: [u8; 16]| {
+        let fixture = keyed(key, 0.2);
+        let clients: Vec<_> = (0..200)
+            .map(|at| {
+                let before = status(&fixture).canaries;
+                let mut client = fixture.client_named(&format!("envoy-{at}"), Protocol::Delta);
+                client.change(&fixture, "cds", "*");
+                (client, status(&fixture).canaries > before)
+            })
+            .collect();
+        clients.iter().map(|(_, is_canary)| *is_canary).collect::<Vec<_>>()
+    };
+    let (one, other) = (chosen([1; 16]), chosen([2; 16]));
+    assert_eq!(one, chosen([1; 16]), "replicas agree");
+    let both = one.iter().zip(&other).filter(|(one, other)| **one && **other).count();
+    assert!((20..70).contains(&one.iter().filter(|is| **is).count()), "{one:?}");
+    assert!(both < 20, "another key chooses others: {both}");
+}
