@@ -22,13 +22,17 @@ section! {
         /// draws one, so that replicas choose different clients.
         #[key(Optional<Text>, example = "./canaries.key")]
         pub key_file: Option<PathBuf>,
-        /// How long a change is tried before it spreads.
-        #[key(Time<1_000, 86_400_000>, default = Duration::from_secs(30))]
+        /// How long a change is tried before it spreads. 0s: no trials, only `max_removed` holds changes.
+        #[key(Time<0, 86_400_000>, default = Duration::from_secs(30))]
         pub window: Duration,
         /// Share of the answers to a change that may be rejections (NACKs). With more of them the change is held: all other
         /// clients keep the last good resources.
         #[key(Text, default = Percent::of(10))]
         pub threshold: Percent,
+        /// Share of a type's resources, of at least 5, that the changes of one trial may remove. With more of them the change is held
+        /// before any client is sent it, until an operator decides or resources come back. Default: no limit.
+        #[key(Optional<Text>, example = "40%")]
+        pub max_removed: Option<Percent>,
         /// Whether the control plane is told of changes that are held: `nack` sends it a NACK of each type, once per stream, with
         /// the names, versions and texts of the rejections, in which its log and metrics show them; `none` tells it nothing. Has no
         /// effect with a directory.

@@ -40,7 +40,7 @@ pub(super) fn cache_limits(config: &Config) -> cache::Limits {
 ///
 /// `rollout.key_file` is unreadable or too short.
 pub fn rollout_settings(config: &Config) -> anyhow::Result<Option<cache::RolloutSettings>> {
-    let config::Rollout { types, share, key_file, window, threshold, report } = &config.rollout;
+    let config::Rollout { types, share, key_file, window, threshold, max_removed, report } = &config.rollout;
     let key =
         key_file.as_deref().map_or_else(|| Ok(rand::random()), canary_key).context("rollout.key_file")?;
     let types: BTreeSet<TypeUrl> = types.iter().map(|text| TypeUrl::from(text.as_str())).collect();
@@ -51,6 +51,7 @@ pub fn rollout_settings(config: &Config) -> anyhow::Result<Option<cache::Rollout
         key,
         window: *window,
         threshold,
+        max_removed: max_removed.map(config::Percent::ratio),
         reports: *report == config::HoldReport::Nack,
         counts: std::sync::Arc::default(),
     }))

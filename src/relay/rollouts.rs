@@ -22,6 +22,11 @@ pub(super) struct RolloutReport {
     waiting: usize,
     /// Trials in a row that no canary has answered.
     unanswered: usize,
+    /// Why changes are held: `rejected` by canaries, or too many `removals`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    /// Canaries are sent parts of the held changes, to find the bad ones.
+    searching: bool,
     held: Vec<HeldReport>,
     discarded: Vec<DiscardedReport>,
 }
@@ -80,6 +85,12 @@ impl RolloutReport {
             trying: status.tried,
             waiting: status.waiting,
             unanswered: status.unanswered,
+            reason: (!status.held.is_empty()).then_some(if status.is_braked {
+                "removals"
+            } else {
+                "rejected"
+            }),
+            searching: status.is_searching,
             held: status.held.into_iter().map(held).collect(),
             discarded: discarded.collect(),
         }

@@ -35,6 +35,7 @@ over_each_transport! {
         survives_a_killed_relay_without_its_origin,
         is_spared_a_change_that_the_canary_rejects,
         is_spared_all_bad_changes_of_a_response_and_gets_the_good_ones,
+        is_spared_a_control_plane_that_empties_itself,
         goes_back_from_what_it_applied_of_a_rejected_update,
     }
     sotw_ads: SotwAds {
@@ -47,6 +48,7 @@ over_each_transport! {
         survives_a_killed_relay_without_its_origin,
         is_spared_a_change_that_the_canary_rejects,
         is_spared_all_bad_changes_of_a_response_and_gets_the_good_ones,
+        is_spared_a_control_plane_that_empties_itself,
         goes_back_from_what_it_applied_of_a_rejected_update,
     }
     delta_per_type: DeltaPerType {
@@ -263,6 +265,44 @@ fn is_spared_all_bad_changes_of_a_response_and_gets_the_good_ones(transport: Tra
         assert_eq!(answers(envoy, "a"), Ok(()));
     }
     assert_eq!((rejected(other), rejected(&newcomer)), (Ok(0), Ok(0)));
+}
+
+fn is_spared_a_control_plane_that_empties_itself(transport: Transport) {
+    if is_direct() {
+        return skipped("the control plane sends each change to all");
+    }
+    let guard = "rollout: {types: [cds], share: 0%, window: 1s, max_removed: 40%}\n";
+    let Some(world) = World::start_with(transport, 2, guard) else { return };
+    let names: Vec<String> = (0..6).map(|at| format!("extra-{at}")).collect();
+    for name in &names {
+        world.fixture.origin.put(&endpoints(name, world.a));
+        world.put_cluster(name, "1s");
+    }
+    let envoys = ["canary", "other"].map(|id| world.envoy(id));
+    let has_all = |envoy: &Envoy| {
+        let clusters = envoy.dynamic_clusters()?;
+        let has_all = names.iter().all(|name| clusters.active.contains_key(name));
+        if has_all { answers(envoy, "a") } else { Err(format!("{clusters:?}")) }
+    };
+    envoys.iter().for_each(|envoy| eventually(PATIENCE, "all clusters arrive", || has_all(envoy)));
+    let page = || get_json(&format!("http://127.0.0.1:{}/rollout", world.fixture.relay_admin_port()));
+    let phase_is = |expected: &str| {
+        let page = page()?;
+        if page[0]["phase"] == expected { Ok(()) } else { Err(page.to_string()) }
+    };
+    eventually(PATIENCE, "all changes have spread", || phase_is("idle"));
+
+    for name in names.iter().map(String::as_str).chain([BACKEND]) {
+        world.fixture.origin.delete(CLUSTER, name);
+    }
+    eventually(PATIENCE, "the removals are held", || phase_is("held"));
+    always(Duration::from_secs(4), "no Envoy is emptied", || envoys.iter().try_for_each(has_all));
+
+    for name in names.iter().map(String::as_str).chain([BACKEND]) {
+        world.put_cluster(name, "1s");
+    }
+    eventually(PATIENCE, "nothing is held", || phase_is("idle"));
+    envoys.iter().for_each(|envoy| assert_eq!(has_all(envoy), Ok(())));
 }
 
 fn activates_a_changed_cluster(transport: Transport) {

@@ -9,6 +9,7 @@ use deltafan_test_support::fixture::{Client, Fixture, url};
 
 use crate::dp::locate;
 
+mod brake;
 mod proof;
 mod verdicts;
 
@@ -35,16 +36,20 @@ fn keyed(key: [u8; 16], share: f64) -> Fixture {
 }
 
 fn guarded_by(types: &[&str], share: f64, key: [u8; 16]) -> Fixture {
-    let types = types.iter().map(|short| url(short)).collect();
-    Fixture::guarded(RolloutSettings {
-        types,
-        share,
-        key,
+    Fixture::guarded(RolloutSettings { share, key, ..settings(types) })
+}
+
+fn settings(types: &[&str]) -> RolloutSettings {
+    RolloutSettings {
+        types: types.iter().map(|short| url(short)).collect(),
+        share: 0.0,
+        key: [0; 16],
         window: WINDOW,
         threshold: 0.1,
+        max_removed: None,
         reports: false,
         counts: Arc::default(),
-    })
+    }
 }
 
 /// The origin's first answer, which is whole.

@@ -72,6 +72,7 @@ async fn a_change_that_the_canary_rejects_reaches_nobody_else() {
     canary.nack(&told).await;
     let held = wait_for_phase(&relay, "held");
     assert_eq!((&held["canaries"], &held["group"]), (&json!(1), &Json::Null));
+    assert_eq!((&held["reason"], &held["searching"]), (&json!("rejected"), &json!(false)));
     let change = &held["held"][0];
     assert_eq!(
         (&change["type"], &change["name"], &change["version"]),
@@ -188,6 +189,53 @@ async fn a_change_that_the_canary_does_not_answer_waits_for_it_or_for_an_operato
     assert_eq!(relay.admin_post("/rollout/release").0, 200);
     assert!(has(&other.response().await, "2"));
     assert_eq!(wait_for_phase(&relay, "idle")["unanswered"], 0);
+}
+
+/// A control plane that was emptied by mistake, while the relay was away or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_plane_that_is_emptied_empties_nobody() {
+    let cds: TypeUrl = Kind::Cluster.into();
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let all = || {
+        let resources = names.iter().map(|name| resource(&cds, name, "1", b"")).collect();
+        DeltaDiscoveryResponse { resources, ..response(&cds, "1") }
+    };
+    let gone = || DeltaDiscoveryResponse {
+        removed_resources: names.iter().map(ToString::to_string).collect(),
+        ..response(&cds, "2")
+    };
+    let brake = "rollout: {types: [cds], window: 0s, max_removed: 40%}\nsnapshot: {path: ./snapshot}\n";
+    let (mut relay, mut origin, mut upstream) = relay_and_origin(brake).await;
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("envoy", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    upstream.send(&all());
+    let told = client.response().await;
+    assert_eq!(told.resources.len(), names.len());
+    client.ack(&told).await;
+    relay.wait_for_snapshot(Duration::from_millis(2_500));
+
+    upstream.send(&gone());
+    let held = wait_for_phase(&relay, "held");
+    assert_eq!((&held["reason"], held["held"].as_array().unwrap().len()), (&json!("removals"), names.len()));
+    assert!(tokio::time::timeout(Duration::from_millis(1500), client.response()).await.is_err());
+    relay.wait_for_message(
+        "a change removes more than `rollout.max_removed` allows, so no client is sent it; put the resources back at the control \
+         plane, or POST /rollout/release or /rollout/discard to the admin address",
+    );
+    relay = tokio::task::spawn_blocking(|| relay.killed_and_restarted(|_| {})).await.unwrap();
+    drop((client, upstream));
+    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    client.subscribe("envoy", CDS, &["*"]).await;
+    assert_eq!(client.response().await.resources.len(), names.len(), "from the snapshot");
+    let mut upstream = origin.accept().await;
+    upstream.expect_request().await;
+    upstream.send(&gone());
+    wait_for_phase(&relay, "held");
+    assert_eq!(relay.admin_post("/rollout/release").0, 200);
+    wait_for_phase(&relay, "idle");
+    let told = client.response().await;
+    assert_eq!(told.removed_resources.len(), names.len());
 }
 
 const REPORTING: &str = "rollout: {types: [cds], share: 0%, window: 1s, report: nack}\n";

@@ -373,6 +373,7 @@ impl Scenario for World {
             key: [0; 16],
             window: WINDOW,
             threshold: 0.0,
+            max_removed: None,
             reports: false,
             counts: Arc::default(),
         };

@@ -253,7 +253,7 @@ groups:
   rules:
   - {name: a, match: {node.id: b}, key: c, node: client}
 snapshot: {path: a}
-rollout: {types: [cds], key_file: a}
+rollout: {types: [cds], key_file: a, max_removed: 40%}
 ";
     let printed = serde_json::to_value(printed(&Config::parse(text, "f").unwrap())).unwrap();
     let directory = printed_of("upstream: {directory: d}");

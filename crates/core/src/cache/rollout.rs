@@ -61,10 +61,13 @@ pub struct RolloutSettings {
     pub share: f64,
     /// Chooses the canaries by their node IDs. Secret, so that no client can choose to be one.
     pub key: [u8; 16],
-    /// Duration of a trial.
+    /// Duration of a trial. Zero: no trials, all clients are sent a change that the brake does not hold.
     pub window: Duration,
     /// Largest share of rejecting canaries at which a change still spreads, from 0 to 1.
     pub threshold: f64,
+    /// Largest share of a store's resources that a trial may remove, from 0 to 1. More are held before any client is
+    /// sent the change.
+    pub max_removed: Option<f64>,
     /// Whether held changes are reported to the control plane.
     pub reports: bool,
     pub counts: Arc<RolloutCounts>,
@@ -284,7 +287,7 @@ impl Rollout {
         let state = &mut *state;
         let Some(trial) = &mut state.trial else {
             let is_due = state.begins_at.is_some_and(|at| at <= now);
-            return if is_due { self.begin(state, now, stores, asks) } else { Vec::new() };
+            return if is_due { self.begin(state, now, stores, asks, false) } else { Vec::new() };
         };
         let threshold = self.settings.threshold;
         state.check_at = state.check_at.map(|_| now + CHECK_INTERVAL);
@@ -297,6 +300,10 @@ impl Rollout {
         }
         if now < trial.ends {
             return Vec::new();
+        }
+        if self.settings.window.is_zero() {
+            self.settings.counts.spread.fetch_add(1, Ordering::Relaxed);
+            return state.spread(now, stores);
         }
         let suspects = trial.suspects(threshold);
         if !suspects.is_empty() {
@@ -311,7 +318,7 @@ impl Rollout {
             self.settings.counts.unanswered.fetch_add(1, Ordering::Relaxed);
             state.unanswered += 1;
             trial.log_unanswered(state.canaries);
-            return self.begin(state, now, stores, asks);
+            return self.begin(state, now, stores, asks, false);
         }
         self.settings.counts.spread.fetch_add(1, Ordering::Relaxed);
         state.spread(now, stores)
@@ -335,7 +342,13 @@ impl Rollout {
         match state.order.take() {
             Some(Order::Release) => {
                 self.settings.counts.released.fetch_add(1, Ordering::Relaxed);
-                return state.spread(now, stores);
+                let is_braked = hold.is_braked;
+                // Canaries have not been sent a change that the brake held.
+                return if is_braked {
+                    self.begin(state, now, stores, asks, true)
+                } else {
+                    state.spread(now, stores)
+                };
             }
             Some(Order::Discard) => {
                 self.settings.counts.discarded.fetch_add(1, Ordering::Relaxed);
@@ -349,14 +362,14 @@ impl Rollout {
                         state.discarded.insert(place, candidate.digest);
                     }
                 }
-                moves.extend(self.begin(state, now, stores, asks));
+                moves.extend(self.begin(state, now, stores, asks, false));
                 return moves;
             }
             None => {}
         }
-        // All of them changed again: canaries are asked anew.
-        if hold.held.len() == changed.len() {
-            return self.begin(state, now, stores, asks);
+        // All of them changed again, or some removed ones are back: canaries are asked anew.
+        if hold.held.len() == changed.len() || (hold.is_braked && !changed.is_empty()) {
+            return self.begin(state, now, stores, asks, false);
         }
         let was_searching = hold.is_searching();
         let window = self.settings.window;
@@ -377,12 +390,14 @@ impl Rollout {
     }
 
     /// Begins a trial of what waits and what is left of the one before, whose verdicts stay where the content did.
+    /// `is_released`: an operator lets the held removals pass the brake.
     fn begin(
         &self,
         state: &mut RolloutState,
         now: Instant,
         stores: impl Fn(&StoreKey) -> Option<Stores>,
         asks: impl Fn(&StoreKey, &Name, Reach) -> bool,
+        is_released: bool,
     ) -> Vec<Move> {
         state.begins_at = None;
         let mut names = std::mem::take(&mut state.waiting);
@@ -393,10 +408,12 @@ impl Rollout {
         }
         let mut trial = Trial::new(now + self.settings.window);
         let mut moves = Vec::new();
+        let mut braked = BTreeSet::new();
         for (key, names) in names {
             let Some(Stores { origin, canary, stable }) = stores(&key) else { continue };
             let mut tried = BTreeMap::new();
             let mut moved = Vec::new();
+            let mut removed = Vec::new();
             for name in names.into_keys() {
                 let place = (key.clone(), name);
                 let digest = track_ops::digest(&origin, &place.1);
@@ -404,6 +421,12 @@ impl Rollout {
                     continue;
                 }
                 let older = old.as_ref().and_then(|old| old.get(&place)).filter(|old| old.digest == digest);
+                let is_let_through = |old: &Trial| is_released && old.is_held(&place);
+                let is_old =
+                    older.is_some_and(|older| older.is_sent) || old.as_ref().is_some_and(is_let_through);
+                if !is_old && track_ops::is_removed(&place.1, &stable, &origin) {
+                    removed.push(place.clone());
+                }
                 let (_, name) = place;
                 let is_sent_anew = track_ops::differs(&name, &canary, &origin);
                 if track_ops::differs(&name, &stable, &origin) {
@@ -419,13 +442,26 @@ impl Rollout {
                     moved.push(name);
                 }
             }
+            if self
+                .settings
+                .max_removed
+                .is_some_and(|most| track_ops::is_too_much(removed.len(), &stable, most))
+            {
+                braked.extend(removed);
+            }
             if !tried.is_empty() {
                 trial.content.insert(key.clone(), Arc::clone(&origin));
                 trial.names.insert(key.clone(), tried);
             }
             moves.push(Move { track: Track::Canary, key, names: moved, to: origin });
         }
-        if trial.names.is_empty() {
+        if !braked.is_empty() {
+            self.settings.counts.held.fetch_add(1, Ordering::Relaxed);
+            trial.brake(braked, &mut moves);
+            trial.log_held();
+            (state.unanswered, state.check_at) = (0, Some(now + CHECK_INTERVAL));
+            state.trial = Some(trial);
+        } else if trial.names.is_empty() {
             (state.unanswered, state.order, state.check_at) = (0, None, None);
         } else {
             state.check_at = (state.unanswered > 0).then_some(now + CHECK_INTERVAL);

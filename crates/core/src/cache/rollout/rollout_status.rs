@@ -33,6 +33,10 @@ pub struct RolloutStatus {
     /// Discarded changes that the origin has not replaced.
     pub discarded: Vec<(TypeUrl, Name)>,
     pub held: Vec<HeldChange>,
+    /// Held changes are removals beyond `max_removed`; otherwise canaries rejected them.
+    pub is_braked: bool,
+    /// The relay looks for the bad ones among the held changes.
+    pub is_searching: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +76,7 @@ impl Rollout {
             }
             Some(_) => Phase::Held,
         };
+        let hold = state.trial.as_ref().and_then(|trial| trial.hold.as_ref());
         let held = state.held().map(|(place @ (key, name), candidate)| HeldChange {
             type_url: key.0.clone(),
             parameters: key.1.clone(),
@@ -89,6 +94,8 @@ impl Rollout {
             unanswered: state.unanswered,
             discarded: state.discarded.keys().map(|((of, _), name)| (of.clone(), name.clone())).collect(),
             held: held.collect(),
+            is_braked: hold.is_some_and(|hold| hold.is_braked),
+            is_searching: hold.is_some_and(|hold| hold.is_searching()),
         }
     }
 
@@ -102,7 +109,7 @@ impl Rollout {
     pub(crate) fn has_report(&self) -> bool {
         let state = self.state.lock();
         let hold = state.trial.as_ref().and_then(|trial| trial.hold.as_ref());
-        self.settings.reports && hold.is_some_and(|hold| !hold.is_searching())
+        self.settings.reports && hold.is_some_and(|hold| !hold.is_searching() && !hold.is_braked)
     }
 
     pub(crate) fn held_types(&self) -> BTreeSet<TypeUrl> {

@@ -160,6 +160,22 @@ pub(super) fn digest(of: &Snapshot, name: &Name) -> Option<u128> {
     of.get(name.as_str())?.by_name().present().map(|resource| resource.digest())
 }
 
+/// Whether a name that exists in one state, or is a member of its wildcard set, does not in another.
+pub(super) fn is_removed(name: &Name, held: &Snapshot, target: &Snapshot) -> bool {
+    let is_member = |of: &Snapshot| of.get(name.as_str()).is_some_and(Entry::is_member);
+    (digest(held, name).is_some() && digest(target, name).is_none())
+        || (is_member(held) && !is_member(target))
+}
+
+/// Whether so many removals are more than this share of all. Of few resources each is a large share.
+pub(super) fn is_too_much(removed: usize, of: &Snapshot, most: f64) -> bool {
+    /// Fewest resources for which the share says something.
+    const FEWEST: usize = 5;
+    let all = || of.entries().filter(|entry| entry.by_name().present().is_some()).count();
+    removed > 0
+        && Some(all()).filter(|all| *all >= FEWEST).is_some_and(|all| removed as f64 > most * all as f64)
+}
+
 /// Whether a name differs between two states.
 pub(super) fn differs(name: &Name, held: &Snapshot, target: &Snapshot) -> bool {
     let mut steps = Steps::default();

@@ -49,6 +49,8 @@ pub(super) struct Trial {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hold {
     pub(super) held: BTreeSet<Place>,
+    /// Held before any client was sent it, as it removes too much. There is nothing to search.
+    pub(super) is_braked: bool,
     /// Parts that are to be sent, the next one last.
     parts: Vec<Vec<Place>>,
     /// The part that canaries have.
@@ -173,6 +175,25 @@ impl Trial {
         self.hold = Some(hold);
     }
 
+    /// Holds the whole trial, because of these removals. No canary is sent what it does not have.
+    pub(super) fn brake(&mut self, removed: BTreeSet<Place>, moves: &mut Vec<Move>) {
+        for Move { key, names, .. } in &mut *moves {
+            let Some(tried) = self.names.get_mut(key) else { continue };
+            names.retain(|name| match tried.get_mut(name) {
+                Some(candidate) => {
+                    candidate.is_sent = false;
+                    false
+                }
+                None => true,
+            });
+        }
+        self.hold = Some(Hold { held: removed, is_braked: true, ..Hold::default() });
+    }
+
+    pub(super) fn is_held(&self, place: &Place) -> bool {
+        self.held().is_some_and(|held| held.contains(place))
+    }
+
     /// The next step of the search; `window` is the longest wait for an answer. A part without an answer stays held, and
     /// what the origin has changed since is not sent any more.
     pub(super) fn search(
@@ -205,7 +226,8 @@ impl Trial {
             Step::Wait
         };
         hold.is_rejected = false;
-        hold.held.retain(|place| self.is_suspect(place, threshold));
+        let is_braked = hold.is_braked;
+        hold.held.retain(|place| is_braked || self.is_suspect(place, threshold));
         self.hold = Some(hold);
         step
     }
@@ -232,6 +254,16 @@ impl Trial {
                 changes = hold.held.len(),
                 "canaries reject changes, so the other clients keep the last good resources; sending canaries a part at a time to \
                  find the bad ones"
+            );
+            return;
+        }
+        if let (true, Some(((type_url, _), name))) = (hold.is_braked, hold.held.first()) {
+            tracing::warn!(
+                %type_url,
+                %name,
+                removed = hold.held.len(),
+                "a change removes more than `rollout.max_removed` allows, so no client is sent it; put the resources back at the control \
+                 plane, or POST /rollout/release or /rollout/discard to the admin address"
             );
             return;
         }

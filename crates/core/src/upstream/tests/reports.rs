@@ -21,6 +21,7 @@ impl Fixture {
             key: [0; 16],
             window: Duration::from_secs(30),
             threshold: 0.1,
+            max_removed: None,
             reports,
             counts: Arc::default(),
         };
