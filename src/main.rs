@@ -12,7 +12,7 @@ use clap::Parser as _;
 use cli::{
     AdminArgs, Cli, Command, ConfigArgs, GetArgs, LoadArgs, LogFormat, SnapshotCommand, VERSION, WatchArgs,
 };
-use deltafan::admin_client::{self, AdminClient, Filters, Listing};
+use deltafan::admin_client::{self, AdminClient, Asked};
 use deltafan::client::{self, News};
 use deltafan::config::{Config, DefaultAccess};
 use deltafan::relay::Relay;
@@ -35,62 +35,37 @@ const BAD_CONFIG: u8 = 78;
 const NOT_WELL: u8 = 3;
 
 fn main() -> ExitCode {
+    let done = |()| ExitCode::SUCCESS;
+    let or = |fault: u8| move |is_well: bool| if is_well { ExitCode::SUCCESS } else { fault.into() };
     let result = match Cli::parse().command {
-        Command::Serve { config, log_format, log_level } => match serve(&config, log_format, &log_level) {
-            Ok(code) => return code,
-            Err(error) => Err(error),
-        },
+        Command::Serve { config, log_format, log_level } => serve(&config, log_format, &log_level),
         Command::Check { config, node, no_files } => {
             let load = if no_files { reload::load_without_files } else { reload::load };
             match load(&config.config, config.unknown_keys()) {
                 Ok((config, ignored)) => {
                     ignored.to_string().lines().for_each(|line| complain(format_args!("ignored: {line}")));
-                    check(&config, node.as_deref())
+                    check(&config, node.as_deref()).map(done)
                 }
                 Err(error) => return bad_config(error),
             }
         }
         Command::Snapshot(SnapshotCommand::Show { path, output }) => {
-            snapshot::report(&path, output).and_then(|report| print(&report))
+            snapshot::report(&path, output).and_then(|report| print(&report)).map(done)
         }
         Command::Snapshot(SnapshotCommand::Verify { path }) => {
-            snapshot::verify(&path).and_then(|intact| print(&intact))
+            snapshot::verify(&path).and_then(|intact| print(&intact)).map(done)
         }
-        Command::Completions { shell } => print(cli::completions(shell)),
-        Command::Status(to) => return status(to),
-        Command::Clients(args) => {
-            let asked =
-                Asked::List { listing: Listing::Clients, filters: args.filters(), limit: args.page.limit };
-            return ask_admin(args.admin, args.id.map_or(asked, Asked::Client));
-        }
-        Command::Nacks(args) => {
-            let (listing, filters, limit) = (Listing::Nacks, args.filters(), args.page.limit);
-            return ask_admin(args.admin, Asked::List { listing, filters, limit });
-        }
-        Command::Resources(args) => {
-            let (listing, filters, limit) = (Listing::Resources, args.filters(), args.page.limit);
-            return ask_admin(args.admin, Asked::List { listing, filters, limit });
-        }
-        Command::History(args) => {
-            let asked = Asked::History(args.filters());
-            return ask_admin(args.admin, asked);
-        }
-        Command::Get(args) => match get(*args) {
-            Ok(true) => return ExitCode::SUCCESS,
-            Ok(false) => return ExitCode::FAILURE,
-            Err(error) => Err(error),
-        },
-        Command::Watch(args) => watch(*args),
-        Command::Load(args) => match load(*args) {
-            Ok(true) => return ExitCode::SUCCESS,
-            Ok(false) => return ExitCode::FAILURE,
-            Err(error) => Err(error),
-        },
+        Command::Completions { shell } => print(cli::completions(shell)).map(done),
+        Command::Status(to) => status(&to).map(or(NOT_WELL)),
+        Command::Clients(args) => report(&args.asked(), &args.admin).map(done),
+        Command::Nacks(args) => report(&args.asked(), &args.admin).map(done),
+        Command::Resources(args) => report(&args.asked(), &args.admin).map(done),
+        Command::History(args) => report(&args.asked(), &args.admin).map(done),
+        Command::Get(args) => get(*args).map(or(1)),
+        Command::Watch(args) => watch(*args).map(done),
+        Command::Load(args) => load(*args).map(or(1)),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failure(&error),
-    }
+    result.unwrap_or_else(|error| failure(&error))
 }
 
 /// Writes a line to stderr. One that cannot be written in time is lost, without effect on the exit or its
@@ -360,57 +335,29 @@ fn unless_unread(error: anyhow::Error) -> anyhow::Result<()> {
     }
 }
 
-enum Asked {
-    Client(u64),
-    List { listing: Listing, filters: Filters, limit: Option<usize> },
-    History(Filters),
+/// Asks a relay, and prints the answer.
+fn ask_admin<A>(
+    to: &AdminArgs,
+    ask: impl AsyncFnOnce(&mut AdminClient) -> anyhow::Result<A>,
+    show: impl FnOnce(&A) -> anyhow::Result<String>,
+) -> anyhow::Result<A> {
+    let ask = async { ask(&mut AdminClient::connect(to.admin.clone(), to.timeout).await?).await };
+    let answer = small_runtime()?.block_on(ask)?;
+    print(&show(&answer)?)?;
+    Ok(answer)
 }
 
 /// A filter without a match fails, like a missing name.
-fn ask_admin(to: AdminArgs, asked: Asked) -> ExitCode {
-    let ask = async {
-        let mut relay = AdminClient::connect(to.admin, to.timeout).await?;
-        match asked {
-            Asked::Client(id) => {
-                let report = admin_client::client(&mut relay, id).await?;
-                let gone = || {
-                    anyhow::anyhow!("client {id} is not connected; `deltafan clients` lists those that are")
-                };
-                Ok((report.ok_or_else(gone)?, false))
-            }
-            Asked::History(filters) => Ok((admin_client::history(&mut relay, &filters).await?, false)),
-            Asked::List { listing, filters, limit } => {
-                let report = admin_client::list(&mut relay, listing, &filters, limit).await?;
-                let is_nothing = report.is_empty() && limit != Some(0) && !filters.is_empty();
-                Ok((report, is_nothing))
-            }
-        }
-    };
-    let shown = small_runtime().and_then(|runtime| runtime.block_on(ask)).and_then(|(report, is_nothing)| {
-        print(&admin_client::show(&report, to.output)?)?;
-        Ok(is_nothing)
-    });
-    match shown {
-        Ok(false) => ExitCode::SUCCESS,
-        Ok(true) => failure(&anyhow::anyhow!("nothing matches")),
-        Err(error) => failure(&error),
-    }
+fn report(asked: &Asked, to: &AdminArgs) -> anyhow::Result<()> {
+    let ask = async |relay: &mut AdminClient| admin_client::ask(relay, asked).await;
+    let report = ask_admin(to, ask, |report| admin_client::show(report, to.output))?;
+    anyhow::ensure!(!asked.is_in_vain(&report), "nothing matches");
+    Ok(())
 }
 
-fn status(to: AdminArgs) -> ExitCode {
-    let ask = async {
-        let mut relay = AdminClient::connect(to.admin, to.timeout).await?;
-        admin_client::status(&mut relay).await
-    };
-    let shown = small_runtime().and_then(|runtime| runtime.block_on(ask)).and_then(|status| {
-        print(&status.show(to.output)?)?;
-        Ok(status.is_well())
-    });
-    match shown {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(NOT_WELL),
-        Err(error) => failure(&error),
-    }
+fn status(to: &AdminArgs) -> anyhow::Result<bool> {
+    let ask = async |relay: &mut AdminClient| admin_client::status(relay).await;
+    Ok(ask_admin(to, ask, |status| status.show(to.output))?.is_well())
 }
 
 fn small_runtime() -> anyhow::Result<tokio::runtime::Runtime> {

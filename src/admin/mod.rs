@@ -36,7 +36,6 @@ use self::answer_lane::{Lane, Refusal};
 use crate::downstream::{POLLED, WireProtocol, WriteTimeout};
 use crate::http2::{Limits, Serve};
 use crate::telemetry::LogThrottle;
-use crate::terminal::printable_json;
 
 /// Open connections. A browser opens six, probes and Prometheus one each; each costs xDS clients a
 /// descriptor.
@@ -60,10 +59,6 @@ pub trait Report: Send + Sync + 'static {
 
     /// Text format of Prometheus. Called on a thread of its own.
     fn metrics(&self) -> String;
-
-    /// State of control planes, node groups by rule, and snapshot. A [look](Self::look) at this path shows
-    /// each group.
-    fn upstreams(&self) -> serde_json::Value;
 
     /// Page at another path, with its query; `None` if there is none. May take long; called on a thread of
     /// its own.
@@ -332,13 +327,12 @@ async fn answer(request: &Parts, report: Arc<impl Report>, lanes: &Lanes) -> Res
                 response
             })
         }
-        "/upstreams" if request.uri.query().is_none_or(str::is_empty) => {
-            let state = move || printable_json(format!("{:#}\n", report.upstreams()));
-            lanes.scrapes.run(move |unread| json(unread.hold(state()))).await.unwrap_or_else(refused)
-        }
         path => {
             let (path, query) = (path.to_owned(), request.uri.query().unwrap_or_default().to_owned());
-            let look = lanes.looks.run(move |unread| match report.look(&path, &query) {
+            // Small, and wanted when other looks are slow.
+            let is_short = path == "/upstreams" && query.is_empty();
+            let lane = if is_short { &lanes.scrapes } else { &lanes.looks };
+            let look = lane.run(move |unread| match report.look(&path, &query) {
                 Some(Page::Json(document)) => json(unread.hold(document)),
                 Some(other) => page(other),
                 None => text(StatusCode::NOT_FOUND, NO_PAGE),

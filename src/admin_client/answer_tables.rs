@@ -66,16 +66,32 @@ fn age_of(field: &Json) -> String {
     field.as_f64().map_or_else(|| "-".to_owned(), age)
 }
 
-fn rejection(of: &Json) -> String {
-    if of.is_null() { String::new() } else { format!("{}: {}", version(of), text(&of["text"])) }
+fn joined(list: &Json, between: &str) -> String {
+    items(list).iter().map(text).collect::<Vec<_>>().join(between)
 }
 
-fn type_cells(of: &Json) -> [String; 6] {
-    let sent = if of["held"].is_null() { version(&of["sent"]) } else { or_dash(&of["held"]) };
-    let is_rejected = of["state"] == "rejected";
-    let rejected = if is_rejected { rejection(&of["rejected"]) } else { String::new() };
-    [or_dash(&of["type"]), or_dash(&of["state"]), sent, version(&of["acked"]), or_dash(&of["lag"]), rejected]
+/// Header, and cell of an entry.
+type Column = (&'static str, fn(&Json) -> String);
+
+fn table(columns: &[Column], entries: &Json) -> Table {
+    let mut table = Table::new(columns.iter().map(|(header, _)| *header));
+    items(entries).iter().for_each(|entry| table.row(columns.iter().map(|(_, cell)| cell(entry))));
+    table
 }
+
+const TYPE_COLUMNS: [Column; 6] = [
+    ("TYPE", |of| or_dash(&of["type"])),
+    ("STATE", |of| or_dash(&of["state"])),
+    ("SENT", |of| if of["held"].is_null() { version(&of["sent"]) } else { or_dash(&of["held"]) }),
+    ("ACKED", |of| version(&of["acked"])),
+    ("LAG", |of| or_dash(&of["lag"])),
+    ("REJECTED", |of| match &of["rejected"] {
+        rejected if of["state"] == "rejected" && !rejected.is_null() => {
+            format!("{}: {}", version(rejected), text(&rejected["text"]))
+        }
+        _ => String::new(),
+    }),
+];
 
 /// As in `rejected 1, synced 3`.
 pub(super) fn counts(of: &Json) -> String {
@@ -96,20 +112,19 @@ fn with_figures(table: &Table, figures: &str, page: &Json) -> String {
 }
 
 fn clients(page: &Json) -> String {
-    let headers =
-        ["ID", "NODE", "PEER", "TRANSPORT", "GROUP", "TYPE", "STATE", "SENT", "ACKED", "LAG", "REJECTED"];
-    let mut table = Table::new(headers);
+    const COLUMNS: [Column; 5] = [
+        ("ID", |client| or_dash(&client["id"])),
+        ("NODE", |client| or_dash(&client["node"]["id"])),
+        ("PEER", |client| or_dash(&client["peer"])),
+        ("TRANSPORT", |client| or_dash(&client["transport"])),
+        ("GROUP", |client| text(&client["group"])),
+    ];
+    let mut table = Table::new(COLUMNS.iter().chain(&TYPE_COLUMNS).map(|(header, _)| *header));
     for client in items(&page["clients"]) {
-        let own = [
-            or_dash(&client["id"]),
-            or_dash(&client["node"]["id"]),
-            or_dash(&client["peer"]),
-            or_dash(&client["transport"]),
-            text(&client["group"]),
-        ];
+        let own = COLUMNS.map(|(_, cell)| cell(client));
         let types = items(&client["types"]);
         for of in types {
-            table.row(own.iter().chain(&type_cells(of)));
+            table.row(own.iter().cloned().chain(TYPE_COLUMNS.map(|(_, cell)| cell(of))));
         }
         if types.is_empty() {
             table.row(own.iter().map(String::as_str).chain(["-", "new"]));
@@ -141,10 +156,8 @@ fn one_client(client: &Json) -> String {
     let parameters = client["parameters"].as_object().into_iter().flatten();
     let parameters = parameters.map(|(key, value)| format!("{key}={}", text(value)));
     line("parameters", parameters.collect::<Vec<_>>().join(", "));
-    let mut table = Table::new(["TYPE", "STATE", "SENT", "ACKED", "LAG", "REJECTED"]);
-    items(&client["types"]).iter().for_each(|of| table.row(type_cells(of)));
     out.push('\n');
-    out.push_str(&table.without_empty_columns().show());
+    out.push_str(&table(&TYPE_COLUMNS, &client["types"]).without_empty_columns().show());
     out.push('\n');
     for of in items(&client["types"]) {
         let wildcard = of["wildcard"].as_bool().unwrap_or_default().then(|| "everything".to_owned());
@@ -158,48 +171,40 @@ fn one_client(client: &Json) -> String {
 }
 
 fn nacks(page: &Json) -> String {
-    let headers = ["AGE", "CLIENT", "NODE", "PEER", "TYPE", "VERSION", "NOW", "COUNT", "CHANGED", "TEXT"];
-    let mut table = Table::new(headers);
-    for nack in items(&page["nacks"]) {
-        let changed: Vec<String> = items(&nack["changed"]).iter().map(text).collect();
-        table.row([
-            age_of(&nack["seconds_ago"]),
-            or_dash(&nack["client"]),
-            or_dash(&nack["node"]["id"]),
-            or_dash(&nack["peer"]),
-            or_dash(&nack["type"]),
-            version(nack),
-            if nack["state"].is_null() { "gone".to_owned() } else { text(&nack["state"]) },
-            or_dash(&nack["count"]),
-            if nack["changed"].is_null() { "all".to_owned() } else { changed.join(",") },
-            or_dash(&nack["text"]),
-        ]);
-    }
+    const COLUMNS: [Column; 10] = [
+        ("AGE", |nack| age_of(&nack["seconds_ago"])),
+        ("CLIENT", |nack| or_dash(&nack["client"])),
+        ("NODE", |nack| or_dash(&nack["node"]["id"])),
+        ("PEER", |nack| or_dash(&nack["peer"])),
+        ("TYPE", |nack| or_dash(&nack["type"])),
+        ("VERSION", version),
+        ("NOW", |nack| if nack["state"].is_null() { "gone".to_owned() } else { text(&nack["state"]) }),
+        ("COUNT", |nack| or_dash(&nack["count"])),
+        (
+            "CHANGED",
+            |nack| if nack["changed"].is_null() { "all".to_owned() } else { joined(&nack["changed"], ",") },
+        ),
+        ("TEXT", |nack| or_dash(&nack["text"])),
+    ];
     let figures = format!("remembered rejections: {}", or_dash(&page["remembered"]));
-    with_figures(&table, &figures, page)
+    with_figures(&table(&COLUMNS, &page["nacks"]), &figures, page)
 }
 
 fn resources(page: &Json) -> String {
-    let headers =
-        ["TYPE", "NAME", "GROUP", "PARAMETERS", "TRACK", "STATE", "VERSION", "BYTES", "CLIENTS", "ERROR"];
-    let mut table = Table::new(headers);
-    for resource in items(&page["resources"]) {
-        let parameters: Vec<String> = items(&resource["parameters"]).iter().map(text).collect();
-        table.row([
-            or_dash(&resource["type"]),
-            or_dash(&resource["name"]),
-            text(&resource["group"]),
-            parameters.join(" "),
-            text(&resource["track"]),
-            or_dash(&resource["state"]),
-            or_dash(&resource["version"]),
-            or_dash(&resource["bytes"]),
-            or_dash(&resource["clients"]),
-            text(&resource["error"]),
-        ]);
-    }
-    let figures = format!("matched: {}", counts(&page["matched"]));
-    with_figures(&table.without_empty_columns(), &figures, page)
+    const COLUMNS: [Column; 10] = [
+        ("TYPE", |resource| or_dash(&resource["type"])),
+        ("NAME", |resource| or_dash(&resource["name"])),
+        ("GROUP", |resource| text(&resource["group"])),
+        ("PARAMETERS", |resource| joined(&resource["parameters"], " ")),
+        ("TRACK", |resource| text(&resource["track"])),
+        ("STATE", |resource| or_dash(&resource["state"])),
+        ("VERSION", |resource| or_dash(&resource["version"])),
+        ("BYTES", |resource| or_dash(&resource["bytes"])),
+        ("CLIENTS", |resource| or_dash(&resource["clients"])),
+        ("ERROR", |resource| text(&resource["error"])),
+    ];
+    let table = table(&COLUMNS, &page["resources"]).without_empty_columns();
+    with_figures(&table, &format!("matched: {}", counts(&page["matched"])), page)
 }
 
 fn history(page: &Json) -> String {
@@ -207,21 +212,18 @@ fn history(page: &Json) -> String {
 }
 
 fn recent_changes(page: &Json) -> String {
-    let headers = ["AGE", "TIME", "TYPE", "NAME", "GROUP", "PARAMETERS", "EVENT", "VERSION", "BYTES"];
-    let mut table = Table::new(headers);
-    for change in items(&page["changes"]) {
-        table.row([
-            age_of(&change["seconds_ago"]),
-            or_dash(&change["time"]),
-            or_dash(&change["type"]),
-            or_dash(&change["name"]),
-            text(&change["group"]),
-            text(&change["parameters"]),
-            or_dash(&change["event"]),
-            version(change),
-            or_dash(&change["bytes"]),
-        ]);
-    }
+    const COLUMNS: [Column; 9] = [
+        ("AGE", |change| age_of(&change["seconds_ago"])),
+        ("TIME", |change| or_dash(&change["time"])),
+        ("TYPE", |change| or_dash(&change["type"])),
+        ("NAME", |change| or_dash(&change["name"])),
+        ("GROUP", |change| text(&change["group"])),
+        ("PARAMETERS", |change| text(&change["parameters"])),
+        ("EVENT", |change| or_dash(&change["event"])),
+        ("VERSION", version),
+        ("BYTES", |change| or_dash(&change["bytes"])),
+    ];
+    let table = table(&COLUMNS, &page["changes"]);
     if table.is_empty() {
         return "no changes remembered; the relay keeps those since its start, within `cache.history_bytes`\n".to_owned();
     }

@@ -1,5 +1,6 @@
 //! Lists of the admin address: filters, and joined pages.
 
+use anyhow::Context as _;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value as Json, json};
 
@@ -31,23 +32,53 @@ impl Listing {
 pub type Filters = Vec<(&'static str, String)>;
 
 #[derive(Debug)]
+pub enum Asked {
+    /// One client, with the names that it asks for.
+    Client(u64),
+    /// Up to so many entries.
+    List(Listing, Filters, Option<usize>),
+    /// Last changes of the resource in the filters, or of all.
+    History(Filters),
+}
+
+#[derive(Debug)]
 pub enum Report {
     List(Listing, Json),
-    /// With the names that it asks for.
     Client(Json),
     History(Json),
 }
 
-impl Report {
-    pub fn len(&self) -> usize {
-        match self {
-            Self::List(listing, page) => page[listing.entries()].as_array().map_or(0, Vec::len),
-            Self::Client(_) | Self::History(_) => 1,
+/// Asks a relay.
+///
+/// # Errors
+///
+/// Relay that does not answer, refuses a filter, or has no such client or history.
+pub async fn ask(relay: &mut AdminClient, asked: &Asked) -> anyhow::Result<Report> {
+    match asked {
+        Asked::Client(id) => {
+            let client = relay.json(&format!("/clients/{id}")).await?;
+            let gone = || format!("client {id} is not connected; `deltafan clients` lists those that are");
+            client.map(Report::Client).with_context(gone)
+        }
+        Asked::List(listing, filters, limit) => list(relay, *listing, filters, *limit).await,
+        Asked::History(filters) => {
+            let path = format!("/history?{}", query(filters));
+            Ok(Report::History(relay.json(&path).await?.unwrap_or_default()))
         }
     }
+}
 
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+impl Asked {
+    /// Whether filters match nothing, which fails like a missing name.
+    pub fn is_in_vain(&self, report: &Report) -> bool {
+        match (self, report) {
+            (Self::List(listing, filters, limit), Report::List(_, page)) => {
+                page[listing.entries()].as_array().is_none_or(Vec::is_empty)
+                    && *limit != Some(0)
+                    && !filters.is_empty()
+            }
+            _ => false,
+        }
     }
 }
 
@@ -57,13 +88,8 @@ fn query(filters: &Filters) -> String {
     pairs.collect::<Vec<_>>().join("&")
 }
 
-/// Fetches a list, page by page, up to `limit` entries. Figures beside the entries are those of the last
-/// page.
-///
-/// # Errors
-///
-/// Relay that does not answer, or refuses a filter.
-pub async fn list(
+/// Fetches a list, page by page. Figures beside the entries are those of the last page.
+async fn list(
     relay: &mut AdminClient,
     listing: Listing,
     filters: &Filters,
@@ -92,25 +118,6 @@ pub async fn list(
             return Ok(Report::List(listing, page));
         }
     }
-}
-
-/// Fetches one client. `None` if it is not connected.
-///
-/// # Errors
-///
-/// Relay that does not answer.
-pub async fn client(relay: &mut AdminClient, id: u64) -> anyhow::Result<Option<Report>> {
-    Ok(relay.json(&format!("/clients/{id}")).await?.map(Report::Client))
-}
-
-/// Fetches the last changes of the resource in `filters`.
-///
-/// # Errors
-///
-/// Relay that does not answer, or has no history of it.
-pub async fn history(relay: &mut AdminClient, filters: &Filters) -> anyhow::Result<Report> {
-    let path = format!("/history?{}", query(filters));
-    Ok(Report::History(relay.json(&path).await?.unwrap_or_default()))
 }
 
 #[cfg(test)]

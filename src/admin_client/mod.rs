@@ -9,9 +9,8 @@ mod listing;
 mod prometheus_text;
 mod status_checks;
 mod status_command;
-mod status_facts;
 
 pub use admin_connection::{AdminAddress, AdminClient};
 pub use answer_tables::show;
-pub use listing::{Filters, Listing, Report, client, history, list};
+pub use listing::{Asked, Filters, Listing, Report, ask};
 pub use status_command::{Status, status};

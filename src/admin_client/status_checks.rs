@@ -1,12 +1,13 @@
 //! Checks of `deltafan status`: one finding for each possible fault.
 
 use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value as Json, json};
 
+use super::admin_connection::AdminClient;
 use super::answer_tables::{age, counts, items, text, version};
-use super::prometheus_text::Sample;
-use super::status_facts::Facts;
+use super::prometheus_text::{Metrics, Sample};
 use crate::limit::Limit;
 
 /// Seconds before a certificate's expiry that are worth a note, as in docs/alerts.md.
@@ -14,6 +15,41 @@ const EXPIRES_SOON: f64 = 7.0 * 86_400.0;
 
 /// Seconds without an ACK that are worth a note. Clients that warm clusters may take so long.
 const UNACKED: f64 = 30.0;
+
+/// A page that an older relay lacks is `null`.
+#[derive(Debug)]
+pub(super) struct Facts {
+    /// An error is the reason against sending clients there.
+    pub(super) ready: Result<(), String>,
+    pub(super) upstreams: Json,
+    /// A page of clients without any client.
+    pub(super) clients: Json,
+    pub(super) nacks: Json,
+    pub(super) rollout: Json,
+    pub(super) metrics: Metrics,
+    /// Seconds since 1970.
+    pub(super) now: f64,
+}
+
+impl Facts {
+    /// Asks a relay.
+    ///
+    /// # Errors
+    ///
+    /// Relay that does not answer.
+    pub(super) async fn of(relay: &mut AdminClient) -> anyhow::Result<Self> {
+        Ok(Self {
+            ready: relay.ready().await?,
+            upstreams: relay.json_or_null("/upstreams").await?,
+            clients: relay.json_or_null("/clients?limit=0").await?,
+            // The newest that counts is among them, unless many of departed clients followed.
+            nacks: relay.json_or_null("/nacks?limit=1000").await?,
+            rollout: relay.json_or_null("/rollout").await?,
+            metrics: Metrics::read(&relay.text("/metrics").await?),
+            now: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+        })
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -47,6 +83,15 @@ impl Check {
     fn new(name: &'static str, state: State, finding: impl Into<String>, figures: Json) -> Self {
         Self { name, state, finding: finding.into(), figures }
     }
+
+    fn of(name: &'static str, faults: Vec<String>, notes: Vec<String>, well: &str, figures: Json) -> Self {
+        let state = match (faults.is_empty(), notes.is_empty()) {
+            (false, _) => State::Fault,
+            (true, false) => State::Note,
+            (true, true) => return Self::new(name, State::Ok, well, figures),
+        };
+        Self::new(name, state, [faults, notes].concat().join("; "), figures)
+    }
 }
 
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
@@ -78,73 +123,58 @@ fn seconds(field: &Json) -> f64 {
 }
 
 fn source(facts: &Facts) -> Check {
-    let servers = items(&facts.upstreams["servers"]);
+    let of = &facts.upstreams;
+    let servers = items(&of["servers"]);
     if servers.is_empty() {
         return directory(facts);
     }
-    let name = "control plane";
-    let stale = seconds(&facts.upstreams["stale_seconds"]);
+    let stale = seconds(&of["stale_seconds"]);
     let unanswered = facts.metrics.sum("deltafan_upstream_unanswered_subscriptions");
     let figures = json!({
         "stale_seconds": stale,
-        "last_answer_seconds_ago": facts.upstreams["last_answer_seconds_ago"],
+        "last_answer_seconds_ago": of["last_answer_seconds_ago"],
         "unanswered_subscriptions": unanswered,
-        "unsteady": facts.upstreams["unsteady"],
-        "refused": facts.upstreams["refused"],
+        "unsteady": of["unsteady"],
+        "refused": of["refused"],
     });
     let in_use = servers.iter().position(|server| server["active"] == true).unwrap_or_default();
     let (server, preferred) = (&servers[in_use], &servers[0]);
     let uri = text(&server["uri"]);
     let error = |of: &Json| if of.is_null() { String::new() } else { format!(": {}", text(of)) };
     let last = error(&server["last_error"]);
-    if server["connected"] != true {
-        let stale = if stale > 0.0 {
-            format!("; resources may be out of date for {}", age(stale))
-        } else {
-            String::new()
-        };
-        return Check::new(name, State::Fault, format!("{uri} is not connected{last}{stale}"), figures);
-    }
-    if stale > 0.0 {
-        let finding = if facts.upstreams["last_answer_seconds_ago"].is_null() {
-            format!("{uri} has not answered yet, and was asked {} ago; nothing is held", age(stale))
-        } else {
-            format!("{uri} does not answer; resources may be out of date for {}", age(stale))
-        };
-        return Check::new(name, State::Fault, finding, figures);
-    }
-    let refused: Vec<String> = items(&facts.upstreams["refused"])
-        .iter()
-        .map(|one| {
-            format!("{} for {}: {}", text(&one["type"]), age(seconds(&one["seconds"])), text(&one["error"]))
-        })
-        .collect();
-    if !refused.is_empty() {
-        let finding = format!(
-            "{uri} sent what had to be refused, and what was there before it stays in force: {}",
-            refused.join("; ")
-        );
-        return Check::new(name, State::Fault, finding, figures);
-    }
-    let answered = facts.upstreams["last_answer_seconds_ago"].as_f64();
-    let answered =
-        answered.map_or_else(|| "nothing asked yet".to_owned(), |ago| format!("answered {} ago", age(ago)));
-    let mut finding = format!("{uri}, {}, {answered}", text(&server["protocol"]));
-    let mut state = State::Ok;
-    if unanswered > 0.0 {
-        state = State::Note;
-        finding += &format!("; unanswered subscriptions: {unanswered}");
-    }
-    if facts.upstreams["unsteady"] == true {
-        state = State::Note;
-        finding += &format!("; its connection or stream keeps ending{last}");
-    }
-    if in_use > 0 {
-        state = State::Note;
-        finding +=
-            &format!("; in the place of {}{}", text(&preferred["uri"]), error(&preferred["last_error"]));
-    }
-    Check::new(name, state, finding, figures)
+    let refused = items(&of["refused"]).iter().map(|one| {
+        format!("{} for {}: {}", text(&one["type"]), age(seconds(&one["seconds"])), text(&one["error"]))
+    });
+    let refused = refused.collect::<Vec<_>>().join("; ");
+    let answered = of["last_answer_seconds_ago"].as_f64();
+    let is_stale = format!("resources may be out of date for {}", age(stale));
+    let fault = if server["connected"] != true {
+        let stale = if stale > 0.0 { format!("; {is_stale}") } else { String::new() };
+        format!("{uri} is not connected{last}{stale}")
+    } else if stale > 0.0 && answered.is_none() {
+        format!("{uri} has not answered yet, and was asked {} ago; nothing is held", age(stale))
+    } else if stale > 0.0 {
+        format!("{uri} does not answer; {is_stale}")
+    } else if !refused.is_empty() {
+        format!("{uri} sent what had to be refused, and what was there before it stays in force: {refused}")
+    } else {
+        let answered = answered
+            .map_or_else(|| "nothing asked yet".to_owned(), |ago| format!("answered {} ago", age(ago)));
+        let mut findings = vec![format!("{uri}, {}, {answered}", text(&server["protocol"]))];
+        if unanswered > 0.0 {
+            findings.push(format!("unanswered subscriptions: {unanswered}"));
+        }
+        if of["unsteady"] == true {
+            findings.push(format!("its connection or stream keeps ending{last}"));
+        }
+        if in_use > 0 {
+            let why = error(&preferred["last_error"]);
+            findings.push(format!("in the place of {}{why}", text(&preferred["uri"])));
+        }
+        let state = if findings.len() > 1 { State::Note } else { State::Ok };
+        return Check::new("control plane", state, findings.join("; "), figures);
+    };
+    Check::new("control plane", State::Fault, fault, figures)
 }
 
 fn directory(facts: &Facts) -> Check {
@@ -161,71 +191,48 @@ fn directory(facts: &Facts) -> Check {
 
 /// Node groups whose control plane is away, or has never answered.
 fn groups(facts: &Facts) -> Option<Check> {
-    let all: BTreeMap<&str, f64> = facts
-        .metrics
-        .all("deltafan_group_stale_seconds")
-        .map(|one| (one.label("group"), one.value))
-        .collect();
-    let stale: Vec<String> = all
-        .iter()
-        .filter(|(_, stale)| **stale > 0.0)
-        .map(|(group, stale)| format!("{group} for {}", age(*stale)))
-        .collect();
-    let counts = |metric| -> BTreeMap<&str, f64> {
+    type Groups<'f> = BTreeMap<&'f str, f64>;
+    let of_metric = |metric| -> Groups<'_> {
         facts.metrics.all(metric).map(|one| (one.label("group"), one.value)).collect()
     };
-    let (groups, unanswered) = (counts("deltafan_groups"), counts("deltafan_groups_unanswered"));
-    let waiting: Vec<String> = unanswered
-        .iter()
-        .filter(|(_, waiting)| **waiting > 0.0)
-        .map(|(group, waiting)| {
-            let all = groups.get(group).copied().unwrap_or_default().max(*waiting);
-            format!("{group} ({waiting} of {all} groups)")
-        })
-        .collect();
+    let all = of_metric("deltafan_group_stale_seconds");
+    if all.is_empty() {
+        return None;
+    }
+    let (groups, unanswered) = (of_metric("deltafan_groups"), of_metric("deltafan_groups_unanswered"));
     let of_rules = |key: &str| -> BTreeMap<&str, u64> {
         let rules = items(&facts.upstreams["groups"]["rules"]).iter();
         let counts = rules.filter_map(|rule| Some((rule["rule"].as_str()?, rule[key].as_u64()?)));
         counts.filter(|(_, count)| *count > 0).collect()
     };
-    let told = |counts: &BTreeMap<&str, u64>| {
-        let told: Vec<String> =
-            counts.iter().map(|(group, count)| format!("{group} ({count} groups)")).collect();
-        told.join(", ")
-    };
     let (refused, unsteady) = (of_rules("refused"), of_rules("unsteady"));
     let figures =
         json!({"stale_seconds": all, "unanswered": unanswered, "refused": refused, "unsteady": unsteady});
-    if all.is_empty() {
-        return None;
-    }
-    let mut findings = Vec::new();
-    if !stale.is_empty() {
-        findings.push(format!("resources may be out of date: {}", stale.join(", ")));
-    }
-    if !refused.is_empty() {
-        findings.push(format!(
-            "updates of the control plane had to be refused: {}; see GET /upstreams?group=*",
-            told(&refused)
-        ));
-    }
-    if !unsteady.is_empty() {
-        findings.push(format!(
-            "connections or streams keep ending: {}; see GET /upstreams?group=*",
-            told(&unsteady)
-        ));
-    }
-    if !waiting.is_empty() {
-        findings
-            .push(format!("never answered, does the control plane know these nodes? {}", waiting.join(", ")));
-    }
-    let state = match (stale.is_empty() && refused.is_empty(), waiting.is_empty() && unsteady.is_empty()) {
-        (false, _) => State::Fault,
-        (true, false) => State::Note,
-        (true, true) => State::Ok,
+    let positive = |of: &Groups<'_>, told: &dyn Fn(&str, f64) -> String| -> Vec<String> {
+        of.iter().filter(|(_, value)| **value > 0.0).map(|(group, value)| told(group, *value)).collect()
     };
-    let finding = if findings.is_empty() { "answered".to_owned() } else { findings.join("; ") };
-    Some(Check::new("node groups", state, finding, figures))
+    let counted = |of: &BTreeMap<&str, u64>| -> Vec<String> {
+        of.iter().map(|(group, count)| format!("{group} ({count} groups)")).collect()
+    };
+    let waiting = |group: &str, waiting: f64| {
+        let all = groups.get(group).copied().unwrap_or_default().max(waiting);
+        format!("{group} ({waiting} of {all} groups)")
+    };
+    let told = |before: &str, those: Vec<String>, after: &str| {
+        (!those.is_empty()).then(|| format!("{before} {}{after}", those.join(", ")))
+    };
+    let (see, stale) =
+        ("; see GET /upstreams?group=*", |group: &str, stale| format!("{group} for {}", age(stale)));
+    let faults = [
+        told("resources may be out of date:", positive(&all, &stale), ""),
+        told("updates of the control plane had to be refused:", counted(&refused), see),
+    ];
+    let notes = [
+        told("connections or streams keep ending:", counted(&unsteady), see),
+        told("never answered, does the control plane know these nodes?", positive(&unanswered, &waiting), ""),
+    ];
+    let [faults, notes] = [faults, notes].map(|told| told.into_iter().flatten().collect());
+    Some(Check::of("node groups", faults, notes, "answered", figures))
 }
 
 fn clients(facts: &Facts) -> Check {
@@ -269,17 +276,13 @@ fn rejections(facts: &Facts) -> Check {
     if types.is_empty() {
         return Check::new("rejections", State::Ok, "none", json!(figures));
     }
-    let told: Vec<String> = types
-        .iter()
-        .map(|(kind, (rejecting, all))| format!("{kind} by {rejecting} of {all} clients"))
-        .collect();
-    let newest = items(&facts.nacks["nacks"]).iter().find(|nack| nack["state"] == "rejected");
-    let newest = newest.map(|nack| {
+    let told = types.iter().map(|(kind, (rejecting, all))| format!("{kind} by {rejecting} of {all} clients"));
+    let mut finding = told.collect::<Vec<_>>().join(", ");
+    if let Some(nack) = items(&facts.nacks["nacks"]).iter().find(|nack| nack["state"] == "rejected") {
         let (kind, node) = (text(&nack["type"]), text(&nack["node"]["id"]));
-        format!("; the newest is of {kind} {} by {node}: {}", version(nack), text(&nack["text"]))
-    });
-    let finding = format!("{}{}; see `deltafan nacks`", told.join(", "), newest.unwrap_or_default());
-    Check::new("rejections", State::Fault, finding, json!(figures))
+        finding += &format!("; the newest is of {kind} {} by {node}: {}", version(nack), text(&nack["text"]));
+    }
+    Check::new("rejections", State::Fault, finding + "; see `deltafan nacks`", json!(figures))
 }
 
 fn rollout(facts: &Facts) -> Check {
@@ -296,21 +299,19 @@ fn rollout(facts: &Facts) -> Check {
     let is_held = all.iter().any(|group| group["phase"] == "held");
     let (trying, waiting, unanswered) = (sum("trying"), sum("waiting"), sum("unanswered"));
     let figures = json!({"held": held.len(), "trying": trying, "waiting": waiting, "unanswered": unanswered});
-    if is_held {
-        let finding = format!("held: {}; see GET /rollout", held.join(", "));
-        Check::new(name, State::Fault, finding, figures)
+    let (state, finding) = if is_held {
+        (State::Fault, format!("held: {}; see GET /rollout", held.join(", ")))
     } else if unanswered > 0 {
-        let finding =
-            format!("no canary answers, for {unanswered} trials; changes wait: {}", trying + waiting);
-        Check::new(name, State::Note, finding, figures)
+        let changes = trying + waiting;
+        (State::Note, format!("no canary answers, for {unanswered} trials; changes wait: {changes}"))
     } else if all.is_empty() {
-        Check::new(name, State::Ok, "no type is guarded", figures)
+        (State::Ok, "no type is guarded".to_owned())
     } else if trying + waiting > 0 {
-        let finding = format!("changes on trial: {trying}, waiting: {waiting}");
-        Check::new(name, State::Ok, finding, figures)
+        (State::Ok, format!("changes on trial: {trying}, waiting: {waiting}"))
     } else {
-        Check::new(name, State::Ok, "nothing is on trial or held", figures)
-    }
+        (State::Ok, "nothing is on trial or held".to_owned())
+    };
+    Check::new(name, state, finding, figures)
 }
 
 fn snapshot(facts: &Facts) -> Check {
@@ -330,20 +331,19 @@ fn snapshot(facts: &Facts) -> Check {
 }
 
 fn configuration(facts: &Facts) -> Check {
-    let name = "configuration";
     let first = |metric| facts.metrics.all(metric).next().map(|sample| sample.value);
     let is_good = first("deltafan_config_last_reload_successful") != Some(0.0);
     let is_pending = first("deltafan_config_restart_pending") == Some(1.0);
+    let (state, finding) = match (is_good, is_pending) {
+        (false, _) => (
+            State::Fault,
+            "the file is wrong, and the one before it in force; see `deltafan check` or the log",
+        ),
+        (true, true) => (State::Note, "changes wait for a restart; the log names their keys"),
+        (true, false) => (State::Ok, "in force as it is in the file"),
+    };
     let figures = json!({"last_reload_successful": is_good, "restart_pending": is_pending});
-    if !is_good {
-        let finding = "the file is wrong, and the one before it in force; see `deltafan check` or the log";
-        Check::new(name, State::Fault, finding, figures)
-    } else if is_pending {
-        let finding = "changes wait for a restart; the log names their keys";
-        Check::new(name, State::Note, finding, figures)
-    } else {
-        Check::new(name, State::Ok, "in force as it is in the file", figures)
-    }
+    Check::new("configuration", state, finding, figures)
 }
 
 fn limits(facts: &Facts) -> Check {
@@ -365,13 +365,10 @@ fn limits(facts: &Facts) -> Check {
     if failures > 0.0 {
         told.push(format!("connections that could not be accepted {failures}"));
     }
+    let notes = told.join(", ");
+    let notes = (!told.is_empty()).then(|| format!("refused or closed since the start: {notes}"));
     let figures = json!({"refused": reached, "accept_failures": failures});
-    if told.is_empty() {
-        Check::new("limits", State::Ok, "none reached since the start", figures)
-    } else {
-        let finding = format!("refused or closed since the start: {}", told.join(", "));
-        Check::new("limits", State::Note, finding, figures)
-    }
+    Check::of("limits", Vec::new(), notes.into_iter().collect(), "none reached since the start", figures)
 }
 
 /// Certificates in force, and files that could not replace them.
@@ -402,7 +399,6 @@ fn certificates(facts: &Facts) -> Option<Check> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::prometheus_text::Metrics;
     use super::*;
 
     /// A relay of one control plane with which all is well, and these metrics.

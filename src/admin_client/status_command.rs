@@ -1,12 +1,11 @@
 //! `deltafan status`: whether a relay is well, and its faults.
 //!
-//! Owns the screen. `status_facts` asks the admin address, and `status_checks` judges its answers.
+//! Owns the screen. `status_checks` judges the answers of the admin address.
 
 use serde_json::{Value as Json, json};
 
 use super::admin_connection::AdminClient;
-use super::status_checks::{Check, State, checks};
-use super::status_facts::Facts;
+use super::status_checks::{Check, Facts, State, checks};
 use crate::output::Format;
 use crate::table::Table;
 use crate::terminal::printable;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use deltafan::admin_client::{AdminAddress, Filters};
+use deltafan::admin_client::{AdminAddress, Asked, Listing};
 use deltafan::config::UnknownKeys;
 use deltafan::output::Format;
 use deltafan::resource::TypeUrl;
@@ -225,7 +225,7 @@ pub(crate) struct PageArgs {
     type_url: Option<TypeUrl>,
     /// Entries to show; by default all. With 0, only the figures.
     #[arg(long, value_name = "NUMBER")]
-    pub(crate) limit: Option<usize>,
+    limit: Option<usize>,
 }
 
 /// Clients to show.
@@ -233,7 +233,7 @@ pub(crate) struct PageArgs {
 pub(crate) struct ClientsArgs {
     /// One client, with the names that it asks for.
     #[arg(value_name = "ID", conflicts_with_all = ["node", "type_url", "state", "asks_for", "limit"])]
-    pub(crate) id: Option<u64>,
+    id: Option<u64>,
     /// Node ID; `*` stands for any text.
     #[arg(long, value_name = "PATTERN")]
     node: Option<String>,
@@ -245,15 +245,15 @@ pub(crate) struct ClientsArgs {
     #[arg(long, value_name = "NAME")]
     asks_for: Option<String>,
     #[command(flatten)]
-    pub(crate) page: PageArgs,
+    page: PageArgs,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
 }
 
 impl ClientsArgs {
-    pub(crate) fn filters(&self) -> Filters {
+    pub(crate) fn asked(&self) -> Asked {
         let own = [("node", &self.node), ("state", &self.state), ("asks_for", &self.asks_for)];
-        self.page.filters(own)
+        self.id.map_or_else(|| self.page.list(Listing::Clients, own), Asked::Client)
     }
 }
 
@@ -264,14 +264,14 @@ pub(crate) struct NacksArgs {
     #[arg(long, value_name = "PATTERN")]
     node: Option<String>,
     #[command(flatten)]
-    pub(crate) page: PageArgs,
+    page: PageArgs,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
 }
 
 impl NacksArgs {
-    pub(crate) fn filters(&self) -> Filters {
-        self.page.filters([("node", &self.node)])
+    pub(crate) fn asked(&self) -> Asked {
+        self.page.list(Listing::Nacks, [("node", &self.node)])
     }
 }
 
@@ -282,14 +282,14 @@ pub(crate) struct ResourcesArgs {
     #[arg(long, value_name = "PATTERN")]
     name: Option<String>,
     #[command(flatten)]
-    pub(crate) page: PageArgs,
+    page: PageArgs,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
 }
 
 impl ResourcesArgs {
-    pub(crate) fn filters(&self) -> Filters {
-        self.page.filters([("name", &self.name)])
+    pub(crate) fn asked(&self) -> Asked {
+        self.page.list(Listing::Resources, [("name", &self.name)])
     }
 }
 
@@ -319,22 +319,22 @@ pub(crate) struct HistoryArgs {
 }
 
 impl HistoryArgs {
-    pub(crate) fn filters(&self) -> Filters {
+    pub(crate) fn asked(&self) -> Asked {
         let type_url = self.type_url.as_ref().map(|type_url| type_url.as_str().to_owned());
         let limit = self.limit.map(|limit| limit.to_string());
         let texts = [("name", &self.name), ("group", &self.group), ("from", &self.from), ("to", &self.to)];
         let texts = texts.map(|(key, value)| (key, value.clone()));
         let all = [("type", type_url), ("limit", limit)].into_iter().chain(texts);
-        all.filter_map(|(key, value)| Some((key, value?))).collect()
+        Asked::History(all.filter_map(|(key, value)| Some((key, value?))).collect())
     }
 }
 
 impl PageArgs {
-    /// Filters that were given, with those of one list.
-    fn filters<'a>(&self, own: impl IntoIterator<Item = (&'static str, &'a Option<String>)>) -> Filters {
+    /// A list with the filters that were given.
+    fn list<const N: usize>(&self, listing: Listing, own: [(&'static str, &Option<String>); N]) -> Asked {
         let of_type = self.type_url.as_ref().map(|type_url| ("type", type_url.as_str().to_owned()));
         let own = own.into_iter().filter_map(|(key, value)| Some((key, value.clone()?)));
-        own.chain(of_type).collect()
+        Asked::List(listing, own.chain(of_type).collect(), self.limit)
     }
 }
 

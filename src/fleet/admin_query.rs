@@ -4,14 +4,11 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-use super::glob::Glob;
 use crate::resource::TypeUrl;
 use crate::subscription::ClientState;
 
 /// Bytes.
 const LONGEST: usize = 4 << 10;
-/// Entries of a page that says nothing of its size.
-pub(super) const PAGE: usize = 1_000;
 /// Entries of the largest page.
 const LARGEST_PAGE: usize = 10_000;
 
@@ -78,9 +75,9 @@ impl<'t> Query<'t> {
         self.get("type").map(read).transpose()
     }
 
-    /// A pattern in which `*` stands for any text.
-    pub(super) fn pattern(&self, key: &str) -> Option<Glob> {
-        self.get(key).map(Glob::new)
+    /// Pattern of a key; without the key it matches everything.
+    pub(super) fn pattern(&self, key: &str) -> Glob {
+        Glob::new(self.get(key).unwrap_or("*"))
     }
 
     pub(super) fn state(&self) -> Result<Option<ClientState>, LookError> {
@@ -137,8 +134,40 @@ pub fn clip(text: &str) -> String {
     text.chars().take(60).flat_map(char::escape_debug).collect()
 }
 
+/// Pattern of a text, in which `*` stands for any number of characters and everything else for itself.
+///
+/// Matching takes time in proportion to the text, whatever the pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Glob {
+    first: Box<str>,
+    /// Parts behind each `*`.
+    rest: Vec<Box<str>>,
+}
+
+impl Glob {
+    pub(super) fn new(pattern: &str) -> Self {
+        let mut parts = pattern.split('*').map(Box::from);
+        let first = parts.next().unwrap_or_default();
+        Self { first, rest: parts.collect() }
+    }
+
+    pub(super) fn matches(&self, text: &str) -> bool {
+        let Some(text) = text.strip_prefix(&*self.first) else { return false };
+        let Some((last, between)) = self.rest.split_last() else { return text.is_empty() };
+        // The leftmost place of each part leaves most for those after it.
+        let mut left = text;
+        for part in between.iter().filter(|part| !part.is_empty()) {
+            let Some(at) = left.find(&**part) else { return false };
+            left = &left[at + part.len()..];
+        }
+        left.ends_with(&**last)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const KEYS: [&str; 5] = ["node", "type", "state", "limit", "after"];
@@ -146,7 +175,7 @@ mod tests {
     fn fault(text: &str) -> String {
         let read = |query: Query<'_>| {
             let types = (query.pattern("node"), query.type_url()?);
-            Ok((types, query.state()?, query.limit(PAGE)?, query.after()?))
+            Ok((types, query.state()?, query.limit(9)?, query.after()?))
         };
         Query::parse(text, &KEYS).and_then(read).expect_err(text).to_string()
     }
@@ -154,12 +183,12 @@ mod tests {
     #[test]
     fn a_query_is_filters_and_a_page() {
         let query = Query::parse("node=web%2D*&type=cds&state=rejected&limit=7&after=12", &KEYS).unwrap();
-        assert!(query.pattern("node").unwrap().matches("web-1"));
+        assert!(query.pattern("node").matches("web-1"));
         assert_eq!(query.type_url().unwrap().unwrap().kind().short(), "cds");
         assert_eq!(query.state(), Ok(Some(ClientState::Rejected)));
-        assert_eq!((query.limit(PAGE), query.after()), (Ok(7), Ok(12)));
+        assert_eq!((query.limit(9), query.after()), (Ok(7), Ok(12)));
         let all = Query::parse("", &KEYS).unwrap();
-        assert_eq!((all.limit(PAGE), all.after(), all.get("node")), (Ok(PAGE), Ok(0), None));
+        assert_eq!((all.limit(9), all.after(), all.get("node")), (Ok(9), Ok(0), None));
     }
 
     #[test]
@@ -177,5 +206,50 @@ mod tests {
         assert!(fault("node=%ff").contains("UTF-8"));
         assert!(fault("a\u{1b}=b").contains("\\u{1b}"), "nothing steers a terminal");
         assert!(fault(&"node=a&".repeat(1_000_000)).contains("longer than 4096 bytes"));
+    }
+
+    #[test]
+    fn a_star_is_any_text() {
+        for (pattern, text, matches) in [
+            ("web", "web", true),
+            ("web", "web-1", false),
+            ("", "", true),
+            ("", "a", false),
+            ("*", "", true),
+            ("web-*", "web-1", true),
+            ("web-*", "web", false),
+            ("*-1", "web-1", true),
+            ("w*b*1", "web-1", true),
+            ("a*a", "a", false),
+            ("*é*", "caf\u{e9}!", true),
+            ("a**b", "ab", true),
+        ] {
+            assert_eq!(Glob::new(pattern).matches(text), matches, "{pattern} {text}");
+        }
+    }
+
+    /// As a glob is defined.
+    fn matches(pattern: &[u8], text: &[u8]) -> bool {
+        match pattern.split_first() {
+            None => text.is_empty(),
+            Some((b'*', rest)) => (0..=text.len()).any(|at| matches(rest, &text[at..])),
+            Some((byte, rest)) => {
+                text.split_first().is_some_and(|(first, others)| first == byte && matches(rest, others))
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_matches_as_the_definition_says(pattern in "[ab*]{0,8}", text in "[ab]{0,10}") {
+            prop_assert_eq!(Glob::new(&pattern).matches(&text), matches(pattern.as_bytes(), text.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn no_pattern_explodes() {
+        let (pattern, text) = ("*a".repeat(2_000) + "*b", "a".repeat(100_000));
+        // Quadratic work would be 200,000,000 steps, exponential work would not end.
+        assert!(!Glob::new(&pattern).matches(&text));
     }
 }

@@ -5,8 +5,7 @@ use std::time::Instant;
 
 use foldhash::HashMap;
 
-use super::client_record::Record;
-use super::registry::Fleet;
+use super::registry::{Fleet, Record};
 use crate::resource::Name;
 use crate::subscription::Reached;
 use crate::upstream::{StoredChange, StoredState};

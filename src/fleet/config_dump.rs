@@ -3,17 +3,15 @@
 //! Owns the mapping of types to Envoy's admin messages. Shows Secrets by name only, and hides values that the
 //! API marks as sensitive.
 
-use std::sync::Arc;
-
 use serde_json::{Value as Json, json};
 
-use super::admin_query::{LookError, Query};
-use super::glob::Glob;
+use super::admin_query::{Glob, LookError, Query};
+use super::resources_report::stores;
 use crate::cache::{Cache, Entry, Track, TypeCache};
 use crate::descriptors::{DescriptorError, Descriptors};
 use crate::fairness::lower_thread_priority;
-use crate::groups::{Group, Groups};
-use crate::resource::{Kind, Parameters, Resource, TypeUrl};
+use crate::groups::Groups;
+use crate::resource::{Kind, Parameters, Resource};
 use crate::utc::{self, WallClock};
 
 /// Bytes of an answer.
@@ -23,27 +21,24 @@ const TOO_LARGE: LookError = LookError::TooLarge(
     "the answer would be larger than 64 MiB; ask for less with `type` and `name`, as in /config_dump?type=cds&name=web-*",
 );
 
-/// Message of a type: its type URL, the field with its resources, and the field of a resource.
-struct Shape {
-    message: &'static str,
-    list: &'static str,
-    body: &'static str,
-}
+/// Message of a type below `envoy`, its field with the resources, and the field of a body in these.
+type Shape = (&'static str, &'static str, &'static str);
 
-impl Shape {
-    /// `None` if Envoy has no message for the type.
-    const fn of(kind: Kind) -> Option<Self> {
-        let (message, list, body) = match kind {
-            Kind::Cluster => ("Clusters", "dynamic_active_clusters", "cluster"),
-            Kind::Endpoint => ("Endpoints", "dynamic_endpoint_configs", "endpoint_config"),
-            Kind::Listener => ("Listeners", "dynamic_listeners", "listener"),
-            Kind::ScopedRoute => ("ScopedRoutes", "dynamic_scoped_route_configs", "scoped_route_configs"),
-            Kind::Route => ("Routes", "dynamic_route_configs", "route_config"),
-            Kind::Secret => ("Secrets", "dynamic_active_secrets", "secret"),
-            Kind::ExtensionConfig => ("Ecds", "ecds_filters", "ecds_filter"),
-            _ => return None,
-        };
-        Some(Self { message, list, body })
+/// For types for which Envoy has no message.
+const GENERIC: Shape = ("service.status.v3.ClientConfig", "generic_xds_configs", "xds_config");
+
+const fn shape(kind: Kind) -> Shape {
+    match kind {
+        Kind::Cluster => ("admin.v3.ClustersConfigDump", "dynamic_active_clusters", "cluster"),
+        Kind::Endpoint => ("admin.v3.EndpointsConfigDump", "dynamic_endpoint_configs", "endpoint_config"),
+        Kind::Listener => ("admin.v3.ListenersConfigDump", "dynamic_listeners", "listener"),
+        Kind::ScopedRoute => {
+            ("admin.v3.ScopedRoutesConfigDump", "dynamic_scoped_route_configs", "scoped_route_configs")
+        }
+        Kind::Route => ("admin.v3.RoutesConfigDump", "dynamic_route_configs", "route_config"),
+        Kind::Secret => ("admin.v3.SecretsConfigDump", "dynamic_active_secrets", "secret"),
+        Kind::ExtensionConfig => ("admin.v3.EcdsConfigDump", "ecds_filters", "ecds_filter"),
+        _ => GENERIC,
     }
 }
 
@@ -67,31 +62,21 @@ pub fn config_dump(groups: &Groups, descriptors: &Descriptors, query: &str) -> R
     lower_thread_priority();
     let mut dump = Dump { text: b"{\"configs\":[".to_vec(), descriptors, clock: WallClock::get() };
     for of in stores(&group, only.as_ref()) {
-        dump.put(group.cache(), &of, name.as_ref())?;
+        let view = of.parameter_view();
+        // Only what the control plane sent.
+        if view.track() != Track::Canary && view.as_whole().is_some() {
+            dump.put(group.cache(), &of, &name)?;
+        }
     }
     dump.text.extend_from_slice(b"]}\n");
     Ok(String::from_utf8(dump.text).unwrap_or_default())
 }
 
-/// Stores that clients see and that the control plane filled, in the order of their types.
-fn stores(group: &Group, only: Option<&TypeUrl>) -> Vec<Arc<TypeCache>> {
-    let mut stores = group.cache().types();
-    stores.retain(|of| {
-        let view = of.parameter_view();
-        let is_guarded = group.cache().rollout_of(of.type_url()).is_some();
-        let track = if is_guarded { Track::Stable } else { Track::Origin };
-        let is_one = only.is_none_or(|only| only == of.type_url());
-        is_one && view.track() == track && view.as_whole().is_some()
-    });
-    stores.sort_by_key(|of| (of.type_url().kind(), of.index()));
-    stores
-}
-
 impl Dump<'_> {
     /// Writes the message of one store, if there is anything to write: of what is not known there is none.
-    fn put(&mut self, cache: &Cache, of: &TypeCache, name: Option<&Glob>) -> Result<(), LookError> {
+    fn put(&mut self, cache: &Cache, of: &TypeCache, name: &Glob) -> Result<(), LookError> {
         let (kind, snapshot) = (of.type_url().kind(), of.snapshot());
-        let is_one = |entry: &&Entry| name.is_none_or(|name| name.matches(entry.name().as_str()));
+        let is_one = |entry: &&Entry| name.matches(entry.name().as_str());
         let held = |entry: &Entry| entry.by_name().present().cloned();
         let mut resources = snapshot.entries().filter(is_one).filter_map(held).peekable();
         if resources.peek().is_none() {
@@ -100,12 +85,8 @@ impl Dump<'_> {
         if !self.text.ends_with(b"[") {
             self.text.push(b',');
         }
-        let shape = Shape::of(kind);
-        let (message, list) = shape.as_ref().map_or_else(
-            || ("envoy.service.status.v3.ClientConfig".to_owned(), "generic_xds_configs"),
-            |shape| (format!("envoy.admin.v3.{}ConfigDump", shape.message), shape.list),
-        );
-        let mut head = json!({ "@type": format!("type.googleapis.com/{message}") });
+        let (message, list, field) = shape(kind);
+        let mut head = json!({ "@type": format!("type.googleapis.com/envoy.{message}") });
         // These have one version for all resources.
         if matches!(kind, Kind::Cluster | Kind::Listener) {
             head["version_info"] = json!(&**snapshot.system_version());
@@ -120,7 +101,7 @@ impl Dump<'_> {
                 self.text.push(b',');
             }
             let updated = self.last_updated(cache, of, parameters, &resource);
-            let element = self.element(of, shape.as_ref(), &resource, updated);
+            let element = self.element(of, field, &resource, updated);
             self.write(&element)?;
         }
         self.text.extend_from_slice(b"]}");
@@ -148,13 +129,8 @@ impl Dump<'_> {
         Some(utc::milliseconds(self.clock.at(newest.at?)))
     }
 
-    fn element(
-        &self,
-        of: &TypeCache,
-        shape: Option<&Shape>,
-        resource: &Resource,
-        updated: Option<String>,
-    ) -> Json {
+    /// With the body in this field.
+    fn element(&self, of: &TypeCache, field: &str, resource: &Resource, updated: Option<String>) -> Json {
         let (kind, name) = (of.type_url().kind(), resource.name().as_str());
         let mut state = json!({ "version_info": resource.version() });
         if let Some(updated) = updated {
@@ -165,25 +141,22 @@ impl Dump<'_> {
         } else {
             shown_body(resource, |body| self.descriptors.redacted_dump(body))
         };
-        let field = shape.map_or("xds_config", |shape| shape.body);
         match body {
             Ok(body) if kind == Kind::ScopedRoute => state[field] = json!([body]),
             Ok(body) => state[field] = body,
             Err(details) => state["error_state"] = json!({ "details": details }),
         }
-        match kind {
-            Kind::Listener => json!({ "name": name, "active_state": state }),
-            Kind::ScopedRoute | Kind::Secret => {
-                state["name"] = json!(name);
-                state
-            }
-            _ if shape.is_none() => {
-                state["name"] = json!(name);
-                state["type_url"] = json!(of.type_url().as_str());
-                state
-            }
-            _ => state,
+        if kind == Kind::Listener {
+            return json!({ "name": name, "active_state": state });
         }
+        let is_generic = field == GENERIC.2;
+        if is_generic || matches!(kind, Kind::ScopedRoute | Kind::Secret) {
+            state["name"] = json!(name);
+        }
+        if is_generic {
+            state["type_url"] = json!(of.type_url().as_str());
+        }
+        state
     }
 }
 

@@ -1,6 +1,7 @@
 //! Client status discovery service (CSDS) without transport: states of resources at clients.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Instant, UNIX_EPOCH};
 
@@ -8,23 +9,26 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use super::admin_query::LookError;
-use super::client_record::{PollRequest, Record, RecordState};
 use super::config_dump::shown_body;
-use super::node_matcher::NodeMatchers;
-use super::registry::Fleet;
+use super::registry::{Fleet, PollRequest, Record, RecordState};
 use crate::cache::{Snapshot, VisibleState};
 use crate::descriptors::Descriptors;
 use crate::fairness::lower_thread_priority;
+use crate::proto::status::string_matcher::MatchPattern;
 use crate::proto::status::{
     ClientConfig, ClientResourceStatus, ClientStatusRequest, ClientStatusResponse, ConfigStatus,
-    GenericXdsConfig, Node, Timestamp, UpdateFailureState,
+    GenericXdsConfig, Node, NodeMatcher, StringMatcher, Timestamp, UpdateFailureState,
 };
-use crate::resource::{Name, Resource};
+use crate::resource::{Name, Resource, whole_match};
 use crate::subscription::{Audience, ClientState, Delivery, ResourceState, TypeProgress};
 use crate::utc::WallClock;
 
 /// Bytes.
 const LARGEST: usize = 64 << 20;
+/// Memory of the automaton of a regular expression, in bytes: peers choose these.
+const AUTOMATON: usize = 64 << 10;
+/// Matchers of a request.
+const MATCHERS: usize = 100;
 
 const TOO_LARGE: LookError = LookError::TooLarge(
     "the response would be larger than 64 MiB; name clients in `node_matchers`, or set `exclude_resource_contents`",
@@ -138,71 +142,71 @@ fn add_resources(
     // Never show the body of a Secret.
     let mut bodies = bodies.filter(|_| !progress.type_url().is_secret());
     for (name, seen) in snapshot.seen_through(audience.subscription()) {
-        let mut config = GenericXdsConfig {
+        let resource = seen.present();
+        let states = match resource {
+            Some(_) => of_present(progress, &audience, &snapshot, name, clock),
+            None => of_missing(progress, &snapshot, name, seen),
+        };
+        let ((config_status, client_status), last_updated, error_state) = states;
+        let body = resource.zip(bodies.as_mut()).map(|(resource, bodies)| bodies.of(resource)).transpose();
+        let hidden = body.as_ref().err().map(|details| failure(details));
+        add(GenericXdsConfig {
             type_url: progress.type_url().as_str().to_owned(),
             name: name.to_string(),
-            ..GenericXdsConfig::default()
-        };
-        let resource = seen.present();
-        let config = match resource {
-            Some(resource) => {
-                resource.version().clone_into(&mut config.version_info);
-                match bodies.as_mut().map(|bodies| bodies.of(resource)) {
-                    None => {}
-                    Some(Ok(body)) => config.xds_config = body,
-                    Some(Err(details)) => {
-                        config.error_state = Some(UpdateFailureState { details, ..Default::default() });
-                    }
-                }
-                present(config, progress, &audience, &snapshot, name, clock)
-            }
-            None => missing(config, progress, &snapshot, name, seen),
-        };
-        add(config)?;
+            version_info: resource.map(|resource| resource.version().to_owned()).unwrap_or_default(),
+            xds_config: body.ok().flatten().unwrap_or_default(),
+            last_updated,
+            config_status: config_status.into(),
+            client_status: client_status.into(),
+            error_state: error_state.or(hidden),
+        })?;
     }
     Ok(())
 }
 
-fn present(
-    mut config: GenericXdsConfig,
+/// Its status, when it was updated, and its error.
+type States = ((ConfigStatus, ClientResourceStatus), Option<Timestamp>, Option<UpdateFailureState>);
+
+fn failure(details: &str) -> UpdateFailureState {
+    UpdateFailureState { details: details.to_owned(), ..Default::default() }
+}
+
+fn of_present(
     progress: &TypeProgress,
     audience: &Audience,
     snapshot: &Snapshot,
     name: &Name,
     clock: WallClock,
-) -> GenericXdsConfig {
+) -> States {
     let at = |delivery: Option<&Delivery>| delivery.map(|one| timestamp(clock, one.at));
-    let (status, client, last_updated) = match progress.resource_state(audience, snapshot, name) {
-        ResourceState::Unknown => (ConfigStatus::Unknown, ClientResourceStatus::ClientUnknown, None),
+    match progress.resource_state(audience, snapshot, name) {
+        ResourceState::Unknown => ((ConfigStatus::Unknown, ClientResourceStatus::ClientUnknown), None, None),
         ResourceState::Synced => {
-            (ConfigStatus::Synced, ClientResourceStatus::ClientAcked, at(progress.newest_acked().as_ref()))
+            let acked = at(progress.newest_acked().as_ref());
+            ((ConfigStatus::Synced, ClientResourceStatus::ClientAcked), acked, None)
         }
-        ResourceState::NotSent => (ConfigStatus::NotSent, ClientResourceStatus::ClientRequested, None),
+        ResourceState::NotSent => {
+            ((ConfigStatus::NotSent, ClientResourceStatus::ClientRequested), None, None)
+        }
         ResourceState::Stale => {
-            (ConfigStatus::Stale, ClientResourceStatus::ClientRequested, at(progress.newest_sent()))
+            let sent = at(progress.newest_sent());
+            ((ConfigStatus::Stale, ClientResourceStatus::ClientRequested), sent, None)
         }
         ResourceState::Rejected(rejection) => {
-            config.error_state = Some(UpdateFailureState {
+            let error = UpdateFailureState {
                 last_update_attempt: Some(timestamp(clock, rejection.delivery.at)),
                 details: rejection.text.to_string(),
                 version_info: rejection.delivery.version.to_string(),
-            });
-            (ConfigStatus::Error, ClientResourceStatus::ClientNacked, None)
+            };
+            ((ConfigStatus::Error, ClientResourceStatus::ClientNacked), None, Some(error))
         }
-    };
-    GenericXdsConfig { config_status: status.into(), client_status: client.into(), last_updated, ..config }
+    }
 }
 
-/// State of a name that the control plane reports as missing, or not at all.
-fn missing(
-    config: GenericXdsConfig,
-    progress: &TypeProgress,
-    snapshot: &Snapshot,
-    name: &Name,
-    seen: VisibleState<'_>,
-) -> GenericXdsConfig {
+/// States of a name that the control plane reports as missing, or not at all.
+fn of_missing(progress: &TypeProgress, snapshot: &Snapshot, name: &Name, seen: VisibleState<'_>) -> States {
     let is_told = progress.state() == ClientState::Synced;
-    let (status, client) = match seen {
+    let statuses = match seen {
         VisibleState::Absent if is_told => (ConfigStatus::Synced, ClientResourceStatus::ClientDoesNotExist),
         VisibleState::Absent => (ConfigStatus::Unknown, ClientResourceStatus::ClientDoesNotExist),
         VisibleState::Failed | VisibleState::Unresolved(_) => {
@@ -210,8 +214,128 @@ fn missing(
         }
         _ => (ConfigStatus::NotSent, ClientResourceStatus::ClientRequested),
     };
-    let failure = snapshot.get(name.as_str()).and_then(|entry| entry.failure());
-    let error_state = failure
-        .map(|failure| UpdateFailureState { details: failure.message().to_owned(), ..Default::default() });
-    GenericXdsConfig { config_status: status.into(), client_status: client.into(), error_state, ..config }
+    let error = snapshot.get(name.as_str()).and_then(|entry| entry.failure());
+    (statuses, None, error.map(|error| failure(error.message())))
+}
+
+/// Whether a node ID matches.
+type Matcher = Box<dyn Fn(&str) -> bool>;
+
+/// One of them has to match. Without any, every node matches.
+pub(super) struct NodeMatchers(Vec<Matcher>);
+
+impl NodeMatchers {
+    /// Reads the matchers of a request.
+    ///
+    /// # Errors
+    ///
+    /// [`LookError`] if there are too many, or one looks at anything but the node ID or cannot be read.
+    pub(super) fn new(matchers: &[NodeMatcher]) -> Result<Self, LookError> {
+        if matchers.len() > MATCHERS {
+            return Err(fault(format!("more than {MATCHERS} matchers")));
+        }
+        let read = |matcher: &NodeMatcher| {
+            if !matcher.node_metadatas.is_empty() {
+                let reason = "the relay does not keep the metadata of its clients; match `node_id`";
+                return Err(fault(reason));
+            }
+            match &matcher.node_id {
+                Some(node_id) => read(node_id),
+                None => Ok(Box::new(|_: &str| true) as Matcher),
+            }
+        };
+        matchers.iter().map(read).collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(super) fn matches(&self, node_id: &str) -> bool {
+        self.0.is_empty() || self.0.iter().any(|matches| matches(node_id))
+    }
+}
+
+fn fault(reason: impl Display) -> LookError {
+    LookError::Wrong(format!("node_matchers: {reason}"))
+}
+
+fn read(matcher: &StringMatcher) -> Result<Matcher, LookError> {
+    let ignores_case = matcher.ignore_case;
+    let of = |text: &String, is_one: fn(&str, &str) -> bool| -> Matcher {
+        if ignores_case {
+            let text = text.to_lowercase();
+            Box::new(move |node_id| is_one(&node_id.to_lowercase(), &text))
+        } else {
+            let text = text.clone();
+            Box::new(move |node_id| is_one(node_id, &text))
+        }
+    };
+    Ok(match &matcher.match_pattern {
+        Some(MatchPattern::Exact(exact)) => of(exact, |node_id, exact| node_id == exact),
+        Some(MatchPattern::Prefix(prefix)) => of(prefix, |node_id, prefix| node_id.starts_with(prefix)),
+        Some(MatchPattern::Suffix(suffix)) => of(suffix, |node_id, suffix| node_id.ends_with(suffix)),
+        Some(MatchPattern::Contains(part)) => of(part, |node_id, part| node_id.contains(part)),
+        // `ignore_case` does not apply.
+        Some(MatchPattern::SafeRegex(pattern)) => {
+            let pattern = whole_match(&pattern.regex, AUTOMATON);
+            let pattern = pattern.map_err(|error| fault(format!("`safe_regex` is {error}")))?;
+            Box::new(move |node_id| pattern.is_match(node_id))
+        }
+        None => {
+            let known = "exact, prefix, suffix, contains or safe_regex";
+            return Err(fault(format!("`node_id` needs one of {known}")));
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::status::RegexMatcher;
+
+    fn matcher(pattern: MatchPattern, ignore_case: bool) -> NodeMatcher {
+        let node_id = StringMatcher { ignore_case, match_pattern: Some(pattern) };
+        NodeMatcher { node_id: Some(node_id), node_metadatas: Vec::new() }
+    }
+
+    fn regex(pattern: &str) -> NodeMatcher {
+        matcher(MatchPattern::SafeRegex(RegexMatcher { regex: pattern.to_owned() }), false)
+    }
+
+    fn fault(matchers: &[NodeMatcher]) -> String {
+        NodeMatchers::new(matchers).err().unwrap().to_string()
+    }
+
+    #[test]
+    fn one_of_several_matchers_is_enough() {
+        assert!(NodeMatchers::new(&[]).unwrap().matches("anything"));
+        let matches = |one: NodeMatcher, node_id: &str| {
+            NodeMatchers::new(&[matcher(MatchPattern::Exact("other".to_owned()), false), one])
+                .unwrap()
+                .matches(node_id)
+        };
+        for (pattern, is_one, is_none) in [
+            (MatchPattern::Exact("Web-1".to_owned()), "Web-1", "Web-10"),
+            (MatchPattern::Prefix("Web".to_owned()), "Web-1", "A-Web"),
+            (MatchPattern::Suffix("-1".to_owned()), "Web-1", "Web-1a"),
+            (MatchPattern::Contains("b-".to_owned()), "Web-1", "Web1"),
+        ] {
+            assert!(matches(matcher(pattern.clone(), false), is_one), "{pattern:?}");
+            assert!(!matches(matcher(pattern.clone(), false), is_none), "{pattern:?}");
+            assert!(matches(matcher(pattern.clone(), true), &is_one.to_uppercase()), "{pattern:?}");
+        }
+        assert!(matches(regex("web-[0-9]+"), "web-12") && !matches(regex("web-[0-9]+"), "web-12a"));
+        assert!(!matches(regex("a|web"), "web-1"), "the whole of it");
+        assert!(matches(matcher(MatchPattern::Exact(String::new()), false), "other"));
+    }
+
+    #[test]
+    fn a_matcher_that_cannot_be_used_is_told() {
+        assert!(fault(&vec![NodeMatcher::default(); 1_000_000]).contains("more than 100 matchers"));
+        let metadata = NodeMatcher { node_metadatas: vec![bytes::Bytes::new()], ..NodeMatcher::default() };
+        assert!(fault(&[metadata]).contains("does not keep the metadata"));
+        let empty = NodeMatcher { node_id: Some(StringMatcher::default()), ..NodeMatcher::default() };
+        assert!(fault(&[empty]).contains("needs one of exact"));
+        assert!(fault(&[regex("(")]).contains("safe_regex"));
+        assert!(fault(&[regex("a)|(b")]).contains("safe_regex"));
+        assert!(fault(&[regex("(?:a{1000}){1000}")]).contains("safe_regex"));
+        assert!(fault(&[regex("a{4000}")]).contains("too large"), "less than a configured one may take");
+    }
 }

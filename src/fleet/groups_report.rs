@@ -1,159 +1,147 @@
-//! Node groups at their control planes, as JSON.
+//! Node groups at their control planes, and their rollouts, as JSON.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::Serialize;
+use serde_json::{Value as Json, json};
 
-use super::admin_query::{LookError, PAGE, Query};
-use crate::groups::{GroupStatus, Groups, RuleFigures};
+use super::admin_query::{LookError, Query};
+use super::view::{NameRow, Page, TypeName, in_seconds, row, text_of};
+use crate::cache::{HeldChange, Phase, Rollout, RolloutStatus};
+use crate::groups::{GroupStatus, Groups, RuleFigures, ShownNode};
 use crate::node_group::GroupKey;
 use crate::upstream::{Refusal, UpstreamState};
 
-#[derive(Debug, Serialize)]
-struct RuleReport {
-    rule: String,
-    groups: usize,
-    clients: usize,
-    protocols: ProtocolReport,
-    not_connected: usize,
-    /// Groups whose requests have never been answered.
-    never_answered: usize,
-    unanswered_subscriptions: usize,
-    /// Groups whose connections or streams keep ending.
-    unsteady: usize,
-    refused: usize,
-    newest_answer_seconds_ago: Option<f64>,
-    oldest_answer_seconds_ago: Option<f64>,
-    stale_seconds: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct ProtocolReport {
-    delta: usize,
-    sotw: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct GroupPage {
-    rules: Vec<RuleReport>,
-    matched: usize,
-    listed: Vec<GroupReport>,
-    /// `after` of the next page.
-    next: Option<u64>,
-}
-
-#[derive(Debug, Serialize)]
-struct GroupReport {
-    /// As in `/resources`.
-    group: String,
-    rule: String,
-    /// Values in the key; they distinguish groups with equal texts.
-    values: Vec<String>,
-    clients: usize,
-    /// `None` until the node of a client is chosen.
-    node: Option<NodeReport>,
-    server: Option<String>,
-    connected: bool,
-    protocol: Option<&'static str>,
-    last_answer_seconds_ago: Option<f64>,
-    /// Since the first request.
-    first_answer_awaited_seconds: f64,
-    unanswered_subscriptions: usize,
-    stale_seconds: f64,
-    unsteady: bool,
-    refused: Vec<RefusalReport>,
-    last_error: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct RefusalReport {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    type_url: String,
-    seconds: f64,
-    error: String,
-}
-
-#[derive(Debug, Serialize)]
-struct NodeReport {
-    id: String,
-    /// Whether a client of the group has this node.
-    of_client: bool,
-    shown_seconds: Option<f64>,
-}
-
-fn rule((rule, figures): (Arc<str>, RuleFigures)) -> RuleReport {
-    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-    RuleReport {
-        rule: rule.to_string(),
-        groups: figures.groups,
-        clients: figures.clients,
-        protocols: ProtocolReport { delta: figures.delta, sotw: figures.sotw },
-        not_connected: figures.not_connected,
-        never_answered: figures.never_answered,
-        unanswered_subscriptions: figures.unanswered_subscriptions,
-        unsteady: figures.unsteady,
-        refused: figures.refused,
-        newest_answer_seconds_ago: seconds(figures.newest_answer),
-        oldest_answer_seconds_ago: seconds(figures.oldest_answer),
-        stale_seconds: figures.stale.as_secs_f64(),
+row! {
+    struct RuleRow(name: &str, of: &RuleFigures) {
+        rule: String = name.to_owned(),
+        groups: usize = of.groups,
+        clients: usize = of.clients,
+        protocols: ProtocolRow = ProtocolRow::new(of),
+        not_connected: usize = of.not_connected,
+        /// Groups whose requests have never been answered.
+        never_answered: usize = of.never_answered,
+        unanswered_subscriptions: usize = of.unanswered_subscriptions,
+        /// Groups whose connections or streams keep ending.
+        unsteady: usize = of.unsteady,
+        refused: usize = of.refused,
+        newest_answer_seconds_ago: Option<f64> = in_seconds(of.newest_answer),
+        oldest_answer_seconds_ago: Option<f64> = in_seconds(of.oldest_answer),
+        stale_seconds: f64 = of.stale.as_secs_f64(),
     }
 }
 
-fn report(
-    key: &GroupKey,
-    clients: usize,
-    status: GroupStatus,
-    servers: &[String],
-    now: Instant,
-) -> GroupReport {
-    let GroupStatus { state, node } = status;
-    GroupReport {
-        group: key.to_string(),
-        rule: key.rule().to_owned(),
-        values: key.values().map(str::to_owned).collect(),
-        clients,
-        node: node.map(|node| NodeReport {
-            id: node.id,
-            of_client: node.of_client_since.is_some(),
-            shown_seconds: node.of_client_since.map(|at| now.saturating_duration_since(at).as_secs_f64()),
-        }),
-        server: servers.get(state.server).cloned(),
-        connected: state.connected,
-        protocol: state.protocol.map(|protocol| protocol.label()),
-        last_answer_seconds_ago: state.answered_ago(now).map(|ago| ago.as_secs_f64()),
-        first_answer_awaited_seconds: state.first_answer_awaited_for(now).as_secs_f64(),
-        unanswered_subscriptions: state.unanswered.count,
-        stale_seconds: state.held_stale_for(now).as_secs_f64(),
-        unsteady: state.is_unsteady(now),
-        refused: refused(&state, now),
-        last_error: state.errors.get(&state.server).cloned(),
+row! {
+    struct ProtocolRow(of: &RuleFigures) {
+        delta: usize = of.delta,
+        sotw: usize = of.sotw,
     }
 }
 
-fn refused(state: &UpstreamState, now: Instant) -> Vec<RefusalReport> {
-    let report = |refusal: &Refusal| RefusalReport {
-        kind: refusal.type_url.kind().short(),
-        type_url: refusal.type_url.as_str().to_owned(),
-        seconds: now.saturating_duration_since(refusal.since).as_secs_f64(),
-        error: refusal.fault.to_string(),
-    };
-    state.refusals.iter().map(report).collect()
+row! {
+    struct GroupRow(key: &GroupKey, present: usize, status: &GroupStatus, servers: &[String], now: Instant)
+    where
+        at = &status.state,
+    {
+        /// As in `/resources`.
+        group: String = key.to_string(),
+        rule: String = key.rule().to_owned(),
+        /// Values in the key; they distinguish groups with equal texts.
+        values: Vec<String> = key.values().map(str::to_owned).collect(),
+        clients: usize = present,
+        /// `None` until the node of a client is chosen.
+        node: Option<GroupNodeRow> = status.node.as_ref().map(|node| GroupNodeRow::new(node, now)),
+        server: Option<String> = servers.get(at.server).cloned(),
+        connected: bool = at.connected,
+        protocol: Option<&'static str> = at.protocol.map(|protocol| protocol.label()),
+        last_answer_seconds_ago: Option<f64> = in_seconds(at.answered_ago(now)),
+        /// Since the first request.
+        first_answer_awaited_seconds: f64 = at.first_answer_awaited_for(now).as_secs_f64(),
+        unanswered_subscriptions: usize = at.unanswered.count,
+        stale_seconds: f64 = at.held_stale_for(now).as_secs_f64(),
+        unsteady: bool = at.is_unsteady(now),
+        refused: Json = refusals(at, now),
+        last_error: Option<String> = at.errors.get(&at.server).cloned(),
+    }
+}
+
+row! {
+    struct GroupNodeRow(node: &ShownNode, now: Instant)
+    where
+        since = node.of_client_since,
+    {
+        id: String = node.id.clone(),
+        /// Whether a client of the group has this node.
+        of_client: bool = since.is_some(),
+        shown_seconds: Option<f64> = in_seconds(since.map(|at| now.saturating_duration_since(at))),
+    }
+}
+
+row! {
+    struct RefusalRow(of: &Refusal, now: Instant) {
+        #[serde(flatten)]
+        kind: TypeName = TypeName::new(&of.type_url),
+        seconds: f64 = now.saturating_duration_since(of.since).as_secs_f64(),
+        error: String = of.fault.to_string(),
+    }
+}
+
+row! {
+    struct RolloutRow(key: Option<String>, of: &RolloutStatus) {
+        /// `None` in the own group.
+        group: Option<String> = key,
+        phase: &'static str = match of.phase {
+            Phase::Idle => "idle",
+            Phase::Gathering => "gathering",
+            Phase::Trying { .. } => "trying",
+            Phase::Held => "held",
+        },
+        /// Time until the trial ends.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        seconds_left: Option<f64> = match of.phase {
+            Phase::Trying { left } => Some(left.as_secs_f64()),
+            _ => None,
+        },
+        canaries: usize = of.canaries,
+        trying: usize = of.tried,
+        waiting: usize = of.waiting,
+        /// Trials in a row that no canary has answered.
+        unanswered: usize = of.unanswered,
+        /// Why changes are held: `rejected` by canaries, or too many `removals`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<&'static str> =
+            (!of.held.is_empty()).then_some(if of.is_braked { "removals" } else { "rejected" }),
+        /// Whether canaries are sent parts of the held changes, to find the bad ones.
+        searching: bool = of.is_searching,
+        held: Vec<HeldRow> = of.held.iter().map(HeldRow::new).collect(),
+        discarded: Vec<NameRow> = of.discarded.iter().map(|(of, name)| NameRow::new(of, name)).collect(),
+    }
+}
+
+row! {
+    struct HeldRow(of: &HeldChange) {
+        #[serde(flatten)]
+        name: NameRow = NameRow::new(&of.type_url, &of.name),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        parameters: Option<String> = text_of(&of.parameters),
+        /// Rejected version; `None` for a removal.
+        version: Option<Box<str>> = of.version.clone(),
+        accepted: usize = of.accepted,
+        rejected: usize = of.rejected,
+        texts: Vec<String> = of.texts.iter().map(|text| (**text).to_owned()).collect(),
+    }
 }
 
 /// Types with a refused update and nothing usable since.
-pub fn refusals(state: &UpstreamState, now: Instant) -> impl Serialize + use<> {
-    refused(state, now)
+pub fn refusals(state: &UpstreamState, now: Instant) -> Json {
+    json!(state.refusals.iter().map(|refusal| RefusalRow::new(refusal, now)).collect::<Vec<_>>())
 }
 
 /// Figures of the groups of each rule.
-pub fn rules(groups: &Groups, now: Instant) -> impl Serialize + use<> {
-    #[derive(Serialize)]
-    struct Rules {
-        rules: Vec<RuleReport>,
-    }
-    Rules { rules: groups.figures(now).into_iter().map(rule).collect() }
+pub fn rules(groups: &Groups, now: Instant) -> Json {
+    let figures = groups.figures(now);
+    json!(figures.iter().map(|(rule, figures)| RuleRow::new(rule, figures)).collect::<Vec<_>>())
 }
 
 /// Figures by rule, and a page of matching groups by rule and key. `servers` are those of the configuration.
@@ -168,18 +156,29 @@ pub fn groups(
     now: Instant,
 ) -> Result<impl Serialize + use<>, LookError> {
     let query = Query::parse(query, &["group", "limit", "after"])?;
-    let (group, limit, after) = (query.pattern("group"), query.limit(PAGE)?, query.after()?);
+    let (group, mut page) = (query.pattern("group"), Page::new("listed", &query)?);
     let mut made = groups.made();
-    made.retain(|(key, ..)| group.as_ref().is_none_or(|group| group.matches(&key.to_string())));
+    made.retain(|(key, ..)| group.matches(&key.to_string()));
     made.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
-    let matched = made.len();
-    let after = usize::try_from(after).unwrap_or(usize::MAX);
-    let page = made.iter().skip(after).take(limit);
-    let listed: Vec<GroupReport> = page
-        .filter_map(|(key, group, clients)| Some(report(key, *clients, group.status()?, servers, now)))
-        .collect();
-    let end = after.saturating_add(listed.len());
-    let next = (limit > 0 && end < matched).then_some(end as u64);
-    let rules = groups.figures(now).into_iter().map(rule).collect();
-    Ok(GroupPage { rules, matched, listed, next })
+    page.figures = vec![("rules", rules(groups, now)), ("matched", json!(made.len()))];
+    for (place, (key, group, clients)) in (1..).zip(&made) {
+        if let Some(status) = group.status() {
+            page.offer(place, || GroupRow::new(key, *clients, &status, servers, now));
+        }
+    }
+    Ok(page)
+}
+
+/// None without guarded types.
+pub fn rollouts_of(
+    groups: &Groups,
+    only: Option<&str>,
+) -> impl Iterator<Item = (Option<String>, Arc<Rollout>)> {
+    let chosen = groups.chosen(only).into_iter();
+    chosen.filter_map(|(key, group)| Some((key, Arc::clone(group.cache().rollout()?))))
+}
+
+pub fn rollouts(groups: &Groups, now: Instant) -> impl Serialize + use<> {
+    let rollouts = rollouts_of(groups, None);
+    rollouts.map(|(key, rollout)| RolloutRow::new(key, &rollout.status(now))).collect::<Vec<_>>()
 }

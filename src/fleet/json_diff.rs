@@ -16,16 +16,8 @@ use crate::resource::{Resource, TypeUrl};
 /// Bytes after which a diff is cut.
 const LONGEST: usize = 1 << 20;
 
-#[derive(Clone, Debug)]
-pub(super) enum State {
-    /// It did not exist.
-    Nothing,
-    Held(Arc<Resource>),
-    /// No longer held, or must not be.
-    Lost,
-    /// Unknown.
-    Forgotten,
-}
+/// Resource of a state, `None` if it did not exist then; or why its content is not here.
+pub(super) type State = Result<Option<Arc<Resource>>, String>;
 
 /// Version's name and state.
 pub(super) type Side = (String, State);
@@ -37,6 +29,11 @@ pub(super) struct DiffReport {
     /// `None` if a note says why there is no diff.
     text: Option<String>,
     note: Option<String>,
+}
+
+/// State whose content is no longer held, or must not be.
+pub(super) fn lost(version: &str) -> State {
+    Err(format!("the relay does not hold the content of {version}; compare bytes and digests"))
 }
 
 /// Compares two states; coarsely from `deadline` on.
@@ -73,12 +70,12 @@ fn compare(
     if type_url.is_secret() {
         return Err("the content of a Secret is not shown".to_owned());
     }
-    if let (State::Held(from), State::Held(to)) = (&from.1, &to.1)
+    if let (Ok(Some(from)), Ok(Some(to))) = (&from.1, &to.1)
         && from.body() == to.body()
     {
         return Err("the content is the same; only the version changed".to_owned());
     }
-    let json = |side: &Side| json(descriptors, side, deadline);
+    let json = |side| json(descriptors, side, deadline);
     let (old, new) = (json(from)?, json(to)?);
     let diff = TextDiff::configure().deadline(deadline).diff_lines(&old, &new);
     let mut text = String::new();
@@ -89,18 +86,7 @@ fn compare(
 
 /// Indented JSON, or why it cannot be shown.
 fn json(descriptors: &Descriptors, (version, state): &Side, deadline: Instant) -> Result<String, String> {
-    let resource = match state {
-        State::Nothing => return Ok(String::new()),
-        State::Lost => {
-            return Err(format!(
-                "the relay does not hold the content of {version}; compare bytes and digests"
-            ));
-        }
-        State::Forgotten => {
-            return Err("no earlier change is remembered, so there is nothing to compare".to_owned());
-        }
-        State::Held(resource) => resource,
-    };
+    let Some(resource) = state.as_ref()? else { return Ok(String::new()) };
     if resource.body().len() > LARGEST_BODY {
         return Err(format!("{version} is larger than 1 MiB; compare bytes and digests"));
     }
@@ -128,7 +114,7 @@ mod tests {
     fn of_fields(version: &str, fields: impl IntoIterator<Item = (u8, String)>) -> Side {
         let mut message = bytes::BytesMut::new();
         fields.into_iter().for_each(|(field, text)| wire::put(&mut message, field, text.as_bytes()));
-        (version.to_owned(), State::Held(wire::envelope(&wire::type_url("rds"), "front", version, &message)))
+        (version.to_owned(), Ok(Some(wire::envelope(&wire::type_url("rds"), "front", version, &message))))
     }
 
     /// A route configuration with these headers.
@@ -158,7 +144,7 @@ mod tests {
     #[test]
     fn a_note_says_why_there_is_no_diff() {
         let state = |version: &str| routes(version, [version.to_owned()]);
-        let lost = || ("0".to_owned(), State::Lost);
+        let lost = || ("0".to_owned(), lost("0"));
         let large = || routes("3", std::iter::once("x".repeat(LARGEST_BODY)));
         let malformed = || routes("4", ["\u{fffd}".to_owned()]);
         let none = Duration::ZERO;

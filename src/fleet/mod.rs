@@ -12,28 +12,25 @@
 
 mod admin_query;
 mod change_spread;
-mod client_record;
 mod clients_report;
 mod config_dump;
 mod csds_response;
-mod glob;
 mod groups_report;
 mod json_diff;
 mod nacks;
-mod node_matcher;
-mod recent_changes;
 mod registry;
 mod rejection_log;
 mod resource_history;
 mod resources_report;
+mod view;
 
 pub use admin_query::{LookError, Query, clip};
 pub use change_spread::{FollowedChange, Spread, spread};
-pub use client_record::PollRequest;
-pub use clients_report::{ClientFigures, client, clients, figures, nacks, seconds};
+pub use clients_report::{client, clients, nacks, report_clients};
 pub use config_dump::config_dump;
 pub use csds_response::client_status;
-pub use groups_report::{groups, refusals, rules};
-pub use registry::{Fleet, Registration};
+pub use groups_report::{groups, refusals, rollouts, rollouts_of, rules};
+pub use registry::{Fleet, PollRequest, Registration};
 pub use resource_history::history;
 pub use resources_report::resources;
+pub use view::seconds;

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
-use super::client_record::{PollRequest, Record};
 use super::nacks::{Nack, Nacks};
 use super::rejection_log::RejectionLog;
 use crate::identity::Peer;
 use crate::node_group::GroupKey;
 use crate::proto;
-use crate::resource::TypeUrl;
-use crate::subscription::{Client, Delivery, Outgoing, REJECTION_TEXT, Session};
+use crate::resource::{Parameters, TypeUrl};
+use crate::subscription::{Client, ClientState, Delivery, Outgoing, REJECTION_TEXT, Session, TypeProgress};
 
 /// Names listed for a rejection.
 pub(super) const NAMES: usize = 8;
@@ -22,6 +21,91 @@ pub(super) const NAMES: usize = 8;
 const TEXTS: usize = 16;
 /// Records copied under the lock, which blocks opening and ending streams.
 const COPIED: usize = 512;
+
+#[derive(Clone, Debug)]
+pub struct PollRequest {
+    pub type_url: TypeUrl,
+    /// Version that the client holds; empty for none.
+    pub version: Box<str>,
+    pub wildcard: bool,
+    pub names: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) id: u64,
+    /// `delta`, `sotw` or `rest`.
+    pub(super) transport: &'static str,
+    pub(super) opened: Instant,
+    pub(super) peer: Arc<Peer>,
+    pub(super) connection: u64,
+    state: Mutex<RecordState>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct RecordState {
+    /// `None` before the first request.
+    pub(super) client: Option<Arc<Client>>,
+    /// `None` in the group of the relay's own node.
+    pub(super) group: Option<Box<GroupKey>>,
+    pub(super) parameters: Parameters,
+    /// In the order of the session.
+    pub(super) types: Vec<TypeProgress>,
+    pub(super) poll: Option<Box<PollRequest>>,
+}
+
+impl Record {
+    pub(super) fn state(&self) -> MutexGuard<'_, RecordState> {
+        self.state.lock()
+    }
+
+    /// Copies the state if the node ID matches, so that the connection does not wait for the rest.
+    pub(super) fn copy_if(&self, is_one: impl FnOnce(&str) -> bool) -> Option<RecordState> {
+        let state = self.state.lock();
+        let node_id = state.client.as_ref().map_or("", |client| &client.node_id);
+        is_one(node_id).then(|| state.clone())
+    }
+}
+
+impl RecordState {
+    pub(super) fn follow(&mut self, session: &Session) {
+        for (at, view) in session.views().enumerate() {
+            match self.types.get_mut(at) {
+                Some(progress) if progress.type_url() == view.type_url() => progress.refresh(view),
+                _ => {
+                    // Most streams have one type, or a few.
+                    self.types.reserve_exact(1);
+                    self.types.insert(at, TypeProgress::new(view));
+                }
+            }
+        }
+    }
+
+    pub(super) fn find(&mut self, type_url: &TypeUrl) -> Option<&mut TypeProgress> {
+        self.types.iter_mut().find(|progress| progress.type_url() == type_url)
+    }
+
+    pub(super) fn of_type(&self, only: Option<&TypeUrl>) -> impl Iterator<Item = &TypeProgress> {
+        self.types.iter().filter(move |progress| only.is_none_or(|only| only == progress.type_url()))
+    }
+
+    pub(super) fn poll_of_type(&self, only: Option<&TypeUrl>) -> Option<&PollRequest> {
+        self.poll.as_deref().filter(|poll| only.is_none_or(|only| *only == poll.type_url))
+    }
+
+    /// State of the client for one type, or the first that counts of all its types.
+    pub(super) fn client_state(&self, only: Option<&TypeUrl>) -> Option<ClientState> {
+        let poll = self.poll_of_type(only).map(PollRequest::state);
+        self.of_type(only).map(TypeProgress::state).chain(poll).min()
+    }
+}
+
+impl PollRequest {
+    /// State while the poll is held: waiting, or up to date.
+    pub(super) fn state(&self) -> ClientState {
+        if self.version.is_empty() { ClientState::Waiting } else { ClientState::Synced }
+    }
+}
 
 #[derive(Debug, Default)]
 pub struct Fleet {
@@ -43,7 +127,8 @@ impl Fleet {
         now: Instant,
     ) -> Registration {
         let id = self.newest.fetch_add(1, Ordering::Relaxed) + 1;
-        let record = Arc::new(Record::new(id, transport, peer, connection, now));
+        let state = Mutex::default();
+        let record = Arc::new(Record { id, transport, opened: now, peer, connection, state });
         self.open.lock().insert(id, Arc::clone(&record));
         Registration { record, fleet: Arc::clone(self) }
     }

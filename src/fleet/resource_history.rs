@@ -1,20 +1,22 @@
-//! Last changes of one resource, and how many clients have each, as JSON.
+//! Last changes of one resource, how many clients have each, and newest changes of all, as JSON.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use super::admin_query::{LookError, Query, clip};
-use super::json_diff::{DiffReport, Side, State, diff};
-use super::recent_changes::{ChangeFacts, Chosen, RecentPage, recent};
+use super::json_diff::{DiffReport, Side, diff, lost};
 use super::registry::Fleet;
-use crate::cache::{Generation, ParameterView, ResourceChange, Track};
+use super::view::{NameRow, row, seconds, text_of};
+use crate::cache::{Generation, ParameterView, PlacedChange, ResourceChange, Track};
 use crate::descriptors::Descriptors;
 use crate::fairness::lower_thread_priority;
 use crate::groups::{Group, Groups};
 use crate::resource::{Name, Parameters, TypeUrl};
 use crate::subscription::{Audience, ResourceState, TypeProgress};
+use crate::utc::{self, WallClock};
 
 /// Groups and parameter sets on a page.
 const HISTORIES: usize = 16;
@@ -23,6 +25,8 @@ const COMPARING: Duration = Duration::from_secs(2);
 
 /// Changes of a list that says nothing of its size.
 const CHANGES: usize = 100;
+
+type Chosen = Vec<(Option<String>, Arc<Group>)>;
 
 /// One resource, and which of its states are compared.
 #[derive(Debug)]
@@ -47,44 +51,97 @@ impl HistoryOf {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct HistoryPage {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    type_url: String,
-    name: String,
-    /// One per node group and parameter set.
-    histories: Vec<HistoryReport>,
-    /// Further ones, which `group` shows.
-    left_out: usize,
+row! {
+    struct HistoryPage(of: &HistoryOf, of_lines: Vec<HistoryRow>, more: usize) {
+        #[serde(flatten)]
+        name: NameRow = NameRow::new(&of.type_url, &of.name),
+        /// One per node group and parameter set.
+        histories: Vec<HistoryRow> = of_lines,
+        /// Further ones, which `group` shows.
+        left_out: usize = more,
+    }
 }
 
-#[derive(Debug, Serialize)]
-struct HistoryReport {
-    group: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    parameters: Option<String>,
-    /// Streams that ask for it.
-    clients: usize,
-    /// Newest first.
-    changes: Vec<ChangeReport>,
-    diff: DiffReport,
+row! {
+    struct HistoryRow(line: &Line, of: &TypeUrl, its_diff: DiffReport, now: Instant)
+    where
+        both = line.changes.iter().zip(&line.tallies).rev(),
+        rows = both.map(|(change, tally)| TalliedRow::new(change, *tally, of, now)),
+    {
+        group: Option<String> = line.key.clone(),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        parameters: Option<String> = text_of(&line.parameters),
+        /// Streams that ask for it.
+        clients: usize = line.clients,
+        /// Newest first.
+        changes: Vec<TalliedRow> = rows.collect(),
+        diff: DiffReport = its_diff,
+    }
 }
 
+row! {
+    struct TalliedRow(of: &ResourceChange, tally: [usize; 3], of_type: &TypeUrl, now: Instant)
+    where
+        after = of.after.as_ref().filter(|_| !of_type.is_secret()),
+    {
+        #[serde(flatten)]
+        change: ChangeRow = ChangeRow::new(of, now),
+        /// Hash of name, version and body; `None` of a removal, and of a Secret.
+        digest: Option<String> = after.map(|after| format!("{:032x}", after.digest)),
+        /// Clients that ACKed this change or a later one.
+        accepted: usize = tally[0],
+        /// Other clients that rejected their newest change, if it is this or a later one.
+        rejected: usize = tally[1],
+        unanswered: usize = tally[2],
+    }
+}
+
+row! {
+    struct RecentRow(of: &PlacedChange, key: Option<String>, now: Instant) {
+        #[serde(flatten)]
+        name: NameRow = NameRow::new(&of.type_url, &of.name),
+        /// `None` in the group of the relay's own node.
+        group: Option<String> = key,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        parameters: Option<String> = text_of(&of.parameters),
+        #[serde(flatten)]
+        change: ChangeRow = ChangeRow::new(&of.change, now),
+    }
+}
+
+row! {
+    struct ChangeRow(of: &ResourceChange, now: Instant)
+    where
+        after = of.after.as_ref(),
+    {
+        /// UTC, as in `2026-03-01T14:02:11Z`; `None` before the first remembered change.
+        time: Option<String> = of.at.map(|at| utc::seconds(WallClock::get().at(at))),
+        seconds_ago: Option<f64> = of.at.map(|at| seconds(at, now)),
+        event: &'static str = match after {
+            _ if of.at.is_none() => "present",
+            None => "removed",
+            Some(_) if of.is_first => "added",
+            Some(_) => "changed",
+        },
+        /// `None` of a removal, as bytes.
+        version: Option<String> = after.map(|after| after.version.to_string()),
+        generation: u64 = of.generation.get(),
+        /// Bytes of its `Any`.
+        bytes: Option<usize> = after.map(|after| after.bytes),
+    }
+}
+
+/// History of one resource, or changes of all.
 #[derive(Debug, Serialize)]
-struct ChangeReport {
+struct Answer {
     #[serde(flatten)]
-    change: ChangeFacts,
-    /// Hash of name, version and body; `None` of a removal, and of a Secret.
-    digest: Option<String>,
-    /// Clients that ACKed this change or a later one.
-    accepted: usize,
-    /// Other clients that rejected their newest change, if it is this or a later one.
-    rejected: usize,
-    unanswered: usize,
+    one: Option<HistoryPage>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<Vec<RecentRow>>,
 }
 
 /// Of one group and parameter set, oldest first.
+#[derive(Debug)]
 struct Line {
     key: Option<String>,
     group: Arc<Group>,
@@ -93,13 +150,6 @@ struct Line {
     clients: usize,
     /// Per change: clients that accepted, rejected, have not answered.
     tallies: Vec<[usize; 3]>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum Answer {
-    Recent(RecentPage),
-    One(HistoryPage),
 }
 
 /// History of the resource in the query, or the newest changes of all. Lowers the priority of its thread for
@@ -118,10 +168,23 @@ pub fn history(
     let query = Query::parse(query, &["type", "name", "from", "to", "group", "limit"])?;
     let (of, only, limit) = (HistoryOf::read(&query)?, query.type_url()?, query.limit(CHANGES)?);
     let groups = chosen(groups, query.get("group"))?;
-    match &of {
-        None => Ok(Answer::Recent(recent(&groups, only.as_ref(), limit, now))),
-        Some(of) => one(fleet, &groups, descriptors, of, now).map(Answer::One),
-    }
+    let one = of.map(|of| one(fleet, &groups, descriptors, &of, now)).transpose()?;
+    let changes = one.is_none().then(|| recent(&groups, only.as_ref(), limit, now));
+    Ok(Answer { one, changes })
+}
+
+/// Newest first.
+fn recent(groups: &Chosen, only: Option<&TypeUrl>, max: usize, now: Instant) -> Vec<RecentRow> {
+    let keys: BTreeMap<u64, &Option<String>> =
+        groups.iter().map(|(key, group)| (group.cache().number(), key)).collect();
+    let is_one = |cache: u64, type_url: &TypeUrl| {
+        keys.contains_key(&cache) && only.is_none_or(|only| only == type_url)
+    };
+    // All groups share one.
+    let history = groups.iter().find_map(|(_, group)| group.cache().history());
+    let found = history.map(|history| history.newest(max, is_one)).unwrap_or_default();
+    let key = |of: &PlacedChange| keys.get(&of.cache).and_then(|key| (*key).clone());
+    found.iter().map(|of| RecentRow::new(of, key(of), now)).collect()
 }
 
 /// All groups, or one.
@@ -157,7 +220,7 @@ fn one(
         match line.sides(of) {
             Ok((from, to)) => {
                 let diff = diff(descriptors, &of.type_url, from, to, deadline);
-                histories.push(line.report(&of.type_url, diff, now));
+                histories.push(HistoryRow::new(line, &of.type_url, diff, now));
             }
             Err(reason) => missing = Some(reason),
         }
@@ -165,13 +228,7 @@ fn one(
     if let Some(reason) = missing.filter(|_| histories.is_empty()) {
         return Err(LookError::Missing(reason));
     }
-    Ok(HistoryPage {
-        kind: of.type_url.kind().short(),
-        type_url: of.type_url.as_str().to_owned(),
-        name: of.name.to_string(),
-        histories,
-        left_out,
-    })
+    Ok(HistoryPage::new(of, histories, left_out))
 }
 
 /// Changes of a resource in each group.
@@ -304,17 +361,21 @@ impl Line {
     fn state_before(&self, index: usize) -> Side {
         let change = &self.changes[index];
         match (&change.before, index.checked_sub(1).map(|before| &self.changes[before])) {
-            (Some(before), _) => (before.version().to_owned(), State::Held(before.clone())),
-            (None, Some(earlier)) if earlier.after.is_some() => (label(earlier), State::Lost),
-            (None, Some(removal)) => (label(removal), State::Nothing),
-            (None, None) if change.is_first => ("nothing".to_owned(), State::Nothing),
-            (None, None) => ("what was there before".to_owned(), State::Forgotten),
+            (Some(before), _) => (before.version().to_owned(), Ok(Some(Arc::clone(before)))),
+            (None, Some(earlier)) if earlier.after.is_some() => (label(earlier), lost(&label(earlier))),
+            (None, Some(removal)) => (label(removal), Ok(None)),
+            (None, None) if change.is_first => ("nothing".to_owned(), Ok(None)),
+            (None, None) => {
+                let unknown = "no earlier change is remembered, so there is nothing to compare";
+                ("what was there before".to_owned(), Err(unknown.to_owned()))
+            }
         }
     }
 
     fn state_after(&self, index: usize, type_url: &TypeUrl, name: &Name) -> Side {
         let change = &self.changes[index];
-        let Some(after) = &change.after else { return (label(change), State::Nothing) };
+        let version = label(change);
+        let Some(after) = &change.after else { return (version, Ok(None)) };
         let held = match self.changes.get(index + 1) {
             Some(next) => next.before.clone(),
             None => {
@@ -324,28 +385,8 @@ impl Line {
             }
         };
         let held = held.filter(|held| held.digest() == after.digest);
-        (label(change), held.map_or(State::Lost, State::Held))
-    }
-
-    fn report(&self, type_url: &TypeUrl, diff: DiffReport, now: Instant) -> HistoryReport {
-        let changes = self.changes.iter().zip(&self.tallies).rev().map(|(change, tally)| {
-            let after = change.after.as_ref();
-            let [accepted, rejected, unanswered] = *tally;
-            ChangeReport {
-                change: ChangeFacts::of(change, now),
-                digest: after.filter(|_| !type_url.is_secret()).map(|after| format!("{:032x}", after.digest)),
-                accepted,
-                rejected,
-                unanswered,
-            }
-        });
-        HistoryReport {
-            group: self.key.clone(),
-            parameters: (!self.parameters.is_empty()).then(|| self.parameters.to_string()),
-            clients: self.clients,
-            changes: changes.collect(),
-            diff,
-        }
+        let state = held.map_or_else(|| lost(&version), |held| Ok(Some(held)));
+        (version, state)
     }
 }
 

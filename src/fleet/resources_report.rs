@@ -1,45 +1,49 @@
 //! Resources of node groups, as JSON without bodies.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
+use serde_json::json;
 
-use super::admin_query::{LookError, PAGE, Query};
+use super::admin_query::{LookError, Query};
+use super::view::{NameRow, Page, row};
 use crate::cache::{Entry, Named, Track, TypeCache};
-use crate::groups::Groups;
+use crate::groups::{Group, Groups};
+use crate::resource::TypeUrl;
 
-#[derive(Debug, Serialize)]
-struct ResourcePage {
-    matched: BTreeMap<&'static str, usize>,
-    resources: Vec<ResourceReport>,
-    /// `after` of the next page.
-    next: Option<u64>,
-}
-
-#[derive(Debug, Serialize)]
-struct ResourceReport {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    type_url: String,
-    name: String,
-    /// `None` in the group of the relay's own node.
-    group: Option<String>,
-    /// Of the clients that see it so.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    parameters: Vec<String>,
-    /// Canaries or other clients, if the type is guarded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    track: Option<&'static str>,
-    state: &'static str,
-    wildcard: bool,
-    version: Option<String>,
-    /// Bytes of its `Any`.
-    bytes: Option<usize>,
-    /// Generation of its last change.
-    generation: u64,
-    error: Option<String>,
-    /// Streams and held polls, also by wildcard.
-    clients: usize,
+row! {
+    struct ResourceRow(of: &TypeCache, key: Option<&str>, entry: &Entry)
+    where
+        view = of.parameter_view(),
+        given = view.parameters().iter().filter(|parameters| !parameters.is_empty()),
+        resource = entry.as_member().existing().or_else(|| entry.by_name().existing()),
+    {
+        #[serde(flatten)]
+        name: NameRow = NameRow::new(of.type_url(), entry.name()),
+        /// `None` in the group of the relay's own node.
+        group: Option<String> = key.map(str::to_owned),
+        /// Of the clients that see it so.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        parameters: Vec<String> = given.map(ToString::to_string).collect(),
+        /// Canaries or other clients, if the type is guarded.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        track: Option<&'static str> = match view.track() {
+            Track::Origin => None,
+            Track::Canary => Some("canary"),
+            Track::Stable => Some("stable"),
+        },
+        state: &'static str = state(entry),
+        wildcard: bool = entry.is_member(),
+        version: Option<String> = resource.map(|resource| resource.version().to_owned()),
+        /// Bytes of its `Any`.
+        bytes: Option<usize> = resource.map(|resource| resource.body().len()),
+        /// Generation of its last change.
+        generation: u64 = entry.changed().get(),
+        error: Option<String> = entry.failure().map(|error| error.message().to_owned()),
+        /// Streams and held polls, also by wildcard.
+        clients: usize = of.clients_of(entry),
+    }
 }
 
 /// Whether a name is only known to be removed: clients may still have to learn it.
@@ -56,28 +60,16 @@ const fn state(entry: &Entry) -> &'static str {
     }
 }
 
-fn report(of: &TypeCache, group: Option<&str>, entry: &Entry) -> ResourceReport {
-    let resource = entry.as_member().existing().or_else(|| entry.by_name().existing());
-    let parameters = of.parameter_view().parameters().iter().filter(|parameters| !parameters.is_empty());
-    ResourceReport {
-        kind: of.type_url().kind().short(),
-        type_url: of.type_url().as_str().to_owned(),
-        name: entry.name().to_string(),
-        group: group.map(str::to_owned),
-        parameters: parameters.map(ToString::to_string).collect(),
-        track: match of.parameter_view().track() {
-            Track::Origin => None,
-            Track::Canary => Some("canary"),
-            Track::Stable => Some("stable"),
-        },
-        state: state(entry),
-        wildcard: entry.is_member(),
-        version: resource.map(|resource| resource.version().to_owned()),
-        bytes: resource.map(|resource| resource.body().len()),
-        generation: entry.changed().get(),
-        error: entry.failure().map(|error| error.message().to_owned()),
-        clients: of.clients_of(entry),
-    }
+/// Stores that clients see, by type. With tracks, none sees the store of the origin.
+pub(super) fn stores(group: &Group, only: Option<&TypeUrl>) -> Vec<Arc<TypeCache>> {
+    let mut stores = group.cache().types();
+    stores.retain(|of| {
+        let is_guarded = group.cache().rollout_of(of.type_url()).is_some();
+        only.is_none_or(|only| only == of.type_url())
+            && (!is_guarded || of.parameter_view().track() != Track::Origin)
+    });
+    stores.sort_by_key(|of| (of.type_url().kind(), of.index()));
+    stores
 }
 
 /// Page of matching resources, by group, type and name.
@@ -88,35 +80,19 @@ fn report(of: &TypeCache, group: Option<&str>, entry: &Entry) -> ResourceReport 
 pub fn resources(groups: &Groups, query: &str) -> Result<impl Serialize + use<>, LookError> {
     let query = Query::parse(query, &["type", "name", "limit", "after"])?;
     let (only, name) = (query.type_url()?, query.pattern("name"));
-    let (limit, after) = (query.limit(PAGE)?, query.after()?);
-    let mut page = ResourcePage { matched: BTreeMap::new(), resources: Vec::new(), next: None };
-    let mut seen = 0;
+    let (mut page, mut place) = (Page::new("resources", &query)?, 0);
+    let mut matched: BTreeMap<_, usize> = BTreeMap::new();
     for (key, group) in groups.chosen(None) {
-        let mut types = group.cache().types();
-        types.retain(|of| only.as_ref().is_none_or(|only| only == of.type_url()));
-        // No client sees the store of the origin where there are tracks.
-        types.retain(|of| {
-            let is_guarded = group.cache().rollout_of(of.type_url()).is_some();
-            !is_guarded || of.parameter_view().track() != Track::Origin
-        });
-        types.sort_by_key(|of| (of.type_url().kind(), of.index()));
-        for of in types {
+        for of in stores(&group, only.as_ref()) {
             let snapshot = of.snapshot();
-            let is_one =
-                |entry: &&Entry| name.as_ref().is_none_or(|name| name.matches(entry.name().as_str()));
-            for entry in snapshot.entries().filter(is_one).filter(|entry| !is_tombstone(entry)) {
-                *page.matched.entry(of.type_url().kind().short()).or_default() += 1;
-                seen += 1;
-                if seen <= after {
-                    continue;
-                }
-                if page.resources.len() < limit {
-                    page.resources.push(report(&of, key.as_deref(), entry));
-                } else if limit > 0 {
-                    page.next = Some(after + page.resources.len() as u64);
-                }
+            let is_one = |entry: &&Entry| name.matches(entry.name().as_str()) && !is_tombstone(entry);
+            for entry in snapshot.entries().filter(is_one) {
+                *matched.entry(of.type_url().kind().short()).or_default() += 1;
+                place += 1;
+                page.offer(place, || ResourceRow::new(&of, key.as_deref(), entry));
             }
         }
     }
+    page.figures = vec![("matched", json!(matched))];
     Ok(page)
 }

@@ -9,64 +9,51 @@ use serde_json::json;
 
 use super::origin::Origin;
 use super::relay_status::{Status, document, no_such_client, refused};
-use super::rollouts;
 use crate::admin::Page;
 use crate::cache::{Order, RefreshError};
-use crate::fleet::{LookError, Query, clip};
+use crate::fleet::{LookError, Query, clip, rollouts_of};
 use crate::resource::Name;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind<'p> {
-    Rollout(Order),
-    Drain,
-    /// With the number of the client.
-    Disconnect(&'p str),
-    Log,
-    Refresh,
-}
-
-impl<'p> Kind<'p> {
-    fn of(path: &'p str) -> Option<Self> {
-        Some(match path {
-            "/rollout/release" => Self::Rollout(Order::Release),
-            "/rollout/discard" => Self::Rollout(Order::Discard),
-            "/drain" => Self::Drain,
-            "/log" => Self::Log,
-            "/refresh" => Self::Refresh,
-            _ => Self::Disconnect(path.strip_prefix("/clients/")?.strip_suffix("/disconnect")?),
-        })
+/// Keys of the query of an order; `None` for any other path.
+fn keys(path: &str) -> Option<&'static [&'static str]> {
+    match path {
+        "/rollout/release" | "/rollout/discard" => Some(&["group"]),
+        "/log" => Some(&["level"]),
+        "/refresh" => Some(&["type", "name", "group"]),
+        "/drain" => Some(&[]),
+        _ => to_disconnect(path).map(|_| &[][..]),
     }
 }
 
+fn to_disconnect(path: &str) -> Option<&str> {
+    path.strip_prefix("/clients/")?.strip_suffix("/disconnect")
+}
+
 pub(super) fn is_order(path: &str) -> bool {
-    Kind::of(path).is_some()
+    keys(path).is_some()
 }
 
 /// Follows an order; `None` for any other path.
 pub(super) fn follow(status: &Status, path: &str, query: &str) -> Option<Page> {
-    let kind = Kind::of(path)?;
-    let parameters: &[&str] = match kind {
-        Kind::Rollout(_) => &["group"],
-        Kind::Log => &["level"],
-        Kind::Refresh => &["type", "name", "group"],
-        Kind::Drain | Kind::Disconnect(_) => &[],
-    };
+    let keys = keys(path)?;
     if !query.is_empty() && !query.contains('=') {
         // A slip, and not the own group, which an empty `group` stands for.
         return Some(refused(&LookError::Wrong(format!("`{}` has no value", clip(query)))));
     }
-    let followed = Query::parse(query, parameters).and_then(|query| match kind {
-        Kind::Rollout(order) => Ok(decide(status, order, query.get("group"))),
-        Kind::Drain => Ok(drain(status)),
-        Kind::Disconnect(id) => Ok(disconnect(status, id)),
-        Kind::Log => Ok(log(status, query.get("level"))),
-        Kind::Refresh => refresh(status, &query),
+    let followed = Query::parse(query, keys).and_then(|query| match path {
+        "/rollout/release" => Ok(decide(status, Order::Release, query.get("group"))),
+        "/rollout/discard" => Ok(decide(status, Order::Discard, query.get("group"))),
+        "/drain" => Ok(drain(status)),
+        "/log" => Ok(log(status, query.get("level"))),
+        "/refresh" => refresh(status, &query),
+        _ => Ok(disconnect(status, to_disconnect(path).unwrap_or_default())),
     });
     Some(followed.unwrap_or_else(|wrong| refused(&wrong)))
 }
 
 fn decide(status: &Status, order: Order, group: Option<&str>) -> Page {
-    let ordered = rollouts::order(&status.groups, group, order);
+    let ordered = rollouts_of(&status.groups, group).filter(|(_, rollout)| rollout.order(order));
+    let ordered: Vec<Option<String>> = ordered.map(|(group, _)| group).collect();
     if ordered.is_empty() {
         return Page::NotFound("no change is held; GET /rollout shows what is on trial".to_owned());
     }

@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
+use super::admin_orders;
 use super::relay_status::server_info;
 use super::relay_status::{Status, document, no_such_client, refused};
-use super::{admin_orders, rollouts};
 use crate::admin::{Page, Report};
 use crate::cache::Track;
 use crate::fleet::{self, LookError, Query};
-use crate::subscription::ClientState;
 use crate::telemetry::{self, TypeFigures};
 use crate::terminal::printable_json;
 
@@ -51,18 +50,17 @@ impl Status {
 }
 
 impl Report for Status {
-    fn upstreams(&self) -> Json {
-        let now = Instant::now();
-        self.upstreams_with(fleet::rules(&self.groups, now), now)
-    }
-
     fn look(&self, path: &str, query: &str) -> Option<Page> {
         let (fleet, now) = (&*self.fleet, Instant::now());
         let no_filters = || Query::parse(query, &[]).map(drop);
         Some(match path {
             "/clients" => page(fleet::clients(fleet, query, now)),
             "/server_info" => page(no_filters().map(|()| server_info(self, now))),
-            "/rollout" => page(no_filters().map(|()| rollouts::report(&self.groups, now))),
+            "/rollout" => page(no_filters().map(|()| fleet::rollouts(&self.groups, now))),
+            "/upstreams" if query.is_empty() => {
+                let state = self.upstreams_with(json!({ "rules": fleet::rules(&self.groups, now) }), now);
+                Page::Json(printable_json(format!("{state:#}\n")))
+            }
             "/upstreams" => page(
                 fleet::groups(&self.groups, &self.servers, query, now)
                     .map(|groups| self.upstreams_with(groups, now)),
@@ -132,22 +130,19 @@ impl Report for Status {
         }
         kinds.into_iter().for_each(|(kind, figures)| telemetry::report_type(kind.short(), figures));
         // All caches count together.
-        groups.first().into_iter().for_each(|own| telemetry::report_encodes(own.cache().encoder().encodes()));
+        if let Some(own) = groups.first().map(|own| own.cache()) {
+            telemetry::set_total(telemetry::ENCODES, own.encoder().encodes());
+            let history = own.history().map_or(0, |history| history.bytes());
+            telemetry::set(telemetry::HISTORY_BYTES, history as f64);
+        }
         let json = self.responses.writer();
         telemetry::report_json(json.resources_written(), json.responses_written());
         self.origin.report(&self.groups.events());
-        for (kind, figures) in fleet::figures(&self.fleet, Instant::now()) {
-            for (state, clients) in ClientState::ALL.into_iter().zip(figures.states) {
-                telemetry::report_clients(kind.short(), state.label(), clients);
-            }
-            telemetry::report_laggards(kind.short(), figures.lag, figures.unanswered);
-        }
-        let history = groups.first().and_then(|own| own.cache().history());
-        telemetry::report_history(history.map_or(0, |history| history.bytes()));
+        fleet::report_clients(&self.fleet, Instant::now());
         telemetry::report_process();
         self.report_groups();
         self.report_snapshot();
-        rollouts::report_metrics(&self.groups, Instant::now());
+        self.report_rollouts();
         self.metrics.render()
     }
 }

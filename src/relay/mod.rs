@@ -11,7 +11,6 @@ mod drain;
 mod named_files;
 mod origin;
 mod relay_status;
-mod rollouts;
 mod snapshot_start;
 mod snapshot_writing;
 
@@ -149,7 +148,7 @@ impl Relay {
         let (ready, is_ready) = watch::channel(Err("starting".to_owned()));
         tokio::spawn(publish_readiness(origin.clone(), readiness, ready, health, draining.clone()));
 
-        telemetry::report_connection_limit(config.downstream.limits.max_connections);
+        telemetry::set(telemetry::CONNECTION_LIMIT, config.downstream.limits.max_connections as f64);
         let overload =
             OverloadManager::new(config.downstream.memory.refuse_above, config.downstream.memory.close_above);
         let server =

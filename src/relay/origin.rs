@@ -10,12 +10,12 @@ use tokio_util::sync::CancellationToken;
 use super::config_settings;
 use super::named_files::{tls_upstream, upstream_tls_key};
 use super::snapshot_start::Start;
-use crate::cache::{Protocol, Writer};
+use crate::cache::Writer;
 use crate::config::{self, Config, Source};
 use crate::directory::Directory;
 use crate::groups::{Events, seen, spawn_essential};
 use crate::subscription::Upstream;
-use crate::telemetry::{self, UpstreamFigures};
+use crate::telemetry;
 use crate::tls::reload::Reloader;
 use crate::upstream::{
     Backoff, ChangeSink, Client, Counters, DirectorySource, DirectoryState, Mux, Options, Readiness, Servers,
@@ -191,31 +191,18 @@ impl Origin {
 
     /// Reports the source, including the events of other groups.
     pub(super) fn report(&self, others: &Events) {
+        let now = Instant::now();
         match self {
             Self::Server { state, counters, .. } => {
-                let now = Instant::now();
-                let figures = {
-                    let state = state.borrow();
-                    UpstreamFigures {
-                        connected: state.connected,
-                        server: state.server,
-                        protocol: state.protocol.map(Protocol::label),
-                        stale: state.stale_for(now),
-                        last_answer: state.silent_for(now),
-                        unanswered: state.unanswered.count,
-                    }
-                };
                 let mut events = counters.all();
                 events.iter_mut().zip(others).for_each(|((_, own), (_, others))| *own += others);
-                telemetry::report_upstream(figures, &events);
+                let state = state.borrow().clone();
+                telemetry::report_upstream(state.connected, Some(&state), &events, now);
             }
             Self::Directory { state } => {
-                let (read, failing) = {
-                    let state = state.borrow();
-                    (state.read, state.failures.len())
-                };
-                telemetry::report_upstream(UpstreamFigures { connected: read, ..Default::default() }, &[]);
-                telemetry::report_directory(failing);
+                let (is_read, failing) = (state.borrow().read, state.borrow().failures.len());
+                telemetry::report_upstream(is_read, None, &[], now);
+                telemetry::set(telemetry::DIRECTORY_FAILURES, failing as f64);
             }
         }
     }

@@ -17,10 +17,10 @@ use super::origin::Origin;
 use crate::admin::Page;
 use crate::descriptors::Descriptors;
 use crate::downstream::{OverloadManager, ResponseCache};
-use crate::fleet::{Fleet, LookError, seconds};
+use crate::fleet::{Fleet, LookError, rollouts_of, seconds};
 use crate::groups::{Groups, RuleFigures};
-use crate::snapshot::Disk;
-use crate::telemetry::{self, LogLevel, LogThrottle, SnapshotFigures};
+use crate::snapshot::{Disk, LoadedFigures};
+use crate::telemetry::{self, LogLevel, LogThrottle};
 use crate::terminal::printable_json;
 
 /// Readiness, or the reason against it.
@@ -67,7 +67,7 @@ pub(super) struct Status {
 impl Status {
     pub(super) fn report_groups(&self) {
         if let Some(connections) = self.groups.connections() {
-            telemetry::report_upstream_connections(connections);
+            telemetry::set(telemetry::UPSTREAM_CONNECTIONS, connections as f64);
         }
         let mut refused = self.origin.state().map_or(0, |state| state.refusals.len());
         for (name, figures) in self.groups.figures(Instant::now()) {
@@ -75,27 +75,35 @@ impl Status {
             telemetry::report_groups(&name, groups, clients, stale, unanswered);
             refused += refused_types;
         }
-        telemetry::report_refused_types(refused);
+        telemetry::set(telemetry::UPSTREAM_REFUSED, refused as f64);
+    }
+
+    pub(super) fn report_rollouts(&self) {
+        let all: Vec<_> = rollouts_of(&self.groups, None).map(|(_, rollout)| rollout).collect();
+        if let Some(any) = all.first() {
+            let all: Vec<_> = all.iter().map(|rollout| rollout.status(Instant::now())).collect();
+            telemetry::report_rollouts(&all, any.counts());
+        }
     }
 
     pub(super) fn report_snapshot(&self) {
         let Some(disk) = &self.disk else { return };
         let (status, now) = (disk.status(), Instant::now());
+        let loaded = |figure: fn(&LoadedFigures) -> f64| status.loaded.as_ref().map_or(0.0, figure);
+        let written = now.saturating_duration_since(status.last_write.unwrap_or(status.since));
         let age = self.origin.state().map(|state| state.silent_for(now)).unwrap_or_default();
-        let (loaded, loaded_bytes, load) = status
-            .loaded
-            .as_ref()
-            .map_or_else(Default::default, |loaded| (loaded.resources, loaded.bytes, loaded.took));
-        telemetry::report_snapshot(SnapshotFigures {
-            loaded,
-            loaded_bytes,
-            load,
-            writes: status.writes,
-            failures: status.failures,
-            bytes: status.bytes,
-            last_write: now.saturating_duration_since(status.last_write.unwrap_or(status.since)),
-            age,
-        });
+        for (gauge, value) in [
+            (telemetry::SNAPSHOT_LOADED, loaded(|loaded| loaded.resources as f64)),
+            (telemetry::SNAPSHOT_LOADED_BYTES, loaded(|loaded| loaded.bytes as f64)),
+            (telemetry::SNAPSHOT_LOAD, loaded(|loaded| loaded.took.as_secs_f64())),
+            (telemetry::SNAPSHOT_BYTES, status.bytes as f64),
+            (telemetry::SNAPSHOT_WRITE_AGE, written.as_secs_f64()),
+            (telemetry::CACHE_AGE, age.as_secs_f64()),
+        ] {
+            telemetry::set(gauge, value);
+        }
+        telemetry::set_total(telemetry::SNAPSHOT_WRITES, status.writes);
+        telemetry::set_total(telemetry::SNAPSHOT_FAILURES, status.failures);
     }
 
     pub(super) fn snapshot(&self, now: Instant) -> Json {

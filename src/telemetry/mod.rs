@@ -19,24 +19,27 @@ mod tests;
 mod trace_metrics;
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use deltafan_core::cache::{HeldTotals, RolloutCounts};
+use deltafan_core::cache::{HeldTotals, Protocol, RolloutCounts, RolloutStatus};
+use deltafan_core::upstream::UpstreamState;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use catalog::{
-    ACCEPT_FAILURES, ACKS, BUILD, CACHE_AGE, CACHED_BYTES, CACHED_RESOURCES, CLIENTS, COHORTS,
-    CONFIG_RELOADS, CONFIG_RESTART, CONFIG_SUCCESS_AT, CONFIG_SUCCESSFUL, CONNECTION_LIMIT, CONNECTIONS,
-    DELAYS, DENIED, DIRECTORY_FAILURES, ENCODES, FINGERPRINT, GENERATION, GROUP_CLIENTS, GROUP_STALE, GROUPS,
-    GROUPS_UNANSWERED, HISTORY_BYTES, JSON_WRITTEN, MAX_LAG, MAX_UNANSWERED, MEMORY, OVERDUE, PROPAGATION,
-    RESOURCES, ROLLOUT_CANARIES, ROLLOUT_CHANGES, ROLLOUTS, SNAPSHOT_BYTES, SNAPSHOT_FAILURES, SNAPSHOT_LOAD,
-    SNAPSHOT_LOADED, SNAPSHOT_LOADED_BYTES, SNAPSHOT_WRITE_AGE, SNAPSHOT_WRITES, TLS_EXPIRY, TLS_HANDSHAKES,
-    TLS_RELOAD_FAILURES, TLS_RELOADS, TLS_SUCCESSFUL, UPSTREAM, UPSTREAM_APPLY, UPSTREAM_CONNECTED,
-    UPSTREAM_CONNECTIONS, UPSTREAM_LAST_ANSWER, UPSTREAM_PROTOCOL, UPSTREAM_REFUSED, UPSTREAM_SERVER,
-    UPSTREAM_STALE, UPSTREAM_UNANSWERED,
+    ACCEPT_FAILURES, ACKS, BUILD, CACHED_BYTES, CACHED_RESOURCES, CLIENTS, COHORTS, CONFIG_RELOADS,
+    CONFIG_RESTART, CONFIG_SUCCESS_AT, CONFIG_SUCCESSFUL, CONNECTIONS, DELAYS, DENIED, FINGERPRINT,
+    GENERATION, GROUP_CLIENTS, GROUP_STALE, GROUPS, GROUPS_UNANSWERED, JSON_WRITTEN, MAX_LAG, MAX_UNANSWERED,
+    MEMORY, OVERDUE, PROPAGATION, RESOURCES, ROLLOUT_CANARIES, ROLLOUT_CHANGES, ROLLOUTS, TLS_EXPIRY,
+    TLS_HANDSHAKES, TLS_RELOAD_FAILURES, TLS_RELOADS, TLS_SUCCESSFUL, UPSTREAM, UPSTREAM_APPLY,
+    UPSTREAM_CONNECTED, UPSTREAM_LAST_ANSWER, UPSTREAM_PROTOCOL, UPSTREAM_SERVER, UPSTREAM_STALE,
+    UPSTREAM_UNANSWERED,
 };
-pub use catalog::{STATUS_CODES, all as all_metrics};
+pub use catalog::{
+    CACHE_AGE, CONNECTION_LIMIT, DIRECTORY_FAILURES, ENCODES, HISTORY_BYTES, SNAPSHOT_BYTES,
+    SNAPSHOT_FAILURES, SNAPSHOT_LOAD, SNAPSHOT_LOADED, SNAPSHOT_LOADED_BYTES, SNAPSHOT_WRITE_AGE,
+    SNAPSHOT_WRITES, STATUS_CODES, UPSTREAM_CONNECTIONS, UPSTREAM_REFUSED, all as all_metrics,
+};
 pub use deltafan_core::LogThrottle;
 pub use log_level::LogLevel;
 pub use log_lines::Lines;
@@ -87,6 +90,15 @@ fn describe() {
     }
 }
 
+pub fn set(gauge: &'static str, value: f64) {
+    gauge!(gauge).set(value);
+}
+
+/// Total since the start.
+pub fn set_total(counter: &'static str, total: u64) {
+    counter!(counter).absolute(total);
+}
+
 #[derive(Debug)]
 pub struct ConnectionGauge(());
 
@@ -113,10 +125,6 @@ pub fn report_memory(resident: u64, in_use: u64) {
 pub fn report_watermarks(refuse_above: u64, close_above: u64) {
     gauge!(MEMORY, "what" => "refuse_above").set(refuse_above as f64);
     gauge!(MEMORY, "what" => "close_above").set(close_above as f64);
-}
-
-pub fn report_connection_limit(limit: usize) {
-    gauge!(CONNECTION_LIMIT).set(limit as f64);
 }
 
 pub fn accept_failed() {
@@ -167,43 +175,30 @@ const fn fingerprint(digest: u128) -> f64 {
     (digest >> 80) as f64
 }
 
-/// In bytes.
-pub fn report_history(bytes: u64) {
-    gauge!(HISTORY_BYTES).set(bytes as f64);
-}
-
-pub fn report_encodes(encodes: u64) {
-    counter!(ENCODES).absolute(encodes);
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-pub struct UpstreamFigures {
-    pub connected: bool,
-    pub server: usize,
-    pub protocol: Option<&'static str>,
-    /// Time for which cached resources may be out of date.
-    pub stale: Duration,
-    pub last_answer: Duration,
-    pub unanswered: usize,
-}
-
-pub fn report_upstream(figures: UpstreamFigures, events: &[(&'static str, u64)]) {
-    gauge!(UPSTREAM_CONNECTED).set(if figures.connected { 1.0 } else { 0.0 });
+/// Reports the source; a directory has no `state`.
+pub fn report_upstream(
+    connected: bool,
+    state: Option<&UpstreamState>,
+    events: &[(&'static str, u64)],
+    now: Instant,
+) {
+    gauge!(UPSTREAM_CONNECTED).set(if connected { 1.0 } else { 0.0 });
+    let spoken = state.and_then(|state| state.protocol).map(Protocol::label);
     for protocol in ["delta", "sotw"] {
-        let is_spoken = figures.protocol == Some(protocol);
-        gauge!(UPSTREAM_PROTOCOL, "protocol" => protocol).set(if is_spoken { 1.0 } else { 0.0 });
+        gauge!(UPSTREAM_PROTOCOL, "protocol" => protocol).set(if spoken == Some(protocol) {
+            1.0
+        } else {
+            0.0
+        });
     }
-    gauge!(UPSTREAM_SERVER).set(figures.server as f64);
-    gauge!(UPSTREAM_STALE).set(figures.stale.as_secs_f64());
-    gauge!(UPSTREAM_LAST_ANSWER).set(figures.last_answer.as_secs_f64());
-    gauge!(UPSTREAM_UNANSWERED).set(figures.unanswered as f64);
+    let of = |figure: &dyn Fn(&UpstreamState) -> f64| state.map_or(0.0, figure);
+    gauge!(UPSTREAM_SERVER).set(of(&|state| state.server as f64));
+    gauge!(UPSTREAM_STALE).set(of(&|state| state.stale_for(now).as_secs_f64()));
+    gauge!(UPSTREAM_LAST_ANSWER).set(of(&|state| state.silent_for(now).as_secs_f64()));
+    gauge!(UPSTREAM_UNANSWERED).set(of(&|state| state.unanswered.count as f64));
     for (event, count) in events {
         counter!(UPSTREAM, "event" => *event).absolute(*count);
     }
-}
-
-pub fn report_upstream_connections(connections: usize) {
-    gauge!(UPSTREAM_CONNECTIONS).set(connections as f64);
 }
 
 pub fn report_clients(kind: &'static str, state: &'static str, clients: usize) {
@@ -223,17 +218,8 @@ pub fn report_groups(rule: &str, groups: usize, clients: usize, stale: Duration,
     gauge!(GROUPS_UNANSWERED, "group" => rule.to_owned()).set(unanswered as f64);
 }
 
-pub fn report_refused_types(types: usize) {
-    gauge!(UPSTREAM_REFUSED).set(types as f64);
-}
-
 pub fn upstream_applied(took: Duration) {
     histogram!(UPSTREAM_APPLY).record(took);
-}
-
-/// Files of the directory that are not in force.
-pub fn report_directory(failing: usize) {
-    gauge!(DIRECTORY_FAILURES).set(failing as f64);
 }
 
 pub fn tls_handshake(result: &'static str) {
@@ -314,17 +300,7 @@ fn make_one(metric: &Metric, labels: &[(&'static str, &'static str)]) {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RolloutFigures {
-    pub canaries: usize,
-    pub trying: usize,
-    /// Names that changed since the trial began.
-    pub waiting: usize,
-    pub held: usize,
-    pub discarded: usize,
-}
-
-pub fn report_rollouts(figures: RolloutFigures, counts: &RolloutCounts) {
+pub fn report_rollouts(all: &[RolloutStatus], counts: &RolloutCounts) {
     let RolloutCounts { spread, held, released, discarded, unanswered } = counts;
     for (result, count) in [
         ("spread", spread),
@@ -335,38 +311,14 @@ pub fn report_rollouts(figures: RolloutFigures, counts: &RolloutCounts) {
     ] {
         counter!(ROLLOUTS, "result" => result).absolute(count.load(Ordering::Relaxed));
     }
-    gauge!(ROLLOUT_CANARIES).set(figures.canaries as f64);
-    let RolloutFigures { trying, waiting, held, discarded, .. } = figures;
-    for (state, names) in [("trying", trying), ("waiting", waiting), ("held", held), ("discarded", discarded)]
-    {
-        gauge!(ROLLOUT_CHANGES, "state" => state).set(names as f64);
+    let sum = |of: fn(&RolloutStatus) -> usize| all.iter().map(of).sum::<usize>() as f64;
+    gauge!(ROLLOUT_CANARIES).set(sum(|of| of.canaries));
+    for (state, names) in [
+        ("trying", sum(|of| of.tried)),
+        ("waiting", sum(|of| of.waiting)),
+        ("held", sum(|of| of.held.len())),
+        ("discarded", sum(|of| of.discarded.len())),
+    ] {
+        gauge!(ROLLOUT_CHANGES, "state" => state).set(names);
     }
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SnapshotFigures {
-    /// Resources loaded at the start.
-    pub loaded: usize,
-    /// Their bytes.
-    pub loaded_bytes: usize,
-    /// Time of that loading.
-    pub load: Duration,
-    pub writes: u64,
-    pub failures: u64,
-    pub bytes: u64,
-    /// Since the last transaction.
-    pub last_write: Duration,
-    /// Since the control plane last answered.
-    pub age: Duration,
-}
-
-pub fn report_snapshot(figures: SnapshotFigures) {
-    gauge!(SNAPSHOT_LOADED).set(figures.loaded as f64);
-    gauge!(SNAPSHOT_LOADED_BYTES).set(figures.loaded_bytes as f64);
-    gauge!(SNAPSHOT_LOAD).set(figures.load.as_secs_f64());
-    counter!(SNAPSHOT_WRITES).absolute(figures.writes);
-    counter!(SNAPSHOT_FAILURES).absolute(figures.failures);
-    gauge!(SNAPSHOT_BYTES).set(figures.bytes as f64);
-    gauge!(SNAPSHOT_WRITE_AGE).set(figures.last_write.as_secs_f64());
-    gauge!(CACHE_AGE).set(figures.age.as_secs_f64());
 }
