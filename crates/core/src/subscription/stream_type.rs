@@ -232,17 +232,8 @@ impl StreamType {
         if (empty_says_nothing || self.subscription().is_empty()) && !moment.one_shot {
             self.must_answer = false;
         }
-        if matches!(self.own().resumed, Some(ResumedVersions::Versions(_))) {
-            let snapshot = self.membership.of().snapshot();
-            if self.subscription().wildcard && snapshot.completeness() < Completeness::Complete {
-                return Ok(Pending::Unknown);
-            }
-            let waits = self.is_patient(rules, moment);
-            if waits && (self.resumes_unknown_collection(&snapshot) || self.resumes_unknown_alias(&snapshot))
-            {
-                return Ok(Pending::Unknown);
-            }
-            self.compare_versions(&snapshot, rules, moment)?;
+        if !self.resume_versions(rules, moment)? {
+            return Ok(Pending::Unknown);
         }
         // A relay waits for the last part (R-Up-23), perhaps empty.
         let owes_end = moment.is_relay && self.newest_nonce.is_some_and(|newest| newest.announces_more());
@@ -314,6 +305,27 @@ impl StreamType {
             return self.pending_update(rules, moment);
         }
         Ok(if unknown { Pending::Unknown } else { Pending::Nothing })
+    }
+
+    /// Compares the versions with which the client resumed, if any. Returns false if that has to wait.
+    fn resume_versions(
+        &mut self,
+        rules: &SessionConfig,
+        moment: EvaluationInput,
+    ) -> Result<bool, FellBehindError> {
+        if !matches!(self.own().resumed, Some(ResumedVersions::Versions(_))) {
+            return Ok(true);
+        }
+        let snapshot = self.membership.of().snapshot();
+        if self.subscription().wildcard && snapshot.completeness() < Completeness::Complete {
+            return Ok(false);
+        }
+        let waits = self.is_patient(rules, moment);
+        if waits && (self.resumes_unknown_collection(&snapshot) || self.resumes_unknown_alias(&snapshot)) {
+            return Ok(false);
+        }
+        self.compare_versions(&snapshot, rules, moment)?;
+        Ok(true)
     }
 
     /// Owes names whose bodies were not kept (R-XT-09), until they come again.

@@ -11,8 +11,8 @@ mod interest;
 mod let_go;
 mod messages;
 mod prefetch;
-mod protocol;
 mod questions;
+mod requests;
 mod sources;
 mod stream;
 mod trials;
@@ -29,16 +29,15 @@ use super::linger::Lingering;
 use super::quiet_clock::{QuietClock, QuietInstant};
 use super::refusal::Refusal;
 use super::response::{self, Complaint, ProtocolError};
+use super::sotw;
 use super::suspects::Suspects;
 use super::topic::OriginTraits;
 use super::topic_set::{Changes, TopicSet};
 use super::{Counters, Locators, ServerId, Settings, StreamId, Tuning};
-use crate::cache::{Cache, Generation, View, Writer};
-use crate::fairness::ACKS_IN_A_ROW;
-use crate::proto::{DeltaDiscoveryRequest, Status};
+use crate::cache::{Cache, Generation, Protocol, View, Writer};
 use crate::resource::{Name, TypeUrl};
 use acks::Ack;
-use messages::Increments;
+use messages::{Incoming, Increments};
 pub use sources::Restored;
 use stream::{RenewalPace, Stream};
 
@@ -93,6 +92,20 @@ pub struct Mux {
 }
 
 impl Mux {
+    /// Sets the protocol for streams that are opened from now on. No stream may be open.
+    pub fn set_protocol(&mut self, protocol: Protocol) {
+        let speaks_sotw = protocol == Protocol::Sotw;
+        self.set_traits(OriginTraits { speaks_sotw, ..self.traits });
+    }
+
+    fn decode(&self, stream: StreamId, message: Bytes) -> Result<Incoming, ProtocolError> {
+        let open = self.streams[stream as usize].as_ref();
+        match open.and_then(|open| open.sotw.as_ref()) {
+            Some(_) => sotw::decode(message).map(Incoming::Sotw),
+            None => response::decode(message).map(Incoming::Delta),
+        }
+    }
+
     /// Creates a relay that is not connected and has no subscriptions.
     pub fn new(mut writer: Writer, settings: Settings) -> Self {
         writer.set_identity(&settings.identity);
@@ -417,90 +430,6 @@ impl Mux {
     /// Types with a rejected response that nothing usable has replaced.
     pub fn refusals(&self) -> Vec<Refusal> {
         self.topic_sets.values().filter_map(TopicSet::refusal).collect()
-    }
-
-    /// Number of responses that are not acknowledged yet.
-    pub fn acks_waiting(&self) -> usize {
-        self.streams.iter().flatten().map(|open| open.acks.len()).sum()
-    }
-
-    /// Whether [`next_request`](Self::next_request) may return a request.
-    pub fn has_request(&self, stream: StreamId) -> bool {
-        let open = self.streams[stream as usize].as_ref();
-        open.is_some_and(|open| {
-            !open.acks.is_empty() || !open.due.is_empty() || open.has_encoded() || self.has_report(open)
-        })
-    }
-
-    /// Returns the next request of a stream: first ACKs and NACKs, the newest of a type with its
-    /// changes, then reports of held changes, then subscriptions in flush order (R-Up-06, R-Up-10).
-    pub fn next_request(&mut self, stream: StreamId, now: Instant) -> Option<DeltaDiscoveryRequest> {
-        self.update_clock(now);
-        if self.streams[stream as usize].as_ref()?.acks.is_empty()
-            && let Some(report) = self.next_report(stream, now)
-        {
-            self.counters.requests.add(1);
-            return Some(report);
-        }
-        loop {
-            let open = self.streams[stream as usize].as_mut()?;
-            // ACKs go first, but subscriptions get a turn after so many.
-            let yields = open.acks_in_a_row >= ACKS_IN_A_ROW && !open.due.is_empty();
-            let ack = if yields { None } else { open.acks.pop_front() };
-            open.acks_in_a_row = if ack.is_some() { open.acks_in_a_row + 1 } else { 0 };
-            open.ack_bytes -= ack.as_ref().map_or(0, Ack::weight);
-            let is_newest = |ack: &Ack| !open.acks.iter().any(|later| later.type_url == ack.type_url);
-            let due = match &ack {
-                // istiod drops a request whose nonce is not the newest, and any NACK, with the
-                // names in it (R-Delta-02).
-                Some(ack) if ack.fault.is_some() || (open.sotw.is_none() && !is_newest(ack)) => None,
-                Some(ack) => open.due.take(&ack.type_url),
-                None => Some(open.due.pop_first()?),
-            };
-            let changes = due.and_then(|type_url| self.changes(stream, type_url, now));
-            let Some(open) = &mut self.streams[stream as usize] else { return None };
-            let mut request = match (&ack, changes) {
-                (_, Some(changes)) => changes,
-                (Some(_), None) => DeltaDiscoveryRequest::default(),
-                // Wanted and let go again before it was sent.
-                (None, None) => continue,
-            };
-            if let Some(ack) = ack {
-                request.type_url = ack.type_url.as_str().to_owned();
-                request.response_nonce = ack.nonce;
-                request.error_detail = ack.fault.map(|message| Status { code: INVALID_ARGUMENT, message });
-            }
-            if !std::mem::replace(&mut open.node_sent, true) {
-                request.node = Some(self.settings.node.clone());
-            }
-            self.counters.requests.add(1);
-            return Some(request);
-        }
-    }
-
-    fn changes(
-        &mut self,
-        stream: StreamId,
-        type_url: TypeUrl,
-        now: Instant,
-    ) -> Option<DeltaDiscoveryRequest> {
-        let topic_set = self.topic_sets.get_mut(&type_url)?;
-        let (mut request, more) =
-            topic_set.changes(stream, self.writer.cache(), &self.settings, self.clock.moment(now));
-        if let Some(request) = &mut request {
-            if !request.resource_locators_subscribe.is_empty() && !self.knows_locators {
-                let due = self.clock.at(now) + self.settings.locator_timeout;
-                self.locators_due = Some(self.locators_due.map_or(due, |at| at.min(due)));
-            }
-            request.type_url = type_url.as_str().to_owned();
-        }
-        self.tidy(&type_url);
-        if more && let Some(open) = &mut self.streams[stream as usize] {
-            // Other types, and responses, get a turn between two pieces.
-            open.dirty.insert(type_url);
-            open.tick(&self.settings, now);
-        }
-        request
     }
 
     /// Runs everything that is due. Call it after all messages that have arrived.

@@ -13,7 +13,7 @@ use foldhash::{HashSet, HashSetExt};
 use prost::Message;
 
 use super::quiet_clock::QuietInstant;
-use crate::cache::{Nonce, OriginError};
+use crate::cache::{Nonce, OriginError, Resend};
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceName};
 use crate::resource::{Collection, Constraints, Envelope, Name, Parameters, Resource, TypeUrl, normal_form};
 
@@ -194,6 +194,11 @@ impl ReceivedResource<'_> {
     /// Whether it has the identity of a resource of the same name (R-DP-06).
     pub(super) fn is_variant_of(&self, held: &Resource) -> bool {
         self.constraints() == held.constraints()
+    }
+
+    /// Reason why it came.
+    pub(super) const fn resend(&self) -> Resend {
+        if self.answers { Resend::Answer } else { Resend::Unsolicited }
     }
 
     /// Encodes it once for all topics; `None` without a body.

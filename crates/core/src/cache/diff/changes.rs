@@ -66,19 +66,14 @@ impl Diff<'_> {
     /// Collects changed entries until there is more than fits. Content that the client holds is no news.
     fn collect(&self, update: &mut Update, owed: &OwedItems, order: Order) -> Collected<'_> {
         let floor = self.position.floor();
-        let reach = self.position.reach();
         let (mut all, mut lost) = (Collected::default(), BTreeMap::new());
         let (mut has_news, mut is_full) = (false, false);
-        let is_held = |entry: &Entry, resource: &Resource| {
-            let held = owed.held.get(entry.name()).filter(|_| !owed.names.contains(entry.name()));
-            held.is_some_and(|held| held.same_content(resource)) && !self.is_sent_anyway(entry)
-        };
         let Collected { added, bytes, failing, removed, absent } = &mut all;
         self.for_each_candidate(order, |entry, visible| {
             let is_passed = self.position.has_passed(entry.name().as_str());
             let news = self.news(entry, &visible).filter(|_| !is_passed);
             let (held, news) = news.map_or((None, None), |news| match visible.state {
-                VisibleState::Present(resource) if is_held(entry, resource) => (Some(news), None),
+                VisibleState::Present(resource) if self.is_held(entry, resource, owed) => (Some(news), None),
                 _ => (None, Some(news)),
             });
             if let Some(held) = held {
@@ -124,11 +119,7 @@ impl Diff<'_> {
                     update.to = update.to.max(visible.changed);
                     has_news = true;
                 }
-                VisibleState::Absent
-                    if visible.changed > self.position.removed
-                        && visible.since <= self.position.newest_state
-                        && reach.is_none_or(|reach| visible.changed <= reach) =>
-                {
+                VisibleState::Absent if self.is_removal(&visible) => {
                     update.to = update.to.max(visible.changed);
                     has_news = true;
                     if self.is_seen_by_alias(entry.name()) {
@@ -160,6 +151,19 @@ impl Diff<'_> {
             added.sort_unstable_by_key(|news| news.place);
         }
         all
+    }
+
+    /// Whether the client holds this content, and is owed no copy.
+    fn is_held(&self, entry: &Entry, resource: &Resource, owed: &OwedItems) -> bool {
+        let held = owed.held.get(entry.name()).filter(|_| !owed.names.contains(entry.name()));
+        held.is_some_and(|held| held.same_content(resource)) && !self.is_sent_anyway(entry)
+    }
+
+    /// Whether a client at this position may hold what is absent now.
+    fn is_removal(&self, visible: &VisibleEntry<'_>) -> bool {
+        visible.changed > self.position.removed
+            && visible.since <= self.position.newest_state
+            && self.position.reach().is_none_or(|reach| visible.changed <= reach)
     }
 
     /// Adds as much news as fits after `before` bytes, at least one; returns the bytes added. The rest is the

@@ -1,4 +1,4 @@
-//! Responses in the protocol of their stream, and as increments.
+//! Protocol of the control plane: responses in it, and as increments.
 
 use std::borrow::Cow;
 

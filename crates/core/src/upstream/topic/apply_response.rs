@@ -67,6 +67,13 @@ struct ResponseContext<'a> {
     many: bool,
 }
 
+impl ResponseContext<'_> {
+    /// Whether a name may have more than one variant.
+    fn weighs(&self, held: Option<&Arc<Resource>>) -> bool {
+        self.many || held.is_some_and(|held| held.constraints().is_some())
+    }
+}
+
 impl Topic {
     /// Returns the changes of an accepted response that was [received](Self::match_response).
     pub(in crate::upstream) fn apply_response(
@@ -136,7 +143,7 @@ impl Topic {
         context: ResponseContext<'_>,
         received: &mut ReceivedResource<'_>,
     ) {
-        let ResponseContext { asking, type_url, snapshot, counters, moment: Moment { now, .. }, many } =
+        let ResponseContext { asking, type_url, snapshot, counters, moment: Moment { now, .. }, .. } =
             context;
         let view = asking.view;
         let own = self.covering(view, snapshot, &received.name);
@@ -165,10 +172,8 @@ impl Topic {
             same || (received.envelope.version.is_empty() && ttl.is_some() && unversioned()) || is_member();
         let deadline = ttl.and_then(|ttl| now.checked_add(ttl));
         let lease = ttl.and_then(|ttl| Lease::new(ttl, now));
-        let resend = if received.answers { Resend::Answer } else { Resend::Unsolicited };
+        let resend = received.resend();
         let asked = || own.iter().chain(&others);
-        let weighed =
-            |held: Option<&Arc<Resource>>| many || held.is_some_and(|held| held.constraints().is_some());
         if let Some(resource) = received.encode(type_url, &name) {
             if same && resend == Resend::Unsolicited && asking.traits.speaks_sotw {
                 // SotW repeats everything: only a TTL is renewed or ended.
@@ -198,7 +203,7 @@ impl Topic {
             let Some(own) = own else { return };
             let doubted = self.doubted(view, &own);
             let held = held.filter(|_| !doubted);
-            if weighed(held) {
+            if context.weighs(held) {
                 let news = Receipt { resend, deadline, lease, drop_from: drops.then_some(now) };
                 self.candidates(effects, (view, own), held).set(resource, news);
             } else {
@@ -212,32 +217,52 @@ impl Topic {
             if let Some(name) = own.filter(|_| is_told) {
                 effects.ops.push(Op::Renew { view, name, lease });
             }
-        } else if ttl.is_some() && !received.envelope.has_aliases {
+        } else {
+            self.apply_bodiless(effects, context, received, (name, own, others, held));
+        }
+    }
+
+    /// Applies a resource without a body that renews nothing.
+    fn apply_bodiless(
+        &mut self,
+        effects: &mut Effects,
+        context: ResponseContext<'_>,
+        received: &ReceivedResource<'_>,
+        (name, own, others, held): (Name, Option<Name>, aliases::Asked, Option<&Arc<Resource>>),
+    ) {
+        let ResponseContext { asking, type_url, .. } = context;
+        let (view, envelope) = (asking.view, &received.envelope);
+        let is_named = view == View::Named;
+        if envelope.has_aliases {
+            if !is_named {
+                return;
+            }
+            let own = own.filter(|_| aliases::is_unresolved(envelope, &received.name));
+            let resource = Arc::new(envelope.encode_unresolved(type_url, name));
+            let resend = received.resend();
+            for name in own.into_iter().chain(others) {
+                self.expiry.set(view, &name, None);
+                self.uncacheable.set(view, &name, None);
+                effects.ops.push(Op::Alias { name, resource: Arc::clone(&resource), resend });
+            }
+        } else if envelope.ttl.is_some() {
             // Heartbeat for a version that is not held, for example after its TTL ended. The
             // control plane believes it delivered, so a new stream is needed, unless a later
             // request by name is still open.
             if !own.is_some_and(|name| is_named && self.names.awaits_since(name.as_str()).is_some()) {
-                self.renews[asking.view as usize] = true;
+                self.renews[view as usize] = true;
             }
-            effects.lacks_member |= view == View::Wildcard && held.is_none();
-        } else if !received.envelope.has_aliases {
+            effects.lacks_member |= !is_named && held.is_none();
+        } else {
             // Old form of "does not exist" (R-Up-16).
             effects.lost.extend(others);
             let Some(own) = own else { return };
             let doubted = self.doubted(view, &own);
             let held = held.filter(|_| !doubted);
-            if weighed(held) {
+            if context.weighs(held) {
                 self.candidates(effects, (view, own), held).remove(received.constraints());
             } else if !self.keeps(asking, view, &own) {
                 effects.removed.push((view, own));
-            }
-        } else if is_named {
-            let own = own.filter(|_| aliases::is_unresolved(&received.envelope, &received.name));
-            let resource = Arc::new(received.envelope.encode_unresolved(type_url, name));
-            for name in own.into_iter().chain(others) {
-                self.expiry.set(view, &name, None);
-                self.uncacheable.set(view, &name, None);
-                effects.ops.push(Op::Alias { name, resource: Arc::clone(&resource), resend });
             }
         }
     }
