@@ -1,12 +1,14 @@
 //! gRPC call to the control plane: encoded requests go out, encoded responses come in.
 //!
-//! Owns the framing of messages in HTTP/2 bodies, and the final status. Knows nothing of their content.
+//! Owns the framing of messages in HTTP/2 bodies, the final status, and errors as text. Knows nothing of the
+//! messages' content.
 //!
 //! Invariant: nothing is held between two responses. tonic's reader keeps a buffer as large as the largest
 //! one: 800 MiB with 2,000 node groups and responses of 400 KiB. It also panics if the details of a status
 //! are not base64.
 
 use std::error::Error;
+use std::fmt::Write as _;
 use std::future::poll_fn;
 use std::sync::Arc;
 
@@ -24,7 +26,6 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tower::Service as _;
 
-use super::error_text::reasons;
 use super::transfer::Transfer;
 use super::wait::now;
 use crate::grpc::{BytesCodec, Prefix};
@@ -228,6 +229,41 @@ impl Buffer {
     }
 }
 
+/// Formats a status as `UNAVAILABLE: message`, with its causes.
+pub(crate) fn status_text(status: &Status) -> String {
+    let mut code = String::new();
+    for (at, letter) in format!("{:?}", status.code()).char_indices() {
+        if letter.is_uppercase() && at > 0 {
+            code.push('_');
+        }
+        code.push(letter.to_ascii_uppercase());
+    }
+    let mut text = match status.message() {
+        "" => code,
+        message => format!("{code}: {message}"),
+    };
+    add_causes(&mut text, status);
+    text
+}
+
+/// Formats an error with its causes: tonic's own text is often just "transport error".
+pub(super) fn reasons(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    add_causes(&mut text, error);
+    text
+}
+
+fn add_causes(text: &mut String, error: &dyn Error) {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let reason = error.to_string();
+        if !text.contains(&reason) {
+            write!(text, ": {reason}").ok();
+        }
+        cause = error.source();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -289,5 +325,16 @@ mod tests {
             "the answer is none of gRPC: HTTP status 503, content-type `text/html`"
         );
         assert_eq!(head(200, &[]).expect_err("no gRPC").code(), Code::Unknown);
+    }
+
+    #[test]
+    fn a_status_is_told_in_words() {
+        let status = Status::deadline_exceeded("too late");
+        assert_eq!(status_text(&status), "DEADLINE_EXCEEDED: too late");
+        let cause = std::io::Error::other("connection reset by peer");
+        let mut status = Status::unknown("h2 protocol error");
+        status.set_source(std::sync::Arc::new(cause));
+        assert_eq!(status_text(&status), "UNKNOWN: h2 protocol error: connection reset by peer");
+        assert_eq!(status_text(&Status::unavailable("")), "UNAVAILABLE");
     }
 }

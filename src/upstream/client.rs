@@ -5,45 +5,30 @@
 
 mod choice;
 mod conversation;
-mod ended;
-mod liveness;
-mod protocol;
+mod messages;
 mod report;
-mod secondary;
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Status};
 
 use super::SilenceLog;
-use super::checks::Streams;
-use super::connection::OpenStream;
-use super::link::{Connected, Lease, Link, Options, UnreachableError};
+use super::link::{Connected, Link, UnreachableError};
 use super::probe::Probes;
-use super::relay_watch::Standing;
 use super::servers::Servers;
 use super::stored_change::ChangeSink;
 use super::wait::{next_interest, next_once, next_tuning, now, sleep_until};
 use super::{
-    Backoff, Counters, Failover, Mux, ProtocolError, Representative, Restored, ServerChange, ServerCondition,
-    ServerId, StreamId, Tuner, Tuning, UpstreamState,
+    Backoff, Counters, Failover, Mux, Representative, Restored, ServerChange, ServerCondition, ServerId,
+    StreamId, Tuner, Tuning, UpstreamState,
 };
 use crate::cache::{Protocol, Wanted};
 use crate::proto::Node;
 use crate::snapshot_content::{Clock, Content};
-use crate::telemetry;
-use conversation::{Conversation, Delta, Event};
-use ended::Ended;
-use liveness::Sign;
-
-/// Time for which the relay upstream may be cut off before a log line. A relay that starts has asked nothing
-/// yet.
-const CUT_OFF: Duration = Duration::from_secs(5);
+use conversation::{Conversation, Delta, Ended, Event};
 
 /// Subscriptions of one node group at one of several control planes.
 #[derive(Debug)]
@@ -105,11 +90,6 @@ impl std::fmt::Debug for LateRestore {
 }
 
 impl Client {
-    /// Creates a client with its own connection. It does nothing until [`run`](Self::run).
-    pub fn new(mux: Mux, options: Options) -> Self {
-        Self::on(mux, Arc::new(Servers::only(options)))
-    }
-
     /// Creates a client that shares connections. It does nothing until [`run`](Self::run).
     pub fn on(mux: Mux, servers: Arc<Servers>) -> Self {
         let link = Arc::clone(servers.link(0));
@@ -207,6 +187,21 @@ impl Client {
         self.state.send_modify(|state| state.restored(age_at_start(age, state, now())));
     }
 
+    /// Takes in resources of an earlier process on a connection without a response yet, and renews the
+    /// subscriptions.
+    fn restore_late(&mut self, talk: &mut Conversation) {
+        let Some(restore) = self.late.as_mut().and_then(|late| late.try_recv().ok()) else { return };
+        self.late = None;
+        self.mux.closed(StreamId::Primary);
+        (restore.0)(self);
+        talk.renew(StreamId::Primary);
+        self.choose_node();
+        self.mux.connected(self.link.server());
+        // The watch of a relay restarts with the stream, and reports again.
+        self.state.send_modify(|state| state.origin_is_cut_off = false);
+        self.mux.opened(StreamId::Primary, now());
+    }
+
     /// Connects, and reconnects after each loss, until `shutdown`.
     ///
     /// By reference: a future has room for its arguments and for its state, and each group has one.
@@ -277,7 +272,7 @@ impl Client {
                 self.renew(stream, &mut talk);
             }
             talk.secondary.adjust(&mut self.mux, now());
-            self.inquire(&mut talk);
+            talk.inquire(&mut self.mux, self.representative.as_deref());
             if let Some(change) = self.choose(self.condition(&talk)) {
                 if matches!(change, ServerChange::Next { .. }) {
                     lease.silent();
@@ -293,66 +288,19 @@ impl Client {
             self.failover.excuse(excused, now());
             match event {
                 Event::Message(stream, message) => {
-                    let end = self.on_message(stream, message, &mut talk);
-                    if talk.answered {
-                        lease.answered();
-                    }
-                    match (stream, end.and_then(|end| self.fall_back(stream, end, &mut talk))) {
-                        (_, None) => self.try_delta_again(&mut talk),
-                        // Both streams need the connection: it may take no more after a GOAWAY.
-                        (StreamId::Secondary, Some(end)) if lease.is_closed() => break Some(end),
-                        (StreamId::Secondary, Some(end)) => {
-                            self.counters().stream_failures.add(1);
-                            let why = end.reason(self.link.uri());
-                            talk.secondary.lost(&mut self.mux, &self.link, self.group.as_deref(), &why);
-                        }
-                        (StreamId::Primary, Some(end)) => {
-                            if !matches!(end, Ended::Unfit(_)) {
-                                self.mux.ended_by_server(now());
-                            }
-                            break Some(end);
-                        }
+                    if let Some(end) = self.on_message(stream, message, &lease, &mut talk) {
+                        break Some(end);
                     }
                 }
-                Event::Inquiry(Some(Ok(answer))) if !talk.is_inquiry_of_relay() => {
-                    self.mux.on_inquiry_message(answer, now());
-                }
-                Event::Inquiry(Some(Ok(_))) => self.mux.inquiry_refused(now()),
-                Event::Inquiry(Some(Err(end))) if end.code() == Code::Unimplemented => {
-                    self.mux.inquiry_refused(now());
-                }
-                Event::Inquiry(_) => self.mux.inquiry_lost(),
+                Event::Inquiry(answer) => self.on_inquiry(answer, &talk),
                 Event::Room(stream) => self.ask(stream, &talk),
                 Event::Interest(interest) => self.take(interest).await,
                 Event::Tuning(tuning) => self.mux.tune(tuning),
-                Event::Watched(word) => {
-                    match word {
-                        Some(is_answered) => self.origin_says(is_answered),
-                        None => _ = self.state.send_if_modified(UpstreamState::origin_has_no_word),
-                    }
-                    if word == Some(true) && talk.has_passed_over {
-                        self.renew(StreamId::Primary, &mut talk);
-                    }
-                }
+                Event::Watched(word) => self.on_word(word, &mut talk),
                 Event::Probed((server, answers)) => self.failover.probed(server, answers, now()),
                 Event::Look if lease.is_closed() && !self.mux.has_asked(StreamId::Primary) => break None,
                 Event::Look => {
-                    self.restore_late(&mut talk);
-                    if !self.mux.has_asked(StreamId::Primary) {
-                        talk.rest_at_relay();
-                    }
-                    self.look_for_silence();
-                    if self.cut_off_due.take_if(|due| *due <= now()).is_some() {
-                        self.report_word(false);
-                    }
-                    self.note_refusals();
-                    if self.representative.as_ref().is_some_and(|one| one.is_outdated()) {
-                        self.mux.node_is_outdated();
-                    }
-                    if let Some(end) = self.leave_silent_address(&lease, &talk) {
-                        break Some(end);
-                    }
-                    if let Some(end) = self.look_for_life(&lease, &mut talk) {
+                    if let Some(end) = self.look(&lease, &mut talk) {
                         break Some(end);
                     }
                 }
@@ -361,178 +309,19 @@ impl Client {
                     self.mux.on_deadline(now());
                     tokio::task::yield_now().await;
                 }
-                Event::Checked => self.link.check_answered(),
+                Event::Checked => self.link.checks().answered(),
                 Event::Nothing => tokio::task::yield_now().await,
             }
         };
         self.mux.closed(StreamId::Primary);
         if talk.liveness.tries() {
-            self.link.trial_of_checks_lost();
+            self.link.checks().trial_lost();
         }
         if let Some(Ended::Failed(_) | Ended::Reset(_) | Ended::Unfit(_)) = ended {
             self.counters().stream_failures.add(1);
             lease.failed();
         }
         ended
-    }
-
-    /// Takes in resources of an earlier process on a connection without a response yet, and renews the
-    /// subscriptions.
-    fn restore_late(&mut self, talk: &mut Conversation) {
-        let Some(restore) = self.late.as_mut().and_then(|late| late.try_recv().ok()) else { return };
-        self.late = None;
-        self.mux.closed(StreamId::Primary);
-        (restore.0)(self);
-        talk.renew(StreamId::Primary);
-        self.choose_node();
-        self.mux.connected(self.link.server());
-        // The watch of a relay restarts with the stream, and reports again.
-        self.state.send_modify(|state| state.origin_is_cut_off = false);
-        self.mux.opened(StreamId::Primary, now());
-    }
-
-    /// Checks by a health check whether the server is there, if needed. Returns the end if it is gone.
-    fn look_for_life(&mut self, lease: &Lease, talk: &mut Conversation) -> Option<Ended> {
-        if !lease.has_room_for_calls(talk.watch.is_open()) {
-            return None;
-        }
-        self.note_mute_checks(talk);
-        let (unanswered, is_only) = (self.state.borrow().unanswered.since, self.servers.count() == 1);
-        let streams = match (talk.answered, unanswered) {
-            (true, _) => Streams::Answered,
-            (false, Some(_)) => Streams::Unanswered,
-            (false, None) => Streams::Idle,
-        };
-        // A server that has not answered yet is given the time.
-        let is_only = is_only || streams == Streams::Unanswered;
-        let purpose = || self.link.purpose_of_check(streams, now());
-        match talk.look_for_life(unanswered, is_only, purpose) {
-            Sign::Fine => None,
-            Sign::Gone { is_first } => {
-                lease.silent();
-                if is_first {
-                    self.link.check_stayed_unanswered();
-                }
-                let timeout = self.link.options().liveness.timeout;
-                Some(Ended::Lost(format!(
-                    "it sends nothing, and did not answer a health check within {timeout:?}"
-                )))
-            }
-            Sign::Mute => {
-                self.link.trial_of_checks_failed(now());
-                if !self.note_mute_checks(talk) {
-                    // It may hang by now; earlier answers prove nothing.
-                    talk.answered = false;
-                    self.renew(StreamId::Primary, talk);
-                }
-                None
-            }
-            Sign::Closed => {
-                let why = "it wants no more of this connection (GOAWAY), and is silent on it".to_owned();
-                Some(Ended::Closed(why))
-            }
-        }
-    }
-
-    /// Notes whether the server answers its streams but no checks. Returns whether that is so.
-    fn note_mute_checks(&self, talk: &mut Conversation) -> bool {
-        let are_mute = talk.liveness.is_mute() && self.link.checks_are_mute(now());
-        if are_mute {
-            self.report_mute_checks();
-        }
-        are_mute
-    }
-
-    /// Handles a message or the end of a stream. Returns that end.
-    fn on_message(
-        &mut self,
-        stream: StreamId,
-        message: Option<Result<Bytes, Status>>,
-        talk: &mut Conversation,
-    ) -> Option<Ended> {
-        let message = match message {
-            Some(Ok(message)) => message,
-            Some(Err(status)) => return Some(Ended::by(&status, talk.protocol(), talk.answered)),
-            None => return Some(Ended::orderly(talk.answered)),
-        };
-        self.learn_if_relay(stream, talk);
-        let message = self.unless_old(stream, message, talk)?;
-        match self.apply(stream, message) {
-            Ok(is_of_use) => {
-                // A control plane whose responses are all rejected counts as silent.
-                if is_of_use && !std::mem::replace(&mut talk.answered, true) {
-                    self.answered(talk.delta);
-                }
-                talk.secondary.answered |= is_of_use && stream == StreamId::Secondary;
-                // A burst of responses is answered with a burst of ACKs.
-                self.ask(stream, talk);
-                None
-            }
-            Err(fault) => {
-                if matches!(fault, ProtocolError::Loop(_)) {
-                    self.failover.looped(now());
-                }
-                Some(Ended::Failed(fault.to_string()))
-            }
-        }
-    }
-
-    /// Drops responses of a cut-off relay if the cache may be newer. The first one waits for the relay's
-    /// report.
-    fn unless_old(&self, stream: StreamId, message: Bytes, talk: &mut Conversation) -> Option<Bytes> {
-        if !self.failover.passes_over_cut_off() {
-            return Some(message);
-        }
-        match talk.watch.standing(now()) {
-            Standing::Answered => return Some(message),
-            Standing::Unsaid => talk.keep(stream, message),
-            Standing::CutOff => talk.has_passed_over = true,
-        }
-        None
-    }
-
-    /// Notes whether the server is a relay, which reports on its own control plane.
-    fn learn_if_relay(&mut self, stream: StreamId, talk: &mut Conversation) {
-        if talk.open(stream).is_some_and(OpenStream::is_relay) {
-            self.mux.origin_is_relay();
-            if talk.watch.begin() && talk.protocol() == Protocol::Sotw {
-                self.report_relay_by_sotw();
-            }
-            return;
-        }
-        self.mux.origin_is_no_relay();
-        self.state.send_if_modified(UpstreamState::origin_has_no_word);
-        if talk.watch.end() {
-            self.origin_says(true);
-        }
-    }
-
-    /// Sends requests on a stream while there is room.
-    fn ask(&mut self, stream: StreamId, talk: &Conversation) {
-        let Some(open) = talk.open(stream) else { return };
-        while self.mux.has_request(stream)
-            && let Ok(room) = open.outgoing.try_reserve()
-        {
-            if let Some(message) = self.mux.next_message(stream, now()) {
-                room.send(self.lend(message, talk.protocol()));
-            }
-        }
-    }
-
-    /// Puts a client's node into a request that carries one.
-    fn lend(&self, message: Bytes, protocol: Protocol) -> Bytes {
-        match &self.representative {
-            Some(representative) => representative.lend(message, protocol),
-            None => message,
-        }
-    }
-
-    fn inquire(&mut self, talk: &mut Conversation) {
-        let representative = self.representative.as_ref();
-        talk.inquire(&mut self.mux, |message, protocol| match representative {
-            Some(representative) => representative.lend(message, protocol),
-            None => message,
-        });
     }
 
     /// Chooses the client whose node new streams show.
@@ -565,48 +354,6 @@ impl Client {
         tokio::task::yield_now().await;
     }
 
-    /// Applies a response. Returns whether it was accepted.
-    fn apply(&mut self, stream: StreamId, message: Bytes) -> Result<bool, ProtocolError> {
-        let begun = now();
-        let of_no_use =
-            |counters: &Counters| counters.nacks_sent.get() + counters.unrequested_responses.get();
-        let (before, since) = (of_no_use(self.counters()), self.mux.generation());
-        let result = self.mux.on_message(stream, message, begun);
-        let done = now();
-        telemetry::upstream_applied(done.saturating_duration_since(begun));
-        if let Some(changes) = &self.changes
-            && self.mux.generation() > since
-        {
-            changes.offer(self.mux.cache(), since, begun, done);
-        }
-        result?;
-        let is_of_use = of_no_use(self.counters()) == before;
-        if is_of_use {
-            let source = self.mux.source();
-            self.state.send_if_modified(|state| {
-                let is_news = state.source.as_ref() != source;
-                if is_news {
-                    state.source = source.cloned();
-                }
-                state.accepted(done) || is_news
-            });
-        }
-        if !is_of_use || !self.state.borrow().refusals.is_empty() {
-            self.note_refusals();
-        }
-        Ok(is_of_use)
-    }
-
-    /// Notes types with a rejected response and no usable one since.
-    fn note_refusals(&self) {
-        let refusals = self.mux.refusals();
-        self.state.send_if_modified(|state| {
-            let is_news = state.refusals != refusals;
-            state.refusals = refusals;
-            is_news
-        });
-    }
-
     fn connected(&mut self, is_new: bool, protocol: Protocol) {
         self.choose_node();
         self.mux.connected(self.link.server());
@@ -636,20 +383,6 @@ impl Client {
         self.link.answered();
         self.report_protocol(delta);
         self.report_answer();
-    }
-
-    /// Notes the upstream relay's report whether its own control plane answers.
-    fn origin_says(&mut self, is_answered: bool) {
-        let is_news = self.state.send_if_modified(|state| state.origin_says(is_answered, now()));
-        self.mux.origin_says(is_answered, now());
-        if !is_news {
-            return;
-        }
-        if !is_answered {
-            self.cut_off_due = Some(now() + CUT_OFF);
-        } else if self.cut_off_due.take().is_none() {
-            self.report_word(true);
-        }
     }
 
     /// Logs a failed attempt to connect, unless another client made it.

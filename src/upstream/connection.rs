@@ -14,9 +14,8 @@ use tokio::sync::mpsc;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
-use super::call::call;
-use super::error_text::reasons;
-use super::pulse::Pulse;
+use super::call::{call, reasons};
+use super::liveness::Pulse;
 use super::transfer::Transfers;
 use crate::RelayIdentity;
 use crate::cache::Protocol;

@@ -23,9 +23,10 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tonic::transport::{Channel, Endpoint};
 
-use super::error_text::reasons;
+use super::call::reasons;
 use crate::tls::client::ClientTls;
-use addresses::{Reached, Unreached, resolve, try_each};
+pub(super) use addresses::Unreached;
+use addresses::{resolve, try_each};
 
 #[derive(Clone, Debug)]
 pub enum Target {
@@ -54,17 +55,11 @@ pub(super) struct Dialed {
     pub(super) has_others: bool,
 }
 
-pub(super) struct DialError {
-    pub(super) why: String,
-    /// Number of addresses that were tried.
-    pub(super) tried: usize,
-}
-
 /// Like [`dial`], from the address of this number. The name look-up may take as long as the attempt.
-pub(super) async fn dial_from(endpoint: Endpoint, target: Target, first: usize) -> Result<Dialed, DialError> {
+pub(super) async fn dial_from(endpoint: Endpoint, target: Target, first: usize) -> Result<Dialed, Unreached> {
     if (endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS)) != matches!(target, Target::Tls(_)) {
         let why = format!("{} and its TLS settings do not go together", endpoint.uri());
-        return Err(DialError { why, tried: 0 });
+        return Err(Unreached { why, tried: 0 });
     }
     let limit = endpoint.get_connect_timeout().unwrap_or(Duration::MAX);
     let addresses = if matches!(target, Target::Unix(_)) {
@@ -74,14 +69,10 @@ pub(super) async fn dial_from(endpoint: Endpoint, target: Target, first: usize) 
         let found = tokio::time::timeout(limit, resolve(endpoint.uri())).await;
         found.unwrap_or_else(|_| Err(format!("its name was not resolved within {limit:?}")))
     };
-    let addresses = addresses.map_err(|why| DialError { why, tried: 0 })?;
+    let addresses = addresses.map_err(|why| Unreached { why, tried: 0 })?;
     let attempt = |address, share| dial_at(endpoint.clone(), target.clone(), address, share);
-    match try_each(&addresses, first, limit, attempt).await {
-        Ok(Reached { by: (channel, facts), address }) => {
-            Ok(Dialed { channel, facts, address, has_others: addresses.len() > 1 })
-        }
-        Err(Unreached { why, tried }) => Err(DialError { why, tried }),
-    }
+    let ((channel, facts), address) = try_each(&addresses, first, limit, attempt).await?;
+    Ok(Dialed { channel, facts, address, has_others: addresses.len() > 1 })
 }
 
 /// Connects to one address, and waits for the server's first frame, within `limit`.

@@ -23,17 +23,16 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use http::Uri;
-use parking_lot::Mutex;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tonic::transport::{Channel, Endpoint};
 
-use super::checks::{Checks, Purpose, Streams};
 use super::connection::Server;
-use super::dial::{DialError, Dialed, Facts, Target, dial_from};
-use super::pulse::Pulse;
+use super::dial::{Dialed, Facts, Target, Unreached, dial_from};
+use super::liveness::{Checks, LivenessTimes, Pulse};
 use super::transfer::Transfers;
 use super::wait::{now, sleep_until};
-use super::{Backoff, LivenessTimes, ServerId};
+use super::{Backoff, ServerId};
 use crate::RelayIdentity;
 use crate::cache::Protocol;
 use crate::telemetry::LogThrottle;
@@ -352,7 +351,7 @@ impl Link {
                 }
                 Ok(Connected { lease: self.lease(connection), is_new: true })
             }
-            Err(DialError { why: reason, tried }) => {
+            Err(Unreached { why: reason, tried }) => {
                 state.next_address = first.wrapping_add(tried);
                 let wait = state.backoff.next(&mut rand::rng());
                 state.retry_at = Some(now() + wait);
@@ -418,32 +417,9 @@ impl Link {
         self.changed.notify_one();
     }
 
-    /// Purpose of a useful health check; see [`Checks`].
-    pub(super) fn purpose_of_check(&self, streams: Streams, now: Instant) -> Option<Purpose> {
-        self.state.lock().checks.purpose(streams, now)
-    }
-
-    pub(super) fn trial_of_checks_lost(&self) {
-        self.state.lock().checks.trial_lost();
-    }
-
-    pub(super) fn check_answered(&self) {
-        self.state.lock().checks.answered();
-    }
-
-    /// Notes that a connection was given up for an unanswered health check.
-    pub(super) fn check_stayed_unanswered(&self) {
-        self.state.lock().checks.gave_up();
-    }
-
-    /// Notes that a server that answers its streams left a health check unanswered.
-    pub(super) fn trial_of_checks_failed(&self, now: Instant) {
-        self.state.lock().checks.failed(now);
-    }
-
-    /// Notes that the server still answers its streams. Returns whether that is new.
-    pub(super) fn checks_are_mute(&self, now: Instant) -> bool {
-        self.state.lock().checks.are_mute(now)
+    /// Judgement of the server's health checks, locked.
+    pub(super) fn checks(&self) -> MappedMutexGuard<'_, Checks> {
+        MutexGuard::map(self.state.lock(), |state| &mut state.checks)
     }
 
     /// Notes the protocol of an answer. Returns the previous one if it differs.

@@ -5,22 +5,20 @@
 //! of both.
 
 mod call;
-mod checks;
 mod client;
 mod connection;
 mod dial;
 mod directory;
-mod error_text;
 mod link;
+mod liveness;
 mod probe;
-mod pulse;
 mod relay_watch;
 mod servers;
 mod stored_change;
 mod transfer;
 mod wait;
 
-pub(crate) use call::NotGrpcError;
+pub(crate) use call::{NotGrpcError, status_text};
 pub use client::{Client, LateRestore};
 pub(crate) use connection::OpenStream;
 pub use connection::{Transport, UriError};
@@ -28,9 +26,8 @@ pub use deltafan_core::upstream::*;
 pub(crate) use dial::{ANSWERS_IN_TLS, CLOSED, NOT_HTTP2, is_tls};
 pub use dial::{Target, dial};
 pub use directory::{DirectorySource, DirectoryState};
-pub(crate) use error_text::status_text;
 pub use link::{Link, Options};
-pub use pulse::LivenessTimes;
+pub use liveness::LivenessTimes;
 pub use servers::Servers;
 pub use stored_change::{ChangeSink, StoredChange, StoredState};
 pub(crate) use transfer::Transfers;

@@ -245,13 +245,18 @@ impl Probe {
         let questions = self.questions.borrow_and_update();
         let question = questions.asked.get(self.turn.checked_rem(questions.asked.len())?)?.clone();
         let message = question.ask(protocol, &questions.node);
-        let message = match &questions.representative {
-            Some(representative) => representative.lend(message, protocol),
-            None => message,
-        };
+        let message = lend(questions.representative.as_deref(), message, protocol);
         // The stream is new: it has room.
         open.outgoing.try_send(message).ok()?;
         Some(question)
+    }
+}
+
+/// Puts a client's node, if any, into a request that carries one.
+pub(super) fn lend(representative: Option<&Representative>, message: Bytes, protocol: Protocol) -> Bytes {
+    match representative {
+        Some(representative) => representative.lend(message, protocol),
+        None => message,
     }
 }
 

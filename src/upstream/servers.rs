@@ -33,11 +33,6 @@ impl Servers {
         Self { links: options.into_iter().map(link).collect(), times }
     }
 
-    /// Creates the link to the only server.
-    pub fn only(options: Options) -> Self {
-        Self::new(options, [], FailoverTimes::default())
-    }
-
     pub(super) fn count(&self) -> usize {
         self.links.len()
     }

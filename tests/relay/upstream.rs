@@ -9,7 +9,9 @@ use deltafan::cache::{
 };
 use deltafan::proto::Node;
 use deltafan::resource::{Kind, TypeUrl};
-use deltafan::upstream::{Backoff, Client, Counters, Mux, Options, Settings, Transport, UpstreamState};
+use deltafan::upstream::{
+    Backoff, Client, Counters, FailoverTimes, Mux, Options, Servers, Settings, Transport, UpstreamState,
+};
 use deltafan_test_support::eventually;
 use deltafan_test_support::origin::{Origin, OriginStream, PATIENCE, resource, response};
 use deltafan_test_support::wire::framed;
@@ -49,7 +51,10 @@ impl Relay {
         let node = Node { id: "relay".to_owned(), ..Node::default() };
         let (linger, settle) = (Duration::from_millis(200), Duration::from_millis(10));
         let settings = Settings { node, linger, settle, ..Settings::default() };
-        let mut client = Client::new(Mux::new(writer, settings), options);
+        let mut client = Client::on(
+            Mux::new(writer, settings),
+            Arc::new(Servers::new(options, [], FailoverTimes::default())),
+        );
         let (counters, state, stop) =
             (Arc::clone(client.counters()), client.state(), CancellationToken::new());
         let stopped = stop.clone();

@@ -13,7 +13,9 @@ use deltafan::config::{CertificateFiles, ClientTls};
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan::tls::client::ClientFiles;
 use deltafan::tls::reload::Reloader;
-use deltafan::upstream::{Backoff, Client, Mux, Options, Settings, Target, Transport, UpstreamState, dial};
+use deltafan::upstream::{
+    Backoff, Client, FailoverTimes, Mux, Options, Servers, Settings, Target, Transport, UpstreamState, dial,
+};
 use deltafan_test_support::certificates::{Authority, Identity, Use, put};
 use deltafan_test_support::eventually;
 use deltafan_test_support::front::{Front, Shown};
@@ -302,7 +304,8 @@ impl Relay {
             ..Options::new(endpoint)
         };
         let (cache, writer) = Cache::new(Limits::default());
-        let mut client = Client::new(Mux::new(writer, Settings::default()), options);
+        let servers = Arc::new(Servers::new(options, [], FailoverTimes::default()));
+        let mut client = Client::on(Mux::new(writer, Settings::default()), servers);
         let (state, stop) = (client.state(), CancellationToken::new());
         let stopped = stop.clone();
         tokio::spawn(async move { client.run(stopped).await });

@@ -1,6 +1,7 @@
 //! Streams of one connection, and the next event on them.
 //!
-//! Owns the order in which messages and other events are served. Acts on no event.
+//! Owns the order in which messages and other events are served, and when the second stream is open. Acts on
+//! no event.
 
 use std::future::{Future, pending, ready};
 use std::sync::Arc;
@@ -8,18 +9,18 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use http::Uri;
 use tokio::sync::mpsc;
-use tonic::Status;
+use tonic::{Code, Status};
 
-use super::super::checks::Purpose;
+use super::super::call::{is_of_server, is_reset, status_text};
 use super::super::connection::{OpenStream, Server};
-use super::super::probe::{Probes, Word};
-use super::super::pulse::LivenessTimes;
+use super::super::link::{Line, Link};
+use super::super::liveness::{Liveness, LivenessTimes, Purpose, Sign};
+use super::super::probe::{Probes, Word, lend};
 use super::super::relay_watch::{RelayWatch, Standing};
 use super::super::wait::{Clock, now, sleep_until};
-use super::super::{Backoff, Mux, StreamId, Tuning};
-use super::liveness::{Liveness, Need, Sign};
-use super::secondary::Secondary;
+use super::super::{Backoff, Mux, Representative, StreamId, Tuning};
 use crate::cache::{Protocol, Wanted};
 use crate::fairness::MESSAGES_IN_A_ROW;
 
@@ -73,12 +74,12 @@ pub(super) struct Conversation {
     pub(super) watch: RelayWatch,
     pub(super) liveness: Liveness,
     /// Response that waits for the first report of its relay. No other is read meanwhile.
-    kept: Option<(StreamId, Bytes)>,
+    pub(super) kept: Option<(StreamId, Bytes)>,
     /// Whether responses were dropped: later ones are used only on reopened streams.
     pub(super) has_passed_over: bool,
     /// Whether a useful response came on either stream.
     pub(super) answered: bool,
-    protocol: Protocol,
+    pub(super) protocol: Protocol,
     pub(super) delta: Delta,
     server: Server,
     /// Reported time in which responses were on their way.
@@ -127,10 +128,6 @@ impl Conversation {
         }
     }
 
-    pub(super) const fn protocol(&self) -> Protocol {
-        self.protocol
-    }
-
     /// Reopens both streams in another protocol.
     pub(super) fn speak(&mut self, protocol: Protocol) {
         (self.protocol, self.secondary.protocol) = (protocol, protocol);
@@ -150,15 +147,14 @@ impl Conversation {
         }
     }
 
-    /// Opens a stream for a due inquiry, and closes that of a finished one. `lend` puts a client's node into
-    /// its request.
-    pub(super) fn inquire(&mut self, mux: &mut Mux, lend: impl FnOnce(Bytes, Protocol) -> Bytes) {
+    /// Opens a stream for a due inquiry, and closes that of a finished one.
+    pub(super) fn inquire(&mut self, mux: &mut Mux, representative: Option<&Representative>) {
         if !mux.has_inquiry() {
             self.inquiry = None;
             if let Some((protocol, request)) = mux.begin_inquiry(now()) {
                 let open = OpenStream::on(&self.server, protocol);
                 // The stream takes several requests before it is open.
-                _ = open.outgoing.try_send(lend(request, protocol));
+                _ = open.outgoing.try_send(lend(representative, request, protocol));
                 self.inquiry = Some(open);
             }
         }
@@ -174,11 +170,6 @@ impl Conversation {
         if self.primary.is_relay() {
             self.primary = OpenStream::when_asked(&self.server, self.protocol);
         }
-    }
-
-    /// Keeps a response for the next event, until its relay has reported or the wait is over.
-    pub(super) fn keep(&mut self, stream: StreamId, response: Bytes) {
-        self.kept = Some((stream, response));
     }
 
     /// Waits for the next event, until `choose_at` at most. Inputs are `interest`, `tuning` and reports of
@@ -231,14 +222,8 @@ impl Conversation {
         // Arrived messages are read before a timer is judged. After many of them everything else gets a turn.
         // A server that is slow to read ACKs must not receive more and more of them.
         let is_behind = !insists && mux.acks_waiting() > ACKS && !primary.outgoing.is_closed();
-        let event = if waits_for_word && !primary.outgoing.is_closed() {
-            // Every second it checks whether the report may still come.
-            tokio::select! {
-                biased;
-                event = others => event,
-                () = primary.outgoing.closed() => Event::Nothing,
-            }
-        } else if is_behind {
+        // While the report of a relay may still come, that is checked every second.
+        let event = if is_behind || waits_for_word && !primary.outgoing.is_closed() {
             tokio::select! {
                 biased;
                 event = others => event,
@@ -295,8 +280,8 @@ impl Conversation {
     ) -> Sign {
         // A message that stops in its middle may also come from a server that hangs.
         let since = unanswered.into_iter().chain(self.server.transfers.incomplete_since()).min();
-        let need = if is_only { since.map_or(Need::None, Need::Since) } else { Need::Always };
-        self.liveness.look(need, purpose, now(), LOOK)
+        let since = if is_only { since } else { Some(self.liveness.begun) };
+        self.liveness.look(since, purpose, now(), LOOK)
     }
 
     /// Counts the messages in a row.
@@ -312,6 +297,122 @@ impl Conversation {
             self.look_at = now() + LOOK;
         }
     }
+}
+
+/// End of a connection or stream.
+pub(super) enum Ended {
+    /// No connection. The back-off grows.
+    Unreachable(String),
+    /// No response, or a malformed one. The back-off grows.
+    Failed(String),
+    /// The server reset the stream before any response. The back-off grows.
+    Reset(String),
+    /// The server does not implement ADS in this protocol. The back-off grows, and retrying helps little.
+    Unfit(Protocol),
+    /// Connection error after responses. The back-off restarts.
+    Lost(String),
+    /// Stream error after responses, on an open connection. The back-off restarts.
+    Broken(String),
+    /// Orderly end after responses (gRFC A57). The back-off restarts.
+    Closed(String),
+}
+
+impl Ended {
+    /// Returns the end of a stream by a status. `is_answered`: after responses.
+    pub(super) fn by(status: &Status, protocol: Protocol, is_answered: bool) -> Self {
+        match status.code() {
+            Code::Unimplemented => Self::Unfit(protocol),
+            _ if !is_answered && is_reset(status) => Self::Reset(status_text(status)),
+            _ if !is_answered => Self::Failed(status_text(status)),
+            _ if is_of_server(status) => Self::Broken(status_text(status)),
+            _ => Self::Lost(status_text(status)),
+        }
+    }
+
+    pub(super) fn orderly(is_answered: bool) -> Self {
+        let reason = "it closed the stream without an error".to_owned();
+        if is_answered { Self::Closed(reason) } else { Self::Failed(reason) }
+    }
+
+    pub(super) fn reason(self, server: &Uri) -> String {
+        match self {
+            Self::Unreachable(why)
+            | Self::Failed(why)
+            | Self::Reset(why)
+            | Self::Lost(why)
+            | Self::Broken(why)
+            | Self::Closed(why) => why,
+            Self::Unfit(Protocol::Delta) => format!(
+                "the control plane at {server} does not implement delta ADS (UNIMPLEMENTED): have it serve AggregatedDiscoveryService.DeltaAggregatedResources, set upstream.servers[].protocol to auto or sotw, or set another server in upstream.servers",
+            ),
+            Self::Unfit(Protocol::Sotw) => format!(
+                "the control plane at {server} does not implement ADS (UNIMPLEMENTED): have it serve AggregatedDiscoveryService.DeltaAggregatedResources, or StreamAggregatedResources with upstream.servers[].protocol set to auto or sotw, or set another server in upstream.servers",
+            ),
+        }
+    }
+}
+
+/// Secondary stream, open only while it has subscriptions.
+pub(super) struct Secondary {
+    server: Server,
+    protocol: Protocol,
+    open: Option<OpenStream>,
+    /// Whether a useful response came on it.
+    pub(super) answered: bool,
+    backoff: Backoff,
+    retry_at: Option<Instant>,
+}
+
+impl Secondary {
+    fn new(server: Server, protocol: Protocol, mut backoff: Backoff) -> Self {
+        backoff.reset();
+        Self { server, protocol, open: None, answered: false, backoff, retry_at: None }
+    }
+
+    /// Opens or closes it as `mux` needs it.
+    pub(super) fn adjust(&mut self, mux: &mut Mux, now: Instant) {
+        match (mux.wants_secondary(), self.open.is_some()) {
+            (true, false) if self.retry_at.is_none_or(|at| at <= now) => {
+                self.answered = false;
+                self.open = Some(OpenStream::on(&self.server, self.protocol));
+                mux.opened(StreamId::Secondary, now);
+            }
+            (false, true) => {
+                self.open = None;
+                mux.closed(StreamId::Secondary);
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the time of the next attempt while it should be open and is not.
+    fn retry_at(&self, mux: &Mux) -> Option<Instant> {
+        self.retry_at.filter(|_| self.open.is_none() && mux.wants_secondary())
+    }
+
+    /// Notes that the server ended it. The primary lives on: a server may not accept two streams.
+    pub(super) fn lost(&mut self, mux: &mut Mux, link: &Link, group: Option<&str>, error: &str) {
+        self.open = None;
+        mux.closed(StreamId::Secondary);
+        if self.answered {
+            self.backoff.reset();
+        }
+        let wait = self.backoff.next(&mut rand::rng());
+        self.retry_at = Some(now() + wait);
+        if let Some(suppressed) = link.say(Line::Secondary) {
+            tracing::warn!(
+                group,
+                error,
+                retry_in = in_words(wait),
+                suppressed,
+                "the second stream to the control plane ended; types with both a wildcard and names wait for it"
+            );
+        }
+    }
+}
+
+pub(super) fn in_words(wait: Duration) -> String {
+    format!("{:.1} s", wait.as_secs_f64())
 }
 
 async fn next(

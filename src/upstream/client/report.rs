@@ -1,4 +1,4 @@
-//! Log lines of a client of the control plane.
+//! Ends of a connection, and log lines of a client of the control plane.
 //!
 //! Owns their words. The [`Link`](super::super::link::Link) limits each over all node groups, because clients
 //! can create many groups by inventing nodes.
@@ -11,8 +11,7 @@ use super::super::link::Line;
 use super::super::wait::now;
 use super::super::{Representative, SilenceEvent};
 use super::Client;
-use super::conversation::Delta;
-use super::ended::{Ended, in_words};
+use super::conversation::{Delta, Ended, in_words};
 use crate::cache::Protocol;
 use crate::proto::Node;
 

@@ -37,33 +37,26 @@ pub(super) async fn resolve(uri: &Uri) -> Result<Vec<SocketAddr>, String> {
     if addresses.is_empty() { Err(format!("dns error: `{host}` has no address")) } else { Ok(addresses) }
 }
 
-/// Success of an attempt, and the number of its address.
-#[derive(Debug)]
-pub(super) struct Reached<T> {
-    pub(super) by: T,
-    pub(super) address: usize,
-}
-
 /// Failure of all addresses that were tried.
 #[derive(Debug)]
-pub(super) struct Unreached {
+pub(in crate::upstream) struct Unreached {
     /// The reason; with several addresses, each with its reason.
-    pub(super) why: String,
-    pub(super) tried: usize,
+    pub(in crate::upstream) why: String,
+    pub(in crate::upstream) tried: usize,
 }
 
 /// Tries addresses in turn from the number `first`, until `limit` is over. Each attempt receives its own
-/// time.
+/// time. Returns the first success, and the number of its address.
 pub(super) async fn try_each<T, F: Future<Output = Result<T, String>>>(
     addresses: &[SocketAddr],
     first: usize,
     limit: Duration,
     attempt: impl Fn(SocketAddr, Duration) -> F,
-) -> Result<Reached<T>, Unreached> {
+) -> Result<(T, usize), Unreached> {
     let count = addresses.len();
     if let [address] = addresses {
         let outcome = attempt(*address, limit).await;
-        return outcome.map(|by| Reached { by, address: 0 }).map_err(|why| Unreached { why, tried: 1 });
+        return outcome.map(|by| (by, 0)).map_err(|why| Unreached { why, tried: 1 });
     }
     let begun = Instant::now();
     let mut reasons = Vec::new();
@@ -77,7 +70,7 @@ pub(super) async fn try_each<T, F: Future<Output = Result<T, String>>>(
         // Whole milliseconds, for people to read.
         let share = Duration::from_millis(share.max(LEAST).min(left).as_millis() as u64);
         match attempt(addresses[address], share).await {
-            Ok(by) => return Ok(Reached { by, address }),
+            Ok(by) => return Ok((by, address)),
             Err(why) => reasons.push(format!("{}: {why}", addresses[address])),
         }
     }
@@ -106,7 +99,7 @@ mod tests {
         };
         let begun = Instant::now();
         let reached = try_each(&addresses(3), 0, Duration::from_secs(6), attempt).await.expect("the third");
-        assert_eq!((reached.by, reached.address, begun.elapsed().as_secs()), ("here", 2, 2));
+        assert_eq!((reached.0, reached.1, begun.elapsed().as_secs()), ("here", 2, 2));
         let unreached = try_each(&addresses(2), 1, Duration::from_secs(6), attempt).await.expect_err("none");
         assert_eq!((&*unreached.why, unreached.tried), ("10.0.0.2:1: refused; 10.0.0.1:1: silent", 2));
     }

@@ -37,8 +37,8 @@ async fn addresses_that_take_the_connection_and_say_nothing_or_refuse_do_not_hid
     let attempt = |address, share| dial_at(endpoint.clone(), Target::Cleartext, address, share);
     let limit = Duration::from_secs(20);
     let reached = try_each(&addresses, 0, limit, attempt).await.expect("the third");
-    assert_eq!(reached.address, 2);
-    assert!(!reached.by.1.is_closed());
+    assert_eq!(reached.1, 2);
+    assert!(!reached.0.1.is_closed());
     // Each with its reason.
     let unreached = try_each(&addresses[..2], 0, Duration::from_secs(2), attempt).await.expect_err("none");
     let reasons: Vec<&str> = unreached.why.split("; ").collect();
