@@ -6,15 +6,7 @@
 //! Events only trigger a look at the directory. A lost event, or none at all (network filesystems), costs
 //! time until the next poll, never correctness.
 
-use std::{
-    path::Path,
-    sync::{
-        Arc,
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
-    },
-    thread,
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
@@ -22,7 +14,7 @@ use super::{
     DirectoryError, Scan,
     resource_files::{Files, is_resource_file},
 };
-use crate::file_watch::{Debounce, FileWatcher, WatchedPaths};
+use crate::file_watch::{Debounce, FileFollower, FileWatcher, WatchedPaths};
 
 /// Waits of the watch.
 #[derive(Debug, Clone, Copy)]
@@ -38,11 +30,8 @@ pub(super) struct Timing {
 pub struct Directory {
     scans: watch::Receiver<Option<Arc<Scan>>>,
     // After `scans`: the thread that this wakes must find the receiver gone.
-    _stop: WakeOnDrop,
+    _follower: FileFollower,
 }
-
-#[derive(Debug)]
-struct WakeOnDrop(SyncSender<()>);
 
 impl Default for Timing {
     fn default() -> Self {
@@ -73,17 +62,23 @@ impl Directory {
         let directory = std::path::absolute(path).map_err(unreadable)?;
         std::fs::read_dir(&directory).map_err(unreadable)?;
 
-        let (wake, woken) = sync_channel(1);
         let (publish, scans) = watch::channel(None);
-        let waker = wake.clone();
-        // Full: a wake-up is already on its way.
-        let watcher =
-            FileWatcher::new("the resource directory", timing.debounce, move || _ = waker.try_send(()));
-        thread::Builder::new()
-            .name("directory".to_owned())
-            .spawn(move || run(&directory, watcher, timing.poll, &woken, &publish))
+        let mut files = Files::default();
+        let look = move |watcher: &mut FileWatcher| {
+            if publish.is_closed() {
+                return false;
+            }
+            watcher.renew(|| paths(&directory));
+            let changed = files.refresh(&directory);
+            if changed || publish.borrow().is_none() {
+                publish.send_replace(Some(Arc::new(files.merge())));
+            }
+            true
+        };
+        let names = ("directory", "the resource directory");
+        let follower = FileFollower::start(names, (timing.debounce, timing.poll), look)
             .map_err(|source| DirectoryError::NoThread { path: path.to_owned(), source })?;
-        Ok(Self { scans, _stop: WakeOnDrop(wake) })
+        Ok(Self { scans, _follower: follower })
     }
 
     /// Returns the first state when it has been read, then the newest at each change. Cancel-safe: a state is
@@ -100,35 +95,6 @@ impl Directory {
             if let Some(scan) = &*self.scans.borrow_and_update() {
                 return Arc::clone(scan);
             }
-        }
-    }
-}
-
-impl Drop for WakeOnDrop {
-    fn drop(&mut self) {
-        // Full: a wake-up is already on its way.
-        self.0.try_send(()).ok();
-    }
-}
-
-fn run(
-    directory: &Path,
-    mut watcher: FileWatcher,
-    poll: Duration,
-    woken: &Receiver<()>,
-    publish: &watch::Sender<Option<Arc<Scan>>>,
-) {
-    let mut files = Files::default();
-    while !publish.is_closed() {
-        // Watch first, then look, so that no change is missed.
-        watcher.renew(|| paths(directory));
-        let changed = files.refresh(directory);
-        if changed || publish.borrow().is_none() {
-            publish.send_replace(Some(Arc::new(files.merge())));
-        }
-        match woken.recv_timeout(poll) {
-            Ok(()) | Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }

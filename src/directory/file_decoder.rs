@@ -8,9 +8,7 @@ use std::collections::HashSet;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    FileResource, ResourceKey,
-    file_document::{DISCOVERY_RESPONSE, DecodeError, Document, Format, WRAPPER},
-    text_formats,
+    DISCOVERY_RESPONSE, DecodeError, Document, FileResource, Format, ResourceKey, WRAPPER, text_formats,
 };
 use crate::descriptors::message_name;
 use crate::resource::Kind;
@@ -194,7 +192,8 @@ fn split_wrapper(bytes: &[u8]) -> Result<Parts<'_>, DecodeError> {
     Ok(Parts { any, type_url, name, constraints, rest, named_by_rest })
 }
 
-/// Last occurrence of a message field; empty without.
+/// Last occurrence of a field; empty without. Reads all of the message, because only the end shows a truncated
+/// file.
 fn last_bytes<'a>(bytes: &'a [u8], number: u32, type_name: &str) -> Result<&'a [u8], DecodeError> {
     let mut last = &[][..];
     for field in fields(bytes) {
@@ -206,16 +205,9 @@ fn last_bytes<'a>(bytes: &'a [u8], number: u32, type_name: &str) -> Result<&'a [
     Ok(last)
 }
 
-/// Field 1 of a message, after reading all of it, because only the end shows a truncated file.
+/// Field 1 of a message.
 fn first_string<'a>(bytes: &'a [u8], type_name: &str) -> Result<&'a str, DecodeError> {
-    let mut first = "";
-    for field in fields(bytes) {
-        let field = field.map_err(|MalformedError| damaged(type_name))?;
-        if field.number == 1 {
-            first = field.text().map_err(|_| damaged(type_name))?;
-        }
-    }
-    Ok(first)
+    utf8(last_bytes(bytes, 1, type_name)?, type_name)
 }
 
 fn utf8<'a>(bytes: &'a [u8], type_name: &str) -> Result<&'a str, DecodeError> {

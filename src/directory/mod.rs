@@ -10,22 +10,26 @@
 //! - Binary resources keep their bytes; those made from text are equal on every reading.
 //! - The version of a resource is a hash of its content.
 
-mod canonical_encoding;
 mod directory_watch;
 mod document_fault;
 mod file_decoder;
-mod file_document;
 mod resource_files;
 mod text_formats;
 
 use std::{
     collections::BTreeMap,
+    ffi::OsStr,
     path::{Path, PathBuf},
 };
 
 use bytes::Bytes;
 
+use crate::descriptors::DescriptorError;
 pub use directory_watch::Directory;
+pub use text_formats::{node_json, read_node, read_response};
+
+const DISCOVERY_RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
+const WRAPPER: &str = "envoy.service.discovery.v3.Resource";
 
 /// Identity of a resource in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,39 +82,61 @@ pub enum DirectoryError {
     NoThread { path: PathBuf, source: std::io::Error },
 }
 
-/// Text that does not hold the expected message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Binary,
+    Json,
+    Yaml,
+    Text,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Document {
+    Response(Vec<u8>),
+    Any(Vec<u8>),
+}
+
+/// Bytes that do not hold the expected message or resources.
 #[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub struct MessageError(#[from] file_document::DecodeError);
-
-/// Reads an encoded `envoy.config.core.v3.Node` from a file that is a node or a bootstrap with one. The
-/// extension decides between JSON and YAML, which is the default.
-///
-/// # Errors
-///
-/// [`MessageError`] if the bytes are neither JSON nor YAML, or hold no node.
-pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, MessageError> {
-    let format = file_document::Format::of(file).unwrap_or(file_document::Format::Yaml);
-    Ok(text_formats::node(format, bytes)?)
+pub enum DecodeError {
+    #[error("the file is empty: expected a DiscoveryResponse or one google.protobuf.Any")]
+    Empty,
+    #[error("neither a binary DiscoveryResponse nor a binary google.protobuf.Any")]
+    Unrecognized,
+    #[error("cut short or damaged: the bytes are not a valid {0}")]
+    Damaged(String),
+    #[error("{0}")]
+    Syntax(String),
+    #[error(transparent)]
+    Descriptor(#[from] DescriptorError),
+    #[error("the type is {found:?}, but the DiscoveryResponse's type_url says {expected:?}")]
+    TypeMismatch { found: String, expected: String },
+    #[error("{0} has no name: every resource needs one")]
+    Unnamed(String),
+    #[error(
+        "how a {0} is named is not known: wrap it in type.googleapis.com/envoy.service.discovery.v3.Resource, \
+         whose `name` says it"
+    )]
+    NeedsWrapper(String),
+    #[error("the {WRAPPER} {0:?} must hold exactly one `resource`, and not a {WRAPPER} again")]
+    BadWrapper(String),
+    #[error("{} {:?} is there twice{}", .0.type_url, .0.name, if .0.constraints.is_empty() { "" } else { " with the same constraints" })]
+    Duplicate(ResourceKey),
+    #[error("resources[{index}]: {source}")]
+    In { index: usize, source: Box<Self> },
 }
 
-/// Encoded `envoy.config.core.v3.Node` as JSON.
-///
-/// # Errors
-///
-/// [`MessageError`] if the bytes are no such message.
-pub fn node_json(encoded: &[u8]) -> Result<serde_json::Value, MessageError> {
-    Ok(text_formats::node_json(encoded)?)
-}
-
-/// Encodes a DiscoveryResponse from proto3 JSON; equal texts give equal bytes. Omits fields without a
-/// descriptor.
-///
-/// # Errors
-///
-/// [`MessageError`] if the bytes are no such JSON, or hold a type without a descriptor.
-pub fn read_response(json: &[u8]) -> Result<Vec<u8>, MessageError> {
-    Ok(text_formats::response(json)?)
+impl Format {
+    /// Returns the format by the extension; `None` for other files.
+    fn of(file: &Path) -> Option<Self> {
+        match file.extension().and_then(OsStr::to_str)? {
+            "pb" | "binpb" => Some(Self::Binary),
+            "json" => Some(Self::Json),
+            "yaml" | "yml" => Some(Self::Yaml),
+            "pb_text" | "textproto" | "txtpb" => Some(Self::Text),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,8 @@ use std::{
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{FileFailure, FileResource, ResourceKey, Scan, file_decoder::decode, file_document::Format};
+use super::{FileFailure, FileResource, Format, ResourceKey, Scan, file_decoder::decode};
+use crate::file_watch::{Fingerprint, fingerprint};
 
 pub(super) const MAX_FILE_BYTES: u64 = 64 << 20;
 
@@ -53,15 +54,6 @@ struct FileState {
     is_known: bool,
     parse_failure: Option<String>,
     read_failure: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Fingerprint {
-    device: u64,
-    inode: u64,
-    length: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
 }
 
 impl Files {
@@ -159,14 +151,14 @@ impl FileState {
                 return Some(self.failure() != failure.as_deref());
             }
         };
-        if self.read_failure.is_none() && self.fingerprint == Some(Fingerprint::of(&metadata)) {
+        if self.read_failure.is_none() && self.fingerprint == Some(fingerprint(&metadata)) {
             return Some(false);
         }
         let mut resources_changed = false;
         match read(path, &metadata) {
             Ok((bytes, metadata)) => {
                 self.read_failure = None;
-                self.fingerprint = Fingerprint::if_settled(&metadata);
+                self.fingerprint = fingerprint_if_settled(&metadata);
                 resources_changed = self.parse(format, &bytes);
             }
             Err(error) if error.kind() == ErrorKind::NotFound => return None,
@@ -212,22 +204,10 @@ impl FileState {
     }
 }
 
-impl Fingerprint {
-    fn of(metadata: &Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            length: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-
-    fn if_settled(metadata: &Metadata) -> Option<Self> {
-        let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(metadata.ctime().try_into().ok()?);
-        let age = SystemTime::now().duration_since(changed).ok()?;
-        (age > SETTLED).then(|| Self::of(metadata))
-    }
+fn fingerprint_if_settled(metadata: &Metadata) -> Option<Fingerprint> {
+    let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(metadata.ctime().try_into().ok()?);
+    let age = SystemTime::now().duration_since(changed).ok()?;
+    (age > SETTLED).then(|| fingerprint(metadata))
 }
 
 /// Whether this name may be a resource file.
@@ -254,13 +234,7 @@ fn list(directory: &Path) -> io::Result<Vec<OsString>> {
 
 /// Content of a regular file, and its metadata from before the reading.
 fn read(path: &Path, metadata: &Metadata) -> io::Result<(Vec<u8>, Metadata)> {
-    let regular = |metadata: &Metadata| {
-        metadata
-            .is_file()
-            .then_some(())
-            .ok_or_else(|| io::Error::other("not a regular file (or a link to one)"))
-    };
-    regular(metadata)?;
+    check_readable(metadata)?;
     // A fifo in the file's place would block without this.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let metadata = file.metadata()?;

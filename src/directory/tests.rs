@@ -6,7 +6,7 @@ mod watch;
 use prost_reflect::DynamicMessage;
 use serde_json::{Value, json};
 
-use super::canonical_encoding;
+use super::text_formats;
 use crate::descriptors::{ANY, any_to_json, message};
 use crate::resource::wire;
 
@@ -17,7 +17,7 @@ const RESPONSE: &str = "type.googleapis.com/envoy.service.discovery.v3.Discovery
 
 /// The encoding of an Any that is given as JSON.
 fn encode_any(value: &Value) -> Vec<u8> {
-    canonical_encoding::encode(&DynamicMessage::deserialize(message(ANY).unwrap(), value).unwrap()).unwrap()
+    text_formats::encode(&DynamicMessage::deserialize(message(ANY).unwrap(), value).unwrap()).unwrap()
 }
 
 fn cluster(name: &str) -> Value {

@@ -3,19 +3,24 @@
 //!
 //! Invariants:
 //! - Depth is bounded before anything recursive runs.
-//! - Equal texts give equal bytes (`canonical_encoding`).
+//! - Equal texts give equal bytes (`encode`).
 //! - No error quotes a value, which may be a private key.
 
+use std::path::Path;
+
+use prost::Message as _;
 use prost_reflect::text_format::ParseError;
-use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor};
+use prost_reflect::{
+    DeserializeOptions, DynamicMessage, MapKey, MessageDescriptor, ReflectMessage as _, Value as ProtoValue,
+};
 use serde_json::Value;
 
 use super::{
-    canonical_encoding,
+    DISCOVERY_RESPONSE, DecodeError, Document, Format,
     document_fault::{Fault, Step},
-    file_document::{DISCOVERY_RESPONSE, DecodeError, Document, Format},
 };
-use crate::descriptors::{ANY, DescriptorError, MAX_DEPTH, message};
+use crate::descriptors::{ANY, DescriptorError, MAX_DEPTH, any_type_url, message, unpack_any};
+use crate::resource::wire::put_bytes;
 
 /// Limit on the events of a YAML file. The library's own bounds suit hand-written settings. File size bounds
 /// these events, except aliases, which keep the library's bound.
@@ -33,11 +38,16 @@ pub(super) fn yaml(bytes: &[u8]) -> Result<Document, DecodeError> {
     from_value(&yaml_value(text)?, text)
 }
 
-/// See [`super::read_node`].
-pub(super) fn node(format: Format, bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
+/// Reads an encoded `envoy.config.core.v3.Node` from a file that is a node or a bootstrap with one. The
+/// extension decides between JSON and YAML, which is the default.
+///
+/// # Errors
+///
+/// [`DecodeError`] if the bytes are neither JSON nor YAML, or hold no node.
+pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let text = utf8(bytes)?;
-    let value = match format {
-        Format::Json => json_value(text)?,
+    let value = match Format::of(file) {
+        Some(Format::Json) => json_value(text)?,
         _ => yaml_value(text)?,
     };
     // A Node has no such field; bootstraps of Envoy and gRPC have.
@@ -51,11 +61,15 @@ pub(super) fn node(format: Format, bytes: &[u8]) -> Result<Vec<u8>, DecodeError>
     let what = if place.is_empty() { "it has no `node`, and by itself it" } else { "its `node`" };
     let node = parse(NODE, node, text, &place, &DeserializeOptions::new())?;
     let node = node.map_err(|fault| DecodeError::Syntax(format!("{what} is not a valid {NODE}: {fault}")))?;
-    Ok(canonical_encoding::encode(&node)?)
+    Ok(encode(&node)?)
 }
 
-/// See [`super::node_json`].
-pub(super) fn node_json(encoded: &[u8]) -> Result<Value, DecodeError> {
+/// Encoded `envoy.config.core.v3.Node` as JSON.
+///
+/// # Errors
+///
+/// [`DecodeError`] if the bytes are no such message.
+pub fn node_json(encoded: &[u8]) -> Result<Value, DecodeError> {
     let show = || {
         let descriptor = message(NODE).map_err(|error| error.to_string())?;
         let node = DynamicMessage::decode(descriptor, encoded).map_err(|error| error.to_string())?;
@@ -64,15 +78,20 @@ pub(super) fn node_json(encoded: &[u8]) -> Result<Value, DecodeError> {
     show().map_err(|reason: String| DecodeError::Syntax(format!("not a valid {NODE}: {reason}")))
 }
 
-/// See [`super::read_response`].
-pub(super) fn response(bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
-    let text = utf8(bytes)?;
+/// Encodes a DiscoveryResponse from proto3 JSON; equal texts give equal bytes. Omits fields without a
+/// descriptor.
+///
+/// # Errors
+///
+/// [`DecodeError`] if the bytes are no such JSON, or hold a type without a descriptor.
+pub fn read_response(json: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let text = utf8(json)?;
     let value = json_value(text)?;
     let options = DeserializeOptions::new().deny_unknown_fields(false);
     let response = parse(DISCOVERY_RESPONSE, &value, text, &[], &options)?;
     let response =
         response.map_err(|fault| DecodeError::Syntax(format!("not a DiscoveryResponse: {fault}")))?;
-    Ok(canonical_encoding::encode(&response)?)
+    Ok(encode(&response)?)
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str, DecodeError> {
@@ -123,9 +142,9 @@ pub(super) fn text(bytes: &[u8]) -> Result<Document, DecodeError> {
     let response = DynamicMessage::parse_text_format(message(DISCOVERY_RESPONSE)?, text);
     match response {
         Ok(_) if outline.blank => Err(DecodeError::Empty),
-        Ok(response) => Ok(Document::Response(canonical_encoding::encode(&response)?)),
+        Ok(response) => Ok(Document::Response(encode(&response)?)),
         Err(error) => match DynamicMessage::parse_text_format(message(ANY)?, text) {
-            Ok(any) => Ok(Document::Any(canonical_encoding::encode(&any)?)),
+            Ok(any) => Ok(Document::Any(encode(&any)?)),
             Err(any_error) => {
                 // At the top, `[` begins only the expanded form of an Any.
                 let (shape, error) =
@@ -170,7 +189,7 @@ fn from_value(value: &Value, text: &str) -> Result<Document, DecodeError> {
     let options = DeserializeOptions::new();
     let parsed = parse(type_name, value, text, &[], &options)?;
     let parsed = parsed.map_err(|fault| DecodeError::Syntax(format!("not a valid {type_name}: {fault}")))?;
-    Ok(document(canonical_encoding::encode(&parsed)?))
+    Ok(document(encode(&parsed)?))
 }
 
 fn parse(
@@ -222,4 +241,76 @@ fn outline(text: &str) -> Result<Outline, DecodeError> {
         }
     }
     Ok(outline)
+}
+
+/// Canonical encoding of a message: equal texts give equal bytes, in every run and on every machine. The
+/// library's maps are in hash order, which differs between runs, and versions made from such bytes would
+/// change after every restart. So maps are written in key order, and the content of an `Any` is written anew.
+/// Fails when it nests too deep, or holds an `Any` of an unknown type.
+pub(super) fn encode(message: &DynamicMessage) -> Result<Vec<u8>, DescriptorError> {
+    encode_at(message, 0)
+}
+
+fn encode_at(message: &DynamicMessage, depth: usize) -> Result<Vec<u8>, DescriptorError> {
+    if depth > MAX_DEPTH {
+        return Err(DescriptorError::TooDeep);
+    }
+    if message.descriptor().full_name() == ANY {
+        return encode_any(message, depth);
+    }
+    let mut out = Vec::new();
+    for (field, value) in message.fields() {
+        let number = field.number();
+        match value {
+            ProtoValue::Message(inner) if !field.is_group() => {
+                put_bytes(&mut out, number, &encode_at(inner, depth + 1)?);
+            }
+            ProtoValue::List(items)
+                if matches!(items.first(), Some(ProtoValue::Message(_))) && !field.is_group() =>
+            {
+                for inner in items.iter().filter_map(ProtoValue::as_message) {
+                    put_bytes(&mut out, number, &encode_at(inner, depth + 1)?);
+                }
+            }
+            ProtoValue::Map(entries) => {
+                let mut entries: Vec<(&MapKey, &ProtoValue)> = entries.iter().collect();
+                entries.sort_unstable_by_key(|(key, _)| *key);
+                for (key, value) in entries {
+                    let Some(mut entry) = field.kind().as_message().cloned().map(DynamicMessage::new) else {
+                        continue; // never: the kind of a map field is the message of its entries
+                    };
+                    entry.set_field_by_number(1, key.clone().into());
+                    entry.set_field_by_number(2, value.clone());
+                    put_bytes(&mut out, number, &encode_at(&entry, depth + 1)?);
+                }
+            }
+            // Numbers, strings and lists of them have only one encoding.
+            _ => {
+                let mut single = DynamicMessage::new(message.descriptor());
+                single.set_field(&field, value.clone());
+                out.extend(single.encode_to_vec());
+            }
+        }
+    }
+    for (extension, value) in message.extensions() {
+        let mut single = DynamicMessage::new(message.descriptor());
+        single.set_extension(&extension, value.clone());
+        out.extend(single.encode_to_vec());
+    }
+    message.unknown_fields().for_each(|field| field.encode(&mut out));
+    Ok(out)
+}
+
+fn encode_any(any: &DynamicMessage, depth: usize) -> Result<Vec<u8>, DescriptorError> {
+    let mut out = Vec::new();
+    let type_url = any_type_url(any);
+    if type_url.is_empty() && any.fields().next().is_none() {
+        return Ok(out);
+    }
+    let value = encode_at(&unpack_any(any)?, depth + 1)?;
+    put_bytes(&mut out, 1, type_url.as_bytes());
+    if !value.is_empty() {
+        put_bytes(&mut out, 2, &value);
+    }
+    Ok(out)
 }

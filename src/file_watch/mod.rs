@@ -14,9 +14,12 @@ mod watch;
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only the kernel's watch asks what counts"))]
 mod watched_paths;
 
-use std::fmt;
-use std::io;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+use std::{fmt, io, thread};
 
 pub use self::debounce::Debounce;
 use self::watch::Watch;
@@ -77,6 +80,59 @@ impl FileWatcher {
         if !std::mem::replace(&mut self.complained, true) {
             tracing::warn!(%error, "cannot watch the folders of {}: polling them instead; is fs.inotify.max_user_watches or max_user_instances reached?", self.of);
         }
+    }
+}
+
+/// Differs if a file was replaced or written, unless that was within one tick of the filesystem's clock.
+pub type Fingerprint = [i64; 7];
+
+pub fn fingerprint(of: &Metadata) -> Fingerprint {
+    let file = [of.dev(), of.ino(), of.size()].map(|number| number as i64);
+    let [device, inode, size] = file;
+    [device, inode, size, of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec()]
+}
+
+/// Thread that looks at files after each change, and from time to time. Dropping it wakes the thread, which
+/// has to find that nobody needs it.
+#[derive(Debug)]
+pub struct FileFollower(SyncSender<()>);
+
+impl FileFollower {
+    /// Starts a thread of this name that calls `look` now and later, as long as it returns true. `look` has to
+    /// renew the watcher before it reads, so that no change is missed. `of` names the files in the log.
+    ///
+    /// # Errors
+    ///
+    /// The system allows no further thread.
+    pub fn start(
+        (name, of): (&str, &'static str),
+        (debounce, poll): (Debounce, Duration),
+        mut look: impl FnMut(&mut FileWatcher) -> bool + Send + 'static,
+    ) -> io::Result<Self> {
+        let (wake, woken) = sync_channel(1);
+        let waker = wake.clone();
+        // Full: a wake-up is already on its way.
+        let mut watcher = FileWatcher::new(of, debounce, move || _ = waker.try_send(()));
+        let follow = move || {
+            while look(&mut watcher) {
+                // Time is over, or woken.
+                woken.recv_timeout(poll).ok();
+            }
+        };
+        thread::Builder::new().name(name.to_owned()).spawn(follow)?;
+        Ok(Self(wake))
+    }
+
+    /// Has it look now.
+    pub fn wake(&self) {
+        // Full: a wake-up is already on its way.
+        self.0.try_send(()).ok();
+    }
+}
+
+impl Drop for FileFollower {
+    fn drop(&mut self) {
+        self.wake();
     }
 }
 

@@ -24,8 +24,8 @@ use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use super::diagnosis::{Diagnosis, IdentityError, Own, Settings};
 use super::files::Files;
-use super::reload::{Fact, LoadError, Loaded, Reloaded, Reloader};
-use super::server::fact;
+use super::reload::{LoadError, Loaded, Reloaded, Reloader};
+use super::server::{authorities, fact};
 use crate::config::{self, CertificateFiles, ServerIdentity};
 
 const H2: &[u8] = b"h2";
@@ -106,7 +106,7 @@ impl ClientFiles {
         let provider = Arc::new(ring::default_provider());
         let mut facts = Vec::new();
         let roots = Arc::new(match &self.files.ca_file {
-            Some(path) => authorities(files, path, &mut facts)?,
+            Some(path) => authorities(files, path, "ca", &mut facts)?.0,
             None => authorities_of_the_system(self.settings.authorities)?,
         });
         let builder = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
@@ -116,9 +116,9 @@ impl ClientFiles {
                 .with_crls(files.revocation_lists(path)?)
                 .allow_unknown_revocation_status()
                 .build()
-                .map_err(|error| unusable(path, &error))?,
+                .map_err(|error| LoadError::unusable(path, error))?,
             // Fails only without authorities; here there are some.
-            None => builder.build().map_err(|error| unusable(Path::new("ca_file"), &error))?,
+            None => builder.build().map_err(|error| LoadError::unusable(Path::new("ca_file"), error))?,
         };
         let verifier: Arc<dyn ServerCertVerifier> = match &self.expected {
             ServerIdentity::Name(_) => chain,
@@ -128,7 +128,7 @@ impl ClientFiles {
         };
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS12, &TLS13])
-            .map_err(|error| unusable(Path::new("ring"), &error))?
+            .map_err(|error| LoadError::unusable(Path::new("ring"), error))?
             .dangerous()
             .with_custom_certificate_verifier(verifier);
         let mut own = None;
@@ -147,7 +147,7 @@ impl ClientFiles {
                             }
                             other => format!("cannot be used with {}: {other}", cert_file.display()),
                         };
-                        LoadError::Unusable { path: key_file.clone(), reason }
+                        LoadError::unusable(key_file, reason)
                     },
                 )?
             }
@@ -200,16 +200,6 @@ impl ClientTls {
     }
 }
 
-fn authorities(files: &Files, path: &Path, facts: &mut Vec<Fact>) -> Result<RootCertStore, LoadError> {
-    let mut roots = RootCertStore::empty();
-    let certificates = files.certificates(path)?;
-    facts.push(fact("ca", &certificates, path)?);
-    for certificate in certificates {
-        roots.add(certificate).map_err(|error| unusable(path, &error))?;
-    }
-    Ok(roots)
-}
-
 fn authorities_of_the_system(setting: &str) -> Result<RootCertStore, LoadError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
@@ -220,13 +210,9 @@ fn authorities_of_the_system(setting: &str) -> Result<RootCertStore, LoadError> 
             Some(error) => format!("there are none ({error}); set {setting}"),
             None => format!("there are none; set {setting}"),
         };
-        return Err(LoadError::Unusable { path: PathBuf::from("the system's authorities"), reason });
+        return Err(LoadError::unusable(Path::new("the system's authorities"), reason));
     }
     Ok(roots)
-}
-
-fn unusable(path: &Path, reason: &dyn ToString) -> LoadError {
-    LoadError::Unusable { path: path.to_owned(), reason: reason.to_string() }
 }
 
 /// Accepts a certificate of an authority with the expected ID as its one URI (X.509-SVID of SPIFFE).

@@ -1,16 +1,18 @@
 //! Contents of several files that belong together, as of one moment.
 //!
 //! Owns a read without tearing: an old certificate with a new key would be refused without an operator's
-//! mistake. `pem` parses the contents.
+//! mistake. Owns the bounded reading of PEM, and the words for its faults. No message contains a key.
 
-use std::fs::Metadata;
+use std::fs::File;
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::pem::{self, PemError};
+use crate::file_watch::{Fingerprint, fingerprint};
 
 /// Reads of a set that changes meanwhile. After that, the next event reads it again.
 const ATTEMPTS: usize = 5;
@@ -18,6 +20,20 @@ const ATTEMPTS: usize = 5;
 /// End of the line before a private key of any kind in PEM.
 const KEY: &[u8] = b"PRIVATE KEY-----";
 const READ_BY_OTHERS: u32 = 0o004;
+/// The roots of the public web take 250 KiB, revocation lists of large authorities some megabytes.
+const MAX_BYTES: u64 = 64 << 20;
+
+#[derive(Debug, thiserror::Error)]
+pub enum PemError {
+    #[error("cannot read {path}: {error}")]
+    Unreadable { path: PathBuf, error: std::io::Error },
+    #[error("{path} is larger than {MAX_BYTES} bytes")]
+    TooLarge { path: PathBuf },
+    #[error("{path} holds no {expected} (PEM)")]
+    Empty { path: PathBuf, expected: &'static str },
+    #[error("{path} is no PEM file: {error}")]
+    Broken { path: PathBuf, error: pem::Error },
+}
 
 /// `Debug` prints the names only.
 pub struct Files(Vec<(PathBuf, Vec<u8>)>);
@@ -42,7 +58,7 @@ impl Files {
     }
 
     fn read_once(paths: &[PathBuf]) -> Result<Self, PemError> {
-        let read = |path: &PathBuf| Ok((path.clone(), pem::read(path)?));
+        let read = |path: &PathBuf| Ok((path.clone(), read(path)?));
         paths.iter().map(read).collect::<Result<_, _>>().map(Self)
     }
 
@@ -67,7 +83,7 @@ impl Files {
     ///
     /// [`PemError`] if there is none, or one cannot be read.
     pub fn certificates(&self, path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
-        pem::certificates_in(path, self.bytes(path)?)
+        self.all(path, "certificate")
     }
 
     /// At least one revocation list.
@@ -79,7 +95,7 @@ impl Files {
         &self,
         path: &Path,
     ) -> Result<Vec<CertificateRevocationListDer<'static>>, PemError> {
-        pem::revocation_lists_in(path, self.bytes(path)?)
+        self.all(path, "certificate revocation list")
     }
 
     /// First private key of a file.
@@ -88,7 +104,17 @@ impl Files {
     ///
     /// [`PemError`] if there is none, or it cannot be read.
     pub fn private_key(&self, path: &Path) -> Result<PrivateKeyDer<'static>, PemError> {
-        pem::private_key_in(path, self.bytes(path)?)
+        let key = PrivateKeyDer::from_pem_slice(self.bytes(path)?);
+        key.map_err(|error| wrong(path, "private key", error))
+    }
+
+    fn all<T: PemObject>(&self, path: &Path, expected: &'static str) -> Result<Vec<T>, PemError> {
+        let found: Result<Vec<T>, _> = T::pem_slice_iter(self.bytes(path)?).collect();
+        let found = found.map_err(|error| wrong(path, expected, error))?;
+        if found.is_empty() {
+            return Err(PemError::Empty { path: path.to_owned(), expected });
+        }
+        Ok(found)
     }
 
     /// Files with a private key that every user can read.
@@ -126,8 +152,25 @@ fn digest<'f>(files: impl IntoIterator<Item = &'f (PathBuf, Vec<u8>)>) -> u128 {
 }
 
 /// Differ if the file at a path was replaced or written.
-fn stamps(paths: &[PathBuf]) -> Vec<Option<[i64; 5]>> {
-    let stamp =
-        |of: Metadata| [of.ino() as i64, of.size() as i64, of.mtime_nsec(), of.ctime(), of.ctime_nsec()];
-    paths.iter().map(|path| std::fs::metadata(path).ok().map(stamp)).collect()
+fn stamps(paths: &[PathBuf]) -> Vec<Option<Fingerprint>> {
+    paths.iter().map(|path| Some(fingerprint(&std::fs::metadata(path).ok()?))).collect()
+}
+
+fn wrong(path: &Path, expected: &'static str, error: pem::Error) -> PemError {
+    let path = path.to_owned();
+    match error {
+        pem::Error::NoItemsFound => PemError::Empty { path, expected },
+        error => PemError::Broken { path, error },
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, PemError> {
+    let unreadable = |error| PemError::Unreadable { path: path.to_owned(), error };
+    let mut bytes = Vec::new();
+    let mut file = File::open(path).map_err(unreadable)?.take(MAX_BYTES + 1);
+    file.read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(PemError::TooLarge { path: path.to_owned() });
+    }
+    Ok(bytes)
 }

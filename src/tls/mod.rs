@@ -6,6 +6,5 @@
 pub mod client;
 pub mod diagnosis;
 pub mod files;
-pub mod pem;
 pub mod reload;
 pub mod server;

@@ -5,19 +5,16 @@
 //!
 //! Events only trigger a look. A lost one (network filesystems) costs a poll's time, never correctness.
 
-use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
-use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::files::Files;
-use super::pem::PemError;
-use crate::file_watch::{Debounce, FileWatcher, WatchedPaths};
+use super::files::{Files, PemError};
+use crate::file_watch::{Debounce, FileFollower, FileWatcher, WatchedPaths};
 use crate::telemetry;
 
 /// Several files may be replaced one by one.
@@ -36,6 +33,12 @@ pub enum LoadError {
     /// The watching thread could not be started.
     #[error("cannot watch the files of {of}: {error}")]
     NoThread { of: String, error: std::io::Error },
+}
+
+impl LoadError {
+    pub(super) fn unusable(path: &Path, reason: impl ToString) -> Self {
+        Self::Unusable { path: path.to_owned(), reason: reason.to_string() }
+    }
 }
 
 #[derive(Debug)]
@@ -107,32 +110,24 @@ pub struct Failing {
 }
 
 /// Keeps values up to date with their files, on one thread. Clones share it, and it ends with the last.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Reloader(Arc<Shared>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     sets: Mutex<Sets>,
-    wake: SyncSender<()>,
 }
 
+#[derive(Default)]
 struct Sets {
-    all: Vec<Box<dyn Set>>,
-    /// For the thread, until it starts.
-    woken: Option<Receiver<()>>,
+    all: Vec<FileSet>,
+    /// From the first set on.
+    follower: Option<FileFollower>,
 }
 
 impl std::fmt::Debug for Sets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.all.iter().map(|set| set.paths())).finish()
-    }
-}
-
-impl Default for Reloader {
-    fn default() -> Self {
-        let (wake, woken) = sync_channel(1);
-        let sets = Mutex::new(Sets { all: Vec::new(), woken: Some(woken) });
-        Self(Arc::new(Shared { sets, wake }))
+        f.debug_list().entries(self.all.iter().map(|set| &set.paths)).finish()
     }
 }
 
@@ -154,27 +149,42 @@ impl Reloader {
         telemetry::tls_loaded(of);
         announce(of, &facts, warning.as_deref(), "certificates are in force");
         let current = Arc::new(Followed { value: ArcSwap::from_pointee(value), replaced: Notify::new() });
+        let held = Arc::downgrade(&current);
+        let put_in_force = move |files: &Files| {
+            let Loaded { value, facts, warning } = load(files)?;
+            if let Some(current) = held.upgrade() {
+                current.value.store(Arc::new(value));
+                current.replaced.notify_waiters();
+            }
+            Ok(Loaded { value: (), facts, warning })
+        };
         let set = FileSet {
             of: of.to_owned(),
             paths,
-            load,
-            current: Arc::downgrade(&current),
+            put_in_force: Box::new(put_in_force),
+            handles: Arc::<Followed<T>>::downgrade(&current),
             seen: Ok(files.digest()),
             failing: None,
         };
         let mut sets = self.0.sets.lock();
-        if let Some(woken) = sets.woken.take() {
-            let shared = Arc::downgrade(&self.0);
-            let wake = self.0.wake.clone();
-            thread::Builder::new()
-                .name("certificates".to_owned())
-                .spawn(move || run(&shared, &woken, &wake))
-                .map_err(|error| LoadError::NoThread { of: of.to_owned(), error })?;
+        sets.all.push(set);
+        match &sets.follower {
+            // There are more files to watch.
+            Some(follower) => follower.wake(),
+            None => {
+                let shared = Arc::downgrade(&self.0);
+                let look = move |watcher: &mut FileWatcher| {
+                    let Some(shared) = shared.upgrade() else { return false };
+                    watcher.renew(|| shared.watched_paths());
+                    shared.look();
+                    true
+                };
+                let started = FileFollower::start(("certificates", "certificates"), (DEBOUNCE, POLL), look);
+                let fault = |error| LoadError::NoThread { of: of.to_owned(), error };
+                sets.follower = Some(started.map_err(fault)?);
+            }
         }
-        sets.all.push(Box::new(set));
         drop(sets);
-        // There are more files to watch.
-        self.0.wake.try_send(()).ok();
         Ok(Reloaded(current))
     }
 
@@ -187,66 +197,52 @@ impl Reloader {
 impl Shared {
     fn look(&self) -> Vec<Failing> {
         let mut sets = self.sets.lock();
-        sets.all.retain_mut(|set| set.look());
-        sets.all.iter().filter_map(|set| set.failing()).collect()
+        sets.all.retain(|set| set.handles.strong_count() > 0);
+        sets.all.iter_mut().for_each(FileSet::look);
+        let failing = |set: &FileSet| Some(Failing { of: set.of.clone(), error: set.failing.clone()? });
+        sets.all.iter().filter_map(failing).collect()
     }
 
     fn watched_paths(&self) -> WatchedPaths {
         let mut watched_paths = WatchedPaths::default();
-        for path in self.sets.lock().all.iter().flat_map(|set| set.paths()) {
+        for path in self.sets.lock().all.iter().flat_map(|set| &set.paths) {
             watched_paths.add(path);
         }
         watched_paths
     }
 }
 
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // The thread finds that we are gone. If full, a wake-up is pending already.
-        self.wake.try_send(()).ok();
-    }
-}
+type PutInForce = Box<dyn Fn(&Files) -> Result<Loaded<()>, LoadError> + Send>;
 
-trait Set: Send {
-    /// Reads the files, and swaps if they changed. Returns whether the value still has a handle.
-    fn look(&mut self) -> bool;
-    fn failing(&self) -> Option<Failing>;
-    fn paths(&self) -> &[PathBuf];
-}
-
-struct FileSet<T, L> {
+struct FileSet {
     of: String,
     paths: Vec<PathBuf>,
-    load: L,
-    current: Weak<Followed<T>>,
+    /// Makes a value of the files, and swaps to it.
+    put_in_force: PutInForce,
+    /// Counts the handles to the value.
+    handles: Weak<dyn Send + Sync>,
     /// Digest of the contents at the last look, or why they were unreadable.
     seen: Result<u128, String>,
     failing: Option<String>,
 }
 
-impl<T, L> Set for FileSet<T, L>
-where
-    T: Send + Sync,
-    L: Fn(&Files) -> Result<Loaded<T>, LoadError> + Send,
-{
-    fn look(&mut self) -> bool {
-        let Some(current) = self.current.upgrade() else { return false };
+impl FileSet {
+    /// Reads the files, and swaps if they changed.
+    fn look(&mut self) {
         let read = Files::read(&self.paths);
         let seen = match &read {
             Ok(files) => Ok(files.digest()),
             Err(error) => Err(error.to_string()),
         };
         if seen == self.seen {
-            return true;
+            return;
         }
         self.seen = seen;
         if let Ok(files) = &read {
             warn_of_exposed_keys(&self.of, files);
         }
-        match read.map_err(LoadError::from).and_then(|files| (self.load)(&files)) {
-            Ok(Loaded { value, facts, warning }) => {
-                current.value.store(Arc::new(value));
-                current.replaced.notify_waiters();
+        match read.map_err(LoadError::from).and_then(|files| (self.put_in_force)(&files)) {
+            Ok(Loaded { facts, warning, .. }) => {
                 self.failing = None;
                 telemetry::tls_reloaded(&self.of);
                 announce(
@@ -263,16 +259,6 @@ where
                 self.failing = Some(error.to_string());
             }
         }
-        true
-    }
-
-    fn failing(&self) -> Option<Failing> {
-        let error = self.failing.clone()?;
-        Some(Failing { of: self.of.clone(), error })
-    }
-
-    fn paths(&self) -> &[PathBuf] {
-        &self.paths
     }
 }
 
@@ -294,26 +280,6 @@ fn announce(of: &str, facts: &[Fact], warning: Option<&str>, what: &str) {
             tracing::warn!(of, which, expires, fingerprint, "{what}, though this one has expired");
         } else {
             tracing::info!(of, which, expires, fingerprint, "{what}");
-        }
-    }
-}
-
-fn run(shared: &Weak<Shared>, woken: &Receiver<()>, wake: &SyncSender<()>) {
-    let wake = wake.clone();
-    // If full, a wake-up is pending already.
-    let mut watcher = FileWatcher::new("certificates", DEBOUNCE, move || {
-        wake.try_send(()).ok();
-    });
-    loop {
-        {
-            let Some(shared) = shared.upgrade() else { return };
-            // Watch before looking: a change in between is seen or announced.
-            watcher.renew(|| shared.watched_paths());
-            shared.look();
-        }
-        match woken.recv_timeout(POLL) {
-            Ok(()) | Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }

@@ -103,7 +103,7 @@ impl ServerFiles {
         let versions = [&version::TLS13, &version::TLS12];
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&versions)
-            .map_err(|error| unusable(&self.certificate, error))?;
+            .map_err(|error| LoadError::unusable(&self.certificate, error))?;
         let (builder, clients) = match &self.client_authorities {
             Some(path) => {
                 let verifier = self.verifier(path, files, provider, &mut facts, &mut warning)?;
@@ -133,16 +133,16 @@ impl ServerFiles {
         let key = provider
             .key_provider
             .load_private_key(files.private_key(&self.key)?)
-            .map_err(|_| unusable(&self.key, "it holds a key of a kind that cannot be used"))?;
+            .map_err(|_| LoadError::unusable(&self.key, "it holds a key of a kind that cannot be used"))?;
         let certified = CertifiedKey::new(chain, key);
         match certified.keys_match() {
             // This kind of key does not reveal its public half.
             Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
             Err(Error::InconsistentKeys(_)) => {
                 let reason = format!("it is not the key of the first certificate in {}", path.display());
-                Err(unusable(&self.key, reason))
+                Err(LoadError::unusable(&self.key, reason))
             }
-            Err(error) => Err(unusable(path, error)),
+            Err(error) => Err(LoadError::unusable(path, error)),
         }
     }
 
@@ -159,12 +159,7 @@ impl ServerFiles {
         facts: &mut Vec<Fact>,
         warning: &mut Option<String>,
     ) -> Result<Arc<dyn ClientCertVerifier>, LoadError> {
-        let authorities = files.certificates(path)?;
-        facts.push(fact("client_ca", &authorities, path)?);
-        let mut roots = RootCertStore::empty();
-        for authority in &authorities {
-            roots.add(authority.clone()).map_err(|error| unusable(path, error))?;
-        }
+        let (roots, authorities) = authorities(files, path, "client_ca", facts)?;
         let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
         if let Some(revoked) = &self.revoked {
             let lists = files.revocation_lists(revoked)?;
@@ -178,7 +173,7 @@ impl ServerFiles {
             builder = builder.with_crls(lists).allow_unknown_revocation_status();
         }
         let lists = self.revoked.as_deref().unwrap_or(path);
-        let verifier = builder.build().map_err(|error| unusable(lists, error))?;
+        let verifier = builder.build().map_err(|error| LoadError::unusable(lists, error))?;
         Ok(Arc::new(ShortChains(verifier)))
     }
 }
@@ -244,8 +239,20 @@ impl ClientCertVerifier for ShortChains {
     }
 }
 
-fn unusable(path: &Path, reason: impl ToString) -> LoadError {
-    LoadError::Unusable { path: path.to_owned(), reason: reason.to_string() }
+/// Authorities of a file, and their certificates.
+pub(super) fn authorities(
+    files: &Files,
+    path: &Path,
+    which: &'static str,
+    facts: &mut Vec<Fact>,
+) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), LoadError> {
+    let certificates = files.certificates(path)?;
+    facts.push(fact(which, &certificates, path)?);
+    let mut roots = RootCertStore::empty();
+    for certificate in &certificates {
+        roots.add(certificate.clone()).map_err(|error| LoadError::unusable(path, error))?;
+    }
+    Ok((roots, certificates))
 }
 
 /// Fingerprint of the first certificate, and the earliest expiry.
@@ -257,7 +264,7 @@ pub(super) fn fact(
     let mut expires = i64::MAX;
     for (at, der) in certificates.iter().enumerate() {
         let (_, certificate) = X509Certificate::from_der(der)
-            .map_err(|_| unusable(path, format!("certificate {} is none of X.509", at + 1)))?;
+            .map_err(|_| LoadError::unusable(path, format!("certificate {} is none of X.509", at + 1)))?;
         expires = expires.min(certificate.validity().not_after.timestamp());
     }
     let fingerprint = certificates.first().map(|der| fingerprint(der)).unwrap_or_default();
@@ -269,7 +276,7 @@ fn fact_of_lists(lists: &[CertificateRevocationListDer<'_>], path: &Path) -> Res
     let mut expires = None;
     for der in lists {
         let (_, list) = CertificateRevocationList::from_der(der)
-            .map_err(|_| unusable(path, "a revocation list in it is none of X.509"))?;
+            .map_err(|_| LoadError::unusable(path, "a revocation list in it is none of X.509"))?;
         let next = list.next_update().map(|next| next.timestamp());
         expires = expires.into_iter().chain(next).min();
     }

@@ -3,11 +3,7 @@ use prost_reflect::DynamicMessage;
 use serde_json::{Value, json};
 
 use super::{
-    super::{
-        FileResource,
-        file_decoder::decode,
-        file_document::{DecodeError, Format},
-    },
+    super::{DecodeError, FileResource, Format, file_decoder::decode},
     CLUSTER, LISTENER, RESPONSE, WRAPPER, binary_response, cluster, encode_any, field, response, shown,
 };
 use crate::descriptors::{ANY, message};

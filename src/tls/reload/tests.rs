@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::thread;
 use std::time::Instant;
 
 use tempfile::TempDir;
