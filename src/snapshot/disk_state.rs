@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use redb::Database;
 
 use super::FileFault;
+use super::snapshot_encoding::GroupId;
 use super::snapshot_file::{self, FileError};
-use super::snapshot_keys::GroupId;
 use super::snapshot_store::{Store, StoredGroup};
 use crate::snapshot_content::{Clock, Content, Selection};
 use crate::upstream::{Client, Restored, ServerId};
@@ -255,11 +255,6 @@ impl Disk {
     /// Whether this process knows the group's stored content; otherwise it must not overwrite the group.
     pub(super) fn has_read(&self, group: &GroupId) -> bool {
         self.read.lock().contains(group)
-    }
-
-    /// Settings of the snapshot.
-    pub const fn settings(&self) -> &SnapshotSettings {
-        &self.settings
     }
 
     /// Reads a node group written for this node. Waits for the disk. The group is not overwritten before

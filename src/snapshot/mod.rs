@@ -1,8 +1,8 @@
 //! Snapshot of the caches on disk, for starts while the control plane is away.
 //!
 //! Owns a redb database in the folder `snapshot.path`. `snapshot_file` opens it, `snapshot_store` reads and
-//! writes it, with `checksums` for values and keys from `snapshot_keys`. `snapshot_thread` copies changes
-//! once a second. [`Disk`] shares state with the loading of node groups and with operators.
+//! writes it, in the bytes of `snapshot_encoding`. `snapshot_thread` copies changes once a second. [`Disk`]
+//! shares state with the loading of node groups and with operators.
 //! `snapshot_command` and `unchanged_overlay` are `deltafan snapshot`. The core maps caches to records and
 //! back ([`snapshot_content`](crate::snapshot_content)).
 //!
@@ -12,11 +12,10 @@
 //! - No thread that serves clients waits for the disk. A fault of the disk or the library ends only the
 //!   snapshot.
 
-mod checksums;
 mod disk_state;
 mod snapshot_command;
+mod snapshot_encoding;
 mod snapshot_file;
-mod snapshot_keys;
 mod snapshot_store;
 mod snapshot_thread;
 mod unchanged_overlay;
@@ -26,7 +25,7 @@ mod tests;
 
 pub use disk_state::{Disk, DiskStatus, Loaded, LoadedFigures, OtherGroups, SnapshotSettings};
 pub use snapshot_command::{Format, report, verify};
-pub use snapshot_keys::{GroupId, node_digest};
+pub use snapshot_encoding::{GroupId, node_digest};
 pub use snapshot_thread::{LiveGroup, LiveGroups, WriterThread};
 
 use std::sync::Arc;

@@ -11,8 +11,8 @@ use clap::ValueEnum;
 use serde_json::{Value as Json, json};
 
 use super::disk_state::clock;
+use super::snapshot_encoding::GroupId;
 use super::snapshot_file::{self, FileError};
-use super::snapshot_keys::GroupId;
 use super::snapshot_store::{Store, StoredGroup};
 use crate::cache::{Completeness, View};
 use crate::snapshot_content::{Clock, Kept, Record};

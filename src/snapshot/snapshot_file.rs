@@ -15,7 +15,7 @@ use redb::{
     TableDefinition, TableError, TableHandle as _, TransactionError,
 };
 
-use super::checksums::{seal, unseal};
+use super::snapshot_encoding::{seal, unseal};
 use super::unchanged_overlay::Overlay;
 
 /// Name of the file in its folder.
@@ -110,32 +110,20 @@ impl From<DatabaseError> for FileError {
     }
 }
 
-impl From<TableError> for FileError {
-    fn from(error: TableError) -> Self {
-        match error {
-            TableError::Storage(error) => error.into(),
-            other => Self::Corrupt(other.to_string()),
+macro_rules! from_library {
+    ($($error:ident),*) => {$(
+        impl From<$error> for FileError {
+            fn from(error: $error) -> Self {
+                match error {
+                    $error::Storage(error) => error.into(),
+                    other => Self::Corrupt(other.to_string()),
+                }
+            }
         }
-    }
+    )*};
 }
 
-impl From<TransactionError> for FileError {
-    fn from(error: TransactionError) -> Self {
-        match error {
-            TransactionError::Storage(error) => error.into(),
-            other => Self::Corrupt(other.to_string()),
-        }
-    }
-}
-
-impl From<CommitError> for FileError {
-    fn from(error: CommitError) -> Self {
-        match error {
-            CommitError::Storage(error) => error.into(),
-            other => Self::Corrupt(other.to_string()),
-        }
-    }
-}
+from_library!(TableError, TransactionError, CommitError);
 
 /// Runs library code. A panic there means a corrupt file, not the end of the relay.
 pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {

@@ -12,9 +12,8 @@ use redb::{
     TableDefinition, WriteTransaction,
 };
 
-use super::checksums::{said_checksum, seal, unseal};
+use super::snapshot_encoding::{GroupId, Prefix, parse_store, said_checksum, seal, unseal};
 use super::snapshot_file::{FileError, META, guarded};
-use super::snapshot_keys::{GroupId, Prefix, parse_store};
 use super::{GroupFacts, StoreFacts};
 use crate::cache::Snapshot;
 use crate::resource::Name;

@@ -11,8 +11,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::disk_state::{CANNOT_WRITE, Disk, clock};
+use super::snapshot_encoding::GroupId;
 use super::snapshot_file::FileError;
-use super::snapshot_keys::GroupId;
 use super::snapshot_store::{Changes, GroupChange, Names, StoreChange};
 use super::{FileFault, GroupFacts, StoreFacts};
 use crate::cache::{Cache, Completeness, Generation, Snapshot, Track, TypeCache};

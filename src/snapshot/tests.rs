@@ -15,8 +15,8 @@ use rand::{Rng as _, SeedableRng as _};
 use redb::{ReadableDatabase as _, ReadableTable as _};
 use tempfile::TempDir;
 
-use super::checksums::seal;
 use super::disk_state::{Disk, Loaded};
+use super::snapshot_encoding::seal;
 use super::snapshot_file::{FILE, FileError, META};
 use super::snapshot_store::Changes;
 use super::snapshot_thread::{LiveGroup, LiveGroups, Writer};
