@@ -28,6 +28,7 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
 
 use self::background_tasks::{publish_readiness, publish_upstream, spawn_upkeep};
 pub use self::config_settings::rollout_settings;
@@ -37,7 +38,8 @@ use self::drain::Drain;
 use self::named_files::tls_of;
 pub use self::named_files::{DescriptorsError, check_tls, check_tls_without_files, load_descriptors};
 use self::origin::{Origin, Started};
-use self::relay_status::{LoadedConfig, Status};
+use self::relay_status::{LoadedConfig, Ready, Status};
+use self::snapshot_start::Start;
 use crate::admin::Admin;
 use crate::cache::{Budget, Cache};
 use crate::config::{Changes, Config, ListenAddress, Source};
@@ -48,11 +50,11 @@ use crate::downstream::{
 use crate::groups::{Group, Groups, Starter, UpstreamView};
 use crate::grpc::UPSTREAM_SERVICE;
 use crate::identity::Peer;
-use crate::snapshot::WriterThread;
+use crate::snapshot::{Disk, WriterThread};
 use crate::telemetry::{self, LogLevel, LogThrottle};
 use crate::tls::reload::Reloader;
 use crate::traces::{TraceThread, Traces};
-use crate::upstream::{NodeBudget, Readiness, Tuner};
+use crate::upstream::{ChangeSink, NodeBudget, Readiness, Tuner};
 
 #[cfg(test)]
 mod tests;
@@ -100,53 +102,19 @@ impl Relay {
         let scheduler = FairScheduler::new(threads);
         let handshakes = Handshakes::new(scheduler.clone(), config.downstream.handshake_timeout);
         let (listeners, addresses) = bind(config, &reloader, &handshakes)?;
-        let admin = Admin::bind(config.admin.address, &config.admin.hosts)
-            .await
-            .with_context(|| format!("cannot listen on {} (admin.address)", config.admin.address))?;
-        if !admin.address().ip().to_canonical().is_loopback() {
-            tracing::warn!(
-                address = %admin.address(),
-                "whoever reaches the admin address reads what clients are sent and may give orders: it has no authentication; keep it \
-                 off the open network, or set `admin.address` to a loopback address"
-            );
-        }
+        let admin = bind_admin(config).await?;
 
-        let limits = cache_limits(config);
-        let budget = Budget::new(limits.encoded_bytes).with_history(config.cache.history_bytes);
-        let rollout = rollout_settings(config)?;
-        let (cache, mut writer) = Cache::guarded(limits, &budget, rollout.clone());
-        writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
-        writer.set_identity(&config_settings::identity(config));
-        let failed = CancellationToken::new();
-        let (stop, fails) = (everything.clone(), failed.clone());
-        if disk.is_some() {
-            writer.remember_forgotten();
-        }
         let traces = Traces::from_environment(matches!(config.upstream.source, Source::Servers(_)));
         let changes = traces.as_ref().map(|traces| traces.sink().clone());
-        let Started { origin, tuner, shared } =
-            Origin::start(config, &reloader, writer, saved, changes.clone(), (stop, fails))?;
-        let view = UpstreamView::default();
-        let starter = shared.map(|(servers, settings)| {
-            let tuned = (tuning(config), limits);
-            let nodes = NodeBudget::new(config.groups.max);
-            Starter::new(settings, servers, (budget, nodes), tuned, everything.clone(), failed.clone())
-                .on_disk(disk.clone())
-                .guarding(rollout)
-                .handing_changes_to(changes)
-        });
-        let own = Group::own(cache, view.clone());
-        let groups = start_groups(config, own, starter, &everything);
+        let failed = CancellationToken::new();
+        let ends = (everything.clone(), failed.clone());
+        let Sources { origin, tuner, view, groups } =
+            start_sources(config, &reloader, (disk.as_ref(), saved), changes, ends)?;
 
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::NotServing).await;
         health.set_service_status(UPSTREAM_SERVICE, ServingStatus::NotServing).await;
-        let publish = publish_upstream(origin.clone(), view, Arc::clone(&groups), health.clone());
-        tokio::spawn(everything.clone().run_until_cancelled_owned(publish));
-        let readiness = Readiness::new(config.upstream.ready_wait, config.node.id.clone())
-            .with_restored(config.snapshot.ready);
-        let (ready, is_ready) = watch::channel(Err("starting".to_owned()));
-        tokio::spawn(publish_readiness(origin.clone(), readiness, ready, health, draining.clone()));
+        let is_ready = publish_health(config, &origin, (view, &groups), health, (&everything, &draining));
 
         telemetry::set(telemetry::CONNECTION_LIMIT, config.downstream.limits.max_connections as f64);
         let overload =
@@ -167,13 +135,11 @@ impl Relay {
         }
 
         let saving = snapshot_writing::keep(disk.as_ref(), &groups, &origin, config);
-        let traces = traces.map(|traces| traces.follow(Arc::clone(&server.fleet), Arc::clone(&groups)));
-        let traces = traces.and_then(|started| match started {
-            Ok(thread) => Some(thread),
-            Err(error) => {
-                tracing::error!(%error, "cannot start the thread of traces; serving without");
-                None
-            }
+        let traces = traces.and_then(|traces| {
+            let started = traces.follow(Arc::clone(&server.fleet), Arc::clone(&groups));
+            let fault =
+                |error: &_| tracing::error!(%error, "cannot start the thread of traces; serving without");
+            started.inspect_err(fault).ok()
         });
         let status = Arc::new(Status {
             fleet: Arc::clone(&server.fleet),
@@ -334,18 +300,80 @@ fn bind(
     Ok((listeners, addresses))
 }
 
-fn start_groups(
+/// Binds the admin address.
+async fn bind_admin(config: &Config) -> anyhow::Result<Admin> {
+    let admin = Admin::bind(config.admin.address, &config.admin.hosts)
+        .await
+        .with_context(|| format!("cannot listen on {} (admin.address)", config.admin.address))?;
+    if !admin.address().ip().to_canonical().is_loopback() {
+        tracing::warn!(
+            address = %admin.address(),
+            "whoever reaches the admin address reads what clients are sent and may give orders: it has no authentication; keep it \
+             off the open network, or set `admin.address` to a loopback address"
+        );
+    }
+    Ok(admin)
+}
+
+/// Node groups, and the source of the own one.
+struct Sources {
+    origin: Origin,
+    tuner: Tuner,
+    view: UpstreamView,
+    groups: Arc<Groups>,
+}
+
+fn start_sources(
     config: &Config,
-    own: Arc<Group>,
-    starter: Option<Starter>,
-    everything: &CancellationToken,
-) -> Arc<Groups> {
+    reloader: &Reloader,
+    (disk, saved): (Option<&Arc<Disk>>, Option<Start>),
+    changes: Option<ChangeSink>,
+    (everything, failed): (CancellationToken, CancellationToken),
+) -> anyhow::Result<Sources> {
+    let limits = cache_limits(config);
+    let budget = Budget::new(limits.encoded_bytes).with_history(config.cache.history_bytes);
+    let rollout = rollout_settings(config)?;
+    let (cache, mut writer) = Cache::guarded(limits, &budget, rollout.clone());
+    writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
+    writer.set_identity(&config_settings::identity(config));
+    if disk.is_some() {
+        writer.remember_forgotten();
+    }
+    let ends = (everything.clone(), failed.clone());
+    let Started { origin, tuner, shared } =
+        Origin::start(config, reloader, writer, saved, changes.clone(), ends)?;
+    let starter = shared.map(|(servers, settings)| {
+        let (tuned, nodes) = ((tuning(config), limits), NodeBudget::new(config.groups.max));
+        Starter::new(settings, servers, (budget, nodes), tuned, everything.clone(), failed)
+            .on_disk(disk.cloned())
+            .guarding(rollout)
+            .handing_changes_to(changes)
+    });
+    let view = UpstreamView::default();
+    let own = Group::own(cache, view.clone());
     let (max, linger) = (config.groups.max, config.upstream.unsubscribe_linger);
     let groups = Groups::new(group_rules(config), own, starter, max, linger);
     let releases = Arc::clone(&groups);
     let release = async move { releases.release_unused().await };
-    tokio::spawn(everything.clone().run_until_cancelled_owned(release));
-    groups
+    tokio::spawn(everything.run_until_cancelled_owned(release));
+    Ok(Sources { origin, tuner, view, groups })
+}
+
+/// Publishes the state of the control plane, and readiness, from now on.
+fn publish_health(
+    config: &Config,
+    origin: &Origin,
+    (view, groups): (UpstreamView, &Arc<Groups>),
+    health: HealthReporter,
+    (everything, draining): (&CancellationToken, &CancellationToken),
+) -> watch::Receiver<Ready> {
+    let publish = publish_upstream(origin.clone(), view, Arc::clone(groups), health.clone());
+    tokio::spawn(everything.clone().run_until_cancelled_owned(publish));
+    let readiness = Readiness::new(config.upstream.ready_wait, config.node.id.clone())
+        .with_restored(config.snapshot.ready);
+    let (ready, is_ready) = watch::channel(Err("starting".to_owned()));
+    tokio::spawn(publish_readiness(origin.clone(), readiness, ready, health, draining.clone()));
+    is_ready
 }
 
 fn server_state(

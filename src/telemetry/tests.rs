@@ -1,9 +1,15 @@
-//! The page of metrics for users, `docs/metrics.md`, which follows from the catalog.
+//! The catalog, and the page of metrics for users, `docs/metrics.md`, which follows from it.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::catalog::{SECTIONS, SHARED_LABELS};
+use deltafan_core::resource::Kind;
+use deltafan_core::subscription::ClientState;
+use deltafan_core::upstream::Counters;
+
+use super::MetricKind;
+use super::catalog::{CLIENTS, RESPONSES, SECTIONS, SHARED_LABELS, UPSTREAM, all};
 use super::metric::{Label, Metric, Needs, Values};
 
 const HEAD: &str = "\
@@ -155,4 +161,35 @@ fn the_page_follows_from_the_catalog() {
         is == should_be,
         "docs/metrics.md differs from src/telemetry/catalog.rs; {UPDATE}=1 cargo test --lib telemetry writes it again: {differs:?}"
     );
+}
+
+fn values(metric: &str, label: &str) -> BTreeSet<&'static str> {
+    let metric = all().find(|of| of.name == metric).expect(metric);
+    let label = metric.labels.iter().find(|of| of.name == label).expect(label);
+    label.values.all().expect(metric.name).into_iter().collect()
+}
+
+#[test]
+fn labels_have_the_values_that_the_relay_counts() {
+    let kinds = Kind::KNOWN.into_iter().chain([Kind::Other]);
+    assert_eq!(values(RESPONSES, "type"), kinds.map(Kind::short).collect());
+    let states = ClientState::ALL.map(ClientState::label);
+    assert_eq!(values(CLIENTS, "state"), states.into());
+    let events = Counters::default().all().map(|(event, _)| event);
+    assert_eq!(values(UPSTREAM, "event"), events.into());
+}
+
+#[test]
+fn names_are_as_prometheus_has_them() {
+    let mut names = BTreeSet::new();
+    for metric in all() {
+        let name = metric.name;
+        assert!(names.insert(name), "{name} is there twice");
+        assert_eq!(name.ends_with("_total"), metric.kind == MetricKind::Counter, "{name}");
+        let unit = metric.unit.map(|unit| unit.as_str());
+        for suffix in ["seconds", "bytes"] {
+            let stem = name.trim_end_matches("_total");
+            assert_eq!(stem.ends_with(suffix), unit == Some(suffix), "{name}: {unit:?}");
+        }
+    }
 }
