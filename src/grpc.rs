@@ -2,7 +2,6 @@
 //! leave encoded by prost, or as ready bytes.
 
 use bytes::{Buf, BufMut as _, Bytes};
-use prost::Message;
 use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
@@ -30,41 +29,6 @@ impl Prefix {
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let [compressed, length @ ..] = *bytes.first_chunk::<{ Self::LENGTH }>()?;
         Some(Self { is_compressed: compressed != 0, length: u32::from_be_bytes(length) as usize })
-    }
-}
-
-/// Encodes messages with prost, and returns received ones as bytes.
-#[derive(Debug)]
-pub struct RawCodec<T>(std::marker::PhantomData<T>);
-
-impl<T> Default for RawCodec<T> {
-    fn default() -> Self {
-        Self(std::marker::PhantomData)
-    }
-}
-
-impl<T: Message + 'static> Codec for RawCodec<T> {
-    type Encode = T;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = BytesCodec;
-
-    fn encoder(&mut self) -> Self {
-        Self::default()
-    }
-
-    fn decoder(&mut self) -> BytesCodec {
-        BytesCodec
-    }
-}
-
-impl<T: Message> Encoder for RawCodec<T> {
-    type Item = T;
-    type Error = Status;
-
-    fn encode(&mut self, item: T, dst: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        dst.reserve(item.encoded_len());
-        item.encode(dst).map_err(|error| Status::internal(error.to_string()))
     }
 }
 

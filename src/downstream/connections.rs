@@ -43,10 +43,6 @@ impl Connections {
     /// Time to end for a connection that is closed for lack of memory.
     const GRACE: Duration = Duration::from_secs(2);
 
-    pub fn len(&self) -> usize {
-        self.open.lock().connections.len()
-    }
-
     /// Returns the number of connections that had an admitted request or take memory. Others take next to
     /// nothing.
     pub(super) fn served(&self) -> usize {

@@ -52,10 +52,6 @@ impl Policy {
         self.drain.min(self.limits.max_connection_age / 5)
     }
 
-    pub const fn limits(&self) -> &TransportLimits {
-        &self.limits
-    }
-
     /// Longest time of a drain, and window to close connections whose rights changed.
     pub const fn drain(&self) -> Duration {
         self.drain

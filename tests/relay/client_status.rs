@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use deltafan::descriptors;
-use deltafan::grpc::RawCodec;
 use deltafan::proto::status::string_matcher::MatchPattern;
 use deltafan::proto::status::{
     ClientConfig, ClientResourceStatus as Client, ClientStatusRequest, ClientStatusResponse,
@@ -12,7 +11,7 @@ use deltafan::proto::status::{
 use deltafan::proto::{DeltaDiscoveryResponse, Node};
 use deltafan::resource::{Kind, TypeUrl, wire};
 use deltafan_test_support::client::{
-    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, SDS, SOTW_ADS, Sotw, Stream, connect, unary,
+    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, RawCodec, SDS, SOTW_ADS, Sotw, Stream, connect, unary,
 };
 use deltafan_test_support::http1::Http1;
 use deltafan_test_support::origin::{OriginStream, resource, response};

@@ -7,11 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use deltafan::grpc::RawCodec;
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse};
 use deltafan_test_support::client::{
-    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, EDS, FETCH_CLUSTERS, PATIENCE, SOTW_ADS, Sotw, connect, names,
-    node, unary,
+    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, EDS, FETCH_CLUSTERS, PATIENCE, RawCodec, SOTW_ADS, Sotw, connect,
+    names, node, unary,
 };
 use deltafan_test_support::process::{Process, clusters, http1, program, relay};
 use deltafan_test_support::wire::framed;

@@ -1,20 +1,57 @@
 //! A client that says exactly what a test tells it to, over a real connection.
 
+use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use deltafan::grpc::RawCodec;
+use deltafan::grpc::BytesCodec;
 use deltafan::proto::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Node, Status,
 };
 use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::sync::mpsc;
+use tonic::codec::{Codec, EncodeBuf, Encoder};
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 
 pub use crate::PATIENCE;
+
+/// Encodes messages with prost, and returns received ones as bytes.
+#[derive(Debug)]
+pub struct RawCodec<T>(PhantomData<T>);
+
+impl<T> Default for RawCodec<T> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T: Message + 'static> Codec for RawCodec<T> {
+    type Encode = T;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = BytesCodec;
+
+    fn encoder(&mut self) -> Self {
+        Self::default()
+    }
+
+    fn decoder(&mut self) -> BytesCodec {
+        BytesCodec
+    }
+}
+
+impl<T: Message> Encoder for RawCodec<T> {
+    type Item = T;
+    type Error = tonic::Status;
+
+    fn encode(&mut self, item: T, dst: &mut EncodeBuf<'_>) -> Result<(), tonic::Status> {
+        dst.reserve(item.encoded_len());
+        item.encode(dst).map_err(|error| tonic::Status::internal(error.to_string()))
+    }
+}
 
 /// Long enough for what must not happen to have happened.
 pub const MOMENT: Duration = Duration::from_millis(300);

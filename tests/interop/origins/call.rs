@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use deltafan::{
-    grpc::RawCodec,
     proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse},
     resource::wire,
 };
-use deltafan_test_support::client::{DELTA_ADS, SOTW_ADS, names, node};
+use deltafan_test_support::client::{DELTA_ADS, RawCodec, SOTW_ADS, names, node};
 use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::{
