@@ -52,9 +52,7 @@ fn r_ads_01_waiting_types_are_said_in_the_order_of_dependence() {
 
 #[test]
 fn r_ads_02_a_type_that_follows_clusters_waits_for_a_gated_cds() {
-    let mut fixture = without_wait();
-    fixture.origin("cds x:1");
-    fixture.named("rds r:x");
+    let mut fixture = without_wait().with_members("cds x:1").with_named("rds r:x");
     for mut client in both(&fixture, &["rds"]) {
         let clusters = client.poll(&fixture).unwrap();
         assert_eq!(client.told(&fixture), ["lds", "rds r:x"]);
@@ -76,8 +74,7 @@ fn r_ads_02_a_type_that_follows_clusters_waits_for_a_gated_cds() {
 
 #[test]
 fn r_ads_02_a_cds_that_is_never_acked_holds_routes_back_for_a_time_only() {
-    let mut fixture = without_wait();
-    fixture.origin("cds x:1");
+    let mut fixture = without_wait().with_members("cds x:1");
     let [_, mut client] = both(&fixture, &["rds"]);
     assert_eq!(client.told(&fixture), ["cds x:1", "lds"]);
     fixture.origin("cds y:1");
@@ -119,9 +116,7 @@ pub(crate) fn move_from_x_to_y(fixture: &mut Fixture) {
 
 #[test]
 fn r_ads_03_coalescing_keeps_make_before_break() {
-    let mut fixture = without_wait();
-    fixture.origin("cds keep:1 x:1");
-    fixture.named("rds r:x");
+    let mut fixture = without_wait().with_members("cds keep:1 x:1").with_named("rds r:x");
     let [mut sotw, mut delta] = both(&fixture, &["rds"]);
     sotw.acked_with(&fixture, NAMES);
     delta.acked(&fixture);
@@ -134,9 +129,7 @@ fn r_ads_03_coalescing_keeps_make_before_break() {
 
 #[test]
 fn r_ads_03_removals_wait_for_a_route_that_is_gated() {
-    let mut fixture = without_wait();
-    fixture.origin("cds keep:1 x:1");
-    fixture.named("rds r:x");
+    let mut fixture = without_wait().with_members("cds keep:1 x:1").with_named("rds r:x");
     for mut client in both(&fixture, &["rds"]) {
         while let Some(told) = client.poll(&fixture) {
             // The route is not answered.
@@ -162,9 +155,7 @@ fn r_ads_03_removals_wait_for_a_route_that_is_gated() {
 
 #[test]
 fn r_ads_03_removals_go_in_reverse_order() {
-    let mut fixture = without_wait();
-    fixture.origin("cds eds-a:1");
-    fixture.origin("lds l:1");
+    let mut fixture = without_wait().with_members("cds eds-a:1").with_members("lds l:1");
     fixture.named("eds eds-a:1");
     fixture.named("rds r:1");
     let [mut sotw, mut delta] = both(&fixture, &["rds", "eds"]);
@@ -180,9 +171,7 @@ fn r_ads_03_removals_go_in_reverse_order() {
 
 #[test]
 fn r_ads_03_a_removal_that_was_taken_back_while_it_waited_is_not_said() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]);
-    fixture.origin("cds x:1");
-    fixture.named("rds r:x");
+    let mut fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds x:1").with_named("rds r:x");
     for mut client in both(&fixture, &["rds"]) {
         client.acked_with(&fixture, NAMES);
         move_from_x_to_y(&mut fixture);
@@ -199,8 +188,7 @@ fn r_ads_03_a_removal_that_was_taken_back_while_it_waited_is_not_said() {
 
 #[test]
 fn r_ads_04_per_type_streams_do_not_wait_for_each_other() {
-    let mut fixture = Fixture::new();
-    fixture.named("rds r:1");
+    let fixture = Fixture::new().with_named("rds r:1");
     let mut client = fixture.client(Protocol::Delta, Some("rds"));
     client.change(&fixture, "rds", "r");
     assert_eq!(client.told(&fixture), ["rds r:1"], "clusters are not known, and no matter");
@@ -208,8 +196,7 @@ fn r_ads_04_per_type_streams_do_not_wait_for_each_other() {
 
 #[test]
 fn r_ads_05_v1_endpoints_follow_a_changed_cluster_unchanged() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]);
-    fixture.origin("cds eds-a:1 plain:1");
+    let mut fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds eds-a:1 plain:1");
     fixture.named("eds eds-a:1");
     let [mut sotw, mut delta] = both(&fixture, &["eds"]);
     sotw.acked_with(&fixture, NAMES);
@@ -224,8 +211,7 @@ fn r_ads_05_v1_endpoints_follow_a_changed_cluster_unchanged() {
 
 #[test]
 fn r_ads_05_v1_endpoints_are_repeated_to_those_that_were_sent_the_cluster_alone() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds plain:1 eds-m:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds plain:1 eds-m:1");
     fixture.named("cds eds-a:1 eds-b:1");
     fixture.named("eds eds-a:1 eds-b:1 eds-m:1");
     let endpoints: [(&str, &[&str]); 2] = [("eds", &["eds-a", "eds-b", "eds-m"]), ("cds", &["eds-a"])];
@@ -264,11 +250,8 @@ fn r_ads_05_v1_endpoints_are_repeated_to_those_that_were_sent_the_cluster_alone(
 /// A client may ask for its clusters after their endpoints, and let them go.
 #[test]
 fn r_ads_05_v1_whether_endpoints_are_repeated_follows_the_subscription() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds eds-a:1");
-    fixture.named("eds eds-a:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", "eds-a");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds eds-a:1").with_named("eds eds-a:1");
+    let mut client = fixture.delta_of("eds", "eds-a");
     client.change(&fixture, "cds", "*");
     client.acked(&fixture);
     fixture.origin("cds eds-a:2");
@@ -285,11 +268,9 @@ fn r_ads_05_v1_whether_endpoints_are_repeated_follows_the_subscription() {
 /// The client is sent the cluster as a member, and lets the wildcard go before it could be sent the endpoints.
 #[test]
 fn r_ads_05_v1_endpoints_that_were_to_be_repeated_come_though_the_wildcard_is_let_go() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds eds-a:1 eds-b:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds eds-a:1 eds-b:1");
     fixture.named("eds eds-a:1 eds-b:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "* eds-a");
+    let mut client = fixture.delta_of("cds", "* eds-a");
     client.change(&fixture, "eds", "eds-a eds-b");
     let told = client.poll(&fixture).unwrap();
     client.ack(&fixture, &told, &[]);
@@ -307,9 +288,7 @@ fn r_ads_05_v1_endpoints_that_were_to_be_repeated_come_though_the_wildcard_is_le
 
 #[test]
 fn r_ads_05_v1_endpoints_come_though_the_cds_is_not_acked() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]);
-    fixture.origin("cds eds-a:1");
-    fixture.named("eds eds-a:1");
+    let mut fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds eds-a:1").with_named("eds eds-a:1");
     for mut client in both(&fixture, &["eds"]) {
         client.acked_with(&fixture, NAMES);
         fixture.origin("cds eds-a:2");
@@ -321,9 +300,7 @@ fn r_ads_05_v1_endpoints_come_though_the_cds_is_not_acked() {
 
 #[test]
 fn r_ads_05_v1_endpoints_follow_the_second_cds_when_the_first_is_gated() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]);
-    fixture.origin("cds eds-a:1");
-    fixture.named("eds eds-a:1");
+    let mut fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds eds-a:1").with_named("eds eds-a:1");
     for mut client in both(&fixture, &["eds"]) {
         client.acked_with(&fixture, NAMES);
         fixture.origin("cds eds-a:2");
@@ -347,8 +324,7 @@ fn r_ads_05_v1_endpoints_follow_the_second_cds_when_the_first_is_gated() {
 #[test]
 fn r_ads_05_v1_endpoints_follow_a_cluster_that_changed_and_went() {
     for changes in [true, false] {
-        let mut fixture = Fixture::knowing(&["cds", "lds"]);
-        fixture.origin("cds eds-a:1");
+        let mut fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds eds-a:1");
         fixture.named("eds eds-a:1");
         fixture.named("rds r:eds-a");
         let [mut sotw, _] = both(&fixture, &["eds", "rds"]);
@@ -368,12 +344,9 @@ fn r_ads_05_v1_endpoints_follow_a_cluster_that_changed_and_went() {
 
 #[test]
 fn r_ads_05_v1_endpoints_follow_a_cluster_that_changed_between_two_streams() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]);
-    fixture.origin("cds eds-a:2");
-    fixture.named("eds eds-a:1");
+    let fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds eds-a:2").with_named("eds eds-a:1");
     // The endpoints are asked for and answered first; then the client shows which clusters it holds.
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", "eds-a");
+    let mut client = fixture.delta_of("eds", "eds-a");
     assert_eq!(client.acked(&fixture), ["eds eds-a:1"]);
     client.resume(&fixture, "cds", &[], &[("eds-a", "1")]);
     assert_eq!(client.acked(&fixture), ["cds eds-a:2", "eds eds-a:1"]);
@@ -395,12 +368,9 @@ fn told_and_acked(client: &mut Client, fixture: &Fixture, clusters: &str) -> Vec
 
 #[test]
 fn r_ads_05_v1_endpoints_follow_a_cluster_that_is_newly_asked_for_by_name() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds eds-a:1");
-    fixture.named("eds eds-a:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds eds-a:1").with_named("eds eds-a:1");
     fixture.named("rds r:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &["*"]);
+    let mut client = fixture.sotw_of("cds", &["*"]);
     client.ask(&fixture, "eds", &["eds-a"]);
     client.ask(&fixture, "rds", &["r"]);
     assert_eq!(told_and_acked(&mut client, &fixture, "*"), ["cds eds-a:1", "eds eds-a:1", "rds r:1"]);
@@ -417,9 +387,7 @@ fn r_ads_05_v1_endpoints_follow_a_cluster_that_is_newly_asked_for_by_name() {
 
 #[test]
 fn r_ads_05_v1_per_type_streams_are_not_sent_endpoints_again() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds eds-a:1");
-    fixture.named("eds eds-a:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds eds-a:1").with_named("eds eds-a:1");
     let mut sotw = fixture.client(Protocol::Sotw, Some("eds"));
     sotw.ask(&fixture, "eds", &["eds-a"]);
     let mut delta = fixture.client(Protocol::Delta, Some("eds"));
@@ -432,11 +400,8 @@ fn r_ads_05_v1_per_type_streams_are_not_sent_endpoints_again() {
 
 #[test]
 fn r_ads_05_v1_a_name_is_not_shown_to_the_wildcard_by_being_sent_again() {
-    let mut fixture = Fixture::knowing(&["cds", "eds"]);
-    fixture.origin("cds eds-a:1");
-    fixture.named("eds eds-a:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "*");
+    let mut fixture = Fixture::knowing(&["cds", "eds"]).with_members("cds eds-a:1").with_named("eds eds-a:1");
+    let mut client = fixture.delta_of("cds", "*");
     client.change(&fixture, "eds", "*");
     assert_eq!(client.acked(&fixture), ["cds eds-a:1", "eds"]);
     fixture.origin("cds eds-a:2");
@@ -445,8 +410,7 @@ fn r_ads_05_v1_a_name_is_not_shown_to_the_wildcard_by_being_sent_again() {
 
 #[test]
 fn r_ads_05_an_unsolicited_resend_is_fanned_out() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]);
-    fixture.named("eds eds-a:1");
+    let mut fixture = Fixture::knowing(&["cds", "lds"]).with_named("eds eds-a:1");
     let [mut sotw, mut delta] = both(&fixture, &["eds"]);
     sotw.acked_with(&fixture, NAMES);
     delta.acked(&fixture);
@@ -462,8 +426,7 @@ fn r_ads_05_an_unsolicited_resend_is_fanned_out() {
 
 #[test]
 fn r_ads_07_types_that_do_not_depend_on_each_other_do_not_wait() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]);
-    fixture.origin("cds eds-a:1");
+    let mut fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds eds-a:1");
     for mut client in both(&fixture, &["eds", "sds"]) {
         // The answer of neither CDS nor EDS comes.
         assert_eq!(show(&client.poll(&fixture).unwrap()), "cds eds-a:1");
@@ -479,11 +442,8 @@ fn r_ads_07_types_that_do_not_depend_on_each_other_do_not_wait() {
 
 #[test]
 fn r_ads_03_names_that_are_never_answered_hold_routes_back_for_a_time_only() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
-    fixture.named("rds r:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "*");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1").with_named("rds r:1");
+    let mut client = fixture.delta_of("cds", "*");
     client.change(&fixture, "rds", "r");
     assert_eq!(client.acked(&fixture), ["cds a:1", "rds r:1"]);
     // On demand: a cluster after the other is asked for, and the origin says of none that it does not exist.
@@ -544,8 +504,7 @@ fn comes_back(fixture: &Fixture, protocol: Protocol, name: &str) -> Client {
 #[test]
 fn r_ads_03_a_name_that_no_cluster_asks_for_holds_nothing_back() {
     for protocol in [Protocol::Delta, Protocol::Sotw] {
-        let mut fixture = Fixture::knowing(&["cds", "lds"]);
-        fixture.origin("cds eds-a:1 b:1");
+        let mut fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds eds-a:1 b:1");
         fixture.origin("lds l:1");
         fixture.named("eds eds-a:1");
         // Endpoints of a cluster that is gone, and of one that has no endpoints of its own.
@@ -560,9 +519,7 @@ fn r_ads_03_a_name_that_no_cluster_asks_for_holds_nothing_back() {
 #[test]
 fn r_ads_03_endpoints_that_a_cluster_asks_for_hold_routes_back() {
     for protocol in [Protocol::Delta, Protocol::Sotw] {
-        let mut fixture = without_wait();
-        fixture.origin("cds eds-a:1 eds-c:1");
-        fixture.origin("lds l:1");
+        let mut fixture = without_wait().with_members("cds eds-a:1 eds-c:1").with_members("lds l:1");
         fixture.named("eds eds-a:1");
         let names: &[(&str, &[&str])] = &[("eds", &["eds-a", "eds-c"])];
         let mut client = comes_back(&fixture, protocol, "eds-c");
@@ -598,9 +555,7 @@ fn r_ads_03_endpoints_that_a_cluster_asks_for_hold_routes_back() {
 
 #[test]
 fn r_ads_03_endpoints_hold_routes_back_from_when_a_cluster_asks_for_them() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]);
-    fixture.origin("cds eds-a:1");
-    fixture.origin("lds l:1");
+    let mut fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds eds-a:1").with_members("lds l:1");
     fixture.named("eds eds-a:1");
     let mut client = comes_back(&fixture, Protocol::Delta, "eds-c");
     assert_eq!(client.acked(&fixture), ["cds eds-a:1", "eds eds-a:1", "lds l:1"]);
@@ -625,10 +580,8 @@ fn r_ads_03_endpoints_hold_routes_back_from_when_a_cluster_asks_for_them() {
 
 #[test]
 fn r_ads_03_endpoints_on_a_stream_without_clusters_hold_routes_back() {
-    let mut fixture = Fixture::knowing(&["lds"]);
-    fixture.origin("lds l:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", "static");
+    let mut fixture = Fixture::knowing(&["lds"]).with_members("lds l:1");
+    let mut client = fixture.delta_of("eds", "static");
     client.change(&fixture, "lds", "*");
     assert!(client.acked(&fixture).is_empty(), "its clusters may be of its own configuration");
     let due = fixture.now + Duration::from_secs(1);
@@ -647,10 +600,8 @@ fn r_ads_03_endpoints_on_a_stream_without_clusters_hold_routes_back() {
 }
 
 /// Sends everything, and then a change to a cluster `y` and a route to it, with `x` gone.
-fn moves(fixture: &mut Fixture, clients: &mut [Client]) {
-    for client in clients.iter_mut() {
-        client.acked_with(fixture, NAMES);
-    }
+fn moves(fixture: &mut Fixture, client: &mut Client) {
+    client.acked_with(fixture, NAMES);
     move_from_x_to_y(fixture);
 }
 
@@ -661,9 +612,7 @@ fn back(fixture: &mut Fixture) {
 }
 
 pub(crate) fn knowing_x() -> Fixture {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]);
-    fixture.origin("cds keep:1 x:1");
-    fixture.named("rds r:x");
+    let mut fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds keep:1 x:1").with_named("rds r:x");
     fixture.named("eds eds-a:1");
     fixture
 }
@@ -672,10 +621,8 @@ pub(crate) fn knowing_x() -> Fixture {
 #[test]
 fn r_ads_03_routes_wait_until_their_clusters_are_acked_and_removals_until_routes_are() {
     let mut fixture = knowing_x();
-    for client in both(&fixture, &["rds"]) {
-        let mut client = [client];
+    for mut client in both(&fixture, &["rds"]) {
         moves(&mut fixture, &mut client);
-        let [client] = &mut client;
         let clusters = client.poll(&fixture).unwrap();
         assert!(client.told(&fixture).is_empty(), "the route waits");
         // It asks for endpoints of the new cluster meanwhile, and is sent them.
@@ -696,10 +643,8 @@ fn r_ads_03_routes_wait_until_their_clusters_are_acked_and_removals_until_routes
 #[test]
 fn r_ads_03_routes_and_removals_wait_for_a_time_only() {
     let mut fixture = knowing_x();
-    for client in both(&fixture, &["rds"]) {
-        let mut client = [client];
+    for mut client in both(&fixture, &["rds"]) {
         moves(&mut fixture, &mut client);
-        let [client] = &mut client;
         client.poll(&fixture).unwrap();
         assert!(client.told(&fixture).is_empty());
         fixture.after(fixture.rules.warm_wait - Duration::from_millis(1));
@@ -783,11 +728,8 @@ fn r_ads_03_a_cluster_of_an_unanswered_first_response_is_removed_like_any_other(
 /// A name that a client asked for by name, it may have been told before the name was a member of the wildcard set.
 #[test]
 fn r_ads_03_a_union_has_all_that_was_told_by_name() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]);
-    fixture.named("cds n:1 k:1");
-    fixture.named("rds r:n");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &["n", "k"]);
+    let mut fixture = Fixture::knowing(&["cds", "lds"]).with_named("cds n:1 k:1").with_named("rds r:n");
+    let mut client = fixture.sotw_of("cds", &["n", "k"]);
     client.ask(&fixture, "rds", &["r"]);
     client.acked_with(&fixture, &[("cds", &["n", "k"]), ("rds", &["r"])]);
     fixture.origin("cds n:1 k:1");
@@ -803,9 +745,7 @@ fn r_ads_03_a_union_has_all_that_was_told_by_name() {
 /// A client that resumes holds clusters of which the relay has not heard.
 #[test]
 fn r_ads_03_a_cluster_from_an_earlier_stream_is_removed_like_any_other() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds keep:1");
-    fixture.named("rds r:w");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds keep:1").with_named("rds r:w");
     let mut client = fixture.delta();
     client.resume(&fixture, "rds", &["r"], &[]);
     client.resume(&fixture, "cds", &["*"], &[("keep", "0"), ("w", "1")]);
@@ -848,8 +788,7 @@ fn r_ads_03_a_cluster_whose_route_came_first_is_removed_like_any_other() {
 #[test]
 fn r_ads_03_a_union_has_nothing_that_its_client_was_never_sent() {
     let mut fixture = knowing_x();
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &[]);
+    let mut client = fixture.sotw_of("cds", &[]);
     client.ask(&fixture, "rds", &["r"]);
     client.acked_with(&fixture, NAMES);
     fixture.origin("cds y:1");
@@ -894,10 +833,8 @@ fn r_ads_03_routes_wait_for_clusters_that_come_behind_them() {
 #[test]
 fn r_ads_03_a_client_that_rejects_clusters_is_sent_its_routes() {
     let mut fixture = knowing_x();
-    for client in both(&fixture, &["rds"]) {
-        let mut client = [client];
+    for mut client in both(&fixture, &["rds"]) {
         moves(&mut fixture, &mut client);
-        let [client] = &mut client;
         let clusters = client.poll(&fixture).unwrap();
         client.nack(&fixture, &clusters, &[]);
         assert_eq!(client.poll(&fixture).map(|told| show(&told)), Some("rds r:y".to_owned()));
@@ -969,8 +906,7 @@ fn r_ads_03_clusters_that_are_gone_are_kept_for_routes_that_are_on_their_way() {
 #[test]
 fn r_ads_03_routes_wait_for_a_time_only_while_clusters_change_without_end() {
     let mut fixture = knowing_x();
-    for client in both(&fixture, &["rds"]) {
-        let mut client = client;
+    for mut client in both(&fixture, &["rds"]) {
         client.acked_with(&fixture, NAMES);
         fixture.origin("cds z:0");
         fixture.named("rds r:y");
@@ -1003,8 +939,7 @@ fn r_ads_03_routes_wait_for_a_time_only_while_clusters_change_without_end() {
 #[test]
 fn r_ads_03_removals_wait_for_a_time_only_while_routes_change_without_end() {
     let mut fixture = knowing_x();
-    for client in both(&fixture, &["rds"]) {
-        let mut client = client;
+    for mut client in both(&fixture, &["rds"]) {
         client.acked_with(&fixture, NAMES);
         fixture.named("rds r:0");
         fixture.origin("cds -x");
@@ -1030,8 +965,7 @@ fn r_ads_03_removals_wait_for_a_time_only_while_routes_change_without_end() {
 #[test]
 fn r_ads_03_removals_that_come_with_additions_wait_for_routes_too() {
     let mut fixture = knowing_x();
-    for client in both(&fixture, &["rds"]) {
-        let mut client = client;
+    for mut client in both(&fixture, &["rds"]) {
         client.acked_with(&fixture, NAMES);
         fixture.named("rds r:y");
         fixture.origin("cds -x");
@@ -1122,8 +1056,7 @@ fn r_ads_03_only_routes_to_all_clusters_wait_long_for_these() {
 
 #[test]
 fn r_ads_03_clusters_asked_for_meanwhile_do_not_prolong_the_wait_of_a_client_that_comes_back() {
-    let mut fixture = Fixture::knowing(&["lds"]);
-    fixture.named("rds r:x");
+    let mut fixture = Fixture::knowing(&["lds"]).with_named("rds r:x");
     let mut client = fixture.delta();
     client.resume(&fixture, "cds", &["*"], &[("x", "1")]);
     client.change(&fixture, "rds", "r");

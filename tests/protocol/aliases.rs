@@ -23,6 +23,15 @@ fn resolved() -> (Whole, Client) {
     (whole, client)
 }
 
+/// A relay whose client asks for these virtual hosts, and is answered so.
+fn answered(names: &str, answer: &str) -> (Whole, Client) {
+    let mut whole = Whole::new();
+    let client = whole.asking("vhds", names);
+    whole.asked(Primary);
+    whole.says(Primary, answer);
+    (whole, client)
+}
+
 #[test]
 fn r_delta_21_a_subscription_to_an_alias_is_answered_by_the_own_name() {
     let (mut whole, mut first) = resolved();
@@ -120,10 +129,7 @@ fn r_relay_20_a_removal_is_told_by_the_own_name_and_makes_the_aliases_absent() {
 
 #[test]
 fn r_relay_20_an_alias_that_was_never_resolved_is_removed_by_itself() {
-    let mut whole = Whole::new();
-    let mut client = whole.asking("vhds", "r/a");
-    whole.asked(Primary);
-    whole.says(Primary, "vhds -r/a");
+    let (whole, mut client) = answered("r/a", "vhds -r/a");
     assert_eq!(told(&mut client, &whole), ["vhds -r/a"]);
 }
 
@@ -159,10 +165,7 @@ fn r_relay_20_an_alias_moves_from_one_resource_to_another() {
 
 #[test]
 fn r_relay_20_a_slow_client_is_told_removals_of_held_names_and_of_no_others() {
-    let mut whole = Whole::new();
-    let mut client = whole.asking("vhds", "r/a");
-    whole.asked(Primary);
-    whole.says(Primary, "vhds r/v:1=r/a");
+    let (mut whole, mut client) = answered("r/a", "vhds r/v:1=r/a");
     let first = client.poll(&whole.fixture).unwrap();
     whole.says(Primary, "vhds r/w:1=r/a -r/v");
     whole.says(Primary, "vhds r/x:1=r/a -r/w");
@@ -183,10 +186,7 @@ fn r_relay_20_a_slow_client_is_told_removals_of_held_names_and_of_no_others() {
 
 #[test]
 fn r_relay_20_a_resource_becomes_an_alias_of_another() {
-    let mut whole = Whole::new();
-    let mut client = whole.asking("vhds", "r/a");
-    whole.asked(Primary);
-    whole.says(Primary, "vhds r/a:1");
+    let (mut whole, mut client) = answered("r/a", "vhds r/a:1");
     assert_eq!(told(&mut client, &whole), ["vhds r/a:1"]);
     whole.says(Primary, "vhds r/v:1=r/a -r/a");
     assert_eq!(told(&mut client, &whole), ["vhds r/v:1 -r/a"]);
@@ -292,10 +292,7 @@ fn r_delta_14_a_member_that_is_held_by_an_alias_too_is_told_once_and_removed_las
 
 #[test]
 fn r_delta_22_an_alias_of_nothing_is_passed_on_and_is_no_removal() {
-    let mut whole = Whole::new();
-    let mut first = whole.asking("vhds", "r/a");
-    whole.asked(Primary);
-    whole.says(Primary, "vhds r/a:?=r/a");
+    let (mut whole, mut first) = answered("r/a", "vhds r/a:?=r/a");
     assert_eq!(told(&mut first, &whole), ["vhds r/a:unresolved"]);
     let mut late = whole.asking("vhds", "r/a");
     assert_eq!(told(&mut late, &whole), ["vhds r/a:unresolved"], "at once");
@@ -316,10 +313,7 @@ fn r_delta_22_an_alias_of_nothing_is_passed_on_and_is_no_removal() {
 
 #[test]
 fn r_delta_22_it_is_no_version_to_be_claimed_and_forgotten_with_its_last_client() {
-    let mut whole = Whole::new();
-    let client = whole.asking("vhds", "r/a");
-    whole.asked(Primary);
-    whole.says(Primary, "vhds r/a:?=r/a");
+    let (mut whole, client) = answered("r/a", "vhds r/a:?=r/a");
     whole.reconnect();
     let requests = whole.requests(Primary);
     assert_eq!(requests[0].resource_names_subscribe, ["r/a"]);
@@ -333,10 +327,7 @@ fn r_delta_22_it_is_no_version_to_be_claimed_and_forgotten_with_its_last_client(
 
 #[test]
 fn r_delta_22_a_resource_held_by_that_very_name_is_not_removed_by_it() {
-    let mut whole = Whole::new();
-    let mut client = whole.asking("vhds", "r/a");
-    whole.asked(Primary);
-    whole.says(Primary, "vhds r/a:1");
+    let (mut whole, mut client) = answered("r/a", "vhds r/a:1");
     assert_eq!(told(&mut client, &whole), ["vhds r/a:1"]);
     whole.says(Primary, "vhds r/a:?=r/a");
     assert_eq!(told(&mut client, &whole), ["vhds r/a:unresolved"]);

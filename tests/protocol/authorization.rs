@@ -33,6 +33,13 @@ fn fixture(permissions: Permissions) -> Fixture {
     fixture
 }
 
+/// A delta client of these names, whose stores are filled.
+fn filled(fixture: &mut Fixture, short: &str, names: &str) -> Client {
+    let client = fixture.delta_of(short, names);
+    fixture.fill();
+    client
+}
+
 fn denied(result: Result<impl std::fmt::Debug, SessionError>) -> Option<Denied> {
     let refusal = result.expect_err("it is refused");
     assert_eq!(refusal.code, Code::PermissionDenied, "{refusal}");
@@ -68,8 +75,7 @@ fn answered(fixture: &Fixture, poll: &Poll) -> Option<Vec<String>> {
 #[test]
 fn a_refused_name_is_answered_as_absent_and_nobody_upstream_hears_of_it() {
     let mut fixture = fixture(may_see(&["mine/**"]));
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", "mine/a theirs/b");
+    let mut client = fixture.delta_of("eds", "mine/a theirs/b");
     let wanted: Vec<_> = fixture.cache.take_interest();
     let asked: Vec<String> = wanted
         .iter()
@@ -102,15 +108,8 @@ fn r_relay_05_a_client_that_may_see_some_waits_for_the_set_as_all_others_do() {
     fixture.rules.permissions = may_see(&["mine/**"]);
     fixture.origin("cds mine/a:1 theirs/b:1");
     fixture.know("cds", Completeness::Presumed);
-    let (mut fresh, mut back) = (fixture.sotw(), fixture.sotw());
-    fresh.ask(&fixture, "cds", &[]);
-    let version_info = "of an earlier stream".to_owned();
-    let type_url = url("cds").as_str().to_owned();
-    back.on_sotw_request(
-        &fixture,
-        DiscoveryRequest { version_info, type_url, ..DiscoveryRequest::default() },
-    )
-    .unwrap();
+    let (mut fresh, mut back) = (fixture.sotw_of("cds", &[]), fixture.sotw());
+    back.come_back(&fixture, "cds", &[], "of an earlier stream");
     fixture.fill();
     assert_eq!(fresh.acked(&fixture), ["cds mine/a:1"]);
     assert!(back.told(&fixture).is_empty());
@@ -122,8 +121,7 @@ fn r_relay_05_a_client_that_may_see_some_waits_for_the_set_as_all_others_do() {
     // A store that is filled later inherits what is known by then.
     fixture.know("cds", Completeness::Presumed);
     fixture.rules.permissions = may_see(&["theirs/**"]);
-    let mut other = fixture.sotw();
-    other.ask(&fixture, "cds", &[]);
+    let mut other = fixture.sotw_of("cds", &[]);
     fixture.fill();
     assert_eq!(other.acked(&fixture), ["cds theirs/b:1"]);
 }
@@ -150,9 +148,7 @@ fn a_refused_name_is_no_more_than_one_that_does_not_exist() {
 fn a_wildcard_is_filtered_on_streams_of_both_kinds_and_in_polls() {
     let mut fixture = fixture(may_see(&["mine/**"]));
     fixture.origin("cds mine/a:1 theirs/b:1");
-    let (mut delta, mut sotw) = (fixture.delta(), fixture.sotw());
-    delta.change(&fixture, "cds", "*");
-    sotw.ask(&fixture, "cds", &[]);
+    let (mut delta, mut sotw) = (fixture.delta_of("cds", "*"), fixture.sotw_of("cds", &[]));
     let first = poll(&fixture, "cds", &[], None).unwrap();
     fixture.fill();
     assert_eq!(delta.acked(&fixture), ["cds mine/a:1"]);
@@ -175,15 +171,11 @@ fn a_wildcard_that_becomes_known_before_its_clients_are_heard_of_lacks_nothing()
     let mut fixture = Fixture::new();
     fixture.rules.permissions = may_see(&["mine/**"]);
     fixture.origin("cds mine/a:1 theirs/b:1");
-    let (mut delta, mut sotw) = (fixture.delta(), fixture.sotw());
-    delta.change(&fixture, "cds", "*");
-    sotw.ask(&fixture, "cds", &[]);
+    let (mut delta, mut sotw) = (fixture.delta_of("cds", "*"), fixture.sotw_of("cds", &[]));
     fixture.known("cds");
     for _ in 0..2 {
-        assert_eq!(
-            (delta.acked(&fixture), sotw.acked(&fixture)),
-            (vec!["cds mine/a:1".to_owned()], vec!["cds mine/a:1".to_owned()])
-        );
+        assert_eq!(delta.acked(&fixture), ["cds mine/a:1"]);
+        assert_eq!(sotw.acked(&fixture), ["cds mine/a:1"]);
         fixture.fill();
         (delta, sotw) = (fixture.delta(), fixture.sotw());
         delta.change(&fixture, "cds", "*");
@@ -195,8 +187,7 @@ fn a_wildcard_that_becomes_known_before_its_clients_are_heard_of_lacks_nothing()
 fn a_refused_name_holds_no_state_of_the_world_back() {
     let mut fixture = fixture(may_see(&["mine/**"]));
     fixture.origin("cds mine/a:1 theirs/b:1");
-    let mut sotw = fixture.sotw();
-    sotw.ask(&fixture, "cds", &["mine/a", "theirs/b"]);
+    let mut sotw = fixture.sotw_of("cds", &["mine/a", "theirs/b"]);
     let polled = poll(&fixture, "cds", &["mine/a", "theirs/b"], None).unwrap();
     fixture.fill();
     fixture.named("cds mine/a:1 theirs/b:1");
@@ -208,8 +199,7 @@ fn a_refused_name_holds_no_state_of_the_world_back() {
 fn r_relay_07_that_a_name_may_not_be_seen_says_nothing_of_the_others() {
     let mut fixture = fixture(may_see(&["mine/**"]));
     fixture.upstream = deltafan::subscription::Upstream::Away;
-    let mut sotw = fixture.sotw();
-    sotw.ask(&fixture, "cds", &["mine/a", "theirs/b"]);
+    let mut sotw = fixture.sotw_of("cds", &["mine/a", "theirs/b"]);
     let polled = poll(&fixture, "cds", &["mine/a", "theirs/b"], None).unwrap();
     fixture.fill();
     fixture.after(fixture.rules.settle * 2);
@@ -249,9 +239,7 @@ fn resources_of_some_never_reach_clients_that_may_see_less() {
 #[test]
 fn another_name_of_a_hidden_resource_shows_nothing() {
     let mut fixture = fixture(may_see(&["mine/**"]));
-    let mut client = fixture.delta();
-    client.change(&fixture, "vhds", "mine/alias");
-    fixture.fill();
+    let mut client = filled(&mut fixture, "vhds", "mine/alias");
     let resource = wire::resource(&url("vhds"), "theirs/b", "1", 0);
     let alias = |resource| Op::Alias { name: "mine/alias".into(), resource, resend: Resend::Unsolicited };
     let change = Change { ops: vec![alias(resource)], ..Change::default() };
@@ -320,10 +308,8 @@ fn an_error_of_a_hidden_resource_is_not_told() {
 #[test]
 fn names_that_are_let_go_leave_nothing_behind() {
     let mut fixture = fixture(may_see(&["mine/**"]));
-    let mut stays = fixture.delta();
-    stays.change(&fixture, "eds", "mine/a");
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", "mine/a");
+    let _stays = fixture.delta_of("eds", "mine/a");
+    let mut client = fixture.delta_of("eds", "mine/a");
     for round in 0..20 {
         let names: Vec<String> = (0..50).map(|at| format!("theirs/{round}-{at}")).collect();
         client.change(&fixture, "eds", &names.join(" "));
@@ -351,15 +337,7 @@ fn a_node_that_may_not_be_claimed_ends_the_stream_whatever_comes_first() {
     let delta = |client: &mut Client, node: Option<Node>| {
         client.node = node;
         let type_url = url("cds").as_str().to_owned();
-        let names = strings(&["*"]);
-        client.on_delta_request(
-            &fixture,
-            DeltaDiscoveryRequest {
-                type_url,
-                resource_names_subscribe: names,
-                ..DeltaDiscoveryRequest::default()
-            },
-        )
+        client.on_delta_request(&fixture, DeltaDiscoveryRequest { type_url, ..Default::default() })
     };
     for (id, cluster, expected) in [
         ("dev-1", "edge", Some(Denied::NodeId)),
@@ -396,9 +374,7 @@ fn a_type_that_may_not_be_asked_for_ends_the_stream() {
     let permissions = Permissions { types: Some(BTreeSet::from([url("cds")])), ..Permissions::default() };
     let mut fixture = fixture(permissions);
     fixture.origin("cds a:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "*");
-    fixture.fill();
+    let mut client = filled(&mut fixture, "cds", "*");
     assert_eq!(client.acked(&fixture), ["cds a:1"]);
     let request = |short: &str| DeltaDiscoveryRequest {
         type_url: url(short).as_str().to_owned(),
@@ -419,16 +395,8 @@ fn a_client_without_room_for_its_view_is_told_so() {
     let mut fixture = Fixture::with_limits(limits);
     fixture.rules.permissions =
         Permissions { names: Scope::only(patterns(&["mine/**"])), ..may_send("env", &["prod", "test"]) };
-    let locator = ResourceLocator {
-        name: "mine/a".to_owned(),
-        dynamic_parameters: [("env".to_owned(), "prod".to_owned())].into(),
-    };
-    let request = DeltaDiscoveryRequest {
-        type_url: url("eds").as_str().to_owned(),
-        resource_locators_subscribe: vec![locator],
-        ..DeltaDiscoveryRequest::default()
-    };
-    let refusal = fixture.delta().on_delta_request(&fixture, request).expect_err("it would wait for ever");
+    let refusal = locate(&mut fixture.delta(), &fixture, "mine/a", "env=prod");
+    let refusal = refusal.expect_err("it would wait for ever");
     assert_eq!(refusal.code, Code::ResourceExhausted, "{refusal}");
 }
 
@@ -476,7 +444,7 @@ fn locate(
     fixture: &Fixture,
     name: &str,
     pairs: &str,
-) -> Result<impl std::fmt::Debug, SessionError> {
+) -> Result<impl std::fmt::Debug + use<>, SessionError> {
     let parameters = wire::parameters(pairs);
     let dynamic_parameters =
         parameters.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
@@ -503,8 +471,7 @@ fn r_dp_17_parameters_of_others_can_neither_be_sent_nor_evaded() {
     assert_eq!(denied(locate(&mut fixture.delta(), &fixture, "a", "env=")), Some(Denied::Parameters));
     let mut client = fixture.delta();
     locate(&mut client, &fixture, "a", "v=1").unwrap();
-    let mut plain = fixture.sotw();
-    plain.ask(&fixture, "eds", &["a"]);
+    let mut plain = fixture.sotw_of("eds", &["a"]);
     fixture.fill();
     for (pairs, op) in [("env=prod", set("env=prod", "1")), ("", set("!env=prod", "2"))] {
         let change = Change { ops: vec![op], ..Change::default() };
@@ -532,9 +499,7 @@ fn r_dp_17_parameters_of_others_can_neither_be_sent_nor_evaded() {
 fn a_client_that_asks_by_name_for_a_member_of_the_wildcard_set_sees_it() {
     let mut fixture = fixture(may_see(&["mine/**"]));
     fixture.origin("cds mine/a:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "mine/a");
-    fixture.fill();
+    let mut client = filled(&mut fixture, "cds", "mine/a");
     assert_eq!(client.acked(&fixture), ["cds mine/a:1"]);
     fixture.origin("cds mine/a:2");
     assert_eq!(client.acked(&fixture), ["cds mine/a:2"]);
@@ -547,8 +512,7 @@ fn a_client_that_asks_by_name_for_a_member_of_the_wildcard_set_sees_it() {
 fn a_client_that_comes_with_the_wildcard_is_told_all_of_it_whatever_is_said_first() {
     let mut fixture = fixture(may_see(&["mine/**"]));
     fixture.origin("cds mine/a:1 theirs/b:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "*");
+    let mut client = fixture.delta_of("cds", "*");
     // The origin speaks before the store of this client is filled.
     fixture.known("cds");
     assert_eq!(client.acked(&fixture), ["cds mine/a:1"]);
@@ -659,31 +623,19 @@ proptest::proptest! {
 #[test]
 fn views_that_the_rules_impose_have_room_whatever_clients_choose() {
     let mut fixture = Fixture::with_limits(Limits { parameter_sets: 1, ..Limits::default() });
-    let located = |env: &str| DeltaDiscoveryRequest {
-        type_url: url("eds").as_str().to_owned(),
-        resource_locators_subscribe: vec![ResourceLocator {
-            name: "mine/a".to_owned(),
-            dynamic_parameters: [("env".to_owned(), env.to_owned())].into(),
-        }],
-        ..DeltaDiscoveryRequest::default()
-    };
     let mut greedy = fixture.delta();
-    greedy.on_delta_request(&fixture, located("1")).unwrap();
-    assert_eq!(
-        fixture.delta().on_delta_request(&fixture, located("2")).unwrap_err().code,
-        Code::ResourceExhausted
-    );
+    locate(&mut greedy, &fixture, "mine/a", "env=1").unwrap();
+    let refusal = locate(&mut fixture.delta(), &fixture, "mine/a", "env=2").err().unwrap();
+    assert_eq!(refusal.code, Code::ResourceExhausted);
     for permissions in [may_see(&["mine/**"]), may_send("env", &["prod"])] {
         fixture.rules.permissions = permissions;
         fixture.delta().change(&fixture, "eds", "mine/a");
     }
     // A parameter that is imposed on a client has room, one that it chooses has none.
-    assert!(fixture.delta().on_delta_request(&fixture, located("prod")).is_ok());
+    assert!(locate(&mut fixture.delta(), &fixture, "mine/a", "env=prod").is_ok());
     fixture.rules.permissions = may_send("env", &["prod", "test"]);
-    assert_eq!(
-        fixture.delta().on_delta_request(&fixture, located("test")).unwrap_err().code,
-        Code::ResourceExhausted
-    );
+    let refusal = locate(&mut fixture.delta(), &fixture, "mine/a", "env=test").err().unwrap();
+    assert_eq!(refusal.code, Code::ResourceExhausted);
 }
 
 /// A rule imposes a view, and a client chooses the types all the same.

@@ -63,8 +63,7 @@ fn many_absent_names_are_answered_again_in_linear_time() {
 fn names_that_are_let_go_beside_a_wildcard_do_not_pile_up() {
     let mut fixture = Fixture::knowing(&["thing"]);
     fixture.rules.max_names = 10;
-    let mut client = fixture.delta();
-    client.change(&fixture, "thing", "*");
+    let mut client = fixture.delta_of("thing", "*");
     client.poll(&fixture).unwrap();
     // The answer is not ACKed, so nothing can be told.
     let request = |add: Vec<String>, end: Vec<String>| proto::DeltaDiscoveryRequest {
@@ -125,8 +124,7 @@ fn a_large_removal_closes_no_client_that_is_up_to_date() {
     let names: Vec<String> = (0..20).map(|number| format!("n{number}")).collect();
     let all = |text: &dyn Fn(&String) -> String| names.iter().map(text).collect::<Vec<_>>().join(" ");
     fixture.origin(&format!("thing {}", all(&|name| format!("{name}:1"))));
-    let mut client = fixture.delta();
-    client.change(&fixture, "thing", "*");
+    let mut client = fixture.delta_of("thing", "*");
     client.acked(&fixture);
     fixture.origin(&format!("thing {}", all(&|name| format!("-{name}"))));
     let told = client.poll(&fixture).unwrap();

@@ -12,10 +12,8 @@ use deltafan_test_support::fixture::{Fixture, is_acked, strings, url};
 #[test]
 fn r_delta_10_a_wildcard_that_is_asked_for_again_counts_resources_in_flight_as_held() {
     for let_go in ["-* -h2", "-*"] {
-        let mut fixture = Fixture::knowing(&["cds"]);
-        fixture.origin("cds h1:1 h2:1 h3:1");
-        let mut client = fixture.delta();
-        client.change(&fixture, "cds", if let_go.contains("h2") { "* h2" } else { "*" });
+        let mut fixture = Fixture::knowing(&["cds"]).with_members("cds h1:1 h2:1 h3:1");
+        let mut client = fixture.delta_of("cds", if let_go.contains("h2") { "* h2" } else { "*" });
         let in_flight = client.poll(&fixture).unwrap();
         assert_eq!(in_flight.resources.len(), 3);
         // It reads that after it has asked for everything again, and holds it.
@@ -32,10 +30,8 @@ fn r_delta_10_a_wildcard_that_is_asked_for_again_counts_resources_in_flight_as_h
 
 #[test]
 fn r_delta_10_removals_from_before_the_wildcard_was_let_go_are_told_too() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds h1:1 h2:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "*");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds h1:1 h2:1");
+    let mut client = fixture.delta_of("cds", "*");
     let in_flight = client.poll(&fixture).unwrap();
     fixture.origin("cds -h2");
     client.change(&fixture, "cds", "-*");
@@ -53,10 +49,8 @@ fn r_delta_10_removals_from_before_the_wildcard_was_let_go_are_told_too() {
 
 #[test]
 fn r_delta_10_a_wildcard_that_was_let_go_after_the_last_answer_is_not_held() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds h1:1 h2:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "*");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds h1:1 h2:1");
+    let mut client = fixture.delta_of("cds", "*");
     assert_eq!(client.acked(&fixture), ["cds h1:1 h2:1"]);
     client.change(&fixture, "cds", "-*");
     fixture.origin("cds -h2");
@@ -66,8 +60,7 @@ fn r_delta_10_a_wildcard_that_was_let_go_after_the_last_answer_is_not_held() {
 
 #[test]
 fn r_delta_07_a_name_brought_and_let_go_is_not_held_any_more() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1 b:1");
+    let fixture = Fixture::knowing(&["cds"]).with_members("cds a:1 b:1");
     let mut client = fixture.delta();
     client.resume(&fixture, "cds", &["a"], &[("b", "1")]);
     client.change(&fixture, "cds", "-b");
@@ -77,8 +70,7 @@ fn r_delta_07_a_name_brought_and_let_go_is_not_held_any_more() {
 
 #[test]
 fn r_delta_01_a_nonce_makes_an_answer_and_error_detail_a_nack() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
     let mut client = fixture.delta();
     assert!(matches!(client.change(&fixture, "cds", ""), RequestKind::Subscribed { .. }));
     let told = client.poll(&fixture).unwrap();
@@ -92,10 +84,8 @@ fn r_delta_01_a_nonce_makes_an_answer_and_error_detail_a_nack() {
 
 #[test]
 fn r_delta_02_subscriptions_count_whatever_the_nonce() {
-    let mut fixture = Fixture::knowing(&["eds"]);
-    fixture.named("eds a:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", "x");
+    let fixture = Fixture::knowing(&["eds"]).with_named("eds a:1");
+    let mut client = fixture.delta_of("eds", "x");
     let request = proto::DeltaDiscoveryRequest {
         type_url: url("eds").as_str().to_owned(),
         response_nonce: "nobody sent this".to_owned(),
@@ -108,10 +98,8 @@ fn r_delta_02_subscriptions_count_whatever_the_nonce() {
 
 #[test]
 fn r_delta_03_lists_are_increments_and_unsubscribing_comes_last() {
-    let mut fixture = Fixture::knowing(&["eds"]);
-    fixture.named("eds a:1 b:1 c:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", "a c -c");
+    let mut fixture = Fixture::knowing(&["eds"]).with_named("eds a:1 b:1 c:1");
+    let mut client = fixture.delta_of("eds", "a c -c");
     assert_eq!(client.acked(&fixture), ["eds a:1"]);
     client.change(&fixture, "eds", "b");
     assert_eq!(client.acked(&fixture), ["eds b:1"]);
@@ -122,10 +110,8 @@ fn r_delta_03_lists_are_increments_and_unsubscribing_comes_last() {
 
 #[test]
 fn r_delta_03_a_subscription_may_ride_on_a_nack() {
-    let mut fixture = Fixture::knowing(&["eds"]);
-    fixture.named("eds a:1 b:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", "a");
+    let fixture = Fixture::knowing(&["eds"]).with_named("eds a:1 b:1");
+    let mut client = fixture.delta_of("eds", "a");
     let told = client.poll(&fixture).unwrap();
     let request = proto::DeltaDiscoveryRequest {
         type_url: url("eds").as_str().to_owned(),
@@ -140,10 +126,8 @@ fn r_delta_03_a_subscription_may_ride_on_a_nack() {
 
 #[test]
 fn r_delta_04_resubscribe_is_answered() {
-    let mut fixture = Fixture::knowing(&["eds"]);
-    fixture.named("eds a:1 b:1 -c");
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", "a b c");
+    let fixture = Fixture::knowing(&["eds"]).with_named("eds a:1 b:1 -c");
+    let mut client = fixture.delta_of("eds", "a b c");
     assert_eq!(client.acked(&fixture), ["eds a:1 b:1 -c"]);
     client.change(&fixture, "eds", "a c");
     assert_eq!(client.acked(&fixture), ["eds a:1 -c"]);
@@ -154,19 +138,15 @@ fn r_delta_04_resubscribe_is_answered() {
 
 #[test]
 fn r_delta_05_versions_in_a_later_request_are_not_looked_at() {
-    let mut fixture = Fixture::knowing(&["eds"]);
-    fixture.named("eds a:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", "x");
+    let fixture = Fixture::knowing(&["eds"]).with_named("eds a:1");
+    let mut client = fixture.delta_of("eds", "x");
     client.resume(&fixture, "eds", &["a"], &[("a", "1"), ("gone", "1")]);
     assert_eq!(client.told(&fixture), ["eds a:1"]);
 }
 
 #[test]
 fn r_delta_06_a_reconnect_skips_members_but_resends_names() {
-    let mut fixture = Fixture::knowing(&["cds", "eds"]);
-    fixture.origin("cds a:1 b:2");
-    fixture.named("eds a:1");
+    let fixture = Fixture::knowing(&["cds", "eds"]).with_members("cds a:1 b:2").with_named("eds a:1");
     let mut client = fixture.delta();
     client.resume(&fixture, "cds", &[], &[("a", "1"), ("b", "1")]);
     client.resume(&fixture, "eds", &["a"], &[("a", "1")]);
@@ -176,8 +156,7 @@ fn r_delta_06_a_reconnect_skips_members_but_resends_names() {
 /// Its version is current by its text alone.
 #[test]
 fn r_xt_06_a_body_that_changed_under_its_version_is_sent_to_those_who_come_back() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1 b:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1 b:1");
     // It waits: of what it holds, `x` is not known.
     let mut waits = fixture.delta();
     waits.resume(&fixture, "cds", &["*", "x"], &[("a", "1"), ("b", "1"), ("x", "1")]);
@@ -227,8 +206,7 @@ fn r_delta_06_versions_of_names_are_trusted_where_configured() {
 /// It has not forgotten what it claims. Sent all of it again, it would tell it to its own clients once more.
 #[test]
 fn r_delta_06_a_relay_is_not_sent_held_resources_again() {
-    let mut fixture = Fixture::knowing(&["eds"]);
-    fixture.named("eds a:1 b:2");
+    let fixture = Fixture::knowing(&["eds"]).with_named("eds a:1 b:2");
     let mut relay = fixture.client_as("deltafan", Protocol::Delta, None);
     relay.resume(&fixture, "eds", &["a", "b"], &[("a", "1"), ("b", "1")]);
     assert_eq!(relay.told(&fixture), ["eds b:2"]);
@@ -236,9 +214,7 @@ fn r_delta_06_a_relay_is_not_sent_held_resources_again() {
 
 #[test]
 fn r_delta_07_a_resource_gone_since_is_removed_on_reconnect() {
-    let mut fixture = Fixture::knowing(&["cds", "eds"]);
-    fixture.origin("cds a:1");
-    fixture.named("eds a:1 -b");
+    let fixture = Fixture::knowing(&["cds", "eds"]).with_members("cds a:1").with_named("eds a:1 -b");
     let mut client = fixture.delta();
     client.resume(&fixture, "cds", &["*"], &[("a", "1"), ("gone", "1")]);
     client.resume(&fixture, "eds", &["a", "b"], &[("a", "1"), ("b", "1"), ("unwanted", "1")]);
@@ -247,8 +223,7 @@ fn r_delta_07_a_resource_gone_since_is_removed_on_reconnect() {
 
 #[test]
 fn r_delta_07_but_not_before_the_set_is_known() {
-    let mut fixture = Fixture::new();
-    fixture.origin("cds a:1");
+    let mut fixture = Fixture::new().with_members("cds a:1");
     let mut client = fixture.delta();
     client.resume(&fixture, "cds", &[], &[("b", "1"), ("gone", "1")]);
     assert!(!client.told(&fixture).iter().any(|told| told.contains('-')));
@@ -279,10 +254,8 @@ impl Drop for Purse {
 fn names_that_are_gone_are_charged_until_they_are_told() {
     // The versions fit into either, and the names into the larger one.
     for (room, fits) in [(100_000, true), (10_000, false)] {
-        let mut fixture = Fixture::knowing(&["eds"]);
-        fixture.named("eds a:1");
-        let mut client = fixture.delta();
-        client.change(&fixture, "cds", "*");
+        let mut fixture = Fixture::knowing(&["eds"]).with_named("eds a:1");
+        let mut client = fixture.delta_of("cds", "*");
         let charged = Arc::new(AtomicUsize::new(0));
         let mut versions = Versions::within(Box::new(Purse(room, Arc::clone(&charged))));
         (0..500).for_each(|n| versions.add(&format!("{n:03}"), ""));
@@ -306,8 +279,7 @@ fn names_that_are_gone_are_charged_until_they_are_told() {
 
 #[test]
 fn a_wildcard_client_of_which_too_much_is_gone_is_told_all_as_if_it_had_brought_nothing() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1 b:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1 b:1");
     let mut client = fixture.delta();
     let mut versions = Versions::within(Box::new(Purse(10_000, Arc::default())));
     versions.extend([("a", "1")]);
@@ -326,10 +298,8 @@ fn a_wildcard_client_of_which_too_much_is_gone_is_told_all_as_if_it_had_brought_
 
 #[test]
 fn r_delta_07_a_name_subscribed_meanwhile_and_unknown_is_not_said_to_be_gone() {
-    let mut fixture = Fixture::knowing(&["eds"]);
-    fixture.named("eds a:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "*");
+    let mut fixture = Fixture::knowing(&["eds"]).with_named("eds a:1");
+    let mut client = fixture.delta_of("cds", "*");
     client.resume(&fixture, "eds", &["a"], &[("b", "1")]);
     assert_eq!(client.acked(&fixture), ["eds a:1"], "removals wait for the clusters");
     client.change(&fixture, "eds", "b");
@@ -339,8 +309,7 @@ fn r_delta_07_a_name_subscribed_meanwhile_and_unknown_is_not_said_to_be_gone() {
 
 #[test]
 fn r_delta_07_versions_of_names_that_a_client_let_go_of_while_it_waited_do_not_count() {
-    let mut fixture = Fixture::new();
-    fixture.origin("cds a:1 b:1");
+    let mut fixture = Fixture::new().with_members("cds a:1 b:1");
     let mut client = fixture.delta();
     client.resume(&fixture, "cds", &["*"], &[("a", "1")]);
     assert!(client.acked(&fixture).is_empty(), "which removals it needs is not known yet");
@@ -352,11 +321,8 @@ fn r_delta_07_versions_of_names_that_a_client_let_go_of_while_it_waited_do_not_c
 
 #[test]
 fn r_delta_08_the_vector_of_the_protocol() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
-    fixture.named("cds A:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1").with_named("cds A:1");
+    let mut client = fixture.delta_of("cds", "");
     assert_eq!(client.acked(&fixture), ["cds a:1"]);
     client.change(&fixture, "cds", "A");
     assert_eq!(client.acked(&fixture), ["cds A:1"]);
@@ -373,28 +339,21 @@ fn r_delta_08_the_vector_of_the_protocol() {
 
 #[test]
 fn r_delta_08_a_first_request_that_unsubscribes_is_no_wildcard() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "-x");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
+    let mut client = fixture.delta_of("cds", "-x");
     assert!(client.told(&fixture).is_empty());
-    let mut legacy = fixture.delta();
-    legacy.change(&fixture, "cds", "");
+    let mut legacy = fixture.delta_of("cds", "");
     legacy.change(&fixture, "cds", "-*");
     assert!(legacy.told(&fixture).is_empty(), "`-*` ends a legacy wildcard too");
-    let mut endpoints = fixture.delta();
-    endpoints.change(&fixture, "eds", "");
+    let mut endpoints = fixture.delta_of("eds", "");
     fixture.origin("eds a:1");
     assert!(endpoints.told(&fixture).is_empty(), "no legacy wildcard for endpoints");
 }
 
 #[test]
 fn r_delta_09_unsubscribing_beside_a_wildcard_is_answered() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1 b:1");
-    fixture.named("cds a:1 x:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "* a x");
+    let fixture = Fixture::knowing(&["cds"]).with_members("cds a:1 b:1").with_named("cds a:1 x:1");
+    let mut client = fixture.delta_of("cds", "* a x");
     assert_eq!(client.acked(&fixture), ["cds a:1 b:1 x:1"]);
     client.change(&fixture, "cds", "-a");
     assert_eq!(client.acked(&fixture), ["cds a:1"], "it is a member");
@@ -404,10 +363,8 @@ fn r_delta_09_unsubscribing_beside_a_wildcard_is_answered() {
 
 #[test]
 fn r_delta_09_the_answer_waits_until_the_set_is_known() {
-    let mut fixture = Fixture::new();
-    fixture.named("cds x:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "* x");
+    let mut fixture = Fixture::new().with_named("cds x:1");
+    let mut client = fixture.delta_of("cds", "* x");
     assert_eq!(client.acked(&fixture), ["cds x:1"]);
     client.change(&fixture, "cds", "-x");
     assert!(client.acked(&fixture).is_empty());
@@ -417,10 +374,8 @@ fn r_delta_09_the_answer_waits_until_the_set_is_known() {
 
 #[test]
 fn r_delta_10_members_cannot_be_unsubscribed_one_by_one() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "*");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
+    let mut client = fixture.delta_of("cds", "*");
     assert_eq!(client.acked(&fixture), ["cds a:1"]);
     client.change(&fixture, "cds", "-a -never-heard-of");
     assert!(client.acked(&fixture).is_empty());
@@ -431,8 +386,7 @@ fn r_delta_10_members_cannot_be_unsubscribed_one_by_one() {
 #[test]
 fn r_delta_11_a_first_wildcard_is_answered_though_it_is_empty_or_current() {
     let mut fixture = Fixture::knowing(&["cds", "lds"]);
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "*");
+    let mut client = fixture.delta_of("cds", "*");
     assert_eq!(client.acked(&fixture), ["cds"]);
     fixture.origin("lds a:1");
     client.resume(&fixture, "lds", &[], &[("a", "1")]);
@@ -441,10 +395,8 @@ fn r_delta_11_a_first_wildcard_is_answered_though_it_is_empty_or_current() {
 
 #[test]
 fn r_delta_12_only_changed_resources_are_sent() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1 b:1 c:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "*");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1 b:1 c:1");
+    let mut client = fixture.delta_of("cds", "*");
     client.acked(&fixture);
     fixture.origin("cds b:2");
     assert_eq!(client.acked(&fixture), ["cds b:2"]);
@@ -453,8 +405,7 @@ fn r_delta_12_only_changed_resources_are_sent() {
 #[test]
 fn r_delta_13_absent_is_said_once_and_the_subscription_stays() {
     let mut fixture = Fixture::knowing(&["eds"]);
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", "a");
+    let mut client = fixture.delta_of("eds", "a");
     assert!(client.acked(&fixture).is_empty(), "not yet known");
     fixture.named("eds -a");
     assert_eq!(client.acked(&fixture), ["eds -a"]);
@@ -466,10 +417,8 @@ fn r_delta_13_absent_is_said_once_and_the_subscription_stays() {
 
 #[test]
 fn r_delta_14_a_resource_that_came_and_went_while_a_client_was_slow_is_netted_out() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1 b:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "*");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1 b:1");
+    let mut client = fixture.delta_of("cds", "*");
     client.acked(&fixture);
     fixture.origin("cds -a b:2 c:1");
     fixture.origin("cds a:2 -b -c");
@@ -478,10 +427,8 @@ fn r_delta_14_a_resource_that_came_and_went_while_a_client_was_slow_is_netted_ou
 
 #[test]
 fn r_delta_14_a_member_that_went_came_and_went_is_removed() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "*");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
+    let mut client = fixture.delta_of("cds", "*");
     client.acked(&fixture);
     fixture.origin("cds -a");
     fixture.origin("cds a:2");
@@ -491,11 +438,8 @@ fn r_delta_14_a_member_that_went_came_and_went_is_removed() {
 
 #[test]
 fn r_delta_14_an_unsubscribed_name_that_is_both_owed_and_gone_is_said_once() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
-    fixture.named("cds a:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "* a");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1").with_named("cds a:1");
+    let mut client = fixture.delta_of("cds", "* a");
     client.acked(&fixture);
     fixture.origin("cds -a");
     client.change(&fixture, "cds", "-a");
@@ -504,10 +448,8 @@ fn r_delta_14_an_unsubscribed_name_that_is_both_owed_and_gone_is_said_once() {
 
 #[test]
 fn r_delta_16_removals_reach_a_client_that_nacked() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "*");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
+    let mut client = fixture.delta_of("cds", "*");
     let told = client.poll(&fixture).unwrap();
     client.nack(&fixture, &told, &[]);
     assert!(client.told(&fixture).is_empty(), "what was refused is not repeated");
@@ -518,8 +460,7 @@ fn r_delta_16_removals_reach_a_client_that_nacked() {
 #[test]
 fn r_delta_17_a_missing_ack_holds_back_for_a_time_only() {
     let mut fixture = Fixture::knowing(&["cds"]);
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "*");
+    let mut client = fixture.delta_of("cds", "*");
     client.poll(&fixture).unwrap();
     fixture.origin("cds a:1");
     let NextStep::Wait(Some(opens)) = client.next(&fixture) else { panic!("gated") };
@@ -532,8 +473,7 @@ fn r_delta_17_a_missing_ack_holds_back_for_a_time_only() {
 #[test]
 fn r_delta_18_a_wildcard_client_is_not_sent_names_of_others() {
     let mut fixture = Fixture::knowing(&["cds"]);
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "*");
+    let mut client = fixture.delta_of("cds", "*");
     client.acked(&fixture);
     fixture.named("cds x:1");
     fixture.named("cds -x");
@@ -545,7 +485,6 @@ fn r_delta_20_the_system_version_is_the_newest_of_the_origin() {
     let mut fixture = Fixture::knowing(&["cds"]);
     fixture.apply("cds", Change { system_version: Some("v7".into()), ..Change::default() });
     fixture.origin("cds a:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "*");
+    let mut client = fixture.delta_of("cds", "*");
     assert_eq!(client.poll(&fixture).unwrap().version, "v7");
 }

@@ -36,6 +36,12 @@ pub(crate) fn locate(
     client.on_delta_request(fixture, request).unwrap();
 }
 
+pub(crate) fn locating(fixture: &Fixture, short: &str, plain: &[&str], located: &[(&str, &str)]) -> Client {
+    let mut client = fixture.delta();
+    locate(&mut client, fixture, short, plain, located);
+    client
+}
+
 fn unlocate(client: &mut Client, fixture: &Fixture, short: &str, located: &[(&str, &str)]) {
     let request = DeltaDiscoveryRequest {
         type_url: url(short).as_str().to_owned(),
@@ -57,11 +63,17 @@ fn list(client: &mut Client, fixture: &Fixture, short: &str, plain: &[&str], loc
     client.on_sotw_request(fixture, request).unwrap();
 }
 
+pub(crate) fn listing(fixture: &Fixture, short: &str, plain: &[&str], located: &[(&str, &str)]) -> Client {
+    let mut client = fixture.sotw();
+    list(&mut client, fixture, short, plain, located);
+    client
+}
+
 #[test]
 fn r_dp_07_and_08_a_client_that_asks_by_locator_is_told_the_constraints() {
     let mut fixture = Fixture::new();
-    let mut client = fixture.delta();
-    locate(&mut client, &fixture, "eds", &[], &[("a", "env=prod"), ("b", "env=prod"), ("c", "env=prod")]);
+    let mut client =
+        locating(&fixture, "eds", &[], &[("a", "env=prod"), ("b", "env=prod"), ("c", "env=prod")]);
     fixture.seen("env=prod", View::Named, "eds a:1[env=prod] b:1 -c");
     assert_eq!(client.acked(&fixture), [r#"eds a{env = "prod"}:1 b{}:1 -c{}"#]);
     fixture.seen("env=prod", View::Named, "eds -a -b");
@@ -116,15 +128,13 @@ fn r_dp_17_parameters_given_by_the_node_choose_the_variant_on_every_protocol() {
 #[test]
 fn r_dp_10_one_request_may_mix_plain_names_and_locators() {
     let mut fixture = Fixture::new();
-    let mut client = fixture.delta();
-    locate(&mut client, &fixture, "eds", &["a"], &[("b", "v=2"), ("c", "v=3")]);
+    let mut client = locating(&fixture, "eds", &["a"], &[("b", "v=2"), ("c", "v=3")]);
     fixture.fill();
     fixture.seen("", View::Named, "eds a:1 b:wrong c:wrong");
     fixture.seen("v=2", View::Named, "eds a:wrong b:2[v=2] c:wrong");
     fixture.seen("v=3", View::Named, "eds a:wrong b:wrong c:3[v=3]");
     assert_eq!(client.acked(&fixture), [r#"eds a:1 b{v = "2"}:2 c{v = "3"}:3"#]);
-    let mut late = fixture.delta();
-    locate(&mut late, &fixture, "eds", &["c"], &[("b", "v=2")]);
+    let mut late = locating(&fixture, "eds", &["c"], &[("b", "v=2")]);
     fixture.fill();
     assert_eq!(late.acked(&fixture), [r#"eds b{v = "2"}:2 c:wrong"#], "filled from what is held");
 }
@@ -132,8 +142,7 @@ fn r_dp_10_one_request_may_mix_plain_names_and_locators() {
 #[test]
 fn r_dp_11_over_state_of_the_world_locators_are_answered_wrapped_and_in_full() {
     let mut fixture = Fixture::new();
-    let mut client = fixture.sotw();
-    list(&mut client, &fixture, "eds", &[], &[("a", "v=1"), ("b", "v=1")]);
+    let mut client = listing(&fixture, "eds", &[], &[("a", "v=1"), ("b", "v=1")]);
     fixture.seen("v=1", View::Named, "eds a:1[v=1] b:1");
     assert_eq!(client.told(&fixture), [r#"eds a{v = "1"}:1 b{}:1"#]);
     list(&mut client, &fixture, "eds", &[], &[("b", "v=1")]);
@@ -164,11 +173,9 @@ fn r_dp_12_new_parameters_of_a_name_are_a_change_and_unsubscribing_takes_the_exa
 #[test]
 fn r_delta_12_new_parameters_of_a_name_leave_others_as_they_are() {
     for fills_between in [false, true] {
-        let mut fixture = Fixture::new();
-        fixture.named("eds a:1 b:1 c:1 d:1 e:1");
+        let mut fixture = Fixture::new().with_named("eds a:1 b:1 c:1 d:1 e:1");
         fixture.seen("v=2", View::Named, "eds a:2[v=2] b:2[v=2]");
-        let mut client = fixture.delta();
-        client.change(&fixture, "eds", "a b c d e");
+        let mut client = fixture.delta_of("eds", "a b c d e");
         assert_eq!(client.acked(&fixture), ["eds a:1 b:1 c:1 d:1 e:1"]);
         locate(&mut client, &fixture, "eds", &[], &[("a", "v=2")]);
         if fills_between {
@@ -203,8 +210,7 @@ fn r_delta_12_a_change_back_within_an_answer_in_parts_is_told() {
     };
     fixture.named(&all(1));
     fixture.seen("v=2", View::Named, "eds a:2[v=2]");
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", &names.join(" "));
+    let mut client = fixture.delta_of("eds", &names.join(" "));
     client.acked(&fixture);
     locate(&mut client, &fixture, "eds", &[], &[("a", "v=2")]);
     fixture.named(&all(2));
@@ -273,8 +279,7 @@ fn r_dp_12_the_wildcard_with_new_parameters_is_told_by_its_differences() {
 #[test]
 fn r_dp_13_the_identity_that_was_told_is_taken_back_though_the_name_was_forgotten_meanwhile() {
     let mut fixture = Fixture::new();
-    let mut client = fixture.delta();
-    locate(&mut client, &fixture, "eds", &[], &[("a", "v=1"), ("b", "v=2")]);
+    let mut client = locating(&fixture, "eds", &[], &[("a", "v=1"), ("b", "v=2")]);
     fixture.seen("v=1", View::Wildcard, "eds a:1[env]");
     assert_eq!(client.acked(&fixture), ["eds a{exists(env)}:1"]);
     let forget = Op::Forget { view: View::Wildcard, name: "a".into() };
@@ -337,8 +342,7 @@ fn r_dp_13_variants_that_replace_another_are_one_update_of_one_resource() {
         client.ask_or_change(&fixture, "cds", "*");
         assert_eq!(client.acked(&fixture), ["cds a:1"]);
     }
-    let mut located = fixture.delta();
-    locate(&mut located, &fixture, "cds", &[], &[("*", "v=1")]);
+    let mut located = locating(&fixture, "cds", &[], &[("*", "v=1")]);
     assert_eq!(located.acked(&fixture), ["cds a{exists(env)}:1"]);
     fixture.seen("v=1", View::Wildcard, "cds a:2[env,v=1]");
     for client in &mut plain {
@@ -402,8 +406,7 @@ fn parameters_are_bounded_and_so_are_their_sets() {
     assert_eq!(ask("v=3"), Err(Code::ResourceExhausted));
     clients.clear();
     fixture.cache.take_interest();
-    let mut client = fixture.delta();
-    locate(&mut client, &fixture, "eds", &[], &[("a", "v=3")]);
+    let _client = locating(&fixture, "eds", &[], &[("a", "v=3")]);
 }
 
 #[test]
@@ -413,8 +416,7 @@ fn many_located_names_that_do_not_exist_are_told_in_linear_time() {
     let located: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "v=1")).collect();
     let gone = names.iter().map(|name| format!("-{name}")).collect::<Vec<_>>().join(" ");
     fixture.seen("v=1", View::Named, &format!("eds {gone}"));
-    let mut client = fixture.delta();
-    locate(&mut client, &fixture, "eds", &[], &located);
+    let mut client = locating(&fixture, "eds", &[], &located);
     let start = cpu();
     let NextStep::Send(outgoing) = client.next(&fixture) else { panic!("they do not exist") };
     let took = cpu() - start;

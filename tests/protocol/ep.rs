@@ -7,8 +7,7 @@ use deltafan_test_support::fixture::{Fixture, is_acked, url};
 
 #[test]
 fn r_ep_03_the_type_is_implied_on_a_per_type_stream_and_required_on_ads() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
+    let fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
     let request = |type_url: &str| proto::DiscoveryRequest {
         type_url: type_url.to_owned(),
         ..proto::DiscoveryRequest::default()
@@ -28,8 +27,7 @@ fn r_ep_04_types_of_a_stream_are_independent() {
     fixture.rules.warm_wait = std::time::Duration::ZERO;
     fixture.origin("cds a:1");
     fixture.origin("lds a:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &[]);
+    let mut client = fixture.sotw_of("cds", &[]);
     client.ask(&fixture, "lds", &["a"]);
     fixture.named("lds a:1");
     let clusters = client.poll(&fixture).unwrap();
@@ -70,11 +68,8 @@ fn r_ep_05_the_node_of_the_first_request_counts() {
 
 #[test]
 fn r_ep_06_unknown_types_pass_through_on_ads() {
-    let mut fixture = Fixture::knowing(&["thing"]);
-    fixture.origin("thing a:1");
-    let (mut sotw, mut delta) = (fixture.sotw(), fixture.delta());
-    sotw.ask(&fixture, "thing", &["*"]);
-    delta.change(&fixture, "thing", "*");
+    let mut fixture = Fixture::knowing(&["thing"]).with_members("thing a:1");
+    let (mut sotw, mut delta) = (fixture.sotw_of("thing", &["*"]), fixture.delta_of("thing", "*"));
     for client in [&mut sotw, &mut delta] {
         assert_eq!(client.acked_with(&fixture, &[("thing", &["*"])]), ["other a:1"]);
     }

@@ -85,8 +85,7 @@ fn r_relay_22_a_response_that_the_transport_has_not_taken_need_not_be_answered()
     let mut fixture = Fixture::knowing(&["cds"]);
     fixture.rules.unacked_timeout = TIMEOUT;
     fixture.origin("cds a:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", "*");
+    let mut client = fixture.delta_of("cds", "*");
     assert!(matches!(client.next(&fixture), NextStep::Send(_)));
     fixture.after(2 * TIMEOUT);
     assert!(!is_closed(&mut client, &fixture), "that is the transport's fault, which ends by itself");

@@ -27,9 +27,7 @@ fn wanted(names: &[(&str, bool)]) -> Vec<Interest> {
 #[test]
 fn an_observer_is_told_held_resources_and_their_changes() {
     for protocol in [Protocol::Sotw, Protocol::Delta] {
-        let mut fixture = Fixture::knowing(&["cds", "eds"]);
-        fixture.origin("cds a:1");
-        fixture.named("eds e:1");
+        let mut fixture = Fixture::knowing(&["cds", "eds"]).with_members("cds a:1").with_named("eds e:1");
         let mut observer = observer(&fixture, protocol);
         observer.ask_or_change(&fixture, "cds", "*");
         assert_eq!(observer.acked(&fixture), ["cds a:1"]);
@@ -48,8 +46,7 @@ fn an_observer_is_told_held_resources_and_their_changes() {
 #[test]
 fn an_observer_of_a_name_that_nobody_asks_for_is_told_so_in_a_moment() {
     for names in ["*", "e", "known e"] {
-        let mut fixture = Fixture::new();
-        fixture.named("eds known:1");
+        let mut fixture = Fixture::new().with_named("eds known:1");
         let mut observer = observer(&fixture, Protocol::Delta);
         observer.change(&fixture, "eds", names);
         let told = observer.acked(&fixture);
@@ -73,8 +70,7 @@ fn names_of_clients_are_told_upstream_though_an_observer_looks_on() {
     let mut observer = observer(&fixture, Protocol::Delta);
     observer.change(&fixture, "eds", "e");
     assert_eq!(interest(&fixture), []);
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", "e");
+    let mut client = fixture.delta_of("eds", "e");
     assert_eq!(interest(&fixture), wanted(&[("e", true)]), "the first client is the first");
     client.change(&fixture, "eds", "-e");
     assert_eq!(interest(&fixture), wanted(&[("e", false)]), "the last one is the last");
@@ -96,9 +92,7 @@ fn names_of_clients_are_told_upstream_though_an_observer_looks_on() {
 fn an_observer_that_may_not_see_all_sees_its_part() {
     for names in ["*", "web hidden"] {
         let mut fixture = Fixture::knowing(&["cds"]);
-        let (mut all, mut one) = (fixture.delta(), fixture.delta());
-        all.change(&fixture, "cds", "*");
-        one.change(&fixture, "cds", "web hidden");
+        let (_all, _one) = (fixture.delta_of("cds", "*"), fixture.delta_of("cds", "web hidden"));
         fixture.fill();
         fixture.origin("cds web:1 other:1");
         fixture.named("cds web:1 hidden:1");

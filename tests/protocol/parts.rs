@@ -22,8 +22,7 @@ fn r_up_23_a_large_answer_is_sent_in_parts_whatever_happens_meanwhile() {
     let mut fixture = split_at(25_000);
     let names: Vec<String> = (0..400).map(|n| format!("n{n:03}:1")).collect();
     fixture.bulky(&format!("thing {}", names.join(" ")));
-    let mut client = fixture.delta();
-    client.change(&fixture, "thing", "*");
+    let mut client = fixture.delta_of("thing", "*");
     let first = client.poll(&fixture).unwrap();
     assert!(first.resources.len() < 400, "cut");
     client.ack(&fixture, &first, &[]);
@@ -106,8 +105,7 @@ fn r_up_23_a_wildcard_answer_is_cut_below_the_limit_and_only_a_larger_resource_i
     let op = Op::Set { view: View::Wildcard, resource: large, resend: Resend::Unsolicited, lease: None };
     fixture.apply("thing", Change { ops: vec![op], ..Change::default() });
     for protocol in [Protocol::Delta, Protocol::Sotw] {
-        let mut client = fixture.client(protocol, None);
-        client.ask_or_change(&fixture, "thing", "*");
+        let mut client = fixture.client_of(protocol, "thing", "*");
         let mut told = Vec::new();
         while let NextStep::Send(outgoing) = client.next(&fixture) {
             client.session.on_flushed(fixture.now);
@@ -163,8 +161,7 @@ fn r_up_23_a_large_answer_goes_on_where_it_stands_when_it_is_cut_elsewhere() {
         let mut fixture = split_at(25_000);
         let names: Vec<String> = (0..400).map(|n| format!("n{n:03}:1")).collect();
         fixture.bulky(&format!("thing {}", names.join(" ")));
-        let mut client = fixture.delta();
-        client.change(&fixture, "thing", "*");
+        let mut client = fixture.delta_of("thing", "*");
         let first = client.poll(&fixture).unwrap();
         client.ack(&fixture, &first, &[]);
         fixture.cache.set_limits(&Limits { response_bytes, ..Limits::default() });
@@ -182,8 +179,7 @@ fn r_up_23_names_that_do_not_exist_are_said_once_in_a_split_answer() {
     fixture.named("thing -x -y");
     fixture.bulky("thing a:1 b:1 c:1 d:1 e:1 f:1 g:1");
     fixture.apply("thing", Change::default());
-    let mut client = fixture.delta();
-    client.change(&fixture, "thing", "* x y");
+    let mut client = fixture.delta_of("thing", "* x y");
     let told = client.acked(&fixture);
     assert!(told.len() > 1, "{told:?}");
     let told = told.join(" ");
@@ -195,8 +191,7 @@ fn r_up_23_names_that_do_not_exist_are_said_once_in_a_split_answer() {
 fn r_up_23_a_split_answer_has_no_empty_part() {
     let mut fixture = split();
     fixture.bulky("thing a:1 b:1 c:1 d:1 e:1 f:1 g:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "thing", "*");
+    let mut client = fixture.delta_of("thing", "*");
     client.acked(&fixture);
     fixture.bulky("thing a:2 b:2 c:2 d:2");
     client.change(&fixture, "thing", "a");
@@ -237,8 +232,7 @@ fn r_up_23_many_removals_are_told_in_parts() {
     fixture.known("cds");
     fixture.origin(&format!("thing {}", all(&|name| format!("{name}:1"))));
     fixture.named(&format!("thing {}", all(&|name| format!("by-{name}:1"))));
-    let (mut member, mut by_name) = (fixture.delta(), fixture.delta());
-    member.change(&fixture, "thing", "*");
+    let (mut member, mut by_name) = (fixture.delta_of("thing", "*"), fixture.delta());
     member.change(&fixture, "cds", "*");
     by_name.change(&fixture, "thing", &all(&|name| format!("by-{name}")));
     member.acked(&fixture);
@@ -280,8 +274,7 @@ fn r_up_23_many_names_that_do_not_exist_are_told_in_parts() {
     later.acked(&fixture);
     later.change(&fixture, "thing", &names.join(" "));
     assert_eq!(told_gone(&mut later, &fixture), each_once(&names));
-    let mut let_go = fixture.delta();
-    let_go.change(&fixture, "thing", "*");
+    let mut let_go = fixture.delta_of("thing", "*");
     let_go.acked(&fixture);
     let_go.change(&fixture, "thing", &names.join(" "));
     told_gone(&mut let_go, &fixture);
@@ -384,8 +377,7 @@ fn r_up_23_by_name_the_end_mark_is_answered_once_each_name_is_known() {
 /// A first request for the mark alone is no legacy wildcard.
 #[test]
 fn r_up_23_the_end_mark_of_nothing_is_answered_at_once() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
+    let fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
     let mut relay = fixture.delta();
     relay.resume(&fixture, "cds", &[END], &[(END, "none")]);
     assert_eq!(relay.acked(&fixture), [format!("cds -{END}")]);
@@ -394,8 +386,7 @@ fn r_up_23_the_end_mark_of_nothing_is_answered_at_once() {
 /// A relay that shows the node of a gRPC client, and that is not known as one, means the wildcard.
 #[test]
 fn r_up_23_the_end_mark_stays_unanswered_where_nothing_was_understood() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
+    let fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
     let mut client = fixture.client_as("gRPC Go", Protocol::Delta, None);
     client.resume(&fixture, "cds", &[], &[(END, "none")]);
     assert_eq!(client.acked(&fixture), Vec::<String>::new());

@@ -112,8 +112,7 @@ impl Wake for Bell {
 
 #[test]
 fn r_rest_04_a_client_that_holds_the_current_version_is_told_so_at_the_end_of_the_hold() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
     let client = Poller::new();
     let (version, _) = client.told(&fixture, "cds", &[], "");
     let poll = client.ask(&fixture, "cds", &[], &version);
@@ -126,8 +125,7 @@ fn r_rest_04_a_client_that_holds_the_current_version_is_told_so_at_the_end_of_th
 
 #[test]
 fn r_rest_05_a_poll_is_held_until_its_resources_change() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.named("eds a:1 b:1 c:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_named("eds a:1 b:1 c:1");
     let client = Poller::new();
     let (version, _) = client.told(&fixture, "eds", &["a", "b"], "");
     let poll = client.ask(&fixture, "eds", &["b", "a"], &version);
@@ -147,8 +145,7 @@ fn r_rest_05_a_poll_is_held_until_its_resources_change() {
 
 #[test]
 fn r_rest_05_a_resend_without_a_change_ends_no_poll() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
     let client = Poller::new();
     let (version, _) = client.told(&fixture, "cds", &[], "");
     let poll = client.ask(&fixture, "cds", &[], &version);
@@ -160,8 +157,7 @@ fn r_rest_05_a_resend_without_a_change_ends_no_poll() {
 
 #[test]
 fn r_rest_07_a_changed_list_of_names_is_answered_at_once_with_any_version() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.named("eds a:1 b:1 -c");
+    let fixture = Fixture::knowing(&["cds"]).with_named("eds a:1 b:1 -c");
     let client = Poller::new();
     let (a, _) = client.told(&fixture, "eds", &["a"], "");
     let (ab, holds) = client.told(&fixture, "eds", &["a", "b"], &a);
@@ -185,9 +181,7 @@ fn r_rest_07_the_version_covers_the_names_and_their_resources_and_nothing_else()
     }
     one.named("cds c:4 -d");
     // Another relay, which was started later and heard it in one go.
-    let mut other = Fixture::knowing(&["cds", "lds"]);
-    other.origin("lds b:1 a:2");
-    other.named("cds -d c:4");
+    let mut other = Fixture::knowing(&["cds", "lds"]).with_members("lds b:1 a:2").with_named("cds -d c:4");
     other.origin("cds b:1 a:2");
     let cases: [(&str, &[&str]); 7] = [
         ("cds", &[]),
@@ -217,21 +211,18 @@ fn r_rest_07_the_version_covers_the_names_and_their_resources_and_nothing_else()
 #[test]
 fn r_rest_07_a_body_that_changed_under_its_version_is_another_version_on_every_replica() {
     let version = |fixture: &Fixture| Poller::new().told(fixture, "cds", &[], "").0;
-    let mut one = Fixture::knowing(&["cds"]);
-    one.origin("cds a:1");
+    let mut one = Fixture::knowing(&["cds"]).with_members("cds a:1");
     let before = version(&one);
     one.origin("cds a:1/other");
     let after = version(&one);
     assert_ne!(before, after);
-    let mut late = Fixture::knowing(&["cds"]);
-    late.origin("cds a:1/other");
+    let late = Fixture::knowing(&["cds"]).with_members("cds a:1/other");
     assert_eq!(version(&late), after, "who never saw the first body agrees");
 }
 
 #[test]
 fn r_rest_08_a_rejected_version_is_given_again_only_after_the_hold() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
     let client = Poller::new();
     let (good, _) = client.told(&fixture, "cds", &[], "");
     fixture.origin("cds a:2");
@@ -259,8 +250,7 @@ fn r_rest_08_a_rejected_version_is_given_again_only_after_the_hold() {
 
 #[test]
 fn r_rest_08_a_first_answer_can_be_rejected_too_and_concerns_nobody_else() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
+    let fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
     let client = Poller::new();
     client.told(&fixture, "cds", &[], "");
     let poll = client.ask(&fixture, "cds", &[], "");
@@ -279,8 +269,7 @@ fn r_rest_08_a_first_answer_can_be_rejected_too_and_concerns_nobody_else() {
 
 #[test]
 fn r_rest_08_a_client_that_holds_nothing_waits_a_second_at_most() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
     let client = Poller { hold: Duration::from_secs(120), ..Poller::new() };
     client.told(&fixture, "cds", &[], "");
     let restarted = client.ask(&fixture, "cds", &[], "");
@@ -291,8 +280,7 @@ fn r_rest_08_a_client_that_holds_nothing_waits_a_second_at_most() {
 
 #[test]
 fn r_rest_08_a_client_that_comes_back_after_a_while_is_answered_at_once() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
     let client = Poller::new();
     client.told(&fixture, "cds", &[], "");
     fixture.after(Duration::from_secs(30));
@@ -314,8 +302,7 @@ fn r_rest_09_an_unknown_set_is_never_shown_as_empty() {
         assert_eq!(look(&fixture, &holder), expected, "{short}");
     }
     // A set of which some is there and more may come.
-    let mut fixture = Fixture::new();
-    fixture.origin("cds a:1");
+    let mut fixture = Fixture::new().with_members("cds a:1");
     let poll = Poller::new().ask(&fixture, "cds", &[], "");
     fixture.after(HOLD);
     assert_eq!(look(&fixture, &poll), PollVerdict::Unknown);
@@ -323,8 +310,7 @@ fn r_rest_09_an_unknown_set_is_never_shown_as_empty() {
 
 #[test]
 fn r_rest_09_a_set_known_to_be_empty_is_an_answer() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.named("eds -a");
+    let fixture = Fixture::knowing(&["cds"]).with_named("eds -a");
     let client = Poller::new();
     assert_eq!(client.told(&fixture, "cds", &[], "").1, "");
     assert_eq!(client.told(&fixture, "eds", &["a"], "").1, "");
@@ -334,8 +320,7 @@ fn r_rest_09_a_set_known_to_be_empty_is_an_answer() {
 
 #[test]
 fn r_rest_09_a_full_state_waits_for_names_that_its_client_may_hold() {
-    let mut fixture = Fixture::knowing(&["lds"]);
-    fixture.named("lds a:1");
+    let mut fixture = Fixture::knowing(&["lds"]).with_named("lds a:1");
     let client = Poller { hold: Duration::from_secs(120), ..Poller::new() };
     // A client that holds nothing cannot lose anything.
     let fresh = client.ask(&fixture, "lds", &["a", "b"], "");
@@ -362,8 +347,7 @@ fn r_rest_09_a_full_state_waits_for_names_that_its_client_may_hold() {
 
 #[test]
 fn r_rest_09_a_set_that_settled_is_for_polls_that_offer_no_version() {
-    let mut fixture = Fixture::new();
-    fixture.origin("cds a:1");
+    let mut fixture = Fixture::new().with_members("cds a:1");
     fixture.know("cds", Completeness::Presumed);
     let client = Poller::new();
     answer(look(&fixture, &client.ask(&fixture, "cds", &[], "")));
@@ -376,8 +360,7 @@ fn r_rest_09_a_set_that_settled_is_for_polls_that_offer_no_version() {
 
 #[test]
 fn r_rest_09_short_polls_in_a_row_wait_no_longer_than_one_long_one() {
-    let mut fixture = Fixture::knowing(&["lds"]);
-    fixture.named("lds a:1");
+    let mut fixture = Fixture::knowing(&["lds"]).with_named("lds a:1");
     let client = Poller::new();
     let mut polls = 0;
     let start = fixture.now;
@@ -408,8 +391,7 @@ fn r_rest_09_short_polls_in_a_row_wait_no_longer_than_one_long_one() {
 
 #[test]
 fn r_rest_10_each_request_is_its_own_first_one() {
-    let mut fixture = Fixture::knowing(&["cds", "eds", "srds"]);
-    fixture.origin("cds a:1 b:1");
+    let mut fixture = Fixture::knowing(&["cds", "eds", "srds"]).with_members("cds a:1 b:1");
     fixture.origin("eds a:1");
     fixture.origin("srds a:1");
     fixture.named("cds c:1");

@@ -15,12 +15,7 @@ fn asks_for_clusters(fixture: &Fixture, protocol: Protocol, newest: &str) -> Cli
     match protocol {
         Protocol::Delta => client.resume(fixture, "cds", &["*"], &[("keep", "1"), ("x", "1")]),
         Protocol::Sotw => {
-            let request = proto::DiscoveryRequest {
-                type_url: url("cds").as_str().to_owned(),
-                version_info: newest.to_owned(),
-                ..proto::DiscoveryRequest::default()
-            };
-            client.on_sotw_request(fixture, request).unwrap();
+            client.come_back(fixture, "cds", &[], newest);
         }
     }
     client
@@ -143,8 +138,7 @@ fn r_ads_03_a_client_that_brings_an_unknown_version_is_sent_the_state_in_force()
 fn r_ads_03_clusters_of_a_client_that_may_hold_more_wait_for_the_routes_that_wait() {
     for (unknown, waits) in [("of an earlier relay", true), ("", false)] {
         // A cluster is gone that a route names still.
-        let mut fixture = Fixture::knowing(&["lds"]);
-        fixture.origin("cds keep:1");
+        let mut fixture = Fixture::knowing(&["lds"]).with_members("cds keep:1");
         fixture.known("cds");
         fixture.named("rds r:eds-gone");
         let mut client = comes_back(&fixture, Protocol::Sotw, unknown);
@@ -160,8 +154,7 @@ fn r_ads_03_clusters_of_a_client_that_may_hold_more_wait_for_the_routes_that_wai
 #[test]
 fn r_ads_03_clusters_of_a_client_that_may_hold_more_wait_for_routes_that_are_unknown() {
     for names in [&["r"][..], &["known", "r"]] {
-        let mut fixture = Fixture::knowing(&["cds", "lds"]);
-        fixture.origin("cds keep:1");
+        let mut fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds keep:1");
         fixture.named("rds known:keep");
         let mut client = comes_back(&fixture, Protocol::Sotw, "of an earlier relay");
         client.ask(&fixture, "rds", names);
@@ -182,13 +175,7 @@ fn r_ads_03_clusters_of_a_client_that_may_hold_more_wait_for_a_time_only() {
         fixture.origin("cds keep:1");
         fixture.known("cds");
         let mut client = fixture.client_as(user_agent, Protocol::Sotw, None);
-        let request = proto::DiscoveryRequest {
-            type_url: url("cds").as_str().to_owned(),
-            resource_names: vec!["*".to_owned()],
-            version_info: "of an earlier relay".to_owned(),
-            ..proto::DiscoveryRequest::default()
-        };
-        client.on_sotw_request(&fixture, request).unwrap();
+        client.come_back(&fixture, "cds", &["*"], "of an earlier relay");
         client.ask(&fixture, "rds", &["never answered"]);
         let begun = fixture.now;
         while client.told(&fixture).is_empty() {
@@ -214,19 +201,13 @@ fn a_client_that_comes_back_has_waited_for_no_change() {
 /// Envoy takes no two listeners of one address.
 #[test]
 fn listeners_that_went_while_a_client_was_away_are_gone_at_once() {
-    let mut fixture = Fixture::knowing(&["lds"]);
-    fixture.origin("lds a:1");
+    let mut fixture = Fixture::knowing(&["lds"]).with_members("lds a:1");
     let before = fixture.sotw_of("lds", &[]).poll(&fixture).unwrap().version;
     fixture.origin("lds b:1");
     fixture.origin("lds -a");
     fixture.named("rds r:x");
     let mut client = fixture.sotw();
-    let request = proto::DiscoveryRequest {
-        type_url: url("lds").as_str().to_owned(),
-        version_info: before,
-        ..proto::DiscoveryRequest::default()
-    };
-    client.on_sotw_request(&fixture, request).unwrap();
+    client.come_back(&fixture, "lds", &[], &before);
     client.ask(&fixture, "rds", &["r"]);
     assert_eq!(client.acked_with(&fixture, NAMES), ["lds b:1", "rds r:x"]);
 }

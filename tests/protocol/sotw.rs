@@ -9,28 +9,13 @@ use deltafan_test_support::fixture::{Client, Fixture, is_acked, show, strings, u
 
 #[test]
 fn r_sotw_10_the_digest_of_the_current_set_covers_bodies() {
-    let start = |text: &str| {
-        let mut fixture = Fixture::knowing(&["cds"]);
-        fixture.origin(&format!("cds a:1{text}"));
-        fixture
-    };
-    let resumes = |fixture: &Fixture, version_info: &str| {
-        let mut client = fixture.sotw();
-        let request = proto::DiscoveryRequest {
-            version_info: version_info.to_owned(),
-            type_url: url("cds").as_str().to_owned(),
-            ..proto::DiscoveryRequest::default()
-        };
-        client.on_sotw_request(fixture, request).unwrap();
-        client.told(fixture)
-    };
+    let start = |text: &str| Fixture::knowing(&["cds"]).with_members(&format!("cds a:1{text}"));
     let fixture = start("");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &[]);
+    let mut client = fixture.sotw_of("cds", &[]);
     let version = client.poll(&fixture).unwrap().version;
     // The relay starts anew, and with it the origin, which counts its versions.
-    assert!(resumes(&start(""), &version).is_empty());
-    assert_eq!(resumes(&start("/other"), &version), ["cds a:1/other"]);
+    assert!(resume(&start(""), "cds", &[], &version).is_empty());
+    assert_eq!(resume(&start("/other"), "cds", &[], &version), ["cds a:1/other"]);
 }
 
 #[test]
@@ -60,10 +45,8 @@ fn r_sotw_11_a_state_that_is_empty_is_told_once_though_nothing_was_ever_heard() 
 
 #[test]
 fn r_sotw_01_a_nack_is_told_by_error_detail_alone() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &[]);
+    let fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
+    let mut client = fixture.sotw_of("cds", &[]);
     let told = client.poll(&fixture).unwrap();
     // An old version with the newest nonce is an ACK.
     let request = proto::DiscoveryRequest {
@@ -78,10 +61,8 @@ fn r_sotw_01_a_nack_is_told_by_error_detail_alone() {
 /// Envoy and gRPC go on with the nonce of the response that they rejected, and the version that they run.
 #[test]
 fn r_sotw_01_a_request_after_a_nack_is_no_ack() {
-    let mut fixture = Fixture::knowing(&["eds"]);
-    fixture.named("eds a:1 b:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "eds", &["a"]);
+    let fixture = Fixture::knowing(&["eds"]).with_named("eds a:1 b:1");
+    let mut client = fixture.sotw_of("eds", &["a"]);
     let told = client.poll(&fixture).unwrap();
     client.nack(&fixture, &told, &["a"]);
     for names in [&["a"][..], &["a", "b"]] {
@@ -93,10 +74,8 @@ fn r_sotw_01_a_request_after_a_nack_is_no_ack() {
 
 #[test]
 fn r_sotw_02_a_nack_with_the_new_version_is_a_nack() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &[]);
+    let fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
+    let mut client = fixture.sotw_of("cds", &[]);
     let told = client.poll(&fixture).unwrap();
     assert!(matches!(client.nack(&fixture, &told, &[]), RequestKind::Nack { error, .. } if error.code == 13));
 }
@@ -104,8 +83,7 @@ fn r_sotw_02_a_nack_with_the_new_version_is_a_nack() {
 #[test]
 fn r_sotw_03_nonces_are_unique_in_a_stream_across_types() {
     let mut fixture = Fixture::knowing(&["cds", "lds", "eds"]);
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &[]);
+    let mut client = fixture.sotw_of("cds", &[]);
     client.ask(&fixture, "lds", &[]);
     client.ask(&fixture, "eds", &["a"]);
     let mut nonces = Vec::new();
@@ -129,10 +107,8 @@ fn r_sotw_03_nonces_are_unique_in_a_stream_across_types() {
 
 #[test]
 fn r_sotw_04_a_stale_nonce_is_no_answer() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &[]);
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
+    let mut client = fixture.sotw_of("cds", &[]);
     let first = client.poll(&fixture).unwrap();
     client.ack(&fixture, &first, &[]);
     fixture.origin("cds a:2");
@@ -146,10 +122,8 @@ fn r_sotw_04_a_stale_nonce_is_no_answer() {
 
 #[test]
 fn r_sotw_05_a_name_added_with_the_last_good_nonce_is_served() {
-    let mut fixture = Fixture::knowing(&["eds"]);
-    fixture.named("eds a:1 b:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "eds", &["a"]);
+    let mut fixture = Fixture::knowing(&["eds"]).with_named("eds a:1 b:1");
+    let mut client = fixture.sotw_of("eds", &["a"]);
     let good = client.poll(&fixture).unwrap();
     client.ack(&fixture, &good, &["a"]);
     fixture.named("eds a:2");
@@ -161,10 +135,8 @@ fn r_sotw_05_a_name_added_with_the_last_good_nonce_is_served() {
 
 #[test]
 fn r_sotw_06_changes_coalesce_behind_one_unacked_response() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &[]);
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
+    let mut client = fixture.sotw_of("cds", &[]);
     let first = client.poll(&fixture).unwrap();
     fixture.origin("cds a:2");
     fixture.origin("cds a:3 b:1");
@@ -182,8 +154,7 @@ fn coalesced(client: &mut Client, fixture: &Fixture) -> u32 {
 
 #[test]
 fn changes_that_a_later_one_overtakes_are_counted() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1 b:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1 b:1");
     // A change that reaches a subscription in two ways is one.
     for (mut client, names) in [(fixture.sotw(), "*"), (fixture.delta(), "*"), (fixture.delta(), "* a")] {
         client.ask_or_change(&fixture, "cds", names);
@@ -205,10 +176,8 @@ fn changes_that_a_later_one_overtakes_are_counted() {
 
 #[test]
 fn changes_of_other_subscriptions_overtake_nothing() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.named("eds a:1 b:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", "a");
+    let mut fixture = Fixture::knowing(&["cds"]).with_named("eds a:1 b:1");
+    let mut client = fixture.delta_of("eds", "a");
     client.acked(&fixture);
     fixture.named("eds b:2");
     fixture.named("eds a:2");
@@ -218,10 +187,8 @@ fn changes_of_other_subscriptions_overtake_nothing() {
 
 #[test]
 fn r_sotw_06_the_gate_opens_after_a_time_that_starts_when_the_response_was_taken() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &[]);
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
+    let mut client = fixture.sotw_of("cds", &[]);
     let NextStep::Send(_) = client.next(&fixture) else { panic!("it has something to say") };
     fixture.origin("cds a:2");
     fixture.after(Duration::from_secs(60));
@@ -235,10 +202,8 @@ fn r_sotw_06_the_gate_opens_after_a_time_that_starts_when_the_response_was_taken
 
 #[test]
 fn r_sotw_07_an_unwanted_answer_is_not_sent_again() {
-    let mut fixture = Fixture::knowing(&["eds"]);
-    fixture.named("eds a:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "eds", &["a"]);
+    let mut fixture = Fixture::knowing(&["eds"]).with_named("eds a:1");
+    let mut client = fixture.sotw_of("eds", &["a"]);
     let told = client.poll(&fixture).unwrap();
     client.ack(&fixture, &told, &[]);
     fixture.named("eds a:2");
@@ -248,8 +213,7 @@ fn r_sotw_07_an_unwanted_answer_is_not_sent_again() {
 #[test]
 fn r_sotw_08_a_client_that_nacks_for_ever_gets_each_version_once() {
     let mut fixture = Fixture::knowing(&["cds", "eds"]);
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &[]);
+    let mut client = fixture.sotw_of("cds", &[]);
     client.ask(&fixture, "eds", &["a"]);
     for version in 1..5 {
         fixture.origin(&format!("cds a:{version}"));
@@ -266,8 +230,7 @@ fn r_sotw_08_a_client_that_nacks_for_ever_gets_each_version_once() {
 
 #[test]
 fn r_sotw_09_version_and_nonce_of_an_earlier_stream_do_no_harm() {
-    let mut fixture = Fixture::knowing(&["eds"]);
-    fixture.named("eds a:1");
+    let fixture = Fixture::knowing(&["eds"]).with_named("eds a:1");
     let mut client = fixture.sotw();
     let request = proto::DiscoveryRequest {
         type_url: url("eds").as_str().to_owned(),
@@ -282,23 +245,14 @@ fn r_sotw_09_version_and_nonce_of_an_earlier_stream_do_no_harm() {
 
 fn resume(fixture: &Fixture, short: &str, names: &[&str], version: &str) -> Vec<String> {
     let mut client = fixture.sotw();
-    let request = proto::DiscoveryRequest {
-        type_url: url(short).as_str().to_owned(),
-        version_info: version.to_owned(),
-        resource_names: strings(names),
-        ..proto::DiscoveryRequest::default()
-    };
-    client.on_sotw_request(fixture, request).unwrap();
+    client.come_back(fixture, short, names, version);
     client.told(fixture)
 }
 
 #[test]
 fn r_sotw_10_a_reconnect_with_the_digest_of_the_current_set_is_told_nothing() {
-    let mut fixture = Fixture::knowing(&["cds", "eds"]);
-    fixture.origin("cds a:1 b:1");
-    fixture.named("eds a:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &[]);
+    let mut fixture = Fixture::knowing(&["cds", "eds"]).with_members("cds a:1 b:1").with_named("eds a:1");
+    let mut client = fixture.sotw_of("cds", &[]);
     client.ask(&fixture, "eds", &["a"]);
     assert_eq!(client.told(&fixture), ["cds a:1 b:1", "eds a:1"]);
     let clusters = client.newest("cds").version.clone();
@@ -314,22 +268,14 @@ fn r_sotw_10_a_reconnect_with_the_digest_of_the_current_set_is_told_nothing() {
 /// It let go of everything that the digest is of, but for a name.
 #[test]
 fn r_sotw_15_a_wildcard_that_was_let_go_before_the_first_answer_is_answered_in_full() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1 b:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &[]);
+    let fixture = Fixture::knowing(&["cds"]).with_members("cds a:1 b:1");
+    let mut client = fixture.sotw_of("cds", &[]);
     let version = client.poll(&fixture).unwrap().version;
 
     let mut fixture = Fixture::new();
     let mut client = fixture.sotw();
     for names in [&[][..], &["a"], &["a", "*"]] {
-        let request = proto::DiscoveryRequest {
-            version_info: version.clone(),
-            type_url: url("cds").as_str().to_owned(),
-            resource_names: strings(names),
-            ..proto::DiscoveryRequest::default()
-        };
-        client.on_sotw_request(&fixture, request).unwrap();
+        client.come_back(&fixture, "cds", names, &version);
         assert!(client.told(&fixture).is_empty(), "nothing is known");
     }
     fixture.origin("cds a:1 b:1");
@@ -341,10 +287,8 @@ fn r_sotw_15_a_wildcard_that_was_let_go_before_the_first_answer_is_answered_in_f
 /// Envoy applies what is good of a response that it rejects.
 #[test]
 fn r_sotw_10_a_client_that_rejected_something_is_sent_what_it_went_back_to() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1 b:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &[]);
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1 b:1");
+    let mut client = fixture.sotw_of("cds", &[]);
     let first = client.poll(&fixture).unwrap();
     client.ack(&fixture, &first, &[]);
     fixture.origin("cds a:2 bad:2");
@@ -364,19 +308,12 @@ fn r_sotw_10_a_client_that_rejected_something_is_sent_what_it_went_back_to() {
 
 #[test]
 fn r_sotw_10_a_client_that_resumed_is_told_of_the_next_change() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1 b:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &[]);
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1 b:1");
+    let mut client = fixture.sotw_of("cds", &[]);
     let version = client.poll(&fixture).unwrap().version;
 
     let mut again = fixture.sotw();
-    let request = proto::DiscoveryRequest {
-        type_url: url("cds").as_str().to_owned(),
-        version_info: version,
-        ..proto::DiscoveryRequest::default()
-    };
-    again.on_sotw_request(&fixture, request).unwrap();
+    again.come_back(&fixture, "cds", &[], &version);
     assert!(again.told(&fixture).is_empty());
     fixture.origin("cds -a");
     assert!(again.told(&fixture).is_empty(), "its routes may lead to `a`");
@@ -387,17 +324,14 @@ fn r_sotw_10_a_client_that_resumed_is_told_of_the_next_change() {
 #[test]
 fn r_sotw_11_a_set_that_is_known_to_be_empty_is_an_answer() {
     let fixture = Fixture::knowing(&["cds"]);
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &[]);
+    let mut client = fixture.sotw_of("cds", &[]);
     assert_eq!(client.told(&fixture), ["cds"]);
 }
 
 #[test]
 fn r_sotw_12_a_name_no_longer_listed_is_no_longer_sent() {
-    let mut fixture = Fixture::knowing(&["eds"]);
-    fixture.named("eds a:1 b:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "eds", &["a", "b"]);
+    let mut fixture = Fixture::knowing(&["eds"]).with_named("eds a:1 b:1");
+    let mut client = fixture.sotw_of("eds", &["a", "b"]);
     assert_eq!(client.acked_with(&fixture, &[("eds", &["a", "b"])]), ["eds a:1 b:1"]);
     client.ask(&fixture, "eds", &["b"]);
     fixture.named("eds a:2 b:2");
@@ -406,11 +340,8 @@ fn r_sotw_12_a_name_no_longer_listed_is_no_longer_sent() {
 
 #[test]
 fn r_sotw_13_the_vector_of_the_protocol() {
-    let mut fixture = Fixture::knowing(&["lds"]);
-    fixture.origin("lds a:1 b:1");
-    fixture.named("lds A:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "lds", &[]);
+    let mut fixture = Fixture::knowing(&["lds"]).with_members("lds a:1 b:1").with_named("lds A:1");
+    let mut client = fixture.sotw_of("lds", &[]);
     assert_eq!(client.acked(&fixture), ["lds a:1 b:1"]);
     client.ask(&fixture, "lds", &["*", "A"]);
     assert_eq!(client.acked_with(&fixture, &[("lds", &["*", "A"])]), ["lds A:1 a:1 b:1"]);
@@ -426,19 +357,15 @@ fn r_sotw_13_the_vector_of_the_protocol() {
 #[test]
 fn r_sotw_14_an_empty_first_list_is_no_wildcard_for_types_asked_by_name() {
     for short in ["eds", "rds", "sds", "ecds", "rtds", "leds"] {
-        let mut fixture = Fixture::knowing(&[short]);
-        fixture.origin(&format!("{short} a:1"));
-        let mut client = fixture.sotw();
-        client.ask(&fixture, short, &[]);
+        let fixture = Fixture::knowing(&[short]).with_members(&format!("{short} a:1"));
+        let mut client = fixture.sotw_of(short, &[]);
         assert!(client.told(&fixture).is_empty(), "{short}");
         client.ask(&fixture, short, &["*"]);
         assert_eq!(client.told(&fixture), [format!("{short} a:1")]);
     }
     for short in ["cds", "lds", "srds", "thing"] {
-        let mut fixture = Fixture::knowing(&[short]);
-        fixture.origin(&format!("{short} a:1"));
-        let mut client = fixture.sotw();
-        client.ask(&fixture, short, &[]);
+        let fixture = Fixture::knowing(&[short]).with_members(&format!("{short} a:1"));
+        let mut client = fixture.sotw_of(short, &[]);
         assert_eq!(client.told(&fixture).len(), 1, "{short}");
         let mut grpc = fixture.client_as("gRPC Go", Protocol::Sotw, None);
         grpc.ask(&fixture, short, &[]);
@@ -451,8 +378,7 @@ fn r_sotw_14_an_empty_first_list_is_no_wildcard_for_types_asked_by_name() {
 fn r_sotw_14_an_empty_first_list_of_a_relay_is_a_wildcard_for_each_type() {
     for short in ["eds", "rds", "cds"] {
         for (user_agent, says_so) in [("deltafan", false), ("envoy", true), ("gRPC Go", true)] {
-            let mut fixture = Fixture::knowing(&[short]);
-            fixture.origin(&format!("{short} a:1"));
+            let fixture = Fixture::knowing(&[short]).with_members(&format!("{short} a:1"));
             let mut relay = fixture.client_as(user_agent, Protocol::Sotw, None);
             relay.session = relay.session.of_relay(says_so);
             relay.ask(&fixture, short, &[]);
@@ -463,11 +389,8 @@ fn r_sotw_14_an_empty_first_list_of_a_relay_is_a_wildcard_for_each_type() {
 
 #[test]
 fn r_sotw_15_a_newly_listed_name_is_sent_though_others_were_current() {
-    let mut fixture = Fixture::knowing(&["eds", "lds"]);
-    fixture.named("eds a:1 b:1");
-    fixture.named("lds a:1 b:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "eds", &["a"]);
+    let fixture = Fixture::knowing(&["eds", "lds"]).with_named("eds a:1 b:1").with_named("lds a:1 b:1");
+    let mut client = fixture.sotw_of("eds", &["a"]);
     client.ask(&fixture, "lds", &["a"]);
     let names: &[(&str, &[&str])] = &[("eds", &["a", "b"]), ("lds", &["a", "b"])];
     assert_eq!(client.acked_with(&fixture, &[("eds", &["a"]), ("lds", &["a"])]), ["eds a:1", "lds a:1"]);
@@ -479,10 +402,8 @@ fn r_sotw_15_a_newly_listed_name_is_sent_though_others_were_current() {
 
 #[test]
 fn r_sotw_16_a_name_that_does_not_exist_is_sent_when_it_appears() {
-    let mut fixture = Fixture::knowing(&["eds"]);
-    fixture.named("eds -a");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "eds", &["a"]);
+    let mut fixture = Fixture::knowing(&["eds"]).with_named("eds -a");
+    let mut client = fixture.sotw_of("eds", &["a"]);
     assert!(client.told(&fixture).is_empty(), "there is no way to say it (R-SotW-19)");
     fixture.named("eds a:1");
     assert_eq!(client.told(&fixture), ["eds a:1"]);
@@ -490,10 +411,8 @@ fn r_sotw_16_a_name_that_does_not_exist_is_sent_when_it_appears() {
 
 #[test]
 fn r_sotw_17_a_name_that_is_listed_again_is_sent_again() {
-    let mut fixture = Fixture::knowing(&["eds"]);
-    fixture.named("eds a:1 b:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "eds", &["a", "b"]);
+    let fixture = Fixture::knowing(&["eds"]).with_named("eds a:1 b:1");
+    let mut client = fixture.sotw_of("eds", &["a", "b"]);
     assert_eq!(client.acked_with(&fixture, &[("eds", &["a", "b"])]), ["eds a:1 b:1"]);
     client.ask(&fixture, "eds", &["b"]);
     client.ask(&fixture, "eds", &["a", "b"]);
@@ -503,10 +422,8 @@ fn r_sotw_17_a_name_that_is_listed_again_is_sent_again() {
 #[test]
 fn r_sotw_18_and_20_full_state_types_say_removals_by_omission() {
     for short in ["cds", "lds", "srds"] {
-        let mut fixture = Fixture::knowing(&[short]);
-        fixture.origin(&format!("{short} a:1 b:1"));
-        let mut client = fixture.sotw();
-        client.ask(&fixture, short, &[]);
+        let mut fixture = Fixture::knowing(&[short]).with_members(&format!("{short} a:1 b:1"));
+        let mut client = fixture.sotw_of(short, &[]);
         assert_eq!(client.acked(&fixture), [format!("{short} a:1 b:1")]);
         fixture.origin(&format!("{short} -a"));
         assert_eq!(client.acked(&fixture), [format!("{short} b:1")]);
@@ -517,22 +434,16 @@ fn r_sotw_18_and_20_full_state_types_say_removals_by_omission() {
 
 #[test]
 fn r_sotw_18_the_answer_is_the_wildcard_and_the_explicit_names() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1 b:1");
-    fixture.named("cds b:1 x:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &["*", "b", "x"]);
+    let fixture = Fixture::knowing(&["cds"]).with_members("cds a:1 b:1").with_named("cds b:1 x:1");
+    let mut client = fixture.sotw_of("cds", &["*", "b", "x"]);
     assert_eq!(client.acked_with(&fixture, &[("cds", &["*", "b", "x"])]), ["cds a:1 b:1 x:1"]);
 }
 
 /// The client cannot tell whether what it let go of is a member: it holds it until a full state lacks it.
 #[test]
 fn r_sotw_18_a_name_let_go_beside_a_wildcard_that_is_no_member_is_answered() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1 b:1");
-    fixture.named("cds b:1 x:1 y:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &["*", "b", "x", "y"]);
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1 b:1").with_named("cds b:1 x:1 y:1");
+    let mut client = fixture.sotw_of("cds", &["*", "b", "x", "y"]);
     assert_eq!(client.acked_with(&fixture, &[("cds", &["*", "b", "x", "y"])]), ["cds a:1 b:1 x:1 y:1"]);
     client.ask(&fixture, "cds", &["*", "x", "y"]);
     assert!(client.acked_with(&fixture, &[("cds", &["*", "x", "y"])]).is_empty(), "b is a member");
@@ -545,11 +456,8 @@ fn r_sotw_18_a_name_let_go_beside_a_wildcard_that_is_no_member_is_answered() {
 
 #[test]
 fn r_sotw_19_other_types_say_nothing_of_removals() {
-    let mut fixture = Fixture::knowing(&["rds", "thing"]);
-    fixture.named("rds a:1 b:1");
-    fixture.origin("thing a:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "rds", &["a", "b"]);
+    let mut fixture = Fixture::knowing(&["rds", "thing"]).with_named("rds a:1 b:1").with_members("thing a:1");
+    let mut client = fixture.sotw_of("rds", &["a", "b"]);
     client.ask(&fixture, "thing", &[]);
     assert_eq!(client.told(&fixture).len(), 2);
     fixture.after(Duration::from_secs(60));
@@ -568,8 +476,7 @@ fn r_sotw_21_and_22_a_union_holds_no_name_twice() {
     fixture.origin("cds a:1 b:1");
     fixture.named("cds b:1");
     fixture.named("rds r:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &["*", "b"]);
+    let mut client = fixture.sotw_of("cds", &["*", "b"]);
     client.ask(&fixture, "rds", &["r"]);
     client.acked_with(&fixture, &[("cds", &["*", "b"]), ("rds", &["r"])]);
     fixture.origin("cds -a -b c:1");
@@ -582,10 +489,8 @@ fn r_sotw_21_and_22_a_union_holds_no_name_twice() {
 
 #[test]
 fn r_sotw_25_a_request_is_not_answered_when_nothing_changed() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1");
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &[]);
+    let fixture = Fixture::knowing(&["cds"]).with_members("cds a:1");
+    let mut client = fixture.sotw_of("cds", &[]);
     let told = client.poll(&fixture).unwrap();
     for _ in 0..3 {
         client.ack(&fixture, &told, &[]);

@@ -20,14 +20,35 @@ fn sotw(fixture: &Fixture) -> Client {
     fixture.client_with(&[TTL, WRAPS], Protocol::Sotw)
 }
 
+fn delta_of(fixture: &Fixture, short: &str, names: &str) -> Client {
+    let mut client = delta(fixture);
+    client.change(fixture, short, names);
+    client
+}
+
+fn sotw_of(fixture: &Fixture, short: &str, names: &[&str]) -> Client {
+    let mut client = sotw(fixture);
+    client.ask(fixture, short, names);
+    client
+}
+
 fn after(fixture: &mut Fixture, millis: u64) {
     fixture.after(Duration::from_millis(millis));
 }
 
+fn named_after(fixture: &mut Fixture, millis: u64, text: &str) {
+    after(fixture, millis);
+    fixture.named(text);
+}
+
+fn origin_after(fixture: &mut Fixture, millis: u64, text: &str) {
+    after(fixture, millis);
+    fixture.origin(text);
+}
+
 #[test]
 fn r_ttl_07_times_are_told_to_clients_that_understand_them() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1@10000 b:1");
+    let fixture = Fixture::knowing(&["cds"]).with_members("cds a:1@10000 b:1");
     for (features, delta, sotw) in [
         (&[][..], false, false),
         (&["other", TTL], true, false),
@@ -52,8 +73,7 @@ fn r_ttl_07_times_are_told_to_clients_that_understand_them() {
 
 #[test]
 fn r_ttl_07_features_beyond_a_bound_are_not_looked_at() {
-    let mut fixture = Fixture::new();
-    fixture.named("eds a:1@10000");
+    let fixture = Fixture::new().with_named("eds a:1@10000");
     for (before, expected) in [(1023, "eds a:1@10000"), (1024, "eds a:1")] {
         let features: Vec<&str> = std::iter::repeat_n("x", before).chain([TTL]).collect();
         let mut client = fixture.client_with(&features, Protocol::Delta);
@@ -64,16 +84,13 @@ fn r_ttl_07_features_beyond_a_bound_are_not_looked_at() {
 
 #[test]
 fn r_ttl_02_a_heartbeat_is_passed_on_with_the_original_time() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1@10000 b:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1@10000 b:1");
     fixture.named("eds e:1@10000");
-    let mut client = delta(&fixture);
-    client.change(&fixture, "cds", "*");
+    let mut client = delta_of(&fixture, "cds", "*");
     client.change(&fixture, "eds", "e");
     assert_eq!(client.acked(&fixture), ["cds a:1@10000 b:1", "eds e:1@10000"]);
     for _ in 0..10 {
-        after(&mut fixture, 5_000);
-        fixture.origin("cds ~a@10000");
+        origin_after(&mut fixture, 5_000, "cds ~a@10000");
         fixture.named("eds ~e@10000");
         assert_eq!(client.acked(&fixture), ["cds a:~1@10000", "eds e:~1@10000"]);
     }
@@ -91,25 +108,20 @@ fn r_ttl_02_a_heartbeat_is_passed_on_with_the_original_time() {
 
 #[test]
 fn r_ttl_09_a_late_joiner_is_told_the_rest_of_the_time() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1@10000 b:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1@10000 b:1");
     for (passed, left) in [(100, 10_000), (1, 9_899), (4_899, 5_000), (4_999, 1), (1, 1)] {
         after(&mut fixture, passed);
-        let mut client = delta(&fixture);
-        client.change(&fixture, "cds", "*");
+        let mut client = delta_of(&fixture, "cds", "*");
         assert_eq!(client.acked(&fixture), [format!("cds a:1@{left} b:1")]);
-        let mut client = sotw(&fixture);
-        client.ask(&fixture, "cds", &["*"]);
+        let mut client = sotw_of(&fixture, "cds", &["*"]);
         assert_eq!(client.told(&fixture), [format!("cds a:1@{left} b:1")]);
     }
 }
 
 #[test]
 fn r_ttl_09_a_name_asked_for_again_is_told_with_the_rest_of_its_time() {
-    let mut fixture = Fixture::new();
-    fixture.named("eds e:1@10000");
-    let mut client = delta(&fixture);
-    client.change(&fixture, "eds", "e");
+    let mut fixture = Fixture::new().with_named("eds e:1@10000");
+    let mut client = delta_of(&fixture, "eds", "e");
     assert_eq!(client.acked(&fixture), ["eds e:1@10000"]);
     after(&mut fixture, 4_000);
     client.change(&fixture, "eds", "e");
@@ -121,11 +133,8 @@ fn r_ttl_09_a_name_asked_for_again_is_told_with_the_rest_of_its_time() {
 
 #[test]
 fn r_ttl_09_nothing_is_renewed_while_the_origin_is_silent() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1@10000");
-    let (mut delta, mut sotw) = (delta(&fixture), sotw(&fixture));
-    delta.change(&fixture, "cds", "*");
-    sotw.ask(&fixture, "cds", &["*"]);
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1@10000");
+    let (mut delta, mut sotw) = (delta_of(&fixture, "cds", "*"), sotw_of(&fixture, "cds", &["*"]));
     assert_eq!((delta.acked(&fixture).len(), sotw.acked_with(&fixture, &[("cds", &["*"])]).len()), (1, 1));
     for _ in 0..100 {
         after(&mut fixture, 100);
@@ -140,16 +149,12 @@ fn r_ttl_09_nothing_is_renewed_while_the_origin_is_silent() {
 
 #[test]
 fn r_ttl_09_a_body_begins_anew_and_an_expired_one_does_so_too() {
-    let mut fixture = Fixture::new();
-    fixture.named("eds e:1@10000");
-    let mut client = delta(&fixture);
-    client.change(&fixture, "eds", "e");
+    let mut fixture = Fixture::new().with_named("eds e:1@10000");
+    let mut client = delta_of(&fixture, "eds", "e");
     client.acked(&fixture);
-    after(&mut fixture, 5_000);
-    fixture.named("eds e:2@10000");
+    named_after(&mut fixture, 5_000, "eds e:2@10000");
     assert_eq!(client.acked(&fixture), ["eds e:2@10000"]);
-    after(&mut fixture, 10_000);
-    fixture.named("eds -e");
+    named_after(&mut fixture, 10_000, "eds -e");
     assert_eq!(client.acked(&fixture), ["eds -e"]);
     fixture.named("eds ~e@10000");
     assert_eq!(client.acked(&fixture), NOTHING);
@@ -165,55 +170,41 @@ fn r_ttl_09_a_body_begins_anew_and_an_expired_one_does_so_too() {
 
 #[test]
 fn r_ttl_03_a_resource_that_may_have_expired_at_the_client_is_sent_in_full() {
-    let mut fixture = Fixture::new();
-    fixture.named("eds e:1@10000 short:1@400");
-    let mut client = delta(&fixture);
-    client.change(&fixture, "eds", "e short");
+    let mut fixture = Fixture::new().with_named("eds e:1@10000 short:1@400");
+    let mut client = delta_of(&fixture, "eds", "e short");
     client.acked(&fixture);
-    after(&mut fixture, 299);
-    fixture.named("eds ~short@400");
+    named_after(&mut fixture, 299, "eds ~short@400");
     assert_eq!(client.acked(&fixture), ["eds short:~1@400"], "more than a quarter is left");
-    after(&mut fixture, 300);
-    fixture.named("eds ~short@400");
+    named_after(&mut fixture, 300, "eds ~short@400");
     assert_eq!(client.acked(&fixture), ["eds short:1@400"], "a quarter is the margin");
 
-    after(&mut fixture, 8_400);
-    fixture.named("eds ~e@10000");
+    named_after(&mut fixture, 8_400, "eds ~e@10000");
     assert_eq!(client.acked(&fixture), ["eds e:~1@10000"], "a second and a millisecond is left");
-    after(&mut fixture, 9_000);
-    fixture.named("eds ~e@10000");
+    named_after(&mut fixture, 9_000, "eds ~e@10000");
     assert_eq!(client.acked(&fixture), ["eds e:1@10000"], "a second is the margin");
-    after(&mut fixture, 1_000);
-    fixture.named("eds ~e@10000");
+    named_after(&mut fixture, 1_000, "eds ~e@10000");
     assert_eq!(client.acked(&fixture), ["eds e:~1@10000"]);
 }
 
 #[test]
 fn r_ttl_09_a_client_that_missed_a_renewal_is_sent_the_body() {
-    let mut fixture = Fixture::new();
-    fixture.named("eds e:1@10000");
-    let mut client = delta(&fixture);
-    client.change(&fixture, "eds", "e");
+    let mut fixture = Fixture::new().with_named("eds e:1@10000");
+    let mut client = delta_of(&fixture, "eds", "e");
     let first = client.poll(&fixture).unwrap();
     // It does not answer, and is told nothing: of the two renewals it hears of the second only.
-    after(&mut fixture, 2_000);
-    fixture.named("eds ~e@10000");
+    named_after(&mut fixture, 2_000, "eds ~e@10000");
     assert_eq!(client.told(&fixture), NOTHING);
-    after(&mut fixture, 2_000);
-    fixture.named("eds ~e@10000");
+    named_after(&mut fixture, 2_000, "eds ~e@10000");
     client.ack(&fixture, &first, &[]);
     assert_eq!(client.acked(&fixture), ["eds e:1@10000"]);
-    after(&mut fixture, 2_000);
-    fixture.named("eds ~e@10000");
+    named_after(&mut fixture, 2_000, "eds ~e@10000");
     assert_eq!(client.acked(&fixture), ["eds e:~1@10000"]);
 }
 
 #[test]
 fn r_ttl_09_a_renewal_that_waited_is_told_with_the_rest_of_its_time() {
-    let mut fixture = Fixture::new();
-    fixture.named("eds e:1@10000");
-    let mut client = delta(&fixture);
-    client.change(&fixture, "eds", "e");
+    let mut fixture = Fixture::new().with_named("eds e:1@10000");
+    let mut client = delta_of(&fixture, "eds", "e");
     let first = client.poll(&fixture).unwrap();
     fixture.named("eds ~e@20000");
     after(&mut fixture, 3_000);
@@ -224,8 +215,7 @@ fn r_ttl_09_a_renewal_that_waited_is_told_with_the_rest_of_its_time() {
 /// R-TTL-03, V6: a heartbeat of what the client does not hold would be refused, and all else in the response with it.
 #[test]
 fn r_ttl_03_a_client_that_refused_something_is_sent_the_body_once_more() {
-    let mut fixture = Fixture::new();
-    fixture.named("eds a:1@10000 b:1@10000");
+    let mut fixture = Fixture::new().with_named("eds a:1@10000 b:1@10000");
     let mut other = delta(&fixture);
     let mut client = delta(&fixture);
     other.change(&fixture, "eds", "a b");
@@ -247,24 +237,19 @@ fn r_ttl_03_a_client_that_refused_something_is_sent_the_body_once_more() {
 /// The gate had opened before the answer came, which is then that to an older response.
 #[test]
 fn r_ttl_03_a_late_refusal_counts_too() {
-    let mut fixture = Fixture::new();
-    fixture.named("eds a:1@60000 b:1@60000");
-    let mut client = delta(&fixture);
-    client.change(&fixture, "eds", "a b");
+    let mut fixture = Fixture::new().with_named("eds a:1@60000 b:1@60000");
+    let mut client = delta_of(&fixture, "eds", "a b");
     let first = client.poll(&fixture).unwrap();
-    after(&mut fixture, 6_000);
-    fixture.named("eds b:2");
+    named_after(&mut fixture, 6_000, "eds b:2");
     assert_eq!(client.told(&fixture), ["eds b:2"]);
     client.nack(&fixture, &first, &[]);
-    after(&mut fixture, 6_000);
-    fixture.named("eds ~a@60000");
+    named_after(&mut fixture, 6_000, "eds ~a@60000");
     assert_eq!(client.told(&fixture), ["eds a:1@60000"]);
 }
 
 #[test]
 fn r_ttl_03_a_resource_brought_from_an_earlier_stream_is_sent_in_full() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1@10000 b:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1@10000 b:1");
     after(&mut fixture, 4_000);
     let mut client = delta(&fixture);
     client.resume(&fixture, "cds", &["*"], &[("a", "1"), ("b", "1")]);
@@ -276,29 +261,20 @@ fn r_ttl_03_a_resource_brought_from_an_earlier_stream_is_sent_in_full() {
     assert_eq!(client.acked(&fixture), ["cds a:~1@10000"]);
     assert_eq!(other.acked(&fixture), NOTHING);
 
-    let mut same = sotw(&fixture);
-    same.ask(&fixture, "cds", &["*"]);
+    let mut same = sotw_of(&fixture, "cds", &["*"]);
     let version = same.poll(&fixture).unwrap().version;
     let mut returned = sotw(&fixture);
-    let request = proto::DiscoveryRequest {
-        type_url: url("cds").as_str().to_owned(),
-        resource_names: strings(&["*"]),
-        version_info: version,
-        ..proto::DiscoveryRequest::default()
-    };
-    returned.on_sotw_request(&fixture, request).unwrap();
+    returned.come_back(&fixture, "cds", &["*"], &version);
     assert_eq!(returned.told(&fixture), ["cds a:1@10000 b:1"], "the digest says nothing of times");
 }
 
 /// V5: Envoy drops every cluster for a heartbeat over state of the world, so that a renewal is the whole set.
 #[test]
 fn r_ttl_05_over_state_of_the_world_a_renewal_is_the_whole_set() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]);
-    fixture.origin("cds a:1@10000 b:1");
+    let mut fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds a:1@10000 b:1");
     fixture.origin("lds l:1@10000");
     fixture.named("eds e:1@10000 f:1@10000");
-    let mut client = sotw(&fixture);
-    client.ask(&fixture, "cds", &["*"]);
+    let mut client = sotw_of(&fixture, "cds", &["*"]);
     client.ask(&fixture, "eds", &["e", "f"]);
     client.ask(&fixture, "lds", &["*"]);
     let names: [(&str, &[&str]); 3] = [("cds", &["*"]), ("eds", &["e", "f"]), ("lds", &["*"])];
@@ -309,8 +285,7 @@ fn r_ttl_05_over_state_of_the_world_a_renewal_is_the_whole_set() {
     let before = client.newest("cds").clone();
     let endpoints = client.newest("eds").version.clone();
     for _ in 0..3 {
-        after(&mut fixture, 5_000);
-        fixture.origin("cds ~a@10000");
+        origin_after(&mut fixture, 5_000, "cds ~a@10000");
         fixture.named("eds ~e@10000");
         assert_eq!(client.acked_with(&fixture, &names), ["cds a:1@10000 b:1", "eds e:1@10000"]);
         assert_eq!(client.newest("cds").version, before.version);
@@ -327,11 +302,8 @@ fn r_ttl_05_over_state_of_the_world_a_renewal_is_the_whole_set() {
 /// R-SotW-24: what Envoy takes for the version is that of the response.
 #[test]
 fn r_sotw_23_only_timed_resources_are_wrapped_and_only_for_clients_that_unwrap() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1@10000 b:1 c:1");
-    let (mut wraps, mut plain) = (sotw(&fixture), fixture.sotw());
-    wraps.ask(&fixture, "cds", &[]);
-    plain.ask(&fixture, "cds", &[]);
+    let fixture = Fixture::knowing(&["cds"]).with_members("cds a:1@10000 b:1 c:1");
+    let (mut wraps, mut plain) = (sotw_of(&fixture, "cds", &[]), fixture.sotw_of("cds", &[]));
     let read = |client: &mut Client| {
         let NextStep::Send(outgoing) = client.next(&fixture) else { panic!("the clusters") };
         prost::Message::decode(outgoing.frame.message()).unwrap()
@@ -345,8 +317,7 @@ fn r_sotw_23_only_timed_resources_are_wrapped_and_only_for_clients_that_unwrap()
 
 #[test]
 fn r_ttl_06_grpc_is_never_sent_a_heartbeat() {
-    let mut fixture = Fixture::new();
-    fixture.named("eds e:1@10000");
+    let mut fixture = Fixture::new().with_named("eds e:1@10000");
     let mut told = fixture.client_as("gRPC C-core", Protocol::Delta, None);
     told.node.as_mut().unwrap().client_features = strings(&[TTL]);
     let mut untold = fixture.client_as("gRPC C-core", Protocol::Delta, None);
@@ -367,8 +338,7 @@ fn r_ttl_06_grpc_is_never_sent_a_heartbeat() {
 
 #[test]
 fn r_ttl_07_a_renewal_is_nothing_to_a_client_that_is_told_no_times() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1@10000");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1@10000");
     let mut timed = delta(&fixture);
     let (mut delta, mut sotw) = (fixture.delta(), fixture.sotw());
     timed.change(&fixture, "cds", "*");
@@ -387,8 +357,7 @@ fn r_ttl_07_a_renewal_is_nothing_to_a_client_that_is_told_no_times() {
     assert_eq!(woken.0.load(std::sync::atomic::Ordering::Relaxed), 1, "the one that is told");
     assert_eq!((delta.acked(&fixture), sotw.told(&fixture)), (vec![], vec![]));
     assert_eq!(timed.acked(&fixture), ["cds a:~1@10000"]);
-    let mut fresh = fixture.sotw();
-    fresh.ask(&fixture, "cds", &["*", "a"]);
+    let mut fresh = fixture.sotw_of("cds", &["*", "a"]);
     assert_eq!(fresh.poll(&fixture).unwrap().version, told.version, "the digest is that of the bodies");
 }
 
@@ -403,15 +372,13 @@ impl std::task::Wake for Count {
 
 #[test]
 fn r_ttl_09_a_copy_that_answers_the_relay_is_a_renewal() {
-    let mut fixture = Fixture::new();
-    fixture.named("eds e:1@10000");
+    let mut fixture = Fixture::new().with_named("eds e:1@10000");
     let mut client = delta(&fixture);
     let mut untold = fixture.delta();
     client.change(&fixture, "eds", "e");
     untold.change(&fixture, "eds", "e");
     assert_eq!((client.acked(&fixture).len(), untold.acked(&fixture).len()), (1, 1));
-    after(&mut fixture, 5_000);
-    fixture.named("eds e:1@10000");
+    named_after(&mut fixture, 5_000, "eds e:1@10000");
     assert_eq!(client.acked(&fixture), ["eds e:~1@10000"]);
     assert_eq!(untold.acked(&fixture), NOTHING);
     fixture.resend(View::Named, "eds e:1@20000");
@@ -421,10 +388,8 @@ fn r_ttl_09_a_copy_that_answers_the_relay_is_a_renewal() {
 
 #[test]
 fn r_ttl_09_a_client_that_asks_by_name_is_told_the_time_of_the_copy_it_sees() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.named("cds a:1@20000");
-    let mut client = delta(&fixture);
-    client.change(&fixture, "cds", "a");
+    let mut fixture = Fixture::knowing(&["cds"]).with_named("cds a:1@20000");
+    let mut client = delta_of(&fixture, "cds", "a");
     assert_eq!(client.acked(&fixture), ["cds a:1@20000"]);
     fixture.origin("cds a:1@10000");
     assert_eq!(client.acked(&fixture), ["cds a:1@10000"], "a member is what is seen");
@@ -432,8 +397,7 @@ fn r_ttl_09_a_client_that_asks_by_name_is_told_the_time_of_the_copy_it_sees() {
     assert_eq!(client.acked(&fixture), NOTHING, "behind the member");
     fixture.origin("cds ~a@10000");
     assert_eq!(client.acked(&fixture), ["cds a:~1@10000"]);
-    after(&mut fixture, 5_000);
-    fixture.origin("cds -a");
+    origin_after(&mut fixture, 5_000, "cds -a");
     assert_eq!(client.acked(&fixture), ["cds a:1@15000"], "the other copy, of which it was not told");
 }
 
@@ -446,11 +410,9 @@ fn r_ttl_09_members_of_a_glob_and_other_spellings_are_told_their_times() {
         "eds",
         deltafan::cache::Change { ops: vec![Op::Complete { name: glob.into() }], ..Default::default() },
     );
-    let mut collects = delta(&fixture);
-    collects.change(&fixture, "eds", glob);
+    let mut collects = delta_of(&fixture, "eds", glob);
     let other = "xdstp://auth/t/dir/a?y=2&x=1";
-    let mut spells = delta(&fixture);
-    spells.change(&fixture, "eds", other);
+    let mut spells = delta_of(&fixture, "eds", other);
     assert_eq!(collects.acked(&fixture), [format!("eds {member}:1@10000")]);
     assert_eq!(spells.acked(&fixture), [format!("eds {other}:1@10000")]);
     fixture.named(&format!("eds ~{member}@10000"));
@@ -464,9 +426,7 @@ fn r_ttl_09_members_of_a_glob_and_other_spellings_are_told_their_times() {
 
 #[test]
 fn r_ttl_09_a_frame_with_times_is_shared_for_a_moment_only() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1@10000");
-    fixture.named("eds e:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1@10000").with_named("eds e:1");
     let mut clients: Vec<Client> = (0..6).map(|_| delta(&fixture)).collect();
     for client in &mut clients {
         client.change(&fixture, "cds", "*");
@@ -495,9 +455,7 @@ fn r_ttl_09_large_sets_share_resources_without_a_time() {
     let all: Vec<String> = (0..600).map(|at| format!("c{at:03}:1")).collect();
     fixture.bulky(&format!("cds {}", all.join(" ")));
     fixture.bulky("cds c300:1@10000");
-    let (mut delta, mut sotw) = (delta(&fixture), sotw(&fixture));
-    delta.change(&fixture, "cds", "*");
-    sotw.ask(&fixture, "cds", &["*"]);
+    let (mut delta, mut sotw) = (delta_of(&fixture, "cds", "*"), sotw_of(&fixture, "cds", &["*"]));
     after(&mut fixture, 4_000);
     let words = |told: Vec<String>| -> Vec<String> {
         let words = told.iter().flat_map(|told| told.split(' ').skip(1)).map(str::to_owned);
@@ -515,8 +473,7 @@ fn r_ttl_09_large_sets_share_resources_without_a_time() {
 fn r_ttl_03_a_name_asked_for_while_an_answer_is_cut_is_sent_in_full() {
     let mut fixture = Fixture::with_limits(Limits { response_bytes: 300, ..Limits::default() });
     fixture.named("eds a:1 b:1 c:1 d:1 e:1 f:1 z:1@60000");
-    let mut client = delta(&fixture);
-    client.change(&fixture, "eds", "a b c d e f");
+    let mut client = delta_of(&fixture, "eds", "a b c d e f");
     assert!(client.acked(&fixture).len() > 1);
     fixture.named("eds a:2 b:2 c:2 d:2 e:2 f:2 ~z@60000");
     client.change(&fixture, "eds", "z");
@@ -542,13 +499,11 @@ fn r_ttl_03_a_time_told_of_a_member_is_not_sure_of_the_copy_in_a_glob() {
     let complete = vec![Op::Complete { name: glob.into() }];
     fixture.apply("cds", deltafan::cache::Change { ops: complete, ..Default::default() });
     fixture.origin(&format!("cds {member}:1@5000"));
-    let mut client = delta(&fixture);
-    client.change(&fixture, "cds", &format!("{glob} {member}"));
+    let mut client = delta_of(&fixture, "cds", &format!("{glob} {member}"));
     assert_eq!(client.acked(&fixture), [format!("cds {member}:1@5000")], "by its name it is the member");
     client.change(&fixture, "cds", &format!("-{member}"));
     assert_eq!(client.acked(&fixture), NOTHING);
-    after(&mut fixture, 5_000);
-    fixture.named(&format!("cds ~{member}@20000"));
+    named_after(&mut fixture, 5_000, &format!("cds ~{member}@20000"));
     assert_eq!(client.acked(&fixture), [format!("cds {member}:1@20000")], "it may have ended at the client");
 }
 
@@ -562,8 +517,7 @@ fn r_ttl_02_heartbeats_of_many_are_one_response() {
         format!("cds {}", all.join(" "))
     };
     fixture.bulky(&all(&|at| format!("c{at:03}:1@10000")));
-    let mut client = delta(&fixture);
-    client.change(&fixture, "cds", "*");
+    let mut client = delta_of(&fixture, "cds", "*");
     assert!(client.acked(&fixture).len() > 5);
     fixture.origin(&all(&|at| format!("~c{at:03}@10000")));
     assert_eq!(client.acked(&fixture), [all(&|at| format!("c{at:03}:~1@10000"))]);
@@ -571,11 +525,8 @@ fn r_ttl_02_heartbeats_of_many_are_one_response() {
 
 #[test]
 fn r_ttl_02_a_renewal_is_no_change_of_which_the_age_is_measured() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1@10000 b:1");
-    let (mut delta, mut sotw) = (delta(&fixture), sotw(&fixture));
-    delta.change(&fixture, "cds", "*");
-    sotw.ask(&fixture, "cds", &["*"]);
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1@10000 b:1");
+    let (mut delta, mut sotw) = (delta_of(&fixture, "cds", "*"), sotw_of(&fixture, "cds", &["*"]));
     delta.acked(&fixture);
     sotw.acked_with(&fixture, &[("cds", &["*"])]);
     let mut changed_at = |fixture: &Fixture| {
@@ -587,20 +538,16 @@ fn r_ttl_02_a_renewal_is_no_change_of_which_the_age_is_measured() {
     };
     fixture.origin("cds ~a@10000");
     assert_eq!(changed_at(&fixture), [None, None]);
-    after(&mut fixture, 6_000);
-    fixture.origin("cds b:2");
+    origin_after(&mut fixture, 6_000, "cds b:2");
     let change = Some(fixture.now);
-    after(&mut fixture, 6_000);
-    fixture.origin("cds ~a@10000");
+    origin_after(&mut fixture, 6_000, "cds ~a@10000");
     assert_eq!(changed_at(&fixture), [change, change], "that of the change, not of the renewal after it");
 }
 
 /// Endpoints follow a cluster that changed (R-ADS-05), not one whose time was renewed.
 #[test]
 fn r_ttl_02_a_heartbeat_of_a_cluster_repeats_no_endpoints() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds eds-a:1@10000");
-    fixture.named("eds eds-a:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds eds-a:1@10000").with_named("eds eds-a:1");
     let mut delta = delta(&fixture);
     let mut sotw = sotw(&fixture);
     delta.change(&fixture, "cds", "*");
@@ -610,12 +557,10 @@ fn r_ttl_02_a_heartbeat_of_a_cluster_repeats_no_endpoints() {
     let names: [(&str, &[&str]); 2] = [("cds", &["*"]), ("eds", &["eds-a"])];
     delta.acked(&fixture);
     sotw.acked_with(&fixture, &names);
-    after(&mut fixture, 5_000);
-    fixture.origin("cds ~eds-a@10000");
+    origin_after(&mut fixture, 5_000, "cds ~eds-a@10000");
     assert_eq!(delta.acked(&fixture), ["cds eds-a:~1@10000"]);
     assert_eq!(sotw.acked_with(&fixture, &names), ["cds eds-a:1@10000"]);
-    after(&mut fixture, 9_500);
-    fixture.origin("cds ~eds-a@10000");
+    origin_after(&mut fixture, 9_500, "cds ~eds-a@10000");
     assert_eq!(delta.acked(&fixture), ["cds eds-a:1@10000", "eds eds-a:1"], "it may have lost the cluster");
     assert_eq!(sotw.acked_with(&fixture, &names), ["cds eds-a:1@10000", "eds eds-a:1"]);
 }
@@ -623,8 +568,7 @@ fn r_ttl_02_a_heartbeat_of_a_cluster_repeats_no_endpoints() {
 /// An answer that stands alone is never renewed, so that it tells no time.
 #[test]
 fn r_ttl_07_a_fetch_is_told_no_times() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1@10000");
+    let fixture = Fixture::knowing(&["cds"]).with_members("cds a:1@10000");
     let mut client = sotw(&fixture);
     client.session = client.session.one_shot();
     client.ask(&fixture, "cds", &["*"]);
@@ -635,8 +579,7 @@ fn r_ttl_07_a_fetch_is_told_no_times() {
 fn r_rest_15_a_set_is_another_version_without_a_resource_that_ended() {
     use deltafan::resource::Kind;
     use deltafan::subscription::{Poll, PollHistory, PollPeer, PollVerdict, Upstream};
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin("cds a:1@10000 b:1");
+    let mut fixture = Fixture::knowing(&["cds"]).with_members("cds a:1@10000 b:1");
     let poll = |fixture: &Fixture| {
         let rules = Arc::new(fixture.rules.clone());
         let (memory, request, hold) =
@@ -675,8 +618,7 @@ fn r_ttl_01_a_time_beyond_all_clocks_is_no_limit_to_clients() {
     let lease = Lease::new(Duration::from_secs(9_000_000_000), fixture.now);
     let set = Op::Set { view: View::Named, resource, resend: Resend::Answer, lease };
     fixture.apply("eds", deltafan::cache::Change { ops: vec![set], ..Default::default() });
-    let mut client = delta(&fixture);
-    client.change(&fixture, "eds", "e");
+    let mut client = delta_of(&fixture, "eds", "e");
     assert_eq!(client.acked(&fixture), ["eds e:1@9000000000000"]);
 }
 
@@ -684,14 +626,12 @@ fn r_ttl_01_a_time_beyond_all_clocks_is_no_limit_to_clients() {
 #[test]
 fn r_ttl_09_a_resource_that_ended_goes_from_a_full_state_though_other_names_are_not_known() {
     let mut fixture = Fixture::new();
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "lds", &["a", "none"]);
+    let mut client = fixture.sotw_of("lds", &["a", "none"]);
     fixture.named("lds a:1@5000");
     fixture.after(Duration::from_secs(1));
     assert_eq!(client.acked_with(&fixture, &[("lds", &["a", "none"])]), ["lds a:1"]);
     let asked = fixture.now;
-    after(&mut fixture, 5_000);
-    fixture.named("lds -a");
+    named_after(&mut fixture, 5_000, "lds -a");
     fixture.upstream = Upstream::Away;
     fixture.writer.reset_answers();
     while client.told(&fixture).is_empty() {

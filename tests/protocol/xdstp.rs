@@ -23,12 +23,10 @@ fn interest(fixture: &Fixture) -> Vec<(String, bool)> {
 fn r_xt_01_spellings_of_one_name_share_a_resource_and_a_subscription() {
     let mut fixture = Fixture::new();
     let mut clients = [NORMAL, OTHER, ESCAPED].map(|name| {
-        let mut client = fixture.delta();
-        client.change(&fixture, "eds", name);
+        let client = fixture.delta_of("eds", name);
         (name, client)
     });
-    let mut sotw = fixture.sotw();
-    sotw.ask(&fixture, "eds", &[OTHER, ESCAPED]);
+    let mut sotw = fixture.sotw_of("eds", &[OTHER, ESCAPED]);
     assert_eq!(interest(&fixture), [(NORMAL.to_owned(), true)]);
 
     fixture.named(&format!("eds {NORMAL}:1"));
@@ -52,10 +50,8 @@ fn r_xt_01_spellings_of_one_name_share_a_resource_and_a_subscription() {
 
 #[test]
 fn r_xt_01_a_subscription_is_ended_and_repeated_by_any_spelling() {
-    let mut fixture = Fixture::new();
-    fixture.named(&format!("eds {NORMAL}:1"));
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", &format!("{OTHER} -{ESCAPED}"));
+    let mut fixture = Fixture::new().with_named(&format!("eds {NORMAL}:1"));
+    let mut client = fixture.delta_of("eds", &format!("{OTHER} -{ESCAPED}"));
     assert_eq!(client.acked(&fixture), Vec::<String>::new(), "subscribed to and unsubscribed from");
     client.change(&fixture, "eds", OTHER);
     assert_eq!(client.acked(&fixture), [format!("eds {OTHER}:1")]);
@@ -74,8 +70,7 @@ fn r_xt_01_a_subscription_is_ended_and_repeated_by_any_spelling() {
 
 #[test]
 fn r_xt_01_versions_held_count_by_any_spelling() {
-    let mut fixture = Fixture::knowing(&["cds"]);
-    fixture.origin(&format!("cds {NORMAL}:1 plain:1"));
+    let fixture = Fixture::knowing(&["cds"]).with_members(&format!("cds {NORMAL}:1 plain:1"));
     let mut client = fixture.delta();
     client.resume(&fixture, "cds", &["*"], &[(OTHER, "1"), ("plain", "1")]);
     assert_eq!(client.acked(&fixture), ["cds"], "it holds both");
@@ -86,8 +81,7 @@ fn r_xt_01_versions_held_count_by_any_spelling() {
 
 #[test]
 fn r_xt_01_clients_of_one_spelling_share_frames() {
-    let mut fixture = Fixture::new();
-    fixture.named(&format!("eds {NORMAL}:1"));
+    let mut fixture = Fixture::new().with_named(&format!("eds {NORMAL}:1"));
     let mut clients: Vec<_> = (0..20).map(|_| fixture.delta()).collect();
     for client in &mut clients {
         client.change(&fixture, "eds", OTHER);
@@ -104,8 +98,7 @@ fn r_xt_01_clients_of_one_spelling_share_frames() {
 #[test]
 fn r_xt_02_directives_are_not_asked_for() {
     let mut fixture = Fixture::new();
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", &format!("{OTHER}#entry=x"));
+    let mut client = fixture.delta_of("eds", &format!("{OTHER}#entry=x"));
     assert_eq!(interest(&fixture), [(NORMAL.to_owned(), true)]);
     fixture.named(&format!("eds {NORMAL}:1"));
     assert_eq!(client.acked(&fixture), [format!("eds {OTHER}:1")]);
@@ -132,8 +125,7 @@ const NOTHING: [&str; 0] = [];
 #[test]
 fn r_xt_03_a_glob_is_a_subscription_to_its_members() {
     let mut fixture = Fixture::new();
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", GLOB);
+    let mut client = fixture.delta_of("eds", GLOB);
     assert_eq!(interest(&fixture), [(GLOB.to_owned(), true)]);
     assert_eq!(client.acked(&fixture), NOTHING);
     fixture.named(&format!("eds {X}:1 {BARE}:1 {DEEP}:1"));
@@ -153,11 +145,9 @@ fn r_xt_03_a_glob_is_a_subscription_to_its_members() {
 
 #[test]
 fn r_xt_03_a_glob_that_is_asked_for_later_or_again_is_answered_in_full() {
-    let mut fixture = Fixture::new();
-    fixture.named(&format!("eds {X}:1 {Y}:1 e:1"));
+    let mut fixture = Fixture::new().with_named(&format!("eds {X}:1 {Y}:1 e:1"));
     fixture.complete("eds", GLOB);
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", &format!("e {X}"));
+    let mut client = fixture.delta_of("eds", &format!("e {X}"));
     assert_eq!(client.acked(&fixture), [format!("eds e:1 {X}:1")]);
     client.change(&fixture, "eds", GLOB);
     assert_eq!(client.acked(&fixture), [format!("eds {X}:1 {Y}:1")]);
@@ -167,8 +157,7 @@ fn r_xt_03_a_glob_that_is_asked_for_later_or_again_is_answered_in_full() {
     fixture.named(&format!("eds {X}:2 {Y}:2"));
     assert_eq!(client.acked(&fixture), [format!("eds {X}:2")], "still asked for by its name");
 
-    let mut sotw = fixture.sotw();
-    sotw.ask(&fixture, "eds", &["e"]);
+    let mut sotw = fixture.sotw_of("eds", &["e"]);
     assert_eq!(sotw.acked_with(&fixture, &[("eds", &["e"])]), ["eds e:1"]);
     sotw.ask(&fixture, "eds", &["e", GLOB]);
     assert_eq!(sotw.acked_with(&fixture, &[("eds", &["e", GLOB])]), [format!("eds {X}:2 {Y}:2")]);
@@ -178,17 +167,10 @@ fn r_xt_03_a_glob_that_is_asked_for_later_or_again_is_answered_in_full() {
 
 #[test]
 fn r_xt_03_a_full_state_waits_until_a_glob_is_complete() {
-    let mut fixture = Fixture::new();
-    fixture.named(&format!("cds {X}:1"));
+    let mut fixture = Fixture::new().with_named(&format!("cds {X}:1"));
     let mut client = fixture.sotw();
     let names = [("cds", &[GLOB][..])];
-    let first = proto::DiscoveryRequest {
-        type_url: url("cds").as_str().to_owned(),
-        resource_names: strings(&[GLOB]),
-        version_info: "of an earlier stream".to_owned(),
-        ..proto::DiscoveryRequest::default()
-    };
-    client.on_sotw_request(&fixture, first).unwrap();
+    client.come_back(&fixture, "cds", &[GLOB], "of an earlier stream");
     assert_eq!(client.acked_with(&fixture, &names), NOTHING);
     fixture.named(&format!("cds {Y}:1 {BARE}:1"));
     fixture.complete("cds", GLOB);
@@ -201,12 +183,10 @@ fn r_xt_03_a_full_state_waits_until_a_glob_is_complete() {
 
 #[test]
 fn r_xt_03_a_members_removal_follows_additions_from_meanwhile() {
-    let mut fixture = Fixture::knowing(&["rds"]);
-    fixture.named(&format!("cds {X}:1"));
+    let mut fixture = Fixture::knowing(&["rds"]).with_named(&format!("cds {X}:1"));
     fixture.complete("cds", GLOB);
     let names = [("cds", &[GLOB][..]), ("rds", &["r"][..])];
-    let mut client = fixture.sotw();
-    client.ask(&fixture, "cds", &[GLOB]);
+    let mut client = fixture.sotw_of("cds", &[GLOB]);
     client.ask(&fixture, "rds", &["r"]);
     fixture.named("rds r:1");
     assert_eq!(client.acked_with(&fixture, &names), [format!("cds {X}:1"), "rds r:1".to_owned()]);
@@ -224,10 +204,8 @@ fn r_xt_03_a_members_removal_follows_additions_from_meanwhile() {
 #[test]
 fn r_xt_03_a_glob_that_has_begun_holds_listeners_for_a_second() {
     for (short, settles) in [("cds", true), ("leds", false)] {
-        let mut fixture = Fixture::knowing(&["lds"]);
-        fixture.origin("lds l:1");
-        let mut client = fixture.delta();
-        client.change(&fixture, short, GLOB);
+        let mut fixture = Fixture::knowing(&["lds"]).with_members("lds l:1");
+        let mut client = fixture.delta_of(short, GLOB);
         client.change(&fixture, "lds", "*");
         fixture.after(Duration::from_secs(1));
         assert_eq!(client.acked(&fixture), NOTHING, "{short}: nothing of it has come");
@@ -252,10 +230,8 @@ fn r_xt_03_a_glob_that_has_begun_holds_listeners_for_a_second() {
 /// Another name of the type, of which nothing is known, has its own time.
 #[test]
 fn r_xt_03_a_glob_that_has_begun_does_not_speak_for_other_names() {
-    let mut fixture = Fixture::knowing(&["lds"]);
-    fixture.origin("lds l:1");
-    let mut client = fixture.delta();
-    client.change(&fixture, "cds", &format!("{GLOB} other"));
+    let mut fixture = Fixture::knowing(&["lds"]).with_members("lds l:1");
+    let mut client = fixture.delta_of("cds", &format!("{GLOB} other"));
     client.change(&fixture, "lds", "*");
     fixture.named(&format!("cds {X}:1"));
     assert_eq!(client.acked(&fixture), [format!("cds {X}:1")]);
@@ -270,9 +246,7 @@ fn r_xt_03_a_glob_that_has_begun_does_not_speak_for_other_names() {
 /// Clusters and their endpoints stay for a while, for routes that may be on their way.
 #[test]
 fn r_ads_03_an_endpoint_that_left_its_collection_is_not_kept_for_routes() {
-    let mut fixture = Fixture::knowing(&["cds", "lds"]);
-    fixture.origin("cds a:1 b:1");
-    fixture.origin("lds l:1");
+    let mut fixture = Fixture::knowing(&["cds", "lds"]).with_members("cds a:1 b:1").with_members("lds l:1");
     fixture.named(&format!("leds {X}:1 {Y}:1"));
     fixture.complete("leds", GLOB);
     let mut client = fixture.delta();
@@ -292,16 +266,14 @@ fn r_ads_03_an_endpoint_that_left_its_collection_is_not_kept_for_routes() {
 #[test]
 fn r_xt_04_an_empty_glob_is_told_by_its_name() {
     let mut fixture = Fixture::new();
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", GLOB);
+    let mut client = fixture.delta_of("eds", GLOB);
     fixture.complete("eds", GLOB);
     assert_eq!(client.acked(&fixture), [format!("eds -{GLOB}")]);
     fixture.named(&format!("eds {X}:1"));
     assert_eq!(client.acked(&fixture), [format!("eds {X}:1")]);
     fixture.withdraw("eds", X);
     assert_eq!(client.acked(&fixture), [format!("eds -{GLOB} -{X}")]);
-    let mut late = fixture.delta();
-    late.change(&fixture, "eds", GLOB);
+    let mut late = fixture.delta_of("eds", GLOB);
     assert_eq!(late.acked(&fixture), [format!("eds -{GLOB}")]);
     fixture.named(&format!("eds {X}:1"));
     assert_eq!(
@@ -313,14 +285,12 @@ fn r_xt_04_an_empty_glob_is_told_by_its_name() {
 #[test]
 fn r_xt_04_a_member_that_left_a_glob_is_unknown_to_a_client_that_asks_for_it_by_name() {
     let mut fixture = Fixture::new();
-    let mut client = fixture.delta();
-    client.change(&fixture, "eds", GLOB);
+    let mut client = fixture.delta_of("eds", GLOB);
     fixture.named(&format!("eds {X}:1"));
     client.acked(&fixture);
     fixture.withdraw("eds", X);
     client.acked(&fixture);
-    let mut other = fixture.delta();
-    other.change(&fixture, "eds", X);
+    let mut other = fixture.delta_of("eds", X);
     assert_eq!(other.acked(&fixture), NOTHING, "the origin was not asked for it (R-Relay-04)");
     fixture.named(&format!("eds -{X}"));
     assert_eq!(other.acked(&fixture), [format!("eds -{X}")]);
@@ -328,8 +298,7 @@ fn r_xt_04_a_member_that_left_a_glob_is_unknown_to_a_client_that_asks_for_it_by_
 
 #[test]
 fn r_xt_05_the_clients_of_a_glob_are_one_cohort() {
-    let mut fixture = Fixture::new();
-    fixture.named(&format!("eds {X}:1 {Y}:1"));
+    let mut fixture = Fixture::new().with_named(&format!("eds {X}:1 {Y}:1"));
     fixture.complete("eds", GLOB);
     let spelled = "xdstp://a/t/foo/%2A?k=v";
     let before = fixture.cache.encoder().encodes();
@@ -346,8 +315,7 @@ fn r_xt_05_the_clients_of_a_glob_are_one_cohort() {
         assert_eq!(client.acked(&fixture), [format!("eds {X}:2")]);
     }
     assert_eq!(fixture.cache.encoder().encodes() - before, 1);
-    let mut other = fixture.delta();
-    other.change(&fixture, "eds", spelled);
+    let mut other = fixture.delta_of("eds", spelled);
     assert_eq!(
         other.acked(&fixture),
         [format!("eds {X}:2 {Y}:1")],
@@ -357,8 +325,7 @@ fn r_xt_05_the_clients_of_a_glob_are_one_cohort() {
 
 #[test]
 fn r_xt_05_a_client_that_resumes_is_told_the_differences_in_a_glob() {
-    let mut fixture = Fixture::new();
-    fixture.named(&format!("eds {X}:1 {Y}:2"));
+    let mut fixture = Fixture::new().with_named(&format!("eds {X}:1 {Y}:2"));
     let mut client = fixture.delta();
     client.resume(&fixture, "eds", &[GLOB], &[(X, "1"), (Y, "1"), (Z, "1"), (BARE, "1")]);
     assert_eq!(
@@ -378,8 +345,7 @@ fn r_xt_05_members_that_left_a_glob_are_remembered_within_a_bound() {
     fixture.complete("eds", GLOB);
     fixture.complete("eds", "xdstp://a/t/bar/*");
     let mut clients = [GLOB, "xdstp://a/t/bar/*"].map(|name| {
-        let mut client = fixture.delta();
-        client.change(&fixture, "eds", name);
+        let mut client = fixture.delta_of("eds", name);
         assert_eq!(client.acked(&fixture), [format!("eds -{name}")]);
         client
     });
@@ -397,8 +363,7 @@ fn r_xt_05_members_that_left_a_glob_are_remembered_within_a_bound() {
 
 #[test]
 fn r_xt_05_a_poll_sees_the_members_of_a_glob() {
-    let mut fixture = Fixture::new();
-    fixture.named(&format!("eds {X}:1 {BARE}:1 {Y}:1"));
+    let mut fixture = Fixture::new().with_named(&format!("eds {X}:1 {BARE}:1 {Y}:1"));
     fixture.complete("eds", GLOB);
     let subscription = Subscription::new(false, [GLOB, X].map(Into::into));
     let profile = StreamProfile { protocol: Protocol::Sotw, aggregated: false, ttl: TtlSupport::Unsupported };

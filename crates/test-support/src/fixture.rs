@@ -115,6 +115,16 @@ impl Fixture {
         self.say(View::Wildcard, Resend::Unsolicited, text, 0);
     }
 
+    pub fn with_members(mut self, text: &str) -> Self {
+        self.origin(text);
+        self
+    }
+
+    pub fn with_named(mut self, text: &str) -> Self {
+        self.named(text);
+        self
+    }
+
     /// A response with bodies of a thousand bytes, so that answers are cut where the limit is small.
     pub fn bulky(&mut self, text: &str) {
         self.say(View::Wildcard, Resend::Unsolicited, text, 1000);
@@ -189,6 +199,13 @@ impl Fixture {
     pub fn sotw_of(&self, short: &str, names: &[&str]) -> Client {
         let mut client = self.sotw();
         client.ask(self, short, names);
+        client
+    }
+
+    /// In either protocol, as [`Client::ask_or_change`] asks.
+    pub fn client_of(&self, protocol: Protocol, short: &str, name: &str) -> Client {
+        let mut client = self.client(protocol, None);
+        client.ask_or_change(self, short, name);
         client
     }
 
@@ -306,6 +323,17 @@ impl Client {
             ..proto::DeltaDiscoveryRequest::default()
         };
         self.on_delta_request(fixture, request).unwrap();
+    }
+
+    /// State of the world: the first request of a type on a new stream, with the version held.
+    pub fn come_back(&mut self, fixture: &Fixture, short: &str, names: &[&str], version: &str) {
+        let request = proto::DiscoveryRequest {
+            version_info: version.to_owned(),
+            type_url: type_url(short).as_str().to_owned(),
+            resource_names: strings(names),
+            ..proto::DiscoveryRequest::default()
+        };
+        self.on_sotw_request(fixture, request).unwrap();
     }
 
     fn answer(

@@ -8,7 +8,7 @@ use deltafan::subscription::NextStep;
 use deltafan_test_support::fixture::{Client, Fixture, url};
 use deltafan_test_support::wire::parameters;
 
-use super::{list, locate};
+use super::{list, listing, locate, locating};
 
 /// A wildcard and, with parameters, a name of it are answered.
 fn answer_both(fixture: &mut Fixture) {
@@ -21,8 +21,7 @@ fn answer_both(fixture: &mut Fixture) {
 #[test]
 fn a_name_asked_for_by_locator_beside_a_wildcard_is_the_variant_of_its_own_parameters() {
     let mut fixture = Fixture::new();
-    let mut client = fixture.delta();
-    locate(&mut client, &fixture, "cds", &["*"], &[("a", "v=2")]);
+    let mut client = locating(&fixture, "cds", &["*"], &[("a", "v=2")]);
     answer_both(&mut fixture);
     let told = client.acked(&fixture).join(" ");
     assert!(
@@ -34,8 +33,7 @@ fn a_name_asked_for_by_locator_beside_a_wildcard_is_the_variant_of_its_own_param
 #[test]
 fn over_state_of_the_world_a_name_beside_a_wildcard_is_the_variant_of_its_own_parameters() {
     let mut fixture = Fixture::new();
-    let mut client = fixture.sotw();
-    list(&mut client, &fixture, "cds", &["*"], &[("a", "v=2")]);
+    let mut client = listing(&fixture, "cds", &["*"], &[("a", "v=2")]);
     answer_both(&mut fixture);
     assert_eq!(client.told(&fixture), [r#"cds a{v = "2"}:2 b:1"#]);
 }
@@ -44,14 +42,12 @@ fn over_state_of_the_world_a_name_beside_a_wildcard_is_the_variant_of_its_own_pa
 fn a_store_of_mixed_parameters_is_filled_with_its_own_wildcard() {
     let mut fixture = Fixture::new();
     // Somebody has the wildcard with v=2.
-    let mut other = fixture.delta();
-    locate(&mut other, &fixture, "cds", &[], &[("*", "v=2")]);
+    let _other = locating(&fixture, "cds", &[], &[("*", "v=2")]);
     fixture.fill();
     fixture.seen("v=2", View::Wildcard, "cds x:2[v=2] y:2[v=2]");
     fixture.known_to("v=2", "cds");
     // This one has it with v=1, and one name with v=2.
-    let mut client = fixture.sotw();
-    list(&mut client, &fixture, "cds", &[], &[("*", "v=1"), ("a", "v=2")]);
+    let mut client = listing(&fixture, "cds", &[], &[("*", "v=1"), ("a", "v=2")]);
     fixture.fill();
     fixture.seen("v=2", View::Named, "cds a:2[v=2]");
     let told = client.told(&fixture);
@@ -65,8 +61,7 @@ fn a_removal_that_was_not_told_yet_is_told_after_a_change_of_parameters() {
         fixture.known_to(pairs, "cds");
         fixture.seen(pairs, View::Wildcard, "cds a:1 b:1");
     }
-    let mut client = fixture.delta();
-    locate(&mut client, &fixture, "cds", &[], &[("*", "v=1")]);
+    let mut client = locating(&fixture, "cds", &[], &[("*", "v=1")]);
     let told = client.poll(&fixture).unwrap();
     fixture.seen("v=1", View::Wildcard, "cds -a");
     fixture.seen("v=2", View::Wildcard, "cds -a");
@@ -96,8 +91,7 @@ fn a_client_that_comes_when_nothing_is_there_any_more_is_told_of_the_name() {
     let mut fixture = Fixture::new();
     fixture.seen("v=1", View::Named, "eds a:1[env]");
     fixture.seen("v=1", View::Named, "eds -a");
-    let mut client = fixture.delta();
-    locate(&mut client, &fixture, "eds", &[], &[("a", "v=1")]);
+    let mut client = locating(&fixture, "eds", &[], &[("a", "v=1")]);
     assert_eq!(client.acked(&fixture), ["eds -a{exists(env)} -a{}"]);
 }
 
@@ -119,11 +113,9 @@ fn new_names_with_other_parameters_take_nothing_away_though_the_store_was_filled
     let mut fixture = Fixture::new();
     fixture.seen("v=1", View::Named, "eds a:1");
     fixture.seen("v=2", View::Named, "eds b:2");
-    let mut first = fixture.delta();
-    locate(&mut first, &fixture, "eds", &[], &[("a", "v=1"), ("b", "v=2")]);
+    let _first = locating(&fixture, "eds", &[], &[("a", "v=1"), ("b", "v=2")]);
     fixture.fill();
-    let mut client = fixture.delta();
-    locate(&mut client, &fixture, "eds", &[], &[("a", "v=1")]);
+    let mut client = locating(&fixture, "eds", &[], &[("a", "v=1")]);
     client.acked(&fixture);
     locate(&mut client, &fixture, "eds", &[], &[("b", "v=2")]);
     assert_eq!(client.acked(&fixture), ["eds b{}:2"]);
@@ -132,8 +124,7 @@ fn new_names_with_other_parameters_take_nothing_away_though_the_store_was_filled
 #[test]
 fn a_variant_told_before_the_wildcard_was_asked_for_is_taken_back_after_a_change_of_parameters() {
     let mut fixture = Fixture::new();
-    let mut client = fixture.delta();
-    locate(&mut client, &fixture, "eds", &["x"], &[("a", "env=prod v=2")]);
+    let mut client = locating(&fixture, "eds", &["x"], &[("a", "env=prod v=2")]);
     fixture.fill();
     fixture.seen("env=prod v=2", View::Named, "eds a:1[env=prod]");
     fixture.seen("", View::Named, "eds x:1");
@@ -153,8 +144,7 @@ fn a_variant_told_before_the_wildcard_was_asked_for_is_taken_back_after_a_change
 #[test]
 fn an_error_of_a_located_name_is_told() {
     let mut fixture = Fixture::new();
-    let mut client = fixture.delta();
-    locate(&mut client, &fixture, "eds", &[], &[("a", "v=1")]);
+    let mut client = locating(&fixture, "eds", &[], &[("a", "v=1")]);
     fixture.fill();
     let fail = Op::Fail { name: "a".into(), failure: Arc::new(OriginError::new(5, "no")), listed: false };
     let change = Change { ops: vec![fail], ..Change::default() };
@@ -188,8 +178,7 @@ fn r_up_23_a_response_by_locator_is_cut_by_the_size_of_its_constraints() {
         format!("eds {}", names.iter().map(form).collect::<Vec<_>>().join(" "))
     };
     let located: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), pairs.as_str())).collect();
-    let mut client = fixture.delta();
-    locate(&mut client, &fixture, "eds", &[], &located);
+    let mut client = locating(&fixture, "eds", &[], &located);
     fixture.seen(&pairs, View::Named, &all(&|name| format!("{name}:1[{pairs}]")));
     let [is, gone] = told_in_parts(&mut client, &fixture, CUT);
     assert_eq!((is.len(), gone.len()), (200, 0));
@@ -203,8 +192,7 @@ fn r_up_23_a_response_by_locator_is_cut_by_the_size_of_its_constraints() {
     locate(&mut client, &fixture, "eds", &[], &located);
     let [is, gone] = told_in_parts(&mut client, &fixture, CUT);
     assert_eq!((is.len(), gone.len()), (0, 600), "and its name alone");
-    let mut newcomer = fixture.delta();
-    locate(&mut newcomer, &fixture, "eds", &[], &located);
+    let mut newcomer = locating(&fixture, "eds", &[], &located);
     let [is, gone] = told_in_parts(&mut newcomer, &fixture, CUT);
     assert_eq!((is.len(), gone.len()), (0, 600));
 }
@@ -215,8 +203,7 @@ fn r_sotw_18_a_list_of_locators_that_changes_holds_back_known_names_for_a_bounde
     let mut fixture = Fixture::knowing(&["cds"]);
     (fixture.rules.cold_deadline, fixture.rules.detection_time) = (Duration::from_secs(1), Duration::ZERO);
     fixture.named("cds a:0");
-    let mut client = fixture.sotw();
-    list(&mut client, &fixture, "cds", &["a"], &[]);
+    let mut client = listing(&fixture, "cds", &["a"], &[]);
     let told = client.poll(&fixture).unwrap();
     client.ack(&fixture, &told, &["a"]);
     let mut told = Vec::new();
