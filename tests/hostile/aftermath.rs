@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use deltafan::proto::{DeltaDiscoveryRequest, ResourceLocator};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, connect, node};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, connect, node, subscription};
 use deltafan_test_support::http1::Http1;
 use deltafan_test_support::process::Process;
 use tokio::runtime::Runtime;
@@ -49,8 +49,7 @@ impl Bystanders {
         let Self { runtime, open, .. } = self;
         runtime.block_on(async {
             for stream in open {
-                let told = stream.response().await;
-                stream.ack(&told).await;
+                stream.take().await;
             }
         });
     }
@@ -131,10 +130,8 @@ async fn newcomer(uri: &str, number: usize, is_long: bool) {
     let parameters = [("newcomer".to_owned(), number.to_string())].into();
     let locator = ResourceLocator { name: "mine".to_owned(), dynamic_parameters: parameters };
     let own = DeltaDiscoveryRequest {
-        node: Some(node("newcomer")),
-        type_url: EDS.to_owned(),
         resource_locators_subscribe: vec![locator],
-        ..Default::default()
+        ..subscription("newcomer", EDS, &[])
     };
     for (what, request) in [("a type", first("newcomer", &unknown, "mine")), ("parameters", own)] {
         let until = Instant::now() + LINGER;

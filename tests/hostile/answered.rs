@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, FETCH_CLUSTERS, connect, node, try_unary};
+use deltafan::proto::DiscoveryRequest;
+use deltafan_test_support::client::{
+    CDS, DELTA_ADS, Delta, FETCH_CLUSTERS, connect, node, subscription, try_unary,
+};
 use futures_util::future::join_all;
 use tonic::transport::Channel;
 
@@ -72,12 +74,7 @@ fn cheap_requests_without_end() {
                     let Some(mut stream) = Delta::try_open(&channel, DELTA_ADS).await else {
                         return tokio::time::sleep(Duration::from_millis(5)).await;
                     };
-                    let all = DeltaDiscoveryRequest {
-                        node: Some(node("busy")),
-                        type_url: CDS.to_owned(),
-                        resource_names_subscribe: vec!["*".to_owned()],
-                        ..DeltaDiscoveryRequest::default()
-                    };
+                    let all = subscription("busy", CDS, &["*"]);
                     if stream.try_send(all).await {
                         _ = tokio::time::timeout(Duration::from_secs(1), stream.next_message()).await;
                     }

@@ -1,13 +1,11 @@
 //! Nodes that clients make up, each of which would have a node group of its own.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-
-use deltafan::proto::DeltaDiscoveryRequest;
 use deltafan_test_support::PATIENCE;
-use deltafan_test_support::client::{CDS, node};
+use deltafan_test_support::client::{CDS, subscription};
 use deltafan_test_support::http1::Http1;
 use prost::Message as _;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 
 use super::fixture::{Fixture, mib, resident};
 use super::peer::{END_STREAM, HEADERS, RST_STREAM, SETTINGS, call, frame, message, preface, stream};
@@ -43,12 +41,7 @@ fn come_and_go(relay: SocketAddr, numbers: std::ops::Range<u32>) {
     for some in numbers.chunks(AT_A_TIME as usize) {
         let mut said = Vec::new();
         for number in some {
-            let request = DeltaDiscoveryRequest {
-                node: Some(node(&format!("made-up-{number}"))),
-                type_url: CDS.to_owned(),
-                resource_names_subscribe: vec!["*".to_owned()],
-                ..DeltaDiscoveryRequest::default()
-            };
+            let request = subscription(&format!("made-up-{number}"), CDS, &["*"]);
             said.extend(call(stream(begun), 0));
             said.extend(message(stream(begun), END_STREAM, &request.encode_to_vec()));
             begun += 1;

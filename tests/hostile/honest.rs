@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use deltafan::proto::DeltaDiscoveryRequest;
 use deltafan::resource::{Envelope, TypeUrl};
 use deltafan_test_support::PATIENCE;
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, connect};
+use deltafan_test_support::client::{CDS, Delta, EDS, connect};
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
 use parking_lot::Mutex;
 use tokio::io::AsyncReadExt as _;
@@ -121,9 +121,7 @@ impl Honest {
         let direct = self.direct.lock().take().expect("there is one client");
         on_a_thread(async move {
             tokio::spawn(listen_directly(TcpStream::from_std(direct).unwrap(), Arc::clone(&pulses)));
-            let channel = connect(&relay).await;
-            let mut client = Delta::open(&channel, DELTA_ADS).await;
-            client.subscribe("honest", CDS, &["*"]).await;
+            let mut client = Delta::asking(&connect(&relay).await, "honest", CDS, &["*"]).await;
             let cds = TypeUrl::from(CDS);
             while !stop.load(Ordering::Relaxed) {
                 let Some(response) = client.next_response().await else { return };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use deltafan::resource::{TypeUrl, wire};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
+use deltafan_test_support::client::{CDS, Delta, connect};
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
 use deltafan_test_support::process::Process;
 use prost::Message as _;
@@ -166,9 +166,7 @@ async fn a_control_plane_that_is_hostile() {
     let cds = TypeUrl::from(CDS);
     let mut origin = Origin::start().await;
     let relay = Process::behind(&origin.uri(), "");
-    let channel = connect(&relay.uri()).await;
-    let mut client = Delta::open(&channel, DELTA_ADS).await;
-    client.subscribe("honest", CDS, &["*"]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "honest", CDS, &["*"]).await;
     let mut stream = welcome(&mut origin, &cds, &["kept"]).await;
     until_told(&mut client, "kept").await;
     for (at, villain) in VILLAINS.into_iter().enumerate() {
@@ -204,9 +202,7 @@ async fn a_control_plane_that_hangs_up() {
     let cds = TypeUrl::from(CDS);
     let mut origin = Origin::start().await;
     let relay = Process::behind(&origin.uri(), "");
-    let channel = connect(&relay.uri()).await;
-    let mut client = Delta::open(&channel, DELTA_ADS).await;
-    client.subscribe("honest", CDS, &["*"]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "honest", CDS, &["*"]).await;
     drop(welcome(&mut origin, &cds, &["kept"]).await);
     until_told(&mut client, "kept").await;
     let (rss, cpu, start) = (resident(&relay), relay.cpu(), Instant::now());

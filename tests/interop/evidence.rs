@@ -226,8 +226,7 @@ fn changes_reach_a_client_that_lists_ever_new_names_that_do_not_exist() {
 
 /// Lists `*`, and one more name that does not exist every 2 s. Notes the number in the cluster that arrives.
 async fn list_ever_new_names(server: String, arrivals: Arc<Mutex<Vec<(Instant, u64)>>>) {
-    let channel = connect(&server).await;
-    let mut stream = Sotw::open(&channel, SOTW_ADS).await;
+    let mut stream = Sotw::open(&connect(&server).await, SOTW_ADS).await;
     let mut more = tokio::time::interval(Duration::from_secs(2));
     let mut request =
         DiscoveryRequest { node: Some(node("lists")), type_url: CLUSTER.to_owned(), ..Default::default() };

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
+use deltafan_test_support::client::{CDS, Delta, connect};
 use deltafan_test_support::process::{Process, clusters, http1, program, relay};
 use http::Method;
 
@@ -60,8 +60,7 @@ async fn a_request_with_a_body_is_answered() {
 async fn what_a_client_says_steers_no_terminal() {
     let node = "a\u{1b}[31m\u{9b}2J\u{7f}\u{202e}";
     let relay = relay("");
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe(node, CDS, &["*"]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, node, CDS, &["*"]).await;
     client.response().await;
     let (_, page) = relay.admin_get("/clients");
     assert!(!page.contains(|c: char| c.is_control() && c != '\n' || c == '\u{202e}'), "{page:?}");

@@ -6,16 +6,25 @@ use std::net::TcpListener;
 
 use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::resource::{Kind, TypeUrl};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
-use deltafan_test_support::origin::{resource, response};
+use deltafan_test_support::client::{CDS, Delta, connect};
+use deltafan_test_support::origin::{clusters_at, response};
 use deltafan_test_support::process::{Process, clusters, program, relay_and_origin};
 use serde_json::{Value as Json, json};
+
+use crate::fleet::wait_for_state;
 
 /// Exit status, stdout and stderr of a command.
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
+}
+
+impl Ran {
+    /// Each of these is said on the standard error.
+    pub(crate) fn complains(&self, texts: &[&str]) {
+        assert!(texts.iter().all(|text| self.stderr.contains(text)), "{}", self.stderr);
+    }
 }
 
 /// Runs a command line.
@@ -42,20 +51,6 @@ fn rows(table: &str) -> Vec<Vec<&str>> {
     table.lines().take_while(|line| !line.is_empty()).map(|line| line.split_whitespace().collect()).collect()
 }
 
-/// Waits until a client is in a state.
-fn wait_for_state(relay: &Process, node: &str, state: &str) {
-    relay.wait_for(&format!("{node} to be {state}"), || {
-        let page: Json = serde_json::from_str(&relay.admin_get(&format!("/clients?node={node}")).1).unwrap();
-        page["clients"].as_array().unwrap().iter().any(|client| client["state"] == state)
-    });
-}
-
-fn versioned(version: &str, names: &[&str]) -> DeltaDiscoveryResponse {
-    let cds: TypeUrl = Kind::Cluster.into();
-    let resources = names.iter().map(|name| resource(&cds, name, version, b"")).collect();
-    DeltaDiscoveryResponse { resources, system_version_info: version.to_owned(), ..response(&cds, version) }
-}
-
 /// Without times, which go on between two looks.
 fn timeless(mut page: Json) -> Json {
     fn strip(value: &mut Json) {
@@ -76,20 +71,14 @@ fn timeless(mut page: Json) -> Json {
 async fn commands_show_clients_rejections_and_resources() {
     let (relay, mut origin, mut upstream) = relay_and_origin("").await;
     let channel = connect(&relay.uri()).await;
-    let mut good = Delta::open(&channel, DELTA_ADS).await;
-    good.subscribe("good", CDS, &["*"]).await;
-    upstream.expect_request().await;
-    upstream.send(&versioned("17", &["a", "b"]));
-    upstream.expect_ack("17").await;
-    let told = good.response().await;
-    good.ack(&told).await;
-    let mut bad = Delta::open(&channel, DELTA_ADS).await;
-    bad.subscribe("bad\u{1b}[2J", CDS, &["a", "wanted"]).await;
+    let mut good = Delta::asking(&channel, "good", CDS, &["*"]).await;
+    upstream.answer(&clusters_at("17", &["a", "b"])).await;
+    good.take().await;
+    let mut bad = Delta::asking(&channel, "bad\u{1b}[2J", CDS, &["a", "wanted"]).await;
     let told = bad.response().await;
     bad.nack(&told).await;
     // A name beside a wildcard is asked for on a stream of its own. With its answer nothing is on its way any more.
-    let mut second = origin.accept().await;
-    second.expect_request().await;
+    let second = origin.accept_asked().await;
     let cds: TypeUrl = Kind::Cluster.into();
     let removed_resources = vec!["wanted".to_owned()];
     second.send(&DeltaDiscoveryResponse { removed_resources, ..response(&cds, "1") });
@@ -136,7 +125,7 @@ async fn commands_show_clients_rejections_and_resources() {
     assert_eq!(one["types"][0]["listed"], json!(["a", "wanted"]));
     let ran = ask(&relay, &["clients", "999999"]).await;
     assert_eq!(ran.code, Some(1));
-    assert!(ran.stderr.contains("client 999999 is not connected"), "{}", ran.stderr);
+    ran.complains(&["client 999999 is not connected"]);
 
     let table = found(&relay, &["nacks"]).await;
     let nack = rows(&table)[1].clone();

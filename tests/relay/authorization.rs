@@ -5,7 +5,7 @@ use std::path::Path;
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse, ResourceLocator};
 use deltafan_test_support::certificates::{Authority, Identity, connect_tls, put, shake_hands};
 use deltafan_test_support::client::{
-    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, FETCH_CLUSTERS, LDS, SDS, SOTW_ADS, Sotw, names, node, unary,
+    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, FETCH_CLUSTERS, LDS, SDS, Sotw, names, node, subscription, unary,
 };
 use deltafan_test_support::origin::Origin;
 use deltafan_test_support::process::Process;
@@ -134,8 +134,7 @@ async fn each_tenant_sees_its_own_on_every_transport() {
             let absent = if who == "prod" { ["dev/a", "other"] } else { ["other", "prod/a"] };
             assert_eq!(gone, absent, "{who} {method}");
         }
-        let mut stream = Sotw::open(&channel, SOTW_ADS).await;
-        stream.subscribe(id, CDS, &[]).await;
+        let mut stream = Sotw::asking(&channel, id, CDS, &[]).await;
         assert_eq!(of_sotw(&stream.response().await), own.len(), "{who}");
         let answer = unary(&channel, FETCH_CLUSTERS, fetch(id)).await.unwrap();
         assert_eq!(of_sotw(&DiscoveryResponse::decode(answer).unwrap()), own.len(), "{who}");
@@ -159,11 +158,9 @@ async fn a_claim_or_request_without_permission_ends_its_stream_on_every_transpor
     ] {
         let before = fixture.denied(what);
         let channel = fixture.connect(who).await;
-        let mut stream = Delta::open(&channel, DELTA_ADS).await;
-        stream.subscribe(id, type_url, &["*"]).await;
+        let mut stream = Delta::asking(&channel, id, type_url, &["*"]).await;
         assert_eq!(stream.end().await.code(), Code::PermissionDenied, "{who} {id}");
-        let mut stream = Sotw::open(&channel, SOTW_ADS).await;
-        stream.subscribe(id, type_url, &[]).await;
+        let mut stream = Sotw::asking(&channel, id, type_url, &[]).await;
         assert_eq!(stream.end().await.code(), Code::PermissionDenied, "{who} {id}");
         let polled = fixture.poll(who, id, if type_url == CDS { "clusters" } else { "listeners" }).await;
         assert_eq!(polled.0, 403, "{who} {id}: {}", polled.1);
@@ -177,10 +174,8 @@ async fn a_claim_or_request_without_permission_ends_its_stream_on_every_transpor
     }
     // The first request says which node a stream is.
     let channel = fixture.connect("prod").await;
-    let mut stream = Delta::open(&channel, DELTA_ADS).await;
-    stream.subscribe("prod-1", CDS, &["prod/a"]).await;
-    let told = stream.response().await;
-    stream.ack(&told).await;
+    let mut stream = Delta::asking(&channel, "prod-1", CDS, &["prod/a"]).await;
+    stream.take().await;
     stream.subscribe("dev-1", CDS, &["dev/a"]).await;
     let told = stream.response().await;
     assert_eq!((names(&told), told.removed_resources), (Vec::<String>::new(), vec!["dev/a".to_owned()]));
@@ -191,8 +186,7 @@ async fn a_secret_is_for_clients_with_permission_and_in_no_log_or_metric() {
     let fixture = Fixture::start(RULES, None).await;
     for (who, id, sees) in [("prod", "prod-1", true), ("dev", "any", false)] {
         let channel = fixture.connect(who).await;
-        let mut stream = Delta::open(&channel, DELTA_ADS).await;
-        stream.subscribe(id, SDS, &["prod/key"]).await;
+        let mut stream = Delta::asking(&channel, id, SDS, &["prod/key"]).await;
         let told = stream.response().await;
         assert_eq!(names(&told).len(), usize::from(sees));
         assert_eq!(told.removed_resources.len(), usize::from(!sees));
@@ -215,10 +209,8 @@ async fn rules_that_change_end_the_connections_whose_rights_they_change_and_no_o
     let mut streams = Vec::new();
     for (who, id) in [("prod", "prod-1"), ("dev", "any")] {
         let channel = fixture.connect(who).await;
-        let mut stream = Delta::open(&channel, DELTA_ADS).await;
-        stream.subscribe(id, CDS, &["*"]).await;
-        let told = stream.response().await;
-        stream.ack(&told).await;
+        let mut stream = Delta::asking(&channel, id, CDS, &["*"]).await;
+        stream.take().await;
         streams.push((channel, stream));
     }
     let [(_, mut prod), (_, mut dev)] = <[_; 2]>::try_from(streams).ok().unwrap();
@@ -231,8 +223,7 @@ async fn rules_that_change_end_the_connections_whose_rights_they_change_and_no_o
     fixture.relay.write("clusters.yaml", &clusters);
     assert_eq!(names(&dev.response().await), ["dev/a"]);
     let channel = fixture.connect("prod").await;
-    let mut stream = Delta::open(&channel, DELTA_ADS).await;
-    stream.subscribe("prod-1", CDS, &["*"]).await;
+    let mut stream = Delta::asking(&channel, "prod-1", CDS, &["*"]).await;
     assert_eq!(names(&stream.response().await), ["prod/a"]);
 }
 
@@ -260,12 +251,8 @@ async fn a_client_is_given_parameters_by_its_certificate_and_can_send_no_others(
         name: "a".to_owned(),
         dynamic_parameters: [("ns".to_owned(), "dev".to_owned())].into(),
     };
-    let request = DeltaDiscoveryRequest {
-        node: Some(node("dev")),
-        type_url: CDS.to_owned(),
-        resource_locators_subscribe: vec![locator],
-        ..DeltaDiscoveryRequest::default()
-    };
+    let request =
+        DeltaDiscoveryRequest { resource_locators_subscribe: vec![locator], ..subscription("dev", CDS, &[]) };
     spoofing.send(request).await;
     assert_eq!(spoofing.end().await.code(), Code::PermissionDenied);
     assert_eq!(fixture.denied("parameters"), 1.0);

@@ -11,10 +11,10 @@ use deltafan::proto::status::{
 use deltafan::proto::{DeltaDiscoveryResponse, Node};
 use deltafan::resource::{Kind, TypeUrl, wire};
 use deltafan_test_support::client::{
-    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, RawCodec, SDS, SOTW_ADS, Sotw, Stream, connect, unary,
+    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, RawCodec, SDS, Sotw, Stream, connect, unary,
 };
 use deltafan_test_support::http1::Http1;
-use deltafan_test_support::origin::{OriginStream, resource, response};
+use deltafan_test_support::origin::{OriginStream, clusters_at, resource, response};
 use deltafan_test_support::process::{Process, relay_and_origin};
 use http::uri::PathAndQuery;
 use prost::Message as _;
@@ -68,12 +68,6 @@ async fn wait_for_statuses(
     }
 }
 
-fn clusters(version: &str, names: &[&str]) -> DeltaDiscoveryResponse {
-    let cds: TypeUrl = Kind::Cluster.into();
-    let resources = names.iter().map(|name| resource(&cds, name, version, b"")).collect();
-    DeltaDiscoveryResponse { resources, system_version_info: version.to_owned(), ..response(&cds, version) }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn each_resource_has_the_status_that_its_client_brought_about() {
     let synced = |name| (name, Config::Synced, Client::ClientAcked);
@@ -83,11 +77,10 @@ async fn each_resource_has_the_status_that_its_client_brought_about() {
     let (channel, status) = (connect(&relay.uri()).await, admin(&relay).await);
     assert_eq!(fetch(&status, ClientStatusRequest::default()).await.unwrap(), []);
 
-    let mut client = Delta::open(&channel, DELTA_ADS).await;
-    client.subscribe("envoy", CDS, &["a", "b", "gone"]).await;
+    let mut client = Delta::asking(&channel, "envoy", CDS, &["a", "b", "gone"]).await;
     upstream.expect_request().await;
     wait_for_statuses(&status, "envoy", &["a", "b", "gone"].map(not_sent)).await;
-    let answer = clusters("17", &["a", "b"]);
+    let answer = clusters_at("17", &["a", "b"]);
     let removed_resources = vec!["gone".to_owned()];
     upstream.send(&DeltaDiscoveryResponse { removed_resources, ..answer });
     upstream.expect_ack("17").await;
@@ -108,26 +101,21 @@ async fn each_resource_has_the_status_that_its_client_brought_about() {
     assert!(since_1970.abs_diff(a.last_updated.unwrap().seconds as u64) < 600, "{a:?}");
 
     // One change that is not answered, and one that waits for that.
-    upstream.send(&clusters("18", &["b"]));
-    upstream.expect_ack("18").await;
+    upstream.deliver(&clusters_at("18", &["b"])).await;
     let told = client.response().await;
-    upstream.send(&clusters("19", &["a"]));
-    upstream.expect_ack("19").await;
+    upstream.deliver(&clusters_at("19", &["a"])).await;
     let absent = ("gone", Config::Unknown, Client::ClientDoesNotExist);
     wait_for_statuses(&status, "envoy", &[not_sent("a"), stale("b"), absent]).await;
     client.nack(&told).await;
-    let next = client.response().await;
-    client.ack(&next).await;
+    client.take().await;
     let rejected = ("b", Config::Error, Client::ClientNacked);
     let config = wait_for_statuses(&status, "envoy", &[synced("a"), rejected, absent]).await;
     let error = config.generic_xds_configs[1].error_state.clone().unwrap();
     assert_eq!((error.details.as_str(), error.version_info.as_str()), ("rejected by the test", "18"));
     assert!(error.last_update_attempt.is_some());
 
-    upstream.send(&clusters("20", &["b"]));
-    upstream.expect_ack("20").await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    upstream.deliver(&clusters_at("20", &["b"])).await;
+    client.take().await;
     let absent = ("gone", Config::Synced, Client::ClientDoesNotExist);
     wait_for_statuses(&status, "envoy", &[synced("a"), synced("b"), absent]).await;
 }
@@ -138,11 +126,8 @@ async fn a_client_of_several_streams_is_one_and_matchers_choose_among_clients() 
     let (channel, status) = (connect(&relay.uri()).await, admin(&relay).await);
     let mut clusters_of = Delta::open(&channel, DELTA_CLUSTERS).await;
     clusters_of.subscribe("envoy-1", CDS, &["a"]).await;
-    upstream.expect_request().await;
-    upstream.send(&clusters("1", &["a"]));
-    upstream.expect_ack("1").await;
-    let told = clusters_of.response().await;
-    clusters_of.ack(&told).await;
+    upstream.answer(&clusters_at("1", &["a"])).await;
+    clusters_of.take().await;
     let secrets: &str = "/envoy.service.secret.v3.SecretDiscoveryService/DeltaSecrets";
     let mut secrets_of = Delta::open(&channel, secrets).await;
     secrets_of.subscribe("envoy-1", SDS, &["key"]).await;
@@ -153,11 +138,8 @@ async fn a_client_of_several_streams_is_one_and_matchers_choose_among_clients() 
         ..response(&sds, "1")
     });
     upstream.expect_ack("1").await;
-    let told = secrets_of.response().await;
-    secrets_of.ack(&told).await;
-    let other_channel = connect(&relay.uri()).await;
-    let mut other = Sotw::open(&other_channel, SOTW_ADS).await;
-    other.subscribe("grpc-2", CDS, &["a"]).await;
+    secrets_of.take().await;
+    let mut other = Sotw::asking(&connect(&relay.uri()).await, "grpc-2", CDS, &["a"]).await;
     other.response().await;
     let mut poll = Http1::connect(relay.listener);
     let asked = r#""node": {"id": "rest-3"}, "resource_names": ["a"]"#;
@@ -209,8 +191,7 @@ async fn send_one(upstream: &mut OriginStream, type_url: &TypeUrl, name: &str, b
     upstream.expect_request().await;
     let resources = vec![resource(type_url, name, "1", body)];
     let nonce = format!("of {name}");
-    upstream.send(&DeltaDiscoveryResponse { resources, ..response(type_url, &nonce) });
-    upstream.expect_ack(&nonce).await;
+    upstream.deliver(&DeltaDiscoveryResponse { resources, ..response(type_url, &nonce) }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -148,8 +148,7 @@ resources:
 async fn a_dump_is_of_one_node_group() {
     let (relay, mut server, _own) = relay_and_origin(FLEETS).await;
     let _red = groups::client(&relay, "red-1").await;
-    let mut upstream = server.accept().await;
-    upstream.expect_request().await;
+    let mut upstream = server.accept_asked().await;
     let cds = TypeUrl::from(Kind::Cluster);
     let resources = vec![origin::resource(&cds, "a", "7", b"")];
     let response = origin::response(&cds, "1");

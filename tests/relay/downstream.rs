@@ -10,7 +10,7 @@ use bytes::Bytes;
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse};
 use deltafan_test_support::client::{
     CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, EDS, FETCH_CLUSTERS, PATIENCE, RawCodec, SOTW_ADS, Sotw, connect,
-    names, node, unary,
+    names, node, subscription, unary,
 };
 use deltafan_test_support::process::{Process, clusters, http1, program, relay};
 use deltafan_test_support::wire::framed;
@@ -28,13 +28,10 @@ async fn is_served(relay: &Process) {
 
 /// A client gets these clusters in the end.
 async fn is_served_with(relay: &Process, clusters: &[&str]) {
-    let channel = connect(&relay.uri()).await;
-    let mut stream = Delta::open(&channel, DELTA_ADS).await;
-    stream.subscribe("honest", CDS, &["*"]).await;
+    let mut stream = Delta::asking(&connect(&relay.uri()).await, "honest", CDS, &["*"]).await;
     let mut held = BTreeSet::new();
     while !held.iter().eq(clusters) {
-        let response = stream.response().await;
-        stream.ack(&response).await;
+        let response = stream.take().await;
         held.extend(names(&response));
         held.retain(|name| !response.removed_resources.contains(name));
     }
@@ -219,8 +216,7 @@ async fn a_status_alone_ends_the_stream_with_its_headers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_asks_nothing_is_closed() {
     let relay = relay("  first_request_timeout: 300ms\n");
-    let channel = connect(&relay.uri()).await;
-    let status = Delta::open(&channel, DELTA_ADS).await.end().await;
+    let status = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await.end().await;
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
 }
 
@@ -228,13 +224,11 @@ async fn a_stream_that_asks_nothing_is_closed() {
 async fn the_directory_is_followed_on_every_protocol() {
     let relay = relay("");
     let channel = connect(&relay.uri()).await;
-    let mut delta = Delta::open(&channel, DELTA_ADS).await;
-    delta.subscribe("delta", CDS, &[]).await;
+    let mut delta = Delta::asking(&channel, "delta", CDS, &[]).await;
     let first = delta.response().await;
     assert_eq!(names(&first), ["a", "b"]);
     delta.ack(&first).await;
-    let mut sotw = Sotw::open(&channel, SOTW_ADS).await;
-    sotw.subscribe("sotw", CDS, &[]).await;
+    let mut sotw = Sotw::asking(&channel, "sotw", CDS, &[]).await;
     let first = sotw.response().await;
     assert_eq!(first.resources.len(), 2);
     sotw.ack(&first, &[]).await;
@@ -264,8 +258,7 @@ async fn the_directory_is_followed_on_every_protocol() {
 async fn r_ep_06_a_type_nobody_has_heard_of_is_answered_on_ads() {
     let relay = relay("");
     let channel = connect(&relay.uri()).await;
-    let mut stream = Delta::open(&channel, DELTA_ADS).await;
-    stream.subscribe("curious", "type.googleapis.com/example.v1.Thing", &["x"]).await;
+    let mut stream = Delta::asking(&channel, "curious", "type.googleapis.com/example.v1.Thing", &["x"]).await;
     assert_eq!(stream.response().await.removed_resources, ["x"]);
 }
 
@@ -275,10 +268,8 @@ async fn a_hundred_clients_share_one_encoding() {
     let mut streams = Vec::new();
     for id in 0..100 {
         let channel = connect(&relay.uri()).await;
-        let mut stream = Delta::open(&channel, DELTA_ADS).await;
-        stream.subscribe(&format!("client-{id}"), CDS, &["*"]).await;
-        let response = stream.response().await;
-        stream.ack(&response).await;
+        let mut stream = Delta::asking(&channel, &format!("client-{id}"), CDS, &["*"]).await;
+        let response = stream.take().await;
         streams.push((stream, response.nonce));
     }
     relay.wait_for("the ACKs", || {
@@ -333,10 +324,8 @@ async fn health_and_readiness_say_whether_to_send_clients_here() {
 async fn sigterm_drains_and_exits_with_zero() {
     let mut relay = relay("  drain: 5s\n");
     let channel = connect(&relay.uri()).await;
-    let mut stream = Delta::open(&channel, DELTA_ADS).await;
-    stream.subscribe("drained", CDS, &["*"]).await;
-    let response = stream.response().await;
-    stream.ack(&response).await;
+    let mut stream = Delta::asking(&channel, "drained", CDS, &["*"]).await;
+    stream.take().await;
 
     relay.terminate();
     let status = stream.end().await;
@@ -361,9 +350,7 @@ async fn get_takes_a_star_for_everything() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rejections_do_not_flood_the_log() {
     let relay = relay("");
-    let channel = connect(&relay.uri()).await;
-    let mut stream = Delta::open(&channel, DELTA_ADS).await;
-    stream.subscribe("nacker", CDS, &["a"]).await;
+    let mut stream = Delta::asking(&connect(&relay.uri()).await, "nacker", CDS, &["a"]).await;
     for _ in 0..20 {
         let response = stream.response().await;
         stream.nack(&response).await;
@@ -397,9 +384,7 @@ async fn a_health_watch_ends_with_a_drain() {
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_grow_old() {
     let relay = relay("  max_connection_age: 1s\n  stall_timeout: 1s\n");
-    let channel = connect(&relay.uri()).await;
-    let mut stream = Delta::open(&channel, DELTA_ADS).await;
-    stream.subscribe("old", CDS, &["*"]).await;
+    let mut stream = Delta::asking(&connect(&relay.uri()).await, "old", CDS, &["*"]).await;
     stream.response().await;
     let status = stream.end().await;
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
@@ -411,11 +396,7 @@ async fn connections_grow_old() {
 fn connections_of_one_moment_grow_old_at_different_times() {
     const AGE: f64 = 3.0;
     let relay = relay("  max_connection_age: 3s\n");
-    let request = DeltaDiscoveryRequest {
-        node: Some(node("old")),
-        type_url: CDS.to_owned(),
-        ..DeltaDiscoveryRequest::default()
-    };
+    let request = subscription("old", CDS, &[]);
     let clients: Vec<_> = (0..30)
         .map(|_| {
             let mut socket = TcpStream::connect(relay.listener).unwrap();
@@ -483,9 +464,7 @@ async fn r_relay_22_a_connection_that_takes_nothing_is_closed() {
     relay.wait_for("the connection", || connections() == 1.0);
     relay.wait_for("its end", || connections() == 0.0);
 
-    let channel = connect(&relay.uri()).await;
-    let mut stream = Sotw::open(&channel, SOTW_ADS).await;
-    stream.subscribe("healthy", CDS, &[]).await;
+    let mut stream = Sotw::asking(&connect(&relay.uri()).await, "healthy", CDS, &[]).await;
     assert_eq!(stream.response().await.resources.len(), many.len());
     tokio::time::sleep(Duration::from_millis(1500)).await;
     stream.silence().await;
@@ -510,13 +489,7 @@ async fn a_stream_without_a_window_is_sent_the_newest_state_when_it_opens() {
         http::Request::post(format!("http://relay{path}")).header("content-type", "application/grpc");
     let mut sender = sender.ready().await.unwrap();
     let (response, mut requests) = sender.send_request(request.body(()).unwrap(), false).unwrap();
-    let subscribe = DeltaDiscoveryRequest {
-        node: Some(node("waits")),
-        type_url: CDS.to_owned(),
-        resource_names_subscribe: vec!["*".to_owned()],
-        ..Default::default()
-    }
-    .encode_to_vec();
+    let subscribe = subscription("waits", CDS, &["*"]).encode_to_vec();
     requests.send_data(framed(&subscribe).into(), false).unwrap();
     let mut responses = response.await.unwrap().into_body();
     relay.wait_for("the subscription", || {
@@ -547,10 +520,8 @@ async fn requests_that_came_together_are_all_read_before_an_answer() {
     let (response, mut requests) = sender.send_request(request.body(()).unwrap(), false).unwrap();
     let subscribe = |name: &String| {
         let request = DeltaDiscoveryRequest {
-            node: Some(node("hasty")),
-            type_url: CDS.to_owned(),
             resource_names_subscribe: vec![name.clone()],
-            ..Default::default()
+            ..subscription("hasty", CDS, &[])
         };
         framed(&request.encode_to_vec())
     };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use deltafan::proto::DiscoveryRequest;
 use deltafan_test_support::PATIENCE;
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, SOTW_ADS, Sotw, connect, names, node};
+use deltafan_test_support::client::{CDS, Delta, SOTW_ADS, Sotw, connect, names, node};
 use deltafan_test_support::http1::Http1;
 use deltafan_test_support::process::{Process, clusters, program};
 use deltafan_test_support::wire::framed;
@@ -94,12 +94,9 @@ async fn clients_of_every_kind_are_told_to_go_elsewhere() {
     // Its first moment is 5 s.
     let mut relay = relay(2, "  drain: 10m\nrest: {hold: 1h}\n");
     let channel = connect(&relay.uri()).await;
-    let mut delta = Delta::open(&channel, DELTA_ADS).await;
-    delta.subscribe("delta", CDS, &["*"]).await;
-    let response = delta.response().await;
-    delta.ack(&response).await;
-    let mut sotw = Sotw::open(&connect(&relay.uri()).await, SOTW_ADS).await;
-    sotw.subscribe("sotw", CDS, &[]).await;
+    let mut delta = Delta::asking(&channel, "delta", CDS, &["*"]).await;
+    let _response = delta.take().await;
+    let mut sotw = Sotw::asking(&connect(&relay.uri()).await, "sotw", CDS, &[]).await;
     sotw.response().await;
     let mut health = HealthClient::new(connect(&relay.uri()).await);
     let mut watch = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
@@ -123,8 +120,7 @@ async fn clients_of_every_kind_are_told_to_go_elsewhere() {
     );
 
     // A client that comes in the first moment is served.
-    let mut late = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    late.subscribe("late", CDS, &["*"]).await;
+    let mut late = Delta::asking(&connect(&relay.uri()).await, "late", CDS, &["*"]).await;
     assert_eq!(names(&late.response().await).len(), 2);
 
     let statuses =
@@ -154,10 +150,8 @@ async fn five_hundred_streams_leave_one_after_the_other() {
     for number in 0..CONNECTIONS {
         let channel = connect(&relay.uri()).await;
         for _ in 0..2 {
-            let mut stream = Delta::open(&channel, DELTA_ADS).await;
-            stream.subscribe(&format!("client-{number}"), CDS, &["*"]).await;
-            let response = stream.response().await;
-            stream.ack(&response).await;
+            let mut stream = Delta::asking(&channel, &format!("client-{number}"), CDS, &["*"]).await;
+            stream.take().await;
             streams.push(stream);
         }
     }

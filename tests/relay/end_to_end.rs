@@ -9,7 +9,8 @@ use deltafan::proto::{
 };
 use deltafan::resource::{Envelope, Kind, TypeUrl};
 use deltafan_test_support::client::{
-    CDS, DELTA_ADS, Delta, EDS, MOMENT, PATIENCE, SOTW_ADS, Sotw, connect, names, node,
+    CDS, DELTA_ADS, Delta, EDS, MOMENT, PATIENCE, SOTW_ADS, Sotw, connect, names, node, subscription,
+    versions,
 };
 use deltafan_test_support::origin::{Origin, resource, response, timed};
 use deltafan_test_support::process::{Process, relay_and_origin};
@@ -25,10 +26,7 @@ fn endpoints(nonce: &str, versions: &[(&str, &str)]) -> DeltaDiscoveryResponse {
 
 /// State of a client, from its responses.
 fn take(held: &mut BTreeMap<String, String>, told: &DeltaDiscoveryResponse) {
-    for bytes in &told.resources {
-        let envelope = Envelope::parse(bytes, &told.type_url.as_str().into()).unwrap();
-        held.insert(envelope.name.to_owned(), envelope.version.to_owned());
-    }
+    held.extend(versions(told));
     told.removed_resources.iter().for_each(|name| _ = held.remove(name));
 }
 
@@ -45,11 +43,8 @@ async fn a_client_of_300_000_resources_that_is_closed_for_its_age_comes_back_wit
     let held: HashMap<_, _> = (0..RESOURCES).map(|number| (name(number), VERSION.to_owned())).collect();
     let come_back = async || {
         let request = DeltaDiscoveryRequest {
-            node: Some(node("large")),
-            type_url: CDS.to_owned(),
-            resource_names_subscribe: vec!["*".to_owned()],
             initial_resource_versions: held.clone(),
-            ..Default::default()
+            ..subscription("large", CDS, &["*"])
         };
         let stream = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
         stream.try_send(request).await;
@@ -72,8 +67,7 @@ async fn a_client_of_300_000_resources_that_is_closed_for_its_age_comes_back_wit
             part += 1;
         } else {
             // On a machine that is too busy to come here soon, the relay asks anew on another stream.
-            upstream = origin.accept().await;
-            upstream.expect_request().await;
+            upstream = origin.accept_asked().await;
             part = 0;
         }
     }
@@ -111,24 +105,17 @@ async fn endpoints_of_a_new_cluster_are_asked_for_before_a_client_does() {
         let body = [&[1 << 3 | 2, u8::try_from(name.len()).unwrap()], name.as_bytes(), &EDS_TYPE].concat();
         DeltaDiscoveryResponse { resources: vec![resource(&cds, name, "1", &body)], ..response(&cds, nonce) }
     };
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("envoy", CDS, &["*"]).await;
-    upstream.expect_request().await;
-    upstream.send(&clusters("1", "a"));
-    upstream.expect_ack("1").await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "envoy", CDS, &["*"]).await;
+    upstream.answer(&clusters("1", "a")).await;
+    client.take().await;
     client.subscribe("envoy", EDS, &["a"]).await;
     assert_eq!(upstream.expect_request().await.resource_names_subscribe, ["a"]);
-    upstream.send(&endpoints("2", &[("a", "1")]));
-    upstream.expect_ack("2").await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    upstream.deliver(&endpoints("2", &[("a", "1")])).await;
+    client.take().await;
 
     upstream.send(&clusters("3", "b"));
     while upstream.expect_request().await.resource_names_subscribe != ["b"] {}
-    upstream.send(&endpoints("4", &[("b", "1")]));
-    upstream.expect_ack("4").await;
+    upstream.deliver(&endpoints("4", &[("b", "1")])).await;
     let told = client.response().await;
     assert_eq!((told.type_url.as_str(), names(&told)), (CDS, vec!["b".to_owned()]));
     client.ack(&told).await;
@@ -147,31 +134,27 @@ async fn everyone_ends_at_the_origins_version_and_every_nonce_is_its_own_streams
     let early = connect(&relay.uri()).await;
     let mut clients = Vec::new();
     for at in 0..20 {
-        let stream = Delta::open(&early, DELTA_ADS).await;
-        stream.subscribe(&format!("early-{at}"), EDS, &["a", "b"]).await;
+        let stream = Delta::asking(&early, &format!("early-{at}"), EDS, &["a", "b"]).await;
         clients.push(stream);
     }
     let mut asked = BTreeSet::new();
     while asked.len() < 2 {
         asked.extend(upstream.expect_request().await.resource_names_subscribe);
     }
-    upstream.send(&endpoints("first", &[("a", "0"), ("b", "0")]));
-    upstream.expect_ack("first").await;
+    upstream.deliver(&endpoints("first", &[("a", "0"), ("b", "0")])).await;
 
     let script = tokio::spawn(async move {
         for burst in 1..=BURSTS {
             tokio::time::sleep(Duration::from_millis(15)).await;
             let version = burst.to_string();
-            upstream.send(&endpoints(&version, &[("a", &version), ("b", &version)]));
-            upstream.expect_ack(&version).await;
+            upstream.deliver(&endpoints(&version, &[("a", &version), ("b", &version)])).await;
         }
         upstream
     });
     tokio::time::sleep(Duration::from_millis(15 * BURSTS as u64 / 2)).await;
     let late = connect(&relay.uri()).await;
     for at in 0..20 {
-        let stream = Delta::open(&late, DELTA_ADS).await;
-        stream.subscribe(&format!("late-{at}"), EDS, &["a", "b"]).await;
+        let stream = Delta::asking(&late, &format!("late-{at}"), EDS, &["a", "b"]).await;
         clients.push(stream);
     }
 
@@ -201,14 +184,11 @@ async fn everyone_ends_at_the_origins_version_and_every_nonce_is_its_own_streams
 async fn r_sotw_08_a_client_that_always_nacks_gets_one_copy_per_version() {
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
     let channel = connect(&relay.uri()).await;
-    let mut rejecting = Delta::open(&channel, DELTA_ADS).await;
-    rejecting.subscribe("rejecting", EDS, &["a"]).await;
-    let mut content = Sotw::open(&channel, SOTW_ADS).await;
-    content.subscribe("content", EDS, &["a"]).await;
+    let mut rejecting = Delta::asking(&channel, "rejecting", EDS, &["a"]).await;
+    let mut content = Sotw::asking(&channel, "content", EDS, &["a"]).await;
     upstream.expect_request().await;
     for version in ["1", "2", "3"] {
-        upstream.send(&endpoints(version, &[("a", version)]));
-        upstream.expect_ack(version).await;
+        upstream.deliver(&endpoints(version, &[("a", version)])).await;
         let told = rejecting.response().await;
         assert_eq!(names(&told), ["a"]);
         for _ in 0..50 {
@@ -229,19 +209,16 @@ async fn r_sotw_08_a_client_that_always_nacks_gets_one_copy_per_version() {
 async fn r_relay_06_without_its_origin_the_relay_serves_on_and_is_quiet() {
     let (relay, origin, mut upstream) = relay_and_origin("").await;
     let channel = connect(&relay.uri()).await;
-    let mut first = Delta::open(&channel, DELTA_ADS).await;
-    first.subscribe("first", EDS, &["a"]).await;
+    let mut first = Delta::asking(&channel, "first", EDS, &["a"]).await;
     upstream.expect_request().await;
     upstream.send(&endpoints("1", &[("a", "1")]));
-    let told = first.response().await;
-    first.ack(&told).await;
+    first.take().await;
 
     drop((upstream, origin));
     relay.wait_for("the loss in the metrics", || relay.metric("deltafan_upstream_connected") == 0.0);
     let (cpu, lines) = (relay.cpu(), relay.log_lines());
     first.silence().await;
-    let mut newcomer = Delta::open(&channel, DELTA_ADS).await;
-    newcomer.subscribe("newcomer", EDS, &["a"]).await;
+    let mut newcomer = Delta::asking(&channel, "newcomer", EDS, &["a"]).await;
     assert_eq!(names(&newcomer.response().await), ["a"]);
     tokio::time::sleep(Duration::from_secs(4)).await;
     let (cpu, lines) = (relay.cpu() - cpu, relay.log_lines() - lines);
@@ -255,9 +232,7 @@ async fn r_relay_06_without_its_origin_the_relay_serves_on_and_is_quiet() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r_relay_07_a_cold_relay_without_an_origin_says_unavailable() {
     let origin = Origin::start().await;
-    let uri = origin.uri();
-    let relay =
-        tokio::task::spawn_blocking(move || Process::behind(&uri, "  cold_deadline: 1s\n")).await.unwrap();
+    let relay = Process::started_behind(origin.uri(), "  cold_deadline: 1s\n").await;
     drop(origin);
     relay.wait_for("the loss in the metrics", || relay.metric("deltafan_upstream_connected") == 0.0);
     let channel = connect(&relay.uri()).await;
@@ -281,8 +256,7 @@ async fn r_relay_07_a_cold_relay_without_an_origin_says_unavailable() {
 async fn r_relay_07_a_cold_relay_with_a_silent_origin_says_unavailable() {
     let (relay, _origin, mut upstream) = relay_and_origin("  cold_deadline: 1s\n").await;
     let channel = connect(&relay.uri()).await;
-    let mut stream = Sotw::open(&channel, SOTW_ADS).await;
-    stream.subscribe("first", EDS, &["a"]).await;
+    let mut stream = Sotw::asking(&channel, "first", EDS, &["a"]).await;
     upstream.expect_request().await;
     // A response that is refused is no answer: the client would wait for it on a relay that has nothing for it.
     upstream.send(&endpoints("0", &[("a", "1"), ("a", "2")]));
@@ -292,8 +266,7 @@ async fn r_relay_07_a_cold_relay_with_a_silent_origin_says_unavailable() {
     assert!(upstream.expect_request().await.error_detail.is_some());
     // Once it has answered anything, a client that waits is not sent away.
     let mut stream = Sotw::open(&channel, SOTW_ADS).await;
-    upstream.send(&endpoints("1", &[("b", "1")]));
-    upstream.expect_ack("1").await;
+    upstream.deliver(&endpoints("1", &[("b", "1")])).await;
     stream.subscribe("second", EDS, &["a"]).await;
     let closed = tokio::time::timeout(Duration::from_millis(1500), stream.next_message()).await;
     assert!(closed.is_err(), "{closed:?}");
@@ -305,23 +278,18 @@ async fn r_relay_07_a_cold_relay_with_a_silent_origin_says_unavailable() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r_relay_07_a_relay_behind_a_relay_knows_that_the_control_plane_is_away() {
     let (first, origin, mut upstream) = relay_and_origin("").await;
-    let uri = first.uri();
-    let second =
-        tokio::task::spawn_blocking(move || Process::behind(&uri, "  cold_deadline: 1s\n")).await.unwrap();
+    let second = Process::started_behind(first.uri(), "  cold_deadline: 1s\n").await;
     let channel = connect(&second.uri()).await;
-    let mut stream = Sotw::open(&channel, SOTW_ADS).await;
-    stream.subscribe("first", EDS, &["a"]).await;
+    let mut stream = Sotw::asking(&channel, "first", EDS, &["a"]).await;
     upstream.expect_request().await;
     upstream.send(&endpoints("1", &[("a", "1")]));
     assert_eq!(stream.response().await.resources.len(), 1);
     drop((origin, upstream));
     second.wait_for("stale", || second.metric("deltafan_upstream_stale_seconds") > 0.0);
     assert_eq!(second.metric("deltafan_upstream_connected"), 1.0);
-    let mut cold = Sotw::open(&channel, SOTW_ADS).await;
-    cold.subscribe("second", EDS, &["b"]).await;
+    let mut cold = Sotw::asking(&channel, "second", EDS, &["b"]).await;
     assert_eq!(cold.end().await.code(), Code::Unavailable);
-    let mut warm = Sotw::open(&channel, SOTW_ADS).await;
-    warm.subscribe("third", EDS, &["a"]).await;
+    let mut warm = Sotw::asking(&channel, "third", EDS, &["a"]).await;
     assert_eq!(warm.response().await.resources.len(), 1, "what it has it serves");
 }
 
@@ -330,15 +298,12 @@ async fn r_relay_07_a_relay_behind_a_relay_knows_that_the_control_plane_is_away(
 async fn r_relay_17_a_second_subscriber_costs_the_origin_nothing() {
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
     let channel = connect(&relay.uri()).await;
-    let mut first = Delta::open(&channel, DELTA_ADS).await;
-    first.subscribe("first", EDS, &["a"]).await;
+    let mut first = Delta::asking(&channel, "first", EDS, &["a"]).await;
     let request = upstream.expect_request().await;
     assert_eq!(request.resource_names_subscribe, ["a"]);
     assert_eq!(request.node.map(|node: Node| node.id).as_deref(), Some("test"));
-    upstream.send(&endpoints("1", &[("a", "1")]));
-    upstream.expect_ack("1").await;
-    let told = first.response().await;
-    first.ack(&told).await;
+    upstream.deliver(&endpoints("1", &[("a", "1")])).await;
+    first.take().await;
     let again = DeltaDiscoveryRequest {
         type_url: EDS.to_owned(),
         resource_names_subscribe: vec!["a".to_owned()],
@@ -347,8 +312,7 @@ async fn r_relay_17_a_second_subscriber_costs_the_origin_nothing() {
     first.send(again).await;
     assert_eq!(names(&first.response().await), ["a"], "to ask again is to be answered again (R-Delta-04)");
     drop(first);
-    let mut second = Sotw::open(&channel, SOTW_ADS).await;
-    second.subscribe("second", EDS, &["a"]).await;
+    let mut second = Sotw::asking(&channel, "second", EDS, &["a"]).await;
     assert_eq!(second.response().await.resources.len(), 1);
     assert!(upstream.is_quiet_for(MOMENT).await);
 }
@@ -388,8 +352,7 @@ async fn r_ttl_09_times_reach_clients_that_understand_them_and_end_for_everybody
     upstream.expect_request().await;
     let cds: TypeUrl = Kind::Cluster.into();
     let both = vec![timed(&cds, "c1", "1", Some(b"\x0a\x02c1"), TTL), resource(&cds, "c2", "1", b"")];
-    upstream.send(&DeltaDiscoveryResponse { resources: both, ..response(&cds, "both") });
-    upstream.expect_ack("both").await;
+    upstream.deliver(&DeltaDiscoveryResponse { resources: both, ..response(&cds, "both") }).await;
 
     // Busy machines do not make a frame within the moment in which the time is the original one.
     let about = |left: Option<Duration>, most: Duration| {
@@ -457,13 +420,11 @@ async fn r_ttl_09_a_pause_of_the_relay_ends_nothing_that_its_origin_kept_alive()
     const TTL: Duration = Duration::from_secs(2);
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
     let channel = connect(&relay.uri()).await;
-    let mut client = Delta::open(&channel, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
+    let mut client = Delta::asking(&channel, "client", CDS, &["*"]).await;
     upstream.expect_request().await;
     let cds: TypeUrl = Kind::Cluster.into();
     let first = vec![timed(&cds, "c1", "1", Some(b""), TTL)];
-    upstream.send(&DeltaDiscoveryResponse { resources: first, ..response(&cds, "first") });
-    upstream.expect_ack("first").await;
+    upstream.deliver(&DeltaDiscoveryResponse { resources: first, ..response(&cds, "first") }).await;
     let answer = client.response().await;
     assert_eq!(names(&answer), ["c1"]);
     client.ack(&answer).await;
@@ -479,8 +440,7 @@ async fn r_ttl_09_a_pause_of_the_relay_ends_nothing_that_its_origin_kept_alive()
     });
     pause(&relay, Duration::from_secs(5)).await;
     client.silence().await;
-    let mut late = Delta::open(&channel, DELTA_ADS).await;
-    late.subscribe("late", CDS, &["*"]).await;
+    let mut late = Delta::asking(&channel, "late", CDS, &["*"]).await;
     assert_eq!(names(&late.response().await), ["c1"]);
     let _upstream = beats.await.unwrap();
     client.silence().await;
@@ -503,8 +463,7 @@ fn codes(errors: &[ResourceError]) -> BTreeSet<(&str, i32)> {
 async fn delta_until(stream: &mut Delta, errors: &[(&str, i32)]) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut sent, mut removed, mut seen) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     while seen.len() < errors.len() {
-        let told = stream.response().await;
-        stream.ack(&told).await;
+        let told = stream.take().await;
         for (name, code) in codes(&told.resource_errors) {
             assert!(errors.contains(&(name, code)) && seen.insert(name.to_owned()), "{name} {code}");
             assert!(!names(&told).iter().any(|sent| sent == name), "both sent and in error");
@@ -540,17 +499,13 @@ async fn r_err_06_early_and_late_clients_learn_the_errors_of_the_origin() {
     const LISTED: [&str; 4] = ["a", "b", "c", "d"];
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
     let channel = connect(&relay.uri()).await;
-    let mut delta = Delta::open(&channel, DELTA_ADS).await;
-    delta.subscribe("early", CDS, &LISTED).await;
-    let mut sotw = Sotw::open(&channel, SOTW_ADS).await;
-    sotw.subscribe("early", CDS, &LISTED).await;
+    let mut delta = Delta::asking(&channel, "early", CDS, &LISTED).await;
+    let mut sotw = Sotw::asking(&channel, "early", CDS, &LISTED).await;
     upstream.expect_request().await;
     let cds: TypeUrl = Kind::Cluster.into();
     let resources = LISTED.iter().map(|name| resource(&cds, name, "1", b"")).collect();
-    upstream.send(&DeltaDiscoveryResponse { resources, ..response(&cds, "1") });
-    upstream.expect_ack("1").await;
-    let told = delta.response().await;
-    delta.ack(&told).await;
+    upstream.deliver(&DeltaDiscoveryResponse { resources, ..response(&cds, "1") }).await;
+    let told = delta.take().await;
     assert_eq!(names(&told), LISTED);
     let first = sotw.response().await;
     sotw.ack(&first, &LISTED).await;
@@ -578,13 +533,11 @@ async fn r_err_06_early_and_late_clients_learn_the_errors_of_the_origin() {
         "who holds what is denied keeps it, and only `b` is gone"
     );
 
-    let mut late = Delta::open(&channel, DELTA_ADS).await;
-    late.subscribe("late", CDS, &LISTED).await;
+    let mut late = Delta::asking(&channel, "late", CDS, &LISTED).await;
     let (sent, removed) = delta_until(&mut late, &errors).await;
     assert_eq!(sent, ["a", "d"].map(str::to_owned).into(), "`c` is denied");
     assert_eq!(removed, ["b".to_owned()].into());
-    let mut late = Sotw::open(&channel, SOTW_ADS).await;
-    late.subscribe("late", CDS, &LISTED).await;
+    let mut late = Sotw::asking(&channel, "late", CDS, &LISTED).await;
     let told = sotw_until(&mut late, &LISTED, &errors).await;
     assert_eq!(told.iter().map(|told| told.resources.len()).collect::<Vec<_>>(), [2, 2]);
     assert_eq!(codes(&told[1].resource_errors), [("a", 14)].into(), "after the body");
@@ -604,9 +557,7 @@ async fn r_err_06_early_and_late_clients_learn_the_errors_of_the_origin() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r_err_07_switched_off_a_client_is_told_no_errors() {
     let (relay, _origin, mut upstream) = relay_and_origin("  resource_errors: false\n").await;
-    let channel = connect(&relay.uri()).await;
-    let mut delta = Delta::open(&channel, DELTA_ADS).await;
-    delta.subscribe("delta", CDS, &["a", "b"]).await;
+    let mut delta = Delta::asking(&connect(&relay.uri()).await, "delta", CDS, &["a", "b"]).await;
     upstream.expect_request().await;
     let cds: TypeUrl = Kind::Cluster.into();
     let resource_errors = vec![error("a", Code::Unavailable, ""), error("b", Code::NotFound, "")];
@@ -621,8 +572,7 @@ async fn r_relay_20_a_client_gets_the_resource_of_an_alias() {
     let vhds: TypeUrl = Kind::VirtualHost.into();
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
     let channel = connect(&relay.uri()).await;
-    let mut by_alias = Delta::open(&channel, DELTA_ADS).await;
-    by_alias.subscribe("by-alias", vhds.as_str(), &["routes/host"]).await;
+    let mut by_alias = Delta::asking(&channel, "by-alias", vhds.as_str(), &["routes/host"]).await;
     assert_eq!(upstream.expect_request().await.resource_names_subscribe, ["routes/host"]);
     let aliased = |version: &str| {
         let plain = resource(&vhds, "routes/virtual", version, b"");
@@ -630,16 +580,14 @@ async fn r_relay_20_a_client_gets_the_resource_of_an_alias() {
     };
     let say =
         |nonce: &str| DeltaDiscoveryResponse { resources: vec![aliased(nonce)], ..response(&vhds, nonce) };
-    upstream.send(&say("1"));
-    upstream.expect_ack("1").await;
+    upstream.deliver(&say("1")).await;
     let told = by_alias.response().await;
     let mut held = BTreeMap::new();
     take(&mut held, &told);
     assert_eq!(held, BTreeMap::from([("routes/virtual".to_owned(), "1".to_owned())]));
     by_alias.ack(&told).await;
 
-    let mut late = Delta::open(&channel, DELTA_ADS).await;
-    late.subscribe("late", vhds.as_str(), &["routes/host"]).await;
+    let mut late = Delta::asking(&channel, "late", vhds.as_str(), &["routes/host"]).await;
     let told = late.response().await;
     assert_eq!(told.resources.len(), 1);
     late.ack(&told).await;

@@ -10,11 +10,11 @@ use deltafan::cache::{
     Cache, Limits, Membership, Protocol, StreamProfile, Subscription, TtlSupport, WakeHandle,
 };
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
-use deltafan::resource::{Envelope, Kind, TypeUrl};
+use deltafan::resource::{Kind, TypeUrl};
 use deltafan::upstream::{
     Backoff, Client, Counters, FailoverTimes, Mux, Options, Servers, Settings, Transport, UpstreamState,
 };
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
+use deltafan_test_support::client::{CDS, Delta, connect, versions};
 use deltafan_test_support::eventually;
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response, state};
 use deltafan_test_support::process::Process;
@@ -398,8 +398,7 @@ async fn a_relay_that_is_answered_again_is_asked_for_everything_anew() {
     // Another server is not used in this test.
     let times = FailoverTimes { after: Duration::from_secs(300), ..TIMES };
     let relay = Relay::timed(&[origin.uri(), absent.uri()], false, times);
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let stream = origin.accept_asked().await;
     stream.send(&one("2", "1"));
     relay.holds("x", "2").await;
     let is_cut_off = || relay.state.borrow().origin_is_cut_off;
@@ -413,8 +412,7 @@ async fn a_relay_that_is_answered_again_is_asked_for_everything_anew() {
     let mut origin = Origin::listen(address).await;
     origin.set_relay(true);
     origin.says(false).await;
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let stream = origin.accept_asked().await;
     stream.send(&one("1", "2"));
     eventually("the word on the next outage", async || is_cut_off()).await;
     origin.says(true).await;
@@ -424,8 +422,7 @@ async fn a_relay_that_is_answered_again_is_asked_for_everything_anew() {
     let news =
         DeltaDiscoveryResponse { resources: vec![resource(&cds, "y", "3", b"")], ..response(&cds, "y") };
     stream.try_send_bytes(prost::Message::encode_to_vec(&news).into());
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let stream = origin.accept_asked().await;
     assert_eq!((relay.version("x").as_deref(), relay.version("y")), (Some("2"), None));
     stream.send(&one("3", "3"));
     relay.holds("x", "3").await;
@@ -441,8 +438,7 @@ async fn a_sibling_that_does_not_say_how_it_stands_is_used() {
     let relay = Relay::at(&[first.uri(), origin.uri()]);
     relay.holds("x", "2").await;
     first.stop().await;
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let stream = origin.accept_asked().await;
     stream.send(&one("3", "1"));
     relay.holds("x", "3").await;
 }
@@ -461,21 +457,12 @@ async fn binary(first: &Plane, second: &Plane, further: &str) -> Process {
     tokio::task::spawn_blocking(begin).await.unwrap()
 }
 
-fn versions(response: &DeltaDiscoveryResponse) -> BTreeMap<String, String> {
-    let pair = |bytes: &bytes::Bytes| {
-        let envelope = Envelope::parse(bytes, &CDS.into()).unwrap();
-        (envelope.name.to_owned(), envelope.version.to_owned())
-    };
-    response.resources.iter().map(pair).collect()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn r_up_08_clients_notice_nothing_where_contents_and_versions_are_equal() {
     let clusters = [("x", "7", "same"), ("y", "7", "same")];
     let (mut first, second) = (Plane::start(&clusters).await, Plane::start(&clusters).await);
     let relay = binary(&first, &second, "").await;
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("envoy", CDS, &["*"]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "envoy", CDS, &["*"]).await;
     let told = client.response().await;
     assert_eq!(versions(&told).len(), 2);
     client.ack(&told).await;
@@ -523,8 +510,7 @@ async fn r_up_08_a_response_that_trickles_is_no_answer() {
     let origins = vec![first, second.uri()];
     let begin = move || Process::behind_several(&origins, "failover: {after: 1s}", "");
     let relay = tokio::task::spawn_blocking(begin).await.unwrap();
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
     let (_requests, mut respond) = streams.recv().await.unwrap();
     let mut bytes = respond.send_response(head(200, "application/grpc"), false).unwrap();
     let cds: TypeUrl = Kind::Cluster.into();
@@ -550,10 +536,8 @@ async fn r_up_08_each_node_group_moves_and_returns() {
     let relay = binary(&first, &second, FLEETS).await;
     let mut clients = Vec::new();
     for id in ["red-1", "blue-1"] {
-        let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-        client.subscribe(id, CDS, &["*"]).await;
-        let told = client.response().await;
-        client.ack(&told).await;
+        let mut client = Delta::asking(&connect(&relay.uri()).await, id, CDS, &["*"]).await;
+        client.take().await;
         clients.push(client);
     }
     first.stop().await;
@@ -584,9 +568,7 @@ async fn a_preferred_server_without_delta_is_probed_and_used_by_state_of_the_wor
         let mut streams = JoinSet::new();
         loop {
             let mut stream = first.accept_sotw().await;
-            stream.expect_request().await;
-            stream.send(&state(&cds, "1", &[("x", "of the first")]));
-            stream.expect_ack("1").await;
+            stream.answer(&state(&cds, "1", &[("x", "of the first")])).await;
             streams.spawn(async move { while stream.next_request().await.is_some() {} });
         }
     });
@@ -671,10 +653,8 @@ async fn a_group_that_lends_nodes_shows_them_to_each_server() {
 ";
     let (mut first, second) = (Plane::start(&[("x", "1", "")]).await, Plane::start(&[("x", "2", "")]).await);
     let relay = binary(&first, &second, LENT).await;
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("red-1", CDS, &["*"]).await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "red-1", CDS, &["*"]).await;
+    client.take().await;
     assert_eq!(first.nodes(), ["red-1"]);
     first.stop().await;
     let told = client.response().await;

@@ -7,10 +7,11 @@ use std::time::Duration;
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, Node, Status};
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::client::{
-    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, EDS, SDS, SOTW_ADS, Sotw, connect, names, node,
+    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, EDS, SDS, SOTW_ADS, Sotw, connect, names, sotw_subscription,
+    subscription,
 };
 use deltafan_test_support::http1::Http1;
-use deltafan_test_support::origin::{resource, response};
+use deltafan_test_support::origin::{clusters_at, resource, response};
 use deltafan_test_support::process::{Process, relay_and_origin};
 use serde_json::{Value as Json, json};
 
@@ -26,14 +27,8 @@ fn only_type(page: &Json) -> &Json {
     &clients[0]["types"][0]
 }
 
-fn clusters(version: &str, names: &[&str]) -> DeltaDiscoveryResponse {
-    let cds: TypeUrl = Kind::Cluster.into();
-    let resources = names.iter().map(|name| resource(&cds, name, version, b"")).collect();
-    DeltaDiscoveryResponse { resources, system_version_info: version.to_owned(), ..response(&cds, version) }
-}
-
 /// Waits until the state of a client is this.
-fn wait_for_state(relay: &Process, node: &str, state: &str) -> Json {
+pub(crate) fn wait_for_state(relay: &Process, node: &str, state: &str) -> Json {
     let mut found = Json::Null;
     relay.wait_for(&format!("{node} to be {state}"), || {
         found = relay.admin_json(&format!("/clients?node={node}"));
@@ -46,14 +41,12 @@ fn wait_for_state(relay: &Process, node: &str, state: &str) -> Json {
 async fn operators_see_what_each_client_was_sent_accepted_and_rejected() {
     let (relay, _origin, mut upstream) = relay_and_origin("rest: {hold: 1h}\n").await;
     let channel = connect(&relay.uri()).await;
-    let mut delta = Delta::open(&channel, DELTA_ADS).await;
-    delta.subscribe("delta-1", CDS, &["*"]).await;
+    let mut delta = Delta::asking(&channel, "delta-1", CDS, &["*"]).await;
     upstream.expect_request().await;
     let waiting = wait_for_state(&relay, "delta-1", "waiting");
     assert_eq!(only_type(&waiting)["sent"], Json::Null);
 
-    upstream.send(&clusters("17", &["a", "b"]));
-    upstream.expect_ack("17").await;
+    upstream.deliver(&clusters_at("17", &["a", "b"])).await;
     let told = delta.response().await;
     let unacked = wait_for_state(&relay, "delta-1", "unacked");
     let cds = only_type(&unacked);
@@ -68,8 +61,7 @@ async fn operators_see_what_each_client_was_sent_accepted_and_rejected() {
     assert_eq!((&cds["acked"]["version"], &cds["lag"]), (&json!("17"), &json!(0)));
 
     // A second client, and a third that polls.
-    let mut sotw = Sotw::open(&channel, SOTW_ADS).await;
-    sotw.subscribe("sotw-1", CDS, &["a"]).await;
+    let mut sotw = Sotw::asking(&channel, "sotw-1", CDS, &["a"]).await;
     let told = sotw.response().await;
     sotw.ack(&told, &["a"]).await;
     wait_for_state(&relay, "sotw-1", "synced");
@@ -83,8 +75,7 @@ async fn operators_see_what_each_client_was_sent_accepted_and_rejected() {
     assert_eq!((&all["open"], &all["states"]["synced"]), (&json!(3), &json!(3)));
 
     // A change that one of them rejects.
-    upstream.send(&clusters("18", &["b"]));
-    upstream.expect_ack("18").await;
+    upstream.deliver(&clusters_at("18", &["b"])).await;
     let told = delta.response().await;
     delta.nack(&told).await;
     let rejected = wait_for_state(&relay, "delta-1", "rejected");
@@ -107,8 +98,7 @@ async fn operators_see_what_each_client_was_sent_accepted_and_rejected() {
     assert_eq!((&line["version"], &line["changed"]), (&json!("18"), &json!("b")));
 
     // It is mended.
-    upstream.send(&clusters("19", &["b"]));
-    upstream.expect_ack("19").await;
+    upstream.deliver(&clusters_at("19", &["b"])).await;
     let told = delta.response().await;
     assert_eq!(names(&told), ["b"]);
     delta.ack(&told).await;
@@ -134,19 +124,14 @@ async fn a_client_is_behind_only_by_what_concerns_it() {
     let channel = connect(&relay.uri()).await;
     let mut one = Delta::open(&channel, DELTA_CLUSTERS).await;
     one.subscribe("one", CDS, &["a"]).await;
-    upstream.expect_request().await;
-    upstream.send(&clusters("1", &["a"]));
-    upstream.expect_ack("1").await;
-    let told = one.response().await;
-    one.ack(&told).await;
+    upstream.answer(&clusters_at("1", &["a"])).await;
+    one.take().await;
     let mut other = Delta::open(&channel, DELTA_CLUSTERS).await;
     other.subscribe("other", CDS, &["b"]).await;
     upstream.expect_request().await;
     for version in ["2", "3", "4"] {
-        upstream.send(&clusters(version, &["b"]));
-        upstream.expect_ack(version).await;
-        let told = other.response().await;
-        other.ack(&told).await;
+        upstream.deliver(&clusters_at(version, &["b"])).await;
+        other.take().await;
     }
     let synced = wait_for_state(&relay, "other", "synced");
     assert_eq!(only_type(&synced)["acked"]["version"], "4");
@@ -154,12 +139,10 @@ async fn a_client_is_behind_only_by_what_concerns_it() {
     assert_eq!(only_type(&first)["lag"], 0);
 
     // One that does not answer is not sent the next change at first, and is behind.
-    upstream.send(&clusters("5", &["a"]));
-    upstream.expect_ack("5").await;
+    upstream.deliver(&clusters_at("5", &["a"])).await;
     one.response().await;
     wait_for_state(&relay, "one", "unacked");
-    upstream.send(&clusters("6", &["a"]));
-    upstream.expect_ack("6").await;
+    upstream.deliver(&clusters_at("6", &["a"])).await;
     relay.wait_for("a lag", || only_type(&relay.admin_json("/clients?node=one"))["lag"] == 1);
 }
 
@@ -169,11 +152,8 @@ async fn a_client_that_brings_its_versions_is_synced_without_a_response() {
     let trust = "  trust_initial_versions_for_explicit: true\n";
     let (relay, _origin, mut upstream) = relay_and_origin(trust).await;
     let channel = connect(&relay.uri()).await;
-    let mut first = Delta::open(&channel, DELTA_ADS).await;
-    first.subscribe("first", CDS, &["a"]).await;
-    upstream.expect_request().await;
-    upstream.send(&clusters("17", &["a"]));
-    upstream.expect_ack("17").await;
+    let mut first = Delta::asking(&channel, "first", CDS, &["a"]).await;
+    upstream.answer(&clusters_at("17", &["a"])).await;
     first.response().await;
     let mut back = Delta::open(&channel, DELTA_ADS).await;
     let request = DeltaDiscoveryRequest {
@@ -197,13 +177,10 @@ async fn a_fleet_that_rejects_a_version_is_told_of_in_one_line() {
     for number in 0..CLIENTS {
         // Not all streams fit on one connection.
         let channel = if number % 50 == 0 { connect(&relay.uri()).await } else { channel.clone() };
-        let stream = Delta::open(&channel, DELTA_ADS).await;
-        stream.subscribe(&format!("envoy-{number}"), CDS, &["*"]).await;
+        let stream = Delta::asking(&channel, &format!("envoy-{number}"), CDS, &["*"]).await;
         streams.push((channel, stream));
         if number == 0 {
-            upstream.expect_request().await;
-            upstream.send(&clusters("17", &["a"]));
-            upstream.expect_ack("17").await;
+            upstream.answer(&clusters_at("17", &["a"])).await;
         }
     }
     for (_, stream) in &mut streams {
@@ -258,7 +235,7 @@ async fn no_client_and_no_query_breaks_a_page() {
     };
     let mut evil = stream("a\u{1b}[2J\n\"},{\u{0}*").await;
     upstream.expect_request().await;
-    upstream.send(&clusters("17", &["a"]));
+    upstream.send(&clusters_at("17", &["a"]));
     let told = evil.response().await;
     // A text of a megabyte, cut within a character.
     let text = "\u{1f4a5}".repeat(1 << 18);
@@ -310,24 +287,20 @@ async fn no_client_and_no_query_breaks_a_page() {
 async fn operators_see_which_resources_are_held_and_how_many_clients_ask_for_each() {
     let (relay, mut origin, mut upstream) = relay_and_origin("").await;
     let channel = connect(&relay.uri()).await;
-    let mut all = Delta::open(&channel, DELTA_ADS).await;
-    all.subscribe("all", CDS, &["*", "b"]).await;
-    upstream.expect_request().await;
-    upstream.send(&clusters("17", &["a", "b"]));
-    upstream.expect_ack("17").await;
+    let mut all = Delta::asking(&channel, "all", CDS, &["*", "b"]).await;
+    upstream.answer(&clusters_at("17", &["a", "b"])).await;
     // Names beside the wildcard have a stream of their own. Unanswered, they would have streams opened anew on a busy machine.
     let mut names = origin.accept().await;
     tokio::spawn(async move {
         while let Some(request) = names.next_request().await {
             let asked: Vec<_> = request.resource_names_subscribe.iter().map(String::as_str).collect();
             if !asked.is_empty() {
-                names.send(&clusters("17", &asked));
+                names.send(&clusters_at("17", &asked));
             }
         }
     });
     all.response().await;
-    let mut one = Delta::open(&channel, DELTA_ADS).await;
-    one.subscribe("one", CDS, &["a"]).await;
+    let mut one = Delta::asking(&channel, "one", CDS, &["a"]).await;
     one.response().await;
 
     let secret = "the text of a key";
@@ -372,25 +345,16 @@ async fn operators_see_which_resources_are_held_and_how_many_clients_ask_for_eac
 async fn clients_that_came_back_are_not_waiting() {
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
     let channel = connect(&relay.uri()).await;
-    let newcomer = Delta::open(&channel, DELTA_ADS).await;
-    newcomer.subscribe("newcomer", CDS, &["*"]).await;
+    let _newcomer = Delta::asking(&channel, "newcomer", CDS, &["*"]).await;
     let mut back = Delta::open(&channel, DELTA_ADS).await;
     back.send(DeltaDiscoveryRequest {
-        node: Some(node("back")),
-        type_url: CDS.to_owned(),
-        resource_names_subscribe: vec!["*".to_owned()],
         initial_resource_versions: [("a".to_owned(), "17".to_owned())].into(),
-        ..DeltaDiscoveryRequest::default()
+        ..subscription("back", CDS, &["*"])
     })
     .await;
     let sotw = Sotw::open(&channel, SOTW_ADS).await;
-    sotw.send(DiscoveryRequest {
-        node: Some(node("sotw")),
-        type_url: CDS.to_owned(),
-        version_info: "17".to_owned(),
-        ..DiscoveryRequest::default()
-    })
-    .await;
+    sotw.send(DiscoveryRequest { version_info: "17".to_owned(), ..sotw_subscription("sotw", CDS, &[]) })
+        .await;
     wait_for_state(&relay, "newcomer", "waiting");
     wait_for_state(&relay, "sotw", "resuming");
     let resuming = wait_for_state(&relay, "back", "resuming");
@@ -399,11 +363,8 @@ async fn clients_that_came_back_are_not_waiting() {
     assert_eq!((clients("waiting"), clients("resuming")), (1.0, 2.0));
     assert_eq!(nodes(&relay.admin_json("/clients?state=resuming")), ["back", "sotw"]);
 
-    upstream.expect_request().await;
-    upstream.send(&clusters("17", &["a"]));
-    upstream.expect_ack("17").await;
-    let told = back.response().await;
-    back.ack(&told).await;
+    upstream.answer(&clusters_at("17", &["a"])).await;
+    back.take().await;
     wait_for_state(&relay, "back", "synced");
 }
 
@@ -411,14 +372,9 @@ async fn clients_that_came_back_are_not_waiting() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_look_at_the_clients_changes_nothing() {
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
-    let channel = connect(&relay.uri()).await;
-    let mut client = Delta::open(&channel, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
-    upstream.expect_request().await;
-    upstream.send(&clusters("1", &["a"]));
-    upstream.expect_ack("1").await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
+    upstream.answer(&clusters_at("1", &["a"])).await;
+    client.take().await;
     client.subscribe("client", EDS, &["e"]).await;
     upstream.expect_request().await;
     wait_for_state(&relay, "client", "waiting");

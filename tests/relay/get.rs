@@ -115,31 +115,19 @@ async fn a_server_without_the_transport_is_told_with_the_one_to_try() {
     let origin = Origin::start().await;
     let ran = get(&origin.uri(), "sotw", &["cds"]).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
-    assert!(
-        ran.stderr.contains("Unimplemented") && ran.stderr.contains("use --transport delta or rest"),
-        "{}",
-        ran.stderr
-    );
+    ran.complains(&["Unimplemented", "use --transport delta or rest"]);
     origin.implement(false, true);
     let ran = get(&origin.uri(), "delta", &["cds"]).await;
-    assert!(
-        ran.stderr.contains("Unimplemented") && ran.stderr.contains("use --transport sotw or rest"),
-        "{}",
-        ran.stderr
-    );
+    ran.complains(&["Unimplemented", "use --transport sotw or rest"]);
     let ran = get(&origin.uri(), "rest", &["cds"]).await;
-    assert!(ran.stderr.contains("use --transport delta or sotw"), "{}", ran.stderr);
+    ran.complains(&["use --transport delta or sotw"]);
     let ran = get(&origin.uri(), "rest", &["vhds"]).await;
-    assert!(ran.stderr.contains("REST-JSON has no path") && ran.stderr.contains("--transport delta"));
+    ran.complains(&["REST-JSON has no path", "--transport delta"]);
 
     let other = server(false, 404, "text/plain", "no such page\n").await;
     let other = format!("http://{other}");
     let ran = get(&other, "rest", &["cds"]).await;
-    assert!(
-        ran.stderr.contains("404 Not Found: no such page; the server has no REST-JSON at this address"),
-        "{}",
-        ran.stderr
-    );
+    ran.complains(&["404 Not Found: no such page; the server has no REST-JSON at this address"]);
     for transport in ["delta", "sotw"] {
         let ran = get(&other, transport, &["cds"]).await;
         assert!(
@@ -160,7 +148,7 @@ async fn a_server_without_the_transport_is_told_with_the_one_to_try() {
     );
     let page = format!("http://{}", server(false, 200, "text/html", "<html>").await);
     let ran = get(&page, "rest", &["cds"]).await;
-    assert!(ran.stderr.contains("the answer is no DiscoveryResponse in JSON: not JSON: "), "{}", ran.stderr);
+    ran.complains(&["the answer is no DiscoveryResponse in JSON: not JSON: "]);
 }
 
 /// Server that says this to each connection that has sent something, and ends it.
@@ -220,18 +208,13 @@ async fn a_server_of_http2_that_speaks_no_grpc_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn polls_go_on_until_the_control_plane_has_answered() {
     let mut origin = Origin::start().await;
-    let uri = origin.uri();
-    let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, "")).await.unwrap();
+    let relay = Process::started_behind(origin.uri(), "").await;
     let ran = get(&relay.uri(), "rest", &["cds"]).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
-    assert!(
-        ran.stderr.contains("has not answered within 5s: the control plane has not answered"),
-        "{}",
-        ran.stderr
-    );
+    ran.complains(&["has not answered within 5s: the control plane has not answered"]);
     let ran = get(&relay.uri(), "rest", &["eds", "e"]).await;
     assert!(ran.stdout.lines().any(|line| line.starts_with("e ") && line.ends_with("no answer")));
-    assert!(ran.stderr.contains("the control plane has not answered"), "{}", ran.stderr);
+    ran.complains(&["the control plane has not answered"]);
     let mut upstream = origin.accept().await;
     assert_eq!(upstream.expect_request().await.type_url, cds().as_str(), "a poll is asked on, by a client");
 }
@@ -272,7 +255,7 @@ async fn state_of_the_world_is_asked_as_servers_know_it() {
     assert_eq!(stream.expect_request().await.resource_names, ["*"], "no legacy wildcard");
     stream.send(&state(&cds(), "1", &[]));
     let ran = ask.await.unwrap();
-    assert!(ran.stderr.contains("a response of `type.googleapis.com/envoy.config.cluster.v3.Cluster`; `"));
+    ran.complains(&["a response of `type.googleapis.com/envoy.config.cluster.v3.Cluster`; `"]);
 }
 
 /// The form that other servers may give to an answer.
@@ -326,7 +309,7 @@ async fn the_node_of_a_bootstrap_is_sent_whole() {
 
     let ran = run(&["get", "cds", "--node", folder.path().join("none").to_str().unwrap()]).await;
     assert_eq!(ran.code, Some(1));
-    assert!(ran.stderr.contains("none: cannot be read: "), "{}", ran.stderr);
+    ran.complains(&["none: cannot be read: "]);
 }
 
 /// Parameters of the relay's rules follow from the file, over each transport; those of the command line come first.
@@ -434,8 +417,7 @@ async fn an_alias_is_answered_by_its_resource_or_by_nothing() {
     {
         let uri = origin.uri();
         let ask = tokio::spawn(async move { get(&uri, "delta", &["vhds", "r/host"]).await });
-        let mut stream = origin.accept().await;
-        stream.expect_request().await;
+        let stream = origin.accept_asked().await;
         stream.send(&answer);
         let ran = ask.await.unwrap();
         assert_eq!(ran.code, Some(code), "{}", ran.stdout);
@@ -456,7 +438,7 @@ async fn a_resource_under_another_name_may_be_the_answer() {
     stream.send(&state(&eds, "1", &[("own", "")]));
     let ran = ask.await.unwrap();
     assert_eq!((ran.code, names(&ran)), (Some(1), vec!["own", "alias"]), "{}", ran.stdout);
-    assert!(ran.stderr.contains("--transport delta shows aliases"), "{}", ran.stderr);
+    ran.complains(&["--transport delta shows aliases"]);
 }
 
 /// Some servers send the next part of an answer after the ACK of the last one; a slow link makes that a long silence.
@@ -466,12 +448,9 @@ async fn an_answer_in_parts_is_whole_over_a_slow_link() {
     let link = SlowLink::to(origin.address(), Duration::from_millis(450)).await;
     let uri = link.uri();
     let ask = tokio::spawn(async move { get(&uri, "delta", &["eds"]).await });
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
-    stream.send(&endpoints("1", &["a"], &[]));
-    stream.expect_ack("1").await;
-    stream.send(&endpoints("2", &["b"], &[]));
-    stream.expect_ack("2").await;
+    let mut stream = origin.accept_asked().await;
+    stream.deliver(&endpoints("1", &["a"], &[])).await;
+    stream.deliver(&endpoints("2", &["b"], &[])).await;
     let ran = ask.await.unwrap();
     assert_eq!(names(&ran).len(), 2, "{}", ran.stdout);
 }
@@ -495,8 +474,7 @@ async fn a_large_response_is_waited_for_over_a_slow_link() {
         let uri = link.uri();
         let ask =
             tokio::spawn(async move { run(&["get", "eds", "--server", &uri, "--timeout", timeout]).await });
-        let mut stream = origin.accept().await;
-        stream.expect_request().await;
+        let stream = origin.accept_asked().await;
         responses.iter().for_each(|response| stream.send(response));
         let ran = ask.await.unwrap();
         assert_eq!(ran.code, Some(code), "{}", ran.stdout);

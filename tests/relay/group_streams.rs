@@ -112,8 +112,7 @@ fn group_of(message: Bytes) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_node_of_a_client_goes_upstream_verbatim() {
     let (relay, mut told) = behind_h2(100, BORROWED).await;
-    let channel = connect(&relay.uri()).await;
-    let _first = send_raw(&channel, odd_request(&odd_node("odd-1"))).await;
+    let _first = send_raw(&connect(&relay.uri()).await, odd_request(&odd_node("odd-1"))).await;
     let (_, message) = told.recv().await.unwrap();
     let shown = wire::fields(&message).flatten().next().expect("a field");
     assert_eq!(shown.number, 1);

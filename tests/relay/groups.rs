@@ -8,7 +8,7 @@ use deltafan::proto::{ControlPlane, DeltaDiscoveryRequest, DeltaDiscoveryRespons
 use deltafan::resource::{Kind, TypeUrl, wire};
 use deltafan::subscription::OBSERVER;
 use deltafan_test_support::client::{
-    CDS, DELTA_ADS, Delta, EDS, FETCH_CLUSTERS, MOMENT, SOTW_ADS, Sotw, connect, node, unary,
+    CDS, DELTA_ADS, Delta, EDS, FETCH_CLUSTERS, MOMENT, Sotw, connect, node, unary,
 };
 use deltafan_test_support::eventually;
 use deltafan_test_support::http1::Http1;
@@ -60,9 +60,7 @@ fn send(stream: &OriginStream, nonce: &str, clusters: &[Bytes]) {
 }
 
 pub(crate) async fn client(relay: &Process, id: &str) -> Delta {
-    let stream = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    stream.subscribe(id, CDS, &["*"]).await;
-    stream
+    Delta::asking(&connect(&relay.uri()).await, id, CDS, &["*"]).await
 }
 
 /// The next stream that the relay opens, and the `node.id` that it shows there.
@@ -100,8 +98,7 @@ async fn r_relay_02_each_fleet_has_streams_of_its_own_on_one_connection() {
 
     send(&red, "2", &[cluster("c", "2", "of-red")]);
     for stream in [&mut first, &mut second] {
-        let response = stream.response().await;
-        stream.ack(&response).await;
+        stream.take().await;
     }
     other.silence().await;
     assert!(origin.is_quiet_for(MOMENT).await, "no further stream");
@@ -131,8 +128,7 @@ async fn every_transport_finds_the_group_of_its_node() {
     let mut streams = Vec::new();
     for fleet in ["red", "blue"] {
         let id = format!("{fleet}-1");
-        let mut stream = Sotw::open(&channel, SOTW_ADS).await;
-        stream.subscribe(&id, CDS, &["c"]).await;
+        let mut stream = Sotw::asking(&channel, &id, CDS, &["c"]).await;
         let (_, upstream, _) = next_group(&mut origin).await;
         send(&upstream, "1", &[cluster("c", "1", fleet)]);
         let told = stream.response().await.encode_to_vec();
@@ -258,8 +254,7 @@ async fn made_up_nodes_make_no_more_groups_than_a_peer_may_have() {
             // Streams are looked at in any order.
             relay.wait_for("groups", || groups() == 16.0);
         }
-        let mut stream = Delta::open(&channel, DELTA_ADS).await;
-        stream.subscribe(&format!("made-up-{number}"), CDS, &["*"]).await;
+        let mut stream = Delta::asking(&channel, &format!("made-up-{number}"), CDS, &["*"]).await;
         if number < 16 {
             held.push(stream);
             continue;
@@ -585,32 +580,28 @@ async fn an_origin_that_answers_a_group_with_resources_of_another_tells_that_oth
     let mut clients = Vec::new();
     let mut upstream = Vec::new();
     for fleet in ["red", "blue"] {
-        let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-        client.subscribe(&format!("{fleet}-1"), CDS, &[fleet]).await;
+        let client = Delta::asking(&connect(&relay.uri()).await, &format!("{fleet}-1"), CDS, &[fleet]).await;
         clients.push(client);
         upstream.push(next_group(&mut origin).await.1);
     }
     let [red, blue] = &mut upstream[..] else { panic!("two groups") };
     let [of_red, of_blue] = &mut clients[..] else { panic!("two clients") };
     send(blue, "b1", &[cluster("blue", "1", "true-blue")]);
-    let told = of_blue.response().await;
-    of_blue.ack(&told).await;
+    of_blue.take().await;
     blue.expect_ack("b1").await;
 
     // Names, versions, nonces and the control plane are those of the other group, on this one's stream.
     let another = Some(ControlPlane { identifier: "another".to_owned() });
     let resources = vec![cluster("blue", "2", "forged"), cluster("red", "1", "true-red")];
-    red.send(&DeltaDiscoveryResponse { resources, control_plane: another, ..response(&cds(), "b1") });
-    red.expect_ack("b1").await;
+    red.deliver(&DeltaDiscoveryResponse { resources, control_plane: another, ..response(&cds(), "b1") })
+        .await;
     let told = of_red.response().await;
     assert!(holds(&told, "true-red") && !holds(&told, "forged"), "{told:?}");
     of_red.ack(&told).await;
     let removed_resources = vec!["blue".to_owned()];
-    red.send(&DeltaDiscoveryResponse { removed_resources, ..response(&cds(), "b2") });
-    red.expect_ack("b2").await;
+    red.deliver(&DeltaDiscoveryResponse { removed_resources, ..response(&cds(), "b2") }).await;
     of_blue.silence().await;
-    let mut newcomer = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    newcomer.subscribe("blue-2", CDS, &["blue"]).await;
+    let mut newcomer = Delta::asking(&connect(&relay.uri()).await, "blue-2", CDS, &["blue"]).await;
     assert!(holds(&newcomer.response().await, "true-blue"));
 
     // A group that asks for everything is shown what it is sent, and the other one nothing of it.

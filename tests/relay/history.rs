@@ -67,8 +67,7 @@ async fn changes_have_their_clients_and_a_diff() {
     upstream.expect_request().await;
     upstream.send(&clusters("1", &[cluster("web", "16", 1), cluster(STEERING, "16", 1)]));
     for client in [&mut good, &mut bad] {
-        let told = client.response().await;
-        client.ack(&told).await;
+        client.take().await;
     }
     let told = sotw.response().await;
     sotw.ack(&told, &names).await;
@@ -108,8 +107,7 @@ async fn changes_have_their_clients_and_a_diff() {
     let removed_resources = vec!["web".to_owned()];
     upstream.send(&DeltaDiscoveryResponse { removed_resources, ..response(&Kind::Cluster.into(), "3") });
     for client in [&mut good, &mut bad] {
-        let told = client.response().await;
-        client.ack(&told).await;
+        client.take().await;
     }
     let told = sotw.response().await;
     sotw.ack(&told, &names).await;
@@ -185,8 +183,7 @@ async fn secrets_and_unknown_types_are_shown_without_content() {
         (THING, THING, "not among the descriptors", true),
     ] {
         let of = TypeUrl::from(type_url);
-        let mut client = Delta::open(&channel, DELTA_ADS).await;
-        client.subscribe("client", type_url, &["key"]).await;
+        let mut client = Delta::asking(&channel, "client", type_url, &["key"]).await;
         for version in ["1", "2"] {
             upstream.expect_request().await;
             let mut body = bytes::BytesMut::new();
@@ -195,8 +192,7 @@ async fn secrets_and_unknown_types_are_shown_without_content() {
             wire::put_field(&mut body, 5, &[b"\x0a\x0c\x1a\x0aPRIVATE-0", version.as_bytes()].concat());
             let resources = vec![resource(&of, "key", version, &body)];
             upstream.send(&DeltaDiscoveryResponse { resources, ..response(&of, version) });
-            let told = client.response().await;
-            client.ack(&told).await;
+            client.take().await;
         }
         upstream.expect_request().await;
         let query = format!("type={query}&name=key");
@@ -220,11 +216,9 @@ async fn each_group_has_a_history_of_its_own() {
     let (relay, mut origin, _own) = relay_and_origin(FLEETS).await;
     for fleet in ["red", "blue"] {
         let mut member = client(&relay, &format!("{fleet}-1")).await;
-        let mut upstream = origin.accept().await;
-        upstream.expect_request().await;
+        let upstream = origin.accept_asked().await;
         upstream.send(&clusters(fleet, &[cluster("web", fleet, 1)]));
-        let told = member.response().await;
-        member.ack(&told).await;
+        member.take().await;
         let expected = [json!(["present", fleet, 1, 0, 0])];
         let query = format!("type=cds&name=web&group=fleet:{fleet}");
         let page = wait_for_changes(&relay, &query, &expected, 1);
@@ -254,11 +248,9 @@ async fn a_change_that_is_held_back_is_in_the_history() {
     canary.subscribe("canary", CDS, &["*"]).await;
     upstream.expect_request().await;
     upstream.send(&clusters("1", &[cluster("web", "16", 1)]));
-    let told = canary.response().await;
-    canary.ack(&told).await;
+    canary.take().await;
     other.subscribe("other", CDS, &["*"]).await;
-    let told = other.response().await;
-    other.ack(&told).await;
+    other.take().await;
     wait_for_changes(&relay, "type=cds&name=web", &[json!(["present", "16", 2, 0, 0])], 2);
     upstream.send(&clusters("2", &[cluster("web", "17", 2)]));
     let told = canary.response().await;
@@ -267,14 +259,12 @@ async fn a_change_that_is_held_back_is_in_the_history() {
     wait_for_changes(&relay, "type=cds&name=web", &held, 2);
     relay.wait_for("the hold", || relay.admin_get("/rollout").1.contains("\"phase\":\"held\""));
     // The canary is given the last good version back.
-    let told = canary.response().await;
-    canary.ack(&told).await;
+    canary.take().await;
     let taken_back = [json!(["changed", "17", 0, 0, 0]), json!(["present", "16", 2, 0, 0])];
     wait_for_changes(&relay, "type=cds&name=web", &taken_back, 2);
     assert_eq!(relay.admin_post("/rollout/release").0, 200);
     for client in [&mut canary, &mut other] {
-        let told = client.response().await;
-        client.ack(&told).await;
+        client.take().await;
     }
     let released = [json!(["changed", "17", 2, 0, 0]), json!(["present", "16", 2, 0, 0])];
     wait_for_changes(&relay, "type=cds&name=web", &released, 2);

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, ResourceLocator};
-use deltafan::resource::wire;
 use deltafan_test_support::client::{
-    CDS, DELTA_ADS, Delta, EDS, PATIENCE, SOTW_ADS, Sotw, connect, names, node, unary,
+    CDS, DELTA_ADS, Delta, EDS, PATIENCE, SOTW_ADS, Sotw, connect, names, node, sotw_subscription,
+    subscription, unary, versions,
 };
 use deltafan_test_support::http1::Http1;
 use deltafan_test_support::process::{Process, clusters, relay};
@@ -33,9 +33,7 @@ async fn live(relay: &Process) -> Delta {
 
 /// A client that must not notice what another does, where these are all clusters.
 async fn live_with(relay: &Process, all: &[&str]) -> Delta {
-    let channel = connect(&relay.uri()).await;
-    let mut stream = Delta::open(&channel, DELTA_ADS).await;
-    stream.subscribe("honest", CDS, &["*"]).await;
+    let mut stream = Delta::asking(&connect(&relay.uri()).await, "honest", CDS, &["*"]).await;
     let first = stream.response().await;
     assert_eq!(names(&first), all);
     stream.ack(&first).await;
@@ -115,10 +113,8 @@ async fn a_subscription_bomb_ends_whatever_it_is_sent_over() {
     for number in 0..6 {
         delta
             .send(DeltaDiscoveryRequest {
-                node: Some(node("bomb")),
-                type_url: EDS.to_owned(),
                 resource_names_subscribe: batch(number).collect(),
-                ..Default::default()
+                ..subscription("bomb", EDS, &[])
             })
             .await;
     }
@@ -130,10 +126,8 @@ async fn a_subscription_bomb_ends_whatever_it_is_sent_over() {
     let mut sotw = Sotw::open(&channel, SOTW_ADS).await;
     for number in 0..6 {
         sotw.send(DiscoveryRequest {
-            node: Some(node("bomb")),
-            type_url: EDS.to_owned(),
             resource_names: (0..=number).flat_map(batch).collect(),
-            ..Default::default()
+            ..sotw_subscription("bomb", EDS, &[])
         })
         .await;
     }
@@ -157,10 +151,8 @@ async fn the_requests_of_a_connection_share_a_limit_of_names() {
     let channel = connect(&relay.uri()).await;
     let ask = async |stream: &mut Delta, type_url: &str, from: usize| {
         let request = DeltaDiscoveryRequest {
-            node: Some(node("bomb")),
-            type_url: type_url.to_owned(),
             resource_names_subscribe: (from..from + 100).map(|at| format!("n{at}")).collect(),
-            ..Default::default()
+            ..subscription("bomb", type_url, &[])
         };
         stream.send(request).await;
     };
@@ -179,8 +171,7 @@ async fn the_requests_of_a_connection_share_a_limit_of_names() {
     // The names of the stream went with it, another connection has its own, and to ask again is not to ask for more.
     ask(&mut first, EDS, 0).await;
     first.response().await;
-    let mut third = Delta::open(&channel, DELTA_ADS).await;
-    third.subscribe("bomb", CDS, &["a", "b"]).await;
+    let mut third = Delta::asking(&channel, "bomb", CDS, &["a", "b"]).await;
     third.response().await;
     let mut other = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
     ask(&mut other, EDS, 100).await;
@@ -256,8 +247,7 @@ async fn names_are_limited_by_the_memory_that_they_take_together() {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
     assert!(status.message().contains("12000 bytes, more than the limit of 10240"), "{status:?}");
 
-    let mut sotw = Sotw::open(&channel, SOTW_ADS).await;
-    sotw.subscribe("bomb", EDS, &[&long(1), &long(2), &long(3)]).await;
+    let mut sotw = Sotw::asking(&channel, "bomb", EDS, &[&long(1), &long(2), &long(3)]).await;
     assert_eq!(sotw.end().await.code(), Code::ResourceExhausted);
 
     let body = serde_json::json!({"resource_names": [long(1), long(2), long(3)]}).to_string();
@@ -282,23 +272,9 @@ async fn bring_back(
     let relay = Process::start(&[("clusters.yaml", &all)], downstream);
     let stream = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
     stream
-        .send(DeltaDiscoveryRequest {
-            node: Some(node("large")),
-            type_url: CDS.to_owned(),
-            resource_names_subscribe: vec!["*".to_owned()],
-            initial_resource_versions,
-            ..Default::default()
-        })
+        .send(DeltaDiscoveryRequest { initial_resource_versions, ..subscription("large", CDS, &["*"]) })
         .await;
     (relay, stream)
-}
-
-fn versions(response: &DeltaDiscoveryResponse) -> HashMap<String, String> {
-    let text = |resource, number| {
-        let mut fields = wire::fields(resource).map(Result::unwrap);
-        fields.find(|field| field.number == number).unwrap().text().unwrap().to_owned()
-    };
-    response.resources.iter().map(|resource| (text(resource, 3), text(resource, 1))).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -306,7 +282,7 @@ async fn a_wildcard_client_comes_back_with_more_versions_than_it_may_subscribe_t
     let narrow = "  max_names: 10\n  max_subscription_bytes: 1KiB\n  max_request_bytes: 4KiB\n  \
         max_buffered_request_bytes_per_connection: 8KiB\n";
     let (_relay, mut first) = bring_back(narrow, HashMap::new()).await;
-    let held = versions(&first.response().await);
+    let held: HashMap<_, _> = versions(&first.response().await).into_iter().collect();
     assert_eq!(held.len(), 500);
     let (_relay, mut again) = bring_back(narrow, held.clone()).await;
     let answer = again.response().await;
@@ -339,11 +315,8 @@ async fn a_client_that_brings_more_versions_than_are_held_is_answered_as_if_it_b
 async fn a_first_request_that_takes_longer_than_it_may_take_to_begin_is_taken_in() {
     let relay = relay("  first_request_timeout: 1s\n");
     let request = DeltaDiscoveryRequest {
-        node: Some(node("slow link")),
-        type_url: CDS.to_owned(),
-        resource_names_subscribe: vec!["*".to_owned()],
         initial_resource_versions: (0..500).map(|n| (format!("gone-{n}"), "1".to_owned())).collect(),
-        ..Default::default()
+        ..subscription("slow link", CDS, &["*"])
     }
     .encode_to_vec();
     let request = Bytes::from(framed(&request));
@@ -368,12 +341,7 @@ fn with_parameter(value: usize) -> DeltaDiscoveryRequest {
         name: "a".to_owned(),
         dynamic_parameters: HashMap::from([("k".to_owned(), value.to_string())]),
     };
-    DeltaDiscoveryRequest {
-        node: Some(node("honest")),
-        type_url: CDS.to_owned(),
-        resource_locators_subscribe: vec![locator],
-        ..DeltaDiscoveryRequest::default()
-    }
+    DeltaDiscoveryRequest { resource_locators_subscribe: vec![locator], ..subscription("honest", CDS, &[]) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -400,16 +368,14 @@ async fn a_client_that_takes_all_parameter_sets_it_can_get_leaves_some_to_others
 async fn a_client_that_answers_nothing_is_closed_and_one_that_answers_is_not() {
     let relay = relay("  unacked_timeout: 1s\n  ack_timeout: 100ms\n");
     let mut honest = live(&relay).await;
-    let channel = connect(&relay.uri()).await;
-    let mut silent = Delta::open(&channel, DELTA_ADS).await;
+    let mut silent = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
     let start = Instant::now();
     silent.subscribe("silent", CDS, &["*"]).await;
     silent.response().await;
     // Being told more, as its gate opens by itself, gives it no more time.
     relay.write("clusters.yaml", &clusters(["a", "b", "c"]));
     assert_eq!(names(&silent.response().await), ["c"]);
-    let next = honest.response().await;
-    honest.ack(&next).await;
+    honest.take().await;
     let status = silent.end().await;
     assert!(start.elapsed() >= Duration::from_secs(1), "{:?}", start.elapsed());
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
@@ -576,8 +542,7 @@ async fn above_the_first_watermark_newcomers_are_refused_until_there_is_memory()
     let mut honest = live(&relay).await;
     let channel = connect(&relay.uri()).await;
     // So that it stands before memory is short.
-    let mut first = Delta::open(&channel, DELTA_ADS).await;
-    first.subscribe("first", CDS, &["*"]).await;
+    let mut first = Delta::asking(&channel, "first", CDS, &["*"]).await;
     first.response().await;
     let hog = hog(&relay, 240 << 20);
     relay.wait_for("memory to be short", || relay.metric("deltafan_memory_bytes{what=\"resident\"}") > 210e6);
@@ -606,8 +571,7 @@ async fn after_a_burst_of_names_newcomers_are_served() {
     let memory = "  memory: {refuse_above: 160MiB, close_above: 0}\n";
     let relay = Process::on_directory("unsubscribe_linger: 1s", &files, memory);
     let attack = |attacker: usize, server: String| async move {
-        let channel = connect(&server).await;
-        let stream = Delta::open(&channel, DELTA_ADS).await;
+        let stream = Delta::open(&connect(&server).await, DELTA_ADS).await;
         let names: Vec<String> = (0..2_000).map(|name| format!("{attacker}-{name:0>80}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         stream.subscribe("attacker", EDS, &names).await;

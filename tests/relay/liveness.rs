@@ -56,8 +56,7 @@ async fn r_up_09_a_server_that_answers_health_checks_may_be_silent() {
     let mut origin = Origin::start().await;
     let relay = relay(&origin.uri(), Duration::from_millis(100));
     let _client = relay.client(CDS, true, &[]);
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let mut stream = origin.accept_asked().await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(relay.state.borrow().connected);
     assert_eq!(relay.counters.connects.get(), 1);
@@ -71,8 +70,7 @@ async fn r_up_09_a_server_has_time_for_a_request_after_a_long_silence() {
     let mut origin = Origin::start().await;
     let relay = relay(&origin.uri(), Duration::from_secs(4));
     let _client = relay.client(CDS, true, &[]);
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let mut stream = origin.accept_asked().await;
     send(&stream, CDS, "1", "c", b"");
     stream.expect_ack("1").await;
     tokio::time::sleep(Duration::from_millis(4_500)).await;
@@ -92,8 +90,7 @@ async fn r_up_09_a_server_that_hangs_in_the_middle_of_a_response_is_noticed() {
     let link = SlowLink::to(origin.address(), Duration::ZERO).await;
     let relay = relay(&link.uri(), Duration::from_millis(500));
     let _client = relay.client(CDS, true, &[]);
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let mut stream = origin.accept_asked().await;
     send(&stream, CDS, "1", "c", b"");
     stream.expect_ack("1").await;
     link.narrow(1 << 20);

@@ -2,26 +2,23 @@
 
 use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::resource::{Kind, TypeUrl};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
+use deltafan_test_support::client::{CDS, Delta, connect};
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
 use deltafan_test_support::process::{Process, relay_and_origin};
 
 async fn update(upstream: &mut OriginStream, version: &str) {
     let cds: TypeUrl = Kind::Cluster.into();
     let resources = vec![resource(&cds, "a", version, b"")];
-    upstream.send(&DeltaDiscoveryResponse { resources, ..response(&cds, version) });
-    upstream.expect_ack(version).await;
+    upstream.deliver(&DeltaDiscoveryResponse { resources, ..response(&cds, version) }).await;
 }
 
 /// Relay with a client that has version 1.
 async fn with_client() -> (Process, Origin, OriginStream, Delta) {
     let (relay, origin, mut upstream) = relay_and_origin("  drain: 100ms\n").await;
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
     upstream.expect_request().await;
     update(&mut upstream, "1").await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    client.take().await;
     (relay, origin, upstream, client)
 }
 
@@ -31,8 +28,7 @@ async fn makes_lines(client: &mut Delta, origin: &mut Origin, mut upstream: Orig
     let told = client.response().await;
     client.nack(&told).await;
     upstream.fail(tonic::Status::unavailable("not today"));
-    let mut again = origin.accept().await;
-    again.expect_request().await;
+    let mut again = origin.accept_asked().await;
     update(&mut again, "3").await;
     client.response().await;
     again

@@ -6,7 +6,7 @@ use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan::telemetry::{Metric, MetricKind, Needs, all_metrics};
 use deltafan_test_support::certificates::{Authority, put};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, SDS, connect};
+use deltafan_test_support::client::{CDS, Delta, SDS, connect};
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
 use deltafan_test_support::process::{Process, clusters, relay_and_origin};
 
@@ -133,10 +133,8 @@ async fn a_directory_and_tls_have_their_metrics_and_no_others() {
     let configured = [Needs::Directory, Needs::Tls];
     first_page(&relay, &configured);
 
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
+    client.take().await;
     // The ACK is read before the change comes.
     relay.wait_for("the ACK", || {
         relay.metric("deltafan_requests_total{type=\"cds\",transport=\"delta\",result=\"ack\"}") == 1.0
@@ -175,8 +173,7 @@ async fn a_control_plane_and_all_that_is_off_by_default_have_their_metrics() {
         assert!(page.samples[reloads].iter().any(is_one), "{reloads}: {:?}", page.samples[reloads]);
     }
 
-    let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
+    let _client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
     send_cluster(&mut upstream).await;
     relay.wait_for("the cluster", || relay.metric("deltafan_resources{type=\"cds\"}") == 1.0);
     Page::read(&relay).assert_described();
@@ -187,8 +184,7 @@ async fn send_cluster(upstream: &mut OriginStream) {
     upstream.expect_request().await;
     let cds: TypeUrl = Kind::Cluster.into();
     let resources = vec![resource(&cds, "a", "1", b"")];
-    upstream.send(&DeltaDiscoveryResponse { resources, ..response(&cds, "1") });
-    upstream.expect_ack("1").await;
+    upstream.deliver(&DeltaDiscoveryResponse { resources, ..response(&cds, "1") }).await;
 }
 
 fn value(relay: &Process, sample: &str) -> f64 {
@@ -198,8 +194,7 @@ fn value(relay: &Process, sample: &str) -> f64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_are_late_show_in_gauges() {
     let relay = Process::start(&[("clusters.yaml", &clusters(["a"]))], "  ack_timeout: 10m\n");
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
     let told = client.response().await;
     relay.wait_for("a response without an ACK", || {
         value(&relay, "client_max_unanswered_seconds{type=\"cds\"}") > 0.1
@@ -213,8 +208,7 @@ async fn clients_that_are_late_show_in_gauges() {
     }
     assert_eq!(value(&relay, "ack_seconds_count"), 0.0);
     client.ack(&told).await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    client.take().await;
     relay.wait_for("both ACKs", || {
         value(&relay, "ack_seconds_count{type=\"cds\",transport=\"delta\"}") == 2.0
     });
@@ -248,8 +242,7 @@ fn two_relays_with_equal_resources_have_equal_fingerprints() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_fingerprint_of_secrets_does_not_depend_on_their_bodies() {
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("client", SDS, &["key"]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", SDS, &["key"]).await;
     upstream.expect_request().await;
     let sds: TypeUrl = Kind::Secret.into();
     let mut fingerprints = Vec::new();
@@ -257,10 +250,8 @@ async fn the_fingerprint_of_secrets_does_not_depend_on_their_bodies() {
         [("1", "v1", b"one"), ("2", "v1", b"two"), ("3", "v2", b"two"), ("4", "", b"one"), ("5", "", b"two")]
     {
         let resources = vec![resource(&sds, "key", version, body)];
-        upstream.send(&DeltaDiscoveryResponse { resources, ..response(&sds, nonce) });
-        upstream.expect_ack(nonce).await;
-        let told = client.response().await;
-        client.ack(&told).await;
+        upstream.deliver(&DeltaDiscoveryResponse { resources, ..response(&sds, nonce) }).await;
+        client.take().await;
         fingerprints.push(value(&relay, "state_fingerprint{type=\"sds\"}"));
     }
     // Nor on their versions: those of a state of the world are hashes of the bodies.
@@ -274,8 +265,7 @@ async fn the_fingerprint_of_secrets_does_not_depend_on_their_bodies() {
 #[tokio::test(flavor = "multi_thread")]
 async fn resources_that_are_held_by_name_count() {
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
-    let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["a"]).await;
+    let _client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["a"]).await;
     send_cluster(&mut upstream).await;
     relay.wait_for("the cluster", || value(&relay, "cached_resources{type=\"cds\"}") == 1.0);
     assert_eq!(value(&relay, "resources{type=\"cds\"}"), 0.0);

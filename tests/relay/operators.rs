@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::resource::{Kind, TypeUrl};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, MOMENT, connect, names};
-use deltafan_test_support::origin::{Origin, resource, response};
+use deltafan_test_support::client::{CDS, Delta, EDS, MOMENT, connect, names};
+use deltafan_test_support::origin::{Origin, clusters_at, resource, response};
 use deltafan_test_support::process::{Process, program};
 use serde_json::Value as Json;
 use tokio::net::TcpListener;
@@ -20,11 +20,6 @@ const QUICK_UNPINGED: &str = "backoff: {initial: 50ms, max: 500ms}, keepalive: {
 /// A relay that has this control plane, ready or not.
 async fn start(uri: String, upstream: &'static str) -> Process {
     tokio::task::spawn_blocking(move || Process::unready_behind(&uri, upstream)).await.unwrap()
-}
-
-fn clusters(nonce: &str) -> DeltaDiscoveryResponse {
-    let cds: TypeUrl = Kind::Cluster.into();
-    DeltaDiscoveryResponse { resources: vec![resource(&cds, "c1", nonce, b"")], ..response(&cds, nonce) }
 }
 
 /// Waits for an event of the log whose text begins like this.
@@ -74,8 +69,7 @@ async fn a_silent_control_plane_is_told_of_and_leaves_the_relay_not_ready() {
     let mut upstream = origin.accept().await;
     relay.wait_for("readiness of a relay that asks for nothing", || relay.admin_get("/ready").0 == 200);
     let channel = connect(&relay.uri()).await;
-    let mut client = Delta::open(&channel, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
+    let mut client = Delta::asking(&channel, "client", CDS, &["*"]).await;
     upstream.expect_request().await;
     relay.wait_for("the question in the metrics", || {
         relay.metric("deltafan_upstream_unanswered_subscriptions") == 1.0
@@ -99,16 +93,14 @@ async fn a_silent_control_plane_is_told_of_and_leaves_the_relay_not_ready() {
     }
 
     assert_eq!(client.end().await.code(), tonic::Code::Unavailable, "it is sent to other servers");
-    upstream.send(&clusters("1"));
-    upstream.expect_ack("1").await;
+    upstream.deliver(&clusters_at("1", &["c1"])).await;
     relay.wait_for("readiness", || relay.admin_get("/ready").0 == 200);
     assert_eq!(wait_for_event(&relay, "the control plane answers, ")["level"], "INFO");
     assert_eq!(health(&relay).await, "SERVING");
     assert_eq!(relay.metric("deltafan_upstream_unanswered_subscriptions"), 0.0);
     assert_eq!(relay.metric("deltafan_upstream_stale_seconds"), 0.0);
     assert!(relay.metric("deltafan_upstream_last_answer_age_seconds") < 10.0);
-    let mut again = Delta::open(&channel, DELTA_ADS).await;
-    again.subscribe("again", CDS, &["*"]).await;
+    let mut again = Delta::asking(&channel, "again", CDS, &["*"]).await;
     assert_eq!(names(&again.response().await), ["c1"]);
 }
 
@@ -117,13 +109,11 @@ async fn a_type_that_is_silent_beside_others_is_told_of_and_leaves_the_relay_rea
     let mut origin = Origin::start().await;
     let relay = start(origin.uri(), QUICK).await;
     let mut upstream = origin.accept().await;
-    let channel = connect(&relay.uri()).await;
-    let client = Delta::open(&channel, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
+    let client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
     upstream.expect_request().await;
     client.subscribe("client", EDS, &["nowhere"]).await;
     upstream.expect_request().await;
-    upstream.send(&clusters("1"));
+    upstream.send(&clusters_at("1", &["c1"]));
     let event = wait_for_event(&relay, "subscribed to EDS 1");
     assert_eq!(event["level"], "WARN");
     assert!(
@@ -138,15 +128,12 @@ async fn a_type_that_is_silent_beside_others_is_told_of_and_leaves_the_relay_rea
 async fn a_relay_that_is_asked_before_it_is_ready_becomes_ready_with_the_first_answer() {
     let mut origin = Origin::start().await;
     let relay = start(origin.uri(), QUICK).await;
-    let channel = connect(&relay.uri()).await;
-    let client = Delta::open(&channel, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
-    let mut upstream = origin.accept().await;
-    upstream.expect_request().await;
+    let _client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
+    let upstream = origin.accept_asked().await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     let (status, why) = relay.admin_get("/ready");
     assert_eq!(status, 503, "{why}");
-    upstream.send(&clusters("1"));
+    upstream.send(&clusters_at("1", &["c1"]));
     relay.wait_for("readiness", || relay.admin_get("/ready").0 == 200);
 }
 
@@ -154,9 +141,7 @@ async fn a_relay_that_is_asked_before_it_is_ready_becomes_ready_with_the_first_a
 async fn an_operator_can_have_a_relay_ready_without_an_answer() {
     let mut origin = Origin::start().await;
     let relay = start(origin.uri(), "backoff: {initial: 50ms, max: 500ms}, ready_wait: 0s").await;
-    let channel = connect(&relay.uri()).await;
-    let client = Delta::open(&channel, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
+    let _client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
     let _upstream = origin.accept().await;
     relay.wait_for("readiness", || relay.admin_get("/ready").0 == 200);
 }
@@ -179,11 +164,8 @@ async fn a_control_plane_that_is_killed_is_missed_at_once() {
     let uri = origin.uri();
     let relay =
         start(uri.clone(), "backoff: {initial: 1h, max: 1h}, keepalive: {interval: 1h, timeout: 1h}").await;
-    let channel = connect(&relay.uri()).await;
-    let mut client = Delta::open(&channel, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
+    client.take().await;
     drop(origin);
     expect_loss(&relay, &uri);
 }
@@ -194,26 +176,19 @@ async fn the_loss_of_the_control_plane_is_a_warning_at_once_and_in_words() {
     let relay = start(origin.uri(), QUICK_UNPINGED).await;
     let uri = origin.uri();
     let channel = connect(&relay.uri()).await;
-    let mut client = Delta::open(&channel, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
-    let mut upstream = origin.accept().await;
-    upstream.expect_request().await;
-    upstream.send(&clusters("1"));
-    upstream.expect_ack("1").await;
+    let mut client = Delta::asking(&channel, "client", CDS, &["*"]).await;
+    let mut upstream = origin.accept_asked().await;
+    upstream.deliver(&clusters_at("1", &["c1"])).await;
     client.response().await;
     // An end in order is none: the relay is back at once.
     upstream.close();
     let mut upstream = origin.accept().await;
     assert_eq!(wait_for_event(&relay, "the control plane ended the stream; reconnecting")["level"], "INFO");
-    upstream.expect_request().await;
-    upstream.send(&clusters("1"));
-    upstream.expect_ack("1").await;
+    upstream.answer(&clusters_at("1", &["c1"])).await;
 
     // A line about the second stream on the connection does not hold back one about the connection.
-    let named = Delta::open(&channel, DELTA_ADS).await;
-    named.subscribe("named", CDS, &["on-demand"]).await;
-    let mut second = origin.accept().await;
-    second.expect_request().await;
+    let _named = Delta::asking(&channel, "named", CDS, &["on-demand"]).await;
+    let second = origin.accept_asked().await;
     second.fail(tonic::Status::unavailable("not now"));
     wait_for_event(&relay, "the second stream to the control plane ended");
 
@@ -244,19 +219,12 @@ async fn a_look_at_a_relay_leaves_no_trace_upstream() {
     let relay = start(origin.uri(), QUICK).await;
     let mut upstream = origin.accept().await;
     let channel = connect(&relay.uri()).await;
-    let mut client = Delta::open(&channel, DELTA_ADS).await;
-    client.subscribe("client", EDS, &["e"]).await;
-    upstream.expect_request().await;
-    upstream.send(&endpoints("1", "e"));
-    upstream.expect_ack("1").await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    let mut client = Delta::asking(&channel, "client", EDS, &["e"]).await;
+    upstream.answer(&endpoints("1", "e")).await;
+    client.take().await;
     client.subscribe("client", CDS, &["*"]).await;
-    upstream.expect_request().await;
-    upstream.send(&clusters("2"));
-    upstream.expect_ack("2").await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    upstream.answer(&clusters_at("2", &["c1"])).await;
+    client.take().await;
 
     let (found, table, _) = get(&relay, &["eds", "e"]).await;
     assert!(found && table.lines().any(|line| line.starts_with("e ")), "{table}");
@@ -277,8 +245,7 @@ async fn a_look_at_a_relay_leaves_no_trace_upstream() {
     assert!(!get(&relay, secrets).await.0);
 
     // A client is served as if nobody had looked.
-    let mut late = Delta::open(&channel, DELTA_ADS).await;
-    late.subscribe("late", EDS, &["e", "f"]).await;
+    let mut late = Delta::asking(&channel, "late", EDS, &["e", "f"]).await;
     assert_eq!(upstream.expect_request().await.resource_names_subscribe, ["f"]);
     assert_eq!(names(&late.response().await), ["e"]);
     upstream.send(&endpoints("3", "f"));

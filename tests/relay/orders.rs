@@ -3,17 +3,15 @@
 use std::time::Duration;
 
 use deltafan::resource::{Kind, TypeUrl};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
+use deltafan_test_support::client::{CDS, Delta, connect};
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
 use deltafan_test_support::process::{Process, http1, relay};
 use serde_json::{Value as Json, json};
 use tonic::Code;
 
 async fn client(relay: &Process, node: &str) -> Delta {
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe(node, CDS, &["*"]).await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, node, CDS, &["*"]).await;
+    client.take().await;
     client
 }
 
@@ -182,12 +180,10 @@ async fn a_resource_can_be_asked_for_anew() {
     let uri = origin.uri();
     let relay = tokio::task::spawn_blocking(move || Process::unready_behind(&uri, "")).await.unwrap();
     let mut upstream = origin.accept().await;
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("envoy", CDS, &["*"]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "envoy", CDS, &["*"]).await;
     upstream.expect_request().await;
     send_cluster(&upstream, "1", b"\x0a\x01a");
-    let told = client.response().await;
-    client.ack(&told).await;
+    client.take().await;
     upstream.expect_ack("1").await;
 
     let answer = json_of(relay.admin_post("/refresh?type=cds&name=c%201"));
@@ -220,8 +216,7 @@ async fn the_log_of_orders_to_ask_anew_is_bounded() {
     let uri = origin.uri();
     let relay = tokio::task::spawn_blocking(move || Process::unready_behind(&uri, "")).await.unwrap();
     let mut upstream = origin.accept().await;
-    let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("envoy", CDS, &["c"]).await;
+    let _client = Delta::asking(&connect(&relay.uri()).await, "envoy", CDS, &["c"]).await;
     upstream.expect_request().await;
     for _ in 0..80 {
         json_of(relay.admin_post("/refresh?type=cds&name=c"));

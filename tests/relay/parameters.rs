@@ -95,8 +95,7 @@ async fn r_dp_17_one_stream_upstream_serves_many_kinds_of_node_on_every_transpor
         ..response(&cds(), "a")
     });
     upstream.expect_ack("a").await;
-    let told = prod.response().await;
-    prod.ack(&told).await;
+    let told = prod.take().await;
     assert_eq!(versions(&told), ["shared:1", "web:1"], "and no variant that is for others");
 
     let mut dev = Sotw::open(&connect(&relay.uri()).await, SOTW_ADS).await;
@@ -115,8 +114,7 @@ async fn r_dp_17_one_stream_upstream_serves_many_kinds_of_node_on_every_transpor
 
     // A client that asks by locator is told the constraints, from the cache.
     let mut locator = delta(&relay, "anything", &["*"]).await;
-    let told = locator.response().await;
-    locator.ack(&told).await;
+    let told = locator.take().await;
     assert_eq!(versions(&told), ["shared:1", r#"web:1 for env = "prod""#]);
 
     // A variant is replaced: one response for each, never one without it (R-DP-13).
@@ -126,8 +124,7 @@ async fn r_dp_17_one_stream_upstream_serves_many_kinds_of_node_on_every_transpor
         ..response(&cds(), "c")
     });
     upstream.expect_ack("c").await;
-    let told = prod.response().await;
-    prod.ack(&told).await;
+    let told = prod.take().await;
     assert_eq!((versions(&told), told.removed_resources), (vec!["web:3".to_owned()], vec![]));
     let told = locator.response().await;
     assert_eq!(versions(&told), [r#"web:3 for (env = "prod" and not exists(canary))"#]);
@@ -209,8 +206,7 @@ async fn r_dp_17_several_sets_of_parameters_pass_through_tiers_by_node_groups() 
             ..response(&cds(), nonce)
         });
         upstream.expect_ack(nonce).await;
-        let told = client.response().await;
-        client.ack(&told).await;
+        let told = client.take().await;
         clients.push((client, versions(&told)));
     }
     assert_eq!(clients[0].1, ["shared:1", "web:1"]);

@@ -3,18 +3,12 @@
 use deltafan::proto::status::ClientStatusRequest;
 use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryRequest, Status};
 use deltafan::resource::{Kind, TypeUrl};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, SDS, SOTW_ADS, Sotw, connect, unary};
-use deltafan_test_support::origin::{OriginStream, resource, response};
+use deltafan_test_support::client::{CDS, Delta, SDS, Sotw, connect, unary};
+use deltafan_test_support::origin::{OriginStream, clusters_at, resource, response};
 use deltafan_test_support::process::{Process, relay_and_origin};
 use serde_json::{Value as Json, json};
 
 const CSDS: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus";
-
-fn clusters(version: &str, names: &[&str]) -> DeltaDiscoveryResponse {
-    let cds: TypeUrl = Kind::Cluster.into();
-    let resources = names.iter().map(|name| resource(&cds, name, version, b"")).collect();
-    DeltaDiscoveryResponse { resources, system_version_info: version.to_owned(), ..response(&cds, version) }
-}
 
 fn states(relay: &Process) -> Json {
     relay.admin_json("/clients")["states"].clone()
@@ -24,11 +18,8 @@ fn states(relay: &Process) -> Json {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_asks_for_more_has_not_accepted_what_it_rejected() {
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
-    let mut client = Sotw::open(&connect(&relay.uri()).await, SOTW_ADS).await;
-    client.subscribe("envoy", CDS, &["a"]).await;
-    upstream.expect_request().await;
-    upstream.send(&clusters("1", &["a"]));
-    upstream.expect_ack("1").await;
+    let mut client = Sotw::asking(&connect(&relay.uri()).await, "envoy", CDS, &["a"]).await;
+    upstream.answer(&clusters_at("1", &["a"])).await;
     let told = client.response().await;
     let answer = |names: &[&str], error_detail| DiscoveryRequest {
         type_url: CDS.to_owned(),
@@ -50,13 +41,11 @@ async fn a_client_that_asks_for_more_has_not_accepted_what_it_rejected() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rejection_that_comes_late_is_one() {
     let (relay, _origin, mut upstream) = relay_and_origin("  ack_timeout: 100ms\n").await;
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("envoy", CDS, &["*"]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "envoy", CDS, &["*"]).await;
     upstream.expect_request().await;
     let mut told = Vec::new();
     for (version, name) in [("1", "a"), ("2", "b"), ("3", "c")] {
-        upstream.send(&clusters(version, &[name]));
-        upstream.expect_ack(version).await;
+        upstream.deliver(&clusters_at(version, &[name])).await;
         told.push(client.response().await);
         if version == "1" {
             client.ack(&told[0]).await;
@@ -84,12 +73,9 @@ async fn a_rejection_that_comes_late_is_one() {
 async fn a_client_that_reconnects_is_one() {
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
     for round in 0..5 {
-        let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-        client.subscribe("envoy", CDS, &["*"]).await;
+        let mut client = Delta::asking(&connect(&relay.uri()).await, "envoy", CDS, &["*"]).await;
         if round == 0 {
-            upstream.expect_request().await;
-            upstream.send(&clusters("17", &["a"]));
-            upstream.expect_ack("17").await;
+            upstream.answer(&clusters_at("17", &["a"])).await;
         }
         let told = client.response().await;
         client.nack(&told).await;
@@ -105,8 +91,7 @@ async fn a_client_that_reconnects_is_one() {
 
 /// A client of one Secret rejects its second version, with a text.
 async fn rejects_a_secret(relay: &Process, upstream: &mut OriginStream, text: &str) -> Delta {
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("envoy", SDS, &["key"]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "envoy", SDS, &["key"]).await;
     upstream.expect_request().await;
     let sds: TypeUrl = Kind::Secret.into();
     for version in ["1", "2"] {

@@ -1,16 +1,14 @@
 //! The configuration of the real binary, changed while it runs.
 
+use deltafan_test_support::client::{CDS, Delta, SDS, Sotw, connect, names, subscription};
+use deltafan_test_support::http1::Http1;
+use deltafan_test_support::process::{Process, clusters, program, relay};
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
-
-use deltafan::proto::DeltaDiscoveryRequest;
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, SDS, SOTW_ADS, Sotw, connect, names, node};
-use deltafan_test_support::http1::Http1;
-use deltafan_test_support::process::{Process, clusters, program, relay};
 use tonic::Code;
 
 fn applied(relay: &Process, times: f64) {
@@ -27,17 +25,14 @@ fn check(relay: &Process) -> Vec<String> {
 }
 
 async fn subscribed(relay: &Process, names: &[&str]) -> Delta {
-    let stream = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    stream.subscribe("client", CDS, names).await;
-    stream
+    Delta::asking(&connect(&relay.uri()).await, "client", CDS, names).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_is_for_new_connections_and_drops_no_stream() {
     let relay = relay("  max_names: 1\n");
     let mut open = subscribed(&relay, &["a"]).await;
-    let first = open.response().await;
-    open.ack(&first).await;
+    open.take().await;
 
     relay.reconfigure(&relay.config_with("  max_names: 2\n"));
     applied(&relay, 1.0);
@@ -50,12 +45,7 @@ async fn a_change_is_for_new_connections_and_drops_no_stream() {
     let update = open.response().await;
     assert_eq!(names(&update), ["a"]);
     open.ack(&update).await;
-    let more = DeltaDiscoveryRequest {
-        node: Some(node("client")),
-        type_url: CDS.to_owned(),
-        resource_names_subscribe: vec!["b".to_owned()],
-        ..DeltaDiscoveryRequest::default()
-    };
+    let more = subscription("client", CDS, &["b"]);
     open.send(more).await;
     assert_eq!(open.end().await.code(), Code::ResourceExhausted);
 
@@ -89,8 +79,7 @@ async fn the_source_is_tuned_while_it_runs() {
     let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, slow)).await.unwrap();
     let mut upstream = origin.accept().await;
     upstream.answers_no_end_mark();
-    let mut stream = Sotw::open(&connect(&relay.uri()).await, SOTW_ADS).await;
-    stream.subscribe("client", CDS, &[]).await;
+    let mut stream = Sotw::asking(&connect(&relay.uri()).await, "client", CDS, &[]).await;
     upstream.expect_request().await;
     let cds = Kind::Cluster.into();
     upstream.send(&deltafan::proto::DeltaDiscoveryResponse {
@@ -170,8 +159,7 @@ fn files_that_the_configuration_names_may_be_mended_while_it_stays_as_it_is() {
 async fn sighup_reads_the_file_though_nothing_changed_and_ends_nothing() {
     let relay = relay("");
     let mut open = subscribed(&relay, &["*"]).await;
-    let first = open.response().await;
-    open.ack(&first).await;
+    open.take().await;
     relay.signal("HUP");
     relay.wait_for("a reading", || relay.reloads("unchanged") == 1.0);
     open.silence().await;
@@ -234,8 +222,7 @@ async fn clients_that_are_given_other_parameters_come_again_and_others_stay() {
     let mut open = Vec::new();
     for _ in 0..20 {
         let mut stream = subscribed(&relay, &["*"]).await;
-        let first = stream.response().await;
-        stream.ack(&first).await;
+        stream.take().await;
         open.push(stream);
     }
     // On loopback everybody has Secrets already: nobody's rights change.
@@ -259,11 +246,7 @@ async fn clients_that_are_given_other_parameters_come_again_and_others_stay() {
 async fn loopback_is_trusted_with_secrets_unless_a_proxy_may_be_there() {
     let secret = format!("type_url: {SDS}\nresources:\n- \"@type\": {SDS}\n  name: key\n");
     let relay = Process::start(&[("secrets.yaml", &secret)], "  drain: 1s\n");
-    let subscribed = async || {
-        let stream = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-        stream.subscribe("client", SDS, &["key"]).await;
-        stream
-    };
+    let subscribed = async || Delta::asking(&connect(&relay.uri()).await, "client", SDS, &["key"]).await;
     let mut open = subscribed().await;
     assert_eq!(names(&open.response().await), ["key"]);
 

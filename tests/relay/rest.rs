@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::resource::{Kind, TypeUrl};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, MOMENT, PATIENCE, connect, names};
+use deltafan_test_support::client::{CDS, Delta, EDS, MOMENT, PATIENCE, connect, names};
 use deltafan_test_support::http1::Http1;
 use deltafan_test_support::origin::{OriginStream, resource, response};
 use deltafan_test_support::process::{Process, clusters, program, relay, relay_and_origin};
@@ -241,8 +241,7 @@ async fn the_names_of_a_client_stay_subscribed_between_its_polls() {
     let asked = stream.expect_request().await;
     assert_eq!((asked.type_url.as_str(), asked.resource_names_subscribe), (EDS, vec!["a".to_owned()]));
     let resources = vec![resource(&eds, "a", "1", b"")];
-    stream.send(&DeltaDiscoveryResponse { resources, ..response(&eds, "1") });
-    stream.expect_ack("1").await;
+    stream.deliver(&DeltaDiscoveryResponse { resources, ..response(&eds, "1") }).await;
     let version = first.await.unwrap().version();
     for _ in 0..3 {
         let body = format!("{{\"resource_names\": [\"a\"], \"version_info\": \"{version}\"}}");
@@ -444,8 +443,7 @@ async fn send_acme(mut stream: OriginStream) -> OriginStream {
     let cds: TypeUrl = Kind::Cluster.into();
     stream.expect_request().await;
     let resources = acme_clusters().iter().map(|(name, body)| resource(&cds, name, "1", body)).collect();
-    stream.send(&DeltaDiscoveryResponse { resources, ..response(&cds, "1") });
-    stream.expect_ack("1").await;
+    stream.deliver(&DeltaDiscoveryResponse { resources, ..response(&cds, "1") }).await;
     stream
 }
 
@@ -466,9 +464,7 @@ async fn r_rest_11_an_unknown_type_inside_is_an_error_of_that_poll_alone() {
     assert_eq!(poll(&relay, "clusters", offering("other")).await.unwrap().status, 500);
     assert!(begun.elapsed() >= Duration::from_millis(700), "{:?}", begun.elapsed());
     // gRPC clients are not affected.
-    let channel = connect(&relay.uri()).await;
-    let mut grpc = Delta::open(&channel, DELTA_ADS).await;
-    grpc.subscribe("grpc", CDS, &["*"]).await;
+    let mut grpc = Delta::asking(&connect(&relay.uri()).await, "grpc", CDS, &["*"]).await;
     assert_eq!(names(&grpc.response().await), ["plain", "strange"]);
 }
 

@@ -1,12 +1,14 @@
 //! Control planes that speak state of the world, over real sockets.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryResponse};
-use deltafan::resource::{Envelope, Kind, TypeUrl};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, MOMENT, connect, names, node};
+use deltafan::resource::{Kind, TypeUrl};
+use deltafan_test_support::client::{
+    CDS, DELTA_ADS, Delta, EDS, MOMENT, connect, names, subscription, versions,
+};
 use deltafan_test_support::origin::{
     Origin, SotwOriginStream, named_any, resource, response, state, timed, wrapped,
 };
@@ -33,11 +35,8 @@ async fn relay_and_sotw_origin() -> (Process, Origin, SotwOriginStream) {
 async fn client(relay: &Process, held: &HashMap<String, String>) -> Delta {
     let stream = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
     let request = DeltaDiscoveryRequest {
-        node: Some(node("client")),
-        type_url: CDS.to_owned(),
-        resource_names_subscribe: vec!["*".to_owned()],
         initial_resource_versions: held.clone(),
-        ..Default::default()
+        ..subscription("client", CDS, &["*"])
     };
     stream.send(request).await;
     stream
@@ -54,14 +53,6 @@ async fn take(client: &mut Delta, count: usize) -> HashMap<String, String> {
     held
 }
 
-fn versions(response: &DeltaDiscoveryResponse) -> BTreeMap<String, String> {
-    let version = |bytes: &Bytes| {
-        let envelope = Envelope::parse(bytes, &cds()).unwrap();
-        (envelope.name.to_owned(), envelope.version.to_owned())
-    };
-    response.resources.iter().map(version).collect()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn r_sotw_18_one_change_among_10_000_clusters_is_one_cluster_for_a_delta_client() {
     let (relay, _origin, mut upstream) = relay_and_sotw_origin().await;
@@ -70,19 +61,16 @@ async fn r_sotw_18_one_change_among_10_000_clusters_is_one_cluster_for_a_delta_c
     assert_eq!((asked.type_url.as_str(), asked.resource_names.len()), (CDS, 0));
     let all: Vec<String> = (0..10_000).map(|number| format!("cluster-{number:05}")).collect();
     let mut content: Vec<(&str, &str)> = all.iter().map(|name| (name.as_str(), "first")).collect();
-    upstream.send(&state(&cds(), "1", &content));
-    upstream.expect_ack("1").await;
+    upstream.deliver(&state(&cds(), "1", &content)).await;
     assert_eq!(take(&mut client, 10_000).await.len(), 10_000);
     content[1234].1 = "second";
-    upstream.send(&state(&cds(), "2", &content));
-    upstream.expect_ack("2").await;
+    upstream.deliver(&state(&cds(), "2", &content)).await;
     let update = client.response().await;
     assert_eq!((names(&update), update.removed_resources.len()), (vec!["cluster-01234".to_owned()], 0));
     client.ack(&update).await;
     // A resource that is missing from a state is gone.
     content.remove(77);
-    upstream.send(&state(&cds(), "3", &content));
-    upstream.expect_ack("3").await;
+    upstream.deliver(&state(&cds(), "3", &content)).await;
     let update = client.response().await;
     assert_eq!((update.resources.len(), update.removed_resources), (0, vec!["cluster-00077".to_owned()]));
 }
@@ -91,14 +79,10 @@ async fn r_sotw_18_one_change_among_10_000_clusters_is_one_cluster_for_a_delta_c
 async fn an_origin_without_delta_is_asked_by_state_of_the_world_and_with_delta_by_delta() {
     let mut origin = Origin::start().await;
     origin.implement(false, true);
-    let uri = origin.uri();
-    let start = move || Process::behind(&uri, "");
-    let relay = tokio::task::spawn_blocking(start).await.unwrap();
+    let relay = Process::started_behind(origin.uri(), "").await;
     let mut client = client(&relay, &HashMap::new()).await;
     let mut upstream = origin.accept_sotw().await;
-    upstream.expect_request().await;
-    upstream.send(&state(&cds(), "1", &[("a", "1"), ("b", "1")]));
-    upstream.expect_ack("1").await;
+    upstream.answer(&state(&cds(), "1", &[("a", "1"), ("b", "1")])).await;
     take(&mut client, 2).await;
     assert_eq!((protocol(&relay, "delta"), protocol(&relay, "sotw")), (0.0, 1.0));
     relay.wait_for("a line about the protocol", || {
@@ -112,8 +96,7 @@ async fn an_origin_without_delta_is_asked_by_state_of_the_world_and_with_delta_b
     // The next connection finds another server.
     origin.implement(true, true);
     upstream.close();
-    let mut upstream = origin.accept().await;
-    upstream.expect_request().await;
+    let mut upstream = origin.accept_asked().await;
     upstream.send(&DeltaDiscoveryResponse {
         resources: vec![resource(&cds(), "a", "1", b""), resource(&cds(), "b", "1", b"")],
         ..response(&cds(), "1")
@@ -183,15 +166,13 @@ async fn an_origin_that_resets_a_delta_stream_once_is_asked_by_delta() {
     let mut origin = Origin::start().await;
     origin.implement(true, true);
     origin.reset_delta(true);
-    let uri = origin.uri();
-    let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, "")).await.unwrap();
+    let relay = Process::started_behind(origin.uri(), "").await;
     let mut upstream = origin.accept_sotw().await;
     origin.reset_delta(false);
     let mut client = client(&relay, &HashMap::new()).await;
     offer(&mut upstream).await;
     take(&mut client, 2).await;
-    let mut upstream = origin.accept().await;
-    upstream.expect_request().await;
+    let mut upstream = origin.accept_asked().await;
     upstream.send(&DeltaDiscoveryResponse {
         resources: vec![resource(&cds(), "c", "1", b"")],
         ..response(&cds(), "1")
@@ -207,14 +188,12 @@ async fn an_origin_that_resets_a_delta_stream_once_is_asked_by_delta() {
 async fn that_an_origin_lacks_delta_is_warned_of_once() {
     let mut origin = Origin::start().await;
     origin.implement(false, true);
-    let uri = origin.uri();
-    let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, "")).await.unwrap();
+    let relay = Process::started_behind(origin.uri(), "").await;
     let mut upstream = origin.accept_sotw().await;
     let mut client = client(&relay, &HashMap::new()).await;
     answer(&mut upstream).await;
     take(&mut client, 2).await;
-    let by_name = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    by_name.subscribe("by-name", CDS, &["a"]).await;
+    let _by_name = Delta::asking(&connect(&relay.uri()).await, "by-name", CDS, &["a"]).await;
     let second = origin.accept_sotw().await;
     let mut streams = vec![upstream, second];
     for _ in 0..8 {
@@ -235,9 +214,7 @@ async fn a_relay_that_is_asked_by_state_of_the_world_is_warned_of() {
     upstream.close();
     let mut client = client(&relay, &HashMap::new()).await;
     let mut upstream = origin.accept_sotw().await;
-    upstream.expect_request().await;
-    upstream.send(&state(&cds(), "1", &[("a", "1")]));
-    upstream.expect_ack("1").await;
+    upstream.answer(&state(&cds(), "1", &[("a", "1")])).await;
     take(&mut client, 1).await;
     relay.wait_for("a warning", || {
         relay
@@ -251,9 +228,7 @@ async fn a_relay_that_is_asked_by_state_of_the_world_is_warned_of() {
 async fn r_up_13_a_faulty_state_is_refused_and_the_last_one_is_served() {
     let (relay, mut origin, mut upstream) = relay_and_sotw_origin().await;
     let mut client = client(&relay, &HashMap::new()).await;
-    upstream.expect_request().await;
-    upstream.send(&state(&cds(), "1", &[("a", "1")]));
-    upstream.expect_ack("1").await;
+    upstream.answer(&state(&cds(), "1", &[("a", "1")])).await;
     take(&mut client, 1).await;
     let eds = TypeUrl::from(Kind::Endpoint);
     let mut of_another_type = state(&cds(), "2", &[("a", "2")]);
@@ -273,8 +248,7 @@ async fn r_up_13_a_faulty_state_is_refused_and_the_last_one_is_served() {
     let mut upstream = origin.accept_sotw().await;
     let asked = upstream.expect_request().await;
     assert_eq!((asked.version_info.as_str(), asked.response_nonce.as_str()), ("", ""));
-    upstream.send(&state(&cds(), "2", &[("a", "2")]));
-    upstream.expect_ack("2").await;
+    upstream.deliver(&state(&cds(), "2", &[("a", "2")])).await;
     assert_eq!(names(&client.response().await), ["a"]);
 }
 
@@ -284,22 +258,17 @@ async fn r_relay_09_versions_are_those_of_the_content_over_reconnects_and_relays
     let mut first = client(&relay, &HashMap::new()).await;
     upstream.expect_request().await;
     let content = [("a", "1"), ("b", "1"), ("c", "1")];
-    upstream.send(&state(&cds(), "1", &content));
-    upstream.expect_ack("1").await;
+    upstream.deliver(&state(&cds(), "1", &content)).await;
     let held = take(&mut first, 3).await;
     // The control plane restarts and counts from the beginning.
     upstream.close();
     let mut upstream = origin.accept_sotw().await;
-    upstream.expect_request().await;
-    upstream.send(&state(&cds(), "0", &content));
-    upstream.expect_ack("0").await;
+    upstream.answer(&state(&cds(), "0", &content)).await;
     first.silence().await;
     // A client comes from another relay of the same release with what it holds.
     let (other, _other_origin, mut other_upstream) = relay_and_sotw_origin().await;
     let mut moved = client(&other, &held).await;
-    other_upstream.expect_request().await;
-    other_upstream.send(&state(&cds(), "another", &[("a", "1"), ("b", "2")]));
-    other_upstream.expect_ack("another").await;
+    other_upstream.answer(&state(&cds(), "another", &[("a", "1"), ("b", "2")])).await;
     let (mut came, mut gone) = (Vec::new(), Vec::new());
     while came.is_empty() || gone.is_empty() {
         let update = moved.response().await;
@@ -311,9 +280,7 @@ async fn r_relay_09_versions_are_those_of_the_content_over_reconnects_and_relays
     // A resource that went while the relay was away is gone for those that stayed.
     upstream.close();
     let mut upstream = origin.accept_sotw().await;
-    upstream.expect_request().await;
-    upstream.send(&state(&cds(), "1", &content[..2]));
-    upstream.expect_ack("1").await;
+    upstream.answer(&state(&cds(), "1", &content[..2])).await;
     let update = first.response().await;
     assert_eq!((update.resources.len(), update.removed_resources), (0, vec!["c".to_owned()]));
 }
@@ -322,23 +289,19 @@ async fn r_relay_09_versions_are_those_of_the_content_over_reconnects_and_relays
 async fn r_sotw_19_names_are_asked_for_together_and_what_is_not_sent_stays() {
     let (relay, _origin, mut upstream) = relay_and_sotw_origin().await;
     let eds = TypeUrl::from(Kind::Endpoint);
-    let mut one = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    one.subscribe("one", EDS, &["a", "b"]).await;
+    let mut one = Delta::asking(&connect(&relay.uri()).await, "one", EDS, &["a", "b"]).await;
     assert_eq!(upstream.expect_request().await.resource_names, ["a", "b"]);
-    upstream.send(&state(&eds, "1", &[("a", "1"), ("b", "1")]));
-    upstream.expect_ack("1").await;
+    upstream.deliver(&state(&eds, "1", &[("a", "1"), ("b", "1")])).await;
     let mut came = Vec::new();
     while came.len() < 2 {
         let update = one.response().await;
         came.extend(names(&update));
         one.ack(&update).await;
     }
-    let mut two = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    two.subscribe("two", EDS, &["c"]).await;
+    let mut two = Delta::asking(&connect(&relay.uri()).await, "two", EDS, &["c"]).await;
     let asked = upstream.expect_request().await;
     assert_eq!((asked.resource_names.len(), asked.response_nonce.as_str()), (3, "1"));
-    upstream.send(&state(&eds, "2", &[("c", "1")]));
-    upstream.expect_ack("2").await;
+    upstream.deliver(&state(&eds, "2", &[("c", "1")])).await;
     assert_eq!(names(&two.response().await), ["c"]);
     one.silence().await;
 }
@@ -377,9 +340,7 @@ async fn r_ttl_08_heartbeats_of_a_state_of_the_world_keep_a_resource() {
 async fn r_relay_02_groups_ask_by_state_of_the_world_each_as_its_own_node() {
     let mut origin = Origin::start().await;
     origin.implement(false, true);
-    let uri = origin.uri();
-    let start = move || Process::behind(&uri, BORROWED);
-    let relay = tokio::task::spawn_blocking(start).await.unwrap();
+    let relay = Process::started_behind(origin.uri(), BORROWED).await;
     let mut clients = Vec::new();
     let mut peers = BTreeSet::new();
     for (id, shown) in [("odd-1", "odd-1"), ("red-1", "fleet-red"), ("blue-1", "fleet-blue")] {
@@ -393,8 +354,7 @@ async fn r_relay_02_groups_ask_by_state_of_the_world_each_as_its_own_node() {
             }
         };
         assert_eq!(request.node.expect("a node").id, shown);
-        upstream.send(&state(&cds(), "1", &[("a", shown), ("b", "1")]));
-        upstream.expect_ack("1").await;
+        upstream.deliver(&state(&cds(), "1", &[("a", shown), ("b", "1")])).await;
         take(&mut client, 2).await;
         peers.insert(upstream.peer());
         clients.push((client, upstream));
@@ -402,8 +362,7 @@ async fn r_relay_02_groups_ask_by_state_of_the_world_each_as_its_own_node() {
     assert_eq!(peers.len(), 1, "all streams are on one connection");
     for turn in 0..clients.len() {
         let upstream = &mut clients[turn].1;
-        upstream.send(&state(&cds(), "2", &[("a", "changed"), ("b", "1")]));
-        upstream.expect_ack("2").await;
+        upstream.deliver(&state(&cds(), "2", &[("a", "changed"), ("b", "1")])).await;
         let update = clients[turn].0.response().await;
         assert_eq!(names(&update), ["a"]);
         clients[turn].0.ack(&update).await;

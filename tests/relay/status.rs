@@ -1,19 +1,10 @@
 //! `deltafan status`, by the real binary: whether all is well, and what is not.
-
-use deltafan::proto::DeltaDiscoveryResponse;
-use deltafan::resource::{Kind, TypeUrl};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
-use deltafan_test_support::origin::{resource, response};
+use deltafan_test_support::client::{CDS, Delta, connect};
+use deltafan_test_support::origin::clusters_at;
 use deltafan_test_support::process::{Process, clusters, relay_and_origin};
 use serde_json::{Value as Json, json};
 
 use super::admin_commands::{ask, run};
-
-fn versioned(version: &str) -> DeltaDiscoveryResponse {
-    let cds: TypeUrl = Kind::Cluster.into();
-    let resources = vec![resource(&cds, "a", version, b"")];
-    DeltaDiscoveryResponse { resources, system_version_info: version.to_owned(), ..response(&cds, version) }
-}
 
 /// Waits until a check has a state, and returns the exit status and the check.
 pub(crate) async fn wait_for(relay: &Process, check: &str, state: &str) -> (Option<i32>, Json) {
@@ -35,14 +26,9 @@ pub(crate) async fn wait_for(relay: &Process, check: &str, state: &str) -> (Opti
 #[tokio::test(flavor = "multi_thread")]
 async fn a_status_says_whether_all_is_well_and_what_is_not() {
     let (relay, origin, mut upstream) = relay_and_origin("").await;
-    let channel = connect(&relay.uri()).await;
-    let mut client = Delta::open(&channel, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
-    upstream.expect_request().await;
-    upstream.send(&versioned("17"));
-    upstream.expect_ack("17").await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
+    upstream.answer(&clusters_at("17", &["a"])).await;
+    client.take().await;
     relay.wait_for("the ACK", || relay.metric("deltafan_clients{type=\"cds\",state=\"synced\"}") == 1.0);
     let ran = ask(&relay, &["status"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{}", ran.stdout);
@@ -60,8 +46,7 @@ async fn a_status_says_whether_all_is_well_and_what_is_not() {
     assert_eq!(line("ok clients"), "ok clients open streams and polls: 1; synced 1");
     assert_eq!(line("ok rejections"), "ok rejections none");
 
-    upstream.send(&versioned("18"));
-    upstream.expect_ack("18").await;
+    upstream.deliver(&clusters_at("18", &["a"])).await;
     let told = client.response().await;
     client.nack(&told).await;
     let (code, rejections) = wait_for(&relay, "rejections", "FAULT").await;
@@ -72,10 +57,8 @@ async fn a_status_says_whether_all_is_well_and_what_is_not() {
     let finding = "cds by 1 of 1 clients; the newest is of cds 18 by client: rejected by the test; see `deltafan nacks`";
     assert_eq!(rejections["finding"], finding);
     assert!(ask(&relay, &["status"]).await.stdout.starts_with("not well: deltafan 0."));
-    upstream.send(&versioned("19"));
-    upstream.expect_ack("19").await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    upstream.deliver(&clusters_at("19", &["a"])).await;
+    client.take().await;
     assert_eq!(wait_for(&relay, "rejections", "ok").await.0, Some(0));
 
     relay.reconfigure("nonsense: 1\n");
@@ -95,16 +78,12 @@ async fn a_status_says_whether_all_is_well_and_what_is_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_update_that_was_refused_is_a_fault_until_a_usable_one_comes() {
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
-    upstream.expect_request().await;
-    upstream.send(&versioned("17"));
-    upstream.expect_ack("17").await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
+    upstream.answer(&clusters_at("17", &["a"])).await;
+    client.take().await;
     assert_eq!(wait_for(&relay, "control plane", "ok").await.0, Some(0));
 
-    let mut twice = versioned("18");
+    let mut twice = clusters_at("18", &["a"]);
     twice.resources.push(twice.resources[0].clone());
     upstream.send(&twice);
     let (code, fault) = wait_for(&relay, "control plane", "FAULT").await;
@@ -118,7 +97,7 @@ async fn an_update_that_was_refused_is_a_fault_until_a_usable_one_comes() {
     assert_eq!((&refused["type"], &refused["type_url"]), (&json!("cds"), &json!(CDS)), "{refused}");
     assert_eq!(relay.metric("deltafan_upstream_refused_types"), 1.0);
 
-    upstream.send(&versioned("19"));
+    upstream.send(&clusters_at("19", &["a"]));
     assert_eq!(wait_for(&relay, "control plane", "ok").await.0, Some(0));
     assert_eq!(relay.metric("deltafan_upstream_refused_types"), 0.0);
 }

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use deltafan::proto::{ControlPlane, DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest};
-use deltafan::resource::{Envelope, Kind, TypeUrl};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, SOTW_ADS, Sotw, connect, names, node};
+use deltafan::resource::{Kind, TypeUrl};
+use deltafan_test_support::client::{
+    CDS, DELTA_ADS, Delta, SOTW_ADS, Sotw, connect, names, sotw_subscription, subscription, versions,
+};
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
 use deltafan_test_support::process::{self, Process, relay, relay_and_origin};
 use deltafan_test_support::slow_link::SlowLink;
@@ -36,8 +38,7 @@ async fn r_relay_19_a_client_is_told_all_servers_on_the_way() {
     let second = behind(first.uri()).await;
     let third = behind(second.uri()).await;
     let channel = connect(&third.uri()).await;
-    let mut delta = Delta::open(&channel, DELTA_ADS).await;
-    delta.subscribe("delta", CDS, &[]).await;
+    let mut delta = Delta::asking(&channel, "delta", CDS, &[]).await;
     upstream.expect_request().await;
     upstream.send(&clusters("control-plane-7", "1", "c", "1"));
     let told = identifier(delta.response().await.control_plane);
@@ -45,8 +46,7 @@ async fn r_relay_19_a_client_is_told_all_servers_on_the_way() {
     assert_eq!((chain.len(), chain[3]), (4, "control-plane-7"), "{told}");
     assert!(chain[..3].iter().all(|relay| relay.starts_with("test/")), "{told}");
     assert!(chain[0] != chain[1] && chain[1] != chain[2] && chain[2] != chain[0], "{told}");
-    let mut sotw = Sotw::open(&channel, SOTW_ADS).await;
-    sotw.subscribe("sotw", CDS, &[]).await;
+    let mut sotw = Sotw::asking(&channel, "sotw", CDS, &[]).await;
     assert_eq!(identifier(sotw.response().await.control_plane), told);
 }
 
@@ -59,11 +59,9 @@ async fn answers(upstream: &mut OriginStream, response: &DeltaDiscoveryResponse)
 #[tokio::test(flavor = "multi_thread")]
 async fn r_relay_24_resources_that_come_around_a_loop_are_refused() {
     let (relay, mut origin, mut upstream) = relay_and_origin("").await;
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("client", CDS, &[]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &[]).await;
     answers(&mut upstream, &clusters("hub/1", "1", "c", "1")).await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    let told = client.take().await;
     let around = format!("hub/1 via {}", identifier(told.control_plane));
     upstream.send(&clusters(&around, "2", "c", "0"));
     let lines = relay.wait_for_message("no usable answer from the control plane; serving cached resources");
@@ -101,8 +99,7 @@ async fn r_relay_24_a_sibling_with_the_same_node_is_served() {
     let mut origin = Origin::start().await;
     let first = behind(origin.uri()).await;
     let second = behind(first.uri()).await;
-    let mut client = Delta::open(&connect(&second.uri()).await, DELTA_ADS).await;
-    client.subscribe("client", CDS, &[]).await;
+    let mut client = Delta::asking(&connect(&second.uri()).await, "client", CDS, &[]).await;
     let mut upstream = origin.accept().await;
     answers(&mut upstream, &clusters("", "1", "c", "1")).await;
     assert_eq!(names(&client.response().await), ["c"]);
@@ -133,8 +130,7 @@ async fn r_up_05_a_wildcard_of_each_type_passes_through_tiers() {
         let third = if groups.is_empty() { Some(behind(second.uri()).await) } else { None };
         let channel = connect(&third.as_ref().unwrap_or(&second).uri()).await;
         for (kind, name) in [(Kind::Endpoint, "e"), (Kind::Route, "r")] {
-            let mut client = Delta::open(&channel, DELTA_ADS).await;
-            client.subscribe("client", TypeUrl::from(kind).as_str(), &["*"]).await;
+            let mut client = Delta::asking(&channel, "client", TypeUrl::from(kind).as_str(), &["*"]).await;
             assert_eq!(names(&client.response().await), [name], "{protocol} {groups}");
         }
     }
@@ -159,8 +155,7 @@ async fn a_relay_without_clients_stays_connected_and_asks_once_it_has_some() {
     assert!(idle() >= 1.0 && connects() >= 1.0, "{} {}", idle(), connects());
     let complaints = second.events().into_iter().filter(|event| event["level"] == "WARN");
     assert_eq!(complaints.collect::<Vec<_>>(), Vec::<serde_json::Value>::new());
-    let mut client = Delta::open(&connect(&second.uri()).await, DELTA_ADS).await;
-    client.subscribe("client", CDS, &[]).await;
+    let mut client = Delta::asking(&connect(&second.uri()).await, "client", CDS, &[]).await;
     assert_eq!(names(&client.response().await), ["a", "b"]);
     assert_eq!(streams(), 1.0);
 }
@@ -186,19 +181,15 @@ async fn come(relay: &Process, held: Option<&Held>) -> (DeltaDiscoveryResponse, 
     let channel = connect(&relay.uri()).await;
     let mut delta = Delta::open(&channel, DELTA_ADS).await;
     let request = DeltaDiscoveryRequest {
-        node: Some(node("delta")),
-        type_url: CDS.to_owned(),
         initial_resource_versions: held.map(|held| held.versions.clone()).unwrap_or_default(),
-        ..Default::default()
+        ..subscription("delta", CDS, &[])
     };
     delta.send(request).await;
     let told = delta.response().await;
     let mut sotw = Sotw::open(&channel, SOTW_ADS).await;
     let request = DiscoveryRequest {
-        node: Some(node("sotw")),
-        type_url: CDS.to_owned(),
         version_info: held.map(|held| held.version_info.clone()).unwrap_or_default(),
-        ..Default::default()
+        ..sotw_subscription("sotw", CDS, &[])
     };
     sotw.send(request).await;
     if held.is_some() {
@@ -222,7 +213,7 @@ async fn r_relay_09_clients_and_relays_resume_across_tiers_over_slow_links() {
     let third = behind(link_of_third.uri()).await;
 
     let (told, version_info) = come(&third, None).await;
-    let held = Held { versions: versions(&told), version_info: version_info.unwrap() };
+    let held = Held { versions: versions(&told).into_iter().collect(), version_info: version_info.unwrap() };
     let sorted = |mut resources: Vec<Bytes>| {
         resources.sort();
         resources
@@ -236,10 +227,8 @@ async fn r_relay_09_clients_and_relays_resume_across_tiers_over_slow_links() {
     }
 
     // The middle one is replaced by one that is empty, and a cluster changes meanwhile.
-    let mut stays = Delta::open(&connect(&third.uri()).await, DELTA_ADS).await;
-    stays.subscribe("stays", CDS, &[]).await;
-    let all = stays.response().await;
-    stays.ack(&all).await;
+    let mut stays = Delta::asking(&connect(&third.uri()).await, "stays", CDS, &[]).await;
+    stays.take().await;
     let replacement = behind(link_of_second.uri()).await;
     link_of_third.lead_to(replacement.listener);
     drop(second);
@@ -252,41 +241,29 @@ async fn r_relay_09_clients_and_relays_resume_across_tiers_over_slow_links() {
     stays.silence().await;
 }
 
-fn versions(told: &DeltaDiscoveryResponse) -> HashMap<String, String> {
-    let envelope = |bytes| Envelope::parse(bytes, &CDS.into()).unwrap();
-    let envelopes = told.resources.iter().map(|bytes| envelope(bytes));
-    envelopes.map(|envelope| (envelope.name.to_owned(), envelope.version.to_owned())).collect()
-}
-
 /// Members of a wildcard at a relay that was cut off before it knew whether there are more: a fresh relay behind it serves them, takes
 /// nothing from a client that holds others, and follows once the control plane is back.
 #[tokio::test(flavor = "multi_thread")]
 async fn r_relay_06_a_fresh_relay_fills_itself_from_one_that_is_cut_off() {
     let (sibling, origin, mut upstream) = relay_and_origin("").await;
     upstream.answers_no_end_mark();
-    let mut first = Delta::open(&connect(&sibling.uri()).await, DELTA_ADS).await;
-    first.subscribe("first", CDS, &["*"]).await;
+    let mut first = Delta::asking(&connect(&sibling.uri()).await, "first", CDS, &["*"]).await;
     answers(&mut upstream, &clusters("", "1", "c", "1")).await;
-    let told = first.response().await;
-    first.ack(&told).await;
+    first.take().await;
     let address = origin.address();
     drop((origin, upstream));
     sibling.wait_for("the outage", || sibling.metric("deltafan_upstream_connected") == 0.0);
 
     let fresh = behind(sibling.uri()).await;
     let channel = connect(&fresh.uri()).await;
-    let mut newcomer = Delta::open(&channel, DELTA_ADS).await;
-    newcomer.subscribe("newcomer", CDS, &["*"]).await;
+    let mut newcomer = Delta::asking(&channel, "newcomer", CDS, &["*"]).await;
     let told = newcomer.response().await;
     assert_eq!(names(&told), ["c"]);
     newcomer.ack(&told).await;
     let mut returning = Delta::open(&channel, DELTA_ADS).await;
     let request = DeltaDiscoveryRequest {
-        node: Some(node("returning")),
-        type_url: CDS.to_owned(),
-        resource_names_subscribe: vec!["*".to_owned()],
         initial_resource_versions: HashMap::from([("c".into(), "1".into()), ("d".into(), "1".into())]),
-        ..Default::default()
+        ..subscription("returning", CDS, &["*"])
     };
     returning.send(request).await;
     // Longer than a link takes to deliver the rest of an answer.

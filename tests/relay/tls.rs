@@ -167,8 +167,7 @@ async fn large_answers_are_complete() {
         (0..300).map(|at| format!("- \"@type\": {CDS}\n  name: c{at}-{filler}\n  type: STATIC\n")).collect();
     fixture.relay.write("clusters.yaml", &format!("resources:\n{many}"));
     let channel = connect_tls(fixture.relay.listener, fixture.trusting(None)).await.unwrap();
-    let mut stream = Delta::open(&channel, DELTA_ADS).await;
-    stream.subscribe("node", CDS, &["*"]).await;
+    let mut stream = Delta::asking(&channel, "node", CDS, &["*"]).await;
     let mut told = std::collections::BTreeSet::new();
     while told.iter().filter(|name: &&String| name.starts_with('c')).count() < 300 {
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -324,8 +323,7 @@ async fn connections_of_clients_that_are_revoked_are_closed_and_no_others() {
     fixture.wait_for("renewal", || fixture.relay.metric("deltafan_tls_reloads_total") >= 1.0).await;
     is_served(&fixture, &mut revoked, 2).await;
     is_served(&fixture, &mut served, 3).await;
-    let told = revoked.response().await;
-    revoked.ack(&told).await;
+    revoked.take().await;
 
     put(fixture.home.path(), "revoked.pem", &fixture.clients.revoke(&[&bad]));
     assert_eq!(revoked.end().await.code(), tonic::Code::Unavailable);

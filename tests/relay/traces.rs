@@ -148,22 +148,19 @@ async fn a_change_is_one_trace_from_its_arrival_to_the_last_ack() {
     let (relay, _origin, mut upstream) = traced(&collector.uri, &[("OTEL_SERVICE_NAME", "edge")]).await;
     let mut clients = Vec::new();
     for node in ["one", "other"] {
-        let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-        client.subscribe(node, CDS, &["*"]).await;
+        let client = Delta::asking(&connect(&relay.uri()).await, node, CDS, &["*"]).await;
         clients.push(client);
     }
     upstream.expect_request().await;
     send(&mut upstream, "1", &[("a", "1"), ("c", "1")], &[]).await;
     for client in &mut clients {
-        let told = client.response().await;
-        client.ack(&told).await;
+        client.take().await;
     }
     assert_eq!(collector.trace().await.attribute("deltafan.end"), "complete");
 
     send(&mut upstream, "2", &[("a", "2"), ("b", "1")], &["c"]).await;
     for client in &mut clients {
-        let told = client.response().await;
-        client.ack(&told).await;
+        client.take().await;
     }
     let trace = collector.trace().await;
     assert_eq!((&*trace.service, &*trace.root.name), ("edge", "xds change"));
@@ -190,12 +187,10 @@ async fn a_change_is_one_trace_from_its_arrival_to_the_last_ack() {
 async fn a_change_that_another_one_overtakes_says_so() {
     let mut collector = Collector::start().await;
     let (relay, _origin, mut upstream) = traced(&collector.uri, &[]).await;
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
     upstream.expect_request().await;
     send(&mut upstream, "1", &[("a", "1")], &[]).await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    client.take().await;
     assert_eq!(collector.trace().await.service, "deltafan");
 
     send(&mut upstream, "2", &[("a", "2")], &[]).await;
@@ -222,14 +217,12 @@ async fn a_change_that_another_one_overtakes_says_so() {
 async fn a_collector_that_is_away_is_told_once_and_holds_up_nothing() {
     let (relay, _origin, mut upstream) =
         traced("http://127.0.0.1:1", &[("OTEL_EXPORTER_OTLP_TIMEOUT", "100")]).await;
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
     upstream.expect_request().await;
     let failed = || relay.metric("deltafan_trace_spans_total{result=\"failed\"}");
     for version in ["1", "2", "3"] {
         send(&mut upstream, version, &[("a", version)], &[]).await;
-        let told = client.response().await;
-        client.ack(&told).await;
+        client.take().await;
         let before = failed();
         relay.wait_for("a failed export", || failed() > before);
     }
@@ -278,13 +271,11 @@ async fn a_collector_is_reached_over_tls() {
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "1000"),
     ];
     let (relay, _origin, mut upstream) = traced(&front.uri("localhost"), &environment).await;
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
     upstream.expect_request().await;
     let mut change = async |version: &str| {
         send(&mut upstream, version, &[("a", version)], &[]).await;
-        let told = client.response().await;
-        client.ack(&told).await;
+        client.take().await;
     };
     change("1").await;
     let why = why_not(&relay);
@@ -314,12 +305,10 @@ async fn clients_that_a_change_does_not_concern_do_not_count() {
     let mut collector = Collector::start().await;
     let (relay, _origin, mut upstream) = traced(&collector.uri, &[]).await;
     let channel = connect(&relay.uri()).await;
-    let mut client = Delta::open(&channel, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
+    let mut client = Delta::asking(&channel, "client", CDS, &["*"]).await;
     upstream.expect_request().await;
     send(&mut upstream, "1", &[("a", "1")], &[]).await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    client.take().await;
     collector.trace().await;
 
     let other = Delta::open(&channel, DELTA_ADS).await;
@@ -339,8 +328,7 @@ async fn clients_that_a_change_does_not_concern_do_not_count() {
     let version = "2".repeat(300);
     send(&mut upstream, &version, &[("a", "2")], &[]).await;
     let told = client.response().await;
-    let mut late = Delta::open(&channel, DELTA_ADS).await;
-    late.subscribe("late", CDS, &["*"]).await;
+    let mut late = Delta::asking(&channel, "late", CDS, &["*"]).await;
     late.response().await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     client.ack(&told).await;
@@ -354,13 +342,10 @@ async fn a_trace_names_the_rule_of_its_node_group() {
     let mut collector = Collector::start().await;
     let groups = "groups: {rules: [{name: edge, match: {node.id: \"edge-.*\"}, node: {id: edge}}]}\n";
     let (relay, mut origin, _own) = traced_with(groups, &collector.uri, &[]).await;
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("edge-1", CDS, &["*"]).await;
-    let mut upstream = origin.accept().await;
-    upstream.expect_request().await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "edge-1", CDS, &["*"]).await;
+    let mut upstream = origin.accept_asked().await;
     send(&mut upstream, "1", &[("a", "1")], &[]).await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    client.take().await;
     assert_eq!(collector.trace().await.attribute("deltafan.group"), "edge");
 }
 
@@ -369,8 +354,7 @@ async fn what_is_left_is_exported_at_the_end() {
     let mut collector = Collector::start().await;
     let (mut relay, _origin, mut upstream) =
         traced_with("  drain: 1s\n", &collector.uri, &[("OTEL_BSP_SCHEDULE_DELAY", "600000")]).await;
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
     upstream.expect_request().await;
     send(&mut upstream, "1", &[("a", "1")], &[]).await;
     client.response().await;
@@ -385,12 +369,10 @@ async fn what_is_left_is_exported_at_the_end() {
 async fn a_response_without_changes_is_no_trace() {
     let mut collector = Collector::start().await;
     let (relay, _origin, mut upstream) = traced(&collector.uri, &[]).await;
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
     upstream.expect_request().await;
     send(&mut upstream, "1", &[], &[]).await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    client.take().await;
     let cds: TypeUrl = Kind::Cluster.into();
     for (version, body) in [("2", Some(&b""[..])), ("3", None)] {
         let resources = vec![timed(&cds, "a", "1", body, Duration::from_secs(600))];
@@ -398,11 +380,9 @@ async fn a_response_without_changes_is_no_trace() {
         upstream.send(&DeltaDiscoveryResponse { resources, system_version_info, ..response(&cds, version) });
         upstream.expect_ack(version).await;
     }
-    let told = client.response().await;
-    client.ack(&told).await;
+    client.take().await;
     send(&mut upstream, "4", &[("b", "1")], &[]).await;
-    let told = client.response().await;
-    client.ack(&told).await;
+    client.take().await;
     for version in ["2", "4"] {
         assert_eq!(collector.trace().await.attribute("deltafan.version"), version);
     }
@@ -427,8 +407,7 @@ async fn changes_that_are_not_followed_are_counted() {
 
 /// Sends so many changes to a client that answers none.
 async fn send_to_one(relay: &Process, upstream: &mut OriginStream, changes: usize) -> Delta {
-    let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("client", CDS, &["*"]).await;
+    let client = Delta::asking(&connect(&relay.uri()).await, "client", CDS, &["*"]).await;
     upstream.expect_request().await;
     for change in 0..changes {
         let name = change.to_string();

@@ -2,7 +2,7 @@
 
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Status};
 use deltafan::resource::{Kind, TypeUrl};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
+use deltafan_test_support::client::{CDS, Delta, connect};
 use deltafan_test_support::origin::{resource, response};
 use deltafan_test_support::process::relay_and_origin;
 use regex::Regex;
@@ -71,8 +71,7 @@ async fn the_page_of_questions_shows_what_its_commands_print() {
     let channel = connect(&relay.uri()).await;
     let mut clients = Vec::new();
     for node in ["edge-1", "edge-2", "edge-3"] {
-        let client = Delta::open(&channel, DELTA_ADS).await;
-        client.subscribe(node, CDS, &["*"]).await;
+        let client = Delta::asking(&channel, node, CDS, &["*"]).await;
         clients.push(client);
         let known = clients.len() as f64;
         relay.wait_for("the request", || {
@@ -83,8 +82,7 @@ async fn the_page_of_questions_shows_what_its_commands_print() {
     }
     upstream.expect_request().await;
     for (version, changed) in [("17", &["backend", "website"][..]), ("18", &["backend"])] {
-        upstream.send(&clusters(version, changed));
-        upstream.expect_ack(version).await;
+        upstream.deliver(&clusters(version, changed)).await;
         for (client, number) in clients.iter_mut().zip(1..) {
             let told = client.response().await;
             if version == "18" && number == 3 {

@@ -89,6 +89,20 @@ fn send(stream: &OriginStream, kind: Kind, nonce: &str, resources: &[(&str, &str
     stream.send(&response);
 }
 
+async fn deliver(stream: &mut OriginStream, kind: Kind, nonce: &str, resources: &[(&str, &str)]) {
+    send(stream, kind, nonce, resources);
+    stream.expect_ack(nonce).await;
+}
+
+/// A control plane, a relay with a client of all clusters, and the stream on which it has asked for them.
+async fn asked() -> (Origin, Relay, Membership, OriginStream) {
+    let mut origin = Origin::start().await;
+    let relay = Relay::start(&origin.uri());
+    let client = relay.client(CDS, true, &[]);
+    let stream = origin.accept_asked().await;
+    (origin, relay, client, stream)
+}
+
 /// The kernel of a frozen server goes on completing TCP connections: they are no reason to call it reachable.
 #[tokio::test(flavor = "multi_thread")]
 async fn r_relay_07_a_server_that_only_accepts_is_not_connected() {
@@ -152,16 +166,14 @@ async fn r_relay_03_the_second_stream_is_on_the_same_connection_and_only_while_n
     let mut origin = Origin::start().await;
     let relay = Relay::start(&origin.uri());
     let _wild = relay.client(CDS, true, &[]);
-    let mut primary = origin.accept().await;
-    primary.expect_request().await;
+    let mut primary = origin.accept_asked().await;
     let named = relay.client(CDS, false, &["odcds"]);
     let mut secondary = origin.accept().await;
     assert_eq!(primary.peer(), secondary.peer());
     let request = secondary.expect_request().await;
     assert!(request.node.is_some());
     assert_eq!(request.resource_names_subscribe, ["odcds"]);
-    send(&secondary, CDS, "s1", &[("odcds", "v1")]);
-    secondary.expect_ack("s1").await;
+    deliver(&mut secondary, CDS, "s1", &[("odcds", "v1")]).await;
     relay.holds(CDS, "odcds", "v1").await;
     assert_eq!(relay.cache.of(&CDS.into()).expect("few types").snapshot().member_count(), 0);
 
@@ -185,8 +197,7 @@ async fn r_relay_04_the_word_of_a_relay_on_its_own_control_plane_is_heard() {
     let is_cut_off = async |expected: bool| {
         eventually("word of the origin", async || relay.state.borrow().origin_is_cut_off == expected).await;
     };
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let stream = origin.accept_asked().await;
     send(&stream, CDS, "1", &[("a", "1")]);
     is_cut_off(true).await;
     origin.says(true).await;
@@ -205,8 +216,7 @@ async fn r_relay_04_the_word_of_a_relay_on_its_own_control_plane_is_heard() {
     // A proxy may lead a later stream of the connection to a server that is no relay.
     origin.set_relay(false);
     let _named = relay.client(CDS, false, &["a"]);
-    let mut secondary = origin.accept().await;
-    secondary.expect_request().await;
+    let secondary = origin.accept_asked().await;
     send(&secondary, CDS, "2", &[("a", "1")]);
     is_cut_off(false).await;
 }
@@ -229,8 +239,7 @@ async fn r_up_07_an_unreachable_origin_is_tried_with_growing_waits_and_quietly()
     assert!(state.last_error.is_some_and(|error| error.to_lowercase().contains("refused")));
 
     let mut origin = Origin::listen(address).await;
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let _stream = origin.accept_asked().await;
     assert!(relay.state.borrow().connected);
 }
 
@@ -242,16 +251,14 @@ async fn r_up_07_only_a_response_resets_the_back_off() {
     // Streams that end without a response: eight of them take up to 30 · 2⁸ ms in sum, and half of it on average.
     let start = Instant::now();
     for _ in 0..8 {
-        let mut stream = origin.accept().await;
-        stream.expect_request().await;
+        let stream = origin.accept_asked().await;
         stream.fail(Status::unavailable("not yet"));
     }
     let mut stream = origin.accept().await;
     assert!(start.elapsed() > Duration::from_millis(300), "{:?}", start.elapsed());
     for _ in 0..8 {
         stream.expect_request().await;
-        send(&stream, CDS, "1", &[]);
-        stream.expect_ack("1").await;
+        deliver(&mut stream, CDS, "1", &[]).await;
         assert!(relay.state.borrow().answered);
         stream.close();
         let before = Instant::now();
@@ -277,15 +284,10 @@ async fn r_up_09_a_connection_that_went_dead_is_noticed() {
 
 #[tokio::test]
 async fn nonsense_ends_the_stream_and_the_next_attempt_waits() {
-    let mut origin = Origin::start().await;
-    let relay = Relay::start(&origin.uri());
-    let _client = relay.client(CDS, true, &[]);
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let (mut origin, relay, _client, mut stream) = asked().await;
     stream.send_bytes(Bytes::from_static(&[0xff; 20]));
     stream.expect_end().await;
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let _stream = origin.accept_asked().await;
     assert_eq!(relay.counters.stream_failures.get(), 1);
     let error = relay.state.borrow().last_error.clone().unwrap_or_default();
     assert!(error.contains("discovery response"), "{error}");
@@ -293,11 +295,7 @@ async fn nonsense_ends_the_stream_and_the_next_attempt_waits() {
 
 #[tokio::test]
 async fn only_a_response_that_is_accepted_is_an_answer() {
-    let mut origin = Origin::start().await;
-    let relay = Relay::start(&origin.uri());
-    let _client = relay.client(CDS, true, &[]);
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let (_origin, relay, _client, mut stream) = asked().await;
     eventually("count of what is unanswered", async || relay.state.borrow().unanswered.count == 1).await;
     assert!(relay.state.borrow().connected && relay.state.borrow().looked);
     let mut nameless = response(&CDS.into(), "refused");
@@ -307,19 +305,14 @@ async fn only_a_response_that_is_accepted_is_an_answer() {
     assert!(stream.expect_request().await.error_detail.is_some());
     eventually("count of it", async || relay.counters.unrequested_responses.get() == 1).await;
     assert_eq!(relay.state.borrow().last_answer, None);
-    send(&stream, CDS, "accepted", &[]);
-    stream.expect_ack("accepted").await;
+    deliver(&mut stream, CDS, "accepted", &[]).await;
     assert!(relay.state.borrow().last_answer.is_some());
     eventually("count of what is unanswered", async || relay.state.borrow().unanswered.count == 0).await;
 }
 
 #[tokio::test]
 async fn r_up_23_a_large_response_is_taken() {
-    let mut origin = Origin::start().await;
-    let relay = Relay::start(&origin.uri());
-    let _client = relay.client(CDS, true, &[]);
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let (_origin, relay, _client, mut stream) = asked().await;
     let type_url = TypeUrl::from(CDS);
     let mut large = response(&type_url, "large");
     let body = vec![b'x'; 10 << 10];
@@ -335,10 +328,8 @@ async fn r_relay_16_held_resources_outlive_their_linger_while_the_origin_is_away
     let minute = Duration::from_secs(60);
     let relay = Relay::with_backoff(&origin.uri(), minute, minute);
     let named = relay.client(EDS, false, &["e1"]);
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
-    send(&stream, EDS, "1", &[("e1", "v1")]);
-    stream.expect_ack("1").await;
+    let mut stream = origin.accept_asked().await;
+    deliver(&mut stream, EDS, "1", &[("e1", "v1")]).await;
     drop((origin, stream));
     eventually("loss", async || !relay.state.borrow().connected).await;
     drop(named);
@@ -370,11 +361,7 @@ async fn an_origin_that_does_not_read_is_not_queued_for() {
 
 #[tokio::test]
 async fn it_stops_when_told() {
-    let mut origin = Origin::start().await;
-    let relay = Relay::start(&origin.uri());
-    let _client = relay.client(CDS, true, &[]);
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let (_origin, relay, _client, mut stream) = asked().await;
     relay.stop.cancel();
     timeout(PATIENCE, relay.task).await.expect("in time").expect("no panic");
     stream.expect_end().await;
@@ -391,11 +378,7 @@ fn a_bad_uri_is_named() {
 /// An origin that reads its ACKs, but not as fast as it sends.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burst_of_small_responses_does_not_end_the_stream() {
-    let mut origin = Origin::start().await;
-    let relay = Relay::start(&origin.uri());
-    let _client = relay.client(CDS, true, &[]);
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let (_origin, relay, _client, mut stream) = asked().await;
     for n in 0..40_000 {
         send(&stream, CDS, &n.to_string(), &[(&format!("c{n}"), "v1")]);
     }
@@ -418,11 +401,7 @@ async fn a_burst_of_small_responses_does_not_end_the_stream() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_primary_leaves_a_turn_to_clients() {
-    let mut origin = Origin::start().await;
-    let relay = Relay::start(&origin.uri());
-    let _client = relay.client(CDS, true, &[]);
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let (_origin, relay, _client, mut stream) = asked().await;
     let flood = 20_000;
     // A few in one response: each takes some time to apply.
     for n in 0..flood {

@@ -352,8 +352,7 @@ async fn after_a_rotation_the_relay_comes_back_with_the_new_certificates() {
     let reloader = Reloader::default();
     let relay = Relay::start(&front.uri("localhost"), mine, &reloader);
     let _client = relay.wildcard();
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let mut stream = origin.accept_asked().await;
     send(&stream, "before");
     stream.expect_ack("before").await;
 
@@ -385,8 +384,7 @@ async fn after_a_rotation_the_relay_comes_back_with_the_new_certificates() {
         "{failing:?}"
     );
     front.cut();
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let _stream = origin.accept_asked().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -403,8 +401,7 @@ async fn a_relay_that_is_refused_tries_on_and_gets_in_when_its_files_are_right()
         .await;
     assert!(!relay.state.borrow().ever_connected, "a handshake is no connection");
     pki.somebody(&pki.clients.certify(&[RELAY], Use::Client));
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let _stream = origin.accept_asked().await;
     assert!(relay.state.borrow().connected);
 }
 

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest};
-use deltafan::resource::{Envelope, Kind, TypeUrl};
-use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, SDS, SOTW_ADS, Sotw, connect, node};
+use deltafan::resource::{Kind, TypeUrl};
+use deltafan_test_support::client::{
+    CDS, DELTA_ADS, Delta, EDS, SDS, SOTW_ADS, Sotw, connect, node, subscription, versions,
+};
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response, timed};
 use deltafan_test_support::process::{Process, program};
 use deltafan_test_support::small_disk::SmallDisk;
@@ -16,8 +18,7 @@ const NOT_CONFIGURED: &str = "the snapshot is of a control plane that is not in 
 /// A relay with a snapshot behind a control plane, and the stream between them once a client has asked.
 async fn relay(keys: &'static str) -> (Process, Origin, OriginStream) {
     let mut origin = Origin::start().await;
-    let uri = origin.uri();
-    let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, keys)).await.unwrap();
+    let relay = Process::started_behind(origin.uri(), keys).await;
     let stream = origin.accept().await;
     (relay, origin, stream)
 }
@@ -35,14 +36,7 @@ fn of(kind: Kind, nonce: &str, versions: &[(&str, &str)]) -> DeltaDiscoveryRespo
     DeltaDiscoveryResponse { resources: resources.collect(), ..response(&type_url, nonce) }
 }
 
-/// Names and versions in a response.
-fn told(response: &DeltaDiscoveryResponse) -> BTreeMap<String, String> {
-    let type_url: TypeUrl = response.type_url.as_str().into();
-    let envelopes = response.resources.iter().map(|bytes| Envelope::parse(bytes, &type_url).unwrap());
-    envelopes.map(|envelope| (envelope.name.to_owned(), envelope.version.to_owned())).collect()
-}
-
-fn versions(all: &[(&str, &str)]) -> BTreeMap<String, String> {
+fn content(all: &[(&str, &str)]) -> BTreeMap<String, String> {
     all.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned())).collect()
 }
 
@@ -67,8 +61,7 @@ async fn sotw_clusters(relay: &Process) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_relay_serves_its_clients_while_the_control_plane_is_away() {
     let (relay, origin, mut upstream) = relay(SNAPSHOT).await;
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("first", CDS, &["*"]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "first", CDS, &["*"]).await;
     client.subscribe("first", EDS, &["e"]).await;
     let mut asked = 0;
     while asked < 2 {
@@ -79,7 +72,7 @@ async fn a_killed_relay_serves_its_clients_while_the_control_plane_is_away() {
     let mut held = BTreeMap::new();
     while held.len() < 3 {
         let response = client.response().await;
-        held.extend(told(&response));
+        held.extend(versions(&response));
         client.ack(&response).await;
     }
     // A set that has settled is taken for what there is, without a client that asks for proof.
@@ -90,17 +83,16 @@ async fn a_killed_relay_serves_its_clients_while_the_control_plane_is_away() {
     relay.wait_for("readiness", || relay.admin_get("/ready").0 == 200);
 
     // New clients, in both protocols.
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("second", CDS, &["*"]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "second", CDS, &["*"]).await;
     client.subscribe("second", EDS, &["e"]).await;
     let mut held = BTreeMap::new();
     while held.len() < 3 {
         let response = client.response().await;
         assert!(response.removed_resources.is_empty());
-        held.extend(told(&response));
+        held.extend(versions(&response));
         client.ack(&response).await;
     }
-    assert_eq!(held, versions(&[("a", "1"), ("b", "1"), ("e", "7")]));
+    assert_eq!(held, content(&[("a", "1"), ("b", "1"), ("e", "7")]));
     assert_eq!(sotw_clusters(&relay).await, 2);
 
     // The control plane is back: it is told the versions, and clients that hold them are sent no resource.
@@ -109,11 +101,8 @@ async fn a_killed_relay_serves_its_clients_while_the_control_plane_is_away() {
     let back = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
     let initial = HashMap::from([("a".to_owned(), "1".to_owned()), ("b".to_owned(), "1".to_owned())]);
     back.send(DeltaDiscoveryRequest {
-        node: Some(node("first")),
-        type_url: CDS.to_owned(),
-        resource_names_subscribe: vec!["*".to_owned()],
         initial_resource_versions: initial,
-        ..Default::default()
+        ..subscription("first", CDS, &["*"])
     })
     .await;
     let mut claimed = HashMap::new();
@@ -131,11 +120,8 @@ async fn returning(relay: &Process, held: &[(&str, &str)]) -> Delta {
     let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
     client
         .send(DeltaDiscoveryRequest {
-            node: Some(node("returning")),
-            type_url: CDS.to_owned(),
-            resource_names_subscribe: vec!["*".to_owned()],
-            initial_resource_versions: versions(held).into_iter().collect(),
-            ..Default::default()
+            initial_resource_versions: content(held).into_iter().collect(),
+            ..subscription("returning", CDS, &["*"])
         })
         .await;
     client
@@ -149,7 +135,7 @@ async fn answer_until(
     has: &[(&str, &str)],
     done: impl AsyncFnOnce(),
 ) {
-    let has = versions(has);
+    let has = content(has);
     let serve = async {
         let mut nonce = 0;
         loop {
@@ -207,7 +193,7 @@ async fn clients_that_hold_what_is_so_are_sent_no_resource_and_lose_what_is_gone
             let (mut told_of, mut removed) = (BTreeMap::new(), Vec::new());
             while removed.is_empty() || !told_of.contains_key("b") {
                 let response = client.response().await;
-                told_of.extend(told(&response));
+                told_of.extend(versions(&response));
                 removed.extend(response.removed_resources.clone());
                 client.ack(&response).await;
             }
@@ -234,7 +220,7 @@ async fn a_restart_in_order_writes_whatever_came_last() {
     drop((client, upstream, _origin));
     let relay = tokio::task::spawn_blocking(|| relay.restarted()).await.unwrap();
     let mut client = returning(&relay, &[]).await;
-    assert_eq!(told(&client.response().await), versions(&[("a", "2")]));
+    assert_eq!(versions(&client.response().await), content(&[("a", "2")]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -251,9 +237,8 @@ async fn a_ttl_ends_while_the_relay_is_down() {
     drop((origin, upstream, client));
     let down = |_: &std::path::Path| std::thread::sleep(Duration::from_secs(10));
     let relay = tokio::task::spawn_blocking(move || relay.killed_and_restarted(down)).await.unwrap();
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("second", EDS, &["long", "short"]).await;
-    assert_eq!(told(&client.response().await), versions(&[("long", "1")]));
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "second", EDS, &["long", "short"]).await;
+    assert_eq!(versions(&client.response().await), content(&[("long", "1")]));
     client.silence().await;
 }
 
@@ -261,8 +246,7 @@ async fn a_ttl_ends_while_the_relay_is_down() {
 async fn members_of_a_glob_are_served_while_the_control_plane_is_away() {
     let (relay, origin, mut upstream) = relay(SNAPSHOT).await;
     let name = |last: &str| format!("xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/x/{last}");
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("first", EDS, &[&name("*")]).await;
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "first", EDS, &[&name("*")]).await;
     upstream.expect_request().await;
     let members = [name("1"), name("2")];
     let members: Vec<(&str, &str)> = members.iter().map(|name| (name.as_str(), "1")).collect();
@@ -271,9 +255,8 @@ async fn members_of_a_glob_are_served_while_the_control_plane_is_away() {
     tokio::task::block_in_place(|| wait_until_written(&relay));
     drop((origin, upstream, client));
     let relay = kill(relay).await;
-    let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe("second", EDS, &[&name("*")]).await;
-    assert_eq!(told(&client.response().await), versions(&members));
+    let mut client = Delta::asking(&connect(&relay.uri()).await, "second", EDS, &[&name("*")]).await;
+    assert_eq!(versions(&client.response().await), content(&members));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -290,8 +273,7 @@ async fn secrets_survive_only_if_asked_for() {
             assert_eq!(upstream.expect_request().await.type_url, type_url);
             upstream.send(&answer);
             upstream.expect_ack(&answer.nonce).await;
-            let response = client.response().await;
-            client.ack(&response).await;
+            client.take().await;
         }
         tokio::task::block_in_place(|| wait_until_written(&relay));
         let text = b"body of key at 1";
@@ -304,10 +286,9 @@ async fn secrets_survive_only_if_asked_for() {
             !survives,
             "`snapshot.ready` is false the second time"
         );
-        let mut client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-        client.subscribe("second", SDS, &["key"]).await;
+        let mut client = Delta::asking(&connect(&relay.uri()).await, "second", SDS, &["key"]).await;
         if survives {
-            assert_eq!(told(&client.response().await), versions(&[("key", "1")]));
+            assert_eq!(versions(&client.response().await), content(&[("key", "1")]));
         } else {
             client.silence().await;
         }
@@ -318,9 +299,7 @@ async fn secrets_survive_only_if_asked_for() {
 const GROUPS: &str = "groups: {default: refuse, rules: [{name: fleet, match: {node.id: \"(?P<fleet>.*)-.*\"}, key: \"${fleet}\", node: {id: \"${fleet}\"}}]}\n";
 
 async fn subscribed(relay: &Process, id: &str) -> Delta {
-    let client = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
-    client.subscribe(id, CDS, &["*"]).await;
-    client
+    Delta::asking(&connect(&relay.uri()).await, id, CDS, &["*"]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -352,7 +331,7 @@ async fn each_node_group_has_its_own_content_again_with_its_first_client() {
     assert_eq!(page["snapshot"]["loaded"]["node_groups"], 2, "{page}");
     for fleet in ["y", "x"] {
         let mut client = subscribed(&relay, &format!("{fleet}-2")).await;
-        assert_eq!(told(&client.response().await), versions(&[(fleet, "1")]));
+        assert_eq!(versions(&client.response().await), content(&[(fleet, "1")]));
     }
 }
 
@@ -407,10 +386,9 @@ async fn a_snapshot_that_cannot_be_used_costs_nothing_but_itself() {
     assert!(said[0]["remedy"].as_str().unwrap().contains("moved aside"), "{said:?}");
     let mut origin = Origin::listen(address).await;
     let mut client = returning(&relay, &[]).await;
-    let mut upstream = origin.accept().await;
-    upstream.expect_request().await;
+    let upstream = origin.accept_asked().await;
     upstream.send(&clusters("1", &[("a", "2")]));
-    assert_eq!(told(&client.response().await), versions(&[("a", "2")]));
+    assert_eq!(versions(&client.response().await), content(&[("a", "2")]));
     relay.wait_for("a transaction", || relay.metric("deltafan_snapshot_writes_total") > 0.0);
     assert!(relay.home().join("snapshot/cache.redb.corrupt").exists());
 }
@@ -420,7 +398,7 @@ async fn expect_resources(client: &mut Delta, count: usize) {
     let mut names = BTreeMap::new();
     while names.len() < count {
         let response = client.response().await;
-        names.extend(told(&response));
+        names.extend(versions(&response));
         client.ack(&response).await;
     }
 }
@@ -431,8 +409,7 @@ async fn a_disk_that_is_full_costs_the_snapshot_until_there_is_room() {
     let Some(disk) = SmallDisk::mount(home.path(), "size=4m") else { return };
     let mut origin = Origin::start().await;
     let keys = format!("snapshot: {{path: \"{}\"}}\n", home.path().join("snapshot").display());
-    let uri = origin.uri();
-    let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, &keys)).await.unwrap();
+    let relay = Process::started_behind(origin.uri(), &keys).await;
     let mut upstream = origin.accept().await;
     let mut client = returning(&relay, &[]).await;
     upstream.expect_request().await;
@@ -461,8 +438,7 @@ async fn a_folder_that_is_read_only_costs_the_snapshot_until_it_is_writable() {
     disk.remount("ro");
     let mut origin = Origin::start().await;
     let keys = format!("snapshot: {{path: \"{}\"}}\n", home.path().join("snapshot").display());
-    let uri = origin.uri();
-    let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, &keys)).await.unwrap();
+    let relay = Process::started_behind(origin.uri(), &keys).await;
     let said = relay.wait_for_message("cannot open the snapshot; running without it");
     assert!(said[0]["remedy"].as_str().unwrap().contains("writable"), "{said:?}");
     let mut upstream = origin.accept().await;
@@ -474,11 +450,11 @@ async fn a_folder_that_is_read_only_costs_the_snapshot_until_it_is_writable() {
     relay.wait_for_message("the snapshot is written again");
     drop((origin, upstream, client));
     let relay = kill(relay).await;
-    assert_eq!(told(&returning(&relay, &[]).await.response().await), versions(&[("a", "1")]));
+    assert_eq!(versions(&returning(&relay, &[]).await.response().await), content(&[("a", "1")]));
     // Content that is there is read, though nothing can be written.
     let read_only = |_: &std::path::Path| disk.remount("ro");
     let relay = tokio::task::block_in_place(|| relay.killed_and_restarted(read_only));
-    assert_eq!(told(&returning(&relay, &[]).await.response().await), versions(&[("a", "1")]));
+    assert_eq!(versions(&returning(&relay, &[]).await.response().await), content(&[("a", "1")]));
     let said = relay.wait_for_message("cannot write the snapshot; serving goes on");
     assert!(said[0]["error"].as_str().unwrap().contains("Read-only"), "{said:?}");
 }
@@ -512,15 +488,14 @@ async fn a_file_that_another_relay_has_open_is_read_when_that_is_gone() {
     second.wait_for_message("loaded the snapshot");
     second.wait_for("readiness", || second.admin_get("/ready").0 == 200);
     let response = client.response().await;
-    assert_eq!(told(&response), versions(&[("a", "1")]));
+    assert_eq!(versions(&response), content(&[("a", "1")]));
     client.ack(&response).await;
     second
         .wait_for("the end of the fault", || second.admin_json("/upstreams")["snapshot"]["error"].is_null());
     let mut origin = Origin::listen(address).await;
-    let mut upstream = origin.accept().await;
-    upstream.expect_request().await;
+    let upstream = origin.accept_asked().await;
     upstream.send(&clusters("2", &[("a", "2")]));
-    assert_eq!(told(&client.response().await), versions(&[("a", "2")]));
+    assert_eq!(versions(&client.response().await), content(&[("a", "2")]));
 }
 
 /// The control plane is away, or takes streams and leaves them unanswered.
@@ -538,8 +513,7 @@ async fn so_is_that_of_a_node_group_whose_client_waits_for_it() {
         let first = tokio::task::spawn_blocking(start).await.unwrap();
         let own = origin.accept().await;
         let mut client = subscribed(&first, "x-1").await;
-        let mut upstream = origin.accept().await;
-        upstream.expect_request().await;
+        let upstream = origin.accept_asked().await;
         upstream.send(&clusters("1", &[("a", "1"), ("b", "1")]));
         client.response().await;
         tokio::task::block_in_place(|| wait_until_written(&first));
@@ -565,7 +539,7 @@ async fn so_is_that_of_a_node_group_whose_client_waits_for_it() {
         client.silence().await;
         drop(first);
         let response = client.response().await;
-        assert_eq!(told(&response), versions(&[("a", "1"), ("b", "1")]));
+        assert_eq!(versions(&response), content(&[("a", "1"), ("b", "1")]));
         if !is_away {
             // Requests before are of the other relay, or of the time before the file was read.
             let claims = async {
@@ -596,7 +570,7 @@ async fn content_of_a_control_plane_that_is_not_configured_is_told() {
     };
     assert!(relay.said(NOT_CONFIGURED).is_empty());
     let relay = tokio::task::spawn_blocking(move || relay.killed_and_restarted(moved)).await.unwrap();
-    assert_eq!(told(&returning(&relay, &[]).await.response().await), versions(&[("a", "1")]));
+    assert_eq!(versions(&returning(&relay, &[]).await.response().await), content(&[("a", "1")]));
     assert_eq!(relay.admin_json("/upstreams")["snapshot"]["loaded"]["from"], before);
     let said = relay.wait_for_message(NOT_CONFIGURED);
     let field = |name: &str| said[0][name].as_str().unwrap_or_default().to_owned();

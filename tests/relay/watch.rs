@@ -137,8 +137,7 @@ async fn a_lost_stream_is_told_and_opened_again_with_what_is_held() {
     let request = stream.expect_request().await;
     assert!(request.initial_resource_versions.is_empty());
     assert_eq!(request.node.unwrap().id, "deltafan-watch");
-    stream.send(&delta("1", &[("a", "1"), ("b", "1")], &[]));
-    stream.expect_ack("1").await;
+    stream.deliver(&delta("1", &[("a", "1"), ("b", "1")], &[])).await;
     assert_eq!(watch.events(2).await, ["added a", "added b"]);
     stream.fail(tonic::Status::unavailable("going \u{1b}[2J away"));
     let told = watch.told().await;
@@ -149,8 +148,7 @@ async fn a_lost_stream_is_told_and_opened_again_with_what_is_held() {
     let held = stream.expect_request().await.initial_resource_versions;
     assert_eq!((held["a"].as_str(), held["b"].as_str(), held.len()), ("1", "1", 2));
     // A server that looks at no versions, and does not say that `b` is gone.
-    stream.send(&delta("2", &[("a", "1"), ("c", "1")], &[]));
-    stream.expect_ack("2").await;
+    stream.deliver(&delta("2", &[("a", "1"), ("c", "1")], &[])).await;
     assert_eq!(watch.events(1).await, ["added c"]);
     assert_eq!(watch.told().await, "deltafan: connected again");
     stream.send(&delta("3", &[], &["b"]));
@@ -161,8 +159,7 @@ async fn a_lost_stream_is_told_and_opened_again_with_what_is_held() {
     drop(origin);
     assert!(watch.told().await.contains("could not connect to "));
     let mut origin = Origin::listen(address).await;
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let stream = origin.accept_asked().await;
     stream.send(&delta("1", &[("a", "2")], &[]));
     assert_eq!(watch.events(1).await, ["changed a"]);
 }
@@ -175,9 +172,7 @@ async fn a_full_response_on_a_new_stream_tells_what_is_gone() {
     let mut watch = Watching::start(&origin.uri(), &["cds", "--transport", "sotw"]);
     watch.line().await;
     let mut stream = origin.accept_sotw().await;
-    stream.expect_request().await;
-    stream.send(&state(&cds(), "1", &[("a", "x"), ("b", "x")]));
-    stream.expect_ack("1").await;
+    stream.answer(&state(&cds(), "1", &[("a", "x"), ("b", "x")])).await;
     assert_eq!(watch.events(2).await, ["added a", "added b"]);
     stream.close();
     let mut stream = origin.accept_sotw().await;
@@ -192,14 +187,10 @@ async fn it_ends_when_the_server_cannot_be_asked_or_the_time_is_over() {
     let origin = Origin::start().await;
     let ran = run(&["watch", "cds", "--transport", "sotw", "--server", &origin.uri()]).await;
     assert_eq!(ran.code, Some(1));
-    assert!(
-        ran.stderr.contains("Unimplemented") && ran.stderr.contains("--transport delta"),
-        "{}",
-        ran.stderr
-    );
+    ran.complains(&["Unimplemented", "--transport delta"]);
     let ran = run(&["watch", "cds", "--server", "http://127.0.0.1:1"]).await;
     assert_eq!(ran.code, Some(1));
-    assert!(ran.stderr.contains("could not connect to http://127.0.0.1:1: "), "{}", ran.stderr);
+    ran.complains(&["could not connect to http://127.0.0.1:1: "]);
     let ran = run(&["watch", "cds", "--server", &origin.uri(), "--for", "6s"]).await;
     assert_eq!(ran.code, Some(1), "no answer ever came");
     let lines = format!(
@@ -209,18 +200,13 @@ async fn it_ends_when_the_server_cannot_be_asked_or_the_time_is_over() {
     assert_eq!(ran.stderr, lines);
     let ran = run(&["watch", "cds", "--server", &origin.uri(), "--for", "6"]).await;
     assert_eq!(ran.code, Some(2));
-    assert!(ran.stderr.contains("has no unit; durations are written `300ms`, `20s`"), "{}", ran.stderr);
+    ran.complains(&["has no unit; durations are written `300ms`, `20s`"]);
 
     // A relay says what it lacks.
-    let uri = origin.uri();
-    let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, "")).await.unwrap();
+    let relay = Process::started_behind(origin.uri(), "").await;
     let ran = run(&["watch", "cds", "--server", &relay.uri()]).await;
     assert_eq!(ran.code, Some(1));
-    assert!(
-        ran.stderr.contains("no client of it asks for it") && ran.stderr.contains("--subscribe"),
-        "{}",
-        ran.stderr
-    );
+    ran.complains(&["no client of it asks for it", "--subscribe"]);
     let ran = run(&["watch", "cds", "--server", &relay.uri(), "--transport", "rest", "--for", "2s"]).await;
     assert_eq!(ran.code, Some(1));
     let lines: Vec<&str> = ran.stderr.lines().collect();
@@ -235,8 +221,7 @@ async fn a_watch_that_was_answered_succeeds_without_a_change() {
     let mut origin = Origin::start().await;
     let uri = origin.uri();
     let watch = tokio::spawn(async move { run(&["watch", "cds", "--server", &uri, "--for", "2s"]).await });
-    let mut stream = origin.accept().await;
-    stream.expect_request().await;
+    let stream = origin.accept_asked().await;
     stream.send(&delta("1", &[], &[]));
     let ran = watch.await.unwrap();
     assert_eq!((ran.code, &*ran.stderr), (Some(0), ""), "{}", ran.stdout);

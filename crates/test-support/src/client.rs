@@ -1,5 +1,6 @@
 //! A client that says exactly what a test tells it to, over a real connection.
 
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use deltafan::grpc::BytesCodec;
 use deltafan::proto::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Node, Status,
 };
+use deltafan::resource::Envelope;
 use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::sync::mpsc;
@@ -78,6 +80,26 @@ pub async fn connect_from(server: &str, address: IpAddr) -> Channel {
 
 pub fn node(id: &str) -> Node {
     Node { id: id.to_owned(), cluster: "test".to_owned(), ..Node::default() }
+}
+
+/// A request of this node for these names.
+pub fn subscription(id: &str, type_url: &str, names: &[&str]) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest {
+        node: Some(node(id)),
+        type_url: type_url.to_owned(),
+        resource_names_subscribe: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..DeltaDiscoveryRequest::default()
+    }
+}
+
+/// A first request over state of the world.
+pub fn sotw_subscription(id: &str, type_url: &str, names: &[&str]) -> DiscoveryRequest {
+    DiscoveryRequest {
+        node: Some(node(id)),
+        type_url: type_url.to_owned(),
+        resource_names: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..DiscoveryRequest::default()
+    }
 }
 
 /// A stream that is open.
@@ -170,14 +192,22 @@ pub type Delta = Stream<DeltaDiscoveryRequest>;
 pub type Sotw = Stream<DiscoveryRequest>;
 
 impl Delta {
+    /// Opens a stream, and asks for these names.
+    pub async fn asking(channel: &Channel, id: &str, type_url: &str, names: &[&str]) -> Self {
+        let stream = Self::open(channel, DELTA_ADS).await;
+        stream.subscribe(id, type_url, names).await;
+        stream
+    }
+
+    /// The next response, which it ACKs.
+    pub async fn take(&mut self) -> DeltaDiscoveryResponse {
+        let response = self.response().await;
+        self.ack(&response).await;
+        response
+    }
+
     pub async fn subscribe(&self, id: &str, type_url: &str, names: &[&str]) {
-        self.send(DeltaDiscoveryRequest {
-            node: Some(node(id)),
-            type_url: type_url.to_owned(),
-            resource_names_subscribe: names.iter().map(|name| (*name).to_owned()).collect(),
-            ..DeltaDiscoveryRequest::default()
-        })
-        .await;
+        self.send(subscription(id, type_url, names)).await;
     }
 
     pub async fn response(&mut self) -> DeltaDiscoveryResponse {
@@ -215,14 +245,15 @@ impl Delta {
 }
 
 impl Sotw {
+    /// Opens a stream, and asks for these names.
+    pub async fn asking(channel: &Channel, id: &str, type_url: &str, names: &[&str]) -> Self {
+        let stream = Self::open(channel, SOTW_ADS).await;
+        stream.subscribe(id, type_url, names).await;
+        stream
+    }
+
     pub async fn subscribe(&self, id: &str, type_url: &str, names: &[&str]) {
-        self.send(DiscoveryRequest {
-            node: Some(node(id)),
-            type_url: type_url.to_owned(),
-            resource_names: names.iter().map(|name| (*name).to_owned()).collect(),
-            ..DiscoveryRequest::default()
-        })
-        .await;
+        self.send(sotw_subscription(id, type_url, names)).await;
     }
 
     pub async fn response(&mut self) -> DiscoveryResponse {
@@ -267,10 +298,14 @@ pub async fn try_unary<Q: Message + 'static>(
 
 /// The names of the resources of a delta response.
 pub fn names(response: &DeltaDiscoveryResponse) -> Vec<String> {
-    let name = |resource: &Bytes| {
-        let envelope =
-            deltafan::resource::Envelope::parse(resource, &response.type_url.as_str().into()).unwrap();
-        envelope.name.to_owned()
-    };
-    response.resources.iter().map(name).collect()
+    let type_url = response.type_url.as_str().into();
+    let envelopes = response.resources.iter().map(|resource| Envelope::parse(resource, &type_url).unwrap());
+    envelopes.map(|envelope| envelope.name.to_owned()).collect()
+}
+
+/// The versions of the resources of a delta response, by their names.
+pub fn versions(response: &DeltaDiscoveryResponse) -> BTreeMap<String, String> {
+    let type_url = response.type_url.as_str().into();
+    let envelopes = response.resources.iter().map(|resource| Envelope::parse(resource, &type_url).unwrap());
+    envelopes.map(|envelope| (envelope.name.to_owned(), envelope.version.to_owned())).collect()
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse};
-use deltafan::resource::{Name, TypeUrl, wire};
+use deltafan::resource::{Kind, Name, TypeUrl, wire};
 use futures_util::{Stream, StreamExt as _};
 use parking_lot::Mutex;
 use prost::Message;
@@ -131,6 +131,13 @@ impl Origin {
     /// The next stream that a client opens.
     pub async fn accept(&mut self) -> OriginStream {
         within(self.streams.recv()).await.expect("the server runs")
+    }
+
+    /// The next stream that a client opens, whose first request is taken away.
+    pub async fn accept_asked(&mut self) -> OriginStream {
+        let mut stream = self.accept().await;
+        stream.expect_request().await;
+        stream
     }
 
     /// The next stream that a client opens, however long it takes.
@@ -273,6 +280,18 @@ impl<Q: Asks> OriginStream<Q> {
 }
 
 impl OriginStream {
+    /// Sends a response, and waits for its ACK.
+    pub async fn deliver(&mut self, response: &DeltaDiscoveryResponse) {
+        self.send(response);
+        self.expect_ack(&response.nonce).await;
+    }
+
+    /// Takes the next request away, and delivers this.
+    pub async fn answer(&mut self, response: &DeltaDiscoveryResponse) {
+        self.expect_request().await;
+        self.deliver(response).await;
+    }
+
     /// The next request, which has to be the ACK of this nonce.
     pub async fn expect_ack(&mut self, nonce: &str) {
         let request = self.expect_request().await;
@@ -290,6 +309,18 @@ impl OriginStream {
 }
 
 impl SotwOriginStream {
+    /// Sends a response, and waits for its ACK.
+    pub async fn deliver(&mut self, response: &DiscoveryResponse) {
+        self.send(response);
+        self.expect_ack(&response.nonce).await;
+    }
+
+    /// Takes the next request away, and delivers this.
+    pub async fn answer(&mut self, response: &DiscoveryResponse) {
+        self.expect_request().await;
+        self.deliver(response).await;
+    }
+
     /// The next request, which has to be the ACK of this nonce.
     pub async fn expect_ack(&mut self, nonce: &str) {
         let request = self.expect_request().await;
@@ -339,6 +370,13 @@ pub fn response(type_url: &TypeUrl, nonce: &str) -> DeltaDiscoveryResponse {
         nonce: nonce.to_owned(),
         ..Default::default()
     }
+}
+
+/// A response of clusters in a version, which is its nonce too.
+pub fn clusters_at(version: &str, names: &[&str]) -> DeltaDiscoveryResponse {
+    let cds = TypeUrl::from(Kind::Cluster);
+    let resources = names.iter().map(|name| resource(&cds, name, version, b"")).collect();
+    DeltaDiscoveryResponse { resources, system_version_info: version.to_owned(), ..response(&cds, version) }
 }
 
 /// An encoded `Resource`; what is in it is of no importance.

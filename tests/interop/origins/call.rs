@@ -6,7 +6,7 @@ use deltafan::{
     proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse},
     resource::wire,
 };
-use deltafan_test_support::client::{DELTA_ADS, RawCodec, SOTW_ADS, names, node};
+use deltafan_test_support::client::{DELTA_ADS, RawCodec, SOTW_ADS, names, sotw_subscription};
 use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::{
@@ -57,10 +57,8 @@ impl Sotw {
     pub(super) async fn first(channel: Channel, type_url: &str, asked: &[&str], silence: Duration) -> String {
         let mut call = Self::start(channel, SOTW_ADS);
         let request = DiscoveryRequest {
-            node: Some(node("asking")),
-            type_url: type_url.to_owned(),
             resource_names: asked.iter().map(|name| (*name).to_owned()).collect(),
-            ..Default::default()
+            ..sotw_subscription("asking", type_url, &[])
         };
         call.requests.send(request).unwrap();
         match timeout(silence, call.responses.recv()).await {
