@@ -127,6 +127,18 @@ impl World {
         self.progress.as_mut().unwrap().rejected(&error, "no".into(), self.now);
     }
 
+    /// Has the client sent what there is, which it accepts.
+    fn ack_next(&mut self) {
+        let sent = self.send();
+        self.ack(&sent);
+    }
+
+    /// Has the client sent what there is, which it rejects.
+    fn nack_next(&mut self) {
+        let sent = self.send();
+        self.nack(&sent);
+    }
+
     /// States of these clusters.
     fn states<const N: usize>(&self, names: [&str; N]) -> [&'static str; N] {
         let audience = self.progress().upgrade().unwrap();
@@ -200,8 +212,7 @@ fn a_client_that_holds_all_there_is_does_not_fall_behind_when_the_set_is_known_t
     world.set(&["a"], "17");
     let cds = TypeUrl::from(Kind::Cluster);
     world.writer.apply(&cds, settled, world.now).unwrap();
-    let sent = world.send();
-    world.ack(&sent);
+    world.ack_next();
     let complete = Change { wildcard_known: Some(Completeness::Complete), ..Change::default() };
     world.writer.apply(&cds, complete.clone(), world.now).unwrap();
     assert_eq!((world.progress().state(), world.progress().lag()), (ClientState::Synced, 0));
@@ -214,11 +225,9 @@ fn a_client_that_holds_all_there_is_does_not_fall_behind_when_the_set_is_known_t
 fn a_rejected_resource_stays_rejected_until_it_changes() {
     let mut world = World::new();
     world.set(&["a", "b"], "17");
-    let sent = world.send();
-    world.ack(&sent);
+    world.ack_next();
     world.set(&["b"], "18");
-    let sent = world.send();
-    world.nack(&sent);
+    world.nack_next();
     assert_eq!(world.progress().state(), ClientState::Rejected);
     assert_eq!(world.states(["a", "b"]), ["synced", "rejected"]);
     let rejection = world.progress().newest_rejection().unwrap();
@@ -228,14 +237,12 @@ fn a_rejected_resource_stays_rejected_until_it_changes() {
 
     // A client that accepts another change still runs the old state of this one.
     world.set(&["a"], "19");
-    let sent = world.send();
-    world.ack(&sent);
+    world.ack_next();
     assert_eq!(world.progress().state(), ClientState::Rejected);
     assert_eq!(world.states(["a", "b"]), ["synced", "rejected"]);
 
     world.set(&["b"], "20");
-    let sent = world.send();
-    world.ack(&sent);
+    world.ack_next();
     assert_eq!(world.progress().state(), ClientState::Synced);
     assert_eq!(world.states(["a", "b"]), ["synced"; 2]);
 }
@@ -245,11 +252,9 @@ fn a_rejected_resource_stays_rejected_until_it_changes() {
 fn a_rejection_that_stands_is_not_forgotten() {
     let mut world = World::new();
     world.set(&["a", "b", "c"], "1");
-    let sent = world.send();
-    world.ack(&sent);
+    world.ack_next();
     world.set(&["b"], "2");
-    let sent = world.send();
-    world.nack(&sent);
+    world.nack_next();
     for round in 0..10 {
         for (version, answer) in [(10, World::nack as fn(&mut World, &Outgoing)), (11, World::ack)] {
             world.set(&["c"], &(version + 2 * round).to_string());
@@ -263,8 +268,7 @@ fn a_rejection_that_stands_is_not_forgotten() {
         assert_eq!(world.progress().rejected_names(standing, 8), Some(vec!["b".into()]));
     }
     world.set(&["b"], "4");
-    let sent = world.send();
-    world.ack(&sent);
+    world.ack_next();
     assert_eq!(world.progress().state(), ClientState::Synced);
 }
 
@@ -275,16 +279,13 @@ fn of_many_rejections_that_stand_none_is_forgotten() {
     let all: Vec<_> = names.iter().copied().chain(["good"]).collect();
     let mut world = World::of(&all);
     world.set(&all, "1");
-    let sent = world.send();
-    world.ack(&sent);
+    world.ack_next();
     for (at, name) in names.iter().enumerate() {
         world.set(&[name], "2");
-        let sent = world.send();
-        world.nack(&sent);
+        world.nack_next();
         if at == 0 {
             world.set(&["good"], "2");
-            let sent = world.send();
-            world.ack(&sent);
+            world.ack_next();
         }
     }
     assert_eq!(world.states(["0", "4", "9"]), ["rejected"; 3]);
@@ -310,8 +311,7 @@ fn an_answer_that_is_late_is_to_what_it_answers() {
     ] {
         let mut world = World::new();
         world.set(&["a", "b", "c"], "17");
-        let sent = world.send();
-        world.ack(&sent);
+        world.ack_next();
         world.set(&["b"], "18");
         let slow = world.send();
         world.set(&["c"], "19");
@@ -342,16 +342,13 @@ fn a_client_of_few_among_many_stays_rejected() {
     let mut all: Vec<_> = others.iter().map(String::as_str).collect();
     all.extend(["x"]);
     world.set(&all, "17");
-    let sent = world.send();
-    world.nack(&sent);
+    world.nack_next();
     world.set(&["y"], "18");
-    let sent = world.send();
-    world.ack(&sent);
+    world.ack_next();
     assert_eq!(world.states(["x", "y"]), ["rejected", "synced"]);
     assert_eq!(world.progress().state(), ClientState::Rejected);
     world.set(&["x"], "19");
-    let sent = world.send();
-    world.ack(&sent);
+    world.ack_next();
     assert_eq!(world.progress().state(), ClientState::Synced);
 }
 
@@ -359,11 +356,9 @@ fn a_client_of_few_among_many_stays_rejected() {
 fn rejecting_b() -> World {
     let mut world = World::of(&["a", "b"]);
     world.set(&["a", "b"], "17");
-    let sent = world.send();
-    world.ack(&sent);
+    world.ack_next();
     world.set(&["b"], "18");
-    let sent = world.send();
-    world.nack(&sent);
+    world.nack_next();
     world
 }
 
@@ -388,8 +383,7 @@ fn a_client_that_lets_go_of_what_it_rejected_rejects_nothing() {
 
     let mut world = World::of(&["a"]);
     world.set(&["a"], "1");
-    let sent = world.send();
-    world.nack(&sent);
+    world.nack_next();
     unsubscribe(&mut world, "a");
     assert_eq!(world.progress().state(), ClientState::Synced);
 }
@@ -398,8 +392,7 @@ fn a_client_that_lets_go_of_what_it_rejected_rejects_nothing() {
 fn a_client_that_lets_go_of_one_of_two_things_that_it_rejected_rejects_the_other() {
     let mut world = rejecting_b();
     world.set(&["a"], "19");
-    let sent = world.send();
-    world.nack(&sent);
+    world.nack_next();
     unsubscribe(&mut world, "a");
     assert_eq!(world.progress().state(), ClientState::Rejected);
     unsubscribe(&mut world, "b");
@@ -410,8 +403,7 @@ fn a_client_that_lets_go_of_one_of_two_things_that_it_rejected_rejects_the_other
 fn the_first_response_that_is_rejected_names_nothing() {
     let mut world = World::new();
     world.set(&["a"], "1");
-    let sent = world.send();
-    world.nack(&sent);
+    world.nack_next();
     let rejection = world.progress().newest_rejection().unwrap();
     assert_eq!(world.progress().rejected_names(rejection, 8), None);
     assert_eq!(world.states(["a"]), ["rejected"]);
@@ -497,7 +489,6 @@ fn a_client_that_came_back_resumes_until_its_versions_are_compared() {
     assert!(!matches!(world.session.next(world.now, Upstream::Answering), NextStep::Send(_)));
     assert_eq!((world.progress().state(), world.states(["a"])), (ClientState::Resuming, ["unknown"]));
     world.set_of(&[], "17", Completeness::Complete);
-    let sent = world.send();
-    world.ack(&sent);
+    world.ack_next();
     assert_eq!((world.progress().state(), world.states(["a"])), (ClientState::Synced, ["synced"]));
 }

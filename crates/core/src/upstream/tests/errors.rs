@@ -2,25 +2,12 @@
 
 use super::*;
 use crate::cache::OriginError;
-use crate::proto::{ResourceError, ResourceName, Status};
-
-const CDS: Kind = Kind::Cluster;
-const EDS: Kind = Kind::Endpoint;
+use crate::proto::ResourceError;
 
 // google.rpc.Code
 const NOT_FOUND: i32 = 5;
 const DENIED: i32 = 7;
 const UNAVAILABLE: i32 = 14;
-
-impl Answer {
-    pub(super) fn fail(mut self, name: &str, code: i32) -> Self {
-        self.0.resource_errors.push(ResourceError {
-            resource_name: Some(ResourceName { name: name.to_owned(), ..Default::default() }),
-            error_detail: Some(Status { code, message: format!("{name}?") }),
-        });
-        self
-    }
-}
 
 impl Fixture {
     /// The code of the error of a name.
@@ -29,7 +16,7 @@ impl Fixture {
     }
 
     fn refuses(&mut self, answer: &Answer) -> String {
-        self.mux.on_message(Primary, answer.bytes(), self.now).expect("a response");
+        self.deliver(Primary, answer);
         let requests = self.requests(Primary);
         let refused = requests.into_iter().find_map(|request| request.error_detail);
         refused.expect("a NACK").message
@@ -37,17 +24,14 @@ impl Fixture {
 }
 
 fn fixture(names: &[&str]) -> Fixture {
-    let mut fixture = Fixture::connected();
-    fixture.client("a", EDS, names);
-    fixture.requests(Primary);
-    fixture
+    Fixture::asking("a", EDS, names)
 }
 
 #[test]
 fn r_err_01_the_last_error_is_kept_until_the_resource_comes() {
     let mut fixture = fixture(&["e1", "e2"]);
     fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").fail("e2", UNAVAILABLE));
-    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v1".to_owned(), "failed".to_owned()));
+    assert_eq!(fixture.see(EDS, ["e1", "e2"]), ["v1", "failed"]);
     assert_eq!(fixture.code(EDS, "e2"), Some(UNAVAILABLE));
     fixture.hear(Primary, &Answer::of(EDS, "2").fail("e1", 13));
     assert_eq!((fixture.seen(EDS, "e1"), fixture.code(EDS, "e1")), ("v1".to_owned(), Some(13)));
@@ -113,9 +97,7 @@ fn r_err_03_not_found_makes_a_name_absent() {
 
 #[test]
 fn r_err_05_on_the_wildcard_only_a_removal_counts() {
-    let mut fixture = Fixture::connected();
-    fixture.client("w", CDS, &["*"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("w", CDS, &["*"]);
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
     fixture.hear(Primary, &Answer::of(CDS, "2").fail("*", UNAVAILABLE).fail("c1", DENIED).fail("other", 13));
     assert_eq!(fixture.members(CDS), set(&["c1@v1", "c2@v1"]));
@@ -131,15 +113,13 @@ fn r_err_06_a_denied_resource_stays_held() {
     fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
     fixture.hear(Primary, &Answer::of(EDS, "2").fail("e1", DENIED));
     assert_eq!(fixture.seen(EDS, "e1"), "denied v1");
-    fixture.leave("a");
-    fixture.pass(60_000);
+    fixture.leave_for("a", 60_000);
     assert_eq!(fixture.snapshot(EDS).entries().count(), 0, "forgotten with its error");
 }
 
 #[test]
 fn r_err_07_switched_off_only_not_found_counts() {
-    let mut fixture = Fixture::with(Settings { resource_errors: false, ..Settings::default() });
-    fixture.open(Primary);
+    let mut fixture = Fixture::connected_with(Settings { resource_errors: false, ..Settings::default() });
     let glob = "xdstp://a/t/foo/*";
     fixture.client("a", EDS, &["e1", "e2", "e3", glob]);
     fixture.requests(Primary);
@@ -169,8 +149,7 @@ fn r_xt_08_errors_of_globs_and_members_are_kept_while_the_glob_is() {
     fixture.hear(Primary, &Answer::of(EDS, "5").fail(glob, NOT_FOUND));
     assert_eq!((fixture.seen(EDS, glob), fixture.code(EDS, glob)), ("absent".to_owned(), Some(NOT_FOUND)));
     assert_eq!(fixture.named(EDS, x), "gone", "a glob that does not exist has no members");
-    fixture.leave("a");
-    fixture.pass(60_000);
+    fixture.leave_for("a", 60_000);
     let left: Vec<_> = fixture.snapshot(EDS).entries().map(|entry| entry.name().to_string()).collect();
     assert_eq!(left, [x], "the memory that it left the glob");
 }

@@ -2,20 +2,10 @@
 
 use super::*;
 use crate::cache::Completeness;
-use crate::proto::{DiscoveryResponse, ResourceError, ResourceName, Status};
+use crate::proto::DiscoveryResponse;
 use crate::upstream::Locators;
 
-const CDS: Kind = Kind::Cluster;
-const EDS: Kind = Kind::Endpoint;
-
 impl Fixture {
-    /// A relay at an origin that answers inquiries.
-    pub(super) fn inquiring() -> Self {
-        let mut fixture = Self::connected();
-        fixture.answers_inquiries = true;
-        fixture
-    }
-
     /// Takes the names of the one inquiry that was begun since the last call.
     fn inquired(&mut self) -> Vec<String> {
         assert_eq!(self.inquiries.len(), 1, "one inquiry: {:?}", self.inquiries);
@@ -78,10 +68,7 @@ fn r_up_22_the_first_request_of_a_type_claims_the_end_mark() {
         assert_eq!(request.initial_resource_versions.keys().collect::<Vec<_>>(), [Name::END_MARK]);
     }
     // Once it is answered, it is not subscribed to any more, and later requests do not claim it.
-    fixture
-        .mux
-        .on_message(Primary, Answer::of(EDS, "1").remove(Name::END_MARK).bytes(), fixture.now)
-        .unwrap();
+    fixture.deliver(Primary, &Answer::of(EDS, "1").remove(Name::END_MARK));
     fixture.client("more", EDS, &["b"]);
     fixture.pass(20);
     let (mut left, mut claims) = (0, 0);
@@ -96,9 +83,7 @@ fn r_up_22_the_first_request_of_a_type_claims_the_end_mark() {
 #[test]
 fn r_up_22_a_set_is_complete_with_the_response_that_answers_the_end_mark() {
     for members in [&[][..], &["c1"], &["c1", "c2"]] {
-        let mut fixture = Fixture::connected();
-        fixture.client("wild", CDS, &["*"]);
-        fixture.requests(Primary);
+        let mut fixture = Fixture::asking("wild", CDS, &["*"]);
         let answer = members.iter().fold(Answer::of(CDS, "1"), |answer, name| answer.set(name, "v1"));
         fixture.hear(Primary, &answer.remove(Name::END_MARK));
         assert_eq!(fixture.known(CDS), Completeness::Complete, "{members:?}");
@@ -110,9 +95,7 @@ fn r_up_22_a_set_is_complete_with_the_response_that_answers_the_end_mark() {
 
 #[test]
 fn r_up_22_only_the_part_that_answers_the_end_mark_ends_an_answer() {
-    let mut fixture = Fixture::inquiring();
-    fixture.client("wild", CDS, &["*"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("wild", CDS, &["*"]).answering_inquiries();
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
     fixture.pass(20_000);
     assert!(fixture.known(CDS) < Completeness::Presumed, "more may follow");
@@ -123,24 +106,19 @@ fn r_up_22_only_the_part_that_answers_the_end_mark_ends_an_answer() {
 /// istiod makes an empty resource of each name of endpoints.
 #[test]
 fn r_up_22_a_resource_by_the_name_of_the_end_mark_is_nobodys() {
-    let mut fixture = Fixture::connected();
-    fixture.client("named", EDS, &["a", "x"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("named", EDS, &["a", "x"]);
     fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "").set(Name::END_MARK, ""));
-    assert_eq!((&*fixture.seen(EDS, "x"), &*fixture.seen(EDS, Name::END_MARK)), ("absent", "unknown"));
+    assert_eq!(fixture.see(EDS, ["x", Name::END_MARK]), ["absent", "unknown"]);
 }
 
 #[test]
 fn r_up_22_names_of_the_first_request_that_a_whole_answer_lacks_do_not_exist() {
-    let mut fixture = Fixture::inquiring();
-    fixture.client("named", CDS, &["a", "b", "x"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("named", CDS, &["a", "b", "x"]).answering_inquiries();
     fixture.hear(Primary, &Answer::of(CDS, "1").set("a", "v1").set("b", "").remove(Name::END_MARK));
     let seen = |fixture: &Fixture| ["a", "b", "x"].map(|name| fixture.seen(CDS, name)).join(" ");
     assert!(seen(&fixture).ends_with(" absent") && !seen(&fixture).starts_with("absent"));
     // On the next stream a is claimed, and b has to come again: it has no version.
-    fixture.close();
-    fixture.open(Primary);
+    fixture.reconnect();
     assert_eq!(fixture.request(Primary).initial_resource_versions.keys().collect::<Vec<_>>(), ["a"]);
     fixture.pass(600_000);
     assert_ne!(fixture.seen(CDS, "b"), "absent", "silence removes nothing");
@@ -152,12 +130,8 @@ fn r_up_22_names_of_the_first_request_that_a_whole_answer_lacks_do_not_exist() {
 /// A name that was asked for later is not in that answer.
 #[test]
 fn r_up_22_an_answer_says_nothing_of_names_that_were_asked_for_after_its_request() {
-    let mut fixture = Fixture::inquiring();
-    fixture.client("one", CDS, &["a"]);
-    fixture.requests(Primary);
-    fixture.client("two", CDS, &["late"]);
-    fixture.pass(20);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("one", CDS, &["a"]).answering_inquiries();
+    fixture.subscribe("two", CDS, &["late"]);
     fixture.hear(Primary, &Answer::of(CDS, "1").set("a", "v1").remove(Name::END_MARK));
     assert_eq!(fixture.seen(CDS, "late"), "unknown");
 }
@@ -192,9 +166,7 @@ fn r_up_22_the_end_mark_counts_for_what_every_origin_understands() {
     fixture.client("plain", CDS, &["*"]);
     fixture.client_with("located", CDS, "v=1", &["*"]);
     for answer in [Answer::of(CDS, "1").set("c1", "").set("c2", ""), Answer::of(CDS, "2").set("c1", "")] {
-        fixture.close();
-        fixture.open(Primary);
-        fixture.requests(Primary);
+        fixture.ask_anew();
         fixture.hear(Primary, &answer.remove(Name::END_MARK));
     }
     assert_eq!(fixture.members(CDS).len(), 1);
@@ -204,30 +176,30 @@ fn r_up_22_the_end_mark_counts_for_what_every_origin_understands() {
     let mut fixture = Fixture::connected();
     fixture.client_with("located", CDS, "v=1", &["*"]);
     for (answer, left) in [(Answer::of(CDS, "1").set("c1", ""), 1), (Answer::of(CDS, "2"), 1)] {
-        fixture.close();
-        fixture.open(Primary);
-        fixture.requests(Primary);
+        fixture.ask_anew();
         fixture.hear(Primary, &answer.remove(Name::END_MARK));
         assert_eq!(fixture.members_with(CDS, "v=1").len(), left);
     }
 }
 
+/// A relay whose stream is answered, and that asks for these names on it later.
+fn asked_later(names: &[&str]) -> Fixture {
+    let mut fixture = Fixture::asking("one", EDS, &["a"]).answering_inquiries();
+    fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "v1").remove(Name::END_MARK));
+    fixture.subscribe("two", EDS, names);
+    fixture
+}
+
 /// O2: many origins never say that a name does not exist.
 #[test]
 fn o2_a_name_that_stays_unanswered_is_asked_for_once_on_a_stream_of_its_own() {
-    let mut fixture = Fixture::inquiring();
-    fixture.client("one", EDS, &["a"]);
-    fixture.requests(Primary);
-    fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "v1").remove(Name::END_MARK));
-    fixture.client("two", EDS, &["x", "y"]);
-    fixture.pass(20);
-    fixture.requests(Primary);
+    let mut fixture = asked_later(&["x", "y"]);
     fixture.pass(2_900);
     assert!(fixture.inquiries.is_empty(), "the stream may answer yet");
     fixture.pass(200);
     assert_eq!(fixture.inquired().len(), 2);
     fixture.answer(&Answer::of(EDS, "i").set("y", "v7").remove(Name::END_MARK));
-    assert_eq!((&*fixture.seen(EDS, "x"), &*fixture.seen(EDS, "y")), ("absent", "v7"));
+    assert_eq!(fixture.see(EDS, ["x", "y"]), ["absent", "v7"]);
     assert!(!fixture.mux.has_inquiry());
     fixture.pass(600_000);
     assert!(fixture.inquiries.is_empty() && fixture.renewed.is_empty(), "nobody asks once more");
@@ -247,15 +219,14 @@ fn o1_what_the_origin_takes_for_delivered_comes_by_an_inquiry() {
     fixture.requests(Primary);
     fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "v1").set("b", "v1").remove(Name::END_MARK));
     fixture.client("one", EDS, &["b"]);
-    fixture.pass(2_000);
-    fixture.requests(Primary);
+    fixture.flush(2_000);
     fixture.client("one", EDS, &["a", "b"]);
     fixture.pass(4_000);
     assert_eq!(fixture.requests(Primary).last().expect("it is asked for").resource_names_subscribe, ["a"]);
     fixture.pass(3_100);
     assert_eq!(fixture.inquired(), ["a"]);
     fixture.answer(&Answer::of(EDS, "i").set("a", "v2").set("stranger", "v1").remove(Name::END_MARK));
-    assert_eq!((&*fixture.seen(EDS, "a"), &*fixture.seen(EDS, "stranger")), ("v2", "unknown"));
+    assert_eq!(fixture.see(EDS, ["a", "stranger"]), ["v2", "unknown"]);
     // The stream goes on with it.
     fixture.hear(Primary, &Answer::of(EDS, "2").set("a", "v3"));
     assert_eq!(fixture.seen(EDS, "a"), "v3");
@@ -265,31 +236,13 @@ fn o1_what_the_origin_takes_for_delivered_comes_by_an_inquiry() {
 #[test]
 fn what_the_living_stream_says_meanwhile_outweighs_an_inquiry() {
     for answer in [Answer::of(EDS, "i").set("x", "v1"), Answer::of(EDS, "i")] {
-        let mut fixture = Fixture::inquiring();
-        fixture.client("one", EDS, &["a"]);
-        fixture.requests(Primary);
-        fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "v1").remove(Name::END_MARK));
-        fixture.client("two", EDS, &["x"]);
-        fixture.pass(20);
-        fixture.requests(Primary);
+        let mut fixture = asked_later(&["x"]);
         fixture.pass(3_100);
         assert_eq!(fixture.inquired(), ["x"]);
         fixture.hear(Primary, &Answer::of(EDS, "2").set("x", "v2"));
         fixture.answer(&answer.remove(Name::END_MARK));
         assert_eq!(fixture.seen(EDS, "x"), "v2");
     }
-}
-
-/// A relay whose stream is answered, and that asks for these names on it later.
-fn asked_later(names: &[&str]) -> Fixture {
-    let mut fixture = Fixture::inquiring();
-    fixture.client("one", EDS, &["a"]);
-    fixture.requests(Primary);
-    fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "v1").remove(Name::END_MARK));
-    fixture.client("two", EDS, names);
-    fixture.pass(20);
-    fixture.requests(Primary);
-    fixture
 }
 
 /// Its stream is reset, or the origin is not there for a while.
@@ -325,8 +278,7 @@ fn no_type_keeps_the_names_of_others_from_being_inquired_about() {
         if number == 300 {
             fixture.client("waits", EDS, &["x"]);
         }
-        fixture.pass(50);
-        fixture.requests(Primary);
+        fixture.flush(50);
         if fixture.mux.has_inquiry() {
             let (_, _, request) = fixture.inquiries.last().expect("it is open");
             let request = DeltaDiscoveryRequest::decode(&request[..]).expect("a request");
@@ -346,8 +298,7 @@ fn an_inquiry_yields_to_no_names_that_are_answered() {
     for number in 0..9_u32 {
         let name: &'static str = format!("c{number}").leak();
         fixture.client("three", EDS, &[name]);
-        fixture.pass(900);
-        fixture.requests(Primary);
+        fixture.flush(900);
         fixture.hear(Primary, &Answer::of(EDS, name).set(name, "v1"));
     }
     assert_eq!(fixture.inquired(), ["x"]);
@@ -358,16 +309,10 @@ fn an_inquiry_yields_to_no_names_that_are_answered() {
 /// It is asked plainly, and others wait for an answer by locator.
 #[test]
 fn an_inquiry_answers_those_who_ask_without_parameters() {
-    let mut fixture = Fixture::inquiring();
-    fixture.client_with("located", EDS, "v=1", &["x"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking_with("located", EDS, "v=1", &["x"]).answering_inquiries();
     fixture.hear(Primary, &Answer::of(EDS, "1").variant("x", "v=1", "old"));
-    fixture.close();
-    fixture.open(Primary);
-    fixture.requests(Primary);
-    fixture.client("plain", EDS, &["x"]);
-    fixture.pass(20);
-    fixture.requests(Primary);
+    fixture.ask_anew();
+    fixture.subscribe("plain", EDS, &["x"]);
     fixture.pass(3_100);
     assert_eq!(fixture.inquired(), ["x"]);
     fixture.answer(&Answer::of(EDS, "i").remove(Name::END_MARK));
@@ -378,17 +323,14 @@ fn an_inquiry_answers_those_who_ask_without_parameters() {
 #[test]
 fn a_wildcard_that_is_let_go_leaves_the_end_mark_of_names_alone() {
     let settings = Settings { linger: Duration::from_secs(1), ..Settings::default() };
-    let mut fixture = Fixture::with(settings);
-    fixture.open(Primary);
+    let mut fixture = Fixture::connected_with(settings);
     fixture.client("named", EDS, &["x"]);
     fixture.requests(Primary);
     fixture.client_with("wild", EDS, "v=1", &["*"]);
     fixture.client("wild too", EDS, &["*"]);
-    fixture.open(Secondary);
-    fixture.requests(Secondary);
+    fixture.ask_on_secondary();
     fixture.leave("wild");
-    fixture.leave("wild too");
-    fixture.pass(2_000);
+    fixture.leave_for("wild too", 2_000);
     fixture.mux.closed(Secondary);
     fixture.requests(Primary);
     fixture.hear(Primary, &Answer::of(EDS, "1").remove(Name::END_MARK));
@@ -400,14 +342,8 @@ fn an_answer_to_an_inquiry_counts_as_on_any_stream() {
     let mut fixture = asked_later(&["x", "y"]);
     fixture.pass(3_100);
     fixture.inquired();
-    let failed = ResourceError {
-        resource_name: Some(ResourceName { name: "x".to_owned(), ..Default::default() }),
-        error_detail: Some(Status { code: 13, ..Default::default() }),
-    };
-    let mut answer = Answer::of(EDS, "i").remove(Name::END_MARK);
-    answer.0.resource_errors.push(failed);
-    fixture.answer(&answer);
-    assert_eq!((&*fixture.seen(EDS, "x"), &*fixture.seen(EDS, "y")), ("failed", "absent"));
+    fixture.answer(&Answer::of(EDS, "i").remove(Name::END_MARK).fail("x", 13));
+    assert_eq!(fixture.see(EDS, ["x", "y"]), ["failed", "absent"]);
 
     let mut fixture = asked_later(&["xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/f/*"]);
     fixture.pass(3_100);
@@ -427,7 +363,7 @@ fn an_answer_to_an_inquiry_that_cannot_be_read_says_nothing() {
         fixture.pass(wait);
         assert_eq!(fixture.inquired().len(), 2);
         fixture.answer(&answer);
-        assert_eq!((&*fixture.seen(EDS, "x"), &*fixture.seen(EDS, "y")), ("unknown", "unknown"));
+        assert_eq!(fixture.see(EDS, ["x", "y"]), ["unknown", "unknown"]);
     }
 }
 
@@ -439,9 +375,7 @@ fn names_do_not_wait_for_an_inquiry_about_others_that_does_not_end() {
         fixture.pass(3_100);
         assert_eq!(fixture.inquired().len(), 2);
         part.iter().for_each(|part| fixture.answer(part));
-        fixture.client("three", EDS, &["y"]);
-        fixture.pass(20);
-        fixture.requests(Primary);
+        fixture.subscribe("three", EDS, &["y"]);
         fixture.pass(3_100);
         assert_eq!(fixture.inquired(), ["y"]);
     }
@@ -455,9 +389,7 @@ fn inquiries_begin_apart_of_whatever_types_they_are() {
     for (at, type_url) in types.iter().enumerate() {
         for name in ["a", "b"] {
             let who: &'static str = format!("{name}{at}").leak();
-            fixture.client(who, type_url.clone(), &[name]);
-            fixture.pass(20);
-            fixture.requests(Primary);
+            fixture.subscribe(who, type_url.clone(), &[name]);
         }
     }
     fixture.pass(5_000);
@@ -467,16 +399,13 @@ fn inquiries_begin_apart_of_whatever_types_they_are() {
 /// A state-of-the-world client is told nothing else while it waits for a name.
 #[test]
 fn a_name_that_a_client_waits_for_with_all_others_is_inquired_about_soon() {
-    let mut fixture = Fixture::inquiring();
-    fixture.client("one", CDS, &["a"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("one", CDS, &["a"]).answering_inquiries();
     fixture.hear(Primary, &Answer::of(CDS, "1").set("a", "v1").remove(Name::END_MARK));
     for round in 0..5 {
         let name: &'static str = format!("none-{round}").leak();
         fixture.client("two", CDS, &[name]);
         fixture.ask_for_proof(CDS);
-        fixture.pass(20);
-        fixture.requests(Primary);
+        fixture.flush(20);
         fixture.pass(300);
         assert_eq!(fixture.inquired(), [name]);
         fixture.answer(&Answer::of(CDS, "i").remove(Name::END_MARK));
@@ -487,15 +416,11 @@ fn a_name_that_a_client_waits_for_with_all_others_is_inquired_about_soon() {
 
 #[test]
 fn inquiries_without_an_answer_become_rare() {
-    let mut fixture = Fixture::connected();
-    fixture.client("one", EDS, &["a"]);
-    fixture.requests(Primary);
-    fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "v1"));
+    let mut fixture = Fixture::asking("one", EDS, &["a"]).heard(&Answer::of(EDS, "1").set("a", "v1"));
     for second in 0..3_600_u32 {
         let name: &'static str = format!("none-{second}").leak();
         fixture.client("two", EDS, &[name]);
-        fixture.pass(1_000);
-        fixture.requests(Primary);
+        fixture.flush(1_000);
     }
     assert!((40..80).contains(&fixture.inquiries.len()), "{}", fixture.inquiries.len());
 }
@@ -507,21 +432,16 @@ fn a_relay_and_an_origin_that_is_silent_for_its_own_sake_are_asked_no_more() {
     fixture.client("wild", CDS, &["*"]);
     fixture.client("named", EDS, &["a"]);
     fixture.ask_for_proof(CDS);
-    fixture.pass(20);
-    fixture.requests(Primary);
+    fixture.flush(20);
     fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "v1").remove(Name::END_MARK));
-    fixture.client("two", EDS, &["x"]);
-    fixture.pass(20);
-    fixture.requests(Primary);
+    fixture.subscribe("two", EDS, &["x"]);
     fixture.pass(120_000);
     assert_eq!(fixture.inquiries, []);
 }
 
 /// java-control-plane: it answers no mark.
 fn uncounted() -> Fixture {
-    let mut fixture = Fixture::inquiring();
-    fixture.client("wild", CDS, &["*"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("wild", CDS, &["*"]).answering_inquiries();
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
     fixture
 }
@@ -554,9 +474,7 @@ fn a_census_completes_the_sets_of_clients_with_parameters_that_are_asked_for_pla
     fixture.client_with("two", CDS, "v=2", &["*"]);
     fixture.requests(Primary);
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "").set("c2", ""));
-    fixture.close();
-    fixture.open(Primary);
-    fixture.requests(Primary);
+    fixture.ask_anew();
     fixture.hear(Primary, &Answer::of(CDS, "2").set("c1", ""));
     fixture.pass(1_000);
     fixture.count(CDS, &["c1"]);
@@ -569,8 +487,7 @@ fn a_census_completes_the_sets_of_clients_with_parameters_that_are_asked_for_pla
 #[test]
 fn a_member_is_gone_that_neither_a_census_nor_the_first_answer_has() {
     let mut fixture = uncounted();
-    fixture.close();
-    fixture.open(Primary);
+    fixture.reconnect();
     assert_eq!(fixture.request(Primary).initial_resource_versions.len(), 2);
     fixture.pass(3_100);
     fixture.count(CDS, &["c2"]);
@@ -579,9 +496,7 @@ fn a_member_is_gone_that_neither_a_census_nor_the_first_answer_has() {
     fixture.pass(3_000);
     fixture.count(CDS, &["c1", "c2"]);
     assert_eq!(fixture.members(CDS).len(), 2, "the census has it");
-    fixture.close();
-    fixture.open(Primary);
-    fixture.requests(Primary);
+    fixture.ask_anew();
     fixture.hear(Primary, &Answer::of(CDS, "2").set("c2", "v1"));
     fixture.pass(10_000);
     fixture.count(CDS, &["c2"]);
@@ -592,7 +507,7 @@ fn a_member_is_gone_that_neither_a_census_nor_the_first_answer_has() {
 /// An empty set at java-control-plane, which answers nothing by delta.
 #[test]
 fn a_census_shows_that_there_is_nothing() {
-    let mut fixture = Fixture::inquiring();
+    let mut fixture = Fixture::connected().answering_inquiries();
     fixture.client("wild", CDS, &["*"]);
     fixture.ask_for_proof(CDS);
     fixture.requests(Primary);
@@ -645,9 +560,7 @@ fn an_inquiry_is_not_given_up_because_of_a_pause() {
     let mut fixture = uncounted();
     fixture.ask_for_proof(CDS);
     fixture.pass(300);
-    let pause = Duration::from_secs(60);
-    fixture.now += pause;
-    fixture.mux.exclude_pause(pause, fixture.now);
+    fixture.pause(Duration::from_secs(60));
     fixture.pass(0);
     assert_eq!((fixture.mux.has_inquiry(), fixture.inquiries.len()), (true, 1));
 }

@@ -4,15 +4,10 @@ use super::*;
 use crate::cache::ClientScope;
 use crate::resource::Parameters;
 
-const CDS: Kind = Kind::Cluster;
-const EDS: Kind = Kind::Endpoint;
-
 fn fixture() -> Fixture {
     let mut fixture = Fixture::connected();
     fixture.client("a", CDS, &["*"]);
-    fixture.client("b", EDS, &["e1", "e2"]);
-    fixture.pass(10);
-    fixture.requests(Primary);
+    fixture.subscribe("b", EDS, &["e1", "e2"]);
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
     fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").remove("e2"));
     fixture.pass(500);
@@ -23,8 +18,7 @@ fn fixture() -> Fixture {
 fn r_relay_16_an_unwanted_name_is_let_go_after_the_linger_time() {
     let mut fixture = fixture();
     fixture.leave("a");
-    fixture.leave("b");
-    fixture.pass(59_999);
+    fixture.leave_for("b", 59_999);
     assert_eq!(fixture.requests(Primary), []);
     assert_eq!(fixture.members(CDS).len(), 2);
     assert_eq!(fixture.seen(EDS, "e1"), "v1");
@@ -33,10 +27,7 @@ fn r_relay_16_an_unwanted_name_is_let_go_after_the_linger_time() {
     let [eds] = &requests[..] else { panic!("{requests:?}") };
     assert_eq!(sorted(&eds.resource_names_unsubscribe), ["e1", "e2"]);
     assert_eq!(fixture.members(CDS).len(), 2, "a wildcard is kept for as long as its stream lives (O1)");
-    assert_eq!(
-        (fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")),
-        ("unknown".to_owned(), "unknown".to_owned())
-    );
+    assert_eq!(fixture.see(EDS, ["e1", "e2"]), ["unknown", "unknown"]);
 }
 
 #[test]
@@ -44,13 +35,9 @@ fn r_relay_16_the_names_of_one_client_are_let_go_in_parts() {
     let mut fixture = fixture();
     let names: Vec<String> = (0..2_000).map(|n| format!("n{n}")).collect();
     fixture.client("many", EDS, &names.iter().map(String::as_str).collect::<Vec<_>>());
-    while fixture.cache.has_interest() {
-        fixture.look();
-    }
+    fixture.look_at_all();
     fixture.leave("many");
-    while fixture.cache.has_interest() {
-        fixture.look();
-    }
+    fixture.look_at_all();
     let wanted = |fixture: &Fixture| {
         fixture.mux.topic_sets[&EDS.into()].topics[&Parameters::NONE].names.wanted().count()
     };
@@ -73,10 +60,9 @@ fn r_relay_16_held_resources_are_kept_while_the_origin_is_away() {
     fixture.leave("a");
     fixture.client("b", EDS, &["e2", "e3"]);
     fixture.client("c", EDS, &["never-answered"]);
-    fixture.leave("c");
-    fixture.pass(600_000);
+    fixture.leave_for("c", 600_000);
     assert_eq!(fixture.members(CDS).len(), 2);
-    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v1".to_owned(), "absent".to_owned()));
+    assert_eq!(fixture.see(EDS, ["e1", "e2"]), ["v1", "absent"]);
     assert!(fixture.snapshot(CDS).wildcard_known());
     fixture.open(Primary);
     let requests = fixture.requests(Primary);
@@ -96,8 +82,7 @@ fn r_relay_17_a_name_wanted_again_in_time_costs_nothing_upstream() {
     let generation = fixture.snapshot(EDS).generation();
     for _ in 0..5 {
         fixture.leave("a");
-        fixture.leave("b");
-        fixture.pass(40_000);
+        fixture.leave_for("b", 40_000);
         fixture.client("a", CDS, &["*"]);
         fixture.client("b", EDS, &["e1", "e2"]);
         fixture.client("c", EDS, &["e1"]);
@@ -113,17 +98,15 @@ fn r_relay_17_a_name_wanted_again_in_time_costs_nothing_upstream() {
 fn r_relay_16_a_client_of_the_last_moment_keeps_the_name() {
     let mut fixture = fixture();
     fixture.leave("a");
-    fixture.leave("b");
-    fixture.pass(59_000);
+    fixture.leave_for("b", 59_000);
     // They join, and the deadline passes before the wake handle is looked into.
-    let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
     let join = |kind: Kind, subscription| {
         let of = fixture.cache.of(&kind.into()).expect("few types");
-        of.join(subscription, profile, &Arc::new(WakeHandle::default()))
+        of.join(subscription, DELTA, &Arc::new(WakeHandle::default()))
     };
     let _late = (join(EDS, Subscription::new(false, ["e1".into()])), join(CDS, Subscription::new(true, [])));
     fixture.pass(1000);
-    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v1".to_owned(), "unknown".to_owned()));
+    assert_eq!(fixture.see(EDS, ["e1", "e2"]), ["v1", "unknown"]);
     assert_eq!(fixture.members(CDS).len(), 2);
     fixture.look();
     fixture.pass(100_000);
@@ -136,11 +119,8 @@ fn o1_a_name_that_is_answered_when_it_is_wanted_again_costs_no_stream() {
     let mut fixture = fixture();
     for round in 0..3 {
         fixture.leave("b");
-        fixture.pass(60_000);
-        fixture.requests(Primary);
-        fixture.client("b", EDS, &["e1"]);
-        fixture.pass(10);
-        fixture.requests(Primary);
+        fixture.flush(60_000);
+        fixture.subscribe("b", EDS, &["e1"]);
         fixture.pass(1_000);
         fixture.hear(Primary, &Answer::of(EDS, &round.to_string()).set("e1", "v1"));
         fixture.pass(10_000);
@@ -150,15 +130,11 @@ fn o1_a_name_that_is_answered_when_it_is_wanted_again_costs_no_stream() {
 
 #[test]
 fn o1_streams_are_opened_anew_at_a_pace() {
-    let mut fixture = Fixture::new();
-    fixture.open(Primary);
-    fixture.client("a", CDS, &["*"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("a", CDS, &["*"]);
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").ttl("t", "v1", 1, true));
     // The origin goes on saying that `t` is there, and never sends it again.
     for beat in 0..300 {
-        fixture.pass(1_000);
-        fixture.requests(Primary);
+        fixture.flush(1_000);
         fixture.hear(Primary, &Answer::of(CDS, &beat.to_string()).set("c1", "v1").ttl("t", "v1", 1, false));
     }
     let apart: Vec<_> = fixture.renewed.windows(2).map(|pair| (pair[1].0 - pair[0].0).as_secs()).collect();
@@ -172,8 +148,7 @@ fn a_spent_type_leaves_nothing_behind() {
     fixture.clients.clear();
     fixture.look();
     fixture.pass(60_000);
-    fixture.close();
-    fixture.open(Primary);
+    fixture.reconnect();
     fixture.pass(10);
     assert_eq!(fixture.requests(Primary), []);
     fixture.close();
@@ -231,15 +206,13 @@ fn types_that_nobody_asks_for_in_one_group_leave_room_for_those_of_another() {
 
 #[test]
 fn r_relay_16_ever_new_names_make_room_for_each_other() {
-    let mut fixture = Fixture::with(Settings { max_lingering: 3, ..Settings::default() });
-    fixture.open(Primary);
+    let mut fixture = Fixture::connected_with(Settings { max_lingering: 3, ..Settings::default() });
     fixture.client("a", EDS, &["kept"]);
     let mut subscribed = BTreeSet::new();
     let mut come_and_go = |fixture: &mut Fixture, names: &[&'static str]| {
         for name in names {
             fixture.client("b", EDS, &["kept", name]);
-            fixture.leave("b");
-            fixture.pass(10);
+            fixture.leave_for("b", 10);
             for request in fixture.requests(Primary) {
                 subscribed.extend(request.resource_names_subscribe);
                 request.resource_names_unsubscribe.iter().for_each(|name| assert!(subscribed.remove(name)));
@@ -257,19 +230,18 @@ fn r_relay_16_ever_new_names_make_room_for_each_other() {
     fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1").set("kept", "v1"));
     // The linger of a name that comes back in time begins anew.
     assert_eq!(come_and_go(&mut fixture, &["e1", "e4", "e5"]), set(&["e1", "e4", "e5", "kept"]));
-    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v1".to_owned(), "unknown".to_owned()));
+    assert_eq!(fixture.see(EDS, ["e1", "e2"]), ["v1", "unknown"]);
     assert_eq!(fixture.mux.counters().crowded_out.get(), 2);
 
     // While the origin is away, what is known is kept for longer, and not for ever more.
     fixture.close();
     come_and_go(&mut fixture, &["e6", "e7", "e8", "e9"]);
-    assert_eq!((fixture.seen(EDS, "kept"), fixture.seen(EDS, "e1")), ("v1".to_owned(), "unknown".to_owned()));
+    assert_eq!(fixture.see(EDS, ["kept", "e1"]), ["v1", "unknown"]);
 }
 
 #[test]
 fn topics_of_parameters_that_nobody_has_are_bounded_and_end() {
-    let mut fixture = Fixture::with(Settings { max_lingering_sets: 10, ..Settings::default() });
-    fixture.open(Primary);
+    let mut fixture = Fixture::connected_with(Settings { max_lingering_sets: 10, ..Settings::default() });
     let topics = |fixture: &Fixture| {
         fixture.mux.topic_sets.get(&CDS.into()).map_or(0, |topic_set| topic_set.topics.len())
     };
@@ -281,22 +253,17 @@ fn topics_of_parameters_that_nobody_has_are_bounded_and_end() {
             .cache
             .store_for(&CDS.into(), &subscription.parameter_view(&allotted))
             .expect("nobody holds the others");
-        let profile =
-            StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
-        let client = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
+        let client = of.join(subscription, DELTA, &Arc::new(WakeHandle::default()));
         fixture.look();
         drop((client, of));
         fixture.look();
-        fixture.pass(500);
-        fixture.requests(Primary);
+        fixture.flush(500);
         // Beside those that linger, what was left so lately that an answer may be under way.
         assert!(topics(&fixture) <= 14, "{} topics after {number}", topics(&fixture));
     }
     assert!(topics(&fixture) >= 10);
-    fixture.pass(61_000);
-    fixture.requests(Primary);
-    fixture.pass(2000);
-    fixture.requests(Primary);
+    fixture.flush(61_000);
+    fixture.flush(2000);
     assert_eq!(topics(&fixture), 0);
 }
 
@@ -304,19 +271,11 @@ fn topics_of_parameters_that_nobody_has_are_bounded_and_end() {
 #[test]
 fn o3_a_name_that_is_gone_is_subscribed_to_once_more_and_no_more_than_that() {
     let mut fixture = fixture();
-    fixture
-        .mux
-        .on_message(Primary, Answer::of(EDS, "gone").remove("e1").bytes(), fixture.now)
-        .expect("a response");
+    fixture.deliver(Primary, &Answer::of(EDS, "gone").remove("e1"));
     fixture.pass(10);
-    let asked = |fixture: &mut Fixture| -> Vec<String> {
-        fixture.requests(Primary).into_iter().flat_map(|request| request.resource_names_subscribe).collect()
-    };
+    let asked = |fixture: &mut Fixture| -> Vec<String> { fixture.asked() };
     assert_eq!(asked(&mut fixture), ["e1"]);
-    fixture
-        .mux
-        .on_message(Primary, Answer::of(EDS, "again").remove("e1").bytes(), fixture.now)
-        .expect("a response");
+    fixture.deliver(Primary, &Answer::of(EDS, "again").remove("e1"));
     fixture.pass(10_000);
     assert!(asked(&mut fixture).is_empty(), "an origin that answers it must not be asked for ever");
     assert_eq!((fixture.seen(EDS, "e1"), fixture.renewed.len()), ("absent".to_owned(), 0));
@@ -327,18 +286,13 @@ fn o3_a_name_that_is_gone_is_subscribed_to_once_more_and_no_more_than_that() {
 /// The two streams are not heard in one order: the member may be newer than what was said of its name.
 #[test]
 fn r_relay_04_a_member_outlives_its_wildcard_under_a_name_that_was_absent_before_it_came() {
-    let mut fixture = Fixture::connected();
-    fixture.client("b", CDS, &["c1"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("b", CDS, &["c1"]);
     fixture.client("w", CDS, &["*"]);
-    fixture.open(Secondary);
-    fixture.requests(Secondary);
+    fixture.ask_on_secondary();
     fixture.hear(Primary, &Answer::of(CDS, "1").remove("c1"));
     fixture.hear(Secondary, &Answer::of(CDS, "2").set("c1", "v1"));
-    fixture.pass(10_000);
-    fixture.requests(Primary);
-    fixture.leave("w");
-    fixture.pass(70_000);
+    fixture.flush(10_000);
+    fixture.leave_for("w", 70_000);
     assert!(!fixture.mux.wants_secondary());
     fixture.mux.closed(Secondary);
     assert_eq!(fixture.seen(CDS, "c1"), "v1");

@@ -1,13 +1,10 @@
 //! Dynamic parameters towards the origin (R-DP-*, R-Up-18).
 
 use super::*;
-use crate::cache::{ParameterView, TtlSupport};
-use crate::proto::{ResourceError, ResourceLocator, ResourceName, Status};
+use crate::cache::ParameterView;
+use crate::proto::{ResourceLocator, ResourceName};
 use crate::resource::Parameters;
 use crate::upstream::Locators;
-
-const EDS: Kind = Kind::Endpoint;
-const CDS: Kind = Kind::Cluster;
 
 fn parameters(text: &str) -> Parameters {
     text.split_whitespace().filter_map(|pair| pair.split_once('=')).collect()
@@ -22,19 +19,28 @@ fn constraints(rule: &str) -> Vec<u8> {
     field(3, &rule.split(',').map(single).collect::<Vec<_>>().concat())
 }
 
-fn resource_name(name: &str, constraints: &[u8]) -> Vec<u8> {
-    [field(1, name.as_bytes()), field(2, constraints)].concat()
-}
-
 impl Answer {
     pub(super) fn variant(self, name: &str, rule: &str, version: &str) -> Self {
         self.constrained(name, &constraints(rule), version)
     }
 
     fn constrained(self, name: &str, constraints: &[u8], version: &str) -> Self {
-        let any = any(&self.1, version);
-        let named = resource_name(name, constraints);
-        self.raw([field(8, &named), field(1, version.as_bytes()), field(2, &any)].concat())
+        self.located(name, constraints, version, &[])
+    }
+
+    fn variant_ttl(self, name: &str, rule: &str, version: &str, seconds: u8) -> Self {
+        self.located(name, &constraints(rule), version, &field(6, &[8, seconds]))
+    }
+
+    fn variant_alias(self, name: &str, rule: &str, version: &str, alias: &str) -> Self {
+        self.located(name, &constraints(rule), version, &field(4, alias.as_bytes()))
+    }
+
+    /// A variant with further fields of its wrapper.
+    fn located(self, name: &str, constraints: &[u8], version: &str, further: &[u8]) -> Self {
+        let any = field(2, &any(&self.1, version));
+        let named = field(8, &[field(1, name.as_bytes()), field(2, constraints)].concat());
+        self.raw([&named, &field(1, version.as_bytes()), further, &any].concat())
     }
 
     fn remove_variant(mut self, name: &str, rule: &str) -> Self {
@@ -43,54 +49,45 @@ impl Answer {
         self.0.removed_resource_names.push(name);
         self
     }
-
-    fn error(mut self, name: &str, rule: &[u8], code: i32) -> Self {
-        self.0.resource_errors.push(ResourceError {
-            resource_name: Some(ResourceName {
-                name: name.to_owned(),
-                dynamic_parameter_constraints: rule.to_vec().into(),
-            }),
-            error_detail: Some(Status { code, message: "?".to_owned() }),
-        });
-        self
-    }
-
-    fn variant_ttl(self, name: &str, rule: &str, version: &str, seconds: u8) -> Self {
-        let any = any(&self.1, version);
-        let named = resource_name(name, &constraints(rule));
-        self.raw(
-            [field(8, &named), field(1, version.as_bytes()), field(2, &any), field(6, &[8, seconds])]
-                .concat(),
-        )
-    }
-
-    fn variant_alias(self, name: &str, rule: &str, version: &str, alias: &str) -> Self {
-        let any = any(&self.1, version);
-        let named = resource_name(name, &constraints(rule));
-        self.raw(
-            [field(8, &named), field(1, version.as_bytes()), field(4, alias.as_bytes()), field(2, &any)]
-                .concat(),
-        )
-    }
 }
 
 impl Fixture {
     pub(super) fn client_with(&mut self, who: &'static str, kind: Kind, pairs: &str, names: &[&str]) {
-        let subscription =
-            Subscription::new(names.contains(&"*"), names.iter().filter(|n| **n != "*").map(|n| (*n).into()));
-        let profile =
-            StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
+        let of = self.store_with(kind, pairs);
+        self.join(who, &of, names, DELTA);
+    }
+
+    pub(super) fn subscribe_with(&mut self, who: &'static str, kind: Kind, pairs: &str, names: &[&str]) {
+        self.client_with(who, kind, pairs, names);
+        self.flush(20);
+    }
+
+    pub(super) fn asking_with(who: &'static str, kind: Kind, pairs: &str, names: &[&str]) -> Self {
+        let mut fixture = Self::connected();
+        fixture.client_with(who, kind, pairs, names);
+        fixture.requests(Primary);
+        fixture
+    }
+
+    /// A relay that asks by plain names.
+    fn plain() -> Self {
+        Self::connected_with(Settings { locators: Locators::Plain, ..Settings::default() })
+    }
+
+    fn store_with(&self, kind: Kind, pairs: &str) -> Arc<TypeCache> {
         let parameter_view = ParameterView::uniform(parameters(pairs));
-        let of = self.cache.store_for(&kind.into(), &parameter_view).expect("few parameters");
-        self.clients.insert(who, of.join(subscription, profile, &Arc::new(WakeHandle::default())));
-        self.look();
+        self.cache.store_for(&kind.into(), &parameter_view).expect("few parameters")
     }
 
     fn snapshot_with(&self, kind: Kind, pairs: &str) -> Arc<Snapshot> {
-        self.cache
-            .store_for(&kind.into(), &ParameterView::uniform(parameters(pairs)))
-            .expect("few parameters")
-            .snapshot()
+        self.store_with(kind, pairs).snapshot()
+    }
+
+    /// Names with parameters that the primary stream subscribes to now.
+    fn asked_locators(&mut self) -> Vec<String> {
+        let requests = self.requests(Primary);
+        let all: Vec<_> = requests.into_iter().flat_map(|r| r.resource_locators_subscribe).collect();
+        located(&all)
     }
 
     pub(super) fn seen_with(&self, kind: Kind, pairs: &str, name: &str) -> String {
@@ -119,11 +116,7 @@ fn located(locators: &[ResourceLocator]) -> Vec<String> {
 
 /// One client with these parameters, and the first answer to its request.
 fn answered(kind: Kind, pairs: &str, names: &[&str], first: impl FnOnce(Answer) -> Answer) -> Fixture {
-    let mut fixture = Fixture::connected();
-    fixture.client_with("one", kind, pairs, names);
-    fixture.requests(Primary);
-    fixture.hear(Primary, &first(Answer::of(kind, "1")));
-    fixture
+    Fixture::asking_with("one", kind, pairs, names).heard(&first(Answer::of(kind, "1")))
 }
 
 /// The stream ends and another begins after so many milliseconds; its first requests.
@@ -184,21 +177,17 @@ fn r_dp_16_a_live_variant_serves_all_that_it_is_for_without_a_word_upstream() {
 #[test]
 fn r_dp_16_a_borrower_whose_variant_goes_keeps_it_until_its_own_answer() {
     for found in [true, false] {
-        let mut fixture = Fixture::connected();
-        fixture.client_with("one", EDS, "env=prod v=1", &["a"]);
-        fixture.requests(Primary);
+        let mut fixture = Fixture::asking_with("one", EDS, "env=prod v=1", &["a"]);
         fixture.hear(Primary, &Answer::of(EDS, "1").variant("a", "env=prod", "1"));
         fixture.client_with("two", EDS, "env=prod v=2", &["a"]);
         fixture.pass(50);
         // The variant is split; the origin was never told of v=2 and sends only what v=1 is to have.
         let split = Answer::of(EDS, "2").remove_variant("a", "env=prod").variant("a", "env=prod,v=1", "2");
-        fixture.mux.on_message(Primary, split.bytes(), fixture.now).expect("a response");
+        fixture.deliver(Primary, &split);
         assert_eq!(fixture.seen_with(EDS, "env=prod v=1", "a"), "2");
         assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "1", "kept");
         fixture.pass(50);
-        let asked: Vec<ResourceLocator> =
-            fixture.requests(Primary).iter().flat_map(|r| r.resource_locators_subscribe.clone()).collect();
-        assert_eq!(located(&asked), ["a{env=prod, v=2}"]);
+        assert_eq!(fixture.asked_locators(), ["a{env=prod, v=2}"]);
         let answer = Answer::of(EDS, "3");
         let (answer, expected) = if found {
             (answer.variant("a", "env=prod,v=2", "3"), "3")
@@ -215,8 +204,7 @@ fn r_dp_16_a_borrower_whose_variant_goes_keeps_it_until_its_own_answer() {
 fn r_dp_16_when_the_lender_leaves_the_borrower_asks_in_the_same_request() {
     let mut fixture = answered(EDS, "env=prod v=1", &["a"], |first| first.variant("a", "env=prod", "1"));
     fixture.client_with("two", EDS, "env=prod v=2", &["a"]);
-    fixture.leave("one");
-    fixture.pass(59_000);
+    fixture.leave_for("one", 59_000);
     assert!(fixture.requests(Primary).is_empty());
     fixture.pass(2_000);
     let (asked, let_go) = exchange(&mut fixture, Primary);
@@ -287,17 +275,14 @@ fn the_wildcard_is_asked_for_with_each_set_of_parameters_and_known_for_each_by_i
     assert!(fixture.snapshot_with(CDS, "env=dev").wildcard_known());
     assert_eq!(fixture.members_with(CDS, "env=dev"), ["a:3", "b:1"]);
     assert_eq!(fixture.members_with(CDS, "env=prod"), ["a:2", "b:1"]);
-    fixture.leave("dev");
-    fixture.pass(61_000);
+    fixture.leave_for("dev", 61_000);
     assert_eq!(exchange(&mut fixture, Primary).1, ["*{env=dev}"]);
     assert_eq!(fixture.members_with(CDS, "env=prod"), ["a:2", "b:1"]);
 }
 
 #[test]
 fn r_dp_02_constraints_that_are_not_understood_cost_that_resource_only() {
-    let mut fixture = Fixture::connected();
-    fixture.client_with("prod", EDS, "env=prod", &["a", "b"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking_with("prod", EDS, "env=prod", &["a", "b"]);
     fixture.hear(Primary, &Answer::of(EDS, "1").variant("a", "env=prod", "1"));
     let bomb = (0..100).fold(constraints("env=prod"), |inner, _| field(4, &inner));
     for bad in [vec![0xff], field(9, b"x"), field(1, &field(1, b"env")), bomb] {
@@ -317,9 +302,7 @@ fn r_dp_02_constraints_that_are_not_understood_cost_that_resource_only() {
 #[test]
 fn r_dp_04_ambiguous_variants_are_counted_and_one_is_seen_whatever_their_order() {
     for backwards in [false, true] {
-        let mut fixture = Fixture::connected();
-        fixture.client_with("one", EDS, "env=prod v=1", &["a"]);
-        fixture.requests(Primary);
+        let mut fixture = Fixture::asking_with("one", EDS, "env=prod v=1", &["a"]);
         let both = |nonce: &str, version: &str| {
             let answer = Answer::of(EDS, nonce);
             let (v, env) = (format!("v{version}"), format!("env{version}"));
@@ -348,9 +331,7 @@ fn r_dp_04_ambiguous_variants_are_counted_and_one_is_seen_whatever_their_order()
 fn r_dp_05_volunteered_variants_that_are_for_nobody_reach_nobody() {
     let mut fixture = Fixture::connected();
     fixture.client_with("one", EDS, "env=prod", &["a"]);
-    fixture.client("plain", EDS, &["a"]);
-    fixture.pass(20);
-    fixture.requests(Primary);
+    fixture.subscribe("plain", EDS, &["a"]);
     let answer = Answer::of(EDS, "1").variant("a", "env=dev", "1").variant("a", "env=test", "2");
     fixture.hear(Primary, &answer);
     assert_eq!(fixture.seen_with(EDS, "env=prod", "a"), "unknown");
@@ -361,10 +342,8 @@ fn r_dp_05_volunteered_variants_that_are_for_nobody_reach_nobody() {
 #[test]
 fn r_up_13_an_identity_twice_is_a_fault_and_a_name_twice_is_not() {
     let nacked = |answer: Answer| {
-        let mut fixture = Fixture::connected();
-        fixture.client_with("one", EDS, "v=1", &["a"]);
-        fixture.requests(Primary);
-        fixture.mux.on_message(Primary, answer.bytes(), fixture.now).expect("a response");
+        let mut fixture = Fixture::asking_with("one", EDS, "v=1", &["a"]);
+        fixture.deliver(Primary, &answer);
         fixture.requests(Primary).iter().any(|request| request.error_detail.is_some())
     };
     let of = || Answer::of(EDS, "1");
@@ -378,9 +357,7 @@ fn r_up_13_an_identity_twice_is_a_fault_and_a_name_twice_is_not() {
 fn r_dp_14_versions_of_variants_are_not_told_after_a_reconnect() {
     let mut fixture = Fixture::connected();
     fixture.client("plain", EDS, &["a", "b"]);
-    fixture.client_with("one", EDS, "v=1", &["a"]);
-    fixture.pass(20);
-    fixture.requests(Primary);
+    fixture.subscribe_with("one", EDS, "v=1", &["a"]);
     let not_v = field(4, &field(1, &[field(1, b"v"), vec![26, 0]].concat()));
     fixture.hear(
         Primary,
@@ -390,8 +367,7 @@ fn r_dp_14_versions_of_variants_are_not_told_after_a_reconnect() {
         (fixture.seen(EDS, "a"), fixture.seen_with(EDS, "v=1", "a")),
         ("1".to_owned(), "2".to_owned())
     );
-    fixture.close();
-    fixture.open(Primary);
+    fixture.reconnect();
     let request = fixture.request(Primary);
     let claimed: Vec<&String> = request.initial_resource_versions.keys().collect();
     assert_eq!(claimed, ["b"], "of `a` there is more than one");
@@ -404,13 +380,9 @@ fn r_dp_14_a_variant_of_an_earlier_stream_gives_way_to_the_answer_on_a_new_one()
     for (answer, expected) in
         [(Answer::of(EDS, "2").remove("a"), "absent"), (Answer::of(EDS, "2").set("a", "2"), "2")]
     {
-        let mut fixture = Fixture::connected();
-        fixture.client_with("one", EDS, "v=1", &["a"]);
-        fixture.requests(Primary);
+        let mut fixture = Fixture::asking_with("one", EDS, "v=1", &["a"]);
         fixture.hear(Primary, &Answer::of(EDS, "1").variant("a", "v=1", "1"));
-        fixture.close();
-        fixture.open(Primary);
-        fixture.requests(Primary);
+        fixture.ask_anew();
         assert_eq!(fixture.seen_with(EDS, "v=1", "a"), "1", "kept until the answer");
         fixture.hear(Primary, &answer);
         assert_eq!(fixture.seen_with(EDS, "v=1", "a"), expected);
@@ -421,9 +393,7 @@ fn r_dp_14_a_variant_of_an_earlier_stream_gives_way_to_the_answer_on_a_new_one()
 fn r_up_18_an_origin_that_does_not_answer_locators_is_asked_by_plain_names() {
     let mut fixture = Fixture::connected();
     fixture.client_with("one", EDS, "v=1", &["a"]);
-    fixture.client_with("star", CDS, "v=1", &["*"]);
-    fixture.pass(20);
-    fixture.requests(Primary);
+    fixture.subscribe_with("star", CDS, "v=1", &["*"]);
     fixture.pass(4_000);
     assert!(fixture.requests(Primary).is_empty());
     fixture.pass(1_500);
@@ -443,15 +413,13 @@ fn r_up_18_an_origin_that_does_not_answer_locators_is_asked_by_plain_names() {
     fixture.client_with("two", EDS, "v=2", &["a", "b"]);
     fixture.pass(20);
     assert_eq!(fixture.request(Primary).resource_names_subscribe, ["b"], "`a` is borrowed");
-    fixture.leave("one");
-    fixture.pass(61_000);
+    fixture.leave_for("one", 61_000);
     let request = fixture.request(Primary);
     assert_eq!(
         (request.resource_names_subscribe, request.resource_names_unsubscribe),
         (vec!["a".to_owned()], vec![])
     );
-    fixture.close();
-    fixture.open(Primary);
+    fixture.reconnect();
     let again = fixture.requests(Primary);
     assert!(
         again.iter().any(|r| !r.resource_locators_subscribe.is_empty()),
@@ -471,8 +439,7 @@ fn r_up_18_an_origin_that_knows_constraints_may_be_slow() {
 
 #[test]
 fn r_up_18_plain_asks_by_names_from_the_start() {
-    let mut fixture = Fixture::with(Settings { locators: Locators::Plain, ..Settings::default() });
-    fixture.open(Primary);
+    let mut fixture = Fixture::plain();
     fixture.client_with("one", EDS, "v=1", &["a"]);
     assert_eq!(fixture.request(Primary).resource_names_subscribe, ["a"]);
     fixture.hear(Primary, &Answer::of(EDS, "1").variant("a", "v=1", "1").variant("a", "v=2", "2"));

@@ -31,13 +31,20 @@ use prost::Message;
 use super::{Mux, Settings, StreamId};
 use crate::cache::{
     Budget, Cache, Limits, Membership, Named, Protocol, Snapshot, StreamProfile, Subscription, TtlSupport,
-    VisibleState, WakeHandle,
+    TypeCache, VisibleState, WakeHandle,
 };
-use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
+use crate::proto::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node, ResourceError, ResourceName, Status,
+};
 use crate::resource::wire::field;
 use crate::resource::{Kind, Name, TypeUrl, wire};
 
 pub(super) use StreamId::{Primary, Secondary};
+
+const CDS: Kind = Kind::Cluster;
+const EDS: Kind = Kind::Endpoint;
+const DELTA: StreamProfile =
+    StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
 
 fn any(type_url: &TypeUrl, body: &str) -> Vec<u8> {
     [field(1, type_url.as_str().as_bytes()), field(2, body.as_bytes())].concat()
@@ -76,6 +83,20 @@ impl Answer {
     fn remove(mut self, name: &str) -> Self {
         self.0.removed_resources.push(name.to_owned());
         self
+    }
+
+    /// The error of a variant.
+    fn error(mut self, name: &str, constraints: &[u8], code: i32) -> Self {
+        let dynamic_parameter_constraints = constraints.to_vec().into();
+        self.0.resource_errors.push(ResourceError {
+            resource_name: Some(ResourceName { name: name.to_owned(), dynamic_parameter_constraints }),
+            error_detail: Some(Status { code, message: format!("{name}?") }),
+        });
+        self
+    }
+
+    fn fail(self, name: &str, code: i32) -> Self {
+        self.error(name, b"", code)
     }
 
     fn bytes(&self) -> Bytes {
@@ -126,26 +147,71 @@ impl Fixture {
     }
 
     fn connected() -> Self {
-        let mut fixture = Self::new();
+        Self::connected_with(Settings::default())
+    }
+
+    fn connected_with(settings: Settings) -> Self {
+        let mut fixture = Self::with(settings);
         fixture.open(Primary);
         fixture
     }
 
+    fn lingering(linger: Duration) -> Self {
+        Self::connected_with(Settings { linger, ..Settings::default() })
+    }
+
+    /// A connected relay that has asked for what its one client wants.
+    fn asking(who: &'static str, kind: Kind, names: &[&str]) -> Self {
+        let mut fixture = Self::connected();
+        fixture.client(who, kind, names);
+        fixture.requests(Primary);
+        fixture
+    }
+
+    fn heard(mut self, answer: &Answer) -> Self {
+        self.hear(Primary, answer);
+        self
+    }
+
+    fn answering_inquiries(mut self) -> Self {
+        self.answers_inquiries = true;
+        self
+    }
+
     /// A client takes, or changes, its subscription; a leading `*` stands for the wildcard.
     fn client(&mut self, who: &'static str, kind: impl Into<TypeUrl>, names: &[&str]) {
-        let subscription =
-            Subscription::new(names.contains(&"*"), names.iter().filter(|n| **n != "*").map(|n| (*n).into()));
-        let profile =
-            StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
         let of = self.cache.of(&kind.into()).expect("room for a type");
-        let joined = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
+        self.join(who, &of, names, DELTA);
+    }
+
+    fn join(&mut self, who: &'static str, of: &Arc<TypeCache>, names: &[&str], profile: StreamProfile) {
+        let joined = of.join(subscription(names), profile, &Arc::new(WakeHandle::default()));
         self.clients.insert(who, joined);
         self.look();
+    }
+
+    /// A client takes its subscription, and the origin is asked.
+    fn subscribe(&mut self, who: &'static str, kind: impl Into<TypeUrl>, names: &[&str]) {
+        self.client(who, kind, names);
+        self.flush(20);
     }
 
     fn leave(&mut self, who: &str) {
         self.clients.remove(who);
         self.look();
+    }
+
+    /// A client leaves, and so much time passes.
+    fn leave_for(&mut self, who: &str, millis: u64) {
+        self.leave(who);
+        self.pass(millis);
+    }
+
+    /// Everything that clients want, which may be more than is looked at in one turn.
+    fn look_at_all(&mut self) {
+        while self.cache.has_interest() {
+            self.look();
+        }
     }
 
     fn look(&mut self) {
@@ -164,6 +230,24 @@ impl Fixture {
             self.mux.connected(&"http://origin".into());
         }
         self.mux.opened(stream, self.now);
+    }
+
+    /// The stream ends, and another begins.
+    fn reconnect(&mut self) {
+        self.close();
+        self.open(Primary);
+    }
+
+    /// The stream ends, and another begins with its requests.
+    fn ask_anew(&mut self) {
+        self.reconnect();
+        self.requests(Primary);
+    }
+
+    fn ask_on_secondary(&mut self) {
+        self.open(Secondary);
+        self.pass(10);
+        self.requests(Secondary);
     }
 
     /// Opens streams anew as a shell would. The test opens the secondary that ends with its primary.
@@ -199,6 +283,18 @@ impl Fixture {
         self.renew();
     }
 
+    /// Lets time pass, and takes away what the primary stream has to say.
+    fn flush(&mut self, millis: u64) {
+        self.pass(millis);
+        self.requests(Primary);
+    }
+
+    /// The process does not run for a while, and tells of that first.
+    fn pause(&mut self, pause: Duration) {
+        self.now += pause;
+        self.mux.exclude_pause(pause, self.now);
+    }
+
     /// Opens a stream for an inquiry as a shell would. The origin refuses it unless the test is about inquiries.
     fn inquire(&mut self) {
         if let Some((protocol, request)) = self.mux.begin_inquiry(self.now) {
@@ -226,9 +322,19 @@ impl Fixture {
         requests.remove(0)
     }
 
+    /// Names that it subscribes to now.
+    fn asked(&mut self) -> Vec<String> {
+        self.requests(Primary).into_iter().flat_map(|request| request.resource_names_subscribe).collect()
+    }
+
+    /// The origin says something.
+    fn deliver(&mut self, stream: StreamId, answer: &Answer) {
+        self.mux.on_message(stream, answer.bytes(), self.now).expect("a response");
+    }
+
     /// The origin says something, and its ACK is taken away.
     fn hear(&mut self, stream: StreamId, answer: &Answer) {
-        self.mux.on_message(stream, answer.bytes(), self.now).expect("a response");
+        self.deliver(stream, answer);
         let requests = self.requests(stream);
         let acked = requests.iter().any(|request| request.response_nonce == answer.0.nonce);
         assert!(acked, "no ACK of `{}` in {requests:?}", answer.0.nonce);
@@ -257,6 +363,10 @@ impl Fixture {
         }
     }
 
+    fn see<const N: usize>(&self, kind: Kind, names: [&str; N]) -> [String; N] {
+        names.map(|name| self.seen(kind, name))
+    }
+
     /// State of a name in the named view alone.
     fn named(&self, kind: Kind, name: &str) -> String {
         let snapshot = self.snapshot(kind);
@@ -283,6 +393,10 @@ fn without_end_mark(mut request: DeltaDiscoveryRequest) -> Option<DeltaDiscovery
         && request.resource_names_subscribe.is_empty()
         && request.response_nonce.is_empty();
     (!is_about_it_alone).then_some(request)
+}
+
+fn subscription(names: &[&str]) -> Subscription {
+    Subscription::new(names.contains(&"*"), names.iter().filter(|n| **n != "*").map(|n| (*n).into()))
 }
 
 fn sorted(names: &[String]) -> Vec<&str> {

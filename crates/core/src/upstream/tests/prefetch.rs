@@ -2,9 +2,6 @@
 
 use super::*;
 
-const CDS: Kind = Kind::Cluster;
-const EDS: Kind = Kind::Endpoint;
-
 /// Body of an EDS cluster, whose endpoints have another name if one is given.
 fn cluster(name: &str, service: &str) -> String {
     const EDS_TYPE: [u8; 2] = [2 << 3, 3];
@@ -13,11 +10,7 @@ fn cluster(name: &str, service: &str) -> String {
     String::from_utf8(body).expect("tags and names are ASCII")
 }
 
-trait WithCluster {
-    fn cluster(self, name: &str, version: &str, service: &str) -> Self;
-}
-
-impl WithCluster for Answer {
+impl Answer {
     fn cluster(self, name: &str, version: &str, service: &str) -> Self {
         self.set_body(name, version, &cluster(name, service))
     }
@@ -25,8 +18,7 @@ impl WithCluster for Answer {
 
 /// A relay whose client holds the cluster and endpoints `a`.
 fn with(settings: Settings) -> Fixture {
-    let mut fixture = Fixture::with(settings);
-    fixture.open(Primary);
+    let mut fixture = Fixture::connected_with(settings);
     fixture.client("a", CDS, &["*"]);
     fixture.requests(Primary);
     fixture.hear(Primary, &Answer::of(CDS, "1").cluster("a", "1", ""));
@@ -49,11 +41,6 @@ fn asks(fixture: &mut Fixture) -> (Vec<String>, Vec<String>) {
     })
 }
 
-/// The origin sends clusters, and its ACK is left with what is asked for.
-fn hear(fixture: &mut Fixture, answer: &Answer) {
-    fixture.mux.on_message(Primary, answer.bytes(), fixture.now).expect("a response");
-}
-
 fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
@@ -61,17 +48,17 @@ fn names(names: &[&str]) -> Vec<String> {
 #[test]
 fn endpoints_of_new_clusters_are_asked_for_with_the_ack() {
     let mut fixture = with(Settings::default());
-    hear(
-        &mut fixture,
+    fixture.deliver(
+        Primary,
         &Answer::of(CDS, "3").cluster("b", "1", "").cluster("c", "1", "other").set("static", "1"),
     );
     assert_eq!(asks(&mut fixture), (names(&["b", "other"]), names(&[])));
     fixture.hear(Primary, &Answer::of(EDS, "4").set("b", "1").set("other", "1"));
     assert_eq!(fixture.seen(EDS, "b"), "1", "a client that comes now is answered at once");
-    hear(&mut fixture, &Answer::of(CDS, "5").cluster("b", "2", "").cluster("c", "2", "b"));
+    fixture.deliver(Primary, &Answer::of(CDS, "5").cluster("b", "2", "").cluster("c", "2", "b"));
     assert_eq!(asks(&mut fixture), Default::default(), "these are asked for already");
     fixture.pass(10);
-    hear(&mut fixture, &Answer::of(CDS, "6").cluster("c", "3", "third"));
+    fixture.deliver(Primary, &Answer::of(CDS, "6").cluster("c", "3", "third"));
     assert_eq!(asks(&mut fixture), (names(&["third"]), names(&[])), "it has other endpoints");
     assert_eq!(fixture.mux.counters().prefetched.get(), 3);
 }
@@ -79,7 +66,7 @@ fn endpoints_of_new_clusters_are_asked_for_with_the_ack() {
 #[test]
 fn endpoints_that_nobody_asks_for_are_let_go_and_not_asked_for_again() {
     let mut fixture = with(Settings::default());
-    hear(&mut fixture, &Answer::of(CDS, "3").cluster("b", "1", "").cluster("c", "1", ""));
+    fixture.deliver(Primary, &Answer::of(CDS, "3").cluster("b", "1", "").cluster("c", "1", ""));
     asks(&mut fixture);
     fixture.hear(Primary, &Answer::of(EDS, "4").set("b", "1").set("c", "1"));
     fixture.pass(30_000);
@@ -88,8 +75,8 @@ fn endpoints_that_nobody_asks_for_are_let_go_and_not_asked_for_again() {
     fixture.pass(31_000);
     assert_eq!(asks(&mut fixture), (names(&[]), names(&["b"])));
     // The origin sends everything again, as after a reconnect.
-    hear(
-        &mut fixture,
+    fixture.deliver(
+        Primary,
         &Answer::of(CDS, "5").cluster("a", "2", "").cluster("b", "2", "").cluster("c", "2", ""),
     );
     assert_eq!(asks(&mut fixture), Default::default(), "no cluster is new");
@@ -99,18 +86,16 @@ fn endpoints_that_nobody_asks_for_are_let_go_and_not_asked_for_again() {
 fn endpoints_are_asked_for_ahead_where_clients_ask_for_endpoints_only() {
     let clusters = Answer::of(CDS, "3").cluster("b", "1", "");
     let mut fixture = with(Settings { prefetch_endpoints: false, ..Settings::default() });
-    hear(&mut fixture, &clusters);
+    fixture.deliver(Primary, &clusters);
     assert_eq!(asks(&mut fixture), Default::default(), "it is switched off");
 
-    let mut fixture = Fixture::connected();
-    fixture.client("a", CDS, &["*"]);
-    fixture.requests(Primary);
-    hear(&mut fixture, &clusters);
+    let mut fixture = Fixture::asking("a", CDS, &["*"]);
+    fixture.deliver(Primary, &clusters);
     assert_eq!(asks(&mut fixture), Default::default(), "nobody asks for endpoints");
 
     let mut fixture = with(Settings { max_lingering: 2, ..Settings::default() });
-    hear(&mut fixture, &clusters);
-    hear(&mut fixture, &Answer::of(CDS, "4").cluster("c", "1", ""));
+    fixture.deliver(Primary, &clusters);
+    fixture.deliver(Primary, &Answer::of(CDS, "4").cluster("c", "1", ""));
     assert_eq!(asks(&mut fixture), (names(&["b"]), names(&[])), "there is room for one");
     assert_eq!(fixture.mux.counters().crowded_out.get(), 0);
 }
@@ -119,15 +104,14 @@ fn endpoints_are_asked_for_ahead_where_clients_ask_for_endpoints_only() {
 #[test]
 fn names_asked_for_ahead_are_kept_for_a_while_where_others_are_let_go_at_once() {
     let mut fixture = with(Settings { linger: Duration::ZERO, ..Settings::default() });
-    hear(&mut fixture, &Answer::of(CDS, "3").cluster("b", "1", ""));
+    fixture.deliver(Primary, &Answer::of(CDS, "3").cluster("b", "1", ""));
     assert_eq!(asks(&mut fixture), (names(&["b"]), names(&[])));
     fixture.pass(500);
     assert_eq!(asks(&mut fixture), Default::default());
     fixture.client("c", EDS, &["b"]);
     fixture.pass(5_000);
     assert_eq!(asks(&mut fixture), Default::default());
-    fixture.leave("c");
-    fixture.pass(10);
+    fixture.leave_for("c", 10);
     assert_eq!(asks(&mut fixture), (names(&[]), names(&["b"])));
 }
 
@@ -135,15 +119,13 @@ fn names_asked_for_ahead_are_kept_for_a_while_where_others_are_let_go_at_once() 
 fn no_name_of_a_client_is_let_go_for_names_asked_for_ahead() {
     let mut fixture = with(Settings { max_lingering: 4, ..Settings::default() });
     fixture.client("left", EDS, &["old"]);
-    fixture.leave("left");
-    fixture.pass(10);
+    fixture.leave_for("left", 10);
     let mut clusters = Answer::of(CDS, "3");
     for name in ["b", "c", "d", "e"] {
         clusters = clusters.cluster(name, "1", "");
     }
-    hear(&mut fixture, &clusters);
-    fixture.leave("b");
-    fixture.pass(10);
+    fixture.deliver(Primary, &clusters);
+    fixture.leave_for("b", 10);
     assert_eq!(fixture.mux.counters().crowded_out.get(), 0);
     assert_eq!(asks(&mut fixture), (names(&["old", "b"]), names(&[])));
 }
@@ -151,26 +133,21 @@ fn no_name_of_a_client_is_let_go_for_names_asked_for_ahead() {
 /// Each set of parameters of which names linger takes a topic, and there is a limit of those.
 #[test]
 fn no_set_of_parameters_is_let_go_for_names_asked_for_ahead() {
-    let mut fixture = Fixture::with(Settings { max_lingering_sets: 2, ..Settings::default() });
-    fixture.open(Primary);
+    let mut fixture = Fixture::connected_with(Settings { max_lingering_sets: 2, ..Settings::default() });
     fixture.client_with("left", EDS, "env=dev", &["old"]);
     fixture.client_with("clusters", CDS, "env=prod", &["*"]);
-    fixture.client_with("endpoints", EDS, "env=prod", &["a"]);
-    fixture.pass(10);
-    fixture.requests(Primary);
+    fixture.subscribe_with("endpoints", EDS, "env=prod", &["a"]);
     fixture.hear(Primary, &Answer::of(EDS, "1").set("old", "1").set("a", "1"));
     let leave = |fixture: &mut Fixture, who| {
         fixture.leave(who);
-        fixture.pass(1_000);
-        fixture.requests(Primary);
+        fixture.flush(1_000);
     };
     leave(&mut fixture, "left");
     fixture.hear(Primary, &Answer::of(CDS, "2").cluster("b", "1", ""));
     fixture.client_with("leaves", EDS, "env=test", &["other"]);
     leave(&mut fixture, "leaves");
     assert_eq!(fixture.mux.counters().crowded_out.get(), 0);
-    fixture.pass(60_000);
-    fixture.requests(Primary);
+    fixture.flush(60_000);
     fixture.hear(Primary, &Answer::of(CDS, "3").cluster("c", "1", ""));
     assert_eq!(fixture.mux.counters().prefetched.get(), 1, "there is room again");
 }
@@ -181,7 +158,7 @@ fn a_client_does_not_wait_behind_the_endpoints_of_many_new_clusters() {
     let mut fixture = with(Settings::default());
     let new = |at: usize| format!("outbound|80||service-{at}.default.svc.cluster.local");
     let clusters = (0..10_000).fold(Answer::of(CDS, "3"), |answer, at| answer.cluster(&new(at), "1", ""));
-    hear(&mut fixture, &clusters);
+    fixture.deliver(Primary, &clusters);
     fixture.client("c", EDS, &["z"]);
     let began = fixture.now;
     while !asks(&mut fixture).0.contains(&"z".to_owned()) {

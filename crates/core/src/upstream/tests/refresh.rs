@@ -3,9 +3,6 @@
 use super::*;
 use crate::cache::RefreshError;
 
-const CDS: Kind = Kind::Cluster;
-const EDS: Kind = Kind::Endpoint;
-
 impl Fixture {
     /// An operator orders it, and the stream is opened anew.
     fn refresh(&mut self, kind: Kind, name: &str) {
@@ -24,9 +21,7 @@ fn claimed(request: &DeltaDiscoveryRequest) -> BTreeSet<String> {
 
 /// Clients that ask for two names, which are there.
 fn named() -> Fixture {
-    let mut fixture = Fixture::connected();
-    fixture.client("one", EDS, &["a", "b"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("one", EDS, &["a", "b"]);
     fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "v1").set("b", "v1"));
     fixture.pass(500);
     fixture
@@ -34,9 +29,7 @@ fn named() -> Fixture {
 
 /// A client that asks for everything, which is two clusters.
 fn wildcard() -> Fixture {
-    let mut fixture = Fixture::connected();
-    fixture.client("one", CDS, &["*"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("one", CDS, &["*"]);
     fixture.hear(Primary, &Answer::of(CDS, "1").set("a", "v1").set("b", "v1"));
     fixture.pass(500);
     fixture
@@ -51,8 +44,7 @@ fn only_its_version_is_kept_back_and_only_once() {
         fixture.hear(Primary, &Answer::of(kind, "1").set("b", "v1"));
         fixture.pass(60_000);
         assert_eq!(fixture.renewed.len(), 1, "{kind:?}: it was answered");
-        fixture.close();
-        fixture.open(Primary);
+        fixture.reconnect();
         assert_eq!(claimed(&fixture.request(Primary)), set(&["a", "b"]), "{kind:?}");
     }
 }
@@ -110,9 +102,7 @@ fn nothing_is_asked_for_that_no_client_asks_for() {
 
 #[test]
 fn orders_that_nobody_takes_are_few() {
-    let mut fixture = Fixture::connected();
-    fixture.client("one", CDS, &["*"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("one", CDS, &["*"]);
     let names: Vec<String> = (0..1_000).map(|number| format!("c{number}")).collect();
     fixture.hear(Primary, &names.iter().fold(Answer::of(CDS, "1"), |answer, name| answer.set(name, "v1")));
     let order = |name: &String| fixture.cache.refresh(&CDS.into(), &name.as_str().into());
@@ -127,9 +117,7 @@ fn orders_that_nobody_takes_are_few() {
 fn an_order_soon_after_a_reconnect_waits_for_no_evidence() {
     let mut fixture = wildcard();
     fixture.answers_inquiries = true;
-    fixture.close();
-    fixture.open(Primary);
-    fixture.requests(Primary);
+    fixture.ask_anew();
     fixture.hear(Primary, &Answer::of(CDS, "2").set("a", "v1").set("b", "v1"));
     fixture.pass(1_500);
     fixture.refresh(CDS, "a");
@@ -140,8 +128,7 @@ fn an_order_is_kept_until_it_is_answered() {
     for (mut fixture, kind) in [(named(), EDS), (wildcard(), CDS)] {
         fixture.refresh(kind, "b");
         assert_eq!(claimed(&fixture.request(Primary)), set(&["a"]), "{kind:?}");
-        fixture.close();
-        fixture.open(Primary);
+        fixture.reconnect();
         assert_eq!(claimed(&fixture.request(Primary)), set(&["a"]), "{kind:?}: it was not answered");
     }
 }

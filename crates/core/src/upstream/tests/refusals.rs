@@ -3,8 +3,6 @@
 use super::sotw::World;
 use super::*;
 
-const EDS: Kind = Kind::Endpoint;
-
 /// A relay that was sent two names in a response that it refuses.
 fn refusing() -> Fixture {
     let mut fixture = Fixture::connected();
@@ -17,7 +15,7 @@ fn refusing() -> Fixture {
 }
 
 fn refuse(fixture: &mut Fixture, answer: &Answer) {
-    fixture.mux.on_message(Primary, answer.bytes(), fixture.now).expect("a response");
+    fixture.deliver(Primary, answer);
     let requests = fixture.requests(Primary);
     assert!(requests.iter().any(|request| request.error_detail.is_some()), "{requests:?}");
 }
@@ -46,9 +44,7 @@ fn r_up_13_a_refusal_lasts_until_each_of_its_names_came_in_a_response_that_is_ac
 fn a_refusal_without_names_lasts_until_the_next_response_of_its_type() {
     let mut fixture = Fixture::connected();
     fixture.client("a", EDS, &["e1"]);
-    fixture.client("b", Kind::Cluster, &["*"]);
-    fixture.pass(10);
-    fixture.requests(Primary);
+    fixture.subscribe("b", Kind::Cluster, &["*"]);
     refuse(&mut fixture, &Answer::of(EDS, "1").raw(vec![0xff; 8]));
     fixture.hear(Primary, &Answer::of(Kind::Cluster, "2").set("c", "v"));
     assert_eq!(fixture.mux.refusals().len(), 1);
@@ -58,9 +54,7 @@ fn a_refusal_without_names_lasts_until_the_next_response_of_its_type() {
 
 #[test]
 fn a_refusal_of_what_nobody_asked_for_is_none() {
-    let mut fixture = Fixture::connected();
-    fixture.client("a", EDS, &["e1"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("a", EDS, &["e1"]);
     refuse(&mut fixture, &Answer::of(EDS, "1").set("unasked", "v").set("unasked", "w"));
     assert_eq!(faults(&fixture), [""; 0]);
 }
@@ -88,9 +82,7 @@ fn a_refusal_outlives_its_stream_and_ends_with_the_next_one() {
 
 #[test]
 fn names_of_a_refusal_take_bounded_memory() {
-    let mut fixture = Fixture::connected();
-    fixture.client("a", EDS, &["*"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("a", EDS, &["*"]);
     let mut names: Vec<String> = (0..9).map(|n| format!("{n}{}", "n".repeat(8 << 10))).collect();
     let answer = names.iter().fold(Answer::of(EDS, "1"), |answer, name| answer.set(name, "v"));
     refuse(&mut fixture, &answer.set(&names[0], "v"));

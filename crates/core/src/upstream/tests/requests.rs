@@ -5,9 +5,6 @@ use crate::identity::{Peer, Source};
 use crate::pool::Tenant;
 use crate::resource::Name;
 
-const CDS: Kind = Kind::Cluster;
-const EDS: Kind = Kind::Endpoint;
-
 #[test]
 fn r_up_01_the_node_is_in_the_first_message_of_each_stream_only() {
     let mut fixture = Fixture::connected();
@@ -19,8 +16,7 @@ fn r_up_01_the_node_is_in_the_first_message_of_each_stream_only() {
     fixture.pass(10);
     assert_eq!(fixture.request(Primary).node, None);
     assert!(fixture.request(Secondary).node.is_some());
-    fixture.close();
-    fixture.open(Primary);
+    fixture.reconnect();
     let requests = fixture.requests(Primary);
     assert!(requests[0].node.is_some() && requests[1].node.is_none());
 }
@@ -29,14 +25,12 @@ fn r_up_01_the_node_is_in_the_first_message_of_each_stream_only() {
 fn r_up_02_a_new_stream_starts_with_everything_wanted_and_the_versions_held() {
     let mut fixture = Fixture::connected();
     fixture.client("a", CDS, &["*"]);
-    fixture.client("b", EDS, &["e1", "e2", "e3", "e4"]);
-    fixture.pass(10);
-    fixture.requests(Primary);
+    fixture.subscribe("b", EDS, &["e1", "e2", "e3", "e4"]);
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v2"));
     fixture.hear(Primary, &Answer::of(EDS, "2").set("e1", "v1").set("e2", "").remove("e3"));
     fixture.pass(5_500);
     // An ACK that was never taken by the old stream.
-    fixture.mux.on_message(Primary, Answer::of(EDS, "late").bytes(), fixture.now).expect("a response");
+    fixture.deliver(Primary, &Answer::of(EDS, "late"));
     fixture.close();
     fixture.pass(1000);
     fixture.open(Primary);
@@ -62,30 +56,23 @@ fn r_up_02_a_new_stream_starts_with_everything_wanted_and_the_versions_held() {
 /// A control plane that changes bodies under a version may do so while it is away: it would take the relay for current.
 #[test]
 fn r_up_02_a_version_that_several_bodies_had_is_not_told() {
-    let mut fixture = Fixture::connected();
-    fixture.client("a", CDS, &["*"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("a", CDS, &["*"]);
     let answer = |nonce, body| {
         let answer = Answer::of(CDS, nonce).set("c1", "v1").set("c2", "v1");
         answer.set_body("c3", "v1", body)
     };
     fixture.hear(Primary, &answer("1", "one"));
-    fixture.close();
-    fixture.open(Primary);
+    fixture.reconnect();
     assert_eq!(fixture.request(Primary).initial_resource_versions.len(), 3);
     fixture.hear(Primary, &answer("2", "two"));
-    fixture.close();
-    fixture.open(Primary);
+    fixture.reconnect();
     let claimed = fixture.request(Primary).initial_resource_versions;
     assert_eq!(claimed, ["c1", "c2"].map(|name| owned((name, "v1"))).into(), "the third comes in any case");
 }
 
 #[test]
 fn r_up_03_a_named_stream_claims_only_resources_that_it_brought_itself() {
-    let mut fixture = Fixture::connected();
-    fixture.client("a", CDS, &["*"]);
-    fixture.requests(Primary);
-    fixture.hear(Primary, &Answer::of(CDS, "1").set("member", "v1"));
+    let mut fixture = Fixture::asking("a", CDS, &["*"]).heard(&Answer::of(CDS, "1").set("member", "v1"));
     fixture.pass(500);
     fixture.client("b", CDS, &["member", "other"]);
     fixture.open(Secondary);
@@ -93,8 +80,7 @@ fn r_up_03_a_named_stream_claims_only_resources_that_it_brought_itself() {
     assert_eq!(sorted(&request.resource_names_subscribe), ["member", "other"]);
     assert!(request.initial_resource_versions.is_empty(), "{request:?}");
     fixture.hear(Secondary, &Answer::of(CDS, "2").set("member", "v1").set("other", "v2"));
-    fixture.close();
-    fixture.open(Primary);
+    fixture.reconnect();
     fixture.open(Secondary);
     assert_eq!(fixture.request(Primary).initial_resource_versions, [("member", "v1")].map(owned).into());
     let named = fixture.request(Secondary).initial_resource_versions;
@@ -110,8 +96,7 @@ fn r_up_05_a_wildcard_alone_is_asked_for_in_the_form_that_old_servers_know() {
         assert_eq!(request.type_url, CDS.url().expect("a known type"));
         assert!(request.resource_names_subscribe.is_empty());
         assert!(request.resource_names_unsubscribe.is_empty());
-        fixture.close();
-        fixture.open(Primary);
+        fixture.reconnect();
     }
 }
 
@@ -123,8 +108,7 @@ fn r_up_05_a_wildcard_is_spelled_out_for_types_without_a_legacy_one() {
         fixture.client("a", kind, &["*"]);
         for _ in 0..2 {
             assert_eq!(fixture.request(Primary).resource_names_subscribe, ["*"], "{kind:?}");
-            fixture.close();
-            fixture.open(Primary);
+            fixture.reconnect();
         }
     }
 }
@@ -155,22 +139,14 @@ fn r_up_06_types_are_asked_for_in_flush_order() {
 
 #[test]
 fn r_up_10_acks_go_before_subscriptions_and_the_newest_may_carry_them() {
-    let mut fixture = Fixture::connected();
-    fixture.client("a", EDS, &["e1"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("a", EDS, &["e1"]);
     fixture.pass(100);
     fixture.client("b", CDS, &["*"]);
     fixture.pass(10);
     fixture.client("c", EDS, &["e2"]);
     fixture.pass(10);
-    fixture
-        .mux
-        .on_message(Primary, Answer::of(EDS, "n1").set("e1", "v").bytes(), fixture.now)
-        .expect("a response");
-    fixture
-        .mux
-        .on_message(Primary, Answer::of(EDS, "n2").set("e1", "w").bytes(), fixture.now)
-        .expect("a response");
+    fixture.deliver(Primary, &Answer::of(EDS, "n1").set("e1", "v"));
+    fixture.deliver(Primary, &Answer::of(EDS, "n2").set("e1", "w"));
     let requests = fixture.requests(Primary);
     let [first, second, third] = &requests[..] else { panic!("{requests:?}") };
     // istiod, which has sent n2 since, would drop the names in an ACK of n1.
@@ -186,14 +162,12 @@ fn r_up_10_acks_go_before_subscriptions_and_the_newest_may_carry_them() {
 /// istiod looks at nothing else in a NACK.
 #[test]
 fn r_up_10_a_nack_carries_no_subscriptions() {
-    let mut fixture = Fixture::connected();
-    fixture.client("a", EDS, &["e1"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("a", EDS, &["e1"]);
     fixture.pass(10);
     fixture.client("b", EDS, &["e2"]);
     fixture.pass(10);
     let twice = Answer::of(EDS, "n1").set("e1", "v").set("e1", "w");
-    fixture.mux.on_message(Primary, twice.bytes(), fixture.now).expect("a response");
+    fixture.deliver(Primary, &twice);
     let requests = fixture.requests(Primary);
     let [nack, names] = &requests[..] else { panic!("{requests:?}") };
     assert_eq!((nack.response_nonce.as_str(), nack.error_detail.is_some()), ("n1", true));
@@ -204,18 +178,13 @@ fn r_up_10_a_nack_carries_no_subscriptions() {
 
 #[test]
 fn r_up_19_a_name_let_go_and_wanted_again_before_it_was_said_is_subscribed_to_again() {
-    let mut fixture = Fixture::connected();
-    fixture.client("a", EDS, &["e1", "e2"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("a", EDS, &["e1", "e2"]);
     fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1"));
     fixture.client("a", EDS, &["e2"]);
     fixture.pass(60_000);
     assert_eq!(fixture.seen(EDS, "e1"), "unknown");
     // Covered by no subscription of ours in the meantime.
-    fixture
-        .mux
-        .on_message(Primary, Answer::of(EDS, "2").set("e1", "v2").bytes(), fixture.now)
-        .expect("a response");
+    fixture.deliver(Primary, &Answer::of(EDS, "2").set("e1", "v2"));
     assert_eq!(fixture.seen(EDS, "e1"), "unknown");
     fixture.client("a", EDS, &["e1", "e2"]);
     fixture.pass(10);
@@ -227,13 +196,11 @@ fn r_up_19_a_name_let_go_and_wanted_again_before_it_was_said_is_subscribed_to_ag
 
 #[test]
 fn r_up_19_a_name_that_was_never_asked_for_is_not_unsubscribed_from() {
-    let mut fixture = Fixture::with(Settings { linger: Duration::ZERO, ..Settings::default() });
-    fixture.open(Primary);
+    let mut fixture = Fixture::lingering(Duration::ZERO);
     fixture.client("a", EDS, &["e1"]);
     fixture.requests(Primary);
     fixture.client("b", EDS, &["e2"]);
-    fixture.leave("b");
-    fixture.pass(100);
+    fixture.leave_for("b", 100);
     assert_eq!(fixture.requests(Primary), []);
 }
 
@@ -261,9 +228,7 @@ fn r_up_20_a_request_is_cut_before_it_is_too_long_for_a_server() {
     let names: Vec<String> = (0..40_000).map(|n| format!("{n:060}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     fixture.client("a", EDS, &names);
-    while fixture.cache.has_interest() {
-        fixture.look();
-    }
+    fixture.look_at_all();
     let all = |fixture: &mut Fixture| {
         fixture.open(Primary);
         let mut requests = fixture.requests(Primary);
@@ -288,9 +253,7 @@ fn r_up_20_a_request_is_cut_before_it_is_too_long_for_a_server() {
 
 #[test]
 fn r_up_20_names_have_their_turn_though_others_go_on_asking_for_earlier_ones() {
-    let mut fixture = Fixture::connected();
-    fixture.client("first", EDS, &["e"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("first", EDS, &["e"]);
     let names = |start: &str, count: usize| (0..count).map(|n| format!("{start}{n:060}")).collect::<Vec<_>>();
     let ask = |fixture: &mut Fixture, who: &'static str, names: &[String]| {
         fixture.client(who, EDS, &names.iter().map(String::as_str).collect::<Vec<_>>());
@@ -313,14 +276,12 @@ fn r_up_20_names_have_their_turn_though_others_go_on_asking_for_earlier_ones() {
 #[test]
 fn r_up_20_each_peer_has_its_turn_in_every_request() {
     for piece in [20_000, 400] {
-        let mut fixture = Fixture::connected();
-        fixture.client("first", EDS, &["e"]);
-        fixture.requests(Primary);
+        let mut fixture = Fixture::asking("first", EDS, &["e"]);
         let peer = |address: u8| {
             let peer = Peer::unproven(Source::of([10, 0, 0, address].into()));
             Arc::new(WakeHandle::of(Some(Tenant::new(&peer, address.into()))))
         };
-        let (of, profile) = (fixture.cache.of(&EDS.into()).expect("few types"), delta());
+        let (of, profile) = (fixture.cache.of(&EDS.into()).expect("few types"), DELTA);
         let made_up: Vec<Name> = (0..20_000).map(|n| format!("made-up-{n:060}").into()).collect();
         let mut flood = of.join(Subscription::new(false, []), profile, &peer(1));
         for end in (piece..=made_up.len()).step_by(piece) {
@@ -343,9 +304,7 @@ fn r_up_20_a_new_name_does_not_wait_behind_those_that_a_new_stream_repeats() {
     let mut fixture = Fixture::new();
     let names: Vec<String> = (0..10_000).map(|n| format!("{n:060}")).collect();
     fixture.client("many", EDS, &names.iter().map(String::as_str).collect::<Vec<_>>());
-    while fixture.cache.has_interest() {
-        fixture.look();
-    }
+    fixture.look_at_all();
     fixture.open(Primary);
     fixture.requests(Primary);
     for name in ["z", "y", "x"] {
@@ -362,14 +321,10 @@ fn r_relay_14_a_client_cannot_make_the_relay_ask_for_the_wildcard_by_a_name() {
     let mut fixture = Fixture::connected();
     let of = fixture.cache.of(&CDS.into()).expect("few types");
     let names = ["*".into(), "".into()];
-    let _client = of.join(Subscription::new(false, names), delta(), &Arc::new(WakeHandle::default()));
+    let _client = of.join(Subscription::new(false, names), DELTA, &Arc::new(WakeHandle::default()));
     fixture.look();
     fixture.pass(100);
     assert_eq!(fixture.requests(Primary), []);
-}
-
-const fn delta() -> StreamProfile {
-    StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported }
 }
 
 fn owned((name, version): (&str, &str)) -> (String, String) {

@@ -5,20 +5,14 @@ use super::*;
 use crate::RelayIdentity;
 use crate::proto::ControlPlane;
 
-const CDS: Kind = Kind::Cluster;
-const EDS: Kind = Kind::Endpoint;
-
 fn fixture() -> Fixture {
-    let mut fixture = Fixture::connected();
-    fixture.client("a", EDS, &["e1", "e2"]);
-    fixture.requests(Primary);
-    fixture
+    Fixture::asking("a", EDS, &["e1", "e2"])
 }
 
 /// The message of the NACK that a response earns.
 fn nack(fixture: &mut Fixture, answer: &Answer) -> String {
     let before = fixture.snapshot(EDS).generation();
-    fixture.mux.on_message(Primary, answer.bytes(), fixture.now).expect("a response");
+    fixture.deliver(Primary, answer);
     let request = fixture.request(Primary);
     assert_eq!(request.response_nonce, answer.0.nonce);
     assert_eq!(fixture.snapshot(EDS).generation(), before, "nothing of it is applied");
@@ -30,10 +24,7 @@ fn nack(fixture: &mut Fixture, answer: &Answer) -> String {
 #[test]
 fn r_up_11_a_type_never_asked_for_is_dropped_without_an_ack() {
     let mut fixture = fixture();
-    fixture
-        .mux
-        .on_message(Primary, Answer::of(CDS, "1").set("c", "v").bytes(), fixture.now)
-        .expect("a response");
+    fixture.deliver(Primary, &Answer::of(CDS, "1").set("c", "v"));
     assert_eq!(fixture.requests(Primary), []);
     assert_eq!(fixture.members(CDS), set(&[]));
     assert_eq!(fixture.mux.counters().unrequested_responses.get(), 1);
@@ -42,8 +33,7 @@ fn r_up_11_a_type_never_asked_for_is_dropped_without_an_ack() {
 #[test]
 fn r_up_11_a_type_asked_for_before_is_acked_still() {
     let mut fixture = fixture();
-    fixture.leave("a");
-    fixture.pass(60_000);
+    fixture.leave_for("a", 60_000);
     assert_eq!(fixture.request(Primary).resource_names_unsubscribe.len(), 2);
     fixture.pass(60_000);
     fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v"));
@@ -54,44 +44,28 @@ fn r_up_11_a_type_asked_for_before_is_acked_still() {
 fn r_up_12_a_response_is_applied_as_one_change() {
     let mut fixture = fixture();
     fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").remove("e2"));
-    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v1".to_owned(), "absent".to_owned()));
+    assert_eq!(fixture.see(EDS, ["e1", "e2"]), ["v1", "absent"]);
 }
 
 #[test]
-fn r_up_13_a_wrong_type_inside_is_refused() {
-    let mut fixture = fixture();
-    let other = any(&CDS.into(), "secret-body");
-    let resource = [field(3, b"e1"), field(1, b"v"), field(2, &other)].concat();
-    let message = nack(&mut fixture, &Answer::of(EDS, "1").set("e2", "v").raw(resource));
-    assert!(message.contains("e1") && message.contains("Cluster"), "{message}");
-    assert!(!message.contains("secret-body"));
-}
-
-#[test]
-fn r_up_13_a_name_twice_is_refused() {
-    let message = nack(&mut fixture(), &Answer::of(EDS, "1").set("e1", "v").set("e1", "w"));
-    assert!(message.contains("`e1`") && message.contains("twice"), "{message}");
-}
-
-#[test]
-fn r_up_13_a_name_sent_and_removed_is_refused() {
-    let message = nack(&mut fixture(), &Answer::of(EDS, "1").set("e1", "v").remove("e1"));
-    assert!(message.contains("`e1`") && message.contains("removed"), "{message}");
-}
-
-#[test]
-fn r_up_13_two_kinds_of_name_are_refused() {
-    let resource = [field(3, b"e1"), field(8, &field(1, b"e1"))].concat();
-    let message = nack(&mut fixture(), &Answer::of(EDS, "1").raw(resource));
-    assert!(message.contains("resource_name"), "{message}");
-}
-
-#[test]
-fn r_up_13_garbage_for_a_resource_is_refused_and_the_text_is_bounded() {
-    nack(&mut fixture(), &Answer::of(EDS, "1").raw(vec![0xff; 8]));
+fn r_up_13_a_fault_is_refused_and_named() {
+    let of_another_type =
+        [field(3, b"e1"), field(1, b"v"), field(2, &any(&CDS.into(), "secret-body"))].concat();
+    let two_kinds_of_name = [field(3, b"e1"), field(8, &field(1, b"e1"))].concat();
+    let answer = || Answer::of(EDS, "1");
+    for (answer, named) in [
+        (answer().set("e2", "v").raw(of_another_type), ["e1", "Cluster"]),
+        (answer().set("e1", "v").set("e1", "w"), ["`e1`", "twice"]),
+        (answer().set("e1", "v").remove("e1"), ["`e1`", "removed"]),
+        (answer().raw(two_kinds_of_name), ["resource_name", ""]),
+        (answer().raw(vec![0xff; 8]), ["", ""]),
+    ] {
+        let message = nack(&mut fixture(), &answer);
+        assert!(named.iter().all(|named| message.contains(named)), "{message}");
+        assert!(!message.contains("secret-body"));
+    }
     let long = "n".repeat(1 << 20);
-    let message = nack(&mut fixture(), &Answer::of(EDS, "1").set(&long, "v").set(&long, "v"));
-    assert!(message.len() < 1000);
+    assert!(nack(&mut fixture(), &answer().set(&long, "v").set(&long, "v")).len() < 1000);
     assert_eq!(fixture().mux.counters().nacks_sent.get(), 0);
 }
 
@@ -142,9 +116,7 @@ fn r_up_15_a_resource_that_no_subscription_covers_is_ignored_and_takes_no_memory
 
 #[test]
 fn removals_of_names_that_are_no_members_take_no_memory() {
-    let mut fixture = Fixture::connected();
-    fixture.client("a", CDS, &["*"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("a", CDS, &["*"]);
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c", "v").remove("x").remove("y"));
     assert_eq!(fixture.snapshot(CDS).entries().count(), 1);
 }
@@ -183,7 +155,7 @@ fn a_variant_is_refused_and_the_old_resource_kept() {
     let named = [field(1, b"e1"), field(2, &field(1, b"x"))].concat();
     let variant = [field(8, &named), field(1, b"v2"), field(2, &any(&EDS.into(), "b"))].concat();
     fixture.hear(Primary, &Answer::of(EDS, "2").raw(variant.clone()).raw(variant).set("e2", "v2"));
-    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v1".to_owned(), "v2".to_owned()));
+    assert_eq!(fixture.see(EDS, ["e1", "e2"]), ["v1", "v2"]);
     assert_eq!(fixture.mux.counters().refused_resources.get(), 2);
 }
 
@@ -194,8 +166,7 @@ fn through(identifier: &str, answer: Answer) -> Answer {
 
 fn named_relay() -> Fixture {
     let identity = RelayIdentity::new("edge", 1);
-    let mut fixture = Fixture::with(Settings { identity, ..Settings::default() });
-    fixture.open(Primary);
+    let mut fixture = Fixture::connected_with(Settings { identity, ..Settings::default() });
     fixture.client("a", EDS, &["e1"]);
     fixture.requests(Primary);
     fixture
@@ -242,18 +213,15 @@ fn the_system_version_goes_along() {
 /// An origin may take a response for delivered that was refused.
 #[test]
 fn r_up_13_after_a_first_answer_that_was_refused_the_next_stream_claims_nothing() {
-    let mut fixture = Fixture::connected();
-    fixture.client("a", CDS, &["*"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("a", CDS, &["*"]);
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v").set("c2", "v"));
     let claims = |fixture: &mut Fixture| {
-        fixture.close();
-        fixture.open(Primary);
+        fixture.reconnect();
         !fixture.request(Primary).initial_resource_versions.is_empty()
     };
     assert!(claims(&mut fixture));
     let bad = Answer::of(CDS, "2").set("c1", "w").set("c1", "w");
-    fixture.mux.on_message(Primary, bad.bytes(), fixture.now).expect("a response");
+    fixture.deliver(Primary, &bad);
     assert!(fixture.request(Primary).error_detail.is_some());
     assert!(!claims(&mut fixture));
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "w").set("c2", "v"));

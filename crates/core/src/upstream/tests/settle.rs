@@ -3,23 +3,15 @@
 use super::*;
 use crate::cache::Completeness;
 
-const CDS: Kind = Kind::Cluster;
-const EDS: Kind = Kind::Endpoint;
-
 fn fixture() -> Fixture {
-    let mut fixture = Fixture::connected();
-    fixture.client("a", CDS, &["*"]);
-    fixture.requests(Primary);
-    fixture
+    Fixture::asking("a", CDS, &["*"])
 }
 
 /// A relay that held `c1`, `c2` of a known set and `e1`, `e2` by name, and was connected again.
 fn reconnected(mut fixture: Fixture) -> Fixture {
     fixture.open(Primary);
     fixture.client("a", CDS, &["*"]);
-    fixture.client("b", EDS, &["e1", "e2", "e3"]);
-    fixture.pass(10);
-    fixture.requests(Primary);
+    fixture.subscribe("b", EDS, &["e1", "e2", "e3"]);
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
     fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1").remove("e3"));
     fixture.pass(5_500);
@@ -52,9 +44,7 @@ fn r_relay_04_a_type_is_heard_from_its_first_accepted_answer_until_the_next_conn
 #[test]
 fn r_relay_04_the_time_for_names_counts_from_the_stream_on_which_they_are_asked_for() {
     let mut fixture = fixture();
-    fixture.client("b", EDS, &["e1", "e2"]);
-    fixture.pass(10);
-    fixture.requests(Primary);
+    fixture.subscribe("b", EDS, &["e1", "e2"]);
     fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
     let heard = |fixture: &Fixture| fixture.mux.cache().of(&EDS.into()).unwrap().answering_since();
     fixture.pass(10_000);
@@ -120,8 +110,7 @@ fn r_relay_05_a_set_that_grows_by_little_for_ever_is_complete_in_the_end() {
         let answer = (0..100).fold(Answer::of(CDS, "1"), |answer, n| answer.set(&format!("c{n}"), version));
         fixture.hear(Primary, &answer);
         for second in 0..130 {
-            fixture.pass(1_000);
-            fixture.requests(Primary);
+            fixture.flush(1_000);
             if second % 20 == 0 {
                 fixture.hear(Primary, &Answer::of(CDS, "n").set(&format!("more{second}"), version));
             }
@@ -198,9 +187,7 @@ fn is_news(fixture: &mut Fixture, kind: Kind, name: &str) -> bool {
 #[test]
 fn r_relay_21_an_unsolicited_copy_is_passed_on() {
     let mut fixture = fixture();
-    fixture.client("b", EDS, &["e1"]);
-    fixture.pass(10);
-    fixture.requests(Primary);
+    fixture.subscribe("b", EDS, &["e1"]);
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
     fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
     assert!(!is_news(&mut fixture, CDS, "c1"), "the set has not settled");
@@ -260,8 +247,7 @@ fn a_set_whose_members_replace_each_other_does_not_grow() {
         fixture.hear(Primary, &all);
         let mut second = 0;
         while fixture.snapshot(CDS).completeness() < Completeness::Complete && second < 1_000 {
-            fixture.pass(1_000);
-            fixture.requests(Primary);
+            fixture.flush(1_000);
             second += 1;
             if second % every == 0 {
                 let n = second / every;

@@ -3,9 +3,6 @@
 use super::*;
 use crate::upstream::Unanswered;
 
-const CDS: Kind = Kind::Cluster;
-const EDS: Kind = Kind::Endpoint;
-
 /// How many subscriptions are unanswered, since how many milliseconds, and the types that are silent altogether.
 fn unanswered(fixture: &Fixture) -> (usize, Option<u128>, Vec<Kind>) {
     let Unanswered { count, since, silent } = fixture.mux.unanswered();
@@ -21,8 +18,7 @@ fn a_name_is_unanswered_until_something_is_said_of_it() {
     fixture.client("named", EDS, &["a", "b"]);
     assert_eq!(unanswered(&fixture), (0, None, vec![]), "nothing was sent yet");
     fixture.requests(Primary);
-    fixture.pass(10);
-    fixture.requests(Primary);
+    fixture.flush(10);
     fixture.pass(2990);
     assert_eq!(unanswered(&fixture), (3, Some(3000), vec![CDS, EDS]));
     fixture.hear(Primary, &Answer::of(CDS, "1"));
@@ -35,13 +31,11 @@ fn a_name_is_unanswered_until_something_is_said_of_it() {
 
 #[test]
 fn a_name_that_is_let_go_is_not_waited_for() {
-    let mut fixture = Fixture::with(Settings { linger: Duration::ZERO, ..Settings::default() });
-    fixture.open(Primary);
+    let mut fixture = Fixture::lingering(Duration::ZERO);
     fixture.client("named", EDS, &["a", "b"]);
     fixture.requests(Primary);
     fixture.hear(Primary, &Answer::of(EDS, "1").set("b", "v1"));
-    fixture.leave("named");
-    fixture.pass(1000);
+    fixture.leave_for("named", 1000);
     assert_eq!(unanswered(&fixture), (0, None, vec![]));
 }
 
@@ -51,8 +45,7 @@ fn silence_is_an_answer_where_versions_were_told() {
     fixture.client("wild", CDS, &["*"]);
     fixture.client("named", EDS, &["a"]);
     fixture.requests(Primary);
-    fixture.pass(10);
-    fixture.requests(Primary);
+    fixture.flush(10);
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c", "v1"));
     fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "v1"));
     fixture.pass(3000);
@@ -82,13 +75,11 @@ fn a_wildcard_that_was_asked_for_stays_until_anything_was_ever_answered() {
         fixture.client("wild", CDS, &["*"]);
         fixture.client("named", EDS, &["a"]);
         fixture.requests(Primary);
-        fixture.pass(10);
-        fixture.requests(Primary);
+        fixture.flush(10);
         if is_heard {
             fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "v1"));
         }
-        fixture.leave("wild");
-        fixture.pass(60 * 60 * 1000);
+        fixture.leave_for("wild", 60 * 60 * 1000);
         assert_eq!(!fixture.renewed.is_empty(), is_heard, "the stream is renewed to let go of it");
         let (_, _, silent) = unanswered(&fixture);
         assert_eq!(silent.contains(&CDS), !is_heard, "{silent:?}");
@@ -97,8 +88,7 @@ fn a_wildcard_that_was_asked_for_stays_until_anything_was_ever_answered() {
 
 #[test]
 fn a_name_kept_without_a_linger_is_not_looked_at_again_at_once() {
-    let mut fixture = Fixture::with(Settings { linger: Duration::ZERO, ..Settings::default() });
-    fixture.open(Primary);
+    let mut fixture = Fixture::lingering(Duration::ZERO);
     fixture.client("named", EDS, &["a"]);
     fixture.requests(Primary);
     fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "v1"));

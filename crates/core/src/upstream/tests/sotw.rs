@@ -8,8 +8,6 @@ use super::*;
 use crate::cache::Completeness;
 use crate::proto::{DiscoveryRequest, DiscoveryResponse, ResourceError, ResourceName, Status};
 
-const CDS: Kind = Kind::Cluster;
-const EDS: Kind = Kind::Endpoint;
 const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 
 /// A response of the origin: its version is its nonce.
@@ -49,6 +47,12 @@ impl World {
         let any = [field(1, WRAPPER.as_bytes()), field(2, &wrapper)].concat();
         self.0.resources.push(any.into());
         self
+    }
+
+    /// Adds a resource with a TTL.
+    fn timed(self, name: &str, text: &str, seconds: u8) -> Self {
+        let body = self.body(name, text);
+        self.wrap(name, &[ttl(seconds), field(2, &body)])
     }
 
     fn error(mut self, name: &str, code: i32) -> Self {
@@ -92,6 +96,29 @@ impl Fixture {
             self.mux.set_protocol(Protocol::Sotw);
         }
         self.mux.opened(stream, self.now);
+    }
+
+    /// A relay that has asked for what its one client wants.
+    fn sotw_asking(who: &'static str, kind: Kind, names: &[&str]) -> Self {
+        let mut fixture = Self::sotw();
+        fixture.client(who, kind, names);
+        fixture.says(Primary);
+        fixture
+    }
+
+    fn taking(mut self, world: &World) -> Self {
+        self.takes(Primary, world);
+        self
+    }
+
+    fn ask_anew_sotw(&mut self) {
+        self.reconnect_sotw();
+        self.says(Primary);
+    }
+
+    fn reconnect_sotw(&mut self) {
+        self.close();
+        self.open_sotw(Primary);
     }
 
     /// Everything that a stream has to say, when changes have been collected.
@@ -171,7 +198,7 @@ fn r_sotw_12_a_request_lists_all_names_and_merges_with_the_ack() {
     assert_eq!(parts(&fixture.says_once(Primary)), (vec!["e1", "e2"], "", ""));
     fixture.client("b", EDS, &["e3"]);
     let said = World::of(EDS, "1", &[("e1", "a"), ("e2", "a")]);
-    fixture.mux.on_message(Primary, said.0.encode_to_vec().into(), fixture.now).expect("a response");
+    fixture.sends(Primary, &said);
     fixture.pass(10);
     assert_eq!(
         parts(&fixture.says_once(Primary)),
@@ -186,25 +213,19 @@ fn r_sotw_12_a_request_lists_all_names_and_merges_with_the_ack() {
         (vec!["e1", "e2", "e3", "e4"], "", "1"),
         "the newest nonce"
     );
-    fixture.leave("b");
-    fixture.pass(61_000);
+    fixture.leave_for("b", 61_000);
     assert_eq!(parts(&fixture.says_once(Primary)), (vec!["e1", "e2", "e4"], "1", "1"));
 }
 
 #[test]
 fn r_sotw_18_the_first_response_is_the_whole_set_and_what_is_missing_later_is_gone() {
-    let mut fixture = Fixture::sotw();
-    fixture.client("a", CDS, &["*"]);
-    fixture.says(Primary);
+    let mut fixture = Fixture::sotw_asking("a", CDS, &["*"]);
     fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a"), ("c2", "a"), ("c4", "a")]));
     assert!(fixture.snapshot(CDS).completeness() == Completeness::Complete, "no silence is waited for");
     fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "a"), ("c3", "a"), ("c4", "a")]));
     assert_eq!(fixture.members(CDS), set(&[&at(CDS, "c1", "a"), &at(CDS, "c3", "a"), &at(CDS, "c4", "a")]));
     // An empty set is whole too.
-    let mut fixture = Fixture::sotw();
-    fixture.client("a", CDS, &["*"]);
-    fixture.says(Primary);
-    fixture.takes(Primary, &World::of(CDS, "1", &[]));
+    let fixture = Fixture::sotw_asking("a", CDS, &["*"]).taking(&World::of(CDS, "1", &[]));
     assert!(fixture.snapshot(CDS).completeness() == Completeness::Complete);
 }
 
@@ -212,9 +233,7 @@ fn r_sotw_18_the_first_response_is_the_whole_set_and_what_is_missing_later_is_go
 #[test]
 fn o7_a_response_without_anything_that_was_there_removes_nothing_before_a_new_stream_confirms_it() {
     for kind in [CDS, Kind::ScopedRoute] {
-        let mut fixture = Fixture::sotw();
-        fixture.client("a", kind, &["*"]);
-        fixture.says(Primary);
+        let mut fixture = Fixture::sotw_asking("a", kind, &["*"]);
         fixture.takes(Primary, &World::of(kind, "1", &[("c1", "a"), ("c2", "a")]));
         // A resource that is put there unchanged is sent, too.
         fixture.takes(Primary, &World::of(kind, "2", &[("c1", "a")]));
@@ -278,9 +297,7 @@ fn o12_endpoints_of_a_cluster_that_is_gone_leave_the_list_within_a_second() {
 
 #[test]
 fn r_relay_09_of_a_repeated_state_only_news_reach_the_cache() {
-    let mut fixture = Fixture::sotw();
-    fixture.client("a", CDS, &["*"]);
-    fixture.says(Primary);
+    let mut fixture = Fixture::sotw_asking("a", CDS, &["*"]);
     let names: Vec<String> = (0..1000).map(|n| format!("c{n}")).collect();
     let mut state: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "a")).collect();
     fixture.takes(Primary, &World::of(CDS, "1", &state));
@@ -308,22 +325,20 @@ fn r_up_21_what_the_first_response_of_a_new_stream_lacks_is_gone_and_the_rest_is
     assert_eq!(parts(&asked[1]), (vec!["e1", "e2"], "", ""));
     fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a"), ("c2", "a")]));
     assert_eq!(fixture.snapshot(CDS).generation(), generation, "nothing is news");
-    fixture.takes(Primary, &World::of(EDS, "2", &[("e1", "a")]));
-    fixture.close();
-    fixture.open_sotw(Primary);
-    fixture.says(Primary);
+    fixture.takes(Primary, &World::of(EDS, "2", &[("e1", "b")]));
+    fixture.pass(600_000);
+    assert_eq!(fixture.seen(EDS, "e2"), hash(EDS, "e2", "a"), "endpoints are not removed by omission");
+    fixture.ask_anew_sotw();
     fixture.takes(Primary, &World::of(CDS, "1", &[("c2", "a")]));
     assert_eq!(fixture.members(CDS), set(&[&at(CDS, "c2", "a")]));
     fixture.pass(600_000);
-    assert_eq!(fixture.seen(EDS, "e2"), hash(EDS, "e2", "a"), "endpoints are not removed by omission");
+    assert_eq!(fixture.seen(EDS, "e2"), hash(EDS, "e2", "a"));
     assert_eq!(fixture.renewed, []);
 }
 
 #[test]
 fn r_sotw_19_of_other_types_nothing_is_gone_because_it_is_missing() {
-    let mut fixture = Fixture::sotw();
-    fixture.client("a", EDS, &["e1", "e2", "e3"]);
-    fixture.says(Primary);
+    let mut fixture = Fixture::sotw_asking("a", EDS, &["e1", "e2", "e3"]);
     fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a"), ("e2", "a")]));
     fixture.takes(Primary, &World::of(EDS, "2", &[("e1", "b")]));
     fixture.takes(Primary, &World::of(EDS, "3", &[]));
@@ -334,23 +349,6 @@ fn r_sotw_19_of_other_types_nothing_is_gone_because_it_is_missing() {
     assert_eq!(fixture.renewed, [], "nothing is proven by another stream");
     fixture.takes(Primary, &World::of(EDS, "4", &[]).error("e2", 5));
     assert_eq!(fixture.seen(EDS, "e2"), "absent", "the word of the origin");
-}
-
-#[test]
-fn r_sotw_19_endpoints_that_do_not_come_again_on_a_new_stream_are_no_doubt() {
-    for mut fixture in [Fixture::new(), Fixture::new()] {
-        fixture.open_sotw(Primary);
-        fixture.client("a", EDS, &["e1", "e2"]);
-        fixture.says(Primary);
-        fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a"), ("e2", "a")]));
-        fixture.close();
-        fixture.open_sotw(Primary);
-        fixture.says(Primary);
-        fixture.takes(Primary, &World::of(EDS, "2", &[("e1", "b")]));
-        fixture.pass(600_000);
-        assert_eq!(fixture.renewed, []);
-        assert_eq!(fixture.seen(EDS, "e2"), hash(EDS, "e2", "a"));
-    }
 }
 
 #[test]
@@ -385,13 +383,11 @@ fn r_sotw_18_a_name_that_the_origin_had_read_and_does_not_send_is_absent_at_once
 
 #[test]
 fn r_sotw_18_a_name_that_is_asked_for_with_an_ack_is_reflected_in_the_next_response() {
-    let mut fixture = Fixture::sotw();
-    fixture.client("a", CDS, &["c1"]);
-    fixture.says(Primary);
+    let mut fixture = Fixture::sotw_asking("a", CDS, &["c1"]);
     fixture.client("b", CDS, &["no"]);
     let said = World::of(CDS, "1", &[("c1", "a")]);
     fixture.pass(10);
-    fixture.mux.on_message(Primary, said.0.encode_to_vec().into(), fixture.now).expect("a response");
+    fixture.sends(Primary, &said);
     assert_eq!(parts(&fixture.says_once(Primary)), (vec!["c1", "no"], "", "1"));
     fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "b")]));
     assert_eq!(fixture.seen(CDS, "no"), "absent");
@@ -416,10 +412,7 @@ fn r_relay_03_wildcard_and_names_of_a_type_live_on_two_streams() {
 
 #[test]
 fn r_up_13_a_fault_is_refused_with_the_last_good_version_and_changes_nothing() {
-    let mut fixture = Fixture::sotw();
-    fixture.client("a", CDS, &["*"]);
-    fixture.says(Primary);
-    fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a")]));
+    let mut fixture = Fixture::sotw_asking("a", CDS, &["*"]).taking(&World::of(CDS, "1", &[("c1", "a")]));
     let route = World::of(Kind::Route, "2", &[("r", "a")]);
     let mut of_another_type = World::of(CDS, "2", &[("c1", "b")]);
     of_another_type.0.resources.extend(route.0.resources);
@@ -448,25 +441,17 @@ fn r_up_13_a_fault_is_refused_with_the_last_good_version_and_changes_nothing() {
 
 #[test]
 fn r_up_11_a_type_that_nobody_asked_for_is_dropped_without_an_answer() {
-    let mut fixture = Fixture::sotw();
-    fixture.client("a", CDS, &["*"]);
-    fixture.says(Primary);
+    let mut fixture = Fixture::sotw_asking("a", CDS, &["*"]);
     let said = World::of(EDS, "1", &[("e1", "a")]);
-    fixture.mux.on_message(Primary, said.0.encode_to_vec().into(), fixture.now).expect("a response");
+    fixture.sends(Primary, &said);
     assert_eq!(fixture.says(Primary), []);
     assert_eq!(fixture.mux.counters().unrequested_responses.get(), 1);
 }
 
 #[test]
 fn r_sotw_18_heartbeats_do_not_show_that_the_origin_had_read_a_name() {
-    let mut fixture = Fixture::sotw();
-    fixture.client("a", CDS, &["c1"]);
-    fixture.says(Primary);
-    let state = |nonce: &str, text: &str| {
-        let world = World::of(CDS, nonce, &[]);
-        let body = world.body("c1", text);
-        world.wrap("c1", &[ttl(10), field(2, &body)])
-    };
+    let mut fixture = Fixture::sotw_asking("a", CDS, &["c1"]);
+    let state = |nonce: &str, text: &str| World::of(CDS, nonce, &[]).timed("c1", text, 10);
     fixture.takes(Primary, &state("1", "a"));
     fixture.pass(100);
     fixture.client("b", CDS, &["c2"]);
@@ -488,11 +473,7 @@ fn r_ttl_08_a_heartbeat_renews_what_came_by_an_inquiry() {
     fixture.answers_inquiries = true;
     fixture.client("a", CDS, &["c1"]);
     fixture.says(Primary);
-    let state = |nonce: &str| {
-        let world = World::of(CDS, nonce, &[]);
-        let body = world.body("c1", "a");
-        world.wrap("c1", &[ttl(10), field(2, &body)])
-    };
+    let state = |nonce: &str| World::of(CDS, nonce, &[]).timed("c1", "a", 10);
     fixture.takes(Primary, &state("1"));
     // Heartbeats are held up.
     fixture.pass(11_000);
@@ -511,14 +492,8 @@ fn r_ttl_08_a_heartbeat_renews_what_came_by_an_inquiry() {
 
 #[test]
 fn r_ttl_08_a_heartbeat_renews_and_is_no_state_of_the_world() {
-    let mut fixture = Fixture::sotw();
-    fixture.client("a", CDS, &["*"]);
-    fixture.says(Primary);
-    let with_ttl = |nonce: &str| {
-        let world = World::of(CDS, nonce, &[("c1", "a"), ("c2", "a")]);
-        let body = world.body("c3", "a");
-        world.wrap("c3", &[ttl(10), field(2, &body)])
-    };
+    let mut fixture = Fixture::sotw_asking("a", CDS, &["*"]);
+    let with_ttl = |nonce: &str| World::of(CDS, nonce, &[("c1", "a"), ("c2", "a")]).timed("c3", "a", 10);
     fixture.takes(Primary, &with_ttl("1"));
     let all = fixture.members(CDS);
     assert_eq!(all.len(), 3);
@@ -563,9 +538,7 @@ fn r_err_02_a_resource_in_error_is_kept_though_the_state_lacks_it() {
     assert_eq!(fixture.seen(Kind::Listener, "l2"), "failed", "unavailable, not absent");
     fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "a"), ("c3", "a")]).error("c2", 14));
     assert_eq!(fixture.members(CDS).len(), 3);
-    fixture.close();
-    fixture.open_sotw(Primary);
-    fixture.says(Primary);
+    fixture.ask_anew_sotw();
     fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a"), ("c3", "a")]).error("c2", 14));
     assert_eq!(fixture.members(CDS).len(), 3, "on a new stream too");
     fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "a"), ("c3", "a")]));
@@ -574,9 +547,7 @@ fn r_err_02_a_resource_in_error_is_kept_though_the_state_lacks_it() {
 
 #[test]
 fn r_dp_07_wrapped_variants_keep_their_constraints() {
-    let mut fixture = Fixture::sotw();
-    fixture.client("a", CDS, &["*"]);
-    fixture.says(Primary);
+    let mut fixture = Fixture::sotw_asking("a", CDS, &["*"]);
     let world = World::of(CDS, "1", &[("c1", "a")]);
     let body = world.body("v", "a");
     let wrapper = |constraints: &[u8]| {
@@ -599,13 +570,8 @@ fn r_dp_07_wrapped_variants_keep_their_constraints() {
 
 #[test]
 fn r_ttl_09_a_name_whose_ttl_ended_leaves_the_list_and_comes_back() {
-    let mut fixture = Fixture::sotw();
-    fixture.client("a", EDS, &["e1", "e2"]);
-    fixture.says(Primary);
-    let world = World::of(EDS, "1", &[("e2", "a")]);
-    let body = world.body("e1", "a");
-    let world = world.wrap("e1", &[ttl(5), field(2, &body)]);
-    fixture.takes(Primary, &world);
+    let mut fixture = Fixture::sotw_asking("a", EDS, &["e1", "e2"]);
+    fixture.takes(Primary, &World::of(EDS, "1", &[("e2", "a")]).timed("e1", "a", 5));
     fixture.pass(5000);
     assert_eq!(fixture.seen(EDS, "e1"), "absent");
     let asked = fixture.says(Primary);
@@ -622,8 +588,7 @@ fn r_up_19_a_wildcard_that_nobody_wants_stays_and_costs_no_request() {
     fixture.client("b", EDS, &["e1"]);
     fixture.says(Primary);
     fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a")]));
-    fixture.leave("a");
-    fixture.pass(70_000);
+    fixture.leave_for("a", 70_000);
     assert_eq!(fixture.says(Primary), []);
     fixture.takes(Primary, &World::of(CDS, "2", &[("c1", "b")]));
     fixture.client("a", CDS, &["*"]);
@@ -632,12 +597,8 @@ fn r_up_19_a_wildcard_that_nobody_wants_stays_and_costs_no_request() {
 
 #[test]
 fn o1_names_that_are_let_go_leave_an_empty_list_and_come_back() {
-    let mut fixture = Fixture::sotw();
-    fixture.client("a", EDS, &["e1"]);
-    fixture.says(Primary);
-    fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a")]));
-    fixture.leave("a");
-    fixture.pass(61_000);
+    let mut fixture = Fixture::sotw_asking("a", EDS, &["e1"]).taking(&World::of(EDS, "1", &[("e1", "a")]));
+    fixture.leave_for("a", 61_000);
     assert_eq!(parts(&fixture.says_once(Primary)), (vec![], "1", "1"));
     // An origin may take that for the wildcard.
     fixture.takes(Primary, &World::of(EDS, "2", &[("e1", "a"), ("e2", "a")]));
@@ -693,9 +654,7 @@ fn o1_silence_opens_no_stream_anew() {
         fixture.ask_for_proof(kind);
     }
     fixture.pass(600_000);
-    fixture.close();
-    fixture.open_sotw(Primary);
-    fixture.says(Primary);
+    fixture.ask_anew_sotw();
     for kind in [CDS, EDS, Kind::Listener] {
         fixture.ask_for_proof(kind);
     }
@@ -708,13 +667,11 @@ fn o1_silence_opens_no_stream_anew() {
 
 #[test]
 fn r_up_04_an_origin_that_changes_its_protocol_is_asked_anew() {
-    let mut fixture = Fixture::new();
-    fixture.open(Primary);
+    let mut fixture = Fixture::connected();
     fixture.client("a", CDS, &["*"]);
     fixture.request(Primary);
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
-    fixture.close();
-    fixture.open_sotw(Primary);
+    fixture.reconnect_sotw();
     assert_eq!(parts(&fixture.says_once(Primary)), (vec![], "", ""));
     fixture.takes(Primary, &World::of(CDS, "1", &[("c1", "a")]));
     assert_eq!(fixture.members(CDS), set(&[&at(CDS, "c1", "a")]));
@@ -729,16 +686,13 @@ fn r_up_04_an_origin_that_changes_its_protocol_is_asked_anew() {
 
 #[test]
 fn r_sotw_08_an_origin_that_answers_each_nack_is_not_nacked_without_pause() {
-    let mut fixture = Fixture::sotw();
-    fixture.client("a", CDS, &["*"]);
-    fixture.says(Primary);
-    fixture.takes(Primary, &World::of(CDS, "1", &[("a", "x")]));
+    let mut fixture = Fixture::sotw_asking("a", CDS, &["*"]).taking(&World::of(CDS, "1", &[("a", "x")]));
     let mut nonce = 1;
     let mut nacks = 0;
     let mut answer = |fixture: &mut Fixture| {
         nonce += 1;
         let twice = World::of(CDS, &nonce.to_string(), &[("b", "x"), ("b", "y")]);
-        fixture.mux.on_message(Primary, twice.0.encode_to_vec().into(), fixture.now).expect("a response");
+        fixture.sends(Primary, &twice);
     };
     answer(&mut fixture);
     for _ in 0..1_000 {
@@ -759,10 +713,7 @@ fn r_sotw_08_an_origin_that_answers_each_nack_is_not_nacked_without_pause() {
 
 #[test]
 fn r_up_19_names_in_a_request_that_a_response_crossed_are_asked_for_again() {
-    let mut fixture = Fixture::sotw();
-    fixture.client("a", EDS, &["e1"]);
-    fixture.says(Primary);
-    fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a")]));
+    let mut fixture = Fixture::sotw_asking("a", EDS, &["e1"]).taking(&World::of(EDS, "1", &[("e1", "a")]));
     fixture.client("b", EDS, &["e2"]);
     assert_eq!(parts(&fixture.says_once(Primary)), (vec!["e1", "e2"], "", "1"));
     // The origin made this response before it read that request, and drops the request for its nonce.
@@ -774,14 +725,11 @@ fn r_up_19_names_in_a_request_that_a_response_crossed_are_asked_for_again() {
 
 #[test]
 fn r_sotw_04_names_do_not_depend_on_a_nack_that_a_newer_response_has_overtaken() {
-    let mut fixture = Fixture::sotw();
-    fixture.client("a", EDS, &["e1"]);
-    fixture.says(Primary);
-    fixture.takes(Primary, &World::of(EDS, "1", &[("e1", "a")]));
+    let mut fixture = Fixture::sotw_asking("a", EDS, &["e1"]).taking(&World::of(EDS, "1", &[("e1", "a")]));
     fixture.client("b", EDS, &["e2"]);
     for nonce in ["2", "3"] {
         let twice = World::of(EDS, nonce, &[("e1", "x"), ("e1", "y")]);
-        fixture.mux.on_message(Primary, twice.0.encode_to_vec().into(), fixture.now).expect("a response");
+        fixture.sends(Primary, &twice);
     }
     let said = fixture.says(Primary);
     let refuses = |request: &DiscoveryRequest| request.error_detail.is_some();

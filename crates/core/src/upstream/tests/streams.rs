@@ -2,14 +2,9 @@
 
 use super::*;
 
-const CDS: Kind = Kind::Cluster;
-
 /// Wildcard on the primary, a name on the secondary, both answered.
 fn mixed() -> Fixture {
-    let mut fixture = Fixture::connected();
-    fixture.client("wild", CDS, &["*"]);
-    fixture.requests(Primary);
-    fixture.hear(Primary, &Answer::of(CDS, "1").set("m", "v1"));
+    let mut fixture = Fixture::asking("wild", CDS, &["*"]).heard(&Answer::of(CDS, "1").set("m", "v1"));
     fixture.pass(500);
     assert!(!fixture.mux.wants_secondary());
     fixture.client("named", CDS, &["odcds"]);
@@ -37,7 +32,7 @@ fn r_relay_03_each_stream_removes_from_its_own_view() {
     fixture.hear(Secondary, &Answer::of(CDS, "2").set("m", "v1"));
     fixture.hear(Primary, &Answer::of(CDS, "2").remove("m").remove("odcds"));
     assert_eq!(fixture.members(CDS), set(&[]));
-    assert_eq!((fixture.seen(CDS, "m"), fixture.seen(CDS, "odcds")), ("v1".to_owned(), "v1".to_owned()));
+    assert_eq!(fixture.see(CDS, ["m", "odcds"]), ["v1", "v1"]);
     fixture.hear(Secondary, &Answer::of(CDS, "3").remove("m"));
     assert_eq!(fixture.seen(CDS, "m"), "absent");
 }
@@ -56,8 +51,7 @@ fn r_relay_03_the_view_that_comes_second_goes_to_the_secondary() {
     fixture.hear(Primary, &Answer::of(CDS, "1").set("odcds", "v1"));
     assert_eq!(fixture.members(CDS), set(&["m@v1"]));
 
-    fixture.close();
-    fixture.open(Primary);
+    fixture.reconnect();
     fixture.open(Secondary);
     assert!(fixture.request(Primary).resource_names_subscribe.is_empty(), "a clean layout after a reconnect");
     assert_eq!(fixture.request(Secondary).resource_names_subscribe, ["odcds"]);
@@ -66,8 +60,7 @@ fn r_relay_03_the_view_that_comes_second_goes_to_the_secondary() {
 #[test]
 fn o1_a_wildcard_that_nobody_wants_is_kept_while_its_stream_lives() {
     let mut fixture = mixed();
-    fixture.leave("wild");
-    fixture.pass(120_000);
+    fixture.leave_for("wild", 120_000);
     assert_eq!(fixture.requests(Primary), [], "some origins do not hear that it is let go");
     fixture.hear(Primary, &Answer::of(CDS, "2").set("m", "v2").set("n", "v1"));
     fixture.client("wild", CDS, &["*"]);
@@ -83,8 +76,7 @@ fn o1_a_wildcard_that_nobody_wants_is_kept_while_its_stream_lives() {
 #[test]
 fn o1_the_rest_of_a_type_is_asked_for_on_a_new_stream_in_the_end() {
     let mut fixture = mixed();
-    fixture.leave("wild");
-    fixture.pass(659_999);
+    fixture.leave_for("wild", 659_999);
     assert_eq!(fixture.renewed, []);
     fixture.pass(1);
     let now = fixture.now;
@@ -102,13 +94,9 @@ fn o1_the_rest_of_a_type_is_asked_for_on_a_new_stream_in_the_end() {
 
 /// Names on the primary, the wildcard on the secondary and known.
 fn reversed() -> Fixture {
-    let mut fixture = Fixture::connected();
-    fixture.client("named", CDS, &["odcds", "m"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("named", CDS, &["odcds", "m"]);
     fixture.client("wild", CDS, &["*"]);
-    fixture.open(Secondary);
-    fixture.pass(10);
-    fixture.requests(Secondary);
+    fixture.ask_on_secondary();
     fixture.hear(Secondary, &Answer::of(CDS, "1").set("m", "v1").set("n", "v1"));
     fixture.hear(Primary, &Answer::of(CDS, "1").set("odcds", "v1").set("m", "v1"));
     fixture.pass(500);
@@ -118,8 +106,7 @@ fn reversed() -> Fixture {
 #[test]
 fn o1_a_secondary_on_which_nothing_is_wanted_is_closed() {
     let mut fixture = reversed();
-    fixture.leave("wild");
-    fixture.pass(59_999);
+    fixture.leave_for("wild", 59_999);
     assert!(fixture.mux.wants_secondary());
     fixture.pass(1);
     assert!(!fixture.mux.wants_secondary());
@@ -127,7 +114,7 @@ fn o1_a_secondary_on_which_nothing_is_wanted_is_closed() {
     fixture.mux.closed(Secondary);
     fixture.pass(10);
     assert_eq!((fixture.members(CDS), fixture.snapshot(CDS).wildcard_known()), (set(&[]), false));
-    assert_eq!((fixture.seen(CDS, "odcds"), fixture.seen(CDS, "m")), ("v1".to_owned(), "v1".to_owned()));
+    assert_eq!(fixture.see(CDS, ["odcds", "m"]), ["v1", "v1"]);
     fixture.client("wild", CDS, &["*"]);
     assert!(fixture.mux.wants_secondary());
     fixture.open(Secondary);
@@ -140,12 +127,10 @@ fn o1_a_secondary_on_which_nothing_is_wanted_is_closed() {
 #[test]
 fn o1_a_wildcard_wanted_again_while_its_secondary_closes_is_not_lost() {
     let mut fixture = reversed();
-    fixture.leave("wild");
-    fixture.pass(60_000);
+    fixture.leave_for("wild", 60_000);
     // It joins, and the secondary closes before the mux hears of it.
     let of = fixture.cache.of(&CDS.into()).expect("few types");
-    let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
-    let _late = of.join(Subscription::new(true, []), profile, &Arc::new(WakeHandle::default()));
+    let _late = of.join(Subscription::new(true, []), DELTA, &Arc::new(WakeHandle::default()));
     fixture.mux.closed(Secondary);
     fixture.look();
     assert_eq!(fixture.members(CDS), set(&["m@v1", "n@v1"]));
@@ -157,8 +142,7 @@ fn o1_a_wildcard_wanted_again_while_its_secondary_closes_is_not_lost() {
 #[test]
 fn r_relay_03_the_views_stay_where_they_are_when_one_is_left() {
     let mut fixture = reversed();
-    fixture.leave("named");
-    fixture.pass(60_000);
+    fixture.leave_for("named", 60_000);
     assert_eq!(sorted(&fixture.request(Primary).resource_names_unsubscribe), ["m", "odcds"]);
     fixture.pass(100_000);
     assert!(fixture.mux.wants_secondary());
@@ -189,7 +173,7 @@ fn o2_the_end_of_a_member_is_an_answer_to_clients_that_asked_for_its_name_meanwh
     fixture.pass(1_000);
     assert_eq!(fixture.seen(CDS, "m"), "v1", "as a member");
     fixture.hear(Primary, &Answer::of(CDS, "2").remove("m").remove("odcds"));
-    assert_eq!((fixture.seen(CDS, "m"), fixture.seen(CDS, "odcds")), ("absent".to_owned(), "v1".to_owned()));
+    assert_eq!(fixture.see(CDS, ["m", "odcds"]), ["absent", "v1"]);
     fixture.hear(Secondary, &Answer::of(CDS, "3").set("m", "v2"));
     assert_eq!((fixture.seen(CDS, "m"), fixture.members(CDS)), ("v2".to_owned(), set(&[])));
 }
@@ -210,10 +194,7 @@ fn ends_stream_for(fixture: &mut Fixture, bad: &str) -> Vec<String> {
 #[test]
 fn o8_a_type_at_which_the_stream_ends_twice_is_asked_for_less_and_less_often() {
     let bad = TypeUrl::from(Kind::Listener);
-    let mut fixture = Fixture::connected();
-    fixture.client("a", CDS, &["*"]);
-    fixture.requests(Primary);
-    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+    let mut fixture = Fixture::asking("a", CDS, &["*"]).heard(&Answer::of(CDS, "1").set("c1", "v1"));
     fixture.client("b", Kind::Listener, &["*"]);
     fixture.pass(10);
     assert_eq!(ends_stream_for(&mut fixture, bad.as_str()), [bad.as_str()]);
@@ -229,8 +210,7 @@ fn o8_a_type_at_which_the_stream_ends_twice_is_asked_for_less_and_less_often() {
         fixture.pass(minutes * 60_000 - 1_000);
         assert_eq!(fixture.requests(Primary), []);
         if minutes == 1 {
-            fixture.close();
-            fixture.open(Primary);
+            fixture.reconnect();
             fixture.pass(1_000);
         }
     }
@@ -238,8 +218,7 @@ fn o8_a_type_at_which_the_stream_ends_twice_is_asked_for_less_and_less_often() {
     // The control plane serves it now.
     assert_eq!(fixture.request(Primary).type_url, bad.as_str());
     fixture.hear(Primary, &Answer::of(Kind::Listener, "1").set("l1", "v1"));
-    fixture.close();
-    fixture.open(Primary);
+    fixture.reconnect();
     assert_eq!(fixture.requests(Primary).len(), 2, "it is as good as any other type");
 }
 
@@ -274,10 +253,7 @@ fn o8_where_any_of_several_types_may_end_the_stream_they_are_tried_one_by_one() 
 #[test]
 fn o8_a_type_that_nobody_wants_any_more_is_not_asked_for_after_a_stream_that_ended() {
     for leaves_before in [true, false] {
-        let mut fixture = Fixture::connected();
-        fixture.client("a", CDS, &["*"]);
-        fixture.requests(Primary);
-        fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+        let mut fixture = Fixture::asking("a", CDS, &["*"]).heard(&Answer::of(CDS, "1").set("c1", "v1"));
         fixture.client("b", Kind::Listener, &["*"]);
         fixture.pass(10);
         if leaves_before {
@@ -303,14 +279,11 @@ fn o8_a_type_that_was_answered_since_is_blamed_no_more() {
     fixture.pass(10);
     assert_eq!(fixture.requests(Primary).len(), 2);
     fixture.mux.ended_by_server(fixture.now);
-    fixture.close();
-    fixture.open(Primary);
-    fixture.requests(Primary);
+    fixture.ask_anew();
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
     fixture.hear(Primary, &Answer::of(Kind::Listener, "1").set("l1", "v1"));
     fixture.leave("b");
-    fixture.close();
-    fixture.open(Primary);
+    fixture.reconnect();
     assert_eq!(fixture.requests(Primary).len(), 2, "it lingers, and is kept up to date");
 }
 

@@ -3,14 +3,11 @@
 use super::*;
 use crate::cache::Completeness;
 
-const CDS: Kind = Kind::Cluster;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A relay that has heard these members, and a client that may hold more.
 fn waiting(version: &str, names: &[&str]) -> Fixture {
-    let mut fixture = Fixture::connected();
-    fixture.client("a", CDS, &["*"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("a", CDS, &["*"]);
     fixture.ask_for_proof(CDS);
     let answer = names.iter().fold(Answer::of(CDS, "1"), |answer, name| answer.set(name, version));
     fixture.hear(Primary, &answer);
@@ -62,9 +59,7 @@ fn a_link_that_is_always_full_keeps_nobody_waiting_for_ever() {
 /// A set may begin to be proven in the first event after a pause.
 #[test]
 fn a_proof_that_begins_after_a_pause_is_not_put_into_the_future() {
-    let mut fixture = Fixture::connected();
-    fixture.client("a", CDS, &["*"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("a", CDS, &["*"]);
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
     fixture.pass(10_000);
     let pause = Duration::from_secs(8 * 3_600);

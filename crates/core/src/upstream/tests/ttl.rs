@@ -4,9 +4,6 @@ use super::*;
 use crate::cache::Completeness::{Complete, Settled};
 use crate::cache::TtlSupport;
 
-const CDS: Kind = Kind::Cluster;
-const EDS: Kind = Kind::Endpoint;
-
 impl Answer {
     /// A resource with a TTL, or its heartbeat.
     pub(super) fn ttl(self, name: &str, version: &str, seconds: u64, with_body: bool) -> Self {
@@ -41,10 +38,7 @@ impl Fixture {
 }
 
 fn fixture() -> Fixture {
-    let mut fixture = Fixture::connected();
-    fixture.client("a", EDS, &["e1", "e2"]);
-    fixture.requests(Primary);
-    fixture
+    Fixture::asking("a", EDS, &["e1", "e2"])
 }
 
 #[test]
@@ -55,9 +49,9 @@ fn r_ttl_01_a_resource_ends_with_its_ttl_unless_it_comes_again() {
     assert_eq!(fixture.seen(EDS, "e1"), "v1");
     fixture.hear(Primary, &Answer::of(EDS, "2").ttl("e1", "v1", 10, true));
     fixture.pass(9_999);
-    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v1".to_owned(), "v1".to_owned()));
+    assert_eq!(fixture.see(EDS, ["e1", "e2"]), ["v1", "v1"]);
     fixture.pass(1);
-    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("absent".to_owned(), "v1".to_owned()));
+    assert_eq!(fixture.see(EDS, ["e1", "e2"]), ["absent", "v1"]);
     fixture.pass(1);
     assert_eq!(fixture.seen(EDS, "e2"), "absent");
     assert_eq!(fixture.mux.counters().expired.get(), 2);
@@ -70,7 +64,7 @@ fn r_ttl_01_a_resource_without_a_ttl_ends_the_timer_of_the_one_before() {
     fixture.hear(Primary, &Answer::of(EDS, "2").set("e1", "v2").remove("e2"));
     fixture.hear(Primary, &Answer::of(EDS, "3").set("e2", "v1"));
     fixture.pass(60_000);
-    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v2".to_owned(), "v1".to_owned()));
+    assert_eq!(fixture.see(EDS, ["e1", "e2"]), ["v2", "v1"]);
 }
 
 #[test]
@@ -82,12 +76,9 @@ fn r_ttl_01_any_ttl_is_read_or_refused() {
         &Answer::of(EDS, "1").ttl("e1", "v1", i64::MAX as u64, true).ttl("e2", "v1", u64::MAX, true),
     );
     fixture.pass(1);
-    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v1".to_owned(), "absent".to_owned()));
+    assert_eq!(fixture.see(EDS, ["e1", "e2"]), ["v1", "absent"]);
     let garbage = [field(3, b"e1"), field(6, &[0xff])].concat();
-    fixture
-        .mux
-        .on_message(Primary, Answer::of(EDS, "2").raw(garbage).bytes(), fixture.now)
-        .expect("a response");
+    fixture.deliver(Primary, &Answer::of(EDS, "2").raw(garbage));
     assert!(fixture.requests(Primary).iter().any(|request| request.error_detail.is_some()));
 }
 
@@ -106,14 +97,12 @@ fn r_ttl_02_a_heartbeat_moves_the_end_or_takes_it_away() {
     fixture.pass(9_999);
     assert_eq!(fixture.seen(EDS, "e1"), "v1");
     fixture.pass(60_000);
-    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("absent".to_owned(), "v1".to_owned()));
+    assert_eq!(fixture.see(EDS, ["e1", "e2"]), ["absent", "v1"]);
 }
 
 #[test]
 fn r_ttl_09_an_expired_resource_is_removed_for_everybody() {
-    let mut fixture = Fixture::connected();
-    fixture.client("w", CDS, &["*"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("w", CDS, &["*"]);
     fixture.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 10, true).set("c2", "v1"));
     fixture.pass(10_000);
     assert_eq!(fixture.members(CDS), set(&["c2@v1"]));
@@ -141,13 +130,11 @@ fn r_ttl_09_an_expired_resource_is_asked_for_again_without_a_version() {
 #[test]
 fn r_ttl_09_an_end_comes_while_the_origin_is_away_too() {
     let mut fixture = fixture();
-    fixture.client("a", EDS, &["e1", "e2", "e3"]);
-    fixture.pass(10);
-    fixture.requests(Primary);
+    fixture.subscribe("a", EDS, &["e1", "e2", "e3"]);
     fixture.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 10, true).set("e2", "v1").set("e3", "v1"));
     fixture.close();
     fixture.pass(10_000);
-    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("absent".to_owned(), "v1".to_owned()));
+    assert_eq!(fixture.see(EDS, ["e1", "e2"]), ["absent", "v1"]);
     fixture.open(Primary);
     let request = fixture.request(Primary);
     assert_eq!(sorted(&request.resource_names_subscribe), ["e1", "e2", "e3"]);
@@ -157,17 +144,13 @@ fn r_ttl_09_an_end_comes_while_the_origin_is_away_too() {
 #[test]
 fn r_ttl_09_a_resource_that_is_let_go_has_no_timer() {
     let mut fixture = fixture();
-    fixture.client("w", CDS, &["*"]);
-    fixture.pass(10);
-    fixture.requests(Primary);
+    fixture.subscribe("w", CDS, &["*"]);
     fixture.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 86_400, true));
     fixture.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 86_400, true));
     fixture.leave("a");
     fixture.leave("w");
-    fixture.pass(60_000);
-    fixture.requests(Primary);
-    fixture.pass(600_000);
-    fixture.requests(Primary);
+    fixture.flush(60_000);
+    fixture.flush(600_000);
     fixture.pass(1_000);
     assert_eq!(fixture.mux.next_deadline(), None);
     fixture.pass(86_400_000);
@@ -191,7 +174,7 @@ fn r_ttl_08_a_heartbeat_keeps_held_resources_and_nothing_else() {
     fixture.hear(Primary, &Answer::of(EDS, "2").ttl("e1", "v1", 10, false).ttl("e2", "", 10, false));
     assert!(fixture.marks(EDS)[1] > before);
     fixture.pass(9_999);
-    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v1".to_owned(), held));
+    assert_eq!(fixture.see(EDS, ["e1", "e2"]), ["v1", &held]);
     fixture.hear(Primary, &Answer::of(EDS, "3").ttl("e1", "v0", 10, false).raw(unversioned));
     assert_eq!(fixture.seen(EDS, "e2"), "absent", "R-Up-16: no heartbeat");
     assert_eq!(fixture.seen(EDS, "e1"), "v1", "one of another version, which the origin takes for delivered");
@@ -221,9 +204,7 @@ fn r_ttl_02_a_resource_that_had_no_ttl_and_gets_none_is_no_change() {
 #[test]
 fn r_ttl_09_a_resource_that_ended_too_early_is_had_back_on_another_stream() {
     let mut fixture = fixture();
-    fixture.client("w", CDS, &["*"]);
-    fixture.pass(10);
-    fixture.requests(Primary);
+    fixture.subscribe("w", CDS, &["*"]);
     fixture.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 2, true).set("c2", "v1").set("c3", "v1"));
     fixture.pass(5_500);
     assert_eq!(fixture.members(CDS), set(&["c2@v1", "c3@v1"]));
@@ -239,9 +220,7 @@ fn r_ttl_09_a_resource_that_ended_too_early_is_had_back_on_another_stream() {
 /// The origin was silent for as long: what had not come yet is as unknown as before.
 #[test]
 fn r_relay_04_a_set_of_which_all_came_to_its_end_is_not_known_to_be_empty() {
-    let mut fixture = Fixture::connected();
-    fixture.client("a", CDS, &["*"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("a", CDS, &["*"]);
     fixture.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 3, true).ttl("c2", "v1", 3, true));
     fixture.pass(6_000);
     assert_eq!((fixture.snapshot(CDS).member_count(), fixture.snapshot(CDS).completeness()), (0, Settled));
@@ -255,16 +234,13 @@ fn r_relay_04_a_set_of_which_all_came_to_its_end_is_not_known_to_be_empty() {
 #[test]
 fn r_ttl_09_what_ends_soon_is_asked_for_in_full() {
     let mut fixture = fixture();
-    fixture.client("w", CDS, &["*"]);
-    fixture.pass(10);
-    fixture.requests(Primary);
+    fixture.subscribe("w", CDS, &["*"]);
     for (kind, names) in [(CDS, ["a", "c1", "c2"]), (EDS, ["a", "e1", "e2"])] {
         let answer = Answer::of(kind, "1").set(names[0], "v1");
         fixture.hear(Primary, &answer.ttl(names[1], "v1", 5, true).ttl(names[2], "v1", 60, true));
     }
     fixture.pass(2_500);
-    fixture.close();
-    fixture.open(Primary);
+    fixture.reconnect();
     let requests = fixture.requests(Primary);
     let claimed: BTreeSet<_> = requests.iter().flat_map(|one| one.initial_resource_versions.keys()).collect();
     assert!(

@@ -4,13 +4,9 @@ use super::*;
 
 /// Two sets of parameters are subscribed to, a third borrows from them.
 fn lent() -> Fixture {
-    let mut fixture = Fixture::connected();
-    fixture.client_with("x", EDS, "a=x b=1", &["n"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking_with("x", EDS, "a=x b=1", &["n"]);
     // It comes before there is anything to borrow.
-    fixture.client_with("y", EDS, "a=y b=1", &["n"]);
-    fixture.pass(20);
-    fixture.requests(Primary);
+    fixture.subscribe_with("y", EDS, "a=y b=1", &["n"]);
     fixture.hear(Primary, &Answer::of(EDS, "1").set("n", "dead"));
     fixture.client_with("b", EDS, "b=1", &["n"]);
     fixture.pass(50);
@@ -41,18 +37,14 @@ fn r_dp_16_a_variant_lent_by_two_that_went_while_away_is_gone_for_the_borrower()
         reconnect(&mut fixture, 30_000);
         let answer = Answer::of(EDS, "2").variant("n", "a=x", "new");
         if together {
-            fixture.mux.on_message(Primary, answer.remove("n").bytes(), fixture.now).expect("a response");
+            fixture.deliver(Primary, &answer.remove("n"));
         } else {
-            fixture.mux.on_message(Primary, answer.bytes(), fixture.now).expect("a response");
-            fixture
-                .mux
-                .on_message(Primary, Answer::of(EDS, "3").remove("n").bytes(), fixture.now)
-                .expect("a response");
+            fixture.deliver(Primary, &answer);
+            fixture.deliver(Primary, &Answer::of(EDS, "3").remove("n"));
         }
         fixture.pass(50);
-        let asked: Vec<ResourceLocator> =
-            fixture.requests(Primary).iter().flat_map(|r| r.resource_locators_subscribe.clone()).collect();
-        assert!(located(&asked).contains(&"n{b=1}".to_owned()), "{asked:?}");
+        let asked = fixture.asked_locators();
+        assert!(asked.contains(&"n{b=1}".to_owned()), "{asked:?}");
         fixture.hear(Primary, &Answer::of(EDS, "4").remove("n"));
         assert_gone(&mut fixture, &["a=x b=1"]);
     }
@@ -64,22 +56,13 @@ fn r_up_18_a_plain_removal_after_the_fallback_is_of_all() {
     reconnect(&mut fixture, 30_000);
     fixture.pass(6_000);
     assert_eq!(fixture.renewed.len(), 1, "plain names");
-    let asked: Vec<String> =
-        fixture.requests(Primary).into_iter().flat_map(|r| r.resource_names_subscribe).collect();
-    assert_eq!(asked, ["n"]);
-    fixture
-        .mux
-        .on_message(Primary, Answer::of(EDS, "2").remove("n").bytes(), fixture.now)
-        .expect("a response");
+    assert_eq!(fixture.asked(), ["n"]);
+    fixture.deliver(Primary, &Answer::of(EDS, "2").remove("n"));
     for _ in 0..10 {
         fixture.pass(10_000);
-        let asked: Vec<String> =
-            fixture.requests(Primary).into_iter().flat_map(|r| r.resource_names_subscribe).collect();
+        let asked = fixture.asked();
         if asked.contains(&"n".to_owned()) {
-            fixture
-                .mux
-                .on_message(Primary, Answer::of(EDS, "3").remove("n").bytes(), fixture.now)
-                .expect("a response");
+            fixture.deliver(Primary, &Answer::of(EDS, "3").remove("n"));
         }
     }
     assert_gone(&mut fixture, &[]);
@@ -89,10 +72,7 @@ fn r_up_18_a_plain_removal_after_the_fallback_is_of_all() {
 /// An origin that does not read locators answers those without parameters only.
 #[test]
 fn r_up_18_a_wildcard_beside_another_is_not_empty_because_it_is_not_answered() {
-    let mut fixture = Fixture::connected();
-    fixture.client("plain", CDS, &["*"]);
-    fixture.requests(Primary);
-    fixture.hear(Primary, &Answer::of(CDS, "1").set("c", "1"));
+    let mut fixture = Fixture::asking("plain", CDS, &["*"]).heard(&Answer::of(CDS, "1").set("c", "1"));
     fixture.client_with("one", CDS, "v=1", &["*"]);
     for _ in 0..100 {
         fixture.pass(200);
@@ -111,16 +91,12 @@ fn r_up_18_a_wildcard_beside_another_is_not_empty_because_it_is_not_answered() {
 #[test]
 fn r_dp_14_an_origin_that_hangs_takes_no_variant_away() {
     for (kind, name) in [(CDS, "*"), (EDS, "a")] {
-        let mut fixture = Fixture::new();
-        fixture.open(Primary);
-        fixture.client_with("one", kind, "v=1", &[name]);
-        fixture.requests(Primary);
+        let mut fixture = Fixture::asking_with("one", kind, "v=1", &[name]);
         fixture.hear(Primary, &Answer::of(kind, "1").variant("a", "v=1", "1"));
         fixture.pass(3_000);
         reconnect(&mut fixture, 30_000);
         for _ in 0..100 {
-            fixture.pass(2_000);
-            fixture.requests(Primary);
+            fixture.flush(2_000);
             assert_eq!(fixture.seen_with(kind, "v=1", "a"), "1", "{name}");
         }
     }
@@ -131,9 +107,7 @@ fn r_dp_14_an_origin_that_hangs_takes_no_variant_away() {
 fn r_dp_05_a_removal_for_early_clients_takes_nothing_from_late_ones() {
     let own = Answer::of(EDS, "4");
     for (answer, shown) in [(own.clone().variant("n", "b=2", "2"), "2"), (own.remove("n"), "absent")] {
-        let mut fixture = Fixture::connected();
-        fixture.client_with("lender", EDS, "a=1 b=1", &["n"]);
-        fixture.requests(Primary);
+        let mut fixture = Fixture::asking_with("lender", EDS, "a=1 b=1", &["n"]);
         fixture.hear(Primary, &Answer::of(EDS, "1").variant("n", "a=1", "old"));
         fixture.client_with("borrower", EDS, "a=1 b=2", &["n"]);
         fixture.client_with("first", EDS, "a=2", &["n"]);
@@ -142,8 +116,7 @@ fn r_dp_05_a_removal_for_early_clients_takes_nothing_from_late_ones() {
         let split = Answer::of(EDS, "2").variant("n", "b=1", "1").remove_variant("n", "a=1");
         fixture.pass(10);
         fixture.hear(Primary, &split);
-        fixture.pass(150);
-        fixture.requests(Primary);
+        fixture.flush(150);
         fixture.hear(Primary, &Answer::of(EDS, "3").remove("n"));
         assert_eq!(fixture.seen_with(EDS, "a=2", "n"), "absent");
         assert_eq!(fixture.seen_with(EDS, "a=1 b=2", "n"), "old", "its own answer is on the way");
@@ -161,8 +134,7 @@ fn r_dp_04_a_variant_takes_nothing_away_that_is_held_beside_it() {
     fixture.client_with("name", CDS, "b=1", &["n"]);
     fixture.pass(20);
     fixture.open(Secondary);
-    fixture.pass(20);
-    fixture.requests(Primary);
+    fixture.flush(20);
     fixture.requests(Secondary);
     for stream in [Primary, Secondary] {
         fixture.hear(stream, &Answer::of(CDS, "1").set("n", "1").set("a", "1"));
@@ -170,9 +142,7 @@ fn r_dp_04_a_variant_takes_nothing_away_that_is_held_beside_it() {
     fixture.pass(20_000);
     reconnect(&mut fixture, 30_000);
     fixture.hear(Primary, &Answer::of(CDS, "2").set("a", "1").variant("n", "a=1", "2"));
-    fixture.open(Secondary);
-    fixture.pass(20);
-    fixture.requests(Secondary);
+    fixture.ask_on_secondary();
     fixture.pass(4_000);
     assert_eq!(fixture.seen_with(CDS, "b=1", "n"), "1");
 }
@@ -180,9 +150,7 @@ fn r_dp_04_a_variant_takes_nothing_away_that_is_held_beside_it() {
 /// An origin that does not read locators answers plain questions only.
 #[test]
 fn r_up_18_a_change_for_the_plain_wildcard_is_not_the_whole_of_another() {
-    let mut fixture = Fixture::connected();
-    fixture.client("plain", CDS, &["*"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking("plain", CDS, &["*"]);
     fixture.hear(Primary, &Answer::of(CDS, "1").set("a", "1").set("b", "1"));
     fixture.pass(10_000);
     fixture.client_with("located", CDS, "v=1", &["*"]);
@@ -197,19 +165,12 @@ fn r_up_18_a_change_for_the_plain_wildcard_is_not_the_whole_of_another() {
 fn r_up_18_a_locator_is_asked_again_when_the_plain_name_beside_it_is_let_go() {
     let mut fixture = Fixture::connected();
     fixture.client("plain", EDS, &["n"]);
-    fixture.client_with("located", EDS, "v=1", &["n"]);
-    fixture.pass(20);
-    fixture.requests(Primary);
+    fixture.subscribe_with("located", EDS, "v=1", &["n"]);
     fixture.hear(Primary, &Answer::of(EDS, "1").set("n", "1"));
     fixture.clients.remove("plain");
     fixture.look();
     fixture.pass(70_000);
-    let asked: Vec<ResourceLocator> = fixture
-        .requests(Primary)
-        .into_iter()
-        .flat_map(|request| request.resource_locators_subscribe)
-        .collect();
-    assert_eq!(located(&asked), ["n{v=1}"]);
+    assert_eq!(fixture.asked_locators(), ["n{v=1}"]);
     fixture.pass(6_000);
     assert_eq!(fixture.mux.counters().locators_ignored.get(), 1);
 }
@@ -217,8 +178,7 @@ fn r_up_18_a_locator_is_asked_again_when_the_plain_name_beside_it_is_let_go() {
 /// A client that joins a plain wildcard of others is kept up to date with them.
 #[test]
 fn r_up_18_a_plain_wildcard_that_is_shared_is_kept_up_to_date_for_all() {
-    let mut fixture = Fixture::with(Settings { locators: Locators::Plain, ..Settings::default() });
-    fixture.open(Primary);
+    let mut fixture = Fixture::plain();
     fixture.client_with("one", CDS, "v=1", &["*"]);
     fixture.requests(Primary);
     fixture.hear(Primary, &Answer::of(CDS, "1").set("a", "1").set("b", "1"));
@@ -262,9 +222,7 @@ fn after_a_reconnect_a_removal_or_not_found_by_the_plain_name_answers_for_the_va
 fn versions_that_were_claimed_do_not_look_like_locators_ignored() {
     let mut fixture = Fixture::connected();
     fixture.client("plain", EDS, &["a", "b"]);
-    fixture.client_with("one", EDS, "v=1", &["b"]);
-    fixture.pass(20);
-    fixture.requests(Primary);
+    fixture.subscribe_with("one", EDS, "v=1", &["b"]);
     fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "1").set("b", "1"));
     let requests = reconnect(&mut fixture, 1_000);
     assert_eq!(requests[0].initial_resource_versions.len(), 2);

@@ -5,13 +5,9 @@ use super::*;
 /// `locators_due` and the times of names are not moved by a pause of the process.
 #[test]
 fn a_pause_of_the_process_is_no_evidence_that_locators_are_ignored() {
-    let mut fixture = Fixture::connected();
-    fixture.client_with("one", EDS, "env=prod", &["a"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking_with("one", EDS, "env=prod", &["a"]);
     // Stopped before the request, or the answer, was on its way.
-    let pause = Duration::from_secs(60);
-    fixture.now += pause;
-    fixture.mux.exclude_pause(pause, fixture.now);
+    fixture.pause(Duration::from_secs(60));
     fixture.pass(200);
     assert_eq!(fixture.mux.counters().locators_ignored.get(), 0, "0.2 s after the pause");
 }
@@ -20,12 +16,9 @@ fn a_pause_of_the_process_is_no_evidence_that_locators_are_ignored() {
 /// then (`wildcard_waits`), and nothing opens one.
 #[test]
 fn plain_the_wildcard_of_each_set_is_asked_for_though_the_first_request_is_full() {
-    let mut fixture = Fixture::with(Settings { locators: Locators::Plain, ..Settings::default() });
-    fixture.open(Primary);
+    let mut fixture = Fixture::plain();
     fixture.client("none", CDS, &["*"]);
-    fixture.client_with("one", CDS, "v=1", &["*"]);
-    fixture.pass(20);
-    fixture.requests(Primary);
+    fixture.subscribe_with("one", CDS, "v=1", &["*"]);
     let version = "v".repeat(100);
     let mut all = Answer::of(CDS, "1");
     for number in 0..12_000 {
@@ -41,8 +34,7 @@ fn plain_the_wildcard_of_each_set_is_asked_for_though_the_first_request_is_full(
     let claimed: usize = fixture.requests(Primary).iter().map(|r| r.initial_resource_versions.len()).sum();
     assert!(claimed > 10_000, "{claimed}");
     fixture.hear(Primary, &Answer::of(CDS, "2").set_body("cluster-00000", "v2", "new"));
-    fixture.pass(200_000);
-    fixture.requests(Primary);
+    fixture.flush(200_000);
     fixture
         .hear(Primary, &Answer::of(CDS, "3").set_body("cluster-00001", "v3", "new").remove("cluster-00002"));
     fixture.pass(200_000);
@@ -72,9 +64,7 @@ fn plain_names_of_several_sets_that_need_several_requests_do_not_renew_the_strea
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     fixture.client_with("one", EDS, "v=1", &names);
     fixture.client_with("two", EDS, "v=2", &names);
-    while fixture.cache.has_interest() {
-        fixture.look();
-    }
+    fixture.look_at_all();
     let mut sent = BTreeSet::new();
     let mut renewed = 0;
     for nonce in 0..6_000 {
@@ -101,7 +91,7 @@ fn plain_names_of_several_sets_that_need_several_requests_do_not_renew_the_strea
                 }
             }
             if !answer.0.resources.is_empty() {
-                fixture.mux.on_message(Primary, answer.bytes(), fixture.now).expect("a response");
+                fixture.deliver(Primary, &answer);
             }
         }
         if renewed > 30 {
@@ -125,8 +115,7 @@ fn plain_names_of_several_sets_that_need_several_requests_do_not_renew_the_strea
 #[test]
 fn unknown_is_not_shown_as_empty_where_there_are_two_sets_and_the_origin_hangs() {
     for locators in [Locators::Native, Locators::Plain] {
-        let mut fixture = Fixture::with(Settings { locators, ..Settings::default() });
-        fixture.open(Primary);
+        let mut fixture = Fixture::connected_with(Settings { locators, ..Settings::default() });
         fixture.client("none", CDS, &["*"]);
         fixture.client_with("one", CDS, "v=1", &["*"]);
         for _ in 0..140 {
@@ -146,20 +135,15 @@ fn unknown_is_not_shown_as_empty_where_there_are_two_sets_and_the_origin_hangs()
 #[test]
 fn nothing_is_removed_where_there_are_two_sets_and_the_origin_hangs_after_a_reconnect() {
     for locators in [Locators::Native, Locators::Plain] {
-        let mut fixture = Fixture::with(Settings { locators, ..Settings::default() });
-        fixture.open(Primary);
+        let mut fixture = Fixture::connected_with(Settings { locators, ..Settings::default() });
         fixture.client_with("one", CDS, "v=1", &["*"]);
-        fixture.client_with("two", CDS, "v=2", &["*"]);
-        fixture.pass(20);
-        fixture.requests(Primary);
+        fixture.subscribe_with("two", CDS, "v=2", &["*"]);
         fixture.hear(
             Primary,
             &Answer::of(CDS, "1").variant("a", "v=1", "1").variant("a", "v=2", "2").set("b", "1"),
         );
-        fixture.pass(30_000);
-        fixture.requests(Primary);
-        fixture.close();
-        fixture.open(Primary);
+        fixture.flush(30_000);
+        fixture.reconnect();
         for second in 0..600 {
             fixture.requests(Primary);
             fixture.pass(100);

@@ -13,8 +13,7 @@ fn a_borrower_keeps_its_variant_when_not_found_is_said_to_the_lender() {
 /// Asked for by plain names, a removal is for everybody.
 #[test]
 fn r_up_18_a_plain_removal_reaches_borrowers_at_once() {
-    let mut fixture = Fixture::with(Settings { locators: Locators::Plain, ..Settings::default() });
-    fixture.open(Primary);
+    let mut fixture = Fixture::plain();
     fixture.client_with("one", EDS, "v=1", &["a"]);
     fixture.requests(Primary);
     fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "1"));
@@ -30,8 +29,7 @@ fn a_loan_is_kept_until_its_own_answer_whatever_crosses_it() {
     let mut fixture = answered(EDS, "env=prod v=1", &["a"], |first| first.variant("a", "env=prod", "1"));
     fixture.client_with("two", EDS, "env=prod v=2", &["a"]);
     fixture.leave("one");
-    fixture.pass(61_000);
-    fixture.requests(Primary);
+    fixture.flush(61_000);
     let crossing = Answer::of(EDS, "2").remove_variant("a", "env=prod").variant("a", "env=prod,v=1", "2");
     fixture.hear(Primary, &crossing);
     assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "1", "kept until its own answer");
@@ -45,13 +43,10 @@ fn a_loan_that_ended_by_its_ttl_leaves_nothing_behind() {
     let mut fixture =
         answered(EDS, "env=prod v=1", &["a"], |first| first.variant_ttl("a", "env=prod", "1", 5));
     fixture.client_with("two", EDS, "env=prod v=2", &["a"]);
-    fixture.pass(6_000);
-    fixture.requests(Primary);
+    fixture.flush(6_000);
     fixture.hear(Primary, &Answer::of(EDS, "2").variant("a", "env=prod,v=2", "2"));
     assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "2");
-    fixture.client("plain", EDS, &["a"]);
-    fixture.pass(20);
-    fixture.requests(Primary);
+    fixture.subscribe("plain", EDS, &["a"]);
     fixture.hear(Primary, &Answer::of(EDS, "3").remove("a"));
     assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "2", "that was for those without parameters");
 }
@@ -66,34 +61,25 @@ fn loans_end_with_their_ttl_and_are_asked_for() {
     assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "1");
     fixture.pass(200);
     assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "absent");
-    let all: Vec<ResourceLocator> =
-        fixture.requests(Primary).iter().flat_map(|r| r.resource_locators_subscribe.clone()).collect();
-    assert_eq!(located(&all), ["a{env=prod, v=1}", "a{env=prod, v=2}"]);
+    assert_eq!(fixture.asked_locators(), ["a{env=prod, v=1}", "a{env=prod, v=2}"]);
 }
 
 /// Both views, so that there is a secondary stream; the loan is of what lives there.
 #[test]
 fn loans_on_the_secondary_end_when_it_is_lost_and_nothing_comes_back() {
-    let mut fixture = Fixture::connected();
-    fixture.client("star", CDS, &["*"]);
-    fixture.requests(Primary);
-    fixture.hear(Primary, &Answer::of(CDS, "1").set("m", "1"));
+    let mut fixture = Fixture::asking("star", CDS, &["*"]).heard(&Answer::of(CDS, "1").set("m", "1"));
     fixture.pass(1_000);
     fixture.client_with("one", CDS, "env=prod v=1", &["a"]);
-    fixture.open(Secondary);
-    fixture.pass(20);
-    fixture.requests(Secondary);
+    fixture.ask_on_secondary();
     fixture.hear(Secondary, &Answer::of(CDS, "2").variant("a", "env=prod", "1"));
     fixture.client_with("two", CDS, "env=prod v=2", &["a"]);
     fixture.pass(50);
     assert!(fixture.requests(Secondary).is_empty());
-    fixture.leave("one");
-    fixture.pass(61_000);
+    fixture.leave_for("one", 61_000);
     let (asked, let_go) = exchange(&mut fixture, Secondary);
     assert_eq!((asked, let_go), (vec!["a{env=prod, v=2}".to_owned()], vec!["a{env=prod, v=1}".to_owned()]));
     // The wildcard goes: in the end the names have the primary to themselves.
-    fixture.leave("star");
-    fixture.pass(660_000);
+    fixture.leave_for("star", 660_000);
     let primary = fixture.requests(Primary);
     let all: Vec<ResourceLocator> =
         primary.iter().flat_map(|r| r.resource_locators_subscribe.clone()).collect();
@@ -105,13 +91,9 @@ fn loans_on_the_secondary_end_when_it_is_lost_and_nothing_comes_back() {
 
 #[test]
 fn new_parameters_cost_the_other_stream_no_tick() {
-    let mut fixture = Fixture::connected();
-    fixture.client("named", CDS, &["a"]);
-    fixture.requests(Primary);
-    fixture.hear(Primary, &Answer::of(CDS, "1").set("a", "1"));
+    let mut fixture = Fixture::asking("named", CDS, &["a"]).heard(&Answer::of(CDS, "1").set("a", "1"));
     fixture.client("star", CDS, &["*"]);
-    fixture.open(Secondary);
-    fixture.requests(Secondary);
+    fixture.ask_on_secondary();
     fixture.hear(Secondary, &Answer::of(CDS, "2").set("m", "1"));
     fixture.pass(1_000);
     assert!(!fixture.mux.has_request(Secondary));
@@ -125,11 +107,9 @@ fn the_end_mark_is_left_once() {
     fixture.client("plain", EDS, &["z"]);
     fixture.client_with("one", EDS, "v=1", &["a"]);
     fixture.client_with("two", EDS, "v=2", &["b"]);
-    fixture.client_with("three", EDS, "v=3", &["c"]);
-    fixture.pass(20);
-    fixture.requests(Primary);
+    fixture.subscribe_with("three", EDS, "v=3", &["c"]);
     let end = Answer::of(EDS, "1").remove(Name::END_MARK);
-    fixture.mux.on_message(Primary, end.bytes(), fixture.now).expect("a response");
+    fixture.deliver(Primary, &end);
     fixture.pass(100);
     let mut left = Vec::new();
     while fixture.mux.has_request(Primary) {

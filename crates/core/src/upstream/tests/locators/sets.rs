@@ -7,9 +7,7 @@ use crate::cache::Completeness;
 fn an_empty_answer_to_one_set_is_no_answer_to_another() {
     let mut fixture = Fixture::connected();
     fixture.client_with("one", CDS, "v=1", &["*"]);
-    fixture.client_with("two", CDS, "v=2", &["*"]);
-    fixture.pass(20);
-    fixture.requests(Primary);
+    fixture.subscribe_with("two", CDS, "v=2", &["*"]);
     fixture.hear(Primary, &Answer::of(CDS, "1")); // nothing for v=1
     fixture.pass(500);
     let known = fixture.snapshot_with(CDS, "v=2").wildcard_known();
@@ -18,14 +16,10 @@ fn an_empty_answer_to_one_set_is_no_answer_to_another() {
 
 #[test]
 fn an_update_for_everybody_is_no_answer_to_a_new_set() {
-    let mut fixture = Fixture::connected();
-    fixture.client_with("prod", CDS, "env=prod", &["*"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking_with("prod", CDS, "env=prod", &["*"]);
     fixture.hear(Primary, &Answer::of(CDS, "1").variant("a", "env=prod", "1").set("b", "1"));
     fixture.pass(1_000);
-    fixture.client_with("dev", CDS, "env=dev", &["*"]);
-    fixture.pass(20);
-    fixture.requests(Primary);
+    fixture.subscribe_with("dev", CDS, "env=dev", &["*"]);
     // Ordinary news for clients that have the set, while the origin works on the answer.
     fixture.hear(Primary, &Answer::of(CDS, "2").set("b", "2"));
     fixture.pass(300);
@@ -37,21 +31,14 @@ fn an_update_for_everybody_is_no_answer_to_a_new_set() {
 
 #[test]
 fn parameters_that_nobody_has_leave_nothing() {
-    let mut fixture = Fixture::connected();
-    fixture.client("plain", EDS, &["z"]);
-    fixture.requests(Primary);
-    fixture.hear(Primary, &Answer::of(EDS, "1").set("z", "1"));
+    let mut fixture = Fixture::asking("plain", EDS, &["z"]).heard(&Answer::of(EDS, "1").set("z", "1"));
     for number in 0..50 {
         let pairs = format!("v={number}");
-        fixture.client_with("one", EDS, &pairs, &["a"]);
-        fixture.pass(20);
-        fixture.requests(Primary);
+        fixture.subscribe_with("one", EDS, &pairs, &["a"]);
         fixture.hear(Primary, &Answer::of(EDS, "2").variant("a", &pairs, "1"));
         fixture.leave("one");
-        fixture.pass(61_000);
-        fixture.requests(Primary);
-        fixture.pass(61_000);
-        fixture.requests(Primary);
+        fixture.flush(61_000);
+        fixture.flush(61_000);
     }
     fixture.hear(Primary, &Answer::of(EDS, "3").set("z", "2"));
     let topics: usize = fixture.mux.topic_sets.values().map(|topic_set| topic_set.topics.len()).sum();
@@ -63,9 +50,7 @@ fn parameters_that_nobody_has_leave_nothing() {
 fn an_empty_set_beside_another_is_known_in_the_end() {
     let mut fixture = Fixture::connected();
     fixture.client_with("one", CDS, "v=1", &["*"]);
-    fixture.client_with("two", CDS, "v=2", &["*"]);
-    fixture.pass(20);
-    fixture.requests(Primary);
+    fixture.subscribe_with("two", CDS, "v=2", &["*"]);
     fixture.hear(Primary, &Answer::of(CDS, "1").variant("a", "v=1", "1"));
     fixture.pass(60_000);
     assert!(fixture.snapshot_with(CDS, "v=2").wildcard_known());
@@ -75,8 +60,7 @@ fn an_empty_set_beside_another_is_known_in_the_end() {
 /// `*` (R-Delta-04 is about names, and go-control-plane sends nothing).
 #[test]
 fn a_wildcard_that_is_held_by_plain_names_serves_a_client_with_other_parameters() {
-    let mut fixture = Fixture::with(Settings { locators: Locators::Plain, ..Settings::default() });
-    fixture.open(Primary);
+    let mut fixture = Fixture::plain();
     fixture.client_with("one", CDS, "v=1", &["*"]);
     fixture.requests(Primary);
     fixture.hear(Primary, &Answer::of(CDS, "1").set("c", "1"));
@@ -84,9 +68,7 @@ fn a_wildcard_that_is_held_by_plain_names_serves_a_client_with_other_parameters(
     fixture.client_with("two", CDS, "v=2", &["*"]);
     fixture.pass(20);
     assert_eq!(fixture.members_with(CDS, "v=2"), ["c:1"], "at once");
-    let again: Vec<String> =
-        fixture.requests(Primary).into_iter().flat_map(|r| r.resource_names_subscribe).collect();
-    assert_eq!(again, ["*"], "there may be more that is for them");
+    assert_eq!(fixture.asked(), ["*"], "there may be more that is for them");
     fixture.hear(Primary, &Answer::of(CDS, "2").set("c", "1").set("d", "1"));
     fixture.pass(60_000);
     assert_eq!(fixture.members_with(CDS, "v=1"), ["c:1", "d:1"]);
@@ -96,24 +78,19 @@ fn a_wildcard_that_is_held_by_plain_names_serves_a_client_with_other_parameters(
 /// Clients with different parameters ask for one name in a single request.
 #[test]
 fn no_name_is_twice_in_a_request() {
-    let mut fixture = Fixture::with(Settings { locators: Locators::Plain, ..Settings::default() });
-    fixture.open(Primary);
+    let mut fixture = Fixture::plain();
     fixture.client_with("zero", CDS, "v=0", &["x"]);
     fixture.requests(Primary);
     fixture.client_with("one", CDS, "v=1", &["a"]);
     fixture.client_with("two", CDS, "v=2", &["a"]);
     fixture.pass(20);
-    let asked: Vec<String> =
-        fixture.requests(Primary).into_iter().flat_map(|r| r.resource_names_subscribe).collect();
-    assert_eq!(asked, ["a"]);
+    assert_eq!(fixture.asked(), ["a"]);
 }
 
 /// The end mark need not count for it, and a census is no help.
 #[test]
 fn r_relay_05_a_set_that_is_asked_for_by_locator_is_complete_after_a_silence() {
-    let mut fixture = Fixture::inquiring();
-    fixture.client_with("one", CDS, "env=prod", &["*"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking_with("one", CDS, "env=prod", &["*"]).answering_inquiries();
     fixture.hear(Primary, &Answer::of(CDS, "1").set("a", "1"));
     let known = |fixture: &Fixture| fixture.snapshot_with(CDS, "env=prod").completeness();
     fixture.pass(4_900);

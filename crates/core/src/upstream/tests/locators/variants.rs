@@ -28,9 +28,7 @@ fn a_variant_is_removed_for_a_client_that_holds_it_by_an_alias() {
 fn a_removal_for_others_takes_no_alias_of_a_variant() {
     let mut fixture = Fixture::connected();
     fixture.client("plain", EDS, &["a"]);
-    fixture.client_with("one", EDS, "v=1", &["x"]);
-    fixture.pass(20);
-    fixture.requests(Primary);
+    fixture.subscribe_with("one", EDS, "v=1", &["x"]);
     fixture.hear(Primary, &Answer::of(EDS, "1").variant_alias("a", "v=1", "1", "x").remove("a"));
     assert_eq!(fixture.seen_with(EDS, "v=1", "x"), "1");
     fixture.hear(Primary, &Answer::of(EDS, "2").remove("a"));
@@ -64,9 +62,7 @@ fn a_variant_without_a_ttl_does_not_stop_the_timer_of_the_held_one() {
 /// The origin adds a rival again and again; each would be copied at each response.
 #[test]
 fn rivals_of_a_variant_are_bounded() {
-    let mut fixture = Fixture::connected();
-    fixture.client_with("one", EDS, "env=prod", &["a"]);
-    fixture.requests(Primary);
+    let mut fixture = Fixture::asking_with("one", EDS, "env=prod", &["a"]);
     for number in 0..200 {
         let not = field(4, &constraints(&format!("k={number}")));
         fixture.hear(Primary, &Answer::of(EDS, "1").constrained("a", &not, "1"));
