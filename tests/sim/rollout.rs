@@ -2,7 +2,7 @@
 //! once or late, and clients that are to be spared. All come and go.
 //!
 //! No client but a canary is ever sent a version that no canary accepted, no operator released and that was not known before; the
-//! stable track shows at any moment the state of all guarded types at one moment of the origin, where no change was discarded; and in
+//! stable track shows at any moment the state of all guarded types at one moment of the origin, before an operator orders anything; and in
 //! the end all clients hold the last good state.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -191,7 +191,7 @@ struct World {
     next_version: u64,
     discards: bool,
     releases: bool,
-    has_discarded: bool,
+    has_ordered: bool,
     trace: bool,
 }
 
@@ -407,7 +407,7 @@ impl Scenario for World {
             next_version: 3,
             discards,
             releases,
-            has_discarded: false,
+            has_ordered: false,
             trace,
         };
         world.prove_all();
@@ -425,7 +425,7 @@ impl Scenario for World {
             }
             7 if self.discards => {
                 let ordered = self.fixture.cache.rollout().unwrap().order(Order::Discard);
-                self.has_discarded |= ordered;
+                self.has_ordered |= ordered;
                 if ordered && self.trace {
                     eprintln!("discard");
                 }
@@ -437,6 +437,7 @@ impl Scenario for World {
                     if self.trace {
                         eprintln!("release");
                     }
+                    self.has_ordered = true;
                     let held = status.held.iter().filter_map(|held| {
                         let version = held.version.as_deref()?.to_owned();
                         Some((held.type_url.kind().short(), held.name.to_string(), version))
@@ -465,7 +466,7 @@ impl Scenario for World {
             }
         }
         // A name that did not exist is answered at once by name.
-        if !self.has_discarded && !self.by_name {
+        if !self.has_ordered && !self.by_name {
             let stable = self.stable();
             let key: Vec<_> = stable.clone().into_iter().collect();
             assert!(self.history.contains(&key), "{stable:?} was never the state of the origin");

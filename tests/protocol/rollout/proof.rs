@@ -235,3 +235,91 @@ fn the_key_chooses_the_canaries() {
     assert!((20..70).contains(&one.iter().filter(|is| **is).count()), "{one:?}");
     assert!(both < 20, "another key chooses others: {both}");
 }
+
+/// No canary is there when the trial begins, or the one that was sent the change died of it.
+#[test]
+fn a_change_waits_for_a_canary_that_accepts_it() {
+    for dies in [false, true] {
+        let (mut fixture, canary, mut other) = world(Protocol::Delta);
+        let canary = dies.then_some(canary);
+        fixture.origin(&format!("cds{}", versions(&ALL, 4)));
+        fixture.roll_out(SECOND);
+        if let Some(mut canary) = canary {
+            canary.client.poll(&fixture).unwrap();
+        }
+        // Another canary does not ask for it.
+        let mut unrelated = fixture.client_named("unrelated", Protocol::Delta);
+        unrelated.change(&fixture, "cds", "z");
+        fixture.roll_out(3 * TRIAL);
+        assert!(other.judge(&fixture).is_empty(), "{dies}");
+        drop(unrelated);
+        let mut canary = Judge::new(&fixture, "canary", Protocol::Delta);
+        pass(&mut fixture, &mut canary, TRIAL);
+        other.judge(&fixture);
+        assert_eq!(other.held["a"], 4, "{dies}");
+    }
+}
+
+/// The control plane forgets the answer for a name that nobody asks for by name any more; the member stays.
+#[test]
+fn a_client_by_name_that_leaves_erases_no_verdict() {
+    let (mut fixture, mut canary, mut other) = world(Protocol::Delta);
+    fixture.named("cds a:2");
+    fixture.origin("cds a:3");
+    fixture.roll_out(SECOND);
+    canary.judge(&fixture);
+    let forget = deltafan::cache::Op::Forget { view: View::Named, name: "a".into() };
+    fixture.apply("cds", Change { ops: vec![forget], ..Change::default() });
+    pass(&mut fixture, &mut canary, 3 * TRIAL);
+    assert_eq!(held_changes(&fixture), ["a:3"]);
+    assert!(other.judge(&fixture).is_empty());
+}
+
+/// One of three canaries is gone after its rejection, and the control plane corrects the bad change before an operator releases
+/// the rest.
+#[test]
+fn a_canary_that_left_holds_nothing_and_a_release_gives_nothing_that_was_replaced() {
+    let mut fixture = sharing(&["cds"], 1.0);
+    begin(&mut fixture, &format!("cds{}", versions(&ALL, 2)));
+    let mut canaries: Vec<Judge> =
+        ["one", "two", "three"].map(|id| Judge::new(&fixture, id, Protocol::Delta)).into();
+    fixture.origin(&format!("cds a:3{}", versions(&ALL[1..], 4)));
+    fixture.roll_out(SECOND);
+    canaries.iter_mut().for_each(|canary| drop(canary.judge(&fixture)));
+    canaries.pop();
+    for _ in 0..3 * TRIAL.as_secs() {
+        fixture.roll_out(SECOND);
+        canaries.iter_mut().for_each(|canary| drop(canary.judge(&fixture)));
+    }
+    assert_eq!(held_changes(&fixture), ["a:3"]);
+    fixture.origin("cds a:5");
+    assert!(fixture.cache.rollout().unwrap().order(Order::Release));
+    fixture.roll_out(SECOND);
+    let view = deltafan::cache::ParameterView::uniform(deltafan::resource::Parameters::NONE);
+    let stable =
+        fixture.cache.find(&url("cds"), &view.on(deltafan::cache::Track::Stable)).unwrap().snapshot();
+    let version = |name| stable.by_name(name).present().unwrap().version().to_owned();
+    assert_eq!((version("a"), version("b")), ("2".to_owned(), "4".to_owned()));
+}
+
+/// A canary that comes with versions of before is sent the difference.
+#[test]
+fn the_answer_of_a_canary_that_resumed_counts() {
+    for bad in [false, true] {
+        let mut fixture = guarded(&["cds"]);
+        begin(&mut fixture, "cds a:2 b:2");
+        let mut canary = Judge::new(&fixture, "canary", Protocol::Delta);
+        let mut other = Judge::new(&fixture, "other", Protocol::Delta);
+        fixture.origin(&format!("cds a:{}", if bad { 3 } else { 4 }));
+        fixture.roll_out(SECOND);
+        canary.client.poll(&fixture).unwrap();
+        drop(canary);
+        let mut client = fixture.client_named("canary", Protocol::Delta);
+        client.resume(&fixture, "cds", &["*"], &[("a", "2"), ("b", "2")]);
+        let mut canary = Judge { client, held: BTreeMap::new() };
+        pass(&mut fixture, &mut canary, TRIAL);
+        other.judge(&fixture);
+        assert_eq!(other.held["a"], if bad { 2 } else { 4 });
+        assert_eq!(held_changes(&fixture).len(), usize::from(bad));
+    }
+}

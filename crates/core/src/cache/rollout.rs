@@ -37,11 +37,13 @@ mod trial;
 mod verdicts;
 
 use super::Generation;
-use super::change::{Change, Op};
+use super::change::Change;
 use super::parameter_view::Track;
+use super::position::Class;
 use super::snapshot::Snapshot;
 use super::subscription::Subscription;
 use super::type_cache::TypeCache;
+use super::update::Update;
 use crate::pool::Tenant;
 use crate::resource::{Name, TypeUrl};
 pub use rollout_status::{HeldChange, Phase, RolloutStatus};
@@ -83,7 +85,8 @@ pub enum Order {
 
 #[derive(Debug, Default)]
 struct RolloutState {
-    canaries: usize,
+    /// Streams of canaries; absent until the first one. A group of relays alone never has one, and does not wait for it.
+    canaries: Option<usize>,
     /// Canary outside the share, by the hash of its node ID, and its number of streams.
     stand_in: Option<(u64, usize)>,
     /// Names that changed since the trial began, with the digest of the newest content; `None` for a removal.
@@ -150,44 +153,51 @@ impl Rollout {
         let node = self.hash(node_id);
         let mut state = self.state.lock();
         if node as f64 / u64::MAX as f64 >= self.settings.share {
-            let is_first = state.canaries == 0;
+            let is_first = state.canaries.is_none_or(|streams| streams == 0);
             match &mut state.stand_in {
                 Some((of, streams)) if *of == node => *streams += 1,
                 none @ None if is_first => *none = Some((node, 1)),
                 _ => return None,
             }
         }
-        state.canaries += 1;
+        state.canaries = Some(state.canaries.unwrap_or_default() + 1);
         drop(state);
         let peer = peer.map_or(node, |peer| self.hash(peer.account()));
         Some(CanarySeat { rollout: Arc::clone(self), voter: Voter { peer, node } })
     }
 
-    /// Counts a canary's answer to a response between two generations; `rejection` is the text of a NACK, which
-    /// makes all changes of the response suspect that this canary has not accepted.
+    /// Counts a canary's answer to a response; `rejection` is the text of a NACK, which makes all changes of the
+    /// response suspect that this canary has not accepted.
     pub fn vote(
         &self,
         of: &TypeCache,
         subscription: &Subscription,
-        (from, to): (Generation, Generation),
+        (update, class): (&Update, Class),
         seat: &CanarySeat,
         rejection: Option<&str>,
     ) {
-        let (type_url, view, snapshot) = (of.type_url(), of.parameter_view(), of.snapshot());
+        let (type_url, view) = (of.type_url(), of.parameter_view());
         let mut state = self.state.lock();
         let Some(trial) = &mut state.trial else { return };
-        let is_in_response = |parameters, name: &Name| {
-            let visible = || subscription.visible_entry(snapshot.get(name.as_str())?, false);
-            let is_within =
-                || visible().is_some_and(|visible| from < visible.changed && visible.changed <= to);
-            view.of(name.as_str()) == parameters && is_within()
+        let (contents, removed) = update.contents(class);
+        // A full state ends all that it lacks.
+        let is_state = update.is_full_state() && class == Class::Both;
+        let lacks = |name: &str| is_state && (subscription.wildcard || subscription.contains(name));
+        let is_in_response = |parameters, name: &Name, digest: Option<u128>| {
+            let name = name.as_str();
+            let is_content = digest.is_some_and(|digest| contents.contains(&digest));
+            let is_removal = removed.contains(name) || (digest.is_none() && lacks(name));
+            view.of(name) == parameters && (is_content || is_removal)
         };
         let of_type = trial.names.iter_mut().filter(|((of, _), _)| of == type_url);
         let candidates = of_type.flat_map(|((_, parameters), names)| {
             names.iter_mut().map(move |(name, candidate)| (parameters, name, candidate))
         });
-        let sent = candidates
-            .filter(|(parameters, name, candidate)| candidate.is_sent && is_in_response(*parameters, name));
+        // An earlier response has changes beside it that were taken back.
+        let is_newer = |sent_at: Option<Generation>| sent_at.is_some_and(|at| at < update.to());
+        let sent = candidates.filter(|(parameters, name, candidate)| {
+            is_newer(candidate.sent_at) && is_in_response(*parameters, name, candidate.digest)
+        });
         let voter = seat.voter;
         let Some(text) = rejection else {
             let verdicts = sent.map(|(.., candidate)| &mut candidate.verdicts);
@@ -222,7 +232,7 @@ impl Rollout {
         for op in &change.ops {
             let name = op.name();
             let place = (key.clone(), name.clone());
-            let is_meant = track_ops::waits_with_name(op) || matches!(op, Op::Forget { .. });
+            let is_meant = track_ops::waits_with_name(op) || track_ops::forgets_all(op, origin);
             let discarded = state.discarded.get(&place).copied();
             let is_discarded = track_ops::waits_with_name(op) && discarded == Some(track_ops::given(op));
             if discarded.is_some() && is_meant && !is_discarded {
@@ -276,18 +286,18 @@ impl Rollout {
         }
     }
 
-    /// Decides what is due. `stores`: those of a type; `asks`: canaries ask for the name.
+    /// Decides what is due. `stores`: those of a type; `asks`: canaries ask for the name, or other clients too.
     pub(super) fn decide(
         &self,
-        now: Instant,
+        (now, clock): (Instant, Generation),
         stores: impl Fn(&StoreKey) -> Option<Stores>,
-        asks: impl Fn(&StoreKey, &Name, Reach) -> bool,
+        asks: impl Fn(&StoreKey, &Name, Reach, bool) -> bool,
     ) -> Vec<Move> {
         let mut state = self.state.lock();
         let state = &mut *state;
         let Some(trial) = &mut state.trial else {
             let is_due = state.begins_at.is_some_and(|at| at <= now);
-            return if is_due { self.begin(state, now, stores, asks, false) } else { Vec::new() };
+            return if is_due { self.begin(state, (now, clock), stores, asks, false) } else { Vec::new() };
         };
         let threshold = self.settings.threshold;
         state.check_at = state.check_at.map(|_| now + CHECK_INTERVAL);
@@ -296,7 +306,7 @@ impl Rollout {
             return state.spread(now, stores);
         }
         if trial.hold.is_some() {
-            return self.decide_on_hold(state, now, stores, asks);
+            return self.decide_on_hold(state, (now, clock), stores, asks);
         }
         if now < trial.ends {
             return Vec::new();
@@ -314,11 +324,11 @@ impl Rollout {
             (state.unanswered, state.check_at) = (0, Some(now + CHECK_INTERVAL));
             return trial.take_back(taken_back, stores);
         }
-        if trial.is_unanswered(state.canaries > 0, &asks) {
+        if trial.is_unanswered(&asks) {
             self.settings.counts.unanswered.fetch_add(1, Ordering::Relaxed);
             state.unanswered += 1;
-            trial.log_unanswered(state.canaries);
-            return self.begin(state, now, stores, asks, false);
+            trial.log_unanswered(state.canaries.unwrap_or_default());
+            return self.begin(state, (now, clock), stores, asks, false);
         }
         self.settings.counts.spread.fetch_add(1, Ordering::Relaxed);
         state.spread(now, stores)
@@ -327,10 +337,13 @@ impl Rollout {
     fn decide_on_hold(
         &self,
         state: &mut RolloutState,
-        now: Instant,
+        (now, clock): (Instant, Generation),
         stores: impl Fn(&StoreKey) -> Option<Stores>,
-        asks: impl Fn(&StoreKey, &Name, Reach) -> bool,
+        asks: impl Fn(&StoreKey, &Name, Reach, bool) -> bool,
     ) -> Vec<Move> {
+        if let Some(trial) = &mut state.trial {
+            trial.prune(self.settings.threshold);
+        }
         let changed: BTreeSet<Place> = state
             .held()
             .filter(|(place, of)| state.has_changed(place, of))
@@ -343,9 +356,11 @@ impl Rollout {
             Some(Order::Release) => {
                 self.settings.counts.released.fetch_add(1, Ordering::Relaxed);
                 let is_braked = hold.is_braked;
+                // The origin has replaced these: they are tried with their new content.
+                changed.iter().for_each(|place| _ = trial.remove(place));
                 // Canaries have not been sent a change that the brake held.
                 return if is_braked {
-                    self.begin(state, now, stores, asks, true)
+                    self.begin(state, (now, clock), stores, asks, true)
                 } else {
                     state.spread(now, stores)
                 };
@@ -362,21 +377,21 @@ impl Rollout {
                         state.discarded.insert(place, candidate.digest);
                     }
                 }
-                moves.extend(self.begin(state, now, stores, asks, false));
+                moves.extend(self.begin(state, (now, clock), stores, asks, false));
                 return moves;
             }
             None => {}
         }
         // All of them changed again, or some removed ones are back: canaries are asked anew.
         if hold.held.len() == changed.len() || (hold.is_braked && !changed.is_empty()) {
-            return self.begin(state, now, stores, asks, false);
+            return self.begin(state, (now, clock), stores, asks, false);
         }
         let was_searching = hold.is_searching();
         let window = self.settings.window;
         let step = trial.search(self.settings.threshold, (now, window), has_changed);
         let moves = match step {
             Step::Wait => Vec::new(),
-            Step::Send(part) => trial.send(part, stores),
+            Step::Send(part) => trial.send(part, clock, stores),
             Step::TakeBack(part) => trial.take_back(part, stores),
         };
         match &trial.hold {
@@ -394,9 +409,9 @@ impl Rollout {
     fn begin(
         &self,
         state: &mut RolloutState,
-        now: Instant,
+        (now, clock): (Instant, Generation),
         stores: impl Fn(&StoreKey) -> Option<Stores>,
-        asks: impl Fn(&StoreKey, &Name, Reach) -> bool,
+        asks: impl Fn(&StoreKey, &Name, Reach, bool) -> bool,
         is_released: bool,
     ) -> Vec<Move> {
         state.begins_at = None;
@@ -409,6 +424,7 @@ impl Rollout {
         let mut trial = Trial::new(now + self.settings.window);
         let mut moves = Vec::new();
         let mut braked = BTreeSet::new();
+        let are_gone = state.canaries == Some(0);
         for (key, names) in names {
             let Some(Stores { origin, canary, stable }) = stores(&key) else { continue };
             let mut tried = BTreeMap::new();
@@ -422,8 +438,8 @@ impl Rollout {
                 }
                 let older = old.as_ref().and_then(|old| old.get(&place)).filter(|old| old.digest == digest);
                 let is_let_through = |old: &Trial| is_released && old.is_held(&place);
-                let is_old =
-                    older.is_some_and(|older| older.is_sent) || old.as_ref().is_some_and(is_let_through);
+                let is_old = older.is_some_and(|older| older.sent_at.is_some())
+                    || old.as_ref().is_some_and(is_let_through);
                 if !is_old && track_ops::is_removed(&place.1, &stable, &origin) {
                     removed.push(place.clone());
                 }
@@ -432,9 +448,9 @@ impl Rollout {
                 if track_ops::differs(&name, &stable, &origin) {
                     let candidate = older.filter(|_| !is_sent_anew).cloned().unwrap_or_else(|| {
                         let reach = Reach::of(&name, &canary, &origin);
-                        let is_asked = asks(&key, &name, reach);
+                        let is_asked = asks(&key, &name, reach, are_gone);
                         let verdicts = older.map(|older| Arc::clone(&older.verdicts)).unwrap_or_default();
-                        Candidate { digest, is_sent: true, reach, is_asked, verdicts }
+                        Candidate { digest, sent_at: Some(clock), reach, is_asked, verdicts }
                     });
                     tried.insert(name.clone(), candidate);
                 }
@@ -510,7 +526,7 @@ impl RolloutState {
             let mut waiting = self.waiting.remove(&key).unwrap_or_default();
             // A released name may have joined the wildcard set since, with this content.
             let (given, tried): (Vec<_>, Vec<_>) = names.into_iter().partition(|(name, candidate)| {
-                !candidate.is_sent && track_ops::digest(&origin, name) == candidate.digest
+                candidate.sent_at.is_none() && track_ops::digest(&origin, name) == candidate.digest
             });
             let all =
                 |names: Vec<(Name, Candidate)>| names.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
@@ -544,7 +560,7 @@ pub struct CanarySeat {
 impl Drop for CanarySeat {
     fn drop(&mut self) {
         let mut state = self.rollout.state.lock();
-        state.canaries -= 1;
+        state.canaries = state.canaries.map(|streams| streams - 1);
         if let Some((of, streams)) = &mut state.stand_in
             && *of == self.voter.node
         {

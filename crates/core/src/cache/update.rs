@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::BytesMut;
+use foldhash::HashSet;
 use parking_lot::Mutex;
 
 mod own_encodings;
@@ -154,6 +155,14 @@ impl Update {
     /// Whether it lacks resources of an earlier full state of the stream.
     pub const fn has_ghosts(&self) -> bool {
         !self.ghosts.is_empty()
+    }
+
+    /// Contents of a response with this class of it, by digest, and names that it ends.
+    pub(super) fn contents(&self, class: Class) -> (HashSet<u128>, HashSet<&str>) {
+        let members = self.segments.iter().flat_map(|segment| segment.members());
+        let digests = self.resources.iter().chain(members).map(|resource| resource.digest()).collect();
+        let removed = self.removed.iter().chain(&self.owed.gone).filter(|_| class == Class::Both);
+        (digests, removed.chain(&self.absent).map(Name::as_str).collect())
     }
 
     /// Whether a subscribed name is known, even as absent.

@@ -183,11 +183,11 @@ impl Writer {
             let (origin, canary) = (find(key, Track::Origin)?, find(key, Track::Canary)?);
             Some(Stores { origin, canary, stable: find(key, Track::Stable)? })
         };
-        let asks = |key: &StoreKey, name: &Name, reach| {
-            canaries_ask_for(&cache.mixed(&key.0, &key.1), &key.1, name, reach)
+        let asks = |key: &StoreKey, name: &Name, reach, others| {
+            is_asked_for(&cache.mixed(&key.0, &key.1), &key.1, name, reach, others)
         };
         let (mut canary, mut stable) = <(BTreeMap<StoreKey, Steps>, BTreeMap<StoreKey, Steps>)>::default();
-        for Move { track, key, names, to } in rollout.decide(now, stores, asks) {
+        for Move { track, key, names, to } in rollout.decide((now, self.clock), stores, asks) {
             let (Some(held), Some(origin)) = (find(&key, track), find(&key, Track::Origin)) else { continue };
             let of_track = if track == Track::Canary { &mut canary } else { &mut stable };
             let steps = of_track.entry(key).or_default();
@@ -382,11 +382,17 @@ impl Drop for Writer {
     }
 }
 
-/// Whether a canary asks for a name in one of these stores, and sees this difference.
-fn canaries_ask_for(stores: &[Arc<TypeCache>], parameters: &Parameters, name: &Name, reach: Reach) -> bool {
+/// Whether a canary asks for a name in one of these stores, and sees this difference; or one of the others.
+fn is_asked_for(
+    stores: &[Arc<TypeCache>],
+    parameters: &Parameters,
+    name: &Name,
+    reach: Reach,
+    others: bool,
+) -> bool {
     let is_meant = |of: &&Arc<TypeCache>| {
         let view = &of.parameter_view;
-        view.track() == Track::Canary && view.of(name.as_str()) == parameters
+        (others || view.track() == Track::Canary) && view.of(name.as_str()) == parameters
     };
     stores
         .iter()

@@ -1,10 +1,11 @@
 //! State of one type on one stream that its cohort and position do not hold. Most streams have none.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::initial_versions::{ByteCharge, Versions};
-use crate::cache::{Generation, Nonce, OwedItems};
+use crate::cache::{Class, Generation, Nonce, OwedItems, Update};
 use crate::resource::Name;
 
 /// Versions that the first request of a type brought.
@@ -17,14 +18,11 @@ pub(super) enum ResumedVersions {
 }
 
 /// Response that a canary has not answered.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Unjudged {
     pub(super) nonce: Nonce,
-    /// Generations before and after it.
-    pub(super) from: Generation,
-    pub(super) to: Generation,
-    /// Whether it ended an answer. The ACK of another part says nothing about the rest.
-    pub(super) is_last: bool,
+    pub(super) update: Arc<Update>,
+    pub(super) class: Class,
 }
 
 /// State of one type on one stream beside its cohort and position. Usually there is none.

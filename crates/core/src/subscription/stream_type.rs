@@ -362,7 +362,7 @@ impl StreamType {
     /// in `unaccepted`.
     pub(super) fn send(
         &mut self,
-        update: &Update,
+        update: &Arc<Update>,
         class: Class,
         unaccepted: &BTreeSet<Name>,
         number: &mut u32,
@@ -385,17 +385,13 @@ impl StreamType {
             update.own_frame(class, left_out, *number, self.leaves_open, count)
         };
         self.consume(update, class);
-        let from = self.position.added;
         update.advance(&mut self.position, class);
         if self.membership.of().parameter_view().track() == Track::Canary {
-            // A full state has all that the client was sent before.
-            let from = if update.is_full_state() { Generation::ZERO } else { from };
-            let (to, is_last) = (self.position.latest_sent(), !self.position.is_in_parts());
             let unjudged = &mut self.own_mut().to_judge;
             if unjudged.len() == UNJUDGED {
                 unjudged.remove(0);
             }
-            unjudged.push(Unjudged { nonce: frame.nonce, from, to, is_last });
+            unjudged.push(Unjudged { nonce: frame.nonce, update: Arc::clone(update), class });
         }
         self.must_answer = false;
         self.may_hold = false;
@@ -442,11 +438,9 @@ impl StreamType {
         let is_meant = |unjudged: &Unjudged| unjudged.nonce.text().as_bytes() == nonce;
         let Some(at) = own.to_judge.iter().position(is_meant) else { return };
         let judged = own.to_judge.drain(..=at).next_back();
-        if let Some(Unjudged { from, to, is_last, .. }) = judged
-            && (is_last || rejection.is_some())
-        {
-            let subscription = self.membership.subscription();
-            rollout.vote(self.membership.of(), subscription, (from, to), seat, rejection);
+        if let Some(Unjudged { update, class, .. }) = judged {
+            let of = self.membership.of();
+            rollout.vote(of, self.membership.subscription(), (&update, class), seat, rejection);
         }
         self.trim();
     }

@@ -88,7 +88,7 @@ impl Rollout {
         });
         RolloutStatus {
             phase,
-            canaries: state.canaries,
+            canaries: state.canaries.unwrap_or_default(),
             tried: state.trial.as_ref().map_or(0, |trial| trial.names.values().map(BTreeMap::len).sum()),
             waiting: state.waiting.values().map(BTreeMap::len).sum(),
             unanswered: state.unanswered,

@@ -84,6 +84,13 @@ pub(super) const fn waits_with_name(op: &Op) -> bool {
     }
 }
 
+/// Whether the origin's content of a name is of no interest any more. Of a member only the answer by name is
+/// forgotten when nobody asks by name.
+pub(super) fn forgets_all(op: &Op, origin: &Snapshot) -> bool {
+    let is_member = |name: &Name| origin.get(name.as_str()).is_some_and(Entry::is_member);
+    matches!(op, Op::Forget { view, name } if *view == View::Wildcard || !is_member(name))
+}
+
 /// Whether it is the stable track's first answer for a name in this view. Clients have nothing better, and a
 /// set without the member would take it from holders. A name unsubscribed while it waited counts too.
 pub(super) fn is_first_answer(op: &Op, stable: &Snapshot) -> bool {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::super::Generation;
 use super::super::parameter_view::Track;
 use super::super::snapshot::Snapshot;
 use super::track_ops::{Move, Reach, StoreKey, Stores};
@@ -22,11 +23,11 @@ pub(super) type Place = (StoreKey, Name);
 pub(super) struct Candidate {
     /// Digest of its content; `None` for a removal. The verdicts are about this content.
     pub(super) digest: Option<u128>,
-    /// Whether the canary track shows it.
-    pub(super) is_sent: bool,
+    /// When the canary track took it over, if it shows it.
+    pub(super) sent_at: Option<Generation>,
     /// Canaries that were to be sent it.
     pub(super) reach: Reach,
-    /// Whether there were any.
+    /// Whether there were any, or all canaries were gone.
     pub(super) is_asked: bool,
     pub(super) verdicts: Arc<Verdicts>,
 }
@@ -93,9 +94,10 @@ impl Trial {
     pub(super) fn send(
         &mut self,
         part: Vec<Place>,
+        clock: Generation,
         stores: impl Fn(&StoreKey) -> Option<Stores>,
     ) -> Vec<Move> {
-        self.bring(part, true, |key, content| Some((stores(key)?.canary, content)))
+        self.bring(part, Some(clock), |key, content| Some((stores(key)?.canary, content)))
     }
 
     /// Gives canaries the stable content of these names back.
@@ -104,7 +106,7 @@ impl Trial {
         part: Vec<Place>,
         stores: impl Fn(&StoreKey) -> Option<Stores>,
     ) -> Vec<Move> {
-        self.bring(part, false, |key, _| {
+        self.bring(part, None, |key, _| {
             let Stores { canary, stable, .. } = stores(key)?;
             Some((canary, stable))
         })
@@ -113,7 +115,7 @@ impl Trial {
     fn bring(
         &mut self,
         part: Vec<Place>,
-        is_sent: bool,
+        sent_at: Option<Generation>,
         states: impl Fn(&StoreKey, Arc<Snapshot>) -> Option<(Arc<Snapshot>, Arc<Snapshot>)>,
     ) -> Vec<Move> {
         let mut by_store: BTreeMap<StoreKey, Vec<Name>> = BTreeMap::new();
@@ -126,8 +128,8 @@ impl Trial {
             let (Some((held, to)), Some(tried)) = (content, self.names.get_mut(&key)) else { continue };
             for name in &names {
                 if let Some(candidate) = tried.get_mut(name) {
-                    candidate.is_sent = is_sent;
-                    if is_sent {
+                    candidate.sent_at = sent_at;
+                    if sent_at.is_some() {
                         candidate.reach = Reach::of(name, &held, &to);
                     }
                 }
@@ -135,6 +137,27 @@ impl Trial {
             moves.push(Move { track: Track::Canary, key, names, to });
         }
         moves
+    }
+
+    /// Forgets rejections of changes that a canary accepted, as they are about larger responses and came from canaries that
+    /// do not answer any more. Returns whether there are such.
+    fn forgive(&mut self, part: &[Place]) -> bool {
+        let mut is_any = false;
+        for (key, name) in part {
+            let candidate = self.names.get_mut(key).and_then(|names| names.get_mut(name));
+            if let Some(candidate) = candidate.filter(|of| of.verdicts.accepted() > 0) {
+                candidate.verdicts = Arc::new(candidate.verdicts.without_rejections());
+                is_any = true;
+            }
+        }
+        is_any
+    }
+
+    /// Forgets the changes on hold that are no suspects any more.
+    pub(super) fn prune(&mut self, threshold: f64) {
+        let Some(mut hold) = self.hold.take() else { return };
+        hold.held.retain(|place| hold.is_braked || self.is_suspect(place, threshold));
+        self.hold = Some(hold);
     }
 
     fn is_suspect(&self, place: &Place, threshold: f64) -> bool {
@@ -181,7 +204,7 @@ impl Trial {
             let Some(tried) = self.names.get_mut(key) else { continue };
             names.retain(|name| match tried.get_mut(name) {
                 Some(candidate) => {
-                    candidate.is_sent = false;
+                    candidate.sent_at = None;
                     false
                 }
                 None => true,
@@ -206,12 +229,16 @@ impl Trial {
         let tested = std::mem::take(&mut hold.tested);
         let rejected: Vec<Place> =
             tested.iter().filter(|place| self.is_suspect(place, threshold)).cloned().collect();
-        let is_alone = |place: &Place| self.get(place).is_some_and(|of| of.verdicts.is_rejected_alone());
         let is_over = hold.is_rejected || hold.until.is_some_and(|until| until <= now);
         let step = if !rejected.is_empty() && !is_over {
             hold.tested = tested;
             Step::Wait
+        } else if !rejected.is_empty() && !hold.is_rejected && self.forgive(&rejected) {
+            // Others rejected it beside bad changes.
+            hold.tested = tested;
+            Step::Wait
         } else if !rejected.is_empty() {
+            let is_alone = |place: &Place| self.get(place).is_some_and(|of| of.verdicts.is_rejected_alone());
             let mut open: Vec<Place> = rejected.iter().filter(|place| !is_alone(place)).cloned().collect();
             if hold.is_rejected && tested.len() > 1 && !open.is_empty() {
                 let half = open.split_off(open.len() / 2);
@@ -226,25 +253,16 @@ impl Trial {
             Step::Wait
         };
         hold.is_rejected = false;
-        let is_braked = hold.is_braked;
-        hold.held.retain(|place| is_braked || self.is_suspect(place, threshold));
         self.hold = Some(hold);
+        self.prune(threshold);
         step
     }
 
-    /// Whether a change that a canary could answer has no answer: it is to be sent to one, or was to be and no canary is
-    /// left.
-    pub(super) fn is_unanswered(
-        &self,
-        has_canaries: bool,
-        asks: impl Fn(&StoreKey, &Name, Reach) -> bool,
-    ) -> bool {
+    /// Whether no canary accepted a change that one asks for, or that somebody asks for and one was sent: it may have died
+    /// of it.
+    pub(super) fn is_unanswered(&self, asks: impl Fn(&StoreKey, &Name, Reach, bool) -> bool) -> bool {
         let mut open = self.all().filter(|(.., candidate)| candidate.verdicts.accepted() == 0);
-        open.any(
-            |(key, name, candidate)| {
-                if has_canaries { asks(key, name, candidate.reach) } else { candidate.is_asked }
-            },
-        )
+        open.any(|(key, name, candidate)| asks(key, name, candidate.reach, candidate.is_asked))
     }
 
     pub(super) fn log_held(&self) {

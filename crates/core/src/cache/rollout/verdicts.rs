@@ -75,6 +75,10 @@ impl Verdicts {
         all
     }
 
+    pub(super) fn without_rejections(&self) -> Self {
+        Self { rejected: OrdSet::new(), ..self.clone() }
+    }
+
     pub(super) fn accepted(&self) -> usize {
         self.accepted.len()
     }

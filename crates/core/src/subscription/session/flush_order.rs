@@ -449,7 +449,13 @@ impl Session {
         }
     }
 
-    fn send(&mut self, at: usize, update: &Update, class: Class, unaccepted: &BTreeSet<Name>) -> Outgoing {
+    fn send(
+        &mut self,
+        at: usize,
+        update: &Arc<Update>,
+        class: Class,
+        unaccepted: &BTreeSet<Name>,
+    ) -> Outgoing {
         let overdue = self.overdue(at, update, class);
         self.note_accepted(self.types[at].kind, update);
         let state = &mut self.types[at];

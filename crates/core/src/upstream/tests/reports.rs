@@ -1,6 +1,6 @@
 //! Reports of changes that canaries rejected.
 
-use crate::cache::{Generation, Order, ParameterView, RolloutSettings, Track};
+use crate::cache::{Class, Order, ParameterView, Position, RolloutSettings, Track};
 use crate::proto::Status;
 use crate::resource::Parameters;
 
@@ -57,8 +57,11 @@ impl Fixture {
         let subscription = Subscription::new(false, names.iter().map(|name| (*name).into()));
         let rollout = self.cache.rollout().expect("a guard");
         let seat = rollout.seat("canary", None).expect("the first client is one");
-        let to = of.snapshot().generation();
-        rollout.vote(&of, &subscription, (Generation::ZERO, to), &seat, Some(text));
+        let profile =
+            StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
+        let canary = of.join(subscription.clone(), profile, &Arc::new(WakeHandle::default()));
+        let update = of.update(canary.cohort(), &Position::default(), self.now).expect("a first answer");
+        rollout.vote(&of, &subscription, (&update, Class::Both), &seat, Some(text));
     }
 
     /// The origin changes `a`, the canary rejects that, and it is held. The report has not been taken.
