@@ -421,7 +421,7 @@ const KEPT_METRICS: &[Metric] = &[
             "result",
             &[
                 ("spread", "all clients are sent the changes"),
-                ("held", "canaries rejected them"),
+                ("held", "canaries rejected them, or they remove too much"),
                 ("released", "an operator released held changes"),
                 ("discarded", "an operator discarded held changes"),
                 ("unanswered", "no canary answered, so the trial began anew"),
@@ -437,7 +437,7 @@ const KEPT_METRICS: &[Metric] = &[
             &[
                 ("trying", "canaries have them"),
                 ("waiting", "for the next trial"),
-                ("held", "canaries rejected them"),
+                ("held", "canaries rejected them, or they remove too much"),
                 ("discarded", "by an operator"),
             ],
         )])

@@ -39,6 +39,11 @@ fn guarded_by(types: &[&str], share: f64, key: [u8; 16]) -> Fixture {
     Fixture::guarded(RolloutSettings { share, key, ..settings(types) })
 }
 
+/// Names in a version, as a response is written: ` a:2 b:2`.
+fn versions(names: &[&str], version: u64) -> String {
+    names.iter().map(|name| format!(" {name}:{version}")).collect()
+}
+
 fn settings(types: &[&str]) -> RolloutSettings {
     RolloutSettings {
         types: types.iter().map(|short| url(short)).collect(),

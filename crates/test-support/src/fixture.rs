@@ -43,7 +43,10 @@ impl Fixture {
 
     /// With a guard of changes.
     pub fn guarded(rollout: RolloutSettings) -> Self {
-        let limits = Limits::default();
+        Self::guarded_within(Limits::default(), rollout)
+    }
+
+    pub fn guarded_within(limits: Limits, rollout: RolloutSettings) -> Self {
         let (cache, writer) = Cache::guarded(limits, &Budget::new(limits.encoded_bytes), Some(rollout));
         Self { cache, writer, ..Self::new() }
     }

@@ -10,7 +10,7 @@ fn removal(names: &[&str]) -> String {
 }
 
 fn states(names: &[&str], version: u64) -> String {
-    format!("cds{}", names.iter().map(|name| format!(" {name}:{version}")).collect::<String>())
+    format!("cds{}", versions(names, version))
 }
 
 /// A fixture with these clusters, whose trials may remove two fifths of them, with a canary and another client.

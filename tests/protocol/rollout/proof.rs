@@ -2,16 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use deltafan::cache::Limits;
 use deltafan_test_support::wire::Told;
 
 use super::verdicts::{held_changes, status};
 use super::*;
 
 const ALL: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
-
-fn versions(names: &[&str], version: u64) -> String {
-    names.iter().map(|name| format!(" {name}:{version}")).collect()
-}
 
 /// Client that rejects odd versions and, like Envoy, names the first one of a response.
 struct Judge {
@@ -60,7 +57,7 @@ fn world(protocol: Protocol) -> (Fixture, Judge, Judge) {
     (fixture, canary, other)
 }
 
-/// Time goes by, and the canary answers whatever it is sent. Returns the most changes that a response to it had.
+/// Time goes by, and the canary answers whatever it is sent.
 fn pass(fixture: &mut Fixture, canary: &mut Judge, time: Duration) {
     for _ in 0..time.as_secs() {
         fixture.roll_out(SECOND);
@@ -322,4 +319,28 @@ fn the_answer_of_a_canary_that_resumed_counts() {
         assert_eq!(other.held["a"], if bad { 2 } else { 4 });
         assert_eq!(held_changes(&fixture).len(), usize::from(bad));
     }
+}
+
+/// The difference does not fit one response.
+#[test]
+fn the_answers_of_a_canary_that_resumed_in_parts_count() {
+    let limits = Limits { response_bytes: 2_500, ..Limits::default() };
+    let mut fixture = Fixture::guarded_within(limits, settings(&["cds"]));
+    fixture.bulky(&format!("cds{}", versions(&ALL, 2)));
+    fixture.known("cds");
+    let mut canary = fixture.client_named("canary", Protocol::Delta);
+    canary.change(&fixture, "cds", "*");
+    canary.acked(&fixture);
+    let mut other = fixture.client_named("other", Protocol::Delta);
+    other.change(&fixture, "cds", "*");
+    other.acked(&fixture);
+    fixture.bulky(&format!("cds{}", versions(&ALL, 4)));
+    fixture.roll_out(SECOND);
+    drop(canary);
+    let mut canary = fixture.client_named("canary", Protocol::Delta);
+    let held = ALL.map(|name| (name, "2"));
+    canary.resume(&fixture, "cds", &["*"], &held);
+    assert!(canary.acked(&fixture).len() > 2);
+    fixture.roll_out(TRIAL);
+    assert_eq!(other.acked(&fixture).concat().matches(":4").count(), ALL.len(), "{:?}", status(&fixture));
 }

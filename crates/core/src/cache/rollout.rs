@@ -6,7 +6,7 @@
 //! A guarded type has three stores: the origin's, which no client sees, the canaries' and the stable one. The stable
 //! one shows the last state that canaries accepted. A trial brings the canaries' to the origin's state of that moment,
 //! of all guarded types, because routes must not come without their clusters. It spreads as a whole or not at all.
-//! What changes meanwhile waits for the next trial, so that canaries have one content of a name to judge.
+//! Changes during a trial wait for the next one, so that canaries have one content of a name to judge.
 //!
 //! Example, with a window of 30 s: a cluster changes at 0 s and its route at 0.4 s. At 1 s both are on trial. A route
 //! that changes at 10 s is for the next one. At 31 s, if canaries accepted the two, they spread, and the next trial
@@ -22,6 +22,7 @@
 //! - Names and sets that were unknown before are answered at once: their clients have nothing better.
 //! - Memory is bounded by the names that wait.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -47,7 +48,7 @@ use super::update::Update;
 use crate::pool::Tenant;
 use crate::resource::{Name, TypeUrl};
 pub use rollout_status::{HeldChange, Phase, RolloutStatus};
-pub(super) use track_ops::{Move, Reach, Steps, StoreKey, Stores};
+pub(super) use track_ops::{Moment, Move, Reach, Steps, StoreKey, Stores};
 use trial::{Candidate, Place, Step, Trial};
 use verdicts::{Answer, Rejection, Verdicts, Voter};
 
@@ -166,6 +167,12 @@ impl Rollout {
         Some(CanarySeat { rollout: Arc::clone(self), voter: Voter { peer, node } })
     }
 
+    /// Whether a response may have a change on trial now.
+    pub fn is_trying(&self, type_url: &TypeUrl) -> bool {
+        let state = self.state.lock();
+        state.trial.as_ref().is_some_and(|trial| trial.names.keys().any(|(of, _)| of == type_url))
+    }
+
     /// Counts a canary's answer to a response; `rejection` is the text of a NACK, which makes all changes of the
     /// response suspect that this canary has not accepted.
     pub fn vote(
@@ -179,13 +186,13 @@ impl Rollout {
         let (type_url, view) = (of.type_url(), of.parameter_view());
         let mut state = self.state.lock();
         let Some(trial) = &mut state.trial else { return };
-        let (contents, removed) = update.contents(class);
+        let contents = LazyCell::new(|| update.contents(class));
         // A full state ends all that it lacks.
         let is_state = update.is_full_state() && class == Class::Both;
         let lacks = |name: &str| is_state && (subscription.wildcard || subscription.contains(name));
         let is_in_response = |parameters, name: &Name, digest: Option<u128>| {
-            let name = name.as_str();
-            let is_content = digest.is_some_and(|digest| contents.contains(&digest));
+            let ((given, removed), name) = (&*contents, name.as_str());
+            let is_content = digest.is_some_and(|digest| given.contains(&digest));
             let is_removal = removed.contains(name) || (digest.is_none() && lacks(name));
             view.of(name) == parameters && (is_content || is_removal)
         };
@@ -194,7 +201,7 @@ impl Rollout {
             names.iter_mut().map(move |(name, candidate)| (parameters, name, candidate))
         });
         // An earlier response has changes beside it that were taken back.
-        let is_newer = |sent_at: Option<Generation>| sent_at.is_some_and(|at| at < update.to());
+        let is_newer = |sent_at: Option<Generation>| sent_at.is_some_and(|at| at < update.newest_state);
         let sent = candidates.filter(|(parameters, name, candidate)| {
             is_newer(candidate.sent_at) && is_in_response(*parameters, name, candidate.digest)
         });
@@ -286,63 +293,52 @@ impl Rollout {
         }
     }
 
-    /// Decides what is due. `stores`: those of a type; `asks`: canaries ask for the name, or other clients too.
-    pub(super) fn decide(
-        &self,
-        (now, clock): (Instant, Generation),
-        stores: impl Fn(&StoreKey) -> Option<Stores>,
-        asks: impl Fn(&StoreKey, &Name, Reach, bool) -> bool,
-    ) -> Vec<Move> {
+    /// Decides what is due.
+    pub(super) fn decide(&self, at: &Moment<'_>) -> Vec<Move> {
         let mut state = self.state.lock();
         let state = &mut *state;
         let Some(trial) = &mut state.trial else {
-            let is_due = state.begins_at.is_some_and(|at| at <= now);
-            return if is_due { self.begin(state, (now, clock), stores, asks, false) } else { Vec::new() };
+            let is_due = state.begins_at.is_some_and(|begins_at| begins_at <= at.now);
+            return if is_due { self.begin(state, at, false) } else { Vec::new() };
         };
-        let threshold = self.settings.threshold;
-        state.check_at = state.check_at.map(|_| now + CHECK_INTERVAL);
-        if trial.hold.is_none() && state.order.take() == Some(Order::Release) {
-            self.settings.counts.released.fetch_add(1, Ordering::Relaxed);
-            return state.spread(now, stores);
-        }
+        state.check_at = state.check_at.map(|_| at.now + CHECK_INTERVAL);
         if trial.hold.is_some() {
-            return self.decide_on_hold(state, (now, clock), stores, asks);
+            return self.decide_on_hold(state, at);
         }
-        if now < trial.ends {
+        if state.order.take() == Some(Order::Release) {
+            self.settings.counts.released.fetch_add(1, Ordering::Relaxed);
+            return state.spread(at);
+        }
+        if at.now < trial.ends {
             return Vec::new();
         }
-        if self.settings.window.is_zero() {
-            self.settings.counts.spread.fetch_add(1, Ordering::Relaxed);
-            return state.spread(now, stores);
-        }
-        let suspects = trial.suspects(threshold);
+        let has_trials = !self.settings.window.is_zero();
+        let suspects = if has_trials { trial.suspects(self.settings.threshold) } else { BTreeSet::new() };
         if !suspects.is_empty() {
-            self.settings.counts.held.fetch_add(1, Ordering::Relaxed);
-            let taken_back = suspects.iter().cloned().collect();
+            let taken_back = trial.take_back(suspects.iter().cloned().collect(), at);
             trial.hold(suspects);
-            trial.log_held();
-            (state.unanswered, state.check_at) = (0, Some(now + CHECK_INTERVAL));
-            return trial.take_back(taken_back, stores);
+            self.begin_hold(state, at.now);
+            return taken_back;
         }
-        if trial.is_unanswered(&asks) {
+        if has_trials && trial.is_unanswered(at.asks) {
             self.settings.counts.unanswered.fetch_add(1, Ordering::Relaxed);
             state.unanswered += 1;
             trial.log_unanswered(state.canaries.unwrap_or_default());
-            return self.begin(state, (now, clock), stores, asks, false);
+            return self.begin(state, at, false);
         }
         self.settings.counts.spread.fetch_add(1, Ordering::Relaxed);
-        state.spread(now, stores)
+        state.spread(at)
     }
 
-    fn decide_on_hold(
-        &self,
-        state: &mut RolloutState,
-        (now, clock): (Instant, Generation),
-        stores: impl Fn(&StoreKey) -> Option<Stores>,
-        asks: impl Fn(&StoreKey, &Name, Reach, bool) -> bool,
-    ) -> Vec<Move> {
+    fn begin_hold(&self, state: &mut RolloutState, now: Instant) {
+        self.settings.counts.held.fetch_add(1, Ordering::Relaxed);
+        state.trial.iter().for_each(Trial::log_held);
+        (state.unanswered, state.check_at) = (0, Some(now + CHECK_INTERVAL));
+    }
+
+    fn decide_on_hold(&self, state: &mut RolloutState, at: &Moment<'_>) -> Vec<Move> {
         if let Some(trial) = &mut state.trial {
-            trial.prune(self.settings.threshold);
+            trial.forget_accepted(self.settings.threshold);
         }
         let changed: BTreeSet<Place> = state
             .held()
@@ -351,6 +347,11 @@ impl Rollout {
             .collect();
         let Some(trial) = &mut state.trial else { return Vec::new() };
         let Some(hold) = &trial.hold else { return Vec::new() };
+        if hold.held.is_empty() {
+            // Canaries accepted all of it in the end.
+            (trial.hold, trial.ends, state.check_at) = (None, at.now, None);
+            return Vec::new();
+        }
         let has_changed = |place: &Place| changed.contains(place);
         match state.order.take() {
             Some(Order::Release) => {
@@ -359,11 +360,7 @@ impl Rollout {
                 // The origin has replaced these: they are tried with their new content.
                 changed.iter().for_each(|place| _ = trial.remove(place));
                 // Canaries have not been sent a change that the brake held.
-                return if is_braked {
-                    self.begin(state, (now, clock), stores, asks, true)
-                } else {
-                    state.spread(now, stores)
-                };
+                return if is_braked { self.begin(state, at, true) } else { state.spread(at) };
             }
             Some(Order::Discard) => {
                 self.settings.counts.discarded.fetch_add(1, Ordering::Relaxed);
@@ -371,117 +368,93 @@ impl Rollout {
                     hold.held.iter().filter(|place| !has_changed(place)).cloned().collect();
                 let is_gone = |place: &&Place| hold.held.contains(place) && !has_changed(place);
                 let tested = hold.tested.iter().filter(is_gone).cloned().collect();
-                let mut moves = trial.take_back(tested, &stores);
+                let mut moves = trial.take_back(tested, at);
                 for place in gone {
                     if let Some(candidate) = trial.remove(&place) {
                         state.discarded.insert(place, candidate.digest);
                     }
                 }
-                moves.extend(self.begin(state, (now, clock), stores, asks, false));
+                moves.extend(self.begin(state, at, false));
                 return moves;
             }
             None => {}
         }
         // All of them changed again, or some removed ones are back: canaries are asked anew.
         if hold.held.len() == changed.len() || (hold.is_braked && !changed.is_empty()) {
-            return self.begin(state, (now, clock), stores, asks, false);
+            return self.begin(state, at, false);
         }
         let was_searching = hold.is_searching();
-        let window = self.settings.window;
-        let step = trial.search(self.settings.threshold, (now, window), has_changed);
-        let moves = match step {
+        let (threshold, window) = (self.settings.threshold, self.settings.window);
+        let moves = match trial.search(threshold, (at.now, window), has_changed) {
             Step::Wait => Vec::new(),
-            Step::Send(part) => trial.send(part, clock, stores),
-            Step::TakeBack(part) => trial.take_back(part, stores),
+            Step::Send(part) => trial.send(part, at),
+            Step::TakeBack(part) => trial.take_back(part, at),
         };
-        match &trial.hold {
-            Some(hold) if hold.held.is_empty() => {
-                (trial.hold, trial.ends, state.check_at) = (None, now, None)
-            }
-            Some(hold) if was_searching && !hold.is_searching() => trial.log_held(),
-            _ => {}
+        if was_searching && trial.hold.as_ref().is_some_and(|hold| !hold.is_searching()) {
+            trial.log_held();
         }
         moves
     }
 
     /// Begins a trial of what waits and what is left of the one before, whose verdicts stay where the content did.
     /// `is_released`: an operator lets the held removals pass the brake.
-    fn begin(
-        &self,
-        state: &mut RolloutState,
-        (now, clock): (Instant, Generation),
-        stores: impl Fn(&StoreKey) -> Option<Stores>,
-        asks: impl Fn(&StoreKey, &Name, Reach, bool) -> bool,
-        is_released: bool,
-    ) -> Vec<Move> {
+    fn begin(&self, state: &mut RolloutState, at: &Moment<'_>, is_released: bool) -> Vec<Move> {
         state.begins_at = None;
         let mut names = std::mem::take(&mut state.waiting);
-        let old = state.trial.take();
-        for (key, tried) in old.iter().flat_map(|old| &old.names) {
-            let tried = tried.iter().map(|(name, candidate)| (name.clone(), candidate.digest));
-            names.entry(key.clone()).or_default().extend(tried);
+        let old = state.trial.take().unwrap_or_else(|| Trial::new(at.now));
+        for (key, name, candidate) in old.all() {
+            names.entry(key.clone()).or_default().insert(name.clone(), candidate.digest);
         }
-        let mut trial = Trial::new(now + self.settings.window);
-        let mut moves = Vec::new();
-        let mut braked = BTreeSet::new();
+        let mut trial = Trial::new(at.now + self.settings.window);
+        let (mut moves, mut braked) = (Vec::new(), BTreeSet::new());
         let are_gone = state.canaries == Some(0);
         for (key, names) in names {
-            let Some(Stores { origin, canary, stable }) = stores(&key) else { continue };
-            let mut tried = BTreeMap::new();
-            let mut moved = Vec::new();
-            let mut removed = Vec::new();
+            let Some(Stores { origin, canary, stable }) = (at.stores)(&key) else { continue };
+            let (mut moved, mut removed) = (Vec::new(), Vec::new());
             for name in names.into_keys() {
                 let place = (key.clone(), name);
-                let digest = track_ops::digest(&origin, &place.1);
+                let (name, digest) = (&place.1, track_ops::digest(&origin, &place.1));
                 if state.discarded.get(&place) == Some(&digest) {
                     continue;
                 }
-                let older = old.as_ref().and_then(|old| old.get(&place)).filter(|old| old.digest == digest);
-                let is_let_through = |old: &Trial| is_released && old.is_held(&place);
-                let is_old = older.is_some_and(|older| older.sent_at.is_some())
-                    || old.as_ref().is_some_and(is_let_through);
-                if !is_old && track_ops::is_removed(&place.1, &stable, &origin) {
+                let is_sent_anew = track_ops::differs(name, &canary, &origin);
+                moved.extend(Some(name).filter(|_| is_sent_anew).cloned());
+                if !track_ops::differs(name, &stable, &origin) {
+                    continue;
+                }
+                let older = old.get(&place).filter(|older| older.digest == digest);
+                // Canaries were sent it before, or an operator lets it through.
+                let has_passed = older.is_some_and(|older| older.sent_at.is_some())
+                    || (is_released && old.is_held(&place));
+                if !has_passed && track_ops::is_removed(name, &stable, &origin) {
                     removed.push(place.clone());
                 }
-                let (_, name) = place;
-                let is_sent_anew = track_ops::differs(&name, &canary, &origin);
-                if track_ops::differs(&name, &stable, &origin) {
-                    let candidate = older.filter(|_| !is_sent_anew).cloned().unwrap_or_else(|| {
-                        let reach = Reach::of(&name, &canary, &origin);
-                        let is_asked = asks(&key, &name, reach, are_gone);
-                        let verdicts = older.map(|older| Arc::clone(&older.verdicts)).unwrap_or_default();
-                        Candidate { digest, sent_at: Some(clock), reach, is_asked, verdicts }
-                    });
-                    tried.insert(name.clone(), candidate);
-                }
-                if is_sent_anew {
-                    moved.push(name);
-                }
+                let candidate = older.filter(|_| !is_sent_anew).cloned().unwrap_or_else(|| {
+                    let reach = Reach::of(name, &canary, &origin);
+                    let is_asked = (at.asks)(&key, name, reach, are_gone);
+                    let verdicts = older.map(|older| Arc::clone(&older.verdicts)).unwrap_or_default();
+                    Candidate { digest, sent_at: Some(at.clock), reach, is_asked, verdicts }
+                });
+                trial.insert(place, candidate, &origin);
             }
-            if self
-                .settings
-                .max_removed
-                .is_some_and(|most| track_ops::is_too_much(removed.len(), &stable, most))
-            {
+            let most = self.settings.max_removed;
+            if most.is_some_and(|most| track_ops::is_too_much(removed.len(), &stable, most)) {
                 braked.extend(removed);
-            }
-            if !tried.is_empty() {
-                trial.content.insert(key.clone(), Arc::clone(&origin));
-                trial.names.insert(key.clone(), tried);
             }
             moves.push(Move { track: Track::Canary, key, names: moved, to: origin });
         }
-        if !braked.is_empty() {
-            self.settings.counts.held.fetch_add(1, Ordering::Relaxed);
-            trial.brake(braked, &mut moves);
-            trial.log_held();
-            (state.unanswered, state.check_at) = (0, Some(now + CHECK_INTERVAL));
-            state.trial = Some(trial);
-        } else if trial.names.is_empty() {
+        if trial.names.is_empty() {
             (state.unanswered, state.order, state.check_at) = (0, None, None);
-        } else {
-            state.check_at = (state.unanswered > 0).then_some(now + CHECK_INTERVAL);
-            state.trial = Some(trial);
+            return moves;
+        }
+        let is_braked = !braked.is_empty();
+        if is_braked {
+            trial.brake(braked, &mut moves);
+        }
+        state.check_at = (state.unanswered > 0).then_some(at.now + CHECK_INTERVAL);
+        state.trial = Some(trial);
+        if is_braked {
+            self.begin_hold(state, at.now);
         }
         moves
     }
@@ -516,11 +489,12 @@ impl RolloutState {
     }
 
     /// Ends the trial: all its changes go to the stable track, and those that canaries do not have to theirs.
-    fn spread(&mut self, now: Instant, stores: impl Fn(&StoreKey) -> Option<Stores>) -> Vec<Move> {
+    fn spread(&mut self, at: &Moment<'_>) -> Vec<Move> {
         let mut moves = Vec::new();
         let Some(trial) = self.trial.take() else { return moves };
         for (key, names) in trial.names {
-            let (Some(content), Some(Stores { origin, .. })) = (trial.content.get(&key), stores(&key)) else {
+            let stores = (at.stores)(&key);
+            let (Some(content), Some(Stores { origin, .. })) = (trial.content.get(&key), stores) else {
                 continue;
             };
             let mut waiting = self.waiting.remove(&key).unwrap_or_default();
@@ -545,7 +519,7 @@ impl RolloutState {
         }
         (self.check_at, self.unanswered) = (None, 0);
         // Changes since the trial began are old enough for the next one.
-        self.begins_at = (!self.waiting.is_empty()).then_some(now);
+        self.begins_at = (!self.waiting.is_empty()).then_some(at.now);
         moves
     }
 }

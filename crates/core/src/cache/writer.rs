@@ -15,7 +15,7 @@ use super::change_history::StoreChanges;
 use super::entry::Named;
 use super::interner::Interner;
 use super::parameter_view::{ParameterView, Track};
-use super::rollout::{Move, Reach, Steps, StoreKey, Stores};
+use super::rollout::{Moment, Move, Reach, Steps, StoreKey, Stores};
 use super::snapshot::{Draft, Snapshot};
 use super::stores::{Claim, StoreLimitError};
 use super::type_cache::TypeCache;
@@ -183,11 +183,12 @@ impl Writer {
             let (origin, canary) = (find(key, Track::Origin)?, find(key, Track::Canary)?);
             Some(Stores { origin, canary, stable: find(key, Track::Stable)? })
         };
-        let asks = |key: &StoreKey, name: &Name, reach, others| {
+        let asks = |key: &StoreKey, name: &Name, reach: Reach, others: bool| {
             is_asked_for(&cache.mixed(&key.0, &key.1), &key.1, name, reach, others)
         };
         let (mut canary, mut stable) = <(BTreeMap<StoreKey, Steps>, BTreeMap<StoreKey, Steps>)>::default();
-        for Move { track, key, names, to } in rollout.decide((now, self.clock), stores, asks) {
+        let at = Moment { now, clock: self.clock, stores: &stores, asks: &asks };
+        for Move { track, key, names, to } in rollout.decide(&at) {
             let (Some(held), Some(origin)) = (find(&key, track), find(&key, Track::Origin)) else { continue };
             let of_track = if track == Track::Canary { &mut canary } else { &mut stable };
             let steps = of_track.entry(key).or_default();

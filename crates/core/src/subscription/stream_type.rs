@@ -17,7 +17,7 @@ use super::session_config::{SessionConfig, Upstream};
 use super::subscription_edit::SotwNames;
 use crate::cache::{
     CanarySeat, Class, Completeness, FellBehindError, Frame, Generation, Membership, Nonce, Position,
-    Protocol, Role, Rollout, StreamProfile, Subscription, Track, Update, VisibleState,
+    Protocol, Role, Rollout, StreamProfile, Subscription, Update, VisibleState,
 };
 use crate::fairness::NAMES_EVALUATED_FREELY;
 use crate::resource::{Kind, Name};
@@ -362,7 +362,7 @@ impl StreamType {
     /// in `unaccepted`.
     pub(super) fn send(
         &mut self,
-        update: &Arc<Update>,
+        update: &Update,
         class: Class,
         unaccepted: &BTreeSet<Name>,
         number: &mut u32,
@@ -386,13 +386,6 @@ impl StreamType {
         };
         self.consume(update, class);
         update.advance(&mut self.position, class);
-        if self.membership.of().parameter_view().track() == Track::Canary {
-            let unjudged = &mut self.own_mut().to_judge;
-            if unjudged.len() == UNJUDGED {
-                unjudged.remove(0);
-            }
-            unjudged.push(Unjudged { nonce: frame.nonce, update: Arc::clone(update), class });
-        }
         self.must_answer = false;
         self.may_hold = false;
         self.unknown = Some(update.has_unknown_name() || update.wildcard() < self.needed());
@@ -424,6 +417,15 @@ impl StreamType {
         names.extend(left_out);
         names.retain(|name| snapshot.lacks_member_since(name.as_str(), update.to()));
         self.trim();
+    }
+
+    /// Keeps a response until the canary answers it.
+    pub(super) fn await_vote(&mut self, nonce: Nonce, update: Arc<Update>, class: Class) {
+        let unjudged = &mut self.own_mut().to_judge;
+        if unjudged.len() == UNJUDGED {
+            unjudged.remove(0);
+        }
+        unjudged.push(Unjudged { nonce, update, class });
     }
 
     /// Counts the client's answer once, even if late. Earlier responses can no longer get one.

@@ -3,7 +3,9 @@
 //! Owns the difference between a change and a first answer: only changes are tried.
 
 use std::sync::Arc;
+use std::time::Instant;
 
+use super::super::Generation;
 use super::super::change::{Completeness, Op};
 use super::super::entry::{Entry, Named, VisibleState};
 use super::super::parameter_view::Track;
@@ -28,6 +30,17 @@ pub(in crate::cache) struct Stores {
     pub(in crate::cache) origin: Arc<Snapshot>,
     pub(in crate::cache) canary: Arc<Snapshot>,
     pub(in crate::cache) stable: Arc<Snapshot>,
+}
+
+/// Whether canaries ask for a name and see this difference; or any clients, with the last argument.
+pub(in crate::cache) type Asks<'a> = dyn Fn(&StoreKey, &Name, Reach, bool) -> bool + 'a;
+
+/// The cache at the moment of a decision.
+pub(in crate::cache) struct Moment<'a> {
+    pub(in crate::cache) now: Instant,
+    pub(in crate::cache) clock: Generation,
+    pub(in crate::cache) stores: &'a dyn Fn(&StoreKey) -> Option<Stores>,
+    pub(in crate::cache) asks: &'a Asks<'a>,
 }
 
 /// Whether an operation only confirms a member by its name, without content for clients.
@@ -193,9 +206,9 @@ pub(super) fn differs(name: &Name, held: &Snapshot, target: &Snapshot) -> bool {
 /// Clients that see a difference.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cache) struct Reach {
-    /// Those that ask for the name, or for its collection.
+    /// Clients that ask for the name, or for its collection.
     pub(in crate::cache) by_name: bool,
-    /// Those of the wildcard.
+    /// Clients of the wildcard.
     pub(in crate::cache) as_member: bool,
 }
 

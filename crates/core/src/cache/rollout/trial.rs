@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::super::Generation;
 use super::super::parameter_view::Track;
 use super::super::snapshot::Snapshot;
-use super::track_ops::{Move, Reach, StoreKey, Stores};
+use super::track_ops::{Asks, Moment, Move, Reach, StoreKey, Stores};
 use super::verdicts::Verdicts;
 use crate::resource::Name;
 
@@ -46,7 +46,7 @@ pub(super) struct Trial {
 ///
 /// A rejected response tells only that something in it is bad. So the relay takes all of it back from canaries, and
 /// sends them a part at a time: first the changes that no text names, then the others, and halves of what is rejected
-/// again. What a canary accepts leaves the hold.
+/// again. A change that a canary accepts leaves the hold.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hold {
     pub(super) held: BTreeSet<Place>,
@@ -90,24 +90,20 @@ impl Trial {
         self.names.iter().flat_map(|(key, names)| names.iter().map(move |(name, of)| (key, name, of)))
     }
 
+    pub(super) fn insert(&mut self, (key, name): Place, candidate: Candidate, content: &Arc<Snapshot>) {
+        self.content.entry(key.clone()).or_insert_with(|| Arc::clone(content));
+        self.names.entry(key).or_default().insert(name, candidate);
+    }
+
     /// Brings these changes to canaries.
-    pub(super) fn send(
-        &mut self,
-        part: Vec<Place>,
-        clock: Generation,
-        stores: impl Fn(&StoreKey) -> Option<Stores>,
-    ) -> Vec<Move> {
-        self.bring(part, Some(clock), |key, content| Some((stores(key)?.canary, content)))
+    pub(super) fn send(&mut self, part: Vec<Place>, at: &Moment<'_>) -> Vec<Move> {
+        self.bring(part, Some(at.clock), |key, content| Some(((at.stores)(key)?.canary, content)))
     }
 
     /// Gives canaries the stable content of these names back.
-    pub(super) fn take_back(
-        &mut self,
-        part: Vec<Place>,
-        stores: impl Fn(&StoreKey) -> Option<Stores>,
-    ) -> Vec<Move> {
+    pub(super) fn take_back(&mut self, part: Vec<Place>, at: &Moment<'_>) -> Vec<Move> {
         self.bring(part, None, |key, _| {
-            let Stores { canary, stable, .. } = stores(key)?;
+            let Stores { canary, stable, .. } = (at.stores)(key)?;
             Some((canary, stable))
         })
     }
@@ -153,8 +149,8 @@ impl Trial {
         is_any
     }
 
-    /// Forgets the changes on hold that are no suspects any more.
-    pub(super) fn prune(&mut self, threshold: f64) {
+    /// Takes changes off the hold that canaries have accepted since.
+    pub(super) fn forget_accepted(&mut self, threshold: f64) {
         let Some(mut hold) = self.hold.take() else { return };
         hold.held.retain(|place| hold.is_braked || self.is_suspect(place, threshold));
         self.hold = Some(hold);
@@ -254,13 +250,12 @@ impl Trial {
         };
         hold.is_rejected = false;
         self.hold = Some(hold);
-        self.prune(threshold);
         step
     }
 
     /// Whether no canary accepted a change that one asks for, or that somebody asks for and one was sent: it may have died
     /// of it.
-    pub(super) fn is_unanswered(&self, asks: impl Fn(&StoreKey, &Name, Reach, bool) -> bool) -> bool {
+    pub(super) fn is_unanswered(&self, asks: &Asks<'_>) -> bool {
         let mut open = self.all().filter(|(.., candidate)| candidate.verdicts.accepted() == 0);
         open.any(|(key, name, candidate)| asks(key, name, candidate.reach, candidate.is_asked))
     }

@@ -40,7 +40,7 @@ pub(super) enum Answer<'a> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Verdicts {
     accepted: OrdSet<Voter>,
-    /// Those that rejected responses with it and accepted none.
+    /// Clients that rejected responses with it and accepted none.
     rejected: OrdSet<Voter>,
     texts: Vec<Arc<str>>,
     is_rejected_alone: bool,

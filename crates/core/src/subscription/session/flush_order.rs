@@ -469,6 +469,10 @@ impl Session {
         let live = !state.position.is_start() && !state.may_hold && is_whole;
         let answered = state.take_answering();
         let frame = state.send(update, class, unaccepted, &mut self.own_nonces);
+        let rollout = self.cache.rollout().filter(|_| matches!(self.canary, Some(Some(_))));
+        if rollout.is_some_and(|rollout| rollout.is_trying(&type_url)) {
+            state.await_vote(frame.nonce, Arc::clone(update), class);
+        }
         let coalesced = state.membership.record_update(update).saturating_sub(1);
         state.owe_errors(&answered, update);
         self.unflushed = Some(at);
