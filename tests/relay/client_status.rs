@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use deltafan::descriptors;
+use deltafan::grpc::BytesCodec;
 use deltafan::proto::status::string_matcher::MatchPattern;
 use deltafan::proto::status::{
     ClientConfig, ClientResourceStatus as Client, ClientStatusRequest, ClientStatusResponse,
@@ -11,7 +12,7 @@ use deltafan::proto::status::{
 use deltafan::proto::{DeltaDiscoveryResponse, Node};
 use deltafan::resource::{Kind, TypeUrl, wire};
 use deltafan_test_support::client::{
-    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, RawCodec, SDS, Sotw, Stream, connect, unary,
+    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, SDS, Sotw, Stream, connect, message_bytes, unary,
 };
 use deltafan_test_support::http1::Http1;
 use deltafan_test_support::origin::{OriginStream, clusters_at, resource, response};
@@ -302,9 +303,8 @@ async fn a_request_that_cannot_be_answered_is_told_why() {
     assert_eq!(http1.answer().unwrap().status, 405);
     let mut grpc = tonic::client::Grpc::new(status.clone());
     grpc.ready().await.unwrap();
-    let call = tonic::Request::new(ClientStatusRequest::default());
-    let codec = RawCodec::<ClientStatusRequest>::default();
-    let answer = grpc.unary(call, PathAndQuery::from_static(FETCH), codec).await.unwrap();
+    let call = tonic::Request::new(message_bytes(&ClientStatusRequest::default()));
+    let answer = grpc.unary(call, PathAndQuery::from_static(FETCH), BytesCodec).await.unwrap();
     let stale = answer.metadata().get("x-deltafan-stale-seconds").unwrap().to_str().unwrap();
     assert!(stale.parse::<f64>().unwrap() >= 0.0);
 }

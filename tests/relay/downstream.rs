@@ -7,10 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use deltafan::grpc::BytesCodec;
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse};
 use deltafan_test_support::client::{
-    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, EDS, FETCH_CLUSTERS, PATIENCE, RawCodec, SOTW_ADS, Sotw, connect,
-    names, node, subscription, unary,
+    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, EDS, FETCH_CLUSTERS, PATIENCE, SOTW_ADS, Sotw, connect,
+    message_bytes, names, node, subscription, unary,
 };
 use deltafan_test_support::process::{Process, clusters, http1, program, relay};
 use deltafan_test_support::wire::framed;
@@ -302,9 +303,9 @@ async fn health_and_readiness_say_whether_to_send_clients_here() {
     assert_eq!(status(answer), ServingStatus::Serving);
     let mut grpc = tonic::client::Grpc::new(channel.clone());
     grpc.ready().await.unwrap();
-    let (path, codec) = (PathAndQuery::from_static("/grpc.health.v1.Health/Watch"), RawCodec::default());
-    let request = tonic::Request::new(HealthCheckRequest::default());
-    let mut watch = grpc.server_streaming(request, path, codec).await.unwrap().into_inner();
+    let path = PathAndQuery::from_static("/grpc.health.v1.Health/Watch");
+    let request = tonic::Request::new(message_bytes(&HealthCheckRequest::default()));
+    let mut watch = grpc.server_streaming(request, path, BytesCodec).await.unwrap().into_inner();
     let mut watched = async || {
         let message = tokio::time::timeout(PATIENCE, watch.message()).await.expect("in time");
         status(message.unwrap().unwrap())

@@ -1,7 +1,6 @@
 //! A client that says exactly what a test tells it to, over a real connection.
 
 use std::collections::BTreeMap;
-use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -14,46 +13,10 @@ use deltafan::resource::Envelope;
 use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::sync::mpsc;
-use tonic::codec::{Codec, EncodeBuf, Encoder};
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 
 pub use crate::PATIENCE;
-
-/// Encodes messages with prost, and returns received ones as bytes.
-#[derive(Debug)]
-pub struct RawCodec<T>(PhantomData<T>);
-
-impl<T> Default for RawCodec<T> {
-    fn default() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<T: Message + 'static> Codec for RawCodec<T> {
-    type Encode = T;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = BytesCodec;
-
-    fn encoder(&mut self) -> Self {
-        Self::default()
-    }
-
-    fn decoder(&mut self) -> BytesCodec {
-        BytesCodec
-    }
-}
-
-impl<T: Message> Encoder for RawCodec<T> {
-    type Item = T;
-    type Error = tonic::Status;
-
-    fn encode(&mut self, item: T, dst: &mut EncodeBuf<'_>) -> Result<(), tonic::Status> {
-        dst.reserve(item.encoded_len());
-        item.encode(dst).map_err(|error| tonic::Status::internal(error.to_string()))
-    }
-}
 
 /// Long enough for what must not happen to have happened.
 pub const MOMENT: Duration = Duration::from_millis(300);
@@ -117,24 +80,27 @@ impl<Q: Message + 'static> Stream<Q> {
     /// Opens a stream with these headers.
     pub async fn open_with(channel: &Channel, method: &'static str, headers: MetadataMap) -> Self {
         let (requests, mut outgoing) = mpsc::channel::<Q>(64);
-        let stream = futures_util::stream::poll_fn(move |cx| outgoing.poll_recv(cx));
+        let stream = futures_util::stream::poll_fn(move |cx| {
+            outgoing.poll_recv(cx).map(|next| Some(message_bytes(&next?)))
+        });
         let mut grpc = tonic::client::Grpc::new(channel.clone()).max_decoding_message_size(256 << 20);
         grpc.ready().await.unwrap();
-        let codec = RawCodec::<Q>::default();
         let path = PathAndQuery::from_static(method);
         let request = tonic::Request::from_parts(headers, tonic::Extensions::default(), stream);
-        let responses = grpc.streaming(request, path, codec).await.unwrap().into_inner();
+        let responses = grpc.streaming(request, path, BytesCodec).await.unwrap().into_inner();
         Self { requests: Some(requests), responses }
     }
 
     /// Opens a stream, if the server takes it.
     pub async fn try_open(channel: &Channel, method: &'static str) -> Option<Self> {
         let (requests, mut outgoing) = mpsc::channel::<Q>(64);
-        let stream = futures_util::stream::poll_fn(move |cx| outgoing.poll_recv(cx));
+        let stream = futures_util::stream::poll_fn(move |cx| {
+            outgoing.poll_recv(cx).map(|next| Some(message_bytes(&next?)))
+        });
         let mut grpc = tonic::client::Grpc::new(channel.clone());
         grpc.ready().await.ok()?;
-        let (path, codec) = (PathAndQuery::from_static(method), RawCodec::<Q>::default());
-        let opened = grpc.streaming(tonic::Request::new(stream), path, codec).await.ok()?;
+        let path = PathAndQuery::from_static(method);
+        let opened = grpc.streaming(tonic::Request::new(stream), path, BytesCodec).await.ok()?;
         Some(Self { requests: Some(requests), responses: opened.into_inner() })
     }
 
@@ -273,6 +239,11 @@ impl Sotw {
     }
 }
 
+/// Message for [`BytesCodec`].
+pub fn message_bytes(message: &impl Message) -> Bytes {
+    message.encode_to_vec().into()
+}
+
 /// A unary call: the message, or the status.
 pub async fn unary<Q: Message + 'static>(
     channel: &Channel,
@@ -291,8 +262,8 @@ pub async fn try_unary<Q: Message + 'static>(
 ) -> Result<Bytes, tonic::Status> {
     let mut grpc = tonic::client::Grpc::new(channel.clone()).max_decoding_message_size(usize::MAX);
     grpc.ready().await.map_err(|error| tonic::Status::unavailable(error.to_string()))?;
-    let codec = RawCodec::<Q>::default();
-    let call = grpc.unary(tonic::Request::new(request), PathAndQuery::from_static(method), codec);
+    let request = tonic::Request::new(message_bytes(&request));
+    let call = grpc.unary(request, PathAndQuery::from_static(method), BytesCodec);
     call.await.map(tonic::Response::into_inner)
 }
 

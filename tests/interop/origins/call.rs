@@ -3,16 +3,18 @@
 use std::time::Duration;
 
 use deltafan::{
+    grpc::BytesCodec,
     proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse},
     resource::wire,
 };
-use deltafan_test_support::client::{DELTA_ADS, RawCodec, SOTW_ADS, names, sotw_subscription};
+use deltafan_test_support::client::{DELTA_ADS, SOTW_ADS, message_bytes, names, sotw_subscription};
 use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     time::timeout,
 };
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{client::Grpc, transport::Channel};
 
@@ -37,9 +39,10 @@ impl<Q: Message + 'static, R: Message + Default + 'static> Call<Q, R> {
         tokio::spawn(async move {
             let mut grpc = Grpc::new(channel);
             grpc.ready().await?;
-            let outgoing = tonic::Request::new(UnboundedReceiverStream::new(outgoing));
+            let outgoing = UnboundedReceiverStream::new(outgoing).map(|request: Q| message_bytes(&request));
+            let outgoing = tonic::Request::new(outgoing);
             let path = PathAndQuery::from_static(method);
-            let call = grpc.streaming(outgoing, path, RawCodec::<Q>::default()).await?;
+            let call = grpc.streaming(outgoing, path, BytesCodec).await?;
             let mut call = call.into_inner();
             while let Some(response) = call.message().await? {
                 if incoming.send(R::decode(response)?).is_err() {
