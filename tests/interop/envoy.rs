@@ -122,6 +122,21 @@ impl World {
         self.fixture.origin.put(&cluster(name, &source, connect_timeout));
     }
 
+    /// State of the rollout guard.
+    fn rollout(&self) -> Result<Value, String> {
+        let page = get_json(&format!("http://127.0.0.1:{}/rollout", self.fixture.relay_admin_port()))?;
+        Ok(page[0].clone())
+    }
+
+    fn wait_for_rollout(&self, phase: &str) -> Value {
+        let mut found = Value::Null;
+        eventually(PATIENCE, phase, || {
+            found = self.rollout()?;
+            if found["phase"] == phase { Ok(()) } else { Err(found.to_string()) }
+        });
+        found
+    }
+
     fn lead_to(&self, port: u16) {
         self.fixture.origin.put(&endpoints(BACKEND, port));
     }
@@ -159,9 +174,7 @@ fn follows_an_endpoint_change(transport: Transport) {
     wait_until_answers(&envoy, "a");
 }
 
-/// A changed cluster warms until its endpoints are sent again, and the origin does not send again what has not changed. The
-/// relay has to (R-ADS-05).
-/// Cluster that Envoy rejects for its negative timeout.
+/// Envoy rejects the cluster for its negative timeout.
 fn is_spared_a_change_that_the_canary_rejects(transport: Transport) {
     if is_direct() {
         return skipped("the control plane sends each change to all");
@@ -172,16 +185,11 @@ fn is_spared_a_change_that_the_canary_rejects(transport: Transport) {
     wait_until_answers(&canary, "a");
     let other = world.envoy("other");
     wait_until_answers(&other, "a");
-    let phase_is = |expected: &str| {
-        let page = get_json(&format!("http://127.0.0.1:{}/rollout", world.fixture.relay_admin_port()))?;
-        if page[0]["phase"] == expected { Ok(page[0].clone()) } else { Err(format!("{page}")) }
-    };
-    eventually(PATIENCE, "all changes have spread", || phase_is("idle").map(drop));
+    world.wait_for_rollout("idle");
     let rejected = |envoy: &Envoy| envoy.stat("cluster_manager.cds.update_rejected");
 
     world.put_cluster(BACKEND, "-1s");
-    eventually(PATIENCE, "the change is held", || phase_is("held").map(drop));
-    let change = phase_is("held").unwrap()["held"][0].clone();
+    let change = world.wait_for_rollout("held")["held"][0].clone();
     assert_eq!((&change["name"], &change["rejected"]), (&BACKEND.into(), &1.into()), "{change}");
     assert!(change["texts"][0].as_str().unwrap().contains("positive duration"), "{change}");
     assert!(rejected(&canary).unwrap() > 0);
@@ -234,9 +242,8 @@ fn is_spared_all_bad_changes_of_a_response_and_gets_the_good_ones(transport: Tra
         };
         if names.iter().enumerate().all(is_one) { Ok(()) } else { Err(format!("{clusters:?}")) }
     };
-    let page = || get_json(&format!("http://127.0.0.1:{}/rollout", world.fixture.relay_admin_port()));
     let held = || -> Result<Vec<String>, String> {
-        let held = page()?[0]["held"].as_array().cloned().unwrap_or_default();
+        let held = world.rollout()?["held"].as_array().cloned().unwrap_or_default();
         Ok(held.iter().map(|change| change["name"].as_str().unwrap_or_default().to_owned()).collect())
     };
     let [canary, other] = &envoys;
@@ -285,26 +292,23 @@ fn is_spared_a_control_plane_that_empties_itself(transport: Transport) {
         if has_all { answers(envoy, "a") } else { Err(format!("{clusters:?}")) }
     };
     envoys.iter().for_each(|envoy| eventually(PATIENCE, "all clusters arrive", || has_all(envoy)));
-    let page = || get_json(&format!("http://127.0.0.1:{}/rollout", world.fixture.relay_admin_port()));
-    let phase_is = |expected: &str| {
-        let page = page()?;
-        if page[0]["phase"] == expected { Ok(()) } else { Err(page.to_string()) }
-    };
-    eventually(PATIENCE, "all changes have spread", || phase_is("idle"));
+    world.wait_for_rollout("idle");
 
     for name in names.iter().map(String::as_str).chain([BACKEND]) {
         world.fixture.origin.delete(CLUSTER, name);
     }
-    eventually(PATIENCE, "the removals are held", || phase_is("held"));
+    world.wait_for_rollout("held");
     always(Duration::from_secs(4), "no Envoy is emptied", || envoys.iter().try_for_each(has_all));
 
     for name in names.iter().map(String::as_str).chain([BACKEND]) {
         world.put_cluster(name, "1s");
     }
-    eventually(PATIENCE, "nothing is held", || phase_is("idle"));
+    world.wait_for_rollout("idle");
     envoys.iter().for_each(|envoy| assert_eq!(has_all(envoy), Ok(())));
 }
 
+/// A changed cluster warms until its endpoints are sent again, and the origin does not send again what has not changed. The
+/// relay has to (R-ADS-05).
 fn activates_a_changed_cluster(transport: Transport) {
     let Some(world) = World::start(transport, 1) else { return };
     let envoy = world.envoy("envoy");
