@@ -44,6 +44,12 @@ impl WallClock {
         };
         time.unwrap_or(SystemTime::UNIX_EPOCH)
     }
+
+    /// Moment of a time in the past; `None` if it is none, or before the machine started.
+    pub(crate) fn moment(self, time: SystemTime) -> Option<Instant> {
+        let now = Instant::now();
+        now.checked_sub(self.at(now).duration_since(time).ok()?)
+    }
 }
 
 /// `2026-05-04T10:00:00Z`.

@@ -67,7 +67,7 @@ pub trait Report: Send + Sync + 'static {
     fn is_order(&self, path: &str) -> bool;
 
     /// Follows an operator's posted order; `None` if there is no such order.
-    fn order(&self, path: &str, query: &str) -> Option<Page>;
+    fn order(&self, path: &str, query: &str, peer: SocketAddr) -> Option<Page>;
 
     /// Response of CSDS to an encoded request. Called on a thread of its own.
     ///
@@ -234,7 +234,7 @@ where
             Err(refusal) => refusal,
             Ok(()) if head.uri.path().starts_with(POLLED) => shared.refuse_poll(head.uri.path(), peer),
             Ok(()) if head.method == Method::POST => {
-                order(&head, &*report).unwrap_or_else(|| not_allowed("GET, HEAD"))
+                order(&head, &*report, peer).unwrap_or_else(|| not_allowed("GET, HEAD"))
             }
             Ok(()) => answer(&head, report, &shared.lanes).await,
         })
@@ -360,13 +360,13 @@ const NO_PAGE: &str = "no such page; there are /, /ready, /healthz, /metrics, /s
                        /history, /config_dump and /rollout\n";
 
 /// Follows an operator's order, if the request is one. Refuses orders from a page of another site.
-fn order(request: &Parts, report: &impl Report) -> Option<Response<Full<Bytes>>> {
+fn order(request: &Parts, report: &impl Report, peer: SocketAddr) -> Option<Response<Full<Bytes>>> {
     let path = request.uri.path();
     if report.is_order(path) && is_of_other_site(request) {
         let reason = "an order of a page of another site (`origin`, `sec-fetch-site`) is not followed\n";
         return Some(text(StatusCode::FORBIDDEN, reason));
     }
-    report.order(path, request.uri.query().unwrap_or_default()).map(page)
+    report.order(path, request.uri.query().unwrap_or_default(), peer).map(page)
 }
 
 /// Whether a page of another site made a browser send this. Not every browser sends `origin` with a form, or

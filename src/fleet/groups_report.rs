@@ -1,17 +1,19 @@
 //! Node groups at their control planes, and their rollouts, as JSON.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use super::admin_query::{LookError, Query};
-use super::view::{NameRow, Page, TypeName, in_seconds, row, text_of};
-use crate::cache::{HeldChange, Phase, Rollout, RolloutStatus};
+use super::view::{NameRow, Page, TypeName, in_seconds, row, seconds, text_of};
+use crate::cache::{HeldChange, Phase, Rollout, RolloutStatus, StandingOrder};
 use crate::groups::{GroupStatus, Groups, RuleFigures, ShownNode};
 use crate::node_group::GroupKey;
+use crate::resource::Name;
 use crate::upstream::{Refusal, UpstreamState};
+use crate::utc;
 
 row! {
     struct RuleRow(name: &str, of: &RuleFigures) {
@@ -88,7 +90,7 @@ row! {
 }
 
 row! {
-    struct RolloutRow(key: Option<String>, of: &RolloutStatus) {
+    struct RolloutRow(key: Option<String>, of: &RolloutStatus, now: Instant) {
         /// `None` in the own group.
         group: Option<String> = key,
         phase: &'static str = match of.phase {
@@ -106,6 +108,8 @@ row! {
         canaries: usize = of.canaries,
         trying: usize = of.tried,
         waiting: usize = of.waiting,
+        /// Changes of types that an operator put on hold.
+        on_hold: usize = of.on_hold,
         /// Trials in a row that no canary has answered.
         unanswered: usize = of.unanswered,
         /// Why changes are held: `rejected` by canaries, or too many `removals`.
@@ -115,7 +119,28 @@ row! {
         /// Whether canaries are sent parts of the held changes, to find the bad ones.
         searching: bool = of.is_searching,
         held: Vec<HeldRow> = of.held.iter().map(HeldRow::new).collect(),
-        discarded: Vec<NameRow> = of.discarded.iter().map(|(of, name)| NameRow::new(of, name)).collect(),
+        /// Time since when changes are held.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        held_seconds: Option<f64> = of.held_since.map(|since| seconds(since, now)),
+        /// Orders in force.
+        orders: Vec<OrderRow> = of.orders.iter().map(OrderRow::new).collect(),
+    }
+}
+
+row! {
+    struct OrderRow(of: &StandingOrder) {
+        order: &'static str = of.kind.label(),
+        #[serde(flatten)]
+        kind: TypeName = TypeName::new(&of.type_url),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        name: Option<String> = of.name.as_ref().map(Name::to_string),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        parameters: Option<String> = text_of(&of.parameters),
+        /// Restored version; absent if the resource did not exist then.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        version: Option<String> = of.version.as_deref().map(str::to_owned),
+        since: String = utc::seconds(SystemTime::UNIX_EPOCH + Duration::from_secs(of.note.at)),
+        by: String = of.note.by.to_string(),
     }
 }
 
@@ -180,5 +205,5 @@ pub fn rollouts_of(
 
 pub fn rollouts(groups: &Groups, now: Instant) -> impl Serialize + use<> {
     let rollouts = rollouts_of(groups, None);
-    rollouts.map(|(key, rollout)| RolloutRow::new(key, &rollout.status(now))).collect::<Vec<_>>()
+    rollouts.map(|(key, rollout)| RolloutRow::new(key, &rollout.status(now), now)).collect::<Vec<_>>()
 }

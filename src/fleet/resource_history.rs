@@ -26,15 +26,15 @@ const COMPARING: Duration = Duration::from_secs(2);
 /// Changes of a list that says nothing of its size.
 const CHANGES: usize = 100;
 
-type Chosen = Vec<(Option<String>, Arc<Group>)>;
+pub(super) type Chosen = Vec<(Option<String>, Arc<Group>)>;
 
 /// One resource, and which of its states are compared.
 #[derive(Debug)]
-struct HistoryOf {
-    type_url: TypeUrl,
-    name: Name,
-    from: Option<String>,
-    to: Option<String>,
+pub(super) struct HistoryOf {
+    pub(super) type_url: TypeUrl,
+    pub(super) name: Name,
+    pub(super) from: Option<String>,
+    pub(super) to: Option<String>,
 }
 
 impl HistoryOf {
@@ -142,11 +142,11 @@ struct Answer {
 
 /// Of one group and parameter set, oldest first.
 #[derive(Debug)]
-struct Line {
+pub(super) struct Line {
     key: Option<String>,
     group: Arc<Group>,
-    parameters: Parameters,
-    changes: Vec<ResourceChange>,
+    pub(super) parameters: Parameters,
+    pub(super) changes: Vec<ResourceChange>,
     clients: usize,
     /// Per change: clients that accepted, rejected, have not answered.
     tallies: Vec<[usize; 3]>,
@@ -188,7 +188,7 @@ fn recent(groups: &Chosen, only: Option<&TypeUrl>, max: usize, now: Instant) -> 
 }
 
 /// All groups, or one.
-fn chosen(groups: &Groups, only: Option<&str>) -> Result<Chosen, LookError> {
+pub(super) fn chosen(groups: &Groups, only: Option<&str>) -> Result<Chosen, LookError> {
     let chosen = groups.chosen(only);
     let reason = if chosen.is_empty() {
         format!("no history: {}", LookError::no_group(only.unwrap_or_default()))
@@ -232,7 +232,7 @@ fn one(
 }
 
 /// Changes of a resource in each group.
-fn lines(groups: &Chosen, of: &HistoryOf) -> Result<Vec<Line>, LookError> {
+pub(super) fn lines(groups: &Chosen, of: &HistoryOf) -> Result<Vec<Line>, LookError> {
     let mut lines = Vec::new();
     for (key, group) in groups {
         let Some(history) = group.cache().history() else { continue };
@@ -345,7 +345,7 @@ impl Line {
     }
 
     /// Newest change to a version, or to `#` and a generation; prefers one before `to`.
-    fn find(&self, version: &str, to: usize) -> Result<usize, String> {
+    pub(super) fn find(&self, version: &str, to: usize) -> Result<usize, String> {
         let is_one = |change: &ResourceChange| {
             change.after.as_ref().is_some_and(|after| *after.version == *version)
                 || version.strip_prefix('#').is_some_and(|text| text == change.generation.to_string())
@@ -358,7 +358,7 @@ impl Line {
         })
     }
 
-    fn state_before(&self, index: usize) -> Side {
+    pub(super) fn state_before(&self, index: usize) -> Side {
         let change = &self.changes[index];
         match (&change.before, index.checked_sub(1).map(|before| &self.changes[before])) {
             (Some(before), _) => (before.version().to_owned(), Ok(Some(Arc::clone(before)))),
@@ -372,7 +372,7 @@ impl Line {
         }
     }
 
-    fn state_after(&self, index: usize, type_url: &TypeUrl, name: &Name) -> Side {
+    pub(super) fn state_after(&self, index: usize, type_url: &TypeUrl, name: &Name) -> Side {
         let change = &self.changes[index];
         let version = label(change);
         let Some(after) = &change.after else { return (version, Ok(None)) };

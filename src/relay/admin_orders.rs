@@ -2,22 +2,25 @@
 //!
 //! Owns their paths, parameters and log lines. Others carry them out.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use serde_json::json;
 
 use super::origin::Origin;
 use super::relay_status::{Status, document, no_such_client, refused};
 use crate::admin::Page;
-use crate::cache::{Order, RefreshError};
-use crate::fleet::{LookError, Query, clip, rollouts_of};
-use crate::resource::Name;
+use crate::cache::{Note, Order, RefreshError, Rollout};
+use crate::fleet::{GroupStates, LookError, Query, clip, earlier_states};
+use crate::resource::{Name, TypeUrl};
 
 /// Keys of the query of an order; `None` for any other path.
 fn keys(path: &str) -> Option<&'static [&'static str]> {
     match path {
-        "/rollout/release" | "/rollout/discard" => Some(&["group"]),
+        "/rollout/hold" | "/rollout/release" => Some(&["type", "group", "by"]),
+        "/rollout/discard" => Some(&["group", "by"]),
+        "/rollout/restore" => Some(&["type", "name", "version", "at", "group", "by"]),
         "/log" => Some(&["level"]),
         "/refresh" => Some(&["type", "name", "group"]),
         "/drain" => Some(&[]),
@@ -34,15 +37,19 @@ pub(super) fn is_order(path: &str) -> bool {
 }
 
 /// Follows an order; `None` for any other path.
-pub(super) fn follow(status: &Status, path: &str, query: &str) -> Option<Page> {
+pub(super) fn follow(status: &Status, path: &str, query: &str, peer: SocketAddr) -> Option<Page> {
     let keys = keys(path)?;
     if !query.is_empty() && !query.contains('=') {
         // A slip, and not the own group, which an empty `group` stands for.
         return Some(refused(&LookError::Wrong(format!("`{}` has no value", clip(query)))));
     }
     let followed = Query::parse(query, keys).and_then(|query| match path {
-        "/rollout/release" => Ok(decide(status, Order::Release, query.get("group"))),
-        "/rollout/discard" => Ok(decide(status, Order::Discard, query.get("group"))),
+        "/rollout/hold" => Ok(hold(status, query.type_url()?.as_ref(), &query, peer)),
+        "/rollout/release" => Ok(release(status, query.type_url()?, &query, peer)),
+        "/rollout/discard" => {
+            Ok(decide(status, &query, "discard", |_| vec![Order::Discard(note(&query, peer))], peer))
+        }
+        "/rollout/restore" => restore(status, &query, peer),
         "/drain" => Ok(drain(status)),
         "/log" => Ok(log(status, query.get("level"))),
         "/refresh" => refresh(status, &query),
@@ -51,14 +58,79 @@ pub(super) fn follow(status: &Status, path: &str, query: &str) -> Option<Page> {
     Some(followed.unwrap_or_else(|wrong| refused(&wrong)))
 }
 
-fn decide(status: &Status, order: Order, group: Option<&str>) -> Page {
-    let ordered = rollouts_of(&status.groups, group).filter(|(_, rollout)| rollout.order(order));
-    let ordered: Vec<Option<String>> = ordered.map(|(group, _)| group).collect();
-    if ordered.is_empty() {
-        return Page::NotFound("no change is held; GET /rollout shows what is on trial".to_owned());
+/// Time and author of an order: the peer, and what it says of itself.
+fn note(query: &Query<'_>, peer: SocketAddr) -> Note {
+    const LONGEST: usize = 100;
+    let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let by = query.get("by").map_or_else(
+        || peer.ip().to_string(),
+        |by| format!("{} ({})", peer.ip(), by.chars().take(LONGEST).collect::<String>()),
+    );
+    Note { at, by: by.into() }
+}
+
+/// Gives the groups of a query these orders. Answers with those that had something to order.
+fn decide(
+    status: &Status,
+    query: &Query<'_>,
+    what: &str,
+    orders: impl Fn(&Rollout) -> Vec<Order>,
+    peer: SocketAddr,
+) -> Page {
+    let (now, mut ordered) = (Instant::now(), Vec::new());
+    for (key, group) in status.groups.chosen(query.get("group")) {
+        let Some(rollout) = group.cache().rollout() else { continue };
+        let is_due =
+            orders(rollout).into_iter().filter(|order| group.cache().order(order.clone(), now)).count() > 0;
+        ordered.extend(is_due.then_some(key));
     }
-    tracing::info!(?order, groups = ?ordered, "an operator decided on the changes that are held");
+    if ordered.is_empty() {
+        return Page::NotFound(
+            "there is nothing to decide on; GET /rollout shows what is on trial or held".to_owned(),
+        );
+    }
+    log_order(what, query, &ordered, peer);
     document(&json!({ "groups": ordered }))
+}
+
+fn log_order(order: &str, query: &Query<'_>, groups: &[Option<String>], peer: SocketAddr) {
+    let [kind, name, version, at] =
+        ["type", "name", "version", "at"].map(|key| query.get(key).unwrap_or_default());
+    let by = note(query, peer).by;
+    tracing::info!(
+        order,
+        kind,
+        name,
+        version,
+        at,
+        by = clip(&by),
+        ?groups,
+        "an operator gave the rollout guard an order"
+    );
+}
+
+fn hold(status: &Status, of: Option<&TypeUrl>, query: &Query<'_>, peer: SocketAddr) -> Page {
+    let note = note(query, peer);
+    let orders = |rollout: &Rollout| {
+        let types = rollout.types().filter(|type_url| of.is_none_or(|of| of == *type_url));
+        types.map(|type_url| Order::Hold(type_url.clone(), note.clone())).collect()
+    };
+    decide(status, query, "hold", orders, peer)
+}
+
+fn release(status: &Status, of: Option<TypeUrl>, query: &Query<'_>, peer: SocketAddr) -> Page {
+    decide(status, query, "release", |_| vec![Order::Release(of.clone())], peer)
+}
+
+fn restore(status: &Status, query: &Query<'_>, peer: SocketAddr) -> Result<Page, LookError> {
+    let (now, mut ordered, mut restored) = (Instant::now(), Vec::new(), 0);
+    for GroupStates { group, of, states } in earlier_states(&status.groups, query)? {
+        restored += states.len();
+        of.cache().order(Order::Restore(states, note(query, peer)), now);
+        ordered.push(group);
+    }
+    log_order("restore", query, &ordered, peer);
+    Ok(document(&json!({ "groups": ordered, "restored": restored })))
 }
 
 /// As Envoy's `drain_listeners?graceful`: like SIGTERM, but the process goes on.

@@ -1,6 +1,7 @@
 //! Answers of the admin address.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -85,8 +86,8 @@ impl Report for Status {
         admin_orders::is_order(path)
     }
 
-    fn order(&self, path: &str, query: &str) -> Option<Page> {
-        admin_orders::follow(self, path, query)
+    fn order(&self, path: &str, query: &str, peer: SocketAddr) -> Option<Page> {
+        admin_orders::follow(self, path, query, peer)
     }
 
     fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, tonic::Status> {

@@ -17,6 +17,8 @@ use super::FileFault;
 use super::snapshot_encoding::GroupId;
 use super::snapshot_file::{self, FileError};
 use super::snapshot_store::{Store, StoredGroup};
+use super::stored_orders;
+use crate::cache::StandingOrder;
 use crate::snapshot_content::{Clock, Content, Selection};
 use crate::upstream::{Client, Restored, ServerId};
 
@@ -40,6 +42,8 @@ pub struct Loaded {
     pub age: Option<Duration>,
     /// URI of the source server; empty with several.
     pub server: String,
+    /// Orders of the rollout guard.
+    pub orders: Vec<StandingOrder>,
 }
 
 /// Stored groups beside the own one.
@@ -273,7 +277,8 @@ impl Disk {
         content.stores.retain(|store| self.settings.selection.has(&store.id.type_url));
         let current = Some(Duration::from_millis(stored.facts.current)).filter(|at| !at.is_zero());
         let age = current.and_then(|at| self.age_of(at));
-        Ok(Some(Loaded { content, age, server: stored.facts.server }))
+        let orders = stored_orders::read(&stored.facts.orders);
+        Ok(Some(Loaded { content, age, server: stored.facts.server, orders }))
     }
 
     /// Notes that the relay holds a group's stored content.
@@ -418,7 +423,10 @@ impl Disk {
 impl Loaded {
     /// Gives the content to a client that does not run yet.
     pub fn restore(self, client: &mut Client) -> Restored {
-        let Self { content, age, server } = self;
+        let Self { content, age, server, orders } = self;
+        if let Some(rollout) = client.cache().rollout() {
+            rollout.restore_orders(orders);
+        }
         let from = Some(ServerId::from(&*server)).filter(|_| !server.is_empty());
         client.restore(content, from, age, clock())
     }

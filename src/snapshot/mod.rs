@@ -18,6 +18,7 @@ mod snapshot_encoding;
 mod snapshot_file;
 mod snapshot_store;
 mod snapshot_thread;
+mod stored_orders;
 mod unchanged_overlay;
 
 #[cfg(test)]
@@ -51,6 +52,8 @@ pub(crate) struct GroupFacts {
     pub(crate) node: u128,
     /// URI of the source server.
     pub(crate) server: String,
+    /// Orders of the rollout guard, as text in one line.
+    pub(crate) orders: String,
 }
 
 /// Facts about a store beside its records.

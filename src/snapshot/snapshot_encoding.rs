@@ -187,6 +187,10 @@ impl GroupFacts {
         out.extend_from_slice(&self.current.to_le_bytes());
         out.extend_from_slice(&self.node.to_le_bytes());
         out.extend_from_slice(self.server.as_bytes());
+        if !self.orders.is_empty() {
+            out.push(b'\n');
+            out.extend_from_slice(self.orders.as_bytes());
+        }
         out
     }
 
@@ -194,11 +198,14 @@ impl GroupFacts {
         let (run, rest) = bytes.split_first_chunk()?;
         let (current, rest) = rest.split_first_chunk()?;
         let (node, server) = rest.split_first_chunk()?;
+        let texts = std::str::from_utf8(server).ok()?;
+        let (server, orders) = texts.split_once('\n').unwrap_or((texts, ""));
         Some(Self {
             run: u64::from_le_bytes(*run),
             current: u64::from_le_bytes(*current),
             node: u128::from_le_bytes(*node),
-            server: std::str::from_utf8(server).ok()?.to_owned(),
+            server: server.to_owned(),
+            orders: orders.to_owned(),
         })
     }
 }
@@ -277,8 +284,11 @@ mod tests {
 
     #[test]
     fn facts_read_back() {
-        let group = GroupFacts { run: 3, current: 1 << 40, node: 7, server: "http://a:1".to_owned() };
-        assert_eq!(GroupFacts::from_bytes(&group.to_bytes()), Some(group));
+        let server = "http://a:1".to_owned();
+        let group = GroupFacts { run: 3, current: 1 << 40, node: 7, server, orders: String::new() };
+        for group in [GroupFacts { orders: "[1]".to_owned(), ..group.clone() }, group] {
+            assert_eq!(GroupFacts::from_bytes(&group.to_bytes()), Some(group));
+        }
         for completeness in DEGREES {
             let store = StoreFacts { completeness, members: 1, records: 2, sum: u64::MAX };
             assert_eq!(StoreFacts::from_bytes(&store.to_bytes()), Some(store));

@@ -14,7 +14,7 @@ use super::disk_state::{CANNOT_WRITE, Disk, clock};
 use super::snapshot_encoding::GroupId;
 use super::snapshot_file::FileError;
 use super::snapshot_store::{Changes, GroupChange, Names, StoreChange};
-use super::{FileFault, GroupFacts, StoreFacts};
+use super::{FileFault, GroupFacts, StoreFacts, stored_orders};
 use crate::cache::{Cache, Completeness, Generation, Snapshot, Track, TypeCache};
 use crate::resource::Name;
 use crate::snapshot_content::{Clock, Selection, StoreId, wildcard_kept};
@@ -295,6 +295,11 @@ fn group_change(
         current: u64::try_from(current.as_millis()).unwrap_or(u64::MAX),
         node: group.node,
         server: group.server.clone(),
+        orders: group
+            .cache
+            .rollout()
+            .map(|of| stored_orders::text(&of.standing_orders()))
+            .unwrap_or_default(),
     };
     let mut cursor = GroupCursor { cache: group.cache.number(), ..GroupCursor::default() };
     let mut stores = Vec::new();

@@ -438,7 +438,7 @@ const KEPT_METRICS: &[Metric] = &[
                 ("trying", "canaries have them"),
                 ("waiting", "for the next trial"),
                 ("held", "canaries rejected them, or they remove too much"),
-                ("discarded", "by an operator"),
+                ("kept_back", "an operator discarded them, or restored an earlier state"),
             ],
         )])
         .with(Rollout)

@@ -316,8 +316,8 @@ pub fn report_rollouts(all: &[RolloutStatus], counts: &RolloutCounts) {
     for (state, names) in [
         ("trying", sum(|of| of.tried)),
         ("waiting", sum(|of| of.waiting)),
-        ("held", sum(|of| of.held.len())),
-        ("discarded", sum(|of| of.discarded.len())),
+        ("held", sum(|of| of.held.len() + of.on_hold)),
+        ("kept_back", sum(|of| of.kept_back)),
     ] {
         gauge!(ROLLOUT_CHANGES, "state" => state).set(names);
     }

@@ -151,6 +151,10 @@ impl Client {
         self.state.subscribe()
     }
 
+    pub const fn cache(&self) -> &Arc<crate::cache::Cache> {
+        self.mux.cache()
+    }
+
     pub fn tuner(&self) -> Tuner {
         self.tuner.clone()
     }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltafan::cache::{Change, Completeness, Order, Phase, Protocol, RolloutSettings, View};
+use deltafan::cache::{Change, Completeness, Note, Order, Phase, Protocol, RolloutSettings, View};
 
 use deltafan_test_support::fixture::{Client, Fixture, url};
 
 use crate::dp::locate;
 
 mod brake;
+mod orders;
 mod proof;
 mod verdicts;
 
@@ -169,12 +170,12 @@ fn a_change_that_canaries_reject_is_held_until_the_origin_corrects_it() {
 fn an_operator_releases_what_is_held() {
     let (mut fixture, [mut canary, mut other]) = held(Protocol::Delta);
     assert_eq!(canary.acked(&fixture), ["cds a:1"], "it is given back the last good version");
-    assert!(fixture.cache.rollout().unwrap().order(Order::Release));
+    assert!(fixture.order(Order::Release(None)));
     fixture.roll_out(2 * SECOND);
     for client in [&mut canary, &mut other] {
         assert_eq!(client.acked(&fixture), ["cds a:2"]);
     }
-    assert!(!fixture.cache.rollout().unwrap().order(Order::Release), "nothing is held any more");
+    assert!(!fixture.order(Order::Release(None)), "nothing is held any more");
 }
 
 #[test]
@@ -184,10 +185,10 @@ fn what_an_operator_discards_is_taken_back_and_never_spreads() {
         let b2 = if protocol == Protocol::Delta { "cds b:2" } else { "cds a:1 b:2" };
         let back = if protocol == Protocol::Delta { "cds a:1" } else { "cds a:1 b:1" };
         assert_eq!(canary.acked(&fixture), [back]);
-        assert!(fixture.cache.rollout().unwrap().order(Order::Discard));
+        assert!(fixture.order(Order::Discard(Note::default())));
         fixture.roll_out(2 * SECOND);
         let status = fixture.cache.rollout().unwrap().status(fixture.now);
-        assert_eq!((status.phase, status.held.len(), status.discarded.len()), (Phase::Idle, 0, 1));
+        assert_eq!((status.phase, status.held.len(), status.kept_back), (Phase::Idle, 0, 1));
         // The origin sends it again: after a reconnect, say.
         fixture.answer(View::Wildcard, "cds a:2");
         try_change(&mut fixture, "cds b:2");

@@ -85,7 +85,7 @@ async fn a_change_that_the_canary_rejects_reaches_nobody_else() {
     assert_eq!(relay.metric("deltafan_rollouts_total{result=\"held\"}"), 1.0);
     relay.wait_for_message(
         "canaries reject a change, so the other clients keep the last good resources; correct it at the control plane, or \
-         POST /rollout/release or /rollout/discard to the admin address",
+         run `deltafan rollout release` or `discard`",
     );
     // Newcomers of every transport are sent the last good version.
     drop(synced(&relay, "late", "1").await);
@@ -181,7 +181,7 @@ async fn a_change_that_the_canary_does_not_answer_waits_for_it_or_for_an_operato
     relay.wait_for("silence", || rollout(&relay)["unanswered"].as_u64() > Some(1));
     relay.wait_for_message(
         "no canary answers a change, so the other clients keep the last good resources and the trial begins anew; see whether the \
-         canaries are alive, or POST /rollout/release to the admin address",
+         canaries are alive, or run `deltafan rollout release`",
     );
     assert!(relay.metric("deltafan_rollouts_total{result=\"unanswered\"}") > 1.0);
     drop(synced(&relay, "late", "1").await);
@@ -221,7 +221,7 @@ async fn a_control_plane_that_is_emptied_empties_nobody() {
     assert!(tokio::time::timeout(Duration::from_millis(1500), client.response()).await.is_err());
     relay.wait_for_message(
         "a change removes more than `rollout.max_removed` allows, so no client is sent it; put the resources back at the control \
-         plane, or POST /rollout/release or /rollout/discard to the admin address",
+         plane, or run `deltafan rollout release` or `discard`",
     );
     relay = tokio::task::spawn_blocking(|| relay.killed_and_restarted(|_| {})).await.unwrap();
     drop((client, upstream));
@@ -236,6 +236,81 @@ async fn a_control_plane_that_is_emptied_empties_nobody() {
     wait_for_phase(&relay, "idle");
     let told = client.response().await;
     assert_eq!(told.removed_resources.len(), names.len());
+}
+
+/// An operator holds a type, gives clients earlier states back, and lets go; all but the last across a crash.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_holds_a_type_and_restores_earlier_states() {
+    let (mut relay, mut origin, mut upstream) = relay_and_origin(GUARD).await;
+    let mut canary = client(&relay, "canary").await;
+    upstream.expect_request().await;
+    upstream.send(&cluster("1"));
+    let told = canary.response().await;
+    canary.ack(&told).await;
+    let mut other = synced(&relay, "other", "1").await;
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let then = prost_types::Timestamp::from(std::time::SystemTime::now());
+    upstream.send(&cluster("2"));
+    let told = canary.response().await;
+    canary.ack(&told).await;
+    let told = other.response().await;
+    assert!(has(&told, "2"));
+    other.ack(&told).await;
+    wait_for_phase(&relay, "idle");
+
+    for (query, status, text) in [
+        ("type=lds&name=a&version=1", 404, "not guarded"),
+        ("type=cds&name=a&version=7", 404, "there are 2, 1"),
+        ("type=cds&name=none&version=1", 404, "no history of cds `none`"),
+        ("type=cds&name=a", 400, "a name and its version, or a time"),
+        ("type=cds&at=soon", 400, "2026-03-01T14:02:11Z"),
+        ("type=cds&at=2099-03-01T14:02:11Z", 400, "since the start"),
+        ("type=cds&at=2020-03-01T14:02:11Z", 404, "goes back to"),
+    ] {
+        let (found, said) = relay.admin_post(&format!("/rollout/restore?{query}"));
+        assert!(found == status && said.contains(text), "{query}: {found} {said}");
+    }
+    for order in ["type=cds&name=a&version=1".to_owned(), format!("type=cds&at={then}")] {
+        let (status, text) = relay.admin_post(&format!("/rollout/restore?{order}&by=alice%0a"));
+        assert_eq!((status, text.trim()), (200, r#"{"groups":[null],"restored":1}"#), "{order}");
+    }
+    for client in [&mut canary, &mut other] {
+        let told = client.response().await;
+        assert!(has(&told, "1"), "{told:?}");
+        client.ack(&told).await;
+    }
+    relay.wait_for_message("an operator gave the rollout guard an order");
+    let (status, text) = relay.admin_post("/rollout/hold?type=cds");
+    assert_eq!((status, text.trim()), (200, r#"{"groups":[null]}"#));
+    let orders = wait_for_phase(&relay, "held")["orders"].clone();
+    let fields = |at: usize, keys: [&str; 4]| keys.map(|key| orders[at][key].clone());
+    assert_eq!(
+        fields(0, ["order", "type", "name", "by"]),
+        [json!("hold"), json!("cds"), Json::Null, json!("127.0.0.1")]
+    );
+    assert_eq!(
+        fields(1, ["order", "name", "version", "by"]),
+        [json!("restore"), json!("a"), json!("1"), json!("127.0.0.1 (alice\n)")]
+    );
+
+    relay.wait_for_snapshot(Duration::from_millis(2_500));
+    relay = tokio::task::spawn_blocking(|| relay.killed_and_restarted(|_| {})).await.unwrap();
+    drop((canary, other, upstream));
+    let (mut canary, mut other) = (synced(&relay, "canary", "1").await, synced(&relay, "other", "1").await);
+    let mut upstream = origin.accept().await;
+    upstream.expect_request().await;
+    upstream.send(&cluster("2"));
+    upstream.send(&DeltaDiscoveryResponse { nonce: "3".to_owned(), ..cluster("3") });
+    assert!(tokio::time::timeout(Duration::from_millis(2500), canary.response()).await.is_err());
+    let held = rollout(&relay);
+    assert_eq!((&held["phase"], &held["on_hold"]), (&json!("held"), &json!(1)), "{held}");
+    assert_eq!(held["orders"], json!([orders[0]]), "something newer came for the other");
+    assert_eq!(relay.admin_post("/rollout/release?type=cds").0, 200);
+    let told = canary.response().await;
+    assert!(has(&told, "3"));
+    canary.ack(&told).await;
+    assert!(has(&other.response().await, "3"));
+    assert_eq!(wait_for_phase(&relay, "idle")["orders"], json!([]));
 }
 
 const REPORTING: &str = "rollout: {types: [cds], share: 0%, window: 1s, report: nack}\n";

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deltafan::cache::{
-    Change, Completeness, Op, Order, ParameterView, Phase, Protocol, RolloutSettings, Track, View,
+    Change, Completeness, EarlierState, Note, Op, Order, OrderKind, ParameterView, Phase, Protocol,
+    RolloutSettings, RolloutStatus, Snapshot, Track, View,
 };
-use deltafan::resource::Parameters;
+use deltafan::resource::{Parameters, Resource};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -192,6 +193,10 @@ struct World {
     discards: bool,
     releases: bool,
     has_ordered: bool,
+    /// Random draws of an operator that holds, releases and restores; none in most histories.
+    operator: Option<StdRng>,
+    /// States that the stable track has shown, by type and name.
+    shown: BTreeMap<(&'static str, &'static str), Vec<Option<Arc<Resource>>>>,
     trace: bool,
 }
 
@@ -313,7 +318,9 @@ impl World {
         let mut changes = Vec::new();
         for at in 0..count {
             let name = names[(first + at) % names.len()];
-            let is_new = !self.origin.contains_key(&(short, name.to_owned()));
+            let place = (short, name.to_owned());
+            // An operator may have restored that it does not exist.
+            let is_new = !self.origin.contains_key(&place) || !self.stable().contains_key(&place);
             let is_bad_one = self.rng.random_bool(0.2) && !(is_new && self.by_name);
             let version = self.version(is_bad_one);
             if is_new && self.by_name {
@@ -340,6 +347,98 @@ impl World {
         }
     }
 
+    /// An operator releases what is held.
+    fn prove_held(&mut self, status: &RolloutStatus) {
+        let held = status.held.iter().filter_map(|held| {
+            let version = held.version.as_deref()?.to_owned();
+            Some((held.type_url.kind().short(), held.name.to_string(), version))
+        });
+        self.proven.extend(held);
+        let others = self.track(Track::Canary).into_iter();
+        self.proven.extend(others.map(|((short, name), version)| (short, name, version)));
+    }
+
+    fn status(&self) -> RolloutStatus {
+        self.fixture.cache.rollout().unwrap().status(self.fixture.now)
+    }
+
+    fn snapshot(&self, short: &str, track: Track) -> Arc<Snapshot> {
+        let view = ParameterView::uniform(Parameters::NONE).on(track);
+        self.fixture.cache.find(&url(short), &view).unwrap().snapshot()
+    }
+
+    fn note_shown(&mut self) {
+        for (short, name) in
+            CLUSTERS.map(|name| ("cds", name)).into_iter().chain(ROUTES.map(|name| ("rds", name)))
+        {
+            let state = self.snapshot(short, Track::Stable).by_name(name).present().cloned();
+            let shown = self.shown.entry((short, name)).or_default();
+            if shown.last().map(Option::as_deref) != Some(state.as_deref()) {
+                shown.push(state);
+            }
+        }
+    }
+
+    fn operate(&mut self, operator: &mut StdRng) {
+        let short = if operator.random_bool(0.5) { "cds" } else { "rds" };
+        match operator.random_range(0..6) {
+            0..2 => _ = self.order(Order::Hold(url(short), Note::default())),
+            2 => self.release(operator.random_bool(0.5).then_some(short)),
+            3 => _ = self.order(Order::Discard(Note::default())),
+            _ => {
+                let count = operator.random_range(1..4);
+                let states: Vec<EarlierState> = (0..count).map(|_| self.earlier(operator)).collect();
+                self.order(Order::Restore(states, Note::default()));
+            }
+        }
+    }
+
+    /// A state that was once good.
+    fn earlier(&self, operator: &mut StdRng) -> EarlierState {
+        let at = operator.random_range(0..self.shown.len());
+        let ((short, name), states) = self.shown.iter().nth(at).unwrap();
+        EarlierState {
+            type_url: url(short),
+            parameters: Parameters::NONE,
+            name: (*name).into(),
+            resource: states[operator.random_range(0..states.len())].clone(),
+            is_member: *short == "cds",
+        }
+    }
+
+    /// Gives an order, which the relay follows before anything else happens, or later.
+    fn order(&mut self, order: Order) -> bool {
+        if self.trace {
+            eprintln!("{:?} {order:?}", self.fixture.now);
+        }
+        let is_due = self.fixture.order(order);
+        self.has_ordered |= is_due;
+        self.fixture.roll_out(Duration::ZERO);
+        is_due
+    }
+
+    fn release(&mut self, short: Option<&str>) {
+        let status = self.status();
+        // As a whole, if it has the type.
+        let is_held =
+            status.held.iter().any(|held| short.is_none_or(|short| held.type_url.kind().short() == short));
+        if is_held || status.unanswered > 0 {
+            self.prove_held(&status);
+        }
+        self.order(Order::Release(short.map(url)));
+    }
+
+    /// No client is sent changes of a type on hold.
+    fn check_holds(&self) {
+        let status = self.status();
+        for order in status.orders.iter().filter(|order| order.kind == OrderKind::Hold) {
+            let short = order.type_url.kind().short();
+            let content =
+                |track| self.track(track).into_iter().filter(|((of, _), _)| *of == short).collect::<Vec<_>>();
+            assert_eq!(content(Track::Canary), content(Track::Stable), "{short} is on hold: {status:?}");
+        }
+    }
+
     fn stable(&self) -> Content {
         self.track(Track::Stable)
     }
@@ -347,8 +446,7 @@ impl World {
     fn track(&self, track: Track) -> Content {
         let mut content = Content::new();
         for (short, names) in [("cds", &CLUSTERS[..]), ("rds", &ROUTES[..])] {
-            let view = ParameterView::uniform(Parameters::NONE).on(track);
-            let snapshot = self.fixture.cache.find(&url(short), &view).unwrap().snapshot();
+            let snapshot = self.snapshot(short, track);
             for name in names {
                 if let Some(resource) = snapshot.by_name(name).present() {
                     content.insert((short, (*name).to_owned()), resource.version().to_owned());
@@ -408,6 +506,8 @@ impl Scenario for World {
             discards,
             releases,
             has_ordered: false,
+            operator: seed.is_multiple_of(3).then(|| StdRng::seed_from_u64(seed ^ 0x0bde)),
+            shown: BTreeMap::new(),
             trace,
         };
         world.prove_all();
@@ -416,6 +516,14 @@ impl Scenario for World {
     }
 
     fn step(&mut self, _: u64) {
+        if let Some(mut operator) = self.operator.take() {
+            self.note_shown();
+            if operator.random_bool(0.15) {
+                self.operate(&mut operator);
+            }
+            self.operator = Some(operator);
+            self.check_holds();
+        }
         match self.rng.random_range(0..14) {
             0..3 => self.change("cds", &CLUSTERS, true),
             3..5 => self.change("rds", &ROUTES, false),
@@ -424,27 +532,20 @@ impl Scenario for World {
                 self.wait(Duration::from_millis(time));
             }
             7 if self.discards => {
-                let ordered = self.fixture.cache.rollout().unwrap().order(Order::Discard);
+                let ordered = self.fixture.order(Order::Discard(Note::default()));
                 self.has_ordered |= ordered;
                 if ordered && self.trace {
                     eprintln!("discard");
                 }
             }
             11 if self.releases && self.rng.random_bool(0.3) => {
-                let status = self.fixture.cache.rollout().unwrap().status(self.fixture.now);
-                if status.phase == Phase::Held && self.fixture.cache.rollout().unwrap().order(Order::Release)
-                {
+                let status = self.status();
+                if !status.held.is_empty() && self.fixture.order(Order::Release(None)) {
                     if self.trace {
                         eprintln!("release");
                     }
                     self.has_ordered = true;
-                    let held = status.held.iter().filter_map(|held| {
-                        let version = held.version.as_deref()?.to_owned();
-                        Some((held.type_url.kind().short(), held.name.to_string(), version))
-                    });
-                    self.proven.extend(held);
-                    let others = self.track(Track::Canary).into_iter();
-                    self.proven.extend(others.map(|((short, name), version)| (short, name, version)));
+                    self.prove_held(&status);
                 }
             }
             8 if self.rng.random_bool(0.3) => {
@@ -474,6 +575,7 @@ impl Scenario for World {
     }
 
     fn finish(mut self) {
+        self.release(None);
         for (short, names) in [("cds", &CLUSTERS[..]), ("rds", &ROUTES[..])] {
             for name in names {
                 let version = self.version(false);
@@ -485,18 +587,19 @@ impl Scenario for World {
         }
         for _ in 0..10 {
             self.wait(LONG);
-            if self.fixture.cache.rollout().unwrap().status(self.fixture.now).phase == Phase::Idle {
+            if self.status().phase == Phase::Idle {
                 break;
             }
         }
         self.judge();
-        let mut others = std::mem::take(&mut self.others);
-        for reader in others.iter_mut().chain(&mut self.canaries) {
+        let (others, canaries) = (std::mem::take(&mut self.others), std::mem::take(&mut self.canaries));
+        for mut reader in others.into_iter().chain(canaries) {
             while reader.poll(&self.fixture, &mut Proven::Of(&self.proven)) {}
-            let status = self.fixture.cache.rollout().unwrap().status(self.fixture.now);
+            let status = self.status();
             assert_eq!(reader.held, self.origin, "{} {:?} {status:?}", reader.id, reader.protocol);
         }
         assert_eq!(self.stable(), self.origin);
+        assert_eq!(self.status().phase, Phase::Idle);
     }
 }
 

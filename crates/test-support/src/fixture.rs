@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deltafan::cache::{
-    Budget, Cache, Change, Completeness, Lease, Limits, Op, OriginError, Protocol, Resend, RolloutSettings,
-    View, Writer,
+    Budget, Cache, Change, Completeness, Lease, Limits, Op, Order, OriginError, Protocol, Resend,
+    RolloutSettings, View, Writer,
 };
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
@@ -39,6 +39,11 @@ impl Fixture {
         let (cache, writer) = Cache::new(limits);
         let rules = SessionConfig { serve_secrets: true, ..SessionConfig::default() };
         Self { cache, writer, now: Instant::now(), rules, upstream: Upstream::Answering }
+    }
+
+    /// Gives the rollout guard an order. Returns whether there is something to order.
+    pub fn order(&self, order: Order) -> bool {
+        self.cache.order(order, self.now)
     }
 
     /// With a guard of changes.

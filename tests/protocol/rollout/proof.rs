@@ -73,7 +73,7 @@ fn nothing_in_a_rejected_response_is_accepted_whatever_its_text_names() {
             fixture.origin(&format!("cds{}", versions(&ALL, 3)));
             pass(&mut fixture, &mut canary, TRIAL);
             if discards {
-                fixture.cache.rollout().unwrap().order(Order::Discard);
+                fixture.order(Order::Discard(Note::default()));
             } else {
                 fixture.origin("cds a:4");
             }
@@ -113,7 +113,7 @@ fn every_bad_change_is_found_and_the_good_ones_spread() {
                 assert_eq!(found, expected, "{protocol:?}");
                 assert!(other.judge(&fixture).is_empty());
                 if discards {
-                    assert!(fixture.cache.rollout().unwrap().order(Order::Discard));
+                    assert!(fixture.order(Order::Discard(Note::default())));
                 } else {
                     let corrected: String = bad.iter().map(|name| format!(" {name}:6")).collect();
                     fixture.origin(&format!("cds{corrected}"));
@@ -161,7 +161,7 @@ fn a_correction_during_the_search_does_not_let_the_others_through() {
 /// The canary is gone while the relay looks for the bad ones: what is not proven stays held, and an operator decides.
 #[test]
 fn a_search_without_canaries_ends() {
-    for order in [Order::Release, Order::Discard] {
+    for order in [Order::Release(None), Order::Discard(Note::default())] {
         let (mut fixture, mut canary, mut other) = world(Protocol::Delta);
         fixture.origin(&format!("cds{}", versions(&ALL, 3)));
         pass(&mut fixture, &mut canary, TRIAL);
@@ -169,10 +169,11 @@ fn a_search_without_canaries_ends() {
         fixture.roll_out(10 * TRIAL);
         assert_eq!(held_changes(&fixture).len(), ALL.len());
         assert!(other.judge(&fixture).is_empty());
-        assert!(fixture.cache.rollout().unwrap().order(order));
+        let is_release = matches!(order, Order::Release(_));
+        assert!(fixture.order(order));
         fixture.roll_out(2 * SECOND);
         let sent = other.client.poll(&fixture).map_or(0, |told| told.resources.len());
-        assert_eq!(sent, if order == Order::Release { ALL.len() } else { 0 });
+        assert_eq!(sent, if is_release { ALL.len() } else { 0 });
         assert_eq!(status(&fixture).phase, Phase::Idle);
     }
 }
@@ -290,7 +291,7 @@ fn a_canary_that_left_holds_nothing_and_a_release_gives_nothing_that_was_replace
     }
     assert_eq!(held_changes(&fixture), ["a:3"]);
     fixture.origin("cds a:5");
-    assert!(fixture.cache.rollout().unwrap().order(Order::Release));
+    assert!(fixture.order(Order::Release(None)));
     fixture.roll_out(SECOND);
     let view = deltafan::cache::ParameterView::uniform(deltafan::resource::Parameters::NONE);
     let stable =

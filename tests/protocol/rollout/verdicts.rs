@@ -188,11 +188,10 @@ fn an_operator_releases_a_change_that_no_canary_answers() {
     let [canary, other] = &mut clients;
     try_change(&mut fixture, "cds a:2");
     canary.poll(&fixture).unwrap();
-    let rollout = Arc::clone(fixture.cache.rollout().unwrap());
-    assert!(!rollout.order(Order::Release), "the canary may still answer");
+    assert!(!fixture.order(Order::Release(None)), "the canary may still answer");
     fixture.roll_out(TRIAL);
-    assert!(!rollout.order(Order::Discard), "nothing is held");
-    assert!(rollout.order(Order::Release));
+    assert!(!fixture.order(Order::Discard(Note::default())), "nothing is held");
+    assert!(fixture.order(Order::Release(None)));
     fixture.roll_out(2 * SECOND);
     assert_eq!(other.acked(&fixture), ["cds a:2"]);
 }
@@ -319,7 +318,7 @@ fn a_wildcard_that_comes_later_shows_the_last_good_version_of_a_name() {
         fixture.roll_out(SECOND);
         canary.acked(&fixture);
         if is_held {
-            assert!(fixture.cache.rollout().unwrap().order(Order::Release));
+            assert!(fixture.order(Order::Release(None)));
         }
         fixture.roll_out(2 * TRIAL);
         canary.acked(&fixture);

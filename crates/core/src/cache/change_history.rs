@@ -116,8 +116,14 @@ struct Record {
     cost: u64,
 }
 
-/// Records of one store by name, oldest first.
-type StoreRecords = HashMap<Name, Vec<Record>>;
+#[derive(Debug)]
+struct StoreRecords {
+    /// Records by name, oldest first.
+    lines: HashMap<Name, Vec<Record>>,
+    /// All changes since then are remembered.
+    known_since: Instant,
+}
+
 /// Places of records by number.
 type Order = BTreeMap<u64, (Arc<StoreKey>, Name)>;
 
@@ -155,10 +161,16 @@ impl History {
         let stores = table.stores.range::<StoreKey, _>(&first..);
         let stores = stores.take_while(|(key, _)| key.cache == cache && key.type_url == *type_url);
         let lines = stores.filter_map(|(key, lines)| {
-            let changes = lines.get(name)?.iter().map(|record| record.change.clone());
+            let changes = lines.lines.get(name)?.iter().map(|record| record.change.clone());
             Some((key.parameters.clone(), changes.collect()))
         });
         lines.collect()
+    }
+
+    /// Time since when all changes of a store are remembered; `None` if it has never been filled.
+    pub fn known_since(&self, cache: u64, type_url: &TypeUrl, parameters: &Parameters) -> Option<Instant> {
+        let key = StoreKey { cache, type_url: type_url.clone(), parameters: parameters.clone() };
+        self.table.lock().stores.get(&key).map(|of| of.known_since)
     }
 
     /// Newest changes first, of the caches and types that `is_one` accepts.
@@ -173,7 +185,7 @@ impl History {
         });
         let found = places.filter(|(_, (key, _))| is_one(key.cache, &key.type_url));
         let found = found.filter_map(|(number, (key, name))| {
-            let line = table.stores.get(key)?.get(name)?;
+            let line = table.stores.get(key)?.lines.get(name)?;
             let record = line.iter().rev().find(|record| record.number == *number)?;
             // A state without a time is no change.
             record.change.at?;
@@ -193,9 +205,13 @@ impl History {
         let key = StoreKey { cache, type_url: type_url.clone(), parameters: parameters.clone() };
         let mut table = self.table.lock();
         let known = table.stores.get_key_value(&key).map(|(known, _)| Arc::clone(known));
-        let key = known.unwrap_or_else(|| Arc::new(key));
+        let key = known.unwrap_or_else(|| {
+            let (key, lines) = (Arc::new(key), HashMap::default());
+            table.stores.insert(Arc::clone(&key), StoreRecords { lines, known_since: now });
+            key
+        });
         for touch in changed.touched {
-            let last = table.stores.get_mut(&key).and_then(|lines| lines.get_mut(&touch.name)?.last_mut());
+            let last = table.stores.get_mut(&key).and_then(|of| of.lines.get_mut(&touch.name)?.last_mut());
             let last = last.map(|record| &mut record.change);
             let is_new = last.is_none();
             if let Some(change) = self.change(&changed, touch, last, now) {
@@ -258,7 +274,7 @@ impl History {
         let mut table = self.table.lock();
         let keys: Vec<_> = table.stores.keys().filter(|key| key.cache == cache).cloned().collect();
         let gone: Vec<StoreRecords> = keys.iter().filter_map(|key| table.stores.remove(key)).collect();
-        for record in gone.iter().flat_map(HashMap::values).flatten() {
+        for record in gone.iter().flat_map(|of| of.lines.values()).flatten() {
             table.bytes -= record.cost;
             table.superseded.remove(&record.number);
             table.newest.remove(&record.number);
@@ -273,7 +289,8 @@ impl Table {
         self.numbers += 1;
         let number = self.numbers;
         let cost = cost(name, &change);
-        let line = self.stores.entry(Arc::clone(key)).or_default().entry(name.clone()).or_default();
+        let Some(of) = self.stores.get_mut(key) else { return };
+        let line = of.lines.entry(name.clone()).or_default();
         if let Some((number, place)) = line.last().and_then(|last| self.newest.remove_entry(&last.number)) {
             self.superseded.insert(number, place);
         }
@@ -281,6 +298,7 @@ impl Table {
             let oldest = line.remove(0);
             self.superseded.remove(&oldest.number);
             self.bytes -= oldest.cost;
+            of.known_since = of.known_since.max(oldest.change.at.unwrap_or(of.known_since));
         }
         line.reserve_exact(1);
         line.push(Record { number, change, cost });
@@ -292,15 +310,14 @@ impl Table {
     fn drop_oldest(&mut self) -> bool {
         let oldest = self.superseded.pop_first().or_else(|| self.newest.pop_first());
         let Some((_, (key, name))) = oldest else { return false };
-        let Some(lines) = self.stores.get_mut(&key) else { return false };
-        let Some(line) = lines.get_mut(&name) else { return false };
+        let Some(of) = self.stores.get_mut(&key) else { return false };
+        let Some(line) = of.lines.get_mut(&name) else { return false };
         // The oldest superseded record is the oldest of its name.
-        self.bytes -= line.remove(0).cost;
+        let oldest = line.remove(0);
+        self.bytes -= oldest.cost;
+        of.known_since = of.known_since.max(oldest.change.at.unwrap_or(of.known_since));
         if line.is_empty() {
-            lines.remove(&name);
-        }
-        if lines.is_empty() {
-            self.stores.remove(&key);
+            of.lines.remove(&name);
         }
         true
     }

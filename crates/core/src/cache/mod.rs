@@ -50,6 +50,7 @@ mod writer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
@@ -69,7 +70,8 @@ pub use origin_error::OriginError;
 pub use parameter_view::{ClientScope, ParameterView, Track};
 pub use position::{Class, FellBehindError, Position};
 pub use rollout::{
-    CanarySeat, HeldChange, Order, Phase, Rollout, RolloutCounts, RolloutSettings, RolloutStatus,
+    CanarySeat, EarlierState, HeldChange, Note, Order, OrderKind, Phase, Rollout, RolloutCounts,
+    RolloutSettings, RolloutStatus, StandingOrder,
 };
 pub use set_state::{SetContents, SetState, SetVersion};
 pub use snapshot::{HeldTotals, Snapshot};
@@ -273,6 +275,15 @@ impl Cache {
     pub fn refresh(&self, type_url: &TypeUrl, name: &Name) -> Result<(), RefreshError> {
         let stores = self.types().into_iter().filter(|of| of.type_url == *type_url);
         stores.map(|of| of.refresh(name)).min().unwrap_or(Err(RefreshError::Unwanted))
+    }
+
+    /// Gives an order to the rollout guard. Returns whether there is something to order.
+    pub fn order(&self, order: Order, now: Instant) -> bool {
+        let is_due = self.rollout().is_some_and(|rollout| rollout.order(order, now));
+        if is_due {
+            self.interest.wake();
+        }
+        is_due
     }
 
     /// Adds the demand of the type's other stores: one may want a name that another dropped.

@@ -23,7 +23,7 @@
 //! - Memory is bounded by the names that wait.
 
 use std::cell::LazyCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,6 +32,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use siphasher::sip::SipHasher13;
 
+mod follow_orders;
+mod orders;
 mod rollout_status;
 pub(super) mod track_ops;
 mod trial;
@@ -47,6 +49,8 @@ use super::type_cache::TypeCache;
 use super::update::Update;
 use crate::pool::Tenant;
 use crate::resource::{Name, TypeUrl};
+use orders::StandingOrders;
+pub use orders::{EarlierState, Note, Order, OrderKind, StandingOrder};
 pub use rollout_status::{HeldChange, Phase, RolloutStatus};
 pub(super) use track_ops::{Moment, Move, Reach, Steps, StoreKey, Stores};
 use trial::{Candidate, Place, Step, Trial};
@@ -54,7 +58,7 @@ use verdicts::{Answer, Rejection, Verdicts, Voter};
 
 /// Time to gather changes that belong together before a trial.
 const GATHER_TIME: Duration = Duration::from_secs(1);
-/// Time between checks of a held rollout: an operator's order takes effect within it, and the search makes a step.
+/// Time between checks of a held rollout, in which the search makes a step.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
@@ -76,14 +80,6 @@ pub struct RolloutSettings {
     pub counts: Arc<RolloutCounts>,
 }
 
-/// Operator's decision on held changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    Release,
-    /// It never spreads, and does not hold up other changes.
-    Discard,
-}
-
 #[derive(Debug, Default)]
 struct RolloutState {
     /// Streams of canaries; absent until the first one. A group of relays alone never has one, and does not wait for it.
@@ -95,11 +91,11 @@ struct RolloutState {
     /// When the next trial begins.
     begins_at: Option<Instant>,
     trial: Option<Trial>,
-    /// Next check of a trial that an operator may decide on.
+    /// Next check of a held trial, or time of an order.
     check_at: Option<Instant>,
-    /// Discarded changes, by digest of the content; `None` for a removal.
-    discarded: BTreeMap<Place, Option<u128>>,
-    order: Option<Order>,
+    /// Orders to follow.
+    orders: VecDeque<Order>,
+    standing: StandingOrders,
     /// Trials in a row without an answer.
     unanswered: usize,
 }
@@ -136,6 +132,10 @@ impl Rollout {
     /// Whether changes of a type are guarded.
     pub fn guards(&self, type_url: &TypeUrl) -> bool {
         self.settings.types.contains(type_url)
+    }
+
+    pub fn types(&self) -> impl Iterator<Item = &TypeUrl> {
+        self.settings.types.iter()
     }
 
     pub const fn counts(&self) -> &Arc<RolloutCounts> {
@@ -240,24 +240,24 @@ impl Rollout {
             let name = op.name();
             let place = (key.clone(), name.clone());
             let is_meant = track_ops::waits_with_name(op) || track_ops::forgets_all(op, origin);
-            let discarded = state.discarded.get(&place).copied();
-            let is_discarded = track_ops::waits_with_name(op) && discarded == Some(track_ops::given(op));
-            if discarded.is_some() && is_meant && !is_discarded {
-                state.discarded.remove(&place);
+            let kept_back = state.standing.kept_back(&place);
+            let is_kept_back = track_ops::waits_with_name(op) && kept_back == Some(track_ops::given(op));
+            if kept_back.is_some() && is_meant && !is_kept_back {
+                state.standing.contents.remove(&place);
             }
             let is_on_trial = state.trial.as_ref().is_some_and(|trial| trial.get(&place).is_some());
             // The stable track does not have what the origin has.
             let is_waiting = is_on_trial
-                || discarded.is_some()
+                || kept_back.is_some()
                 || state.waiting.get(key).is_some_and(|names| names.contains_key(name));
             let is_fact = |of: &Snapshot| track_ops::is_fact(op, of);
-            if !is_discarded && is_fact(origin) && is_fact(stable) {
+            if !is_kept_back && is_fact(origin) && is_fact(stable) {
                 for_stable.push(op.clone());
                 for_canary.extend(Some(op).filter(|_| is_fact(canary)).cloned());
                 continue;
             }
             // The origin may repeat itself: that is one change.
-            let is_repeated = is_discarded || (is_waiting && track_ops::repeats(op, origin));
+            let is_repeated = is_kept_back || (is_waiting && track_ops::repeats(op, origin));
             let waits = is_repeated
                 || track_ops::is_change(op, stable)
                 || (is_waiting && track_ops::waits_with_name(op) && !track_ops::is_first_answer(op, stable));
@@ -286,28 +286,32 @@ impl Rollout {
     /// When to [`decide`](Self::decide) next if nothing happens.
     pub(super) fn next_decision(&self) -> Option<Instant> {
         let state = self.state.lock();
-        match &state.trial {
+        let due = match &state.trial {
             None => state.begins_at,
-            Some(Trial { hold: Some(_), .. }) => state.check_at,
-            Some(trial) => state.check_at.into_iter().chain([trial.ends]).min(),
-        }
+            Some(trial) => trial.hold.is_none().then_some(trial.ends),
+        };
+        due.into_iter().chain(state.check_at).min()
     }
 
     /// Decides what is due.
     pub(super) fn decide(&self, at: &Moment<'_>) -> Vec<Move> {
         let mut state = self.state.lock();
         let state = &mut *state;
+        if let Some(order) = state.orders.pop_front() {
+            let moves = self.follow(state, order, at);
+            let is_held = state.trial.as_ref().is_some_and(|trial| trial.hold.is_some());
+            // The next order is due at once, and stores have not moved yet.
+            let next = if state.orders.is_empty() { at.now + CHECK_INTERVAL } else { at.now };
+            state.check_at = (is_held || !state.orders.is_empty()).then_some(next);
+            return moves;
+        }
         let Some(trial) = &mut state.trial else {
             let is_due = state.begins_at.is_some_and(|begins_at| begins_at <= at.now);
             return if is_due { self.begin(state, at, false) } else { Vec::new() };
         };
-        state.check_at = state.check_at.map(|_| at.now + CHECK_INTERVAL);
         if trial.hold.is_some() {
+            state.check_at = Some(at.now + CHECK_INTERVAL);
             return self.decide_on_hold(state, at);
-        }
-        if state.order.take() == Some(Order::Release) {
-            self.settings.counts.released.fetch_add(1, Ordering::Relaxed);
-            return state.spread(at);
         }
         if at.now < trial.ends {
             return Vec::new();
@@ -316,7 +320,7 @@ impl Rollout {
         let suspects = if has_trials { trial.suspects(self.settings.threshold) } else { BTreeSet::new() };
         if !suspects.is_empty() {
             let taken_back = trial.take_back(suspects.iter().cloned().collect(), at);
-            trial.hold(suspects);
+            trial.hold(suspects, at.now);
             self.begin_hold(state, at.now);
             return taken_back;
         }
@@ -340,11 +344,7 @@ impl Rollout {
         if let Some(trial) = &mut state.trial {
             trial.forget_accepted(self.settings.threshold);
         }
-        let changed: BTreeSet<Place> = state
-            .held()
-            .filter(|(place, of)| state.has_changed(place, of))
-            .map(|(place, _)| place.clone())
-            .collect();
+        let changed = state.changed_on_hold();
         let Some(trial) = &mut state.trial else { return Vec::new() };
         let Some(hold) = &trial.hold else { return Vec::new() };
         if hold.held.is_empty() {
@@ -353,32 +353,6 @@ impl Rollout {
             return Vec::new();
         }
         let has_changed = |place: &Place| changed.contains(place);
-        match state.order.take() {
-            Some(Order::Release) => {
-                self.settings.counts.released.fetch_add(1, Ordering::Relaxed);
-                let is_braked = hold.is_braked;
-                // The origin has replaced these: they are tried with their new content.
-                changed.iter().for_each(|place| _ = trial.remove(place));
-                // Canaries have not been sent a change that the brake held.
-                return if is_braked { self.begin(state, at, true) } else { state.spread(at) };
-            }
-            Some(Order::Discard) => {
-                self.settings.counts.discarded.fetch_add(1, Ordering::Relaxed);
-                let gone: Vec<Place> =
-                    hold.held.iter().filter(|place| !has_changed(place)).cloned().collect();
-                let is_gone = |place: &&Place| hold.held.contains(place) && !has_changed(place);
-                let tested = hold.tested.iter().filter(is_gone).cloned().collect();
-                let mut moves = trial.take_back(tested, at);
-                for place in gone {
-                    if let Some(candidate) = trial.remove(&place) {
-                        state.discarded.insert(place, candidate.digest);
-                    }
-                }
-                moves.extend(self.begin(state, at, false));
-                return moves;
-            }
-            None => {}
-        }
         // All of them changed again, or some removed ones are back: canaries are asked anew.
         if hold.held.len() == changed.len() || (hold.is_braked && !changed.is_empty()) {
             return self.begin(state, at, false);
@@ -410,11 +384,15 @@ impl Rollout {
         let are_gone = state.canaries == Some(0);
         for (key, names) in names {
             let Some(Stores { origin, canary, stable }) = (at.stores)(&key) else { continue };
+            if state.standing.holds(&key.0) {
+                state.waiting.insert(key, names);
+                continue;
+            }
             let (mut moved, mut removed) = (Vec::new(), Vec::new());
             for name in names.into_keys() {
                 let place = (key.clone(), name);
                 let (name, digest) = (&place.1, track_ops::digest(&origin, &place.1));
-                if state.discarded.get(&place) == Some(&digest) {
+                if state.standing.kept_back(&place) == Some(digest) {
                     continue;
                 }
                 let is_sent_anew = track_ops::differs(name, &canary, &origin);
@@ -444,31 +422,19 @@ impl Rollout {
             moves.push(Move { track: Track::Canary, key, names: moved, to: origin });
         }
         if trial.names.is_empty() {
-            (state.unanswered, state.order, state.check_at) = (0, None, None);
+            (state.unanswered, state.check_at) = (0, None);
             return moves;
         }
         let is_braked = !braked.is_empty();
         if is_braked {
-            trial.brake(braked, &mut moves);
+            trial.brake(braked, &mut moves, at.now);
         }
-        state.check_at = (state.unanswered > 0).then_some(at.now + CHECK_INTERVAL);
+        state.check_at = None;
         state.trial = Some(trial);
         if is_braked {
             self.begin_hold(state, at.now);
         }
         moves
-    }
-
-    /// Records an operator's decision, which takes effect within a second. Returns whether it applies to held
-    /// changes, or releases waiting ones.
-    pub fn order(&self, order: Order) -> bool {
-        let mut state = self.state.lock();
-        let is_held = state.trial.as_ref().is_some_and(|trial| trial.hold.is_some());
-        let is_due = is_held || (state.unanswered > 0 && order == Order::Release);
-        if is_due {
-            state.order = Some(order);
-        }
-        is_due
     }
 }
 
@@ -479,6 +445,12 @@ impl RolloutState {
             let held = trial.held().into_iter().flatten();
             held.filter_map(|place| Some((place, trial.get(place)?)))
         })
+    }
+
+    /// Held changes that the origin has replaced.
+    fn changed_on_hold(&self) -> BTreeSet<Place> {
+        let changed = self.held().filter(|(place, of)| self.has_changed(place, of));
+        changed.map(|(place, _)| place.clone()).collect()
     }
 
     /// Whether the origin has replaced the content of a change on trial. It may send the same in another way, as a new

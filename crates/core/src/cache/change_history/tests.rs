@@ -271,7 +271,7 @@ proptest! {
                 }
             }
             let table = of.history.table.lock();
-            let records: Vec<&Record> = table.stores.values().flat_map(|lines| lines.values()).flatten().collect();
+            let records: Vec<&Record> = table.stores.values().flat_map(|of| of.lines.values()).flatten().collect();
             prop_assert_eq!(records.iter().map(|record| record.cost).sum::<u64>(), table.bytes);
             prop_assert_eq!(records.len(), table.newest.len() + table.superseded.len());
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::trial::Place;
 use super::verdicts::Verdicts;
-use super::{Rollout, RolloutState};
+use super::{Rollout, RolloutState, StandingOrder};
 use crate::resource::{Name, Parameters, TypeUrl};
 
 /// Most bytes of a report, and of the names in it.
@@ -28,11 +28,16 @@ pub struct RolloutStatus {
     pub tried: usize,
     /// Names that changed since it began.
     pub waiting: usize,
+    /// Names that changed since an operator put their type on hold.
+    pub on_hold: usize,
+    /// Names whose newest content an operator discarded, or replaced by an earlier one.
+    pub kept_back: usize,
     /// Trials in a row without an answer.
     pub unanswered: usize,
-    /// Discarded changes that the origin has not replaced.
-    pub discarded: Vec<(TypeUrl, Name)>,
+    pub orders: Vec<StandingOrder>,
     pub held: Vec<HeldChange>,
+    /// When the trial failed that is held.
+    pub held_since: Option<Instant>,
     /// Held changes are removals beyond `max_removed`; otherwise canaries rejected them.
     pub is_braked: bool,
     /// The relay looks for the bad ones among the held changes.
@@ -41,14 +46,14 @@ pub struct RolloutStatus {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// All clients have the newest content, except discarded changes.
+    /// All clients have the newest content, except what an operator discarded or replaced.
     Idle,
     /// Changes came, and the trial has not begun.
     Gathering,
     Trying {
         left: Duration,
     },
-    /// Too many canaries rejected a change.
+    /// Too many canaries rejected a change, it removes too much, or an operator ordered it.
     Held,
 }
 
@@ -69,14 +74,17 @@ impl Rollout {
     pub fn status(&self, now: Instant) -> RolloutStatus {
         let state = self.state.lock();
         let phase = match &state.trial {
+            Some(trial) if trial.hold.is_some() => Phase::Held,
+            _ if !state.standing.types.is_empty() => Phase::Held,
             None if state.waiting.is_empty() => Phase::Idle,
             None => Phase::Gathering,
-            Some(trial) if trial.hold.is_none() => {
-                Phase::Trying { left: trial.ends.saturating_duration_since(now) }
-            }
-            Some(_) => Phase::Held,
+            Some(trial) => Phase::Trying { left: trial.ends.saturating_duration_since(now) },
         };
         let hold = state.trial.as_ref().and_then(|trial| trial.hold.as_ref());
+        let changed = |on_hold: bool| {
+            let of = state.waiting.iter().filter(|(key, _)| state.standing.holds(&key.0) == on_hold);
+            of.map(|(_, names)| names.len()).sum()
+        };
         let held = state.held().map(|(place @ (key, name), candidate)| HeldChange {
             type_url: key.0.clone(),
             parameters: key.1.clone(),
@@ -90,10 +98,13 @@ impl Rollout {
             phase,
             canaries: state.canaries.unwrap_or_default(),
             tried: state.trial.as_ref().map_or(0, |trial| trial.names.values().map(BTreeMap::len).sum()),
-            waiting: state.waiting.values().map(BTreeMap::len).sum(),
+            waiting: changed(false),
+            on_hold: changed(true),
+            kept_back: state.standing.contents.len(),
             unanswered: state.unanswered,
-            discarded: state.discarded.keys().map(|((of, _), name)| (of.clone(), name.clone())).collect(),
+            orders: state.standing.all().cloned().collect(),
             held: held.collect(),
+            held_since: hold.map(|hold| hold.since),
             is_braked: hold.is_some_and(|hold| hold.is_braked),
             is_searching: hold.is_some_and(|hold| hold.is_searching()),
         }
@@ -121,7 +132,7 @@ impl Rollout {
     /// Example: `held after canaries rejected it: a at version 2 (1 of 3 canaries): no such cluster`.
     pub(crate) fn report(&self, type_url: &TypeUrl) -> Option<String> {
         let state = self.state.lock();
-        if state.order.is_some() {
+        if !state.orders.is_empty() {
             return None;
         }
         let mut words = ReportText::default();

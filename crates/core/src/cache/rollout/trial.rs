@@ -47,9 +47,10 @@ pub(super) struct Trial {
 /// A rejected response tells only that something in it is bad. So the relay takes all of it back from canaries, and
 /// sends them a part at a time: first the changes that no text names, then the others, and halves of what is rejected
 /// again. A change that a canary accepts leaves the hold.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Hold {
     pub(super) held: BTreeSet<Place>,
+    pub(super) since: Instant,
     /// Held before any client was sent it, as it removes too much. There is nothing to search.
     pub(super) is_braked: bool,
     /// Parts that are to be sent, the next one last.
@@ -78,7 +79,11 @@ impl Trial {
         self.names.get(key)?.get(name)
     }
 
-    pub(super) fn remove(&mut self, (key, name): &Place) -> Option<Candidate> {
+    pub(super) fn remove(&mut self, place: &Place) -> Option<Candidate> {
+        if let Some(hold) = &mut self.hold {
+            hold.held.remove(place);
+        }
+        let (key, name) = place;
         self.names.get_mut(key)?.remove(name)
     }
 
@@ -176,9 +181,9 @@ impl Trial {
     }
 
     /// Holds these changes.
-    pub(super) fn hold(&mut self, held: BTreeSet<Place>) {
+    pub(super) fn hold(&mut self, held: BTreeSet<Place>, now: Instant) {
         let verdicts = |place: &Place| self.get(place).map(|candidate| &candidate.verdicts);
-        let mut hold = Hold::default();
+        let mut hold = Hold::new(now);
         if held.len() > 1 {
             let unproven =
                 held.iter().filter(|place| verdicts(place).is_some_and(|of| !of.is_rejected_alone()));
@@ -195,7 +200,7 @@ impl Trial {
     }
 
     /// Holds the whole trial, because of these removals. No canary is sent what it does not have.
-    pub(super) fn brake(&mut self, removed: BTreeSet<Place>, moves: &mut Vec<Move>) {
+    pub(super) fn brake(&mut self, removed: BTreeSet<Place>, moves: &mut Vec<Move>, now: Instant) {
         for Move { key, names, .. } in &mut *moves {
             let Some(tried) = self.names.get_mut(key) else { continue };
             names.retain(|name| match tried.get_mut(name) {
@@ -206,7 +211,7 @@ impl Trial {
                 None => true,
             });
         }
-        self.hold = Some(Hold { held: removed, is_braked: true, ..Hold::default() });
+        self.hold = Some(Hold { held: removed, is_braked: true, ..Hold::new(now) });
     }
 
     pub(super) fn is_held(&self, place: &Place) -> bool {
@@ -276,7 +281,7 @@ impl Trial {
                 %name,
                 removed = hold.held.len(),
                 "a change removes more than `rollout.max_removed` allows, so no client is sent it; put the resources back at the control \
-                 plane, or POST /rollout/release or /rollout/discard to the admin address"
+                 plane, or run `deltafan rollout release` or `discard`"
             );
             return;
         }
@@ -290,7 +295,7 @@ impl Trial {
                 text = candidate.verdicts.texts().first().map_or("", |text| text),
                 held = hold.held.len(),
                 "canaries reject a change, so the other clients keep the last good resources; correct it at the control plane, or \
-                 POST /rollout/release or /rollout/discard to the admin address"
+                 run `deltafan rollout release` or `discard`"
             );
         }
     }
@@ -304,12 +309,24 @@ impl Trial {
             canaries,
             changes = self.names.values().map(BTreeMap::len).sum::<usize>(),
             "no canary answers a change, so the other clients keep the last good resources and the trial begins anew; see whether the \
-             canaries are alive, or POST /rollout/release to the admin address"
+             canaries are alive, or run `deltafan rollout release`"
         );
     }
 }
 
 impl Hold {
+    const fn new(since: Instant) -> Self {
+        Self {
+            held: BTreeSet::new(),
+            since,
+            is_braked: false,
+            parts: Vec::new(),
+            tested: Vec::new(),
+            until: None,
+            is_rejected: false,
+        }
+    }
+
     fn push(&mut self, last: Vec<Place>, first: Vec<Place>) {
         self.parts.extend([last, first].into_iter().filter(|part| !part.is_empty()));
     }
@@ -317,7 +334,7 @@ impl Hold {
     fn next_part(&mut self, has_changed: impl Fn(&Place) -> bool) -> Option<Vec<Place>> {
         loop {
             let mut part = self.parts.pop()?;
-            part.retain(|place| !has_changed(place));
+            part.retain(|place| self.held.contains(place) && !has_changed(place));
             if !part.is_empty() {
                 return Some(part);
             }

@@ -1,6 +1,6 @@
 //! Reports of changes that canaries rejected.
 
-use crate::cache::{Class, Order, ParameterView, Position, RolloutSettings, Track};
+use crate::cache::{Class, Note, Order, ParameterView, Position, RolloutSettings, Track};
 use crate::proto::Status;
 use crate::resource::Parameters;
 
@@ -72,7 +72,7 @@ impl Fixture {
     }
 
     fn order(&self, order: Order) {
-        assert!(self.cache.rollout().expect("a guard").order(order));
+        assert!(self.cache.order(order, self.now));
     }
 }
 
@@ -229,11 +229,11 @@ fn r_relay_13_both_streams_of_a_type_are_told() {
 
 #[test]
 fn r_relay_13_a_hold_that_an_operator_ends_before_is_not_reported() {
-    for order in [Order::Release, Order::Discard] {
+    for order in [Order::Release(None), Order::Discard(Note::default())] {
         let mut fixture = Fixture::reporting();
         fixture.hold("c2", "2");
         assert!(fixture.mux.has_request(Primary));
-        fixture.order(order);
+        fixture.order(order.clone());
         assert_eq!(fixture.requests(Primary), []);
         fixture.pass(10 * TRIAL);
         fixture.close();

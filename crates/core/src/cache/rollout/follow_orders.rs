@@ -1,0 +1,224 @@
+//! Effect of operators' orders on the trial, the waiting changes and both tracks.
+//!
+//! Owns what each order does. The next decision follows an order, as stores move only then.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::super::change::{Change, Op};
+use super::super::parameter_view::Track;
+use super::super::snapshot::Draft;
+use super::super::view::View;
+use super::orders::{EarlierState, Note, Order, OrderKind, StandingOrder};
+use super::track_ops::{self, Moment, Move, StoreKey, Stores};
+use super::trial::Place;
+use super::{Rollout, RolloutState};
+use crate::resource::{Parameters, TypeUrl};
+
+impl Rollout {
+    /// Gives an order, which is followed at the next decision. Returns whether there is something to order.
+    pub(in crate::cache) fn order(&self, order: Order, now: Instant) -> bool {
+        let mut state = self.state.lock();
+        let trial = state.trial.as_ref();
+        let is_due = match &order {
+            Order::Hold(type_url, _) => self.guards(type_url),
+            Order::Restore(states, _) => !states.is_empty(),
+            Order::Discard(_) => {
+                !state.standing.types.is_empty() || trial.is_some_and(|of| of.hold.is_some())
+            }
+            Order::Release(of) => {
+                state.standing.has_some_of(of.as_ref()) || state.has_to_release(of.as_ref())
+            }
+        };
+        if is_due {
+            state.orders.push_back(order);
+            state.check_at = Some(now);
+        }
+        is_due
+    }
+
+    /// Orders in force.
+    pub fn standing_orders(&self) -> Vec<StandingOrder> {
+        self.state.lock().standing.all().cloned().collect()
+    }
+
+    /// Puts orders in force that stood before a restart.
+    pub fn restore_orders(&self, orders: impl IntoIterator<Item = StandingOrder>) {
+        let standing = &mut self.state.lock().standing;
+        orders
+            .into_iter()
+            .filter(|order| self.guards(&order.type_url))
+            .for_each(|order| standing.insert(order));
+    }
+
+    pub(super) fn follow(&self, state: &mut RolloutState, order: Order, at: &Moment<'_>) -> Vec<Move> {
+        match order {
+            Order::Hold(type_url, note) => {
+                let moves = state.withdraw(&type_url, at);
+                let (kind, parameters) = (OrderKind::Hold, Parameters::NONE);
+                let (name, digest, version) = Default::default();
+                state.standing.insert(StandingOrder {
+                    kind,
+                    type_url,
+                    parameters,
+                    name,
+                    digest,
+                    version,
+                    note,
+                });
+                moves
+            }
+            Order::Release(of) => {
+                let is_lifted = state.lift(of.as_ref());
+                if state.has_to_release(of.as_ref()) {
+                    return self.release_trial(state, at);
+                }
+                // A trial goes first.
+                if is_lifted && state.trial.is_none() { self.begin(state, at, false) } else { Vec::new() }
+            }
+            Order::Discard(note) => {
+                self.settings.counts.discarded.fetch_add(1, Ordering::Relaxed);
+                let mut moves = state.give_up_held(&note, at);
+                state.give_up_waiting(&note, at);
+                if state.trial.as_ref().is_some_and(|trial| trial.hold.is_some()) {
+                    moves.extend(self.begin(state, at, false));
+                }
+                moves
+            }
+            Order::Restore(states, note) => state.restore(states, &note, at),
+        }
+    }
+
+    fn release_trial(&self, state: &mut RolloutState, at: &Moment<'_>) -> Vec<Move> {
+        self.settings.counts.released.fetch_add(1, Ordering::Relaxed);
+        let changed = state.changed_on_hold();
+        let Some(trial) = &mut state.trial else { return Vec::new() };
+        let is_braked = trial.hold.as_ref().is_some_and(|hold| hold.is_braked);
+        // The origin has replaced these: they are tried with their new content.
+        changed.iter().for_each(|place| _ = trial.remove(place));
+        // Canaries have not been sent a change that the brake held.
+        if is_braked { self.begin(state, at, true) } else { state.spread(at) }
+    }
+}
+
+impl RolloutState {
+    /// Whether a trial with a type, or any, has failed or stays without an answer.
+    fn has_to_release(&self, of: Option<&TypeUrl>) -> bool {
+        let Some(trial) = &self.trial else { return false };
+        let is_meant = |type_url: &TypeUrl| of.is_none_or(|of| of == type_url);
+        match trial.held() {
+            Some(held) => held.iter().any(|((key, _), _)| is_meant(key)),
+            None => self.unanswered > 0 && trial.names.keys().any(|(key, _)| is_meant(key)),
+        }
+    }
+
+    /// Takes a type out of the trial, and all its changes back from canaries. They wait.
+    fn withdraw(&mut self, type_url: &TypeUrl, at: &Moment<'_>) -> Vec<Move> {
+        if let Some(trial) = &mut self.trial {
+            let of_type = trial.all().filter(|(key, ..)| key.0 == *type_url);
+            let places: Vec<Place> = of_type.map(|(key, name, _)| (key.clone(), name.clone())).collect();
+            for place in places {
+                if let Some(candidate) = trial.remove(&place) {
+                    let (key, name) = place;
+                    self.waiting.entry(key).or_default().entry(name).or_insert(candidate.digest);
+                }
+            }
+        }
+        self.trial.take_if(|trial| trial.all().next().is_none());
+        let of_type = self.waiting.iter().filter(|(key, _)| key.0 == *type_url);
+        let moves = of_type.filter_map(|(key, names)| {
+            let (names, to) = (names.keys().cloned().collect(), (at.stores)(key)?.stable);
+            Some(Move { track: Track::Canary, key: key.clone(), names, to })
+        });
+        moves.collect()
+    }
+
+    /// Ends the orders that hold a type, or all. Returns whether there were any.
+    fn lift(&mut self, of: Option<&TypeUrl>) -> bool {
+        let is_lifted = self.standing.has_some_of(of);
+        let is_meant = |type_url: &TypeUrl| of.is_none_or(|of| of == type_url);
+        self.standing.types.retain(|type_url, _| !is_meant(type_url));
+        let waiting = &mut self.waiting;
+        self.standing.contents.retain(|(key, name), order| {
+            let stays = order.kind == OrderKind::Discard || !is_meant(&key.0);
+            if !stays {
+                waiting.entry(key.clone()).or_default().insert(name.clone(), order.digest);
+            }
+            stays
+        });
+        is_lifted
+    }
+
+    /// Gives up what a failed trial holds.
+    fn give_up_held(&mut self, note: &Note, at: &Moment<'_>) -> Vec<Move> {
+        let changed = self.changed_on_hold();
+        let Some(trial) = &mut self.trial else { return Vec::new() };
+        let Some(hold) = &trial.hold else { return Vec::new() };
+        let gone: Vec<Place> = hold.held.iter().filter(|place| !changed.contains(place)).cloned().collect();
+        let tested = hold.tested.iter().filter(|place| gone.contains(place)).cloned().collect();
+        let moves = trial.take_back(tested, at);
+        for place in gone {
+            if let Some(candidate) = trial.remove(&place) {
+                self.standing.keep_back(place, candidate.digest, None, (OrderKind::Discard, note));
+            }
+        }
+        moves
+    }
+
+    /// Gives up the changes that wait because their types are on hold.
+    fn give_up_waiting(&mut self, note: &Note, at: &Moment<'_>) {
+        let on_hold = std::mem::take(&mut self.standing.types);
+        let keys: Vec<StoreKey> =
+            self.waiting.keys().filter(|key| on_hold.contains_key(&key.0)).cloned().collect();
+        for key in keys {
+            let Some(Stores { origin, stable, .. }) = (at.stores)(&key) else { continue };
+            let names = self.waiting.remove(&key).unwrap_or_default().into_keys();
+            for name in names.filter(|name| track_ops::differs(name, &stable, &origin)) {
+                let digest = track_ops::digest(&origin, &name);
+                self.standing.keep_back((key.clone(), name), digest, None, (OrderKind::Discard, note));
+            }
+        }
+    }
+
+    /// Brings earlier states to both tracks, in place of what is on trial or waits.
+    fn restore(&mut self, states: Vec<EarlierState>, note: &Note, at: &Moment<'_>) -> Vec<Move> {
+        let mut by_store: BTreeMap<StoreKey, Vec<EarlierState>> = BTreeMap::new();
+        for state in states {
+            by_store.entry((state.type_url.clone(), state.parameters.clone())).or_default().push(state);
+        }
+        let mut moves = Vec::new();
+        for (key, states) in by_store {
+            let Some(Stores { origin, stable, .. }) = (at.stores)(&key) else { continue };
+            let (mut ops, mut names) = (Vec::new(), Vec::new());
+            for EarlierState { name, resource, is_member, .. } in states {
+                let place = (key.clone(), name.clone());
+                self.trial.as_mut().and_then(|trial| trial.remove(&place));
+                self.waiting.get_mut(&key).and_then(|names| names.remove(&name));
+                let newest = track_ops::digest(&origin, &name);
+                if newest == resource.as_ref().map(|resource| resource.digest()) {
+                    self.standing.contents.remove(&place);
+                } else {
+                    let version = resource.as_ref().map(|resource| Arc::clone(resource.shared_version()));
+                    self.standing.keep_back(place, newest, version, (OrderKind::Restore, note));
+                }
+                let view = if is_member { View::Wildcard } else { View::Named };
+                ops.push(match resource {
+                    Some(resource) => Op::held(view, resource, None),
+                    None => Op::Remove { view, name: name.clone() },
+                });
+                names.push(name);
+            }
+            let mut clock = at.clock;
+            let mut draft = Draft::new(&stable, &key.0, &mut clock);
+            draft.apply(Change { ops, ..Change::default() });
+            let to = Arc::new(draft.finish(0, at.now));
+            for track in [Track::Canary, Track::Stable] {
+                moves.push(Move { track, key: key.clone(), names: names.clone(), to: Arc::clone(&to) });
+            }
+        }
+        self.waiting.retain(|_, names| !names.is_empty());
+        moves
+    }
+}
