@@ -217,7 +217,7 @@ impl Notation<String> for RuleName {
 }
 
 #[derive(Debug)]
-struct Conditions;
+pub(super) struct Conditions;
 
 impl Notation<Vec<Condition>> for Conditions {
     const SHAPE: Shape = Shape::TextsByKey;

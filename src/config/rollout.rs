@@ -3,26 +3,39 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::notation::{Choice, List, OneOf, Optional, Text, Time, Written};
+use super::groups::Conditions;
+use super::mapping::Mapping;
+use super::notation::{Choice, List, Nested, OneOf, Optional, Text, Time, Written};
 use super::section::section;
 use super::values::TypeName;
+use crate::node_group::Condition;
+
+const MAX_STEPS: usize = 8;
 
 section! {
     /// Guard of changes.
     #[derive(Eq)]
+    #[check(check)]
     pub struct Rollout {
         /// Types whose changes are tried: short names or type URLs. Routes and the clusters that they lead to belong together,
         /// as in [cds, lds, rds]. Default: none, all clients are sent each change at once.
         #[key(List<TypeName>, default = Vec::new(), example = "[cds, lds, rds]")]
         pub types: Vec<String>,
-        /// Share of the clients of a node group that are sent a change first, chosen by their node IDs; at least one client.
+        /// Clients that try each change before all others. Default: nobody is named.
+        #[key(Optional<Nested>)]
+        pub canaries: Option<Canaries>,
+        /// Share of the clients of a node group that are sent a change first, or after `canaries`, chosen by their node IDs.
+        /// Without `canaries` at least one client is.
         #[key(Text, default = Percent::of(5))]
         pub share: Percent,
+        /// Instead of `share`: such shares one after the other, for a `window` each.
+        #[key(List<Text>, default = Vec::new(), example = "[5%, 25%, 100%]")]
+        pub steps: Vec<Percent>,
         /// Secret that chooses the canaries: at least 16 random bytes, the same file at all replicas. Without it each start
         /// draws one, so that replicas choose different clients.
         #[key(Optional<Text>, example = "./canaries.key")]
         pub key_file: Option<PathBuf>,
-        /// How long a change is tried before it spreads. 0s: no trials, only `max_removed` holds changes.
+        /// How long each step of a trial lasts before it spreads. 0s: no trials, only `max_removed` holds changes.
         #[key(Time<0, 86_400_000>, default = Duration::from_secs(30))]
         pub window: Duration,
         /// Share of the answers to a change that may be rejections (NACKs). With more of them the change is held: all other
@@ -38,6 +51,38 @@ section! {
         /// effect with a directory.
         #[key(OneOf, default = HoldReport::None)]
         pub report: HoldReport,
+    }
+}
+
+section! {
+    /// Named canaries.
+    #[derive(Eq)]
+    pub struct Canaries {
+        /// All of these must match, as in `groups.rules`. Anybody can claim a `node.` value: where clients are not trusted, match
+        /// what they prove, as `peer.spiffe_id`.
+        #[key(
+            Conditions, name = "match", required = "which clients it takes, as in {node.id: \"canary-.*\"}",
+            example = "{node.id: \"canary-.*\"}"
+        )]
+        pub conditions: Vec<Condition>,
+    }
+}
+
+impl Rollout {
+    /// Shares of the steps after named canaries.
+    pub fn shares(&self) -> impl Iterator<Item = Percent> {
+        let share = self.steps.is_empty().then_some(self.share);
+        self.steps.iter().copied().chain(share)
+    }
+}
+
+fn check(rollout: &Rollout, mapping: &Mapping<'_>) {
+    let steps = &rollout.steps;
+    if steps.len() > MAX_STEPS {
+        mapping.wrong_here("steps", &format!("has more than {MAX_STEPS} steps"));
+    }
+    if !steps.is_sorted_by(|one, next| one.hundredths < next.hundredths) {
+        mapping.wrong_here("steps", "has a share that is not larger than the one before");
     }
 }
 
@@ -95,6 +140,25 @@ impl Written for Percent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steps_grow() {
+        use crate::config::Config;
+
+        let read = |steps: &str| {
+            let text =
+                format!("upstream: {{directory: d}}\nrollout: {{types: [cds], share: 3%, steps: {steps}}}\n");
+            let shares =
+                |config: &Config| config.rollout.shares().map(|share| share.text()).collect::<Vec<_>>();
+            Config::parse(&text, "f")
+                .map(|config| shares(&config).join(" "))
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(read("[]"), Ok("3%".to_owned()));
+        assert_eq!(read("[1%, 2.5%, 100%]"), Ok("1% 2.5% 100%".to_owned()));
+        assert!(read("[5%, 5%]").unwrap_err().contains("not larger than the one before"));
+        assert!(read("[1%, 2%, 3%, 4%, 5%, 6%, 7%, 8%, 9%]").unwrap_err().contains("more than 8"));
+    }
 
     #[test]
     fn each_share_can_be_written() {

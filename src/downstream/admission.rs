@@ -122,7 +122,7 @@ mod tests {
             subject: subject.into(),
             ..Default::default()
         };
-        Peer { source, certificate: Some(Box::new(certificate)) }
+        Peer { source, certificate: Some(Arc::new(certificate)) }
     }
 
     #[test]

@@ -86,7 +86,7 @@ mod tests {
         let serves = |peer: &Peer| authz.rules_for(peer).serve_secrets;
         let mut peer = from(1);
         assert!(!serves(&peer), "over the network, without a certificate");
-        peer.certificate = Some(Box::default());
+        peer.certificate = Some(Arc::default());
         assert!(serves(&peer));
         assert!(serves(&Peer::unproven(Source::Unix)));
         let mut loopback = Peer::unproven(Source::of([127, 0, 0, 1].into()));
@@ -95,7 +95,7 @@ mod tests {
         let serves = |peer: &Peer| authz.rules_for(peer).serve_secrets;
         assert!(!serves(&loopback), "a proxy may be there");
         assert!(serves(&Peer::unproven(Source::Unix)), "its file says who may connect");
-        loopback.certificate = Some(Box::default());
+        loopback.certificate = Some(Arc::default());
         assert!(serves(&loopback));
     }
 

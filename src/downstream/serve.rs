@@ -51,7 +51,7 @@ impl<H: Health> PendingConnection<H> {
     /// Sets the peer and takes its identity's slot. Returns its services, and the slot to hold meanwhile.
     pub(super) fn services(
         mut self,
-        certificate: Option<Box<Certificate>>,
+        certificate: Option<Arc<Certificate>>,
     ) -> Result<(Services<H>, ConnectionSlot), ConnectionError> {
         let peer = Arc::new(Peer { source: self.source, certificate });
         if let Err(refused) = self.slot.identify(&peer) {

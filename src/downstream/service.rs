@@ -110,7 +110,7 @@ impl<H: Health> Services<H> {
                     Instant::now(),
                 )
                 .of_relay(request.headers().contains_key(RELAY_HEADER))
-                .proven(self.peer.proven())
+                .proven(self.peer.certificate.clone())
                 .charged_to(self.connection.tenant().cloned());
                 let (requests, limits) = (request.into_body(), &self.policy.limits);
                 let body =

@@ -50,7 +50,7 @@ impl TlsListener {
         let shown = session.peer_certificates().and_then(Shown::now);
         let certificate = match shown.as_ref().map(|shown| Certificate::from_der(shown.own())) {
             None => None,
-            Some(Some(certificate)) => Some(Box::new(certificate)),
+            Some(Some(certificate)) => Some(Arc::new(certificate)),
             Some(None) => {
                 telemetry::tls_handshake("bad_certificate");
                 return Err("the client certificate was verified, but its subject cannot be parsed".into());

@@ -58,7 +58,7 @@ where
     let cache = Arc::clone(seat.group().cache());
     let session = Session::new(cache, rules, Protocol::Sotw, Some(kind.into()), Instant::now())
         .one_shot()
-        .proven(peer.proven())
+        .proven(peer.certificate.clone())
         .charged_to(connection.tenant().cloned());
     let mut session = server.scheduler.drop_guard(session, |session| session.names() > MANY_NAMES);
     let hear = || -> Result<(), Status> {

@@ -64,7 +64,7 @@ pub fn config_dump(groups: &Groups, descriptors: &Descriptors, query: &str) -> R
     for of in stores(&group, only.as_ref()) {
         let view = of.parameter_view();
         // Only what the control plane sent.
-        if view.track() != Track::Canary && view.as_whole().is_some() {
+        if !matches!(view.track(), Track::Canary(_)) && view.as_whole().is_some() {
             dump.put(group.cache(), &of, &name)?;
         }
     }

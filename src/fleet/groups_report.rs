@@ -102,7 +102,13 @@ row! {
         /// Time until the trial ends.
         #[serde(skip_serializing_if = "Option::is_none")]
         seconds_left: Option<f64> = match of.phase {
-            Phase::Trying { left } => Some(left.as_secs_f64()),
+            Phase::Trying { left, .. } => Some(left.as_secs_f64()),
+            _ => None,
+        },
+        /// Step of the trial, from 1.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        step: Option<u8> = match of.phase {
+            Phase::Trying { step, .. } => Some(step),
             _ => None,
         },
         canaries: usize = of.canaries,

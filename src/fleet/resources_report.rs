@@ -30,7 +30,7 @@ row! {
         #[serde(skip_serializing_if = "Option::is_none")]
         track: Option<&'static str> = match view.track() {
             Track::Origin => None,
-            Track::Canary => Some("canary"),
+            Track::Canary(_) => Some("canary"),
             Track::Stable => Some("stable"),
         },
         state: &'static str = state(entry),

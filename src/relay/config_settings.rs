@@ -16,7 +16,7 @@ use crate::RelayIdentity;
 use crate::cache::{self, Protocol};
 use crate::config::{self, AuthorizationRule, Config, DefaultAccess, ServerProtocol, Source};
 use crate::downstream::{AuthzPolicy, Policy, TransportLimits};
-use crate::node_group::GroupRules;
+use crate::node_group::{GroupRules, NodeMatch};
 use crate::proto;
 use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
 use crate::snapshot::SnapshotSettings;
@@ -40,17 +40,21 @@ pub(super) fn cache_limits(config: &Config) -> cache::Limits {
 ///
 /// `rollout.key_file` is unreadable or too short.
 pub fn rollout_settings(config: &Config) -> anyhow::Result<Option<cache::RolloutSettings>> {
-    let config::Rollout { types, share, key_file, window, threshold, max_removed, report } = &config.rollout;
+    let config::Rollout { types, canaries, key_file, window, threshold, max_removed, report, .. } =
+        &config.rollout;
     let key =
         key_file.as_deref().map_or_else(|| Ok(rand::random()), canary_key).context("rollout.key_file")?;
     let types: BTreeSet<TypeUrl> = types.iter().map(|text| TypeUrl::from(text.as_str())).collect();
-    let (share, threshold) = (share.ratio(), threshold.ratio());
+    let max_value_bytes = config.downstream.max_name_bytes;
+    let named = canaries.as_ref().map(|of| NodeMatch::new(of.conditions.clone(), max_value_bytes));
+    let shares = config.rollout.shares().map(config::Percent::ratio).collect();
     Ok((!types.is_empty()).then_some(cache::RolloutSettings {
         types,
-        share,
+        named,
+        shares,
         key,
         window: *window,
-        threshold,
+        threshold: threshold.ratio(),
         max_removed: max_removed.map(config::Percent::ratio),
         reports: *report == config::HoldReport::Nack,
         counts: std::sync::Arc::default(),

@@ -12,6 +12,7 @@ use crate::dp::locate;
 mod brake;
 mod orders;
 mod proof;
+mod steps;
 mod verdicts;
 
 const WINDOW: Duration = Duration::from_secs(30);
@@ -37,7 +38,7 @@ fn keyed(key: [u8; 16], share: f64) -> Fixture {
 }
 
 fn guarded_by(types: &[&str], share: f64, key: [u8; 16]) -> Fixture {
-    Fixture::guarded(RolloutSettings { share, key, ..settings(types) })
+    Fixture::guarded(RolloutSettings { shares: vec![share], key, ..settings(types) })
 }
 
 /// Names in a version, as a response is written: ` a:2 b:2`.
@@ -48,7 +49,8 @@ fn versions(names: &[&str], version: u64) -> String {
 fn settings(types: &[&str]) -> RolloutSettings {
     RolloutSettings {
         types: types.iter().map(|short| url(short)).collect(),
-        share: 0.0,
+        named: None,
+        shares: vec![0.0],
         key: [0; 16],
         window: WINDOW,
         threshold: 0.1,
@@ -159,7 +161,7 @@ fn a_change_that_canaries_reject_is_held_until_the_origin_corrects_it() {
         let mut canary = late;
         try_change(&mut fixture, "cds a:3");
         let status = fixture.cache.rollout().unwrap().status(fixture.now);
-        assert_eq!((status.phase, status.tried), (Phase::Trying { left: WINDOW }, 2));
+        assert_eq!((status.phase, status.tried), (Phase::Trying { left: WINDOW, step: 1 }, 2));
         assert_eq!(canary.acked(&fixture), ["cds a:3 b:2"]);
         fixture.roll_out(TRIAL);
         assert_eq!(other.acked(&fixture), ["cds a:3 b:2"]);

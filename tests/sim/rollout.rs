@@ -193,6 +193,8 @@ struct World {
     discards: bool,
     releases: bool,
     has_ordered: bool,
+    /// Steps of a trial.
+    steps: u8,
     /// Random draws of an operator that holds, releases and restores; none in most histories.
     operator: Option<StdRng>,
     /// States that the stable track has shown, by type and name.
@@ -354,8 +356,10 @@ impl World {
             Some((held.type_url.kind().short(), held.name.to_string(), version))
         });
         self.proven.extend(held);
-        let others = self.track(Track::Canary).into_iter();
-        self.proven.extend(others.map(|((short, name), version)| (short, name, version)));
+        for step in 0..self.steps {
+            let others = self.track(Track::Canary(step)).into_iter();
+            self.proven.extend(others.map(|((short, name), version)| (short, name, version)));
+        }
     }
 
     fn status(&self) -> RolloutStatus {
@@ -435,7 +439,13 @@ impl World {
             let short = order.type_url.kind().short();
             let content =
                 |track| self.track(track).into_iter().filter(|((of, _), _)| *of == short).collect::<Vec<_>>();
-            assert_eq!(content(Track::Canary), content(Track::Stable), "{short} is on hold: {status:?}");
+            for step in 0..self.steps {
+                assert_eq!(
+                    content(Track::Canary(step)),
+                    content(Track::Stable),
+                    "{short} is on hold: {status:?}"
+                );
+            }
         }
     }
 
@@ -467,7 +477,8 @@ impl Scenario for World {
         let types = ["cds", "rds"].map(url).into_iter().collect();
         let settings = RolloutSettings {
             types,
-            share: 0.3,
+            named: None,
+            shares: if seed % 5 == 1 { vec![0.15, 0.45] } else { vec![0.3] },
             key: [0; 16],
             window: WINDOW,
             threshold: 0.0,
@@ -506,6 +517,7 @@ impl Scenario for World {
             discards,
             releases,
             has_ordered: false,
+            steps: if seed % 5 == 1 { 2 } else { 1 },
             operator: seed.is_multiple_of(3).then(|| StdRng::seed_from_u64(seed ^ 0x0bde)),
             shown: BTreeMap::new(),
             trace,

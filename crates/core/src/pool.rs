@@ -242,7 +242,7 @@ mod tests {
         let of = |address: u8, connection| {
             let certificate = Certificate { subject: "CN=a".into(), ..Certificate::default() };
             let source = Source::of([10, 0, 0, address].into());
-            Tenant::new(&Peer { source, certificate: Some(Box::new(certificate)) }, connection)
+            Tenant::new(&Peer { source, certificate: Some(Arc::new(certificate)) }, connection)
         };
         let taken: usize = (0..200).map(|number: u8| drain(&pool, &of(number, number.into()))).sum();
         assert_eq!(taken, LIMIT / 2);

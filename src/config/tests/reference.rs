@@ -253,7 +253,7 @@ groups:
   rules:
   - {name: a, match: {node.id: b}, key: c, node: client}
 snapshot: {path: a}
-rollout: {types: [cds], key_file: a, max_removed: 40%}
+rollout: {types: [cds], canaries: {match: {node.id: a}}, key_file: a, max_removed: 40%}
 ";
     let printed = serde_json::to_value(printed(&Config::parse(text, "f").unwrap())).unwrap();
     let directory = printed_of("upstream: {directory: d}");
@@ -302,6 +302,7 @@ fn every_key_has_an_effect() {
             json!(["cds"]),
             json!(["10.0.0.0/8"]),
             json!("7%"),
+            json!(["7%"]),
         ];
         let plain = Config::parse(&with(&path, None), "f").unwrap();
         let changes = |value: &Json| match Config::parse(&with(&path, Some(value)), "f") {

@@ -43,7 +43,7 @@ downstream:
   no_legacy_wildcard: [cds, type.example.com/acme.Thing, cds]
 admin: {address: "[::1]:15000"}
 cache: {encoded_bytes: 1GiB, tombstones: 1, max_parameter_sets: 7, history_bytes: 0}
-rollout: {types: [cds, lds], share: 2.5%, key_file: canaries.key, window: 1m, threshold: "0%", max_removed: 40%, report: nack}
+rollout: {types: [cds, lds], canaries: {match: {node.id: "canary-.*"}}, steps: [2.5%, 100%], key_file: canaries.key, window: 1m, threshold: "0%", max_removed: 40%, report: nack}
 dynamic_parameters:
 - {key: env, from: node.metadata.env.name, pattern: "(prod|canary)-.*", default: ""}
 - {key: "a: b", from: node.locality.sub_zone}

@@ -28,13 +28,13 @@ impl ClientScope {
 }
 
 /// Content that a client is sent, if changes of the type are [guarded](super::Rollout).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Track {
     /// The newest from the origin. Unguarded types have only this.
     #[default]
     Origin,
-    /// The newest, without changes that an operator discarded.
-    Canary,
+    /// The state that canaries of a step try, from 0 on.
+    Canary(u8),
     /// The newest that canaries did not reject.
     Stable,
 }
@@ -122,7 +122,7 @@ impl ParameterView {
     pub const fn as_uniform(&self) -> Option<&Parameters> {
         match self.track {
             Track::Origin => self.as_whole(),
-            Track::Canary | Track::Stable => None,
+            Track::Canary(_) | Track::Stable => None,
         }
     }
 

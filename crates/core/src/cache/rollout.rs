@@ -47,7 +47,10 @@ use super::snapshot::Snapshot;
 use super::subscription::Subscription;
 use super::type_cache::TypeCache;
 use super::update::Update;
+use crate::identity::Certificate;
+use crate::node_group::NodeMatch;
 use crate::pool::Tenant;
+use crate::proto::Node;
 use crate::resource::{Name, TypeUrl};
 use orders::StandingOrders;
 pub use orders::{EarlierState, Note, Order, OrderKind, StandingOrder};
@@ -64,11 +67,14 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct RolloutSettings {
     pub types: BTreeSet<TypeUrl>,
-    /// Share of clients that are canaries, from 0 to 1; at least one client.
-    pub share: f64,
+    /// Canaries of the first step; `None`: the first share are.
+    pub named: Option<NodeMatch>,
+    /// Shares of the other clients that are canaries, from 0 to 1, smaller ones first: one step each. Without named canaries at
+    /// least one client is.
+    pub shares: Vec<f64>,
     /// Chooses the canaries by their node IDs. Secret, so that no client can choose to be one.
     pub key: [u8; 16],
-    /// Duration of a trial. Zero: no trials, all clients are sent a change that the brake does not hold.
+    /// Duration of each step of a trial. Zero: no trials, all clients are sent a change that the brake does not hold.
     pub window: Duration,
     /// Largest share of rejecting canaries at which a change still spreads, from 0 to 1.
     pub threshold: f64,
@@ -82,8 +88,8 @@ pub struct RolloutSettings {
 
 #[derive(Debug, Default)]
 struct RolloutState {
-    /// Streams of canaries; absent until the first one. A group of relays alone never has one, and does not wait for it.
-    canaries: Option<usize>,
+    /// Streams of canaries by step; empty until the first one. A group of relays alone never has one, and does not wait for it.
+    canaries: Vec<usize>,
     /// Canary outside the share, by the hash of its node ID, and its number of streams.
     stand_in: Option<(u64, usize)>,
     /// Names that changed since the trial began, with the digest of the newest content; `None` for a removal.
@@ -114,7 +120,8 @@ pub struct RolloutCounts {
 }
 
 pub(super) struct Split {
-    pub(super) canary: Change,
+    /// By step.
+    pub(super) canaries: Vec<Change>,
     pub(super) stable: Change,
 }
 
@@ -142,29 +149,56 @@ impl Rollout {
         &self.settings.counts
     }
 
+    /// Number of steps of a trial, from 1.
+    pub(super) fn steps(&self) -> u8 {
+        let RolloutSettings { named, shares, .. } = &self.settings;
+        u8::try_from(usize::from(named.is_some()) + shares.len()).map_or(u8::MAX, |steps| steps.max(1))
+    }
+
+    /// Whether the configuration names a client as a canary.
+    pub fn names(&self, node: &Node, proof: Option<&Certificate>) -> bool {
+        self.settings.named.as_ref().is_some_and(|named| named.matches(node, proof))
+    }
+
     fn hash(&self, of: impl Hash) -> u64 {
         let mut hasher = SipHasher13::new_with_key(&self.settings.key);
         of.hash(&mut hasher);
         hasher.finish()
     }
 
-    /// Canary seat of a client, if it is a canary: by its node ID, so also after a reconnect. In a group too
-    /// small for the share, the first client is one.
-    pub fn seat(self: &Arc<Self>, node_id: &str, peer: Option<&Tenant>) -> Option<CanarySeat> {
+    /// Canary seat of a client, if it is a canary: a named one, or by its node ID, so also after a reconnect. Without
+    /// named ones, in a group too small for the share, the first client is one.
+    pub fn seat(
+        self: &Arc<Self>,
+        node_id: &str,
+        peer: Option<&Tenant>,
+        is_named: bool,
+    ) -> Option<CanarySeat> {
+        let RolloutSettings { named, shares, .. } = &self.settings;
         let node = self.hash(node_id);
+        let place = node as f64 / u64::MAX as f64;
         let mut state = self.state.lock();
-        if node as f64 / u64::MAX as f64 >= self.settings.share {
-            let is_first = state.canaries.is_none_or(|streams| streams == 0);
-            match &mut state.stand_in {
-                Some((of, streams)) if *of == node => *streams += 1,
-                none @ None if is_first => *none = Some((node, 1)),
-                _ => return None,
+        let of_share =
+            || shares.iter().position(|share| place < *share).map(|at| at + usize::from(named.is_some()));
+        let step = if is_named { Some(0) } else { of_share() };
+        let step = match step {
+            Some(step) => step,
+            None if named.is_some() => return None,
+            None => {
+                let is_first = state.canaries.iter().sum::<usize>() == 0;
+                match &mut state.stand_in {
+                    Some((of, streams)) if *of == node => *streams += 1,
+                    none @ None if is_first => *none = Some((node, 1)),
+                    _ => return None,
+                }
+                0
             }
-        }
-        state.canaries = Some(state.canaries.unwrap_or_default() + 1);
+        };
+        state.canaries.resize(usize::from(self.steps()), 0);
+        state.canaries[step] += 1;
         drop(state);
         let peer = peer.map_or(node, |peer| self.hash(peer.account()));
-        Some(CanarySeat { rollout: Arc::clone(self), voter: Voter { peer, node } })
+        Some(CanarySeat { rollout: Arc::clone(self), voter: Voter { peer, node }, step: step as u8 })
     }
 
     /// Whether a response may have a change on trial now.
@@ -232,10 +266,10 @@ impl Rollout {
 
     /// Splits a change of the origin by tracks. `stores` are as before it.
     pub(super) fn split(&self, key: &StoreKey, change: &Change, stores: &Stores, now: Instant) -> Split {
-        let Stores { origin, canary, stable } = stores;
+        let Stores { origin, canaries, stable } = stores;
         let mut state = self.state.lock();
         let state = &mut *state;
-        let (mut for_canary, mut for_stable) = (Vec::new(), Vec::new());
+        let (mut for_canaries, mut for_stable) = (vec![Vec::new(); canaries.len()], Vec::new());
         for op in &change.ops {
             let name = op.name();
             let place = (key.clone(), name.clone());
@@ -253,7 +287,9 @@ impl Rollout {
             let is_fact = |of: &Snapshot| track_ops::is_fact(op, of);
             if !is_kept_back && is_fact(origin) && is_fact(stable) {
                 for_stable.push(op.clone());
-                for_canary.extend(Some(op).filter(|_| is_fact(canary)).cloned());
+                for (ops, canary) in for_canaries.iter_mut().zip(canaries) {
+                    ops.extend(Some(op).filter(|_| is_fact(canary)).cloned());
+                }
                 continue;
             }
             // The origin may repeat itself: that is one change.
@@ -262,11 +298,15 @@ impl Rollout {
                 || track_ops::is_change(op, stable)
                 || (is_waiting && track_ops::waits_with_name(op) && !track_ops::is_first_answer(op, stable));
             if waits {
-                for_canary.extend(track_ops::in_place_of(op, canary));
+                for (ops, canary) in for_canaries.iter_mut().zip(canaries) {
+                    ops.extend(track_ops::in_place_of(op, canary));
+                }
                 for_stable.extend(track_ops::in_place_of(op, stable));
             } else {
                 for_stable.push(op.clone());
-                for_canary.push(track_ops::last_good(op, canary).unwrap_or_else(|| op.clone()));
+                for (ops, canary) in for_canaries.iter_mut().zip(canaries) {
+                    ops.push(track_ops::last_good(op, canary).unwrap_or_else(|| op.clone()));
+                }
             }
             if waits && !is_repeated || !waits && is_waiting && is_meant {
                 // A change on trial stays so, unless the stable track has moved on: then it is compared again.
@@ -280,7 +320,7 @@ impl Rollout {
             state.begins_at = Some(now + GATHER_TIME);
         }
         let part = |ops| Change { ops, ..change.clone() };
-        Split { canary: part(for_canary), stable: part(for_stable) }
+        Split { canaries: for_canaries.into_iter().map(part).collect(), stable: part(for_stable) }
     }
 
     /// When to [`decide`](Self::decide) next if nothing happens.
@@ -305,6 +345,7 @@ impl Rollout {
             state.check_at = (is_held || !state.orders.is_empty()).then_some(next);
             return moves;
         }
+        let next_step = state.trial.as_ref().and_then(|trial| state.step_from(trial.step + 1));
         let Some(trial) = &mut state.trial else {
             let is_due = state.begins_at.is_some_and(|begins_at| begins_at <= at.now);
             return if is_due { self.begin(state, at, false) } else { Vec::new() };
@@ -327,8 +368,11 @@ impl Rollout {
         if has_trials && trial.is_unanswered(at.asks) {
             self.settings.counts.unanswered.fetch_add(1, Ordering::Relaxed);
             state.unanswered += 1;
-            trial.log_unanswered(state.canaries.unwrap_or_default());
+            trial.log_unanswered(state.canaries.iter().sum());
             return self.begin(state, at, false);
+        }
+        if let Some(step) = next_step.filter(|_| has_trials) {
+            return trial.advance(step, at.now + self.settings.window, at);
         }
         self.settings.counts.spread.fetch_add(1, Ordering::Relaxed);
         state.spread(at)
@@ -375,59 +419,71 @@ impl Rollout {
     fn begin(&self, state: &mut RolloutState, at: &Moment<'_>, is_released: bool) -> Vec<Move> {
         state.begins_at = None;
         let mut names = std::mem::take(&mut state.waiting);
-        let old = state.trial.take().unwrap_or_else(|| Trial::new(at.now));
+        let old = state.trial.take().unwrap_or_else(|| Trial::new(at.now, 0));
         for (key, name, candidate) in old.all() {
             names.entry(key.clone()).or_default().insert(name.clone(), candidate.digest);
         }
-        let mut trial = Trial::new(at.now + self.settings.window);
-        let (mut moves, mut braked) = (Vec::new(), BTreeSet::new());
-        let are_gone = state.canaries == Some(0);
+        let mut trial = Trial::new(at.now + self.settings.window, state.step_from(0).unwrap_or_default());
+        let (mut moves, mut later, mut braked) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let are_gone = !state.canaries.is_empty() && state.canaries.iter().all(|streams| *streams == 0);
+        let asked = if are_gone { Track::Stable } else { Track::Canary(trial.step) };
         for (key, names) in names {
-            let Some(Stores { origin, canary, stable }) = (at.stores)(&key) else { continue };
+            let Some(stores) = (at.stores)(&key) else { continue };
             if state.standing.holds(&key.0) {
                 state.waiting.insert(key, names);
                 continue;
             }
-            let (mut moved, mut removed) = (Vec::new(), Vec::new());
-            for name in names.into_keys() {
+            let names: Vec<Name> = names.into_keys().collect();
+            let Some(canary) = stores.canaries.get(usize::from(trial.step)) else { continue };
+            let (origin, stable) = (&stores.origin, &stores.stable);
+            let (mut moved, mut removed, mut new) = (Vec::new(), Vec::new(), Vec::new());
+            for name in names {
+                new.push(name.clone());
                 let place = (key.clone(), name);
-                let (name, digest) = (&place.1, track_ops::digest(&origin, &place.1));
+                let (name, digest) = (&place.1, track_ops::digest(origin, &place.1));
                 if state.standing.kept_back(&place) == Some(digest) {
                     continue;
                 }
-                let is_sent_anew = track_ops::differs(name, &canary, &origin);
-                moved.extend(Some(name).filter(|_| is_sent_anew).cloned());
-                if !track_ops::differs(name, &stable, &origin) {
+                let is_sent_anew = track_ops::differs(name, canary, origin);
+                moved.push(name.clone());
+                if !track_ops::differs(name, stable, origin) {
                     continue;
                 }
                 let older = old.get(&place).filter(|older| older.digest == digest);
                 // Canaries were sent it before, or an operator lets it through.
                 let has_passed = older.is_some_and(|older| older.sent_at.is_some())
                     || (is_released && old.is_held(&place));
-                if !has_passed && track_ops::is_removed(name, &stable, &origin) {
+                if !has_passed && track_ops::is_removed(name, stable, origin) {
                     removed.push(place.clone());
                 }
-                let candidate = older.filter(|_| !is_sent_anew).cloned().unwrap_or_else(|| {
-                    let reach = Reach::of(name, &canary, &origin);
-                    let is_asked = (at.asks)(&key, name, reach, are_gone);
+                let retained = older.filter(|_| !is_sent_anew).inspect(|_| _ = new.pop());
+                let candidate = retained.cloned().unwrap_or_else(|| {
+                    let reach = Reach::of(name, canary, origin);
+                    let is_asked = (at.asks)(&key, name, reach, asked);
                     let verdicts = older.map(|older| Arc::clone(&older.verdicts)).unwrap_or_default();
                     Candidate { digest, sent_at: Some(at.clock), reach, is_asked, verdicts }
                 });
-                trial.insert(place, candidate, &origin);
+                trial.insert(place, candidate, origin);
             }
             let most = self.settings.max_removed;
-            if most.is_some_and(|most| track_ops::is_too_much(removed.len(), &stable, most)) {
+            if most.is_some_and(|most| track_ops::is_too_much(removed.len(), stable, most)) {
                 braked.extend(removed);
             }
-            moves.push(Move { track: Track::Canary, key, names: moved, to: origin });
-        }
-        if trial.names.is_empty() {
-            (state.unanswered, state.check_at) = (0, None);
-            return moves;
+            // Those of later steps are not sent it yet.
+            later.extend(stores.to_canaries(trial.step + 1, &key, &new, stable));
+            for step in 0..=trial.step {
+                let (key, names, to) = (key.clone(), moved.clone(), Arc::clone(origin));
+                moves.push(Move { track: Track::Canary(step), key, names, to });
+            }
         }
         let is_braked = !braked.is_empty();
         if is_braked {
             trial.brake(braked, &mut moves, at.now);
+        }
+        moves.extend(later);
+        if trial.names.is_empty() {
+            (state.unanswered, state.check_at) = (0, None);
+            return moves;
         }
         state.check_at = None;
         state.trial = Some(trial);
@@ -460,19 +516,24 @@ impl RolloutState {
         newest.is_some_and(|digest| *digest != candidate.digest)
     }
 
+    /// First step that has a canary, from this one on.
+    fn step_from(&self, first: u8) -> Option<u8> {
+        let mut steps = (0u8..).zip(&self.canaries).filter(|(step, streams)| *step >= first && **streams > 0);
+        steps.next().map(|(step, _)| step)
+    }
+
     /// Ends the trial: all its changes go to the stable track, and those that canaries do not have to theirs.
     fn spread(&mut self, at: &Moment<'_>) -> Vec<Move> {
         let mut moves = Vec::new();
         let Some(trial) = self.trial.take() else { return moves };
         for (key, names) in trial.names {
             let stores = (at.stores)(&key);
-            let (Some(content), Some(Stores { origin, .. })) = (trial.content.get(&key), stores) else {
-                continue;
-            };
+            let (Some(content), Some(stores)) = (trial.content.get(&key), stores) else { continue };
+            let origin = &stores.origin;
             let mut waiting = self.waiting.remove(&key).unwrap_or_default();
             // A released name may have joined the wildcard set since, with this content.
             let (given, tried): (Vec<_>, Vec<_>) = names.into_iter().partition(|(name, candidate)| {
-                candidate.sent_at.is_none() && track_ops::digest(&origin, name) == candidate.digest
+                candidate.sent_at.is_none() && track_ops::digest(origin, name) == candidate.digest
             });
             let all =
                 |names: Vec<(Name, Candidate)>| names.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
@@ -481,12 +542,10 @@ impl RolloutState {
             if !waiting.is_empty() {
                 self.waiting.insert(key.clone(), waiting);
             }
-            for (track, names, to) in [
-                (Track::Canary, given.clone(), &origin),
-                (Track::Stable, given, &origin),
-                (Track::Stable, tried, content),
-            ] {
-                moves.push(Move { track, key: key.clone(), names, to: Arc::clone(to) });
+            moves.extend(stores.to_canaries(0, &key, &given, origin));
+            moves.extend(stores.to_canaries(trial.step + 1, &key, &tried, content));
+            for (names, to) in [(given, origin), (tried, content)] {
+                moves.push(Move { track: Track::Stable, key: key.clone(), names, to: Arc::clone(to) });
             }
         }
         (self.check_at, self.unanswered) = (None, 0);
@@ -501,12 +560,20 @@ impl RolloutState {
 pub struct CanarySeat {
     rollout: Arc<Rollout>,
     voter: Voter,
+    step: u8,
+}
+
+impl CanarySeat {
+    /// Step of a trial in which it is sent changes.
+    pub(crate) const fn step(&self) -> u8 {
+        self.step
+    }
 }
 
 impl Drop for CanarySeat {
     fn drop(&mut self) {
         let mut state = self.rollout.state.lock();
-        state.canaries = state.canaries.map(|streams| streams - 1);
+        state.canaries[usize::from(self.step)] -= 1;
         if let Some((of, streams)) = &mut state.stand_in
             && *of == self.voter.node
         {

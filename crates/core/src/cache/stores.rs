@@ -215,7 +215,7 @@ impl Stores {
                 let of = &held.store;
                 match (parameter_view.track(), parameter_view.as_whole()) {
                     // It differs from the origin's content, and that would be lost.
-                    (Track::Canary | Track::Stable, Some(parameters)) => {
+                    (Track::Canary(_) | Track::Stable, Some(parameters)) => {
                         parameters.is_empty() || sources.contains(parameters) || holds(of)
                     }
                     (Track::Origin, Some(_)) => holds(of),

@@ -129,13 +129,20 @@ impl Writer {
             return Ok(());
         };
         let stable = self.track(type_url, parameters, Track::Stable)?;
-        let canary = self.track(type_url, parameters, Track::Canary)?;
+        let canaries = (0..rollout.steps()).map(|step| self.track(type_url, parameters, Track::Canary(step)));
+        let canaries = canaries.collect::<Result<Vec<_>, _>>()?;
         let key = (type_url.clone(), parameters.clone());
-        let stores = Stores { origin: of.snapshot(), canary: canary.snapshot(), stable: stable.snapshot() };
+        let stores = Stores {
+            origin: of.snapshot(),
+            canaries: canaries.iter().map(|of| of.snapshot()).collect(),
+            stable: stable.snapshot(),
+        };
         let split = rollout.split(&key, &change, &stores, now);
         // No client sees this store: endpoints follow the clusters of the tracks.
         self.publish(&of, change, now);
-        self.apply_on(&canary, parameters, split.canary, now);
+        for (canary, change) in canaries.iter().zip(split.canaries) {
+            self.apply_on(canary, parameters, change, now);
+        }
         self.apply_on(&stable, parameters, split.stable, now);
         Ok(())
     }
@@ -180,26 +187,25 @@ impl Writer {
             cache.find(&key.0, &ParameterView::uniform(key.1.clone()).on(track)).map(|of| of.snapshot())
         };
         let stores = |key: &StoreKey| {
-            let (origin, canary) = (find(key, Track::Origin)?, find(key, Track::Canary)?);
-            Some(Stores { origin, canary, stable: find(key, Track::Stable)? })
+            let canaries = (0..rollout.steps()).map(|step| find(key, Track::Canary(step)));
+            let (origin, canaries) = (find(key, Track::Origin)?, canaries.collect::<Option<_>>()?);
+            Some(Stores { origin, canaries, stable: find(key, Track::Stable)? })
         };
-        let asks = |key: &StoreKey, name: &Name, reach: Reach, others: bool| {
-            is_asked_for(&cache.mixed(&key.0, &key.1), &key.1, name, reach, others)
+        let asks = |key: &StoreKey, name: &Name, reach: Reach, last: Track| {
+            is_asked_for(&cache.mixed(&key.0, &key.1), &key.1, name, reach, last)
         };
-        let (mut canary, mut stable) = <(BTreeMap<StoreKey, Steps>, BTreeMap<StoreKey, Steps>)>::default();
+        let mut by_track: BTreeMap<Track, BTreeMap<StoreKey, Steps>> = BTreeMap::new();
         let at = Moment { now, clock: self.clock, stores: &stores, asks: &asks };
         for Move { track, key, names, to } in rollout.decide(&at) {
             let (Some(held), Some(origin)) = (find(&key, track), find(&key, Track::Origin)) else { continue };
-            let of_track = if track == Track::Canary { &mut canary } else { &mut stable };
-            let steps = of_track.entry(key).or_default();
+            let steps = by_track.entry(track).or_default().entry(key).or_default();
             names.iter().for_each(|name| steps.add_difference(name, &held, &to));
             if track == Track::Stable {
                 steps.keep_later_members(&to, &origin);
             }
             steps.copy_leases(&origin);
         }
-        self.apply_steps(canary, Track::Canary, now);
-        self.apply_steps(stable, Track::Stable, now);
+        by_track.into_iter().for_each(|(track, steps)| self.apply_steps(steps, track, now));
     }
 
     /// Moves the stores of a track on: additions in sending order of types, then removals in reverse. So no
@@ -383,17 +389,18 @@ impl Drop for Writer {
     }
 }
 
-/// Whether a canary asks for a name in one of these stores, and sees this difference; or one of the others.
+/// Whether a client asks for a name in one of these stores, and sees this difference, on the canaries' tracks up to the last
+/// one, or on the stable one.
 fn is_asked_for(
     stores: &[Arc<TypeCache>],
     parameters: &Parameters,
     name: &Name,
     reach: Reach,
-    others: bool,
+    last: Track,
 ) -> bool {
     let is_meant = |of: &&Arc<TypeCache>| {
         let view = &of.parameter_view;
-        (others || view.track() == Track::Canary) && view.of(name.as_str()) == parameters
+        view.track() <= last && view.of(name.as_str()) == parameters
     };
     stores
         .iter()

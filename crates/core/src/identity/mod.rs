@@ -17,7 +17,7 @@ use crate::resource::Pattern;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     pub source: Source,
-    pub certificate: Option<Box<Certificate>>,
+    pub certificate: Option<Arc<Certificate>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

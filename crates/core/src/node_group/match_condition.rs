@@ -9,7 +9,8 @@ use std::str::FromStr;
 use regex::Regex;
 
 use crate::identity::Certificate;
-use crate::node_field::{FieldReader, Missing, NodeField, NodeFieldError};
+use crate::node_field::{FieldReader, Missing, NodeField, NodeFieldError, NodeFields};
+use crate::proto::Node;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MatchKey {
@@ -111,3 +112,30 @@ impl PartialEq for Condition {
 }
 
 impl Eq for Condition {}
+
+/// Conditions that a client must all meet.
+#[derive(Clone, Debug)]
+pub struct NodeMatch {
+    conditions: Vec<Condition>,
+    fields: NodeFields,
+    max_value_bytes: usize,
+}
+
+impl NodeMatch {
+    /// Values longer than `max_value_bytes` match nothing.
+    pub fn new(conditions: Vec<Condition>, max_value_bytes: usize) -> Self {
+        let fields = conditions.iter().filter_map(|condition| match &condition.key {
+            MatchKey::Field(field) => Some(field),
+            MatchKey::San => None,
+        });
+        let fields = NodeFields::new(fields);
+        Self { conditions, fields, max_value_bytes }
+    }
+
+    /// Whether a client with this claimed node and proven certificate meets all.
+    pub fn matches(&self, node: &Node, proof: Option<&Certificate>) -> bool {
+        let spiffe_id = proof.and_then(|proof| proof.spiffe_id.as_deref());
+        let node = self.fields.of(node, spiffe_id, self.max_value_bytes);
+        self.conditions.iter().all(|condition| condition.value(&node, proof).is_ok())
+    }
+}

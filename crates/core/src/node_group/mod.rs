@@ -24,7 +24,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use group_rule::{Fault, NodeSpec, Rule, RuleError, RuleSpec};
-pub use match_condition::{Condition, MatchKey};
+pub use match_condition::{Condition, MatchKey, NodeMatch};
 pub use template::TemplateError;
 
 use crate::identity::Certificate;

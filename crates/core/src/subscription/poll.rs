@@ -103,7 +103,7 @@ impl Poll {
         let (names, locators) = (&request.resource_names, request.resource_locators);
         let subscription = SotwNames::default().read(names, locators, legacy);
         let allotted = rules.permissions.allot(&given, &rules.given.proven(from.spiffe_id));
-        let of = rules.store(cache, &type_url, &subscription, &allotted, from.tenant, false)?;
+        let of = rules.store(cache, &type_url, &subscription, &allotted, from.tenant, None)?;
         let key = PollKey::new(from.key, &client.node_id, &of, &subscription);
         let past = poll_history.recall(key, now);
         let offered = OfferedVersion::read(&request.version_info);

@@ -25,6 +25,7 @@ use crate::cache::{
     Cache, CanarySeat, ClientScope, Frame, Generation, Membership, Position, Protocol, Role, Rollout,
     StreamProfile, Subscription, TtlSupport, TypeCache, WakeHandle,
 };
+use crate::identity::Certificate;
 use crate::limit::Limit;
 use crate::pool::Tenant;
 use crate::proto;
@@ -105,7 +106,9 @@ pub struct Session {
     hidden: HiddenCounts,
     /// See [`take_delays`](Self::take_delays).
     pub(super) delays: SmallVec<[Kind; 1]>,
-    spiffe_id: Option<Arc<str>>,
+    certificate: Option<Arc<Certificate>>,
+    /// Whether the rollout guard's configuration names it as a canary.
+    is_named: bool,
     /// Decided when the client first asks for a type with guarded changes.
     canary: Option<Option<CanarySeat>>,
     /// In flush order (R-ADS-02).
@@ -148,7 +151,8 @@ impl Session {
             allotted: ClientScope::default(),
             hidden: HiddenCounts::default(),
             delays: SmallVec::new(),
-            spiffe_id: None,
+            certificate: None,
+            is_named: false,
             canary: None,
             types: Vec::new(),
             first_request_at: now,
@@ -183,8 +187,8 @@ impl Session {
     }
 
     #[must_use]
-    pub fn proven(mut self, spiffe_id: Option<Arc<str>>) -> Self {
-        self.spiffe_id = spiffe_id;
+    pub fn proven(mut self, certificate: Option<Arc<Certificate>>) -> Self {
+        self.certificate = certificate;
         self
     }
 
@@ -351,8 +355,8 @@ impl Session {
         subscription: &Subscription,
     ) -> Result<Arc<TypeCache>, SessionError> {
         let tenant = self.wake_handle.peer();
-        let is_canary = matches!(self.canary, Some(Some(_)));
-        self.rules.store(&self.cache, type_url, subscription, &self.allotted, tenant, is_canary)
+        let step = self.canary.as_ref().and_then(|seat| Some(seat.as_ref()?.step()));
+        self.rules.store(&self.cache, type_url, subscription, &self.allotted, tenant, step)
     }
 
     pub(super) fn count_hidden<'a>(&mut self, wildcard: bool, names: impl Iterator<Item = &'a Name>) {
@@ -366,8 +370,11 @@ impl Session {
             let Some(node) = node else {
                 return Err(SessionError::invalid("the first request of a stream must carry `node`"));
             };
-            let given = self.rules.given.parameters(&node, self.spiffe_id.as_deref());
-            let proven = self.rules.given.proven(self.spiffe_id.as_deref());
+            let certificate = self.certificate.as_deref();
+            let spiffe_id = certificate.and_then(|of| of.spiffe_id.as_deref());
+            let given = self.rules.given.parameters(&node, spiffe_id);
+            let proven = self.rules.given.proven(spiffe_id);
+            self.is_named = self.cache.rollout().is_some_and(|of| of.names(&node, certificate));
             self.allotted = self.rules.permissions.allot(&given, &proven);
             // A response that stands alone is never renewed.
             let features = Features::read(&node);
@@ -389,7 +396,7 @@ impl Session {
     fn seat(&self, rollout: &Arc<Rollout>) -> Option<CanarySeat> {
         let client = self.client.as_ref()?;
         let is_judge = !self.one_shot && self.role == Role::Client && !self.is_relay();
-        if is_judge { rollout.seat(&client.node_id, self.wake_handle.peer()) } else { None }
+        if is_judge { rollout.seat(&client.node_id, self.wake_handle.peer(), self.is_named) } else { None }
     }
 
     /// Counts a canary's answer; `rejection` is the text of a NACK.

@@ -139,13 +139,13 @@ impl SessionConfig {
         subscription: &Subscription,
         allotted: &ClientScope,
         tenant: Option<&Tenant>,
-        is_canary: bool,
+        step: Option<u8>,
     ) -> Result<Arc<TypeCache>, SessionError> {
         self.check_weight(subscription)?;
-        let track = match (cache.rollout_of(type_url), is_canary) {
+        let track = match (cache.rollout_of(type_url), step) {
             (None, _) => Track::Origin,
-            (Some(_), true) => Track::Canary,
-            (Some(_), false) => Track::Stable,
+            (Some(_), Some(step)) => Track::Canary(step),
+            (Some(_), None) => Track::Stable,
         };
         let parameter_view = subscription.parameter_view(allotted).on(track);
         let max = self.max_parameter_sets;

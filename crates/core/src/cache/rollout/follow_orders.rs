@@ -15,7 +15,7 @@ use super::orders::{EarlierState, Note, Order, OrderKind, StandingOrder};
 use super::track_ops::{self, Moment, Move, StoreKey, Stores};
 use super::trial::Place;
 use super::{Rollout, RolloutState};
-use crate::resource::{Parameters, TypeUrl};
+use crate::resource::{Name, Parameters, TypeUrl};
 
 impl Rollout {
     /// Gives an order, which is followed at the next decision. Returns whether there is something to order.
@@ -129,10 +129,10 @@ impl RolloutState {
         self.trial.take_if(|trial| trial.all().next().is_none());
         let of_type = self.waiting.iter().filter(|(key, _)| key.0 == *type_url);
         let moves = of_type.filter_map(|(key, names)| {
-            let (names, to) = (names.keys().cloned().collect(), (at.stores)(key)?.stable);
-            Some(Move { track: Track::Canary, key: key.clone(), names, to })
+            let (names, stores): (Vec<Name>, _) = (names.keys().cloned().collect(), (at.stores)(key)?);
+            Some(stores.to_canaries(0, key, &names, &stores.stable))
         });
-        moves.collect()
+        moves.flatten().collect()
     }
 
     /// Ends the orders that hold a type, or all. Returns whether there were any.
@@ -190,13 +190,13 @@ impl RolloutState {
         }
         let mut moves = Vec::new();
         for (key, states) in by_store {
-            let Some(Stores { origin, stable, .. }) = (at.stores)(&key) else { continue };
+            let Some(stores) = (at.stores)(&key) else { continue };
             let (mut ops, mut names) = (Vec::new(), Vec::new());
             for EarlierState { name, resource, is_member, .. } in states {
                 let place = (key.clone(), name.clone());
                 self.trial.as_mut().and_then(|trial| trial.remove(&place));
                 self.waiting.get_mut(&key).and_then(|names| names.remove(&name));
-                let newest = track_ops::digest(&origin, &name);
+                let newest = track_ops::digest(&stores.origin, &name);
                 if newest == resource.as_ref().map(|resource| resource.digest()) {
                     self.standing.contents.remove(&place);
                 } else {
@@ -211,12 +211,11 @@ impl RolloutState {
                 names.push(name);
             }
             let mut clock = at.clock;
-            let mut draft = Draft::new(&stable, &key.0, &mut clock);
+            let mut draft = Draft::new(&stores.stable, &key.0, &mut clock);
             draft.apply(Change { ops, ..Change::default() });
             let to = Arc::new(draft.finish(0, at.now));
-            for track in [Track::Canary, Track::Stable] {
-                moves.push(Move { track, key: key.clone(), names: names.clone(), to: Arc::clone(&to) });
-            }
+            moves.extend(stores.to_canaries(0, &key, &names, &to));
+            moves.push(Move { track: Track::Stable, key, names, to });
         }
         self.waiting.retain(|_, names| !names.is_empty());
         moves

@@ -52,6 +52,8 @@ pub enum Phase {
     Gathering,
     Trying {
         left: Duration,
+        /// From 1.
+        step: u8,
     },
     /// Too many canaries rejected a change, it removes too much, or an operator ordered it.
     Held,
@@ -78,7 +80,9 @@ impl Rollout {
             _ if !state.standing.types.is_empty() => Phase::Held,
             None if state.waiting.is_empty() => Phase::Idle,
             None => Phase::Gathering,
-            Some(trial) => Phase::Trying { left: trial.ends.saturating_duration_since(now) },
+            Some(trial) => {
+                Phase::Trying { left: trial.ends.saturating_duration_since(now), step: trial.step + 1 }
+            }
         };
         let hold = state.trial.as_ref().and_then(|trial| trial.hold.as_ref());
         let changed = |on_hold: bool| {
@@ -96,7 +100,7 @@ impl Rollout {
         });
         RolloutStatus {
             phase,
-            canaries: state.canaries.unwrap_or_default(),
+            canaries: state.canaries.iter().sum(),
             tried: state.trial.as_ref().map_or(0, |trial| trial.names.values().map(BTreeMap::len).sum()),
             waiting: changed(false),
             on_hold: changed(true),

@@ -25,15 +25,34 @@ pub(in crate::cache) struct Move {
     pub(in crate::cache) to: Arc<Snapshot>,
 }
 
-/// The three stores of a type.
+/// The stores of a type.
 pub(in crate::cache) struct Stores {
     pub(in crate::cache) origin: Arc<Snapshot>,
-    pub(in crate::cache) canary: Arc<Snapshot>,
+    /// By step.
+    pub(in crate::cache) canaries: Vec<Arc<Snapshot>>,
     pub(in crate::cache) stable: Arc<Snapshot>,
 }
 
-/// Whether canaries ask for a name and see this difference; or any clients, with the last argument.
-pub(in crate::cache) type Asks<'a> = dyn Fn(&StoreKey, &Name, Reach, bool) -> bool + 'a;
+impl Stores {
+    /// Brings these names to canaries, from a step on.
+    pub(super) fn to_canaries(
+        &self,
+        first: u8,
+        key: &StoreKey,
+        names: &[Name],
+        to: &Arc<Snapshot>,
+    ) -> Vec<Move> {
+        let steps = (0u8..).zip(&self.canaries).map(|(step, _)| step).filter(|step| *step >= first);
+        let all = steps.map(|step| {
+            let (key, names, to) = (key.clone(), names.to_vec(), Arc::clone(to));
+            Move { track: Track::Canary(step), key, names, to }
+        });
+        all.collect()
+    }
+}
+
+/// Whether clients up to this track ask for a name and see this difference.
+pub(in crate::cache) type Asks<'a> = dyn Fn(&StoreKey, &Name, Reach, Track) -> bool + 'a;
 
 /// The cache at the moment of a decision.
 pub(in crate::cache) struct Moment<'a> {

@@ -39,6 +39,8 @@ pub(super) struct Trial {
     /// Content of the origin's stores when it began.
     pub(super) content: BTreeMap<StoreKey, Arc<Snapshot>>,
     pub(super) ends: Instant,
+    /// Canaries up to this step have it.
+    pub(super) step: u8,
     pub(super) hold: Option<Hold>,
 }
 
@@ -71,8 +73,8 @@ pub(super) enum Step {
 }
 
 impl Trial {
-    pub(super) const fn new(ends: Instant) -> Self {
-        Self { names: BTreeMap::new(), content: BTreeMap::new(), ends, hold: None }
+    pub(super) const fn new(ends: Instant, step: u8) -> Self {
+        Self { names: BTreeMap::new(), content: BTreeMap::new(), ends, step, hold: None }
     }
 
     pub(super) fn get(&self, (key, name): &Place) -> Option<&Candidate> {
@@ -102,14 +104,17 @@ impl Trial {
 
     /// Brings these changes to canaries.
     pub(super) fn send(&mut self, part: Vec<Place>, at: &Moment<'_>) -> Vec<Move> {
-        self.bring(part, Some(at.clock), |key, content| Some(((at.stores)(key)?.canary, content)))
+        self.bring(part, Some(at.clock), |key, content| {
+            let Stores { canaries, .. } = (at.stores)(key)?;
+            Some((Arc::clone(canaries.first()?), content))
+        })
     }
 
     /// Gives canaries the stable content of these names back.
     pub(super) fn take_back(&mut self, part: Vec<Place>, at: &Moment<'_>) -> Vec<Move> {
         self.bring(part, None, |key, _| {
-            let Stores { canary, stable, .. } = (at.stores)(key)?;
-            Some((canary, stable))
+            let Stores { stable, .. } = (at.stores)(key)?;
+            Some((Arc::clone(&stable), stable))
         })
     }
 
@@ -135,8 +140,28 @@ impl Trial {
                     }
                 }
             }
-            moves.push(Move { track: Track::Canary, key, names, to });
+            moves.extend((0..=self.step).map(|step| {
+                let (key, names, to) = (key.clone(), names.clone(), Arc::clone(&to));
+                Move { track: Track::Canary(step), key, names, to }
+            }));
         }
+        moves
+    }
+
+    /// Brings the whole trial to the canaries up to a step.
+    pub(super) fn advance(&mut self, step: u8, ends: Instant, at: &Moment<'_>) -> Vec<Move> {
+        let mut moves = Vec::new();
+        for (key, names) in &mut self.names {
+            let Some(content) = self.content.get(key) else { continue };
+            for track in (self.step + 1..=step).map(Track::Canary) {
+                let (names, to) = (names.keys().cloned().collect(), Arc::clone(content));
+                moves.push(Move { track, key: key.clone(), names, to });
+            }
+            for (name, candidate) in names {
+                candidate.is_asked |= (at.asks)(key, name, candidate.reach, Track::Canary(step));
+            }
+        }
+        (self.step, self.ends) = (step, ends);
         moves
     }
 
@@ -262,7 +287,10 @@ impl Trial {
     /// of it.
     pub(super) fn is_unanswered(&self, asks: &Asks<'_>) -> bool {
         let mut open = self.all().filter(|(.., candidate)| candidate.verdicts.accepted() == 0);
-        open.any(|(key, name, candidate)| asks(key, name, candidate.reach, candidate.is_asked))
+        let canaries = Track::Canary(self.step);
+        open.any(|(key, name, candidate)| {
+            asks(key, name, candidate.reach, if candidate.is_asked { Track::Stable } else { canaries })
+        })
     }
 
     pub(super) fn log_held(&self) {

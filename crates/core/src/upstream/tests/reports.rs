@@ -17,7 +17,8 @@ impl Fixture {
     fn guarded(reports: bool) -> Self {
         let settings = RolloutSettings {
             types: [CDS, EDS].map(TypeUrl::from).into(),
-            share: 0.0,
+            named: None,
+            shares: vec![0.0],
             key: [0; 16],
             window: Duration::from_secs(30),
             threshold: 0.1,
@@ -52,11 +53,11 @@ impl Fixture {
     /// Changes are put on trial, and a canary rejects what it was sent last of these names.
     fn reject(&mut self, kind: Kind, names: &[&str], text: &str) {
         self.pass(1_000);
-        let view = ParameterView::uniform(Parameters::NONE).on(Track::Canary);
+        let view = ParameterView::uniform(Parameters::NONE).on(Track::Canary(0));
         let of = self.cache.find(&kind.into(), &view).expect("a track");
         let subscription = Subscription::new(false, names.iter().map(|name| (*name).into()));
         let rollout = self.cache.rollout().expect("a guard");
-        let seat = rollout.seat("canary", None).expect("the first client is one");
+        let seat = rollout.seat("canary", None, false).expect("the first client is one");
         let profile =
             StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Unsupported };
         let canary = of.join(subscription.clone(), profile, &Arc::new(WakeHandle::default()));
