@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::{
     AloneEnvoy, ControlPlane, Envoy, Fixture, Link, PATIENCE, Transport, always, eventually,
-    http::get_json,
+    http::{get_json, post},
     http_backend, is_direct,
     resources::{CLUSTER, ENDPOINTS, cluster, endpoints, listener, routes},
     skipped,
@@ -36,6 +36,7 @@ over_each_transport! {
         is_spared_a_change_that_the_canary_rejects,
         is_spared_all_bad_changes_of_a_response_and_gets_the_good_ones,
         is_spared_a_control_plane_that_empties_itself,
+        stays_where_an_operator_wants_it,
         goes_back_from_what_it_applied_of_a_rejected_update,
     }
     sotw_ads: SotwAds {
@@ -49,6 +50,7 @@ over_each_transport! {
         is_spared_a_change_that_the_canary_rejects,
         is_spared_all_bad_changes_of_a_response_and_gets_the_good_ones,
         is_spared_a_control_plane_that_empties_itself,
+        stays_where_an_operator_wants_it,
         goes_back_from_what_it_applied_of_a_rejected_update,
     }
     delta_per_type: DeltaPerType {
@@ -135,6 +137,11 @@ impl World {
             if found["phase"] == phase { Ok(()) } else { Err(found.to_string()) }
         });
         found
+    }
+
+    fn order(&self, order: &str) {
+        let url = format!("http://127.0.0.1:{}/rollout/{order}", self.fixture.relay_admin_port());
+        post(&url).unwrap();
     }
 
     fn lead_to(&self, port: u16) {
@@ -305,6 +312,79 @@ fn is_spared_a_control_plane_that_empties_itself(transport: Transport) {
     }
     world.wait_for_rollout("idle");
     envoys.iter().for_each(|envoy| assert_eq!(has_all(envoy), Ok(())));
+}
+
+/// A hold during a trial, earlier states of a cluster and of a type, and newcomers meanwhile. The canary is named.
+fn stays_where_an_operator_wants_it(transport: Transport) {
+    if is_direct() {
+        return skipped("the control plane sends each change to all");
+    }
+    let guard = "rollout: {types: [cds], canaries: {match: {node.id: canary}}, share: 0%, window: 3s}\n";
+    let Some(world) = World::start_with(transport, 4, guard) else { return };
+    let names = ["extra-0", "extra-1"];
+    let put_all = |timeout: &str| names.iter().for_each(|name| world.put_cluster(name, timeout));
+    names.iter().for_each(|name| world.fixture.origin.put(&endpoints(name, world.a)));
+    put_all("1s");
+    let [other, canary] = ["other", "canary"].map(|id| world.envoy(id));
+    let have = |envoy: &Envoy, timeouts: [Option<&str>; 2]| {
+        let clusters = envoy.dynamic_clusters()?;
+        let timeout = |name: &str| {
+            clusters.active.get(name).and_then(|of| of["connect_timeout"].as_str().map(str::to_owned))
+        };
+        let found = names.map(timeout);
+        let is_so = found.each_ref().map(Option::as_deref) == timeouts;
+        if is_so { answers(envoy, "a") } else { Err(format!("{found:?}")) }
+    };
+    let all_get = |what: &str, envoys: &[&Envoy], timeouts| {
+        envoys.iter().for_each(|envoy| eventually(PATIENCE, what, || have(envoy, timeouts)));
+    };
+    let one = [Some("1s"), Some("1s")];
+    all_get("all clusters arrive", &[&other, &canary], one);
+    world.wait_for_rollout("idle");
+
+    let two = [Some("2s"), Some("2s")];
+    put_all("2s");
+    all_get("the canary tries it", &[&canary], two);
+    world.order("hold?type=cds&by=test");
+    all_get("the canary is taken back", &[&canary], one);
+    let newcomer = world.envoy("newcomer");
+    all_get("a newcomer has the last good state", &[&newcomer], one);
+    always(Duration::from_secs(4), "nobody is sent it", || {
+        [&other, &canary, &newcomer].into_iter().try_for_each(|envoy| have(envoy, one))
+    });
+    let held = world.rollout().unwrap();
+    assert_eq!(
+        (&held["phase"], &held["orders"][0]["by"]),
+        (&json!("held"), &json!("127.0.0.1 (test)")),
+        "{held}"
+    );
+    let then = prost_types::Timestamp::from(std::time::SystemTime::now());
+    world.order("release");
+    all_get("all get it", &[&other, &canary, &newcomer], two);
+    world.wait_for_rollout("idle");
+
+    // A cluster is restored, then removed clusters are.
+    let version = |number: usize| {
+        let path =
+            format!("http://127.0.0.1:{}/history?type=cds&name=extra-0", world.fixture.relay_admin_port());
+        get_json(&path).unwrap()["histories"][0]["changes"][number]["version"].as_str().unwrap().to_owned()
+    };
+    world.order(&format!("restore?type=cds&name=extra-0&version={}", version(1)));
+    all_get("the version is back", &[&other, &canary, &newcomer], [Some("1s"), Some("2s")]);
+    for name in names {
+        world.fixture.origin.delete(CLUSTER, name);
+    }
+    all_get("they are removed", &[&other, &canary, &newcomer], [None, None]);
+    world.wait_for_rollout("idle");
+    world.order(&format!("restore?type=cds&at={then}"));
+    let late = world.envoy("late");
+    all_get("the earlier state is back", &[&other, &canary, &newcomer, &late], two);
+    world.order("release");
+    all_get("the control plane has the last word", &[&other, &canary, &newcomer, &late], [None, None]);
+    let rejected = |envoy: &Envoy| envoy.stat("cluster_manager.cds.update_rejected");
+    for envoy in [&other, &canary, &newcomer, &late] {
+        assert_eq!(rejected(envoy), Ok(0));
+    }
 }
 
 /// A changed cluster warms until its endpoints are sent again, and the origin does not send again what has not changed. The
