@@ -10,9 +10,10 @@ use std::time::{Duration, SystemTime};
 
 use clap::Parser as _;
 use cli::{
-    AdminArgs, Cli, Command, ConfigArgs, GetArgs, LoadArgs, LogFormat, SnapshotCommand, VERSION, WatchArgs,
+    AdminArgs, Cli, Command, ConfigArgs, GetArgs, LoadArgs, LogFormat, Order, RolloutCommand,
+    SnapshotCommand, VERSION, WatchArgs,
 };
-use deltafan::admin_client::{self, AdminClient, Asked};
+use deltafan::admin_client::{Answers, Asked};
 use deltafan::client::{self, News};
 use deltafan::config::{Config, DefaultAccess};
 use deltafan::relay::Relay;
@@ -31,6 +32,8 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// `EX_CONFIG` of sysexits.h: the configuration is wrong; a retry will not help.
 const BAD_CONFIG: u8 = 78;
+/// As of clap.
+const BAD_USAGE: u8 = 2;
 /// Of `status`: the relay answered with a fault.
 const NOT_WELL: u8 = 3;
 
@@ -56,11 +59,16 @@ fn main() -> ExitCode {
             snapshot::verify(&path).and_then(|intact| print(&intact)).map(done)
         }
         Command::Completions { shell } => print(cli::completions(shell)).map(done),
-        Command::Status(to) => status(&to).map(or(NOT_WELL)),
-        Command::Clients(args) => report(&args.asked(), &args.admin).map(done),
-        Command::Nacks(args) => report(&args.asked(), &args.admin).map(done),
-        Command::Resources(args) => report(&args.asked(), &args.admin).map(done),
-        Command::History(args) => report(&args.asked(), &args.admin).map(done),
+        Command::Status(to) => ask(&Asked::Status, &to),
+        Command::Clients(args) => ask(&args.asked(), &args.admin),
+        Command::Nacks(args) => ask(&args.asked(), &args.admin),
+        Command::Resources(args) => ask(&args.asked(), &args.admin),
+        Command::History(args) => ask(&args.asked(), &args.admin),
+        Command::Rollout(args) => match args.command.map_or(Err(args.admin), RolloutCommand::into_order) {
+            Ok(given) => order(&given),
+            Err(to) => ask(&Asked::Rollout, &to),
+        },
+        Command::Order(command) => order(&command.into_order()),
         Command::Get(args) => get(*args).map(or(1)),
         Command::Watch(args) => watch(*args).map(done),
         Command::Load(args) => load(*args).map(or(1)),
@@ -335,29 +343,30 @@ fn unless_unread(error: anyhow::Error) -> anyhow::Result<()> {
     }
 }
 
-/// Asks a relay, and prints the answer.
-fn ask_admin<A>(
-    to: &AdminArgs,
-    ask: impl AsyncFnOnce(&mut AdminClient) -> anyhow::Result<A>,
-    show: impl FnOnce(&A) -> anyhow::Result<String>,
-) -> anyhow::Result<A> {
-    let ask = async { ask(&mut AdminClient::connect(to.admin.clone(), to.timeout).await?).await };
-    let answer = small_runtime()?.block_on(ask)?;
-    print(&show(&answer)?)?;
-    Ok(answer)
+/// Asks relays, and prints their answers. A filter without a match fails, like a missing name.
+fn ask(asked: &Asked, to: &AdminArgs) -> anyhow::Result<ExitCode> {
+    let answers = small_runtime()?.block_on(Answers::of(&to.admin, to.timeout, asked))?;
+    print(answers.show(to.output)?)?;
+    let is_well = answers.verdict()?;
+    Ok(if is_well { ExitCode::SUCCESS } else { NOT_WELL.into() })
 }
 
-/// A filter without a match fails, like a missing name.
-fn report(asked: &Asked, to: &AdminArgs) -> anyhow::Result<()> {
-    let ask = async |relay: &mut AdminClient| admin_client::ask(relay, asked).await;
-    let report = ask_admin(to, ask, |report| admin_client::show(report, to.output))?;
-    anyhow::ensure!(!asked.is_in_vain(&report), "nothing matches");
-    Ok(())
-}
-
-fn status(to: &AdminArgs) -> anyhow::Result<bool> {
-    let ask = async |relay: &mut AdminClient| admin_client::status(relay).await;
-    Ok(ask_admin(to, ask, |status| status.show(to.output))?.is_well())
+/// Gives an order, once a person has confirmed it.
+fn order(order: &Order) -> anyhow::Result<ExitCode> {
+    if !order.is_confirmed {
+        if !std::io::stdin().is_terminal() {
+            complain("deltafan: stdin is no terminal to ask on; confirm the order with --yes");
+            return Ok(BAD_USAGE.into());
+        }
+        let relays: Vec<String> = order.admin.admin.iter().map(ToString::to_string).collect();
+        let mut stderr = std::io::stderr();
+        write!(stderr, "{} at {}? [y/N] ", printable(&order.words), relays.join(", "))?;
+        let mut answer = String::new();
+        std::io::stdin().read_line(&mut answer)?;
+        let is_yes = ["y", "yes"].iter().any(|yes| answer.trim().eq_ignore_ascii_case(yes));
+        anyhow::ensure!(is_yes, "the order was not given");
+    }
+    ask(&order.asked, &order.admin)
 }
 
 fn small_runtime() -> anyhow::Result<tokio::runtime::Runtime> {

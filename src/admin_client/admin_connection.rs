@@ -1,12 +1,13 @@
 //! HTTP to the admin address, with errors that name the remedy.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
-use http::{Request, StatusCode, Uri, header};
+use http::{Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use serde_json::Value as Json;
 use tokio::time::timeout;
@@ -21,12 +22,27 @@ const LARGEST: usize = 256 << 20;
 const NO_PAGE: &str = "no such page";
 const NO_CLIENT: &str = "no such client";
 const NO_HISTORY: &str = "no history";
+/// 404 of an xDS listener.
+const NO_PATH: &str = "no such path";
 
 /// Admin address of a relay: `http://HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminAddress {
     host: String,
     port: u16,
+}
+
+impl AdminAddress {
+    pub(super) fn uri(&self) -> anyhow::Result<Uri> {
+        Ok(Uri::from_str(&self.to_string())?)
+    }
+}
+
+impl From<SocketAddr> for AdminAddress {
+    fn from(address: SocketAddr) -> Self {
+        let host = if address.is_ipv6() { format!("[{}]", address.ip()) } else { address.ip().to_string() };
+        Self { host, port: address.port() }
+    }
 }
 
 impl fmt::Display for AdminAddress {
@@ -58,6 +74,11 @@ impl FromStr for AdminAddress {
     }
 }
 
+/// The relay answered that there is no such client, history or change. No fault of the relay.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Missing(pub(super) String);
+
 #[derive(Debug)]
 pub(super) enum Answer {
     /// 200.
@@ -70,7 +91,7 @@ pub(super) enum Answer {
 }
 
 #[derive(Debug)]
-pub struct AdminClient {
+pub(super) struct AdminClient {
     address: AdminAddress,
     connection: Connection,
     patience: Duration,
@@ -82,16 +103,15 @@ impl AdminClient {
     /// # Errors
     ///
     /// Relay that cannot be reached, with the remedy.
-    pub async fn connect(address: AdminAddress, patience: Duration) -> anyhow::Result<Self> {
-        let uri = Uri::from_str(&address.to_string())?;
-        let connection = Connection::open(&Target::Cleartext, &uri, patience).await;
+    pub(super) async fn connect(address: AdminAddress, patience: Duration) -> anyhow::Result<Self> {
+        let connection = Connection::open(&Target::Cleartext, &address.uri()?, patience).await;
         let connection = connection.map_err(anyhow::Error::msg).with_context(|| {
             format!("could not connect to {address}; does the relay run, and is this its `admin.address` (--admin)?")
         })?;
         Ok(Self { address, connection, patience })
     }
 
-    pub const fn address(&self) -> &AdminAddress {
+    pub(super) const fn address(&self) -> &AdminAddress {
         &self.address
     }
 
@@ -102,10 +122,26 @@ impl AdminClient {
     /// Server that does not answer as the admin address of a relay does, or refuses the request, with the
     /// remedy.
     pub(super) async fn get(&mut self, path: &str) -> anyhow::Result<Answer> {
+        self.send(Method::GET, path).await
+    }
+
+    /// Gives an order, and returns the relay's JSON.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::get`]. [`Missing`] if there is nothing to decide on.
+    pub(super) async fn post(&mut self, path: &str) -> anyhow::Result<Json> {
+        match self.send(Method::POST, path).await? {
+            Answer::Found(document) => self.parse(path, &document),
+            other => Err(self.unexpected(path, &other)),
+        }
+    }
+
+    async fn send(&mut self, method: Method, path: &str) -> anyhow::Result<Answer> {
         let Self { address, patience, .. } = self;
         let (address, patience) = (address.clone(), *patience);
         let page = || format!("{address}{path}");
-        let answer = timeout(patience, self.ask(path)).await;
+        let answer = timeout(patience, self.ask(&method, path)).await;
         let answer = answer.map_err(|_| anyhow!("{} has not answered within {patience:?}", page()))?;
         let (status, body) = answer.with_context(|| {
             format!("{address} does not answer in HTTP; is it the relay's `admin.address`, and not an xDS listener?")
@@ -118,8 +154,10 @@ impl AdminClient {
             StatusCode::SERVICE_UNAVAILABLE => Ok(Answer::Unavailable(words)),
             StatusCode::BAD_REQUEST => bail!("{address} refused the request: {words}"),
             StatusCode::NOT_FOUND if words.starts_with(NO_PAGE) => Ok(Answer::NoSuchPage),
+            StatusCode::METHOD_NOT_ALLOWED if method == Method::POST => Ok(Answer::NoSuchPage),
+            StatusCode::NOT_FOUND if method == Method::POST && words != NO_PATH => Err(Missing(words).into()),
             StatusCode::NOT_FOUND if words.starts_with(NO_CLIENT) => Ok(Answer::Missing),
-            StatusCode::NOT_FOUND if words.starts_with(NO_HISTORY) => bail!("{words}"),
+            StatusCode::NOT_FOUND if words.starts_with(NO_HISTORY) => Err(Missing(words).into()),
             StatusCode::NOT_FOUND => bail!(
                 "{} does not exist: this is no admin address of a relay, maybe one of its xDS listeners; use the port of \
                  `admin.address` (15000 by default)",
@@ -129,10 +167,11 @@ impl AdminClient {
         }
     }
 
-    async fn ask(&mut self, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {
+    async fn ask(&mut self, method: &Method, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {
         let host = format!("{}:{}", self.address.host, self.address.port);
         // No page of another site asks, so the relay need not know the host name.
-        let request = Request::get(path).header(header::HOST, host).header("sec-fetch-site", "none");
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header(header::HOST, host).header("sec-fetch-site", "none");
         let response = self.connection.ask(request.body(Full::default())?).await?;
         let status = response.status();
         let body = Limited::new(response.into_body(), LARGEST).collect().await;

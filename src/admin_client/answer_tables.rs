@@ -1,26 +1,48 @@
 //! Answers of the admin address for people and for programs.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use serde_json::Value as Json;
 
 use super::listing::{Listing, Report};
-use crate::output::Format;
 use crate::table::Table;
 use crate::terminal::printable;
 
-/// Prints a report.
-///
-/// # Errors
-///
-/// Report that has no form in YAML.
-pub fn show(report: &Report, format: Format) -> anyhow::Result<String> {
-    match report {
-        Report::List(Listing::Clients, page) => format.write(|| Ok(page), || clients(page)),
-        Report::List(Listing::Nacks, page) => format.write(|| Ok(page), || nacks(page)),
-        Report::List(Listing::Resources, page) => format.write(|| Ok(page), || resources(page)),
-        Report::Client(client) => format.write(|| Ok(client), || one_client(client)),
-        Report::History(page) => format.write(|| Ok(page), || history(page)),
+impl Report {
+    /// For programs.
+    pub(super) fn document(&self) -> Cow<'_, Json> {
+        match self {
+            Self::Status(status) => Cow::Owned(status.document()),
+            Self::List(_, page)
+            | Self::Client(page)
+            | Self::History(page)
+            | Self::Rollout(page)
+            | Self::Order(page) => Cow::Borrowed(page),
+        }
+    }
+
+    /// For people.
+    pub(super) fn table(&self) -> String {
+        match self {
+            Self::List(Listing::Clients, page) => clients(page),
+            Self::List(Listing::Nacks, page) => nacks(page),
+            Self::List(Listing::Resources, page) => resources(page),
+            Self::Client(client) => one_client(client),
+            Self::History(page) => history(page),
+            Self::Status(status) => status.table(),
+            Self::Rollout(groups) => rollout(groups),
+            Self::Order(answer) => order(answer),
+        }
+    }
+
+    /// Fingerprints of what clients are served; `null` of other reports.
+    pub(super) fn fingerprints(&self) -> &Json {
+        match self {
+            Self::Status(status) => &status.fingerprints,
+            Self::List(Listing::Resources, page) => &page["fingerprints"],
+            _ => &Json::Null,
+        }
     }
 }
 
@@ -37,7 +59,7 @@ pub(super) fn items(list: &Json) -> &[Json] {
     list.as_array().map_or(&[], Vec::as_slice)
 }
 
-fn or_dash(field: &Json) -> String {
+pub(super) fn or_dash(field: &Json) -> String {
     Some(text(field)).filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned())
 }
 
@@ -285,6 +307,69 @@ fn history_table(history: &Json) -> Table {
     table
 }
 
+/// Groups, and below them the held changes and the orders in force.
+fn rollout(groups: &Json) -> String {
+    const GROUPS: [Column; 8] = [
+        ("GROUP", |of| text(&of["group"])),
+        ("PHASE", |of| or_dash(&of["phase"])),
+        ("LEFT", |of| of["seconds_left"].as_f64().map(age).unwrap_or_default()),
+        ("CANARIES", |of| or_dash(&of["canaries"])),
+        ("TRYING", |of| or_dash(&of["trying"])),
+        ("WAITING", |of| or_dash(&of["waiting"])),
+        ("UNANSWERED", |of| or_dash(&of["unanswered"])),
+        ("REASON", |of| match of["searching"].as_bool() {
+            Some(true) => format!("{}, searching", text(&of["reason"])),
+            _ => text(&of["reason"]),
+        }),
+    ];
+    if items(groups).is_empty() {
+        return "no type is guarded (`rollout.types`)\n".to_owned();
+    }
+    let mut changes = Table::new([
+        "GROUP", "STATE", "TYPE", "NAME", "VERSION", "ACCEPTED", "REJECTED", "SINCE", "BY", "TEXT",
+    ]);
+    for of in items(groups) {
+        let group = || text(&of["group"]);
+        for held in items(&of["held"]) {
+            changes.row([
+                group(),
+                "held".to_owned(),
+                or_dash(&held["type"]),
+                or_dash(&held["name"]),
+                held["version"].as_str().map_or_else(|| "removed".to_owned(), str::to_owned),
+                or_dash(&held["accepted"]),
+                or_dash(&held["rejected"]),
+                String::new(),
+                String::new(),
+                joined(&held["texts"], "; "),
+            ]);
+        }
+        for order in items(&of["orders"]) {
+            let [word, of_type, since, by] = ["order", "type", "since", "by"].map(|key| or_dash(&order[key]));
+            let [name, version] = ["name", "version"].map(|key| text(&order[key]));
+            changes.row([group(), word, of_type, name, version, String::new(), String::new(), since, by]);
+        }
+    }
+    let groups = table(&GROUPS, groups).without_empty_columns().show();
+    if changes.is_empty() { groups } else { format!("{groups}\n{}", changes.without_empty_columns().show()) }
+}
+
+/// Fields of the relay's answer, a line each.
+fn order(answer: &Json) -> String {
+    let mut out = String::new();
+    // `null` in a list is the group of the relay's own node.
+    let in_list = |one: &Json| if one.is_null() { "own".to_owned() } else { text(one) };
+    for (key, value) in answer.as_object().into_iter().flatten() {
+        let value = match value {
+            Json::Array(all) => all.iter().map(in_list).collect::<Vec<_>>().join(", "),
+            one => or_dash(one),
+        };
+        // Writing to a String cannot fail.
+        _ = writeln!(out, "{:14}  {}", printable(key), printable(&value));
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -298,18 +383,17 @@ mod tests {
             [json!(null), json!({}), json!({"clients": [{}], "nacks": [{}], "resources": [{"new": 1}]})]
         {
             for listing in [Listing::Clients, Listing::Nacks, Listing::Resources] {
-                for format in [Format::Table, Format::Json, Format::Yaml] {
-                    assert!(!show(&Report::List(listing, page.clone()), format).unwrap().is_empty());
-                }
+                assert!(!Report::List(listing, page.clone()).table().is_empty());
             }
-            assert!(!show(&Report::Client(page.clone()), Format::Table).unwrap().is_empty());
-            assert!(!show(&Report::History(page), Format::Table).unwrap().is_empty());
+            for report in [Report::Client, Report::History, Report::Rollout] {
+                assert!(!report(page.clone()).table().is_empty());
+            }
         }
     }
 
     #[test]
     fn a_history_without_changes_is_told_in_words() {
-        let shown = show(&Report::History(json!({"changes": []})), Format::Table).unwrap();
+        let shown = Report::History(json!({"changes": []})).table();
         assert!(shown.starts_with("no changes remembered") && !shown.contains("AGE"), "{shown}");
     }
 
@@ -321,14 +405,37 @@ mod tests {
         let counted = json!({ raw: raw });
         let page = json!({"clients": [one], "nacks": [one], "resources": [one], "open": raw, "states": counted, "matched": counted,
                           "remembered": raw, "types": [one]});
-        for listing in [Listing::Clients, Listing::Nacks, Listing::Resources] {
-            for format in [Format::Table, Format::Json, Format::Yaml] {
-                for report in [Report::List(listing, page.clone()), Report::Client(page.clone())] {
-                    let shown = show(&report, format).unwrap();
-                    assert!(!shown.contains(['\u{1b}', '\u{9b}', '\u{7f}', '\u{202e}']), "{shown:?}");
-                }
-            }
+        let lists = [Listing::Clients, Listing::Nacks, Listing::Resources];
+        let reports = lists.map(|listing| Report::List(listing, page.clone()));
+        let held = json!([{"group": raw, "held": [one], "orders": [{"order": raw, "by": raw}]}]);
+        let others = [Report::Client(page), Report::Rollout(held), Report::Order(json!({ raw: [raw] }))];
+        for report in reports.iter().chain(&others) {
+            let shown = report.table();
+            assert!(!shown.contains(['\u{1b}', '\u{9b}', '\u{7f}', '\u{202e}']), "{shown:?}");
         }
+    }
+
+    #[test]
+    fn held_changes_stand_below_their_groups_with_the_orders() {
+        let held = json!({"type": "cds", "name": "a", "version": "2", "accepted": 0, "rejected": 1, "texts": ["bad", "worse"]});
+        let removed =
+            json!({"type": "rds", "name": "b", "version": null, "accepted": 0, "rejected": 0, "texts": []});
+        let hold = json!({"order": "hold", "type": "cds", "since": "2026-03-01T14:02:11Z", "by": "127.0.0.1 (alice)"});
+        let group = json!({"group": null, "phase": "held", "canaries": 1, "trying": 0, "waiting": 0, "unanswered": 0,
+                           "reason": "rejected", "searching": true, "held": [held, removed], "orders": [hold]});
+        let shown = Report::Rollout(json!([group])).table();
+        let rows: Vec<String> =
+            shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let expected = [
+            "PHASE CANARIES TRYING WAITING UNANSWERED REASON",
+            "held 1 0 0 0 rejected, searching",
+            "",
+            "STATE TYPE NAME VERSION ACCEPTED REJECTED SINCE BY TEXT",
+            "held cds a 2 0 1 bad; worse",
+            "held rds b removed 0 0",
+            "hold cds 2026-03-01T14:02:11Z 127.0.0.1 (alice)",
+        ];
+        assert_eq!(rows, expected, "{shown}");
     }
 
     #[test]

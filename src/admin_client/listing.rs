@@ -1,10 +1,10 @@
-//! Lists of the admin address: filters, and joined pages.
+//! Questions and orders for one relay: filters, and joined pages.
 
-use anyhow::Context as _;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value as Json, json};
 
-use super::admin_connection::AdminClient;
+use super::admin_connection::{AdminClient, Missing};
+use super::status_command::{Status, status};
 
 const PAGE: usize = 1_000;
 
@@ -39,38 +39,63 @@ pub enum Asked {
     List(Listing, Filters, Option<usize>),
     /// Last changes of the resource in the filters, or of all.
     History(Filters),
+    /// Faults of the relay.
+    Status,
+    /// Changes on trial or held.
+    Rollout,
+    /// Path of an order, with its query.
+    Order(String, Filters),
 }
 
 #[derive(Debug)]
-pub enum Report {
+pub(super) enum Report {
     List(Listing, Json),
     Client(Json),
     History(Json),
+    Status(Status),
+    Rollout(Json),
+    Order(Json),
 }
 
 /// Asks a relay.
 ///
 /// # Errors
 ///
-/// Relay that does not answer, refuses a filter, or has no such client or history.
-pub async fn ask(relay: &mut AdminClient, asked: &Asked) -> anyhow::Result<Report> {
+/// Relay that does not answer, refuses a filter, or has no such client, history or change.
+pub(super) async fn ask(relay: &mut AdminClient, asked: &Asked) -> anyhow::Result<Report> {
     match asked {
         Asked::Client(id) => {
             let client = relay.json(&format!("/clients/{id}")).await?;
             let gone = || format!("client {id} is not connected; `deltafan clients` lists those that are");
-            client.map(Report::Client).with_context(gone)
+            client.map(Report::Client).ok_or_else(|| Missing(gone()).into())
         }
         Asked::List(listing, filters, limit) => list(relay, *listing, filters, *limit).await,
         Asked::History(filters) => {
             let path = format!("/history?{}", query(filters));
             Ok(Report::History(relay.json(&path).await?.unwrap_or_default()))
         }
+        Asked::Status => status(relay).await.map(Report::Status),
+        Asked::Rollout => Ok(Report::Rollout(relay.json("/rollout").await?.unwrap_or_default())),
+        Asked::Order(path, filters) => {
+            let query = query(filters);
+            let path = if query.is_empty() { path.clone() } else { format!("{path}?{query}") };
+            relay.post(&path).await.map(Report::Order)
+        }
     }
 }
 
 impl Asked {
+    /// Whether it names a client by an ID, which is that of one relay.
+    pub(super) fn is_for_one_relay(&self) -> bool {
+        match self {
+            Self::Client(_) => true,
+            Self::Order(path, _) => path.starts_with("/clients/"),
+            _ => false,
+        }
+    }
+
     /// Whether filters match nothing, which fails like a missing name.
-    pub fn is_in_vain(&self, report: &Report) -> bool {
+    pub(super) fn is_in_vain(&self, report: &Report) -> bool {
         match (self, report) {
             (Self::List(listing, filters, limit), Report::List(_, page)) => {
                 page[listing.entries()].as_array().is_none_or(Vec::is_empty)

@@ -1,16 +1,16 @@
-//! A relay's admin address for people: `deltafan clients`, `nacks`, `resources`, `history` and `status`.
+//! Relays' admin addresses for people: reports such as `deltafan clients` and `status`, and orders.
 //!
-//! Owns requests, joined pages and tables. Reads JSON like any script: knows no type of the relay, and prints
-//! "-" for fields that older relays lack.
+//! Owns requests, joined pages and tables, of one relay or of several at once. Reads JSON like any script: knows no type of
+//! the relay, and prints "-" for fields that older relays lack.
 
 mod admin_connection;
 mod answer_tables;
 mod listing;
 mod prometheus_text;
+mod relays;
 mod status_checks;
 mod status_command;
 
-pub use admin_connection::{AdminAddress, AdminClient};
-pub use answer_tables::show;
-pub use listing::{Asked, Filters, Listing, Report, ask};
-pub use status_command::{Status, status};
+pub use admin_connection::AdminAddress;
+pub use listing::{Asked, Filters, Listing};
+pub use relays::Answers;

@@ -6,14 +6,15 @@ use serde_json::{Value as Json, json};
 
 use super::admin_connection::AdminClient;
 use super::status_checks::{Check, Facts, State, checks};
-use crate::output::Format;
 use crate::table::Table;
 use crate::terminal::printable;
 
 #[derive(Debug)]
-pub struct Status {
+pub(super) struct Status {
     relay: String,
     checks: Vec<Check>,
+    /// Of what clients are served, by type and node group; `null` of an older relay.
+    pub(super) fingerprints: Json,
 }
 
 /// Asks a relay, and judges its answers.
@@ -21,32 +22,25 @@ pub struct Status {
 /// # Errors
 ///
 /// Relay that does not answer.
-pub async fn status(relay: &mut AdminClient) -> anyhow::Result<Status> {
+pub(super) async fn status(relay: &mut AdminClient) -> anyhow::Result<Status> {
     let facts = Facts::of(relay).await?;
     let build = facts.metrics.all("deltafan_build_info").next();
     let version = build.map_or_else(
         || "of unknown version".to_owned(),
         |build| format!("{} ({})", build.label("version"), build.label("commit")),
     );
-    Ok(Status { relay: format!("deltafan {version} at {}", relay.address()), checks: checks(&facts) })
+    let fingerprints = relay.json_or_null("/resources?limit=0").await?["fingerprints"].take();
+    let relay = format!("deltafan {version} at {}", relay.address());
+    Ok(Status { relay, checks: checks(&facts), fingerprints })
 }
 
 impl Status {
     /// Notes are no faults.
-    pub fn is_well(&self) -> bool {
+    pub(super) fn is_well(&self) -> bool {
         self.checks.iter().all(|check| check.state != State::Fault)
     }
 
-    /// Prints the findings.
-    ///
-    /// # Errors
-    ///
-    /// Status that has no form in YAML.
-    pub fn show(&self, format: Format) -> anyhow::Result<String> {
-        format.write(|| Ok(self.document()), || self.table())
-    }
-
-    fn document(&self) -> Json {
+    pub(super) fn document(&self) -> Json {
         let check = |check: &Check| {
             json!({
                 "check": check.name,
@@ -56,10 +50,15 @@ impl Status {
             })
         };
         let checks: Vec<Json> = self.checks.iter().map(check).collect();
-        json!({"well": self.is_well(), "relay": self.relay, "checks": checks})
+        json!({
+            "well": self.is_well(),
+            "relay": self.relay,
+            "checks": checks,
+            "fingerprints": self.fingerprints,
+        })
     }
 
-    fn table(&self) -> String {
+    pub(super) fn table(&self) -> String {
         let mut table = Table::new(["STATE", "CHECK", "FINDING"]);
         for check in &self.checks {
             table.row([check.state.label(), check.name, &check.finding]);

@@ -2,6 +2,7 @@
 //!
 //! Owns what can be typed and how it is read. Runs nothing.
 
+mod orders;
 mod xds;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use deltafan::resource::TypeUrl;
 use deltafan::snapshot;
 use deltafan::subscription::ClientState;
 
+pub(crate) use orders::{Order, OrderCommand, RolloutArgs, RolloutCommand};
 pub(crate) use xds::{GetArgs, LoadArgs, WatchArgs};
 
 pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("DELTAFAN_COMMIT"), ")");
@@ -112,7 +114,11 @@ pub(crate) enum Command {
     /// Say whether all is well with a relay, and what is not
     ///
     /// Exits with 0 if nothing is at fault, with 3 if something is, and with 1 if the relay could not be asked. What is worth
-    /// knowing and no fault is a note.
+    /// knowing and no fault is a note. With several relays it also compares the resources that they serve.
+    ///
+    /// Examples:
+    ///   deltafan status
+    ///   deltafan status --admin http://relay-1:15000 --admin http://relay-2:15000
     #[command(verbatim_doc_comment)]
     Status(AdminArgs),
     /// Show the clients of a relay, and what each was sent, accepted and rejected
@@ -151,6 +157,17 @@ pub(crate) enum Command {
     ///   deltafan history rds front --from 16 --to 18
     #[command(verbatim_doc_comment)]
     History(HistoryArgs),
+    /// Show the changes that the rollout guard tries or holds, or decide on them
+    ///
+    /// Examples:
+    ///   deltafan rollout
+    ///   deltafan rollout hold cds
+    ///   deltafan rollout release --yes
+    ///   deltafan rollout restore cds backend --version 17
+    #[command(verbatim_doc_comment)]
+    Rollout(RolloutArgs),
+    #[command(flatten)]
+    Order(OrderCommand),
     /// Look at the snapshot on disk of a relay that does not run.
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
@@ -203,16 +220,16 @@ pub(crate) enum SnapshotCommand {
     },
 }
 
-/// The admin address of a relay, and how to show what it answers.
+/// Admin addresses of relays, and how to show what they answer.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AdminArgs {
-    /// The relay's `admin.address`.
+    /// The relay's `admin.address`. Several relays are asked if it is repeated, or a name with several addresses.
     #[arg(long, value_name = "URI", default_value = "http://127.0.0.1:15000")]
-    pub(crate) admin: AdminAddress,
+    pub(crate) admin: Vec<AdminAddress>,
     /// Seconds to wait for each answer.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) timeout: Duration,
-    /// Form of the answer; JSON and YAML are the document of the admin address.
+    /// Form of the answer; JSON and YAML are the document of the admin address, or a list with that of each relay.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
 }

@@ -7,17 +7,17 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::admin_query::{LookError, Query};
-use super::view::{NameRow, Page, row};
+use super::view::{NameRow, Page, TypeName, row};
 use crate::cache::{Entry, Named, Track, TypeCache};
 use crate::groups::{Group, Groups};
-use crate::resource::TypeUrl;
+use crate::resource::{Resource, TypeUrl};
 
 row! {
     struct ResourceRow(of: &TypeCache, key: Option<&str>, entry: &Entry)
     where
         view = of.parameter_view(),
         given = view.parameters().iter().filter(|parameters| !parameters.is_empty()),
-        resource = entry.as_member().existing().or_else(|| entry.by_name().existing()),
+        resource = resource(entry),
     {
         #[serde(flatten)]
         name: NameRow = NameRow::new(of.type_url(), entry.name()),
@@ -46,9 +46,42 @@ row! {
     }
 }
 
+row! {
+    /// Resources of a type that the clients of a node group are served, canaries aside. Relays that serve equal
+    /// resources agree on it.
+    struct FingerprintRow(of: &TypeUrl, key: Option<String>, all: Fingerprint) {
+        #[serde(flatten)]
+        kind: TypeName = TypeName::new(of),
+        /// `None` in the group of the relay's own node.
+        group: Option<String> = key,
+        resources: usize = all.resources,
+        /// Sum of the digests; of Secrets, by name only.
+        digest: String = format!("{:032x}", all.digest),
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Fingerprint {
+    resources: usize,
+    digest: u128,
+}
+
+impl Fingerprint {
+    fn add(&mut self, of: &TypeUrl, resource: &Resource) {
+        let digest = if of.is_secret() { resource.identity_digest() } else { resource.digest() };
+        self.resources += 1;
+        // A sum, not XOR: the resources of two sets of parameters may be equal.
+        self.digest = self.digest.wrapping_add(digest);
+    }
+}
+
 /// Whether a name is only known to be removed: clients may still have to learn it.
 fn is_tombstone(entry: &Entry) -> bool {
     !entry.is_member() && matches!(entry.named(), Named::Unknown) && entry.failure().is_none()
+}
+
+fn resource(entry: &Entry) -> Option<&Arc<Resource>> {
+    entry.as_member().existing().or_else(|| entry.by_name().existing())
 }
 
 const fn state(entry: &Entry) -> &'static str {
@@ -82,17 +115,28 @@ pub fn resources(groups: &Groups, query: &str) -> Result<impl Serialize + use<>,
     let (only, name) = (query.type_url()?, query.pattern("name"));
     let (mut page, mut place) = (Page::new("resources", &query)?, 0);
     let mut matched: BTreeMap<_, usize> = BTreeMap::new();
+    let mut fingerprints: BTreeMap<(Option<String>, TypeUrl), Fingerprint> = BTreeMap::new();
     for (key, group) in groups.chosen(None) {
         for of in stores(&group, only.as_ref()) {
+            // Stores of mixed parameters and of restricted clients repeat the others.
+            let view = of.parameter_view();
+            let is_served = view.as_whole().is_some() && !matches!(view.track(), Track::Canary(_));
+            let mut fingerprint =
+                is_served.then(|| fingerprints.entry((key.clone(), of.type_url().clone())).or_default());
             let snapshot = of.snapshot();
             let is_one = |entry: &&Entry| name.matches(entry.name().as_str()) && !is_tombstone(entry);
             for entry in snapshot.entries().filter(is_one) {
                 *matched.entry(of.type_url().kind().short()).or_default() += 1;
+                if let Some((all, resource)) = fingerprint.as_mut().zip(resource(entry)) {
+                    all.add(of.type_url(), resource);
+                }
                 place += 1;
                 page.offer(place, || ResourceRow::new(&of, key.as_deref(), entry));
             }
         }
     }
-    page.figures = vec![("matched", json!(matched))];
+    fingerprints.retain(|_, all| all.resources > 0);
+    let rows = fingerprints.into_iter().map(|((key, of), all)| FingerprintRow::new(&of, key, all));
+    page.figures = vec![("matched", json!(matched)), ("fingerprints", json!(rows.collect::<Vec<_>>()))];
     Ok(page)
 }

@@ -26,7 +26,8 @@ use tonic::transport::{Channel, Endpoint};
 use super::call::reasons;
 use crate::tls::client::ClientTls;
 pub(super) use addresses::Unreached;
-use addresses::{resolve, try_each};
+pub(crate) use addresses::resolve;
+use addresses::try_each;
 
 #[derive(Clone, Debug)]
 pub enum Target {

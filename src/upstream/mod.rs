@@ -23,7 +23,7 @@ pub use client::{Client, LateRestore};
 pub(crate) use connection::OpenStream;
 pub use connection::{Transport, UriError};
 pub use deltafan_core::upstream::*;
-pub(crate) use dial::{ANSWERS_IN_TLS, CLOSED, NOT_HTTP2, is_tls};
+pub(crate) use dial::{ANSWERS_IN_TLS, CLOSED, NOT_HTTP2, is_tls, resolve};
 pub use dial::{Target, dial};
 pub use directory::{DirectorySource, DirectoryState};
 pub use link::{Link, Options};

@@ -8,7 +8,8 @@ use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::client::{CDS, Delta, connect};
 use deltafan_test_support::origin::{clusters_at, response};
-use deltafan_test_support::process::{Process, clusters, program, relay_and_origin};
+use deltafan_test_support::process::{Process, clusters, program, relay, relay_and_origin};
+use percent_encoding::percent_decode_str;
 use serde_json::{Value as Json, json};
 
 use crate::fleet::wait_for_state;
@@ -29,7 +30,9 @@ impl Ran {
 
 /// Runs a command line.
 pub(crate) async fn run(args: &[&str]) -> Ran {
-    let output = tokio::process::Command::new(program()).args(args).output().await.unwrap();
+    let mut command = tokio::process::Command::new(program());
+    // Otherwise it would be the author of orders.
+    let output = command.args(args).env_remove("USER").output().await.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
@@ -44,6 +47,11 @@ pub(crate) async fn found(relay: &Process, args: &[&str]) -> String {
     let ran = ask(relay, args).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{args:?}: {}", ran.stdout);
     ran.stdout
+}
+
+/// Options that name these relays.
+pub(crate) fn admin_options(relays: &[String]) -> Vec<&str> {
+    relays.iter().flat_map(|relay| ["--admin", relay]).collect()
 }
 
 /// Cells of each row of a table, up to the empty line behind it.
@@ -233,5 +241,102 @@ async fn a_command_says_why_it_has_no_answer() {
     ] {
         let ran = run(args).await;
         assert!(ran.code == Some(2) && ran.stderr.contains(reason), "{args:?}: {}", ran.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_is_confirmed_and_reaches_every_relay() {
+    let (one, other) = (relay(""), relay(""));
+    let both = [format!("http://{}", one.admin), format!("http://{}", other.admin)];
+    let both_options = admin_options(&both);
+    let order = async |args: &[&str]| run(&[args, &both_options].concat()).await;
+    let before = |relay: &Process, level: &str| {
+        let (status, text) = relay.admin_post(&format!("/log?level={level}"));
+        assert_eq!(status, 200, "{text}");
+        serde_json::from_str::<Json>(&text).unwrap()["before"].clone()
+    };
+
+    let ran = order(&["log-level", "debug"]).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""));
+    ran.complains(&["stdin is no terminal", "--yes"]);
+    assert_eq!(before(&one, "info"), "info", "nothing was ordered");
+    let ran = order(&["log-level", "debug", "--yes"]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    let answer = |relay: &String| format!("==> {relay} <==\nbefore          info\nnow             debug\n");
+    assert_eq!(ran.stdout, format!("{}\n{}", answer(&both[0]), answer(&both[1])));
+    assert_eq!([before(&one, "info"), before(&other, "info")], ["debug", "debug"]);
+    let ran = order(&["log-level", "verbose", "--yes"]).await;
+    assert_eq!(ran.code, Some(1));
+    ran.complains(&["relays that could not be asked: 2 of 2"]);
+
+    let mut client = Delta::asking(&connect(&one.uri()).await, "envoy", CDS, &["*"]).await;
+    client.take().await;
+    let id = one.admin_json("/clients")["clients"][0]["id"].to_string();
+    let ran = order(&["disconnect", &id, "--yes"]).await;
+    assert_eq!(
+        (ran.code, ran.stdout.as_str()),
+        (Some(1), ""),
+        "it may be another client's at the other relay"
+    );
+    ran.complains(&["choose one with --admin", &both[0], &both[1]]);
+    let answer = found(&one, &["disconnect", &id, "--yes"]).await;
+    assert!(answer.ends_with("node            envoy\n"), "{answer}");
+    assert_eq!(client.end().await.code(), tonic::Code::Unavailable);
+    drop(client);
+    let ran = ask(&one, &["disconnect", "999999", "-y"]).await;
+    assert_eq!(ran.code, Some(1));
+    ran.complains(&["no such client"]);
+    ask(&one, &["refresh", "cds", "a", "-y"]).await.complains(&["resources come from a directory"]);
+
+    // A relay that is not there does not keep the others from following.
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let three = [&both[..], &[format!("http://{gone}")]].concat();
+    let args = [&["drain", "--yes", "-o", "json"], &*admin_options(&three)].concat();
+    let ran = run(&args).await;
+    assert_eq!(ran.code, Some(1));
+    ran.complains(&["relays that could not be asked: 1 of 3"]);
+    let answers: Json = serde_json::from_str(&ran.stdout).unwrap();
+    for (at, relay) in [&one, &other].into_iter().enumerate() {
+        assert_eq!(
+            (&answers[at]["relay"], &answers[at]["answer"]["began"]),
+            (&json!(both[at]), &json!(true))
+        );
+        assert_eq!(relay.admin_get("/ready").0, 503, "it drains");
+    }
+    let error = answers[2]["error"].as_str().unwrap();
+    assert!(answers[2]["answer"].is_null() && error.contains("could not connect"), "{answers}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_is_a_request_with_its_scope_and_its_author() {
+    for (args, query) in [
+        (&["hold"][..], "hold?by=alice"),
+        (&["hold", "cds", "--group", ""], "hold?type=CDS&group=&by=alice"),
+        (&["release", "cds", "--group", "a b"], "release?type=CDS&group=a b&by=alice"),
+        (&["discard"], "discard?by=alice"),
+        (&["restore", "cds", "a", "--version", "1&2"], "restore?type=CDS&name=a&version=1&2&by=alice"),
+        (
+            &["restore", "cds", "--at", "2026-03-01T14:02:11Z"],
+            "restore?type=CDS&at=2026-03-01T14:02:11Z&by=alice",
+        ),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let admin = format!("http://{}", listener.local_addr().unwrap());
+        let asked = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut request = [0; 4096];
+            let length = socket.read(&mut request).unwrap();
+            socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").unwrap();
+            String::from_utf8(request[..length].to_vec()).unwrap()
+        });
+        let args = [&["rollout"], args, &["--by", "alice", "--yes", "--admin", &admin]].concat();
+        let ran = run(&args).await;
+        assert_eq!(ran.code, Some(0), "{args:?}: {}", ran.stderr);
+        let asked = asked.join().unwrap();
+        let asked = percent_decode_str(asked.lines().next().unwrap()).decode_utf8().unwrap().into_owned();
+        assert_eq!(asked, format!("POST /rollout/{} HTTP/1.1", query.replace("CDS", CDS)));
+    }
+    for wrong in [&["restore", "cds"][..], &["restore", "cds", "--version", "1"], &["hold", "cows"]] {
+        assert_eq!(run(&[&["rollout"], wrong].concat()).await.code, Some(2), "{wrong:?}");
     }
 }

@@ -23,6 +23,7 @@ fn a_shell_completes_commands_options_and_values() {
     assert_eq!(offered("deltafan clients --as"), ["--asks-for"]);
     assert_eq!(offered("deltafan clients --state s"), ["synced"]);
     assert_eq!(offered("deltafan resources -o y"), ["yaml"]);
+    assert_eq!(offered("deltafan rollout rest"), ["restore"]);
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let output = Command::new(program()).args(["completions", shell]).output().unwrap();
         let script = String::from_utf8(output.stdout).unwrap();

@@ -10,6 +10,8 @@ use deltafan_test_support::origin::{Origin, resource, response, state};
 use deltafan_test_support::process::{Process, relay_and_origin};
 use serde_json::{Value as Json, json};
 
+use crate::admin_commands::found;
+
 const GUARD: &str =
     "rollout: {types: [cds], share: 0%, window: 1s}\nsnapshot: {path: ./snapshot}\nrest: {hold: 10ms}\n";
 
@@ -120,8 +122,11 @@ async fn a_change_that_the_canary_rejects_reaches_nobody_else() {
     canary.ack(&told).await;
     assert_eq!(relay.admin_post("/rollout/discard?group=none").0, 404);
     assert_eq!(relay.admin_post("/rollout/discard?group").0, 400, "it is not the own group");
-    let (status, text) = relay.admin_post("/rollout/discard");
-    assert_eq!((status, text.trim()), (200, r#"{"groups":[null]}"#));
+    let shown = found(&relay, &["rollout"]).await;
+    let held = "STATE  TYPE  NAME  VERSION  ACCEPTED  REJECTED  TEXT\n\
+                held   cds   a     2        0         1         rejected by the test\n";
+    assert!(shown.starts_with("PHASE") && shown.ends_with(held), "{shown}");
+    assert_eq!(found(&relay, &["rollout", "discard", "--yes"]).await, "groups          own\n");
     wait_for_phase(&relay, "idle");
     // The correction reaches all.
     upstream.send(&cluster("3"));

@@ -4,7 +4,7 @@ use deltafan_test_support::origin::clusters_at;
 use deltafan_test_support::process::{Process, clusters, relay_and_origin};
 use serde_json::{Value as Json, json};
 
-use super::admin_commands::{ask, run};
+use super::admin_commands::{admin_options, ask, run};
 
 /// Waits until a check has a state, and returns the exit status and the check.
 pub(crate) async fn wait_for(relay: &Process, check: &str, state: &str) -> (Option<i32>, Json) {
@@ -112,4 +112,63 @@ async fn a_status_of_a_directory_names_files_that_are_not_in_force() {
     assert_eq!((code, &directory["figures"]["failing_files"]), (Some(3), &json!(1.0)));
     let ran = run(&["status", "--admin", &relay.uri()]).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{}", ran.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_relays_are_asked_and_compared() {
+    let relays = [(); 3].map(|()| Process::start(&[("clusters.yaml", &clusters(["a", "b"]))], ""));
+    let mut named: Vec<String> = relays.iter().map(|relay| format!("http://{}", relay.admin)).collect();
+    named.push(named[0].clone());
+    let ran = run(&[&["status"], &*admin_options(&named)].concat()).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{}", ran.stdout);
+    named.pop();
+    assert_eq!(
+        ran.stdout.matches("\nall is well: deltafan ").count(),
+        3,
+        "one is named twice: {}",
+        ran.stdout
+    );
+    assert!(
+        ran.stdout.ends_with("\n==> the relays that answered serve equal resources <==\n"),
+        "{}",
+        ran.stdout
+    );
+
+    relays[2].write("clusters.yaml", &clusters(["a", "c"]));
+    relays[2].wait_for("the change", || relays[2].admin_get("/resources?name=c").1.contains("\"present\""));
+    let ran = run(&[&["resources", "--type", "cds"], &*admin_options(&named)].concat()).await;
+    let (_, compared) =
+        ran.stdout.split_once("==> the relays that answered serve different resources <==\n").unwrap();
+    let mut rows: Vec<Vec<&str>> = compared.lines().map(|line| line.split_whitespace().collect()).collect();
+    rows[1..].sort_by_key(|row| row.len());
+    assert_eq!((rows[0].len(), rows.len(), rows[1][3]), (4, 3, &*named[2]), "{compared}");
+    assert_eq!(
+        (&rows[2][..2], &rows[2][3..]),
+        (&["cds", "2"][..], &[&*format!("{},", named[0]), &*named[1]][..])
+    );
+    let fingerprint =
+        |relay: &Process| relay.admin_json("/resources?limit=0")["fingerprints"][0]["digest"].clone();
+    assert_eq!(fingerprint(&relays[0]), fingerprint(&relays[1]));
+    assert_ne!(fingerprint(&relays[0]), fingerprint(&relays[2]));
+    let status = async |named: &[String]| {
+        let ran = run(&[&["status", "-o", "json"], &*admin_options(named)].concat()).await;
+        (ran.code, serde_json::from_str::<Json>(&ran.stdout).unwrap())
+    };
+    let (code, answers) = status(&named).await;
+    assert_eq!(code, Some(0), "a difference is no fault: {answers}");
+    assert_eq!(answers[2]["answer"]["fingerprints"][0]["digest"], fingerprint(&relays[2]));
+
+    relays[2].write("clusters.yaml", "resources: [1");
+    wait_for(&relays[2], "directory", "FAULT").await;
+    let (code, answers) = status(&named).await;
+    let well = |at: usize| answers[at]["answer"]["well"].clone();
+    assert_eq!((code, [well(0), well(1), well(2)]), (Some(3), [true, true, false].map(Json::from)));
+    named.push(format!(
+        "http://{}",
+        std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    ));
+    let (code, answers) = status(&named).await;
+    assert_eq!((code, &answers[3]["relay"]), (Some(1), &json!(named[3])), "worse than a fault");
+    assert!(answers[3]["error"].as_str().unwrap().contains("could not connect"), "{answers}");
+    assert_eq!(answers[2]["answer"]["well"], false);
 }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 const LEAST: Duration = Duration::from_secs(1);
 
 /// Returns the addresses of a server, each once.
-pub(super) async fn resolve(uri: &Uri) -> Result<Vec<SocketAddr>, String> {
+pub(crate) async fn resolve(uri: &Uri) -> Result<Vec<SocketAddr>, String> {
     let host = uri.host().unwrap_or_default();
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let is_tls = uri.scheme() == Some(&http::uri::Scheme::HTTPS);
