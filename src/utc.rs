@@ -44,12 +44,6 @@ impl WallClock {
         };
         time.unwrap_or(SystemTime::UNIX_EPOCH)
     }
-
-    /// Moment of a time in the past; `None` if it is none, or before the machine started.
-    pub(crate) fn moment(self, time: SystemTime) -> Option<Instant> {
-        let now = Instant::now();
-        now.checked_sub(self.at(now).duration_since(time).ok()?)
-    }
 }
 
 /// `2026-05-04T10:00:00Z`.
@@ -61,6 +55,11 @@ pub(crate) fn seconds(at: SystemTime) -> String {
 pub(crate) fn milliseconds(at: SystemTime) -> String {
     let Timestamp { seconds, nanos } = at.into();
     Timestamp { seconds, nanos: nanos - nanos % 1_000_000 }.to_string()
+}
+
+/// Reads a time such as `2026-05-04T10:00:00Z`.
+pub(crate) fn parse(text: &str) -> Option<SystemTime> {
+    text.parse::<Timestamp>().ok()?.try_into().ok()
 }
 
 #[cfg(test)]

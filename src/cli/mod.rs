@@ -155,6 +155,7 @@ pub(crate) enum Command {
     ///   deltafan history eds --limit 20
     ///   deltafan history cds backend
     ///   deltafan history rds front --from 16 --to 18
+    ///   deltafan history --since 2026-03-01T14:00:00Z --until 2026-03-01T14:05:00Z
     #[command(verbatim_doc_comment)]
     History(HistoryArgs),
     /// Show the changes that the rollout guard tries or holds, or decide on them
@@ -325,9 +326,18 @@ pub(crate) struct HistoryArgs {
     /// Version to compare with `--to`, or `#` and a generation; by default the one before it.
     #[arg(long, value_name = "VERSION", requires = "name")]
     from: Option<String>,
-    /// Version to compare with `--from`; by default the newest.
+    /// Time whose state is compared with `--to`, as in 2026-03-01T14:02:11Z.
+    #[arg(long, value_name = "TIME", requires = "name", conflicts_with = "from")]
+    at: Option<String>,
+    /// Version to compare with `--from` or `--at`; by default the newest.
     #[arg(long, value_name = "VERSION", requires = "name")]
     to: Option<String>,
+    /// Time of the first change to show, without a name.
+    #[arg(long, value_name = "TIME", conflicts_with = "name")]
+    since: Option<String>,
+    /// Time of the last change to show, without a name.
+    #[arg(long, value_name = "TIME", conflicts_with = "name")]
+    until: Option<String>,
     /// Changes to show, without a name; by default 100.
     #[arg(long, value_name = "NUMBER", conflicts_with = "name")]
     limit: Option<usize>,
@@ -339,7 +349,15 @@ impl HistoryArgs {
     pub(crate) fn asked(&self) -> Asked {
         let type_url = self.type_url.as_ref().map(|type_url| type_url.as_str().to_owned());
         let limit = self.limit.map(|limit| limit.to_string());
-        let texts = [("name", &self.name), ("group", &self.group), ("from", &self.from), ("to", &self.to)];
+        let texts = [
+            ("name", &self.name),
+            ("group", &self.group),
+            ("from", &self.from),
+            ("at", &self.at),
+            ("to", &self.to),
+            ("since", &self.since),
+            ("until", &self.until),
+        ];
         let texts = texts.map(|(key, value)| (key, value.clone()));
         let all = [("type", type_url), ("limit", limit)].into_iter().chain(texts);
         Asked::History(all.filter_map(|(key, value)| Some((key, value?))).collect())

@@ -1,11 +1,13 @@
 //! Queries of the admin address: the part of a path behind `?`.
 
 use std::borrow::Cow;
+use std::time::SystemTime;
 
 use percent_encoding::percent_decode_str;
 
 use crate::resource::TypeUrl;
 use crate::subscription::ClientState;
+use crate::utc;
 
 /// Bytes.
 const LONGEST: usize = 4 << 10;
@@ -98,6 +100,11 @@ impl<'t> Query<'t> {
     pub(super) fn after(&self) -> Result<u64, LookError> {
         let read = |value: &str| value.parse().ok();
         Ok(self.checked("after", read, || "`next` of the page before".to_owned())?.unwrap_or_default())
+    }
+
+    /// Time in UTC that a key gives.
+    pub(super) fn time(&self, key: &str) -> Result<Option<SystemTime>, LookError> {
+        self.checked(key, utc::parse, || "a time such as 2026-03-01T14:02:11Z".to_owned())
     }
 
     fn checked<T>(

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
-
-use prost_types::Timestamp;
+use std::time::SystemTime;
 
 use super::admin_query::{LookError, Query, clip};
-use super::resource_history::{Chosen, HistoryOf, Line, chosen, lines};
+use super::resource_history::{Chosen, HistoryOf, Line, chosen, is_after, lines};
 use crate::cache::EarlierState;
 use crate::groups::{Group, Groups};
 use crate::resource::{Name, TypeUrl};
@@ -26,7 +24,7 @@ pub struct GroupStates {
 
 /// The moment or the version of the states.
 enum Then<'q> {
-    At(Instant),
+    At(SystemTime),
     Version(&'q str),
 }
 
@@ -39,9 +37,9 @@ enum Then<'q> {
 pub fn earlier_states(groups: &Groups, query: &Query<'_>) -> Result<Vec<GroupStates>, LookError> {
     let type_url = query.type_url()?.ok_or_else(|| LookError::without("type", EXAMPLE))?;
     let name = query.get("name").map(Name::normal);
-    let then = match (query.get("version"), query.get("at")) {
+    let then = match (query.get("version"), query.time("at")?) {
         (Some(version), None) if name.is_some() => Then::Version(version),
-        (None, Some(at)) => Then::At(moment(at)?),
+        (None, Some(at)) => Then::At(at),
         _ => return Err(LookError::Wrong(format!("give a name and its version, or a time: {EXAMPLE}"))),
     };
     let mut groups: Chosen = chosen(groups, query.get("group"))?;
@@ -78,23 +76,11 @@ pub fn earlier_states(groups: &Groups, query: &Query<'_>) -> Result<Vec<GroupSta
     }
 }
 
-fn moment(text: &str) -> Result<Instant, LookError> {
-    let wrong = || {
-        LookError::Wrong(format!(
-            "`at` is `{}`; it has to be a time since the start of the relay, as in 2026-03-01T14:02:11Z",
-            clip(text)
-        ))
-    };
-    let time = text.parse::<Timestamp>().ok().and_then(|time| SystemTime::try_from(time).ok());
-    time.and_then(|time| WallClock::get().moment(time)).ok_or_else(wrong)
-}
-
-fn changed_since(group: &Group, type_url: &TypeUrl, at: Instant) -> BTreeSet<Name> {
+fn changed_since(group: &Group, type_url: &TypeUrl, at: SystemTime) -> BTreeSet<Name> {
     let cache = group.cache();
     let is_one = |number, of: &TypeUrl| number == cache.number() && of == type_url;
-    let changes = cache.history().map(|history| history.newest(usize::MAX, is_one)).unwrap_or_default();
-    let is_later = |changed: Option<Instant>| changed.is_some_and(|changed| changed > at);
-    changes.into_iter().filter(|of| is_later(of.change.at)).map(|of| of.name).collect()
+    let changes = cache.history().map(|of| of.newest(usize::MAX, is_one, |changed| is_after(changed, at)));
+    changes.into_iter().flatten().map(|of| of.name).collect()
 }
 
 /// States of a name, one for each set of parameters.
@@ -104,7 +90,8 @@ fn states(
     name: &Name,
     then: &Then<'_>,
 ) -> Result<Vec<EarlierState>, LookError> {
-    let resource = HistoryOf { type_url: type_url.clone(), name: name.clone(), from: None, to: None };
+    let resource =
+        HistoryOf { type_url: type_url.clone(), name: name.clone(), from: None, at: None, to: None };
     let (mut states, mut missing) = (Vec::new(), None);
     for line in lines(&vec![of.clone()], &resource)? {
         let found = match then {
@@ -141,14 +128,14 @@ fn states(
 type Found = Option<(usize, Result<Option<Arc<crate::resource::Resource>>, String>)>;
 
 /// State before the first change after a moment; `None` if there is none.
-fn state_at(group: &Group, line: &Line, type_url: &TypeUrl, at: Instant) -> Result<Found, String> {
+fn state_at(group: &Group, line: &Line, type_url: &TypeUrl, at: SystemTime) -> Result<Found, String> {
     let cache = group.cache();
     let known = cache.history().and_then(|of| of.known_since(cache.number(), type_url, &line.parameters));
-    if let Some(known) = known.filter(|known| at < *known) {
+    if let Some(known) = known.filter(|known| is_after(*known, at)) {
         let kind = type_url.kind().short();
         let since = utc::seconds(WallClock::get().at(known));
         return Err(format!("the history of {kind} goes back to {since} only (`cache.history_bytes`)"));
     }
-    let first = line.changes.iter().position(|change| change.at.is_some_and(|changed| changed > at));
+    let first = line.changes.iter().position(|change| change.at.is_some_and(|changed| is_after(changed, at)));
     Ok(first.map(|index| (index, line.state_before(index).1)))
 }

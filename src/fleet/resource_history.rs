@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 
@@ -34,6 +34,8 @@ pub(super) struct HistoryOf {
     pub(super) type_url: TypeUrl,
     pub(super) name: Name,
     pub(super) from: Option<String>,
+    /// Time of the state to compare with `to`, instead of its version.
+    pub(super) at: Option<SystemTime>,
     pub(super) to: Option<String>,
 }
 
@@ -42,10 +44,13 @@ impl HistoryOf {
     fn read(query: &Query<'_>) -> Result<Option<Self>, LookError> {
         let without = |key| Err(LookError::without(key, "/history?type=cds&name=backend"));
         let [from, to] = ["from", "to"].map(|key| query.get(key).map(str::to_owned));
+        let at = query.time("at")?;
         match (query.type_url()?, query.get("name")) {
-            (Some(type_url), Some(name)) => Ok(Some(Self { type_url, name: Name::normal(name), from, to })),
+            (Some(type_url), Some(name)) => {
+                Ok(Some(Self { type_url, name: Name::normal(name), from, at, to }))
+            }
             (None, Some(_)) => without("type"),
-            (_, None) if from.is_some() || to.is_some() => without("name"),
+            (_, None) if from.is_some() || at.is_some() || to.is_some() => without("name"),
             (_, None) => Ok(None),
         }
     }
@@ -157,7 +162,7 @@ pub(super) struct Line {
 ///
 /// # Errors
 ///
-/// [`LookError`] if the query is wrong, or there is no such resource, group or version: this one begins with "no history".
+/// [`LookError`] if the query is wrong, or there is no such resource, group, version or time: this one begins with "no history".
 pub fn history(
     fleet: &Fleet,
     groups: &Groups,
@@ -165,16 +170,29 @@ pub fn history(
     query: &str,
     now: Instant,
 ) -> Result<impl Serialize + use<>, LookError> {
-    let query = Query::parse(query, &["type", "name", "from", "to", "group", "limit"])?;
+    let keys = ["type", "name", "from", "at", "to", "group", "since", "until", "limit"];
+    let query = Query::parse(query, &keys)?;
     let (of, only, limit) = (HistoryOf::read(&query)?, query.type_url()?, query.limit(CHANGES)?);
+    let times = (query.time("since")?, query.time("until")?);
     let groups = chosen(groups, query.get("group"))?;
     let one = of.map(|of| one(fleet, &groups, descriptors, &of, now)).transpose()?;
-    let changes = one.is_none().then(|| recent(&groups, only.as_ref(), limit, now));
+    let changes = one.is_none().then(|| recent(&groups, only.as_ref(), times, limit, now));
     Ok(Answer { one, changes })
 }
 
-/// Newest first.
-fn recent(groups: &Chosen, only: Option<&TypeUrl>, max: usize, now: Instant) -> Vec<RecentRow> {
+/// Whether a moment is later than a time, both as shown: in whole seconds.
+pub(super) fn is_after(at: Instant, time: SystemTime) -> bool {
+    WallClock::get().at(at).duration_since(time).is_ok_and(|past| past >= Duration::from_secs(1))
+}
+
+/// Newest first, between two times.
+fn recent(
+    groups: &Chosen,
+    only: Option<&TypeUrl>,
+    (since, until): (Option<SystemTime>, Option<SystemTime>),
+    max: usize,
+    now: Instant,
+) -> Vec<RecentRow> {
     let keys: BTreeMap<u64, &Option<String>> =
         groups.iter().map(|(key, group)| (group.cache().number(), key)).collect();
     let is_one = |cache: u64, type_url: &TypeUrl| {
@@ -182,7 +200,11 @@ fn recent(groups: &Chosen, only: Option<&TypeUrl>, max: usize, now: Instant) -> 
     };
     // All groups share one.
     let history = groups.iter().find_map(|(_, group)| group.cache().history());
-    let found = history.map(|history| history.newest(max, is_one)).unwrap_or_default();
+    let is_then = |at| {
+        since.is_none_or(|since| WallClock::get().at(at) >= since)
+            && until.is_none_or(|until| !is_after(at, until))
+    };
+    let found = history.map(|history| history.newest(max, is_one, is_then)).unwrap_or_default();
     let key = |of: &PlacedChange| keys.get(&of.cache).and_then(|key| (*key).clone());
     found.iter().map(|of| RecentRow::new(of, key(of), now)).collect()
 }
@@ -337,9 +359,10 @@ impl Line {
             Some(version) => self.find(version, newest)?,
             None => newest,
         };
-        let from = match &of.from {
-            Some(version) => self.state_after(self.find(version, to)?, &of.type_url, &of.name),
-            None => self.state_before(to),
+        let from = match (&of.from, of.at) {
+            (Some(version), _) => self.state_after(self.find(version, to)?, &of.type_url, &of.name),
+            (None, Some(time)) => self.state_after(self.find_at(time)?, &of.type_url, &of.name),
+            (None, None) => self.state_before(to),
         };
         Ok((from, self.state_after(to, &of.type_url, &of.name)))
     }
@@ -356,6 +379,12 @@ impl Line {
             let known: Vec<String> = self.changes.iter().rev().map(|change| clip(&label(change))).collect();
             format!("no history of version `{}`; there are {}", clip(version), known.join(", "))
         })
+    }
+
+    /// Newest change up to a time.
+    fn find_at(&self, time: SystemTime) -> Result<usize, String> {
+        let found = self.changes.iter().rposition(|change| change.at.is_none_or(|at| !is_after(at, time)));
+        found.ok_or_else(|| format!("no history at {}: the first change is newer", utc::seconds(time)))
     }
 
     pub(super) fn state_before(&self, index: usize) -> Side {

@@ -133,6 +133,21 @@ async fn changes_have_their_clients_and_a_diff() {
     assert!(table.starts_with("AGE  TIME ") && table.lines().count() == 5, "{table}");
     assert!(table.contains("a\\u{1b}[2J  changed  17 "), "{table}");
     assert_eq!(ask(&relay, &["history", "cds", "--limit", "1"]).await.stdout.lines().count(), 2);
+    let all = history(&relay, "type=cds")["changes"].clone();
+    let (newest, past, future) =
+        (all[0]["time"].as_str().unwrap(), "2000-01-01T00:00:00Z", "2100-01-01T00:00:00Z");
+    let named =
+        |query: &str| history(&relay, &format!("type=cds&{query}"))["changes"].as_array().unwrap().len();
+    assert_eq!(named(&format!("since={newest}&limit=1")), 1, "a time as it is shown");
+    assert_eq!(named(&format!("since={past}&until={newest}")), 4, "a time as it is shown");
+    assert_eq!([named(&format!("since={future}")), named(&format!("until={past}"))], [0, 0]);
+    assert_eq!(found(&relay, &["history", "--since", past, "--until", newest]).await.lines().count(), 5);
+    let compared = |at: &str| {
+        let page = history(&relay, &format!("type=cds&name=web&at={at}"));
+        let diff = &page["histories"][0]["diff"];
+        [diff["from"].clone(), diff["to"].clone()]
+    };
+    assert_eq!([compared(past), compared(newest)], [["16", "18"], ["18", "18"]]);
     assert_eq!(diff["note"], "the content is the same; only the version changed", "{diff}");
 }
 
@@ -146,12 +161,14 @@ async fn what_there_is_no_history_of_is_told_with_the_remedy() {
         ("type=cds&name=a&group=other", 404, "there is no group `other`"),
         ("type=cds&name=a&from=nine", 404, "no history of version `nine`; there are "),
         ("type=cds&from=1", 400, "`name` is missing: /history?type=cds&name="),
+        ("type=cds&at=2026-03-01T14:02:11Z", 400, "`name` is missing"),
+        ("since=yesterday", 400, "a time such as 2026-03-01T14:02:11Z"),
         ("name=a", 400, "`type` is missing"),
         ("type=cows&name=a", 400, "is no resource type"),
         (
             "type=cds&name=a&node=1",
             400,
-            "unknown key `node`; there are type, name, from, to, group and limit",
+            "unknown key `node`; there are type, name, from, at, to, group, since, until and limit",
         ),
     ] {
         let (found, text) = relay.admin_get(&format!("/history?{query}"));

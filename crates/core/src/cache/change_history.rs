@@ -173,8 +173,13 @@ impl History {
         self.table.lock().stores.get(&key).map(|of| of.known_since)
     }
 
-    /// Newest changes first, of the caches and types that `is_one` accepts.
-    pub fn newest(&self, max: usize, is_one: impl Fn(u64, &TypeUrl) -> bool) -> Vec<PlacedChange> {
+    /// Newest changes first, of the caches and types that `is_one` accepts, at times that `is_then` accepts.
+    pub fn newest(
+        &self,
+        max: usize,
+        is_one: impl Fn(u64, &TypeUrl) -> bool,
+        is_then: impl Fn(Instant) -> bool,
+    ) -> Vec<PlacedChange> {
         let table = self.table.lock();
         let (mut newest, mut superseded) =
             (table.newest.iter().rev().peekable(), table.superseded.iter().rev().peekable());
@@ -188,7 +193,7 @@ impl History {
             let line = table.stores.get(key)?.lines.get(name)?;
             let record = line.iter().rev().find(|record| record.number == *number)?;
             // A state without a time is no change.
-            record.change.at?;
+            record.change.at.filter(|at| is_then(*at))?;
             Some(PlacedChange {
                 cache: key.cache,
                 type_url: key.type_url.clone(),
