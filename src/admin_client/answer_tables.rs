@@ -1,50 +1,11 @@
-//! Answers of the admin address for people and for programs.
+//! Tables for people of what the admin address answers.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use serde_json::Value as Json;
 
-use super::listing::{Listing, Report};
 use crate::table::Table;
 use crate::terminal::printable;
-
-impl Report {
-    /// For programs.
-    pub(super) fn document(&self) -> Cow<'_, Json> {
-        match self {
-            Self::Status(status) => Cow::Owned(status.document()),
-            Self::List(_, page)
-            | Self::Client(page)
-            | Self::History(page)
-            | Self::Rollout(page)
-            | Self::Order(page) => Cow::Borrowed(page),
-        }
-    }
-
-    /// For people.
-    pub(super) fn table(&self) -> String {
-        match self {
-            Self::List(Listing::Clients, page) => clients(page),
-            Self::List(Listing::Nacks, page) => nacks(page),
-            Self::List(Listing::Resources, page) => resources(page),
-            Self::Client(client) => one_client(client),
-            Self::History(page) => history(page),
-            Self::Status(status) => status.table(),
-            Self::Rollout(groups) => rollout(groups),
-            Self::Order(answer) => order(answer),
-        }
-    }
-
-    /// Fingerprints of what clients are served; `null` of other reports.
-    pub(super) fn fingerprints(&self) -> &Json {
-        match self {
-            Self::Status(status) => &status.fingerprints,
-            Self::List(Listing::Resources, page) => &page["fingerprints"],
-            _ => &Json::Null,
-        }
-    }
-}
 
 /// Empty if the field is `null` or missing.
 pub(super) fn text(field: &Json) -> String {
@@ -133,7 +94,7 @@ fn with_figures(table: &Table, figures: &str, page: &Json) -> String {
     out
 }
 
-fn clients(page: &Json) -> String {
+pub(super) fn clients(page: &Json) -> String {
     const COLUMNS: [Column; 5] = [
         ("ID", |client| or_dash(&client["id"])),
         ("NODE", |client| or_dash(&client["node"]["id"])),
@@ -157,7 +118,7 @@ fn clients(page: &Json) -> String {
     with_figures(&table.without_empty_columns(), &figures, page)
 }
 
-fn one_client(client: &Json) -> String {
+pub(super) fn one_client(client: &Json) -> String {
     let mut out = String::new();
     let mut line = |key: &str, value: String| {
         if !value.is_empty() {
@@ -192,7 +153,7 @@ fn one_client(client: &Json) -> String {
     out
 }
 
-fn nacks(page: &Json) -> String {
+pub(super) fn nacks(page: &Json) -> String {
     const COLUMNS: [Column; 10] = [
         ("AGE", |nack| age_of(&nack["seconds_ago"])),
         ("CLIENT", |nack| or_dash(&nack["client"])),
@@ -212,7 +173,7 @@ fn nacks(page: &Json) -> String {
     with_figures(&table(&COLUMNS, &page["nacks"]), &figures, page)
 }
 
-fn resources(page: &Json) -> String {
+pub(super) fn resources(page: &Json) -> String {
     const COLUMNS: [Column; 10] = [
         ("TYPE", |resource| or_dash(&resource["type"])),
         ("NAME", |resource| or_dash(&resource["name"])),
@@ -229,7 +190,7 @@ fn resources(page: &Json) -> String {
     with_figures(&table, &format!("matched: {}", counts(&page["matched"])), page)
 }
 
-fn history(page: &Json) -> String {
+pub(super) fn history(page: &Json) -> String {
     if page["changes"].is_array() { recent_changes(page) } else { one_history(page) }
 }
 
@@ -308,7 +269,7 @@ fn history_table(history: &Json) -> Table {
 }
 
 /// Groups, and below them the held changes and the orders in force.
-fn rollout(groups: &Json) -> String {
+pub(super) fn rollout(groups: &Json) -> String {
     const GROUPS: [Column; 8] = [
         ("GROUP", |of| text(&of["group"])),
         ("PHASE", |of| or_dash(&of["phase"])),
@@ -355,7 +316,7 @@ fn rollout(groups: &Json) -> String {
 }
 
 /// Fields of the relay's answer, a line each.
-fn order(answer: &Json) -> String {
+pub(super) fn order(answer: &Json) -> String {
     let mut out = String::new();
     // `null` in a list is the group of the relay's own node.
     let in_list = |one: &Json| if one.is_null() { "own".to_owned() } else { text(one) };
@@ -376,24 +337,23 @@ mod tests {
 
     use super::*;
 
+    const ALL: [fn(&Json) -> String; 6] = [clients, nacks, resources, one_client, history, rollout];
+
     /// An older relay may lack a field, a newer one may have further ones.
     #[test]
     fn every_document_can_be_shown() {
         for page in
             [json!(null), json!({}), json!({"clients": [{}], "nacks": [{}], "resources": [{"new": 1}]})]
         {
-            for listing in [Listing::Clients, Listing::Nacks, Listing::Resources] {
-                assert!(!Report::List(listing, page.clone()).table().is_empty());
-            }
-            for report in [Report::Client, Report::History, Report::Rollout] {
-                assert!(!report(page.clone()).table().is_empty());
+            for table in ALL {
+                assert!(!table(&page).is_empty());
             }
         }
     }
 
     #[test]
     fn a_history_without_changes_is_told_in_words() {
-        let shown = Report::History(json!({"changes": []})).table();
+        let shown = history(&json!({"changes": []}));
         assert!(shown.starts_with("no changes remembered") && !shown.contains("AGE"), "{shown}");
     }
 
@@ -405,12 +365,9 @@ mod tests {
         let counted = json!({ raw: raw });
         let page = json!({"clients": [one], "nacks": [one], "resources": [one], "open": raw, "states": counted, "matched": counted,
                           "remembered": raw, "types": [one]});
-        let lists = [Listing::Clients, Listing::Nacks, Listing::Resources];
-        let reports = lists.map(|listing| Report::List(listing, page.clone()));
         let held = json!([{"group": raw, "held": [one], "orders": [{"order": raw, "by": raw}]}]);
-        let others = [Report::Client(page), Report::Rollout(held), Report::Order(json!({ raw: [raw] }))];
-        for report in reports.iter().chain(&others) {
-            let shown = report.table();
+        let shown = ALL.map(|table| table(&page)).into_iter();
+        for shown in shown.chain([rollout(&held), order(&json!({ raw: [raw] }))]) {
             assert!(!shown.contains(['\u{1b}', '\u{9b}', '\u{7f}', '\u{202e}']), "{shown:?}");
         }
     }
@@ -423,7 +380,7 @@ mod tests {
         let hold = json!({"order": "hold", "type": "cds", "since": "2026-03-01T14:02:11Z", "by": "127.0.0.1 (alice)"});
         let group = json!({"group": null, "phase": "held", "canaries": 1, "trying": 0, "waiting": 0, "unanswered": 0,
                            "reason": "rejected", "searching": true, "held": [held, removed], "orders": [hold]});
-        let shown = Report::Rollout(json!([group])).table();
+        let shown = rollout(&json!([group]));
         let rows: Vec<String> =
             shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         let expected = [

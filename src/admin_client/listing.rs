@@ -1,9 +1,12 @@
-//! Questions and orders for one relay: filters, and joined pages.
+//! Questions and orders for one relay: filters, joined pages, and the forms of a report.
+
+use std::borrow::Cow;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value as Json, json};
 
 use super::admin_connection::{AdminClient, Missing};
+use super::answer_tables::{clients, history, nacks, one_client, order, resources, rollout};
 use super::status_command::{Status, status};
 
 const PAGE: usize = 1_000;
@@ -103,6 +106,43 @@ impl Asked {
                     && !filters.is_empty()
             }
             _ => false,
+        }
+    }
+}
+
+impl Report {
+    /// For programs.
+    pub(super) fn document(&self) -> Cow<'_, Json> {
+        match self {
+            Self::Status(status) => Cow::Owned(status.document()),
+            Self::List(_, page)
+            | Self::Client(page)
+            | Self::History(page)
+            | Self::Rollout(page)
+            | Self::Order(page) => Cow::Borrowed(page),
+        }
+    }
+
+    /// For people.
+    pub(super) fn table(&self) -> String {
+        match self {
+            Self::List(Listing::Clients, page) => clients(page),
+            Self::List(Listing::Nacks, page) => nacks(page),
+            Self::List(Listing::Resources, page) => resources(page),
+            Self::Client(client) => one_client(client),
+            Self::History(page) => history(page),
+            Self::Status(status) => status.table(),
+            Self::Rollout(groups) => rollout(groups),
+            Self::Order(answer) => order(answer),
+        }
+    }
+
+    /// Fingerprints of what clients are served; `null` of other reports.
+    pub(super) fn fingerprints(&self) -> &Json {
+        match self {
+            Self::Status(status) => &status.fingerprints,
+            Self::List(Listing::Resources, page) => &page["fingerprints"],
+            _ => &Json::Null,
         }
     }
 }

@@ -300,7 +300,7 @@ fn rollout(facts: &Facts) -> Check {
     let (trying, waiting, unanswered) = (sum("trying"), sum("waiting"), sum("unanswered"));
     let figures = json!({"held": held.len(), "trying": trying, "waiting": waiting, "unanswered": unanswered});
     let (state, finding) = if is_held {
-        (State::Fault, format!("held: {}; see GET /rollout", held.join(", ")))
+        (State::Fault, format!("held: {}; see `deltafan rollout`", held.join(", ")))
     } else if unanswered > 0 {
         let changes = trying + waiting;
         (State::Note, format!("no canary answers, for {unanswered} trials; changes wait: {changes}"))
@@ -553,7 +553,7 @@ mod tests {
         assert_eq!(only(&saved), of(State::Fault, "snapshot: /var/x: no space left"));
         let mut held = facts("");
         held.rollout = json!([{"phase": "held", "held": [{"type": "cds", "name": "a"}], "trying": 0}]);
-        assert_eq!(only(&held), of(State::Fault, "rollout: held: cds a; see GET /rollout"));
+        assert_eq!(only(&held), of(State::Fault, "rollout: held: cds a; see `deltafan rollout`"));
         held.rollout = json!([{"phase": "trying", "held": [], "trying": 2, "waiting": 1, "unanswered": 3}]);
         assert_eq!(only(&held), of(State::Note, "rollout: no canary answers, for 3 trials; changes wait: 3"));
         let mut directory = facts("deltafan_upstream_connected 1\ndeltafan_directory_failing_files 2");

@@ -13,7 +13,7 @@ use crate::terminal::printable;
 pub(super) struct Status {
     relay: String,
     checks: Vec<Check>,
-    /// Of what clients are served, by type and node group; `null` of an older relay.
+    /// By type and node group, of resources that clients are served; `null` of an older relay.
     pub(super) fingerprints: Json,
 }
 
