@@ -94,8 +94,9 @@ fn decide(
 }
 
 fn log_order(order: &str, query: &Query<'_>, groups: &[Option<String>], peer: SocketAddr) {
-    let [kind, name, version, at] =
-        ["type", "name", "version", "at"].map(|key| query.get(key).unwrap_or_default());
+    let of = query.type_url().ok().flatten();
+    let kind = of.as_ref().map_or("all", |of| of.kind().short());
+    let [name, version, at] = ["name", "version", "at"].map(|key| query.get(key).unwrap_or_default());
     let by = note(query, peer).by;
     tracing::info!(
         order,

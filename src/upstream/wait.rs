@@ -102,7 +102,8 @@ pub(super) async fn next_once<T>(once: &mut Option<oneshot::Receiver<T>>) -> T {
     }
 }
 
-/// Waits for changes of the clients' interest, and takes them; not before `not_before`.
+/// Waits for changes of the clients' interest, and takes them; not before `not_before`. Ends with none for an operator's order, which
+/// is due at once.
 pub(super) async fn next_interest(cache: &Cache, not_before: Option<Instant>) -> Vec<Wanted> {
     if not_before.is_some() {
         sleep_until(not_before).await;
@@ -111,7 +112,7 @@ pub(super) async fn next_interest(cache: &Cache, not_before: Option<Instant>) ->
         // Registered first, so that any later change is seen or wakes this task.
         cache.interest().register(context.waker());
         let interest = cache.take_interest();
-        if interest.is_empty() { Poll::Pending } else { Poll::Ready(interest) }
+        if interest.is_empty() && !cache.has_order() { Poll::Pending } else { Poll::Ready(interest) }
     })
     .await
 }

@@ -7,7 +7,7 @@ use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::client::{CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, SOTW_ADS, Sotw, connect};
 use deltafan_test_support::http1::Http1;
 use deltafan_test_support::origin::{Origin, resource, response, state};
-use deltafan_test_support::process::{Process, relay_and_origin};
+use deltafan_test_support::process::{Process, clusters, relay_and_origin};
 use serde_json::{Value as Json, json};
 
 use crate::admin_commands::found;
@@ -241,6 +241,22 @@ async fn a_control_plane_that_is_emptied_empties_nobody() {
     wait_for_phase(&relay, "idle");
     let told = client.response().await;
     assert_eq!(told.removed_resources.len(), names.len());
+}
+
+/// Nothing else happens at the relay meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_is_followed_at_once_with_a_directory_too() {
+    let guard = "rollout: {types: [cds], share: 0%, window: 1s}\n";
+    let relay = Process::start(&[("clusters.yaml", &clusters(["a"]))], guard);
+    let mut canary = Delta::asking(&connect(&relay.uri()).await, "canary", CDS, &["*"]).await;
+    canary.take().await;
+    assert_eq!(relay.admin_post("/rollout/hold").0, 200);
+    relay.write("clusters.yaml", &clusters(["a", "b"]));
+    relay.wait_for("the change", || rollout(&relay)["on_hold"] == 1);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(relay.admin_post("/rollout/release").0, 200);
+    let told = tokio::time::timeout(Duration::from_secs(1), canary.response()).await.unwrap();
+    assert_eq!(told.resources.len(), 1);
 }
 
 /// An operator holds a type, gives clients earlier states back, and lets go; all but the last across a crash.

@@ -286,6 +286,11 @@ impl Cache {
         is_due
     }
 
+    /// Whether an order waits for the next deadline.
+    pub fn has_order(&self) -> bool {
+        self.rollout().is_some_and(|rollout| rollout.has_order())
+    }
+
     /// Adds the demand of the type's other stores: one may want a name that another dropped.
     fn ask_others(&self, wanted: &mut Wanted) {
         let (type_url, parameters) = (&wanted.type_url, &wanted.parameters);

@@ -39,6 +39,10 @@ impl Rollout {
         is_due
     }
 
+    pub(in crate::cache) fn has_order(&self) -> bool {
+        !self.state.lock().orders.is_empty()
+    }
+
     /// Orders in force.
     pub fn standing_orders(&self) -> Vec<StandingOrder> {
         self.state.lock().standing.all().cloned().collect()
