@@ -140,12 +140,7 @@ where
             .map_err(|refusal| PollError::from(refusal).with_status(StatusCode::SERVICE_UNAVAILABLE))?;
     }
     let registration = server.fleet.open("rest", Arc::clone(&client.peer), client.connection.number(), now);
-    let asked = PollRequest {
-        type_url: poll.type_url().clone(),
-        version,
-        wildcard: poll.asks_for_wildcard(),
-        names: poll.names(),
-    };
+    let asked = PollRequest { version, audience: poll.audience() };
     registration.polled(Arc::clone(poll.client()), seat.key(), asked);
     let poll = server.scheduler.drop_guard(poll, |poll| poll.names() > MANY_NAMES);
     Ok(OpenedPoll { poll, slot, names, seat, registration })

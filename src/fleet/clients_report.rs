@@ -9,9 +9,11 @@ use serde_json::json;
 
 use super::admin_query::{LookError, Query};
 use super::nacks::{Nack, NackEntry};
-use super::registry::{Fleet, NAMES, PollRequest, Record, RecordState};
+use super::registry::{Fleet, NAMES, PollRequest, Record, RecordState, withheld};
 use super::view::{DeliveryRow, NodeRow, Page, RejectionRow, TypeName, row, seconds};
+use crate::cache::Withheld;
 use crate::fairness::lower_thread_priority;
+use crate::groups::Groups;
 use crate::resource::{Kind, Name, TypeUrl};
 use crate::subscription::{ClientState, Rejection, TypeProgress};
 use crate::telemetry;
@@ -20,7 +22,9 @@ use crate::telemetry;
 const LISTED: usize = 1_000;
 
 row! {
-    struct ClientRow(record: &Record, of: &RecordState, only: Option<&TypeUrl>, names: usize, now: Instant) {
+    struct ClientRow(
+        record: &Record, of: &RecordState, kept: &Withheld, only: Option<&TypeUrl>, names: usize, now: Instant
+    ) {
         id: u64 = record.id,
         node: NodeRow = of.client.as_deref().map(NodeRow::new).unwrap_or_default(),
         transport: &'static str = record.transport,
@@ -34,15 +38,15 @@ row! {
         parameters: BTreeMap<String, String> =
             of.parameters.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         open_seconds: f64 = seconds(record.opened, now),
-        state: Option<&'static str> = of.client_state(None).map(ClientState::label),
-        types: Vec<TypeRow> = of.of_type(only).map(|progress| TypeRow::new(progress, names, now))
-            .chain(of.poll_of_type(only).map(TypeRow::of_poll)).collect(),
+        state: Option<&'static str> = of.client_state(None, kept).map(ClientState::label),
+        types: Vec<TypeRow> = of.of_type(only).map(|progress| TypeRow::new(progress, kept, names, now))
+            .chain(of.poll_of_type(only).map(|poll| TypeRow::of_poll(poll, kept))).collect(),
     }
 }
 
 row! {
     #[derive(Default)]
-    struct TypeRow(progress: &TypeProgress, most: usize, now: Instant)
+    struct TypeRow(progress: &TypeProgress, kept: &Withheld, most: usize, now: Instant)
     where
         audience = progress.upgrade(),
         subscription = audience.as_ref().map(|audience| audience.subscription()),
@@ -50,7 +54,7 @@ row! {
     {
         #[serde(flatten)]
         name: TypeName = TypeName::new(progress.type_url()),
-        state: &'static str = progress.state().label(),
+        state: &'static str = progress.state(kept).label(),
         wildcard: bool = subscription.is_some_and(|subscription| subscription.wildcard),
         names: usize = all.len(),
         #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -68,12 +72,13 @@ row! {
 }
 
 impl TypeRow {
-    fn of_poll(poll: &PollRequest) -> Self {
+    fn of_poll(poll: &PollRequest, kept: &Withheld) -> Self {
+        let subscription = poll.audience.subscription();
         Self {
-            name: TypeName::new(&poll.type_url),
-            state: poll.state().label(),
-            wildcard: poll.wildcard,
-            names: poll.names,
+            name: TypeName::new(poll.type_url()),
+            state: poll.state(kept).label(),
+            wildcard: subscription.wildcard,
+            names: subscription.names().len(),
             held: Some(poll.version.to_string()),
             ..Self::default()
         }
@@ -81,19 +86,19 @@ impl TypeRow {
 }
 
 row! {
-    struct NackRow(entry: &NackEntry, client: Option<RecordState>, now: Instant)
+    struct NackRow(entry: &NackEntry, client: Option<RecordState>, kept: &Withheld, now: Instant)
     where
         nack = &*entry.newest,
         only = Some(&nack.type_url),
         // The newest NACK may be resolved while an older one still counts.
-        standing = client.as_ref().and_then(|client| standing(client.of_type(only).next()?, nack)),
+        standing = client.as_ref().and_then(|client| standing(client.of_type(only).next()?, nack, kept)),
     {
         node: NodeRow = NodeRow::new(&nack.client),
         peer: String = nack.peer.to_string(),
         client: u64 = nack.id,
         /// Client's state now; `None` if it is gone.
         state: Option<&'static str> =
-            client.as_ref().and_then(|client| client.client_state(only)).map(ClientState::label),
+            client.as_ref().and_then(|client| client.client_state(only, kept)).map(ClientState::label),
         #[serde(flatten)]
         name: TypeName = TypeName::new(&nack.type_url),
         #[serde(flatten)]
@@ -111,13 +116,18 @@ row! {
 }
 
 /// Older rejection that still counts.
-fn standing<'p>(progress: &'p TypeProgress, newest: &Nack) -> Option<(&'p TypeProgress, &'p Rejection)> {
-    let it = progress.standing_rejection().filter(|_| progress.state() == ClientState::Rejected)?;
+fn standing<'p>(
+    progress: &'p TypeProgress,
+    newest: &Nack,
+    kept: &Withheld,
+) -> Option<(&'p TypeProgress, &'p Rejection)> {
+    let it = progress.standing_rejection().filter(|_| progress.state(kept) == ClientState::Rejected)?;
     (it.delivery != newest.delivery).then_some((progress, it))
 }
 
 /// Reports clients by kind of type, including zeros.
-pub fn report_clients(fleet: &Fleet, now: Instant) {
+pub fn report_clients(fleet: &Fleet, groups: &Groups, now: Instant) {
+    let kept = withheld(groups);
     let kinds = Kind::KNOWN.into_iter().chain([Kind::Other]);
     let mut figures: BTreeMap<Kind, ([usize; ClientState::ALL.len()], u64, Duration)> =
         kinds.map(|kind| (kind, Default::default())).collect();
@@ -125,14 +135,14 @@ pub fn report_clients(fleet: &Fleet, now: Instant) {
         let state = record.state();
         for progress in &state.types {
             let (states, lag, unanswered) = figures.entry(progress.type_url().kind()).or_default();
-            states[progress.state() as usize] += 1;
+            states[progress.state(&kept) as usize] += 1;
             *lag = progress.lag().max(*lag);
             let since = progress.unanswered_since();
             *unanswered =
                 since.map_or(*unanswered, |since| now.saturating_duration_since(since).max(*unanswered));
         }
         if let Some(poll) = &state.poll {
-            figures.entry(poll.type_url.kind()).or_default().0[poll.state() as usize] += 1;
+            figures.entry(poll.type_url().kind()).or_default().0[poll.state(&kept) as usize] += 1;
         }
     }
     for (kind, (states, lag, unanswered)) in figures {
@@ -148,20 +158,26 @@ pub fn report_clients(fleet: &Fleet, now: Instant) {
 /// # Errors
 ///
 /// [`LookError`] if the query is wrong.
-pub fn clients(fleet: &Fleet, query: &str, now: Instant) -> Result<impl Serialize + use<>, LookError> {
+pub fn clients(
+    fleet: &Fleet,
+    groups: &Groups,
+    query: &str,
+    now: Instant,
+) -> Result<impl Serialize + use<>, LookError> {
     let query = Query::parse(query, &["node", "type", "state", "asks_for", "limit", "after"])?;
     let (node, only, wanted) = (query.pattern("node"), query.type_url()?, query.state()?);
     let mut page = Page::new("clients", &query)?;
     let (open, mut states) = (fleet.len(), BTreeMap::<_, usize>::new());
     let copy = |record: Arc<Record>| Some((record.copy_if(|node_id| node.matches(node_id))?, record));
     let copies: Vec<(RecordState, Arc<Record>)> = fleet.after(0).filter_map(copy).collect();
+    let kept = withheld(groups);
     lower_thread_priority();
     for (of, record) in copies {
-        let state = of.client_state(only.as_ref());
+        let state = of.client_state(only.as_ref(), &kept);
         let is_one = (only.is_none() || state.is_some()) && (wanted.is_none() || state == wanted);
         if is_one && query.get("asks_for").is_none_or(|name| asks_for(&of, only.as_ref(), name)) {
             *states.entry(state.map_or("new", ClientState::label)).or_default() += 1;
-            page.offer(record.id, || ClientRow::new(&record, &of, only.as_ref(), 0, now));
+            page.offer(record.id, || ClientRow::new(&record, &of, &kept, only.as_ref(), 0, now));
         }
     }
     page.figures = vec![("open", json!(open)), ("states", json!(states))];
@@ -177,10 +193,10 @@ fn asks_for(state: &RecordState, only: Option<&TypeUrl>, name: &str) -> bool {
     })
 }
 
-pub fn client(fleet: &Fleet, id: u64, now: Instant) -> Option<impl Serialize + use<>> {
+pub fn client(fleet: &Fleet, groups: &Groups, id: u64, now: Instant) -> Option<impl Serialize + use<>> {
     let record = fleet.get(id)?;
     let state = record.copy_if(|_| true)?;
-    Some(ClientRow::new(&record, &state, None, LISTED, now))
+    Some(ClientRow::new(&record, &state, &withheld(groups), None, LISTED, now))
 }
 
 /// Page of matching rejections, newest first.
@@ -188,7 +204,12 @@ pub fn client(fleet: &Fleet, id: u64, now: Instant) -> Option<impl Serialize + u
 /// # Errors
 ///
 /// [`LookError`] if the query is wrong.
-pub fn nacks(fleet: &Fleet, query: &str, now: Instant) -> Result<impl Serialize + use<>, LookError> {
+pub fn nacks(
+    fleet: &Fleet,
+    groups: &Groups,
+    query: &str,
+    now: Instant,
+) -> Result<impl Serialize + use<>, LookError> {
     let query = Query::parse(query, &["node", "type", "limit", "after"])?;
     let (node, only) = (query.pattern("node"), query.type_url()?);
     let mut page = Page::new("nacks", &query)?;
@@ -201,9 +222,10 @@ pub fn nacks(fleet: &Fleet, query: &str, now: Instant) -> Result<impl Serialize 
         let matching = nacks.before(page.downwards()).filter(|(_, entry)| is_one(&entry.newest));
         matching.map(|(number, entry)| (number, entry.clone())).collect()
     };
+    let kept = withheld(groups);
     for (number, entry) in found {
         let client = || fleet.get(entry.newest.id).and_then(|record| record.copy_if(|_| true));
-        page.offer(number, || NackRow::new(&entry, client(), now));
+        page.offer(number, || NackRow::new(&entry, client(), &kept, now));
     }
     Ok(page)
 }

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::admin_query::{Glob, LookError, Query};
 use super::resources_report::stores;
-use crate::cache::{Cache, Entry, Track, TypeCache};
+use crate::cache::{Cache, Entry, TypeCache};
 use crate::descriptors::{DescriptorError, Descriptors};
 use crate::fairness::lower_thread_priority;
 use crate::groups::Groups;
@@ -62,9 +62,8 @@ pub fn config_dump(groups: &Groups, descriptors: &Descriptors, query: &str) -> R
     lower_thread_priority();
     let mut dump = Dump { text: b"{\"configs\":[".to_vec(), descriptors, clock: WallClock::get() };
     for of in stores(&group, only.as_ref()) {
-        let view = of.parameter_view();
         // Only what the control plane sent.
-        if !matches!(view.track(), Track::Canary(_)) && view.as_whole().is_some() {
+        if of.parameter_view().as_whole().is_some() {
             dump.put(group.cache(), &of, &name)?;
         }
     }

@@ -10,10 +10,11 @@ use prost::Message as _;
 
 use super::admin_query::LookError;
 use super::config_dump::shown_body;
-use super::registry::{Fleet, PollRequest, Record, RecordState};
-use crate::cache::{Snapshot, VisibleState};
+use super::registry::{Fleet, PollRequest, Record, RecordState, withheld};
+use crate::cache::{Snapshot, VisibleState, Withheld};
 use crate::descriptors::Descriptors;
 use crate::fairness::lower_thread_priority;
+use crate::groups::Groups;
 use crate::proto::status::string_matcher::MatchPattern;
 use crate::proto::status::{
     ClientConfig, ClientResourceStatus, ClientStatusRequest, ClientStatusResponse, ConfigStatus,
@@ -66,7 +67,12 @@ impl Bodies<'_> {
 /// # Errors
 ///
 /// [`LookError`] if the request cannot be read or answered.
-pub fn client_status(fleet: &Fleet, descriptors: &Descriptors, request: &[u8]) -> Result<Vec<u8>, LookError> {
+pub fn client_status(
+    fleet: &Fleet,
+    groups: &Groups,
+    descriptors: &Descriptors,
+    request: &[u8],
+) -> Result<Vec<u8>, LookError> {
     let request = ClientStatusRequest::decode(request)
         .map_err(|error| LookError::Wrong(format!("the request is no ClientStatusRequest: {error}")))?;
     let matchers = NodeMatchers::new(&request.node_matchers)?;
@@ -80,6 +86,7 @@ pub fn client_status(fleet: &Fleet, descriptors: &Descriptors, request: &[u8]) -
         Some((state.client.clone()?, state, record))
     };
     let copies: Vec<_> = fleet.after(0).filter_map(copy).collect();
+    let kept = withheld(groups);
     lower_thread_priority();
     for (client, state, record) in copies {
         let RecordState { types, poll, group, .. } = state;
@@ -105,9 +112,9 @@ pub fn client_status(fleet: &Fleet, descriptors: &Descriptors, request: &[u8]) -
             if bytes > LARGEST { Err(TOO_LARGE) } else { Ok(()) }
         };
         for progress in &types {
-            add_resources(progress, bodies.as_mut(), clock, &mut add)?;
+            add_resources(progress, &kept, bodies.as_mut(), clock, &mut add)?;
         }
-        poll.iter().map(|poll| poll_config(poll)).try_for_each(&mut add)?;
+        poll.iter().map(|poll| poll_config(poll, &kept)).try_for_each(&mut add)?;
     }
     Ok(response.encode_to_vec())
 }
@@ -117,13 +124,14 @@ fn scope(record: &Record) -> String {
 }
 
 /// A held poll: one version of everything it asks for.
-fn poll_config(poll: &PollRequest) -> GenericXdsConfig {
-    let (config, client) = match poll.state() {
+fn poll_config(poll: &PollRequest, kept: &Withheld) -> GenericXdsConfig {
+    let (config, client) = match poll.state(kept) {
         ClientState::Synced => (ConfigStatus::Synced, ClientResourceStatus::ClientAcked),
+        ClientState::HeldBack => HELD_BACK,
         _ => (ConfigStatus::NotSent, ClientResourceStatus::ClientRequested),
     };
     GenericXdsConfig {
-        type_url: poll.type_url.as_str().to_owned(),
+        type_url: poll.type_url().as_str().to_owned(),
         version_info: poll.version.to_string(),
         config_status: config.into(),
         client_status: client.into(),
@@ -133,6 +141,7 @@ fn poll_config(poll: &PollRequest) -> GenericXdsConfig {
 
 fn add_resources(
     progress: &TypeProgress,
+    kept: &Withheld,
     bodies: Option<&mut Bodies<'_>>,
     clock: WallClock,
     add: &mut impl FnMut(GenericXdsConfig) -> Result<(), LookError>,
@@ -145,9 +154,14 @@ fn add_resources(
         let resource = seen.present();
         let states = match resource {
             Some(_) => of_present(progress, &audience, &snapshot, name, clock),
-            None => of_missing(progress, &snapshot, name, seen),
+            None => of_missing(progress, kept, &snapshot, name, seen),
         };
-        let ((config_status, client_status), last_updated, error_state) = states;
+        let (mut statuses, last_updated, error_state) = states;
+        let is_held = || kept.holds(audience.of(), &snapshot, audience.subscription(), name);
+        if statuses.0 == ConfigStatus::Synced && is_held() {
+            statuses.0 = HELD_BACK.0;
+        }
+        let (config_status, client_status) = statuses;
         let body = resource.zip(bodies.as_mut()).map(|(resource, bodies)| bodies.of(resource)).transpose();
         let hidden = body.as_ref().err().map(|details| failure(details));
         add(GenericXdsConfig {
@@ -164,8 +178,13 @@ fn add_resources(
     Ok(())
 }
 
+type Statuses = (ConfigStatus, ClientResourceStatus);
+
+/// The newest was not sent, and the client has accepted an earlier state.
+const HELD_BACK: Statuses = (ConfigStatus::NotSent, ClientResourceStatus::ClientAcked);
+
 /// Its status, when it was updated, and its error.
-type States = ((ConfigStatus, ClientResourceStatus), Option<Timestamp>, Option<UpdateFailureState>);
+type States = (Statuses, Option<Timestamp>, Option<UpdateFailureState>);
 
 fn failure(details: &str) -> UpdateFailureState {
     UpdateFailureState { details: details.to_owned(), ..Default::default() }
@@ -204,8 +223,14 @@ fn of_present(
 }
 
 /// States of a name that the control plane reports as missing, or not at all.
-fn of_missing(progress: &TypeProgress, snapshot: &Snapshot, name: &Name, seen: VisibleState<'_>) -> States {
-    let is_told = progress.state() == ClientState::Synced;
+fn of_missing(
+    progress: &TypeProgress,
+    kept: &Withheld,
+    snapshot: &Snapshot,
+    name: &Name,
+    seen: VisibleState<'_>,
+) -> States {
+    let is_told = matches!(progress.state(kept), ClientState::Synced | ClientState::HeldBack);
     let statuses = match seen {
         VisibleState::Absent if is_told => (ConfigStatus::Synced, ClientResourceStatus::ClientDoesNotExist),
         VisibleState::Absent => (ConfigStatus::Unknown, ClientResourceStatus::ClientDoesNotExist),

@@ -9,11 +9,15 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::nacks::{Nack, Nacks};
 use super::rejection_log::RejectionLog;
+use crate::cache::Withheld;
+use crate::groups::Groups;
 use crate::identity::Peer;
 use crate::node_group::GroupKey;
 use crate::proto;
 use crate::resource::{Parameters, TypeUrl};
-use crate::subscription::{Client, ClientState, Delivery, Outgoing, REJECTION_TEXT, Session, TypeProgress};
+use crate::subscription::{
+    Audience, Client, ClientState, Delivery, Outgoing, REJECTION_TEXT, Session, TypeProgress,
+};
 
 /// Names listed for a rejection.
 pub(super) const NAMES: usize = 8;
@@ -24,11 +28,9 @@ const COPIED: usize = 512;
 
 #[derive(Clone, Debug)]
 pub struct PollRequest {
-    pub type_url: TypeUrl,
     /// Version that the client holds; empty for none.
     pub version: Box<str>,
-    pub wildcard: bool,
-    pub names: usize,
+    pub audience: Audience,
 }
 
 #[derive(Debug)]
@@ -90,20 +92,36 @@ impl RecordState {
     }
 
     pub(super) fn poll_of_type(&self, only: Option<&TypeUrl>) -> Option<&PollRequest> {
-        self.poll.as_deref().filter(|poll| only.is_none_or(|only| *only == poll.type_url))
+        self.poll.as_deref().filter(|poll| only.is_none_or(|only| only == poll.type_url()))
     }
 
     /// State of the client for one type, or the first that counts of all its types.
-    pub(super) fn client_state(&self, only: Option<&TypeUrl>) -> Option<ClientState> {
-        let poll = self.poll_of_type(only).map(PollRequest::state);
-        self.of_type(only).map(TypeProgress::state).chain(poll).min()
+    pub(super) fn client_state(&self, only: Option<&TypeUrl>, withheld: &Withheld) -> Option<ClientState> {
+        let poll = self.poll_of_type(only).map(|poll| poll.state(withheld));
+        self.of_type(only).map(|progress| progress.state(withheld)).chain(poll).min()
     }
 }
 
+/// Changes that clients of these groups were not sent yet.
+pub(super) fn withheld(groups: &Groups) -> Withheld {
+    let groups = groups.all();
+    Withheld::of(groups.iter().map(|group| &**group.cache()))
+}
+
 impl PollRequest {
-    /// State while the poll is held: waiting, or up to date.
-    pub(super) fn state(&self) -> ClientState {
-        if self.version.is_empty() { ClientState::Waiting } else { ClientState::Synced }
+    pub(super) fn type_url(&self) -> &TypeUrl {
+        self.audience.of().type_url()
+    }
+
+    /// State while the poll is held: it has what its store has, if anything.
+    pub(super) fn state(&self, withheld: &Withheld) -> ClientState {
+        if self.version.is_empty() {
+            ClientState::Waiting
+        } else if self.audience.is_held_back(withheld) {
+            ClientState::HeldBack
+        } else {
+            ClientState::Synced
+        }
     }
 }
 

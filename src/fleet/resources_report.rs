@@ -7,42 +7,75 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::admin_query::{LookError, Query};
+use super::registry::withheld;
 use super::view::{NameRow, Page, TypeName, row};
-use crate::cache::{Entry, Named, Track, TypeCache};
+use crate::cache::{Entry, Named, Snapshot, Track, TypeCache};
 use crate::groups::{Group, Groups};
-use crate::resource::{Resource, TypeUrl};
+use crate::resource::{Name, Resource, TypeUrl};
+
+/// Store as the fleet sees it, of one view. Canaries may see another.
+struct Shown<'w> {
+    store: Arc<TypeCache>,
+    canaries: Vec<Arc<TypeCache>>,
+    /// Names of which not all clients were sent the newest state, with the origin's states.
+    newest: BTreeMap<&'w Name, &'w Snapshot>,
+}
+
+impl Shown<'_> {
+    /// State of the control plane, if not all clients have it.
+    fn newest(&self, entry: &Entry) -> Option<Option<&Arc<Resource>>> {
+        let newest = self.newest.get(entry.name())?.get(entry.name().as_str()).and_then(resource);
+        let digest = |of: Option<&Arc<Resource>>| of.map(|resource| resource.digest());
+        (digest(newest) != digest(resource(entry))).then_some(newest)
+    }
+
+    /// Entries that nobody but canaries was sent.
+    fn new<'s>(&'s self, snapshot: &Snapshot) -> impl Iterator<Item = &'s Entry> {
+        let is_new = |name: &Name| snapshot.get(name.as_str()).is_none_or(is_tombstone);
+        self.newest
+            .iter()
+            .filter(move |(name, _)| is_new(name))
+            .filter_map(|(name, of)| of.get(name.as_str()))
+    }
+
+    fn clients(&self, entry: &Entry) -> usize {
+        self.store.clients_of(entry) + self.canaries.iter().map(|of| of.clients_of(entry)).sum::<usize>()
+    }
+}
+
+fn resource(entry: &Entry) -> Option<&Arc<Resource>> {
+    entry.as_member().existing().or_else(|| entry.by_name().existing())
+}
 
 row! {
-    struct ResourceRow(of: &TypeCache, key: Option<&str>, entry: &Entry)
+    struct ResourceRow(of: &Shown<'_>, key: Option<&str>, entry: &Entry, is_new: bool)
     where
-        view = of.parameter_view(),
-        given = view.parameters().iter().filter(|parameters| !parameters.is_empty()),
-        resource = resource(entry),
+        its_type = of.store.type_url(),
+        given = of.store.parameter_view().parameters().iter().filter(|parameters| !parameters.is_empty()),
+        sent = resource(entry).filter(|_| !is_new),
+        newest_of = if is_new { Some(resource(entry)) } else { of.newest(entry) },
     {
         #[serde(flatten)]
-        name: NameRow = NameRow::new(of.type_url(), entry.name()),
+        name: NameRow = NameRow::new(its_type, entry.name()),
         /// `None` in the group of the relay's own node.
         group: Option<String> = key.map(str::to_owned),
         /// Of the clients that see it so.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         parameters: Vec<String> = given.map(ToString::to_string).collect(),
-        /// Canaries or other clients, if the type is guarded.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        track: Option<&'static str> = match view.track() {
-            Track::Origin => None,
-            Track::Canary(_) => Some("canary"),
-            Track::Stable => Some("stable"),
-        },
-        state: &'static str = state(entry),
+        state: &'static str = if is_new { "new" } else { state(entry) },
         wildcard: bool = entry.is_member(),
-        version: Option<String> = resource.map(|resource| resource.version().to_owned()),
+        version: Option<String> = sent.map(|resource| resource.version().to_owned()),
+        /// Version of the control plane, if not all clients were sent it; `Some(None)` of a removal.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        newest: Option<Option<String>> =
+            newest_of.map(|newest| newest.map(|resource| resource.version().to_owned())),
         /// Bytes of its `Any`.
-        bytes: Option<usize> = resource.map(|resource| resource.body().len()),
+        bytes: Option<usize> = resource(entry).map(|resource| resource.body().len()),
         /// Generation of its last change.
         generation: u64 = entry.changed().get(),
         error: Option<String> = entry.failure().map(|error| error.message().to_owned()),
         /// Streams and held polls, also by wildcard.
-        clients: usize = of.clients_of(entry),
+        clients: usize = of.clients(entry),
     }
 }
 
@@ -80,10 +113,6 @@ fn is_tombstone(entry: &Entry) -> bool {
     !entry.is_member() && matches!(entry.named(), Named::Unknown) && entry.failure().is_none()
 }
 
-fn resource(entry: &Entry) -> Option<&Arc<Resource>> {
-    entry.as_member().existing().or_else(|| entry.by_name().existing())
-}
-
 const fn state(entry: &Entry) -> &'static str {
     match (entry.is_member(), entry.named()) {
         (true, _) | (_, Named::Present(_) | Named::Superseded(_) | Named::Alias(_)) => "present",
@@ -93,13 +122,13 @@ const fn state(entry: &Entry) -> &'static str {
     }
 }
 
-/// Stores that clients see, by type. With tracks, none sees the store of the origin.
+/// Stores that the fleet sees, by type. Of a guarded type these are the stable ones.
 pub(super) fn stores(group: &Group, only: Option<&TypeUrl>) -> Vec<Arc<TypeCache>> {
     let mut stores = group.cache().types();
     stores.retain(|of| {
-        let is_guarded = group.cache().rollout_of(of.type_url()).is_some();
-        only.is_none_or(|only| only == of.type_url())
-            && (!is_guarded || of.parameter_view().track() != Track::Origin)
+        let fleet =
+            if group.cache().rollout_of(of.type_url()).is_some() { Track::Stable } else { Track::Origin };
+        only.is_none_or(|only| only == of.type_url()) && of.parameter_view().track() == fleet
     });
     stores.sort_by_key(|of| (of.type_url().kind(), of.index()));
     stores
@@ -116,22 +145,28 @@ pub fn resources(groups: &Groups, query: &str) -> Result<impl Serialize + use<>,
     let (mut page, mut place) = (Page::new("resources", &query)?, 0);
     let mut matched: BTreeMap<_, usize> = BTreeMap::new();
     let mut fingerprints: BTreeMap<(Option<String>, TypeUrl), Fingerprint> = BTreeMap::new();
+    let withheld = withheld(groups);
     for (key, group) in groups.chosen(None) {
-        for of in stores(&group, only.as_ref()) {
+        for store in stores(&group, only.as_ref()) {
+            let (type_url, view) = (store.type_url().clone(), store.parameter_view().clone());
+            let steps = 0..group.cache().rollout_of(&type_url).map_or(0, |rollout| rollout.steps());
+            let canaries =
+                steps.filter_map(|step| group.cache().find(&type_url, &view.clone().on(Track::Canary(step))));
+            let canaries = canaries.collect();
             // Stores of mixed parameters and of restricted clients repeat the others.
-            let view = of.parameter_view();
-            let is_served = view.as_whole().is_some() && !matches!(view.track(), Track::Canary(_));
             let mut fingerprint =
-                is_served.then(|| fingerprints.entry((key.clone(), of.type_url().clone())).or_default());
-            let snapshot = of.snapshot();
-            let is_one = |entry: &&Entry| name.matches(entry.name().as_str()) && !is_tombstone(entry);
-            for entry in snapshot.entries().filter(is_one) {
-                *matched.entry(of.type_url().kind().short()).or_default() += 1;
-                if let Some((all, resource)) = fingerprint.as_mut().zip(resource(entry)) {
-                    all.add(of.type_url(), resource);
+                view.as_whole().map(|_| fingerprints.entry((key.clone(), type_url.clone())).or_default());
+            let (snapshot, newest) = (store.snapshot(), withheld.newest(&store).collect());
+            let shown = Shown { store, canaries, newest };
+            let sent = snapshot.entries().filter(|entry| !is_tombstone(entry)).map(|entry| (entry, false));
+            let all = sent.chain(shown.new(&snapshot).map(|entry| (entry, true)));
+            for (entry, is_new) in all.filter(|(entry, _)| name.matches(entry.name().as_str())) {
+                *matched.entry(type_url.kind().short()).or_default() += 1;
+                if let Some((all, resource)) = fingerprint.as_mut().zip(resource(entry)).filter(|_| !is_new) {
+                    all.add(&type_url, resource);
                 }
                 place += 1;
-                page.offer(place, || ResourceRow::new(&of, key.as_deref(), entry));
+                page.offer(place, || ResourceRow::new(&shown, key.as_deref(), entry, is_new));
             }
         }
     }

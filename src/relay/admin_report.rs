@@ -11,7 +11,6 @@ use super::admin_orders;
 use super::relay_status::server_info;
 use super::relay_status::{Status, document, no_such_client, refused};
 use crate::admin::{Page, Report};
-use crate::cache::Track;
 use crate::fleet::{self, LookError, Query};
 use crate::telemetry::{self, TypeFigures};
 use crate::terminal::printable_json;
@@ -52,31 +51,31 @@ impl Status {
 
 impl Report for Status {
     fn look(&self, path: &str, query: &str) -> Option<Page> {
-        let (fleet, now) = (&*self.fleet, Instant::now());
+        let (fleet, groups, now) = (&*self.fleet, &*self.groups, Instant::now());
         let no_filters = || Query::parse(query, &[]).map(drop);
         Some(match path {
-            "/clients" => page(fleet::clients(fleet, query, now)),
+            "/clients" => page(fleet::clients(fleet, groups, query, now)),
             "/server_info" => page(no_filters().map(|()| server_info(self, now))),
-            "/rollout" => page(no_filters().map(|()| fleet::rollouts(&self.groups, now))),
+            "/rollout" => page(no_filters().map(|()| fleet::rollouts(groups, now))),
             "/upstreams" if query.is_empty() => {
-                let state = self.upstreams_with(json!({ "rules": fleet::rules(&self.groups, now) }), now);
+                let state = self.upstreams_with(json!({ "rules": fleet::rules(groups, now) }), now);
                 Page::Json(printable_json(format!("{state:#}\n")))
             }
             "/upstreams" => page(
-                fleet::groups(&self.groups, &self.servers, query, now)
+                fleet::groups(groups, &self.servers, query, now)
                     .map(|groups| self.upstreams_with(groups, now)),
             ),
-            "/resources" => page(fleet::resources(&self.groups, query)),
-            "/nacks" => page(fleet::nacks(fleet, query, now)),
-            "/config_dump" => fleet::config_dump(&self.groups, &self.descriptors, query)
+            "/resources" => page(fleet::resources(groups, query)),
+            "/nacks" => page(fleet::nacks(fleet, groups, query, now)),
+            "/config_dump" => fleet::config_dump(groups, &self.descriptors, query)
                 .map_or_else(|wrong| refused(&wrong), |dump| Page::Json(printable_json(dump))),
-            "/history" => page(fleet::history(fleet, &self.groups, &self.descriptors, query, now)),
+            "/history" => page(fleet::history(fleet, groups, &self.descriptors, query, now)),
             _ => {
                 let id = path.strip_prefix("/clients/")?;
                 if let Err(wrong) = no_filters() {
                     return Some(refused(&wrong));
                 }
-                let found = id.parse().ok().and_then(|id| fleet::client(fleet, id, now));
+                let found = id.parse().ok().and_then(|id| fleet::client(fleet, groups, id, now));
                 found.map_or_else(no_such_client, |client| document(&client))
             }
         })
@@ -91,9 +90,13 @@ impl Report for Status {
     }
 
     fn client_status(&self, request: &[u8]) -> Result<Vec<u8>, tonic::Status> {
-        fleet::client_status(&self.fleet, &self.descriptors, request).map_err(|error| match error {
-            LookError::TooLarge(_) => tonic::Status::resource_exhausted(error.to_string()),
-            LookError::Wrong(_) | LookError::Missing(_) => tonic::Status::invalid_argument(error.to_string()),
+        fleet::client_status(&self.fleet, &self.groups, &self.descriptors, request).map_err(|error| {
+            match error {
+                LookError::TooLarge(_) => tonic::Status::resource_exhausted(error.to_string()),
+                LookError::Wrong(_) | LookError::Missing(_) => {
+                    tonic::Status::invalid_argument(error.to_string())
+                }
+            }
         })
     }
 
@@ -118,12 +121,9 @@ impl Report for Status {
             let snapshot = of.snapshot();
             // Types without their own rules share a label.
             let figures = kinds.entry(of.type_url().kind()).or_default();
-            // The tracks of a guarded type repeat the control plane's store.
-            if of.parameter_view().track() == Track::Origin {
-                figures.members += snapshot.member_count();
-            }
-            // Views of mixed parameters and restricted clients repeat these.
+            // Tracks, and views of mixed parameters and restricted clients, repeat these.
             if of.parameter_view().as_uniform().is_some() {
+                figures.members += snapshot.member_count();
                 figures.held = figures.held.plus(snapshot.held_in_all());
             }
             figures.cohorts += of.cohorts();
@@ -139,7 +139,7 @@ impl Report for Status {
         let json = self.responses.writer();
         telemetry::report_json(json.resources_written(), json.responses_written());
         self.origin.report(&self.groups.events());
-        fleet::report_clients(&self.fleet, Instant::now());
+        fleet::report_clients(&self.fleet, &self.groups, Instant::now());
         telemetry::report_process();
         self.report_groups();
         self.report_snapshot();

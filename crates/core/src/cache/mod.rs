@@ -46,6 +46,7 @@ mod update;
 mod update_cache;
 mod view;
 mod wildcard_digests;
+mod withheld;
 mod writer;
 
 use std::sync::Arc;
@@ -81,6 +82,7 @@ pub use subscription::Subscription;
 pub use type_cache::{Membership, TypeCache};
 pub use update::{OwedItems, Update};
 pub use view::View;
+pub use withheld::Withheld;
 pub use writer::Writer;
 
 use cohort_index::CohortIndex;

@@ -150,7 +150,7 @@ impl Rollout {
     }
 
     /// Number of steps of a trial, from 1.
-    pub(super) fn steps(&self) -> u8 {
+    pub fn steps(&self) -> u8 {
         let RolloutSettings { named, shares, .. } = &self.settings;
         u8::try_from(usize::from(named.is_some()) + shares.len()).map_or(u8::MAX, |steps| steps.max(1))
     }

@@ -137,7 +137,12 @@ impl Writer {
             canaries: canaries.iter().map(|of| of.snapshot()).collect(),
             stable: stable.snapshot(),
         };
-        let split = rollout.split(&key, &change, &stores, now);
+        let mut split = rollout.split(&key, &change, &stores, now);
+        if rollout.is_open(&key) {
+            // The tracks do not have all of this version.
+            let tracks = split.canaries.iter_mut().chain([&mut split.stable]);
+            tracks.for_each(|change| change.system_version = None);
+        }
         // No client sees this store: endpoints follow the clusters of the tracks.
         self.publish(&of, change, now);
         for (canary, change) in canaries.iter().zip(split.canaries) {
@@ -198,8 +203,13 @@ impl Writer {
         let at = Moment { now, clock: self.clock, stores: &stores, asks: &asks };
         for Move { track, key, names, to } in rollout.decide(&at) {
             let (Some(held), Some(origin)) = (find(&key, track), find(&key, Track::Origin)) else { continue };
+            let is_open = rollout.is_open(&key);
             let steps = by_track.entry(track).or_default().entry(key).or_default();
             names.iter().for_each(|name| steps.add_difference(name, &held, &to));
+            if !names.is_empty() {
+                let shown = if is_open { &to } else { &origin };
+                steps.system_version = Some(Arc::clone(shown.system_version()));
+            }
             if track == Track::Stable {
                 steps.keep_later_members(&to, &origin);
             }
@@ -215,12 +225,13 @@ impl Writer {
         steps.sort_by_key(|((type_url, _), _)| type_url.kind());
         let (mut additions, mut removals) = (Vec::new(), Vec::new());
         for (key, steps) in steps {
-            additions.push((key.clone(), steps.additions));
-            removals.push((key, steps.removals));
+            additions.push((key.clone(), steps.additions, steps.system_version));
+            removals.push((key, steps.removals, None));
         }
-        for ((type_url, parameters), ops) in additions.into_iter().chain(removals.into_iter().rev()) {
+        let changes = additions.into_iter().chain(removals.into_iter().rev());
+        for ((type_url, parameters), ops, system_version) in changes {
             if let Ok(of) = self.track(&type_url, &parameters, track) {
-                self.apply_on(&of, &parameters, Change { ops, ..Change::default() }, now);
+                self.apply_on(&of, &parameters, Change { ops, system_version, ..Change::default() }, now);
             }
         }
     }

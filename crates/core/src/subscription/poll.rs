@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use super::client::Client;
 use super::permissions::HiddenCounts;
 use super::poll_history::{DeliveredVersion, OfferedVersion, PollHistory, PollKey, PollRecord};
+use super::progress::Audience;
 use super::session_config::Upstream;
 use super::session_config::{SessionConfig, only_type};
 use super::session_error::SessionError;
@@ -133,7 +134,12 @@ impl Poll {
         &self.client
     }
 
-    pub fn asks_for_wildcard(&self) -> bool {
+    /// Clients that ask for the same.
+    pub fn audience(&self) -> Audience {
+        Audience::new(&self.membership)
+    }
+
+    fn asks_for_wildcard(&self) -> bool {
         self.membership.subscription().wildcard
     }
 

@@ -11,7 +11,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::stream_type::StreamType;
-use crate::cache::{Cohort, Generation, Membership, Position, Role, Snapshot, Subscription, TypeCache};
+use crate::cache::{
+    Cohort, Generation, Membership, Position, Role, Snapshot, Subscription, TypeCache, Withheld,
+};
 use crate::proto;
 use crate::resource::{Name, TypeUrl};
 
@@ -84,13 +86,22 @@ pub enum ClientState {
     Behind,
     /// It was sent nothing yet, and runs earlier resources of unknown age.
     Resuming,
+    /// It has accepted everything, and the rollout guard keeps it on an earlier state than the control plane's.
+    HeldBack,
     /// It has accepted everything.
     Synced,
 }
 
 impl ClientState {
-    pub const ALL: [Self; 6] =
-        [Self::Rejected, Self::Waiting, Self::Unacked, Self::Behind, Self::Resuming, Self::Synced];
+    pub const ALL: [Self; 7] = [
+        Self::Rejected,
+        Self::Waiting,
+        Self::Unacked,
+        Self::Behind,
+        Self::Resuming,
+        Self::HeldBack,
+        Self::Synced,
+    ];
 
     pub const fn label(self) -> &'static str {
         match self {
@@ -99,6 +110,7 @@ impl ClientState {
             Self::Unacked => "unacked",
             Self::Behind => "behind",
             Self::Resuming => "resuming",
+            Self::HeldBack => "held_back",
             Self::Synced => "synced",
         }
     }
@@ -360,7 +372,7 @@ impl TypeProgress {
         Some(changed.take(max).cloned().collect())
     }
 
-    pub fn state(&self) -> ClientState {
+    pub fn state(&self, withheld: &Withheld) -> ClientState {
         let Some(audience) = self.upgrade() else { return ClientState::Synced };
         if self.is_rejected(&audience) {
             ClientState::Rejected
@@ -370,6 +382,8 @@ impl TypeProgress {
             ClientState::Unacked
         } else if self.lag() > 0 {
             ClientState::Behind
+        } else if audience.is_held_back(withheld) {
+            ClientState::HeldBack
         } else {
             ClientState::Synced
         }
@@ -508,6 +522,10 @@ pub struct Audience {
 }
 
 impl Audience {
+    pub(super) fn new(membership: &Membership) -> Self {
+        Self { of: Arc::clone(membership.of()), cohort: Arc::clone(membership.cohort()) }
+    }
+
     pub const fn of(&self) -> &Arc<TypeCache> {
         &self.of
     }
@@ -518,6 +536,11 @@ impl Audience {
 
     pub fn cohort(&self) -> u64 {
         self.cohort.id()
+    }
+
+    /// Whether it is kept on an earlier state of anything that it asks for.
+    pub fn is_held_back(&self, withheld: &Withheld) -> bool {
+        withheld.holds_back(&self.of, &self.cohort)
     }
 
     pub fn is_observer(&self) -> bool {

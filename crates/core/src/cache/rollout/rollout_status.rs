@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::trial::Place;
+use super::trial::{Place, Trial};
 use super::verdicts::Verdicts;
-use super::{Rollout, RolloutState, StandingOrder};
+use super::{Rollout, RolloutState, StandingOrder, StoreKey};
 use crate::resource::{Name, Parameters, TypeUrl};
 
 /// Most bytes of a report, and of the names in it.
@@ -112,6 +112,28 @@ impl Rollout {
             is_braked: hold.is_some_and(|hold| hold.is_braked),
             is_searching: hold.is_some_and(|hold| hold.is_searching()),
         }
+    }
+
+    /// Names of which a track may have another state than the origin: they wait, are on trial, held, discarded or restored.
+    pub(in crate::cache) fn open_names(&self) -> BTreeMap<StoreKey, BTreeSet<Name>> {
+        let state = self.state.lock();
+        let waiting = state.waiting.iter().flat_map(|(key, names)| names.keys().map(move |name| (key, name)));
+        let tried = state.trial.iter().flat_map(|trial| trial.all().map(|(key, name, _)| (key, name)));
+        let discarded = state.standing.contents.keys().map(|(key, name)| (key, name));
+        let mut open: BTreeMap<StoreKey, BTreeSet<Name>> = BTreeMap::new();
+        for (key, name) in waiting.chain(tried).chain(discarded) {
+            open.entry(key.clone()).or_default().insert(name.clone());
+        }
+        open
+    }
+
+    /// Whether a store has [such names](Self::open_names).
+    pub(in crate::cache) fn is_open(&self, key: &StoreKey) -> bool {
+        let state = self.state.lock();
+        let is_tried = |trial: &Trial| trial.names.get(key).is_some_and(|names| !names.is_empty());
+        state.waiting.contains_key(key)
+            || state.trial.as_ref().is_some_and(is_tried)
+            || state.standing.contents.keys().any(|(of, _)| of == key)
     }
 
     /// Whether held changes of a type are reported to the control plane.

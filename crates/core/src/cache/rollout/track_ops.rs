@@ -232,7 +232,7 @@ pub(in crate::cache) struct Reach {
 }
 
 impl Reach {
-    pub(super) fn of(name: &Name, held: &Snapshot, target: &Snapshot) -> Self {
+    pub(in crate::cache) fn of(name: &Name, held: &Snapshot, target: &Snapshot) -> Self {
         let (was, is) = (held.get(name.as_str()), target.get(name.as_str()));
         let differ = |see: fn(&Entry) -> VisibleState<'_>| {
             let content = |entry: Option<&Entry>| Some(see(entry?).present()?.digest());
@@ -248,6 +248,8 @@ impl Reach {
 pub(in crate::cache) struct Steps {
     pub(in crate::cache) additions: Vec<Op>,
     pub(in crate::cache) removals: Vec<Op>,
+    /// The origin's version of the newest state that the names are brought to.
+    pub(in crate::cache) system_version: Option<Arc<str>>,
 }
 
 impl Steps {

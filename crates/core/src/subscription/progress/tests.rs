@@ -49,6 +49,10 @@ impl World {
         self.progress.as_ref().unwrap()
     }
 
+    fn state(&self) -> ClientState {
+        self.progress().state(&Withheld::default())
+    }
+
     fn request(&mut self, fill: impl FnOnce(&mut DeltaDiscoveryRequest)) {
         let type_url = TypeUrl::from(Kind::Cluster).as_str().to_owned();
         let mut request =
@@ -181,23 +185,23 @@ fn time_without_an_answer_counts_from_the_oldest_response() {
 #[test]
 fn a_client_is_synced_once_it_has_accepted_what_there_is() {
     let mut world = World::new();
-    assert_eq!(world.progress().state(), ClientState::Waiting);
+    assert_eq!(world.state(), ClientState::Waiting);
     world.set(&["a", "b"], "17");
     assert_eq!(world.states(["a", "b"]), ["not sent"; 2]);
     let sent = world.send();
-    assert_eq!(world.progress().state(), ClientState::Unacked);
+    assert_eq!(world.state(), ClientState::Unacked);
     assert_eq!(world.progress().unanswered_since(), Some(world.now));
     assert_eq!(world.states(["a", "b"]), ["stale"; 2]);
     assert_eq!(world.progress().newest_acked(), None);
     world.ack(&sent);
-    assert_eq!((world.progress().state(), world.progress().lag()), (ClientState::Synced, 0));
+    assert_eq!((world.state(), world.progress().lag()), (ClientState::Synced, 0));
     assert_eq!(world.progress().unanswered_since(), None);
     assert_eq!(world.states(["a", "b"]), ["synced"; 2]);
     let acked = world.progress().newest_acked().unwrap();
     assert_eq!((&*acked.version, acked.at), ("17", world.now));
 
     world.set(&["b"], "18");
-    assert_eq!((world.progress().state(), world.progress().lag()), (ClientState::Behind, 1));
+    assert_eq!((world.state(), world.progress().lag()), (ClientState::Behind, 1));
     assert_eq!(world.states(["a", "b"]), ["synced", "not sent"]);
     world.send();
     assert_eq!(world.states(["a", "b"]), ["synced", "stale"]);
@@ -215,10 +219,10 @@ fn a_client_that_holds_all_there_is_does_not_fall_behind_when_the_set_is_known_t
     world.ack_next();
     let complete = Change { wildcard_known: Some(Completeness::Complete), ..Change::default() };
     world.writer.apply(&cds, complete.clone(), world.now).unwrap();
-    assert_eq!((world.progress().state(), world.progress().lag()), (ClientState::Synced, 0));
+    assert_eq!((world.state(), world.progress().lag()), (ClientState::Synced, 0));
     world.set(&["a"], "18");
     world.writer.apply(&cds, complete, world.now).unwrap();
-    assert_eq!(world.progress().state(), ClientState::Behind);
+    assert_eq!(world.state(), ClientState::Behind);
 }
 
 #[test]
@@ -228,7 +232,7 @@ fn a_rejected_resource_stays_rejected_until_it_changes() {
     world.ack_next();
     world.set(&["b"], "18");
     world.nack_next();
-    assert_eq!(world.progress().state(), ClientState::Rejected);
+    assert_eq!(world.state(), ClientState::Rejected);
     assert_eq!(world.states(["a", "b"]), ["synced", "rejected"]);
     let rejection = world.progress().newest_rejection().unwrap();
     assert_eq!(world.progress().rejected_names(rejection, 8), Some(vec!["b".into()]));
@@ -238,12 +242,12 @@ fn a_rejected_resource_stays_rejected_until_it_changes() {
     // A client that accepts another change still runs the old state of this one.
     world.set(&["a"], "19");
     world.ack_next();
-    assert_eq!(world.progress().state(), ClientState::Rejected);
+    assert_eq!(world.state(), ClientState::Rejected);
     assert_eq!(world.states(["a", "b"]), ["synced", "rejected"]);
 
     world.set(&["b"], "20");
     world.ack_next();
-    assert_eq!(world.progress().state(), ClientState::Synced);
+    assert_eq!(world.state(), ClientState::Synced);
     assert_eq!(world.states(["a", "b"]), ["synced"; 2]);
 }
 
@@ -260,7 +264,7 @@ fn a_rejection_that_stands_is_not_forgotten() {
             world.set(&["c"], &(version + 2 * round).to_string());
             let sent = world.send();
             answer(&mut world, &sent);
-            assert_eq!(world.progress().state(), ClientState::Rejected);
+            assert_eq!(world.state(), ClientState::Rejected);
         }
         assert_eq!(world.states(["a", "b", "c"]), ["synced", "rejected", "synced"]);
         let standing = world.progress().standing_rejection().unwrap();
@@ -269,7 +273,7 @@ fn a_rejection_that_stands_is_not_forgotten() {
     }
     world.set(&["b"], "4");
     world.ack_next();
-    assert_eq!(world.progress().state(), ClientState::Synced);
+    assert_eq!(world.state(), ClientState::Synced);
 }
 
 #[test]
@@ -291,12 +295,12 @@ fn of_many_rejections_that_stand_none_is_forgotten() {
     assert_eq!(world.states(["0", "4", "9"]), ["rejected"; 3]);
     assert_eq!(world.states(["good"]), ["synced"], "it was accepted between two of them");
     for (at, name) in names.iter().enumerate().rev() {
-        assert_eq!(world.progress().state(), ClientState::Rejected, "{at} are left");
+        assert_eq!(world.state(), ClientState::Rejected, "{at} are left");
         world.set(&[name], "3");
         let sent = world.send();
         world.ack(&sent);
     }
-    assert_eq!(world.progress().state(), ClientState::Synced);
+    assert_eq!(world.state(), ClientState::Synced);
 }
 
 /// A slow client is sent the next change after a time. What it says of the one before counts.
@@ -327,7 +331,7 @@ fn an_answer_that_is_late_is_to_what_it_answers() {
         }
         assert_eq!(world.states(["a", "b", "c"]), states);
         let is_rejected = first.or(second).is_some();
-        assert_eq!(world.progress().state() == ClientState::Rejected, is_rejected);
+        assert_eq!(world.state() == ClientState::Rejected, is_rejected);
         if let (Some(_), None) = (first, second) {
             assert_eq!(&*world.progress().newest_rejection().unwrap().delivery.version, "18");
         }
@@ -346,10 +350,10 @@ fn a_client_of_few_among_many_stays_rejected() {
     world.set(&["y"], "18");
     world.ack_next();
     assert_eq!(world.states(["x", "y"]), ["rejected", "synced"]);
-    assert_eq!(world.progress().state(), ClientState::Rejected);
+    assert_eq!(world.state(), ClientState::Rejected);
     world.set(&["x"], "19");
     world.ack_next();
-    assert_eq!(world.progress().state(), ClientState::Synced);
+    assert_eq!(world.state(), ClientState::Synced);
 }
 
 /// A client of `a` and `b` that accepted both, and rejects a change of `b`.
@@ -373,19 +377,19 @@ fn unsubscribe(world: &mut World, name: &str) {
 fn a_client_that_lets_go_of_what_it_rejected_rejects_nothing() {
     let mut world = rejecting_b();
     unsubscribe(&mut world, "a");
-    assert_eq!(world.progress().state(), ClientState::Rejected);
+    assert_eq!(world.state(), ClientState::Rejected);
     unsubscribe(&mut world, "b");
-    assert_eq!(world.progress().state(), ClientState::Synced);
+    assert_eq!(world.state(), ClientState::Synced);
 
     let mut world = rejecting_b();
     unsubscribe(&mut world, "b");
-    assert_eq!(world.progress().state(), ClientState::Synced);
+    assert_eq!(world.state(), ClientState::Synced);
 
     let mut world = World::of(&["a"]);
     world.set(&["a"], "1");
     world.nack_next();
     unsubscribe(&mut world, "a");
-    assert_eq!(world.progress().state(), ClientState::Synced);
+    assert_eq!(world.state(), ClientState::Synced);
 }
 
 #[test]
@@ -394,9 +398,9 @@ fn a_client_that_lets_go_of_one_of_two_things_that_it_rejected_rejects_the_other
     world.set(&["a"], "19");
     world.nack_next();
     unsubscribe(&mut world, "a");
-    assert_eq!(world.progress().state(), ClientState::Rejected);
+    assert_eq!(world.state(), ClientState::Rejected);
     unsubscribe(&mut world, "b");
-    assert_eq!(world.progress().state(), ClientState::Synced);
+    assert_eq!(world.state(), ClientState::Synced);
 }
 
 #[test]
@@ -487,8 +491,8 @@ fn a_client_that_came_back_resumes_until_its_versions_are_compared() {
     let mut world = World::returning(&["*"], &[("a", "17")]);
     world.set_of(&["a"], "17", Completeness::Settled);
     assert!(!matches!(world.session.next(world.now, Upstream::Answering), NextStep::Send(_)));
-    assert_eq!((world.progress().state(), world.states(["a"])), (ClientState::Resuming, ["unknown"]));
+    assert_eq!((world.state(), world.states(["a"])), (ClientState::Resuming, ["unknown"]));
     world.set_of(&[], "17", Completeness::Complete);
     world.ack_next();
-    assert_eq!((world.progress().state(), world.states(["a"])), (ClientState::Synced, ["synced"]));
+    assert_eq!((world.state(), world.states(["a"])), (ClientState::Synced, ["synced"]));
 }
