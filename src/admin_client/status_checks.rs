@@ -10,6 +10,8 @@ use super::answer_tables::{age, counts, items, text, version};
 use super::prometheus_text::{Metrics, Sample};
 use crate::limit::Limit;
 
+mod rollout_check;
+
 /// Seconds before a certificate's expiry that are worth a note, as in docs/alerts.md.
 const EXPIRES_SOON: f64 = 7.0 * 86_400.0;
 
@@ -100,7 +102,8 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
         source(facts),
         clients(facts),
         rejections(facts),
-        rollout(facts),
+        removals(facts),
+        rollout_check::rollout(&facts.rollout),
         snapshot(facts),
         configuration(facts),
         limits(facts),
@@ -244,7 +247,8 @@ fn clients(facts: &Facts) -> Check {
     }
     let mut finding = format!("open streams and polls: {open}; {}", counts(states));
     let is_any = |state: &str| states[state].as_u64().is_some_and(|clients| clients > 0);
-    let mut state = if is_any("waiting") || is_any("resuming") { State::Note } else { State::Ok };
+    let is_noted = ["waiting", "resuming", "held_back"].into_iter().any(is_any);
+    let mut state = if is_noted { State::Note } else { State::Ok };
     let oldest = facts.metrics.all("deltafan_client_max_unanswered_seconds");
     if let Some(oldest) = oldest.max_by(|a, b| a.value.total_cmp(&b.value)).filter(|one| one.value >= UNACKED)
     {
@@ -285,33 +289,19 @@ fn rejections(facts: &Facts) -> Check {
     Check::new("rejections", State::Fault, finding + "; see `deltafan nacks`", json!(figures))
 }
 
-fn rollout(facts: &Facts) -> Check {
-    let name = "rollout";
-    let Some(all) = facts.rollout.as_array() else {
-        return Check::new(name, State::Note, "this relay is older and does not tell", Json::Null);
-    };
-    let held: Vec<String> = all
-        .iter()
-        .flat_map(|group| items(&group["held"]))
-        .map(|change| format!("{} {}", text(&change["type"]), text(&change["name"])))
-        .collect();
-    let sum = |key: &str| all.iter().filter_map(|group| group[key].as_u64()).sum::<u64>();
-    let is_held = all.iter().any(|group| group["phase"] == "held");
-    let (trying, waiting, unanswered) = (sum("trying"), sum("waiting"), sum("unanswered"));
-    let figures = json!({"held": held.len(), "trying": trying, "waiting": waiting, "unanswered": unanswered});
-    let (state, finding) = if is_held {
-        (State::Fault, format!("held: {}; see `deltafan rollout`", held.join(", ")))
-    } else if unanswered > 0 {
-        let changes = trying + waiting;
-        (State::Note, format!("no canary answers, for {unanswered} trials; changes wait: {changes}"))
-    } else if all.is_empty() {
-        (State::Ok, "no type is guarded".to_owned())
-    } else if trying + waiting > 0 {
-        (State::Ok, format!("changes on trial: {trying}, waiting: {waiting}"))
-    } else {
-        (State::Ok, "nothing is on trial or held".to_owned())
-    };
-    Check::new(name, state, finding, figures)
+/// Resources that were removed in a mass.
+fn removals(facts: &Facts) -> Check {
+    let lost = facts.metrics.all("deltafan_lost_resources").filter(|one| one.value > 0.0);
+    let lost: BTreeMap<&str, f64> = lost.map(|one| (one.label("type"), one.value)).collect();
+    let told: Vec<String> = lost.iter().map(|(kind, lost)| format!("{lost} {kind}")).collect();
+    let fault = (!told.is_empty()).then(|| {
+        let told = told.join(", ");
+        format!(
+            "most resources of a type went within a minute: {told}; if that is a mistake, put them back at the control plane; see \
+             `deltafan history`, and `rollout.max_removed`, which holds such changes"
+        )
+    });
+    Check::of("removals", fault.into_iter().collect(), Vec::new(), "no mass removal", json!(lost))
 }
 
 fn snapshot(facts: &Facts) -> Check {
@@ -551,11 +541,14 @@ mod tests {
         let mut saved = facts("");
         saved.upstreams["snapshot"] = json!({"path": "/var/x", "error": "no space left"});
         assert_eq!(only(&saved), of(State::Fault, "snapshot: /var/x: no space left"));
-        let mut held = facts("");
-        held.rollout = json!([{"phase": "held", "held": [{"type": "cds", "name": "a"}], "trying": 0}]);
-        assert_eq!(only(&held), of(State::Fault, "rollout: held: cds a; see `deltafan rollout`"));
-        held.rollout = json!([{"phase": "trying", "held": [], "trying": 2, "waiting": 1, "unanswered": 3}]);
-        assert_eq!(only(&held), of(State::Note, "rollout: no canary answers, for 3 trials; changes wait: 3"));
+        waiting.clients = json!({"open": 2, "states": {"held_back": 1, "synced": 1}});
+        assert_eq!(
+            only(&waiting),
+            of(State::Note, "clients: open streams and polls: 2; held_back 1, synced 1")
+        );
+        let (state, finding) =
+            metrics("deltafan_lost_resources{type=\"cds\"} 12\ndeltafan_lost_resources{type=\"eds\"} 0");
+        assert!(state == State::Fault && finding.contains("went within a minute: 12 cds; if"), "{finding}");
         let mut directory = facts("deltafan_upstream_connected 1\ndeltafan_directory_failing_files 2");
         directory.upstreams["servers"] = json!([]);
         assert_eq!(only(&directory).0, State::Fault);

@@ -63,7 +63,12 @@ impl Status {
         for check in &self.checks {
             table.row([check.state.label(), check.name, &check.finding]);
         }
-        let verdict = if self.is_well() { "all is well" } else { "not well" };
+        let is_noted = self.checks.iter().any(|check| check.state == State::Note);
+        let verdict = match (self.is_well(), is_noted) {
+            (true, false) => "all is well",
+            (true, true) => "no fault, but notes",
+            (false, _) => "not well",
+        };
         format!("{verdict}: {}\n\n{}", printable(&self.relay), table.show())
     }
 }

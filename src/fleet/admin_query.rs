@@ -205,7 +205,10 @@ mod tests {
         assert_eq!(unknown(&["node"]), "unknown key `nodes`; there is node");
         assert_eq!(unknown(&[]), "unknown key `nodes`; this page has none");
         assert_eq!(fault("node=a&node=b"), "`node` is there twice");
-        assert!(fault("state=sick").contains("one of rejected, waiting, unacked, behind, resuming, synced"));
+        assert!(
+            fault("state=sick")
+                .contains("one of rejected, waiting, unacked, behind, resuming, held_back, synced")
+        );
         assert!(fault("limit=10001").contains("a number up to 10000"));
         assert!(fault("limit=-1").contains("a number up to 10000"));
         assert!(fault("after=x").contains("`next` of the page before"));

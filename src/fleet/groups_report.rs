@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use super::admin_query::{LookError, Query};
-use super::view::{NameRow, Page, TypeName, in_seconds, row, seconds, text_of};
+use super::view::{NameRow, Page, TypeName, in_seconds, row, text_of};
 use crate::cache::{HeldChange, Phase, Rollout, RolloutStatus, StandingOrder};
 use crate::groups::{GroupStatus, Groups, RuleFigures, ShownNode};
 use crate::node_group::GroupKey;
@@ -90,7 +90,7 @@ row! {
 }
 
 row! {
-    struct RolloutRow(key: Option<String>, of: &RolloutStatus, now: Instant) {
+    struct RolloutRow(key: Option<String>, of: &RolloutStatus) {
         /// `None` in the own group.
         group: Option<String> = key,
         phase: &'static str = match of.phase {
@@ -122,12 +122,12 @@ row! {
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<&'static str> =
             (!of.held.is_empty()).then_some(if of.is_braked { "removals" } else { "rejected" }),
+        /// Time since the trial failed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        held_seconds: Option<f64> = in_seconds(of.held_for),
         /// Whether canaries are sent parts of the held changes, to find the bad ones.
         searching: bool = of.is_searching,
         held: Vec<HeldRow> = of.held.iter().map(HeldRow::new).collect(),
-        /// Time since when changes are held.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        held_seconds: Option<f64> = of.held_since.map(|since| seconds(since, now)),
         /// Orders in force.
         orders: Vec<OrderRow> = of.orders.iter().map(OrderRow::new).collect(),
     }
@@ -211,5 +211,5 @@ pub fn rollouts_of(
 
 pub fn rollouts(groups: &Groups, now: Instant) -> impl Serialize + use<> {
     let rollouts = rollouts_of(groups, None);
-    rollouts.map(|(key, rollout)| RolloutRow::new(key, &rollout.status(now), now)).collect::<Vec<_>>()
+    rollouts.map(|(key, rollout)| RolloutRow::new(key, &rollout.status(now))).collect::<Vec<_>>()
 }

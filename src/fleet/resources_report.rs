@@ -30,7 +30,7 @@ impl Shown<'_> {
     }
 
     /// Entries that nobody but canaries was sent.
-    fn new<'s>(&'s self, snapshot: &Snapshot) -> impl Iterator<Item = &'s Entry> {
+    fn unsent<'s>(&'s self, snapshot: &Snapshot) -> impl Iterator<Item = &'s Entry> {
         let is_new = |name: &Name| snapshot.get(name.as_str()).is_none_or(is_tombstone);
         self.newest
             .iter()
@@ -126,9 +126,8 @@ const fn state(entry: &Entry) -> &'static str {
 pub(super) fn stores(group: &Group, only: Option<&TypeUrl>) -> Vec<Arc<TypeCache>> {
     let mut stores = group.cache().types();
     stores.retain(|of| {
-        let fleet =
-            if group.cache().rollout_of(of.type_url()).is_some() { Track::Stable } else { Track::Origin };
-        only.is_none_or(|only| only == of.type_url()) && of.parameter_view().track() == fleet
+        only.is_none_or(|only| only == of.type_url())
+            && of.parameter_view().track() == group.cache().fleet_track(of.type_url())
     });
     stores.sort_by_key(|of| (of.type_url().kind(), of.index()));
     stores
@@ -159,7 +158,7 @@ pub fn resources(groups: &Groups, query: &str) -> Result<impl Serialize + use<>,
             let (snapshot, newest) = (store.snapshot(), withheld.newest(&store).collect());
             let shown = Shown { store, canaries, newest };
             let sent = snapshot.entries().filter(|entry| !is_tombstone(entry)).map(|entry| (entry, false));
-            let all = sent.chain(shown.new(&snapshot).map(|entry| (entry, true)));
+            let all = sent.chain(shown.unsent(&snapshot).map(|entry| (entry, true)));
             for (entry, is_new) in all.filter(|(entry, _)| name.matches(entry.name().as_str())) {
                 *matched.entry(type_url.kind().short()).or_default() += 1;
                 if let Some((all, resource)) = fingerprint.as_mut().zip(resource(entry)).filter(|_| !is_new) {

@@ -116,7 +116,7 @@ impl Report for Status {
 
     fn metrics(&self) -> String {
         let mut kinds: BTreeMap<_, TypeFigures> = BTreeMap::new();
-        let groups = self.groups.all();
+        let (groups, now) = (self.groups.all(), Instant::now());
         for of in groups.iter().flat_map(|group| group.cache().types()) {
             let snapshot = of.snapshot();
             // Types without their own rules share a label.
@@ -127,6 +127,7 @@ impl Report for Status {
                 figures.held = figures.held.plus(snapshot.held_in_all());
             }
             figures.cohorts += of.cohorts();
+            figures.lost += of.lost(now);
             figures.generation = figures.generation.max(snapshot.generation().get());
         }
         kinds.into_iter().for_each(|(kind, figures)| telemetry::report_type(kind.short(), figures));
@@ -139,7 +140,7 @@ impl Report for Status {
         let json = self.responses.writer();
         telemetry::report_json(json.resources_written(), json.responses_written());
         self.origin.report(&self.groups.events());
-        fleet::report_clients(&self.fleet, &self.groups, Instant::now());
+        fleet::report_clients(&self.fleet, &self.groups, now);
         telemetry::report_process();
         self.report_groups();
         self.report_snapshot();

@@ -15,7 +15,7 @@ use super::snapshot_encoding::GroupId;
 use super::snapshot_file::FileError;
 use super::snapshot_store::{Changes, GroupChange, Names, StoreChange};
 use super::{FileFault, GroupFacts, StoreFacts, stored_orders};
-use crate::cache::{Cache, Completeness, Generation, Snapshot, Track, TypeCache};
+use crate::cache::{Cache, Completeness, Generation, Snapshot, TypeCache};
 use crate::resource::Name;
 use crate::snapshot_content::{Clock, Selection, StoreId, wildcard_kept};
 
@@ -336,7 +336,7 @@ fn group_change(
 /// a restart the control plane sends a change on trial again, and it is tried again.
 fn kept_store(of: &TypeCache, cache: &Cache, selection: Selection) -> Option<StoreId> {
     let (type_url, view) = (of.type_url(), of.parameter_view());
-    let track = if cache.rollout_of(type_url).is_some() { Track::Stable } else { Track::Origin };
+    let track = cache.fleet_track(type_url);
     let parameters = view.as_whole().filter(|_| view.track() == track)?.clone();
     selection.has(type_url).then(|| StoreId { type_url: type_url.clone(), parameters })
 }

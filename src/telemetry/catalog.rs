@@ -43,6 +43,7 @@ pub(super) const HELD_POLLS: &str = "deltafan_held_polls";
 pub(super) const DELAYS: &str = "deltafan_delays_total";
 pub(super) const OVERDUE: &str = "deltafan_overdue_acks_total";
 pub(super) const JSON_WRITTEN: &str = "deltafan_json_written_total";
+pub(super) const LOST: &str = "deltafan_lost_resources";
 pub(super) const RESOURCES: &str = "deltafan_resources";
 pub(super) const COHORTS: &str = "deltafan_cohorts";
 pub(super) const GENERATION: &str = "deltafan_generation";
@@ -181,6 +182,7 @@ const CLIENT_METRICS: &[Metric] = &[
                     ("unacked", "has not answered the newest response"),
                     ("behind", "was not sent the newest change"),
                     ("resuming", "runs what it held before it connected; not yet known to be the newest"),
+                    ("held_back", "the rollout guard keeps it on an earlier state"),
                     ("synced", "has accepted everything that there is for it"),
                 ],
             ),
@@ -301,10 +303,14 @@ const POLL_METRICS: &[Metric] = &[
 const CACHE_METRICS: &[Metric] = &[
     Metric::gauge(RESOURCES, "resources in the wildcard set of the control plane")
         .by(&[TYPE])
-        .noting("Counted once for each node group and each view by dynamic parameters. Types that nobody requested have none of these gauges"),
+        .noting("Counted once for each node group and each set of dynamic parameters. Types that nobody requested have none of these gauges"),
     Metric::gauge(CACHED_RESOURCES, "resources held, by wildcard or by name")
         .by(&[TYPE])
         .noting("Counted as above"),
+    Metric::gauge(LOST, "resources removed within a minute, if they were more than half of at least 10")
+        .by(&[TYPE])
+        .noting("Until half of them are back, an hour at most. `rollout.max_removed` holds such changes")
+        .alert("deltafan_lost_resources > 0"),
     Metric::gauge(CACHED_BYTES, "bytes of the resources held, as sent by delta")
         .by(&[TYPE])
         .in_bytes()

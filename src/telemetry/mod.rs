@@ -29,9 +29,9 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use catalog::{
     ACCEPT_FAILURES, ACKS, BUILD, CACHED_BYTES, CACHED_RESOURCES, CLIENTS, COHORTS, CONFIG_RELOADS,
     CONFIG_RESTART, CONFIG_SUCCESS_AT, CONFIG_SUCCESSFUL, CONNECTIONS, DELAYS, DENIED, FINGERPRINT,
-    GENERATION, GROUP_CLIENTS, GROUP_STALE, GROUPS, GROUPS_UNANSWERED, JSON_WRITTEN, MAX_LAG, MAX_UNANSWERED,
-    MEMORY, OVERDUE, PROPAGATION, RESOURCES, ROLLOUT_CANARIES, ROLLOUT_CHANGES, ROLLOUTS, TLS_EXPIRY,
-    TLS_HANDSHAKES, TLS_RELOAD_FAILURES, TLS_RELOADS, TLS_SUCCESSFUL, UPSTREAM, UPSTREAM_APPLY,
+    GENERATION, GROUP_CLIENTS, GROUP_STALE, GROUPS, GROUPS_UNANSWERED, JSON_WRITTEN, LOST, MAX_LAG,
+    MAX_UNANSWERED, MEMORY, OVERDUE, PROPAGATION, RESOURCES, ROLLOUT_CANARIES, ROLLOUT_CHANGES, ROLLOUTS,
+    TLS_EXPIRY, TLS_HANDSHAKES, TLS_RELOAD_FAILURES, TLS_RELOADS, TLS_SUCCESSFUL, UPSTREAM, UPSTREAM_APPLY,
     UPSTREAM_CONNECTED, UPSTREAM_LAST_ANSWER, UPSTREAM_PROTOCOL, UPSTREAM_SERVER, UPSTREAM_STALE,
     UPSTREAM_UNANSWERED,
 };
@@ -158,6 +158,7 @@ pub struct TypeFigures {
     pub cohorts: usize,
     pub generation: u64,
     pub held: HeldTotals,
+    pub lost: usize,
 }
 
 /// Reports a type, or several types that share a label.
@@ -167,6 +168,7 @@ pub fn report_type(kind: &'static str, figures: TypeFigures) {
     gauge!(GENERATION, "type" => kind).set(figures.generation as f64);
     gauge!(CACHED_RESOURCES, "type" => kind).set(figures.held.resources as f64);
     gauge!(CACHED_BYTES, "type" => kind).set(figures.held.bytes as f64);
+    gauge!(LOST, "type" => kind).set(figures.lost as f64);
     gauge!(FINGERPRINT, "type" => kind).set(fingerprint(figures.held.digest));
 }
 

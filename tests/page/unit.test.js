@@ -107,6 +107,12 @@ test('faults are told with the way to them', () => {
   assert.deepEqual(findings({ ...WELL, metrics: unanswered }, 0).map(({ level, text }) => [level, text]), [
     ['note', 'Node group edge: 2 groups were never answered; does the control plane know the nodes?'],
   ]);
+  const lost = 'deltafan_lost_resources{type="cds"} 12\ndeltafan_lost_resources{type="eds"} 0\n';
+  const kept = parse(`${lost}deltafan_clients{type="cds",state="held_back"} 97\ndeltafan_clients{type="cds",state="synced"} 3\n`);
+  assert.deepEqual(findings({ ...WELL, metrics: kept }, 0).map(({ level, text, href }) => [level, text, href]), [
+    ['note', '97 of 100 clients are kept on an earlier state of cds', '#/clients?type=cds&state=held_back'],
+    ['fault', 'Most cds went within a minute: 12 resources. If that is a mistake, put them back at the control plane', '#/history?type=cds'],
+  ]);
   const expiry = parse('deltafan_tls_certificate_expiry_seconds{of="x",which="cert"} 1000\n');
   assert.deepEqual(findings({ ...WELL, metrics: expiry }, 2_000).map(({ text }) => text), ['Certificate: cert of x has expired 16 min 40 s ago']);
 });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltafan::cache::{Change, Completeness, Note, Order, Phase, Protocol, RolloutSettings, View};
+use deltafan::cache::{Change, Completeness, Note, Op, Order, Phase, Protocol, RolloutSettings, View};
 
 use deltafan_test_support::fixture::{Client, Fixture, url};
 
@@ -12,6 +12,7 @@ use crate::dp::locate;
 mod brake;
 mod orders;
 mod proof;
+mod reports;
 mod steps;
 mod verdicts;
 

@@ -27,11 +27,14 @@ use tonic::transport::Channel;
 const FETCH: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus";
 const STREAM: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus";
 
-async fn admin(relay: &Process) -> Channel {
+pub(crate) async fn admin(relay: &Process) -> Channel {
     connect(&format!("http://{}", relay.admin)).await
 }
 
-async fn fetch(channel: &Channel, request: ClientStatusRequest) -> Result<Vec<ClientConfig>, tonic::Status> {
+pub(crate) async fn fetch(
+    channel: &Channel,
+    request: ClientStatusRequest,
+) -> Result<Vec<ClientConfig>, tonic::Status> {
     let message = unary(channel, FETCH, request).await?;
     Ok(ClientStatusResponse::decode(message).unwrap().config)
 }

@@ -33,6 +33,7 @@ mod rejections;
 mod reload;
 mod rest;
 mod rollout;
+mod rollout_reports;
 mod sotw_origin;
 mod status;
 mod tiers;

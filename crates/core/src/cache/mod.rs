@@ -33,6 +33,7 @@ mod nonce;
 mod origin_error;
 mod parameter_view;
 mod position;
+mod removal_watch;
 mod rollout;
 mod segments;
 mod set_state;
@@ -200,6 +201,7 @@ impl Cache {
             interest: Arc::clone(&self.interest),
             proof_asked: AtomicBool::new(false),
             encoder: Arc::clone(&self.encoder),
+            removal_watch: Mutex::default(),
         })
     }
 
@@ -210,6 +212,11 @@ impl Cache {
     /// Rollout guard of a type, if its changes are guarded.
     pub fn rollout_of(&self, type_url: &TypeUrl) -> Option<&Arc<Rollout>> {
         self.rollout().filter(|rollout| rollout.guards(type_url))
+    }
+
+    /// Track of clients that are no canaries.
+    pub fn fleet_track(&self, type_url: &TypeUrl) -> Track {
+        if self.rollout_of(type_url).is_some() { Track::Stable } else { Track::Origin }
     }
 
     /// Last changes, shared by all caches of the budget; `None` if none are kept.

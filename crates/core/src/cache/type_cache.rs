@@ -18,6 +18,7 @@ use super::entry::{Entry, VisibleState};
 use super::generation::ChangeCount;
 use super::parameter_view::ParameterView;
 use super::position::{FellBehindError, Position};
+use super::removal_watch::{Loss, RemovalWatch};
 use super::set_state::{SetContents, SetState};
 use super::snapshot::Snapshot;
 use super::stream_profile::{Role, StreamProfile, TtlSupport};
@@ -42,6 +43,7 @@ pub struct TypeCache {
     /// Whether a client has waited for evidence since interest was last taken.
     pub(super) proof_asked: AtomicBool,
     pub(super) encoder: Arc<Encoder>,
+    pub(super) removal_watch: Mutex<RemovalWatch>,
 }
 
 /// Digest that a client names; `None` if no relay gave this version.
@@ -259,6 +261,25 @@ impl TypeCache {
 
     pub fn cohorts(&self) -> usize {
         self.cohort_index.lock().cohorts()
+    }
+
+    /// Resources that were removed within a minute, if that was most of them and is to be reported.
+    pub fn lost(&self, now: Instant) -> usize {
+        self.removal_watch.lock().loss(now).map_or(0, |loss| loss.lost)
+    }
+
+    /// Notes the sizes before and after a change.
+    pub(super) fn watch_removals(&self, sizes: (usize, usize), forgotten: usize, now: Instant) {
+        let loss = self.removal_watch.lock().note(sizes, forgotten, now);
+        if let Some(Loss { lost, .. }) = loss {
+            tracing::warn!(
+                type_url = %self.type_url,
+                lost,
+                left = sizes.1,
+                "most resources of a type are gone within a minute, and clients are told so; if that is a mistake, put them back at the \
+                 control plane; `rollout.max_removed` holds such changes"
+            );
+        }
     }
 }
 

@@ -12,11 +12,11 @@ use foldhash::HashSet;
 
 use super::change::{Change, Completeness, Op};
 use super::change_history::StoreChanges;
-use super::entry::Named;
+use super::entry::{Entry, Named};
 use super::interner::Interner;
 use super::parameter_view::{ParameterView, Track};
 use super::rollout::{Moment, Move, Reach, Steps, StoreKey, Stores};
-use super::snapshot::{Draft, Snapshot};
+use super::snapshot::{Draft, Snapshot, Touch};
 use super::stores::{Claim, StoreLimitError};
 use super::type_cache::TypeCache;
 use super::view::View;
@@ -349,15 +349,7 @@ impl Writer {
         let remembers = if self.remembers { tombstones } else { 0 };
         // Other stores show the same changes sooner or later.
         let recorded = self.cache.history.as_ref().zip(of.parameter_view.as_uniform());
-        let mut forgotten = HashSet::default();
-        for op in change.ops.iter().filter(|_| recorded.is_some()) {
-            // The last operation of a name counts.
-            if let Op::Forget { name, .. } = op {
-                forgotten.insert(name.clone());
-            } else if !forgotten.is_empty() {
-                forgotten.remove(op.name());
-            }
-        }
+        let forgotten = forgotten(&change);
         let before = of.snapshot.load();
         let mut draft = Draft::new(&before, &of.type_url, &mut self.clock).remembering(remembers);
         draft.apply(change);
@@ -371,6 +363,11 @@ impl Writer {
         }
         if of.type_url.kind() == Kind::Cluster && snapshot.wildcard_digest != before.wildcard_digest {
             of.earlier_states.record(before.wildcard_digest, before.generation());
+        }
+        let is_of_fleet = of.parameter_view.track() == self.cache.fleet_track(&of.type_url);
+        if is_of_fleet && of.parameter_view.as_whole().is_some() {
+            let sizes = (before.held_in_all().resources, snapshot.held_in_all().resources);
+            of.watch_removals(sizes, forgotten_resources(&touched, &forgotten), now);
         }
         let generation = snapshot.generation();
         let (cohorts, _old) = {
@@ -398,6 +395,26 @@ impl Drop for Writer {
             history.forget(self.cache.number());
         }
     }
+}
+
+/// Names that the relay unsubscribed. The last operation of a name counts.
+fn forgotten(change: &Change) -> HashSet<Name> {
+    let mut forgotten = HashSet::default();
+    for op in &change.ops {
+        if let Op::Forget { name, .. } = op {
+            forgotten.insert(name.clone());
+        } else if !forgotten.is_empty() {
+            forgotten.remove(op.name());
+        }
+    }
+    forgotten
+}
+
+/// Number of resources that went with these names.
+fn forgotten_resources(touched: &[Touch], forgotten: &HashSet<Name>) -> usize {
+    let is_held = |entry: &Option<Arc<Entry>>| entry.as_ref().is_some_and(|entry| entry.held().is_some());
+    let went = touched.iter().filter(|touch| is_held(&touch.was) && !is_held(&touch.is));
+    went.filter(|touch| forgotten.contains(&touch.name)).count()
 }
 
 /// Whether a client asks for a name in one of these stores, and sees this difference, on the canaries' tracks up to the last

@@ -7,7 +7,7 @@ import { samples, sum } from './metrics.js';
 const EXPIRES_SOON = 7 * 86_400;
 
 /** States of a client, the first that counts first. */
-export const STATES = ['rejected', 'waiting', 'unacked', 'behind', 'resuming', 'synced'];
+export const STATES = ['rejected', 'waiting', 'unacked', 'behind', 'resuming', 'held_back', 'synced'];
 
 /** Types in the order in which clients are sent them; others come behind. */
 const ORDER = ['cds', 'eds', 'leds', 'lds', 'srds', 'rds', 'vhds', 'sds', 'ecds', 'rtds', 'other'];
@@ -66,9 +66,18 @@ export function findings(facts, now) {
       const text = `${came} ${type} that the control plane has not confirmed`;
       tell('note', text, link('clients', { type, state: 'resuming' }));
     }
+    if (states.held_back > 0) {
+      const kept = `${number(states.held_back)} of ${count(all, 'client is', 'clients are')}`;
+      tell('note', `${kept} kept on an earlier state of ${type}`, link('clients', { type, state: 'held_back' }));
+    }
+  }
+  for (const { labels, value: lost } of samples(metrics, 'deltafan_lost_resources')) {
+    if (lost === 0) continue;
+    const text = `Most ${labels.type} went within a minute: ${count(lost, 'resource')}. If that is a mistake, put them back at the control plane`;
+    tell('fault', text, link('history', { type: labels.type }));
   }
   const held = value('rollout_changes', { state: 'held' });
-  if (held > 0) tell('fault', `Rollout: ${count(held, 'change is', 'changes are')} held; see /rollout`);
+  if (held > 0) tell('fault', `Rollout: ${count(held, 'change is', 'changes are')} held; \`deltafan rollout show\` says why`);
   const trying = value('rollout_changes', { state: 'trying' }) + value('rollout_changes', { state: 'waiting' });
   if (held === 0 && trying > 0) tell('note', `Rollout: ${count(trying, 'change is', 'changes are')} on trial or waiting`);
   if (upstreams.snapshot?.error) tell('fault', `Snapshot: ${upstreams.snapshot.error}`);

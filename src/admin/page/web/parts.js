@@ -15,6 +15,7 @@ const MEANINGS = {
   unacked: 'has not answered the newest response',
   behind: 'was not sent the newest change',
   resuming: 'came back and runs what it holds: the control plane has not confirmed yet that it is the newest',
+  held_back: 'is kept on an earlier state by the rollout guard',
   synced: 'has accepted everything that there is for it',
   new: 'has sent no request yet',
   gone: 'is not connected any more',
@@ -130,12 +131,11 @@ export function changeRow(change, elapsed) {
 
 export const CHANGE_COLUMNS = ['Time', ['Age', 'nowrap'], 'Type', 'Resource', 'Event', 'Version', ['Size', 'number']];
 
-/** Node group, dynamic parameters and track of a resource, where it has some. */
+/** Node group and dynamic parameters of a resource, where it has some. */
 export function place(of) {
   const told = [
     of.group && ['group ', foreign(of.group, 60)],
     of.parameters?.length > 0 && ['parameters ', foreign(of.parameters, 100)],
-    of.track && [of.track],
   ].filter(Boolean);
   return told.map((words) => h('span', { class: 'place' }, words));
 }

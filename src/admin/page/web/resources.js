@@ -37,18 +37,24 @@ const COLUMNS = ['Type', 'Name', 'State', 'Version', ['Size', 'number'], ['Gener
 
 function list(all) {
   const rows = all.map((of) => ({
-    key: `${of.type_url} ${of.name} ${of.group} ${of.parameters} ${of.track}`,
+    key: `${of.type_url} ${of.name} ${of.group} ${of.parameters}`,
     cells: [
       kind(of),
       [resourceLink(of), place(of), of.error !== null && h('span', { class: 'reason' }, foreign(of.error, 300))],
       h('span', { class: `held held-${of.state}` }, of.state),
-      of.version === null ? '' : code(version(of), 40),
+      [of.version === null ? '' : code(version(of), 40), newest(of)],
       of.bytes === null ? '' : bytes(of.bytes),
       number(of.generation),
       h('a', { href: link('clients', { type: typeKey(of), asks_for: of.name }) }, number(of.clients)),
     ],
   }));
   return table('Names of which the control plane has said something', COLUMNS, rows);
+}
+
+/** State of the control plane, where not all clients have been sent it. */
+function newest({ newest: of }) {
+  if (of === undefined) return null;
+  return h('span', { class: 'place' }, of === null ? 'removed at the control plane' : ['newest ', code(of, 40)]);
 }
 
 export const search = {

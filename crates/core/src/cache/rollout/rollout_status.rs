@@ -36,8 +36,8 @@ pub struct RolloutStatus {
     pub unanswered: usize,
     pub orders: Vec<StandingOrder>,
     pub held: Vec<HeldChange>,
-    /// When the trial failed that is held.
-    pub held_since: Option<Instant>,
+    /// How long they have been held.
+    pub held_for: Option<Duration>,
     /// Held changes are removals beyond `max_removed`; otherwise canaries rejected them.
     pub is_braked: bool,
     /// The relay looks for the bad ones among the held changes.
@@ -108,7 +108,7 @@ impl Rollout {
             unanswered: state.unanswered,
             orders: state.standing.all().cloned().collect(),
             held: held.collect(),
-            held_since: hold.map(|hold| hold.since),
+            held_for: hold.map(|hold| now.saturating_duration_since(hold.since)),
             is_braked: hold.is_some_and(|hold| hold.is_braked),
             is_searching: hold.is_some_and(|hold| hold.is_searching()),
         }
