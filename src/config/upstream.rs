@@ -76,7 +76,7 @@ section! {
         /// The first wait is at most this long.
         #[key(Time<TICK, HOUR>, default = Duration::from_millis(500))]
         pub initial: Duration,
-        /// No wait is longer.
+        /// No wait is longer; none is above 4s after a refused connection.
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(30))]
         pub max: Duration,
     }

@@ -60,21 +60,27 @@ pub(super) struct Dialed {
 pub(super) async fn dial_from(endpoint: Endpoint, target: Target, first: usize) -> Result<Dialed, Unreached> {
     if (endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS)) != matches!(target, Target::Tls(_)) {
         let why = format!("{} and its TLS settings do not go together", endpoint.uri());
-        return Err(Unreached { why, tried: 0 });
+        return Err(Unreached { why, tried: 0, is_refused: false });
     }
     let limit = endpoint.get_connect_timeout().unwrap_or(Duration::MAX);
+    let unresolved = |why, is_refused| Unreached { why, tried: 0, is_refused };
     let addresses = if matches!(target, Target::Unix(_)) {
         // The path is the address.
-        Ok(vec![SocketAddr::from(([0, 0, 0, 0], 0))])
+        vec![SocketAddr::from(([0, 0, 0, 0], 0))]
     } else {
-        let found = tokio::time::timeout(limit, resolve(endpoint.uri())).await;
-        found.unwrap_or_else(|_| Err(format!("its name was not resolved within {limit:?}")))
+        match tokio::time::timeout(limit, resolve(endpoint.uri())).await {
+            // A headless service without endpoints has no address.
+            Ok(found) => found.map_err(|why| unresolved(why, true))?,
+            Err(_) => return Err(unresolved(format!("its name was not resolved within {limit:?}"), false)),
+        }
     };
-    let addresses = addresses.map_err(|why| Unreached { why, tried: 0 })?;
     let attempt = |address, share| dial_at(endpoint.clone(), target.clone(), address, share);
     let ((channel, facts), address) = try_each(&addresses, first, limit, attempt).await?;
     Ok(Dialed { channel, facts, address, has_others: addresses.len() > 1 })
 }
+
+/// First stage of an attempt.
+const NOT_ACCEPTED: &str = "the connection is not accepted";
 
 /// Connects to one address, and waits for the server's first frame, within `limit`.
 async fn dial_at(
@@ -82,13 +88,13 @@ async fn dial_at(
     target: Target,
     address: SocketAddr,
     limit: Duration,
-) -> Result<(Channel, Arc<Facts>), String> {
+) -> Result<(Channel, Arc<Facts>), Unreached> {
     let (silence, facts) = (target.closed(), Arc::<Facts>::default());
     // The timeout is enforced below, where the stage of the connection is known.
     let endpoint = endpoint.connect_timeout(limit.saturating_add(Duration::from_secs(60)));
     let (heard, mut hears) = oneshot::channel();
     let heard = Mutex::new(Some(heard));
-    let stage = Arc::new(Mutex::new("the connection is not accepted"));
+    let stage = Arc::new(Mutex::new(NOT_ACCEPTED));
     let progress = Arc::clone(&stage);
     let seen = Arc::clone(&facts);
     let connector = tower::service_fn(move |_: Uri| {
@@ -100,10 +106,9 @@ async fn dial_at(
                 facts.close();
                 return Err("the connection has ended".into());
             }
-            let opened = open(address, &target, &stage).await;
-            *stage.lock() = "no HTTP/2 SETTINGS have come";
-            match (opened, heard) {
+            match (open(address, &target, &stage).await, heard) {
                 (Ok(socket), heard) => {
+                    *stage.lock() = "no HTTP/2 SETTINGS have come";
                     Ok(TokioIo::new(FirstFrameProbe { socket, target, head: Vec::new(), heard, facts }))
                 }
                 (Err(why), heard) => {
@@ -126,9 +131,13 @@ async fn dial_at(
             },
         }
     };
+    let failed = |why, is_refused| Unreached { why, tried: 1, is_refused };
     match tokio::time::timeout(limit, connect).await {
-        Ok(connected) => connected.map(|channel| (channel, facts)),
-        Err(_) => Err(format!("the server has not answered within {limit:?}: {}", *stage.lock())),
+        Ok(Ok(channel)) => Ok((channel, facts)),
+        Ok(Err(why)) => Err(failed(why, *stage.lock() == NOT_ACCEPTED)),
+        Err(_) => {
+            Err(failed(format!("the server has not answered within {limit:?}: {}", *stage.lock()), false))
+        }
     }
 }
 

@@ -351,9 +351,10 @@ impl Link {
                 }
                 Ok(Connected { lease: self.lease(connection), is_new: true })
             }
-            Err(Unreached { why: reason, tried }) => {
+            Err(Unreached { why: reason, tried, is_refused }) => {
                 state.next_address = first.wrapping_add(tried);
-                let wait = state.backoff.next(&mut rand::rng());
+                let (backoff, rng) = (&mut state.backoff, &mut rand::rng());
+                let wait = if is_refused { backoff.next_refused(rng) } else { backoff.next(rng) };
                 state.retry_at = Some(now() + wait);
                 state.failures += 1;
                 state.failed = true;

@@ -243,6 +243,28 @@ async fn r_up_07_an_unreachable_origin_is_tried_with_growing_waits_and_quietly()
     assert!(relay.state.borrow().connected);
 }
 
+/// A refused connection costs the control plane nothing. One that is accepted and then reset may be
+/// of a control plane under load.
+#[tokio::test]
+async fn r_up_07_a_refused_relay_is_back_within_5_s_and_one_that_is_reset_waits() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let hour = Duration::from_secs(3_600);
+    let reset = Relay::with_backoff(&format!("http://{address}"), hour, hour);
+    drop(listener.accept().await.expect("a connection"));
+    eventually("failure", async || reset.counters.connect_failures.get() == 1).await;
+    drop(listener);
+    let refused = Relay::with_backoff(&format!("http://{address}"), hour, hour);
+    eventually("two refusals", async || refused.counters.connect_failures.get() >= 2).await;
+    let (mut origin, back_at) = (Origin::listen(address).await, Instant::now());
+    let _client = refused.client(CDS, true, &[]);
+    let _stream = origin.accept_asked().await;
+    assert!(back_at.elapsed() < Duration::from_secs(5), "{:?}", back_at.elapsed());
+    assert!(refused.state.borrow().connected);
+    assert_eq!(reset.counters.connect_failures.get(), 1);
+    assert!(!reset.state.borrow().connected);
+}
+
 #[tokio::test]
 async fn r_up_07_only_a_response_resets_the_back_off() {
     let mut origin = Origin::start().await;

@@ -43,11 +43,14 @@ pub(in crate::upstream) struct Unreached {
     /// The reason; with several addresses, each with its reason.
     pub(in crate::upstream) why: String,
     pub(in crate::upstream) tried: usize,
+    /// Whether no server was reached, and none may have been busy: no connection was established, and
+    /// no attempt timed out.
+    pub(in crate::upstream) is_refused: bool,
 }
 
 /// Tries addresses in turn from the number `first`, until `limit` is over. Each attempt receives its own
 /// time. Returns the first success, and the number of its address.
-pub(super) async fn try_each<T, F: Future<Output = Result<T, String>>>(
+pub(super) async fn try_each<T, F: Future<Output = Result<T, Unreached>>>(
     addresses: &[SocketAddr],
     first: usize,
     limit: Duration,
@@ -55,11 +58,10 @@ pub(super) async fn try_each<T, F: Future<Output = Result<T, String>>>(
 ) -> Result<(T, usize), Unreached> {
     let count = addresses.len();
     if let [address] = addresses {
-        let outcome = attempt(*address, limit).await;
-        return outcome.map(|by| (by, 0)).map_err(|why| Unreached { why, tried: 1 });
+        return attempt(*address, limit).await.map(|by| (by, 0));
     }
     let begun = Instant::now();
-    let mut reasons = Vec::new();
+    let (mut reasons, mut is_refused) = (Vec::new(), true);
     for turn in 0..count {
         let left = limit.saturating_sub(begun.elapsed());
         if left.as_millis() == 0 && turn > 0 {
@@ -71,10 +73,13 @@ pub(super) async fn try_each<T, F: Future<Output = Result<T, String>>>(
         let share = Duration::from_millis(share.max(LEAST).min(left).as_millis() as u64);
         match attempt(addresses[address], share).await {
             Ok(by) => return Ok((by, address)),
-            Err(why) => reasons.push(format!("{}: {why}", addresses[address])),
+            Err(failed) => {
+                reasons.push(format!("{}: {}", addresses[address], failed.why));
+                is_refused &= failed.is_refused;
+            }
         }
     }
-    Err(Unreached { why: reasons.join("; "), tried: reasons.len() })
+    Err(Unreached { why: reasons.join("; "), tried: reasons.len(), is_refused })
 }
 
 #[cfg(test)]
@@ -85,6 +90,10 @@ mod tests {
         (1..=count).map(|last| SocketAddr::from(([10, 0, 0, last], 1))).collect()
     }
 
+    fn failed(why: &str, is_refused: bool) -> Unreached {
+        Unreached { why: why.to_owned(), tried: 1, is_refused }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_address_that_hangs_does_not_hide_the_others() {
         let attempt = |address: SocketAddr, share: Duration| async move {
@@ -92,16 +101,17 @@ mod tests {
                 return Ok("here");
             }
             if address.ip().to_string() == "10.0.0.2" {
-                return Err("refused".to_owned());
+                return Err(failed("refused", true));
             }
             tokio::time::sleep(share).await;
-            Err("silent".to_owned())
+            Err(failed("silent", false))
         };
         let begun = Instant::now();
         let reached = try_each(&addresses(3), 0, Duration::from_secs(6), attempt).await.expect("the third");
         assert_eq!((reached.0, reached.1, begun.elapsed().as_secs()), ("here", 2, 2));
         let unreached = try_each(&addresses(2), 1, Duration::from_secs(6), attempt).await.expect_err("none");
         assert_eq!((&*unreached.why, unreached.tried), ("10.0.0.2:1: refused; 10.0.0.1:1: silent", 2));
+        assert!(!unreached.is_refused, "the silent one may be busy");
     }
 
     #[tokio::test(start_paused = true)]
@@ -109,7 +119,7 @@ mod tests {
         let attempt = |_: SocketAddr, share: Duration| async move {
             assert!(share >= Duration::from_millis(900), "{share:?}");
             tokio::time::sleep(share).await;
-            Err::<(), _>("silent".to_owned())
+            Err::<(), _>(failed("silent", false))
         };
         let begun = Instant::now();
         let unreached = try_each(&addresses(50), 0, Duration::from_secs(5), attempt).await.expect_err("none");
