@@ -416,7 +416,7 @@ impl UpstreamView {
 
     /// Newest state.
     pub fn get(&self) -> Upstream {
-        let known = [Upstream::Silent, Upstream::Answering];
+        let known = [Upstream::Unread, Upstream::Silent, Upstream::Answering];
         let stored = self.0.load(Ordering::Acquire);
         known.into_iter().find(|known| *known as u8 == stored).unwrap_or_default()
     }

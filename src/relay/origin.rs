@@ -132,10 +132,11 @@ impl Origin {
         match self {
             Self::Server { state, .. } => seen(&state.borrow()),
             Self::Directory { state } => {
-                if state.borrow().read {
-                    Upstream::Answering
-                } else {
-                    Upstream::Away
+                let state = state.borrow();
+                match (state.read, state.failures.is_empty()) {
+                    (true, _) => Upstream::Answering,
+                    (false, false) => Upstream::Unread,
+                    (false, true) => Upstream::Away,
                 }
             }
         }
@@ -162,7 +163,10 @@ impl Origin {
                 let state = state.borrow();
                 let why = || match state.failures.first() {
                     Some(failure) => {
-                        format!("the directory has not been read: {}: {}", failure.file, failure.message)
+                        format!(
+                            "a file of the directory cannot be read: {}: {}",
+                            failure.file, failure.message
+                        )
                     }
                     None => "the directory has not been read yet".to_owned(),
                 };

@@ -15,7 +15,7 @@ use crate::directory::{Directory, FileFailure, Scan};
 /// State of the directory.
 #[derive(Clone, Debug, Default)]
 pub struct DirectoryState {
-    /// Whether it has been read.
+    /// Whether each file has been read at least once.
     pub read: bool,
     pub resources: usize,
     /// Errors, file by file.
@@ -72,20 +72,23 @@ impl DirectorySource {
         for failure in scan.failures.iter().filter(|failure| !known.contains(failure)) {
             tracing::warn!(file = failure.file, "{}", failure.message);
         }
-        if scan.is_incomplete && !self.state.borrow().read {
-            // Clients may hold resources of an unreadable file, and would delete those missing from an update
-            // (R-Relay-04).
-            self.state.send_modify(|state| state.failures = scan.failures.clone());
-            return;
+        // Clients may hold resources of an unreadable file, and would delete those missing from an update
+        // (R-Relay-04).
+        let is_whole = !scan.is_incomplete || self.state.borrow().read;
+        if !is_whole && known != scan.failures {
+            tracing::warn!(
+                files = scan.failures.len(),
+                "files of the directory were never readable: clients that hold nothing are served the others, all other clients wait until these are corrected or removed"
+            );
         }
         let resources = scan.resources.values().map(|file| DirectoryResource {
             type_url: &file.key.type_url,
             name: &file.key.name,
             wrapper: &file.wrapper,
         });
-        self.mirror.on_reading(resources, now());
+        self.mirror.on_reading(resources, is_whole, now());
         self.state.send_replace(DirectoryState {
-            read: true,
+            read: is_whole,
             resources: scan.resources.len(),
             failures: scan.failures.clone(),
         });
@@ -95,11 +98,11 @@ impl DirectorySource {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{Cache, Limits};
+    use crate::cache::{Cache, Completeness, Limits};
     use crate::resource::Kind;
 
     #[tokio::test]
-    async fn nothing_is_told_before_each_file_was_read_once() {
+    async fn what_is_missing_is_unknown_before_each_file_was_read_once() {
         let files = tempfile::tempdir().expect("a directory");
         let cluster = |name: &str| {
             format!(
@@ -117,7 +120,7 @@ mod tests {
         state.wait_for(|state| state.failures.len() == 1).await.expect("it runs");
         assert!(!state.borrow().read);
         let of = cache.of(&Kind::Cluster.into()).expect("few types");
-        assert!(!of.snapshot().wildcard_known() && of.snapshot().member_count() == 0);
+        assert_eq!((of.snapshot().completeness(), of.snapshot().member_count()), (Completeness::Presumed, 1));
         std::fs::write(files.path().join("b.yaml"), cluster("b")).expect("a file");
         state.wait_for(|state| state.read).await.expect("it runs");
         assert_eq!(of.snapshot().member_count(), 2);

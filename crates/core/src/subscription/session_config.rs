@@ -304,6 +304,8 @@ impl SessionConfig {
 pub enum Upstream {
     #[default]
     Away,
+    /// Directory with a file that was never readable.
+    Unread,
     /// Connected, but no answer on this connection yet.
     Silent,
     Answering,
@@ -314,6 +316,7 @@ impl Upstream {
     pub(super) const fn unavailable_reason(self) -> Option<&'static str> {
         match self {
             Self::Away => Some("the control plane cannot be reached"),
+            Self::Unread => Some("a file of the relay's directory cannot be read, see `deltafan status`"),
             Self::Silent => Some("the control plane is connected and answers nothing"),
             Self::Answering => None,
         }

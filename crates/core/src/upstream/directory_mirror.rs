@@ -5,7 +5,8 @@
 //!
 //! Everything in the directory is a member of the wildcard set of its type, and the directory is
 //! complete. A type without files is known to be empty, and a name without a file does not exist.
-//! Before the first reading nothing is known (R-Relay-04).
+//! Before the first reading nothing is known (R-Relay-04). While a file was never readable, what is
+//! missing may be in it: clients that hold nothing are served the rest, the others wait.
 //!
 //! A name may have variants for different clients. If several match one client, the lowest
 //! canonical encoding of constraints wins.
@@ -48,14 +49,15 @@ pub struct DirectoryMirror {
     held: BTreeMap<TypeUrl, BTreeMap<Name, Variants>>,
     /// Requested names of each type and set of parameters in use.
     asked: BTreeMap<(TypeUrl, Parameters), BTreeSet<Name>>,
-    read: bool,
+    /// `Presumed` while the content of some file was never known.
+    read: Completeness,
 }
 
 impl DirectoryMirror {
     /// Creates the mirror of a directory that has not been read.
     pub fn new(writer: Writer) -> Self {
         let (held, asked) = Default::default();
-        Self { writer, held, asked, read: false }
+        Self { writer, held, asked, read: Completeness::Unknown }
     }
 
     /// Returns the cache that it fills.
@@ -82,8 +84,10 @@ impl DirectoryMirror {
     pub fn on_interest(&mut self, wanted: Vec<Wanted>, now: Instant) {
         for wanted in wanted {
             let change = self.want(&wanted);
-            if self.read {
+            if self.read > Completeness::Unknown {
                 self.apply(&wanted.type_url, &wanted.parameters, change, now);
+            }
+            if self.is_whole() {
                 self.writer.record_answer(&wanted.type_url, now);
             }
             // Before the first reading too: names that a client may not see are answered without
@@ -129,8 +133,15 @@ impl DirectoryMirror {
         // A type without files is dropped with its last client, as anybody may request any type
         // with any parameters.
         let stays = parameters.is_empty() && self.held.contains_key(type_url);
-        let wildcard_known = if is_wanted || stays { Completeness::Complete } else { Completeness::Unknown };
+        let known = self.completeness(type_url, parameters);
+        let wildcard_known = if is_wanted || stays { known } else { Completeness::Unknown };
         Change { ops, wildcard_known: Some(wildcard_known), ..Change::default() }
+    }
+
+    /// Completeness of a wildcard set. One without a member may be in the file that cannot be read.
+    fn completeness(&self, type_url: &TypeUrl, parameters: &Parameters) -> Completeness {
+        let is_known = self.is_whole() || self.members(type_url, parameters).next().is_some();
+        if is_known { self.read } else { Completeness::Unknown }
     }
 
     /// Variant that clients with these parameters see by a name.
@@ -152,11 +163,17 @@ impl DirectoryMirror {
             let members = self.members(type_url, parameters);
             let covered = members.filter(|held| collection.covers(held.name().as_str()));
             let members = covered.map(|held| Op::held(view, Arc::clone(held), None));
-            return members.chain([Op::Complete { name: name.clone() }]).collect();
+            let complete = Some(Op::Complete { name: name.clone() }).filter(|_| self.is_whole());
+            return members.chain(complete).collect();
         }
-        let held = self.shown(type_url, parameters, name);
-        let absent = || Op::Remove { view, name: name.clone() };
-        vec![held.map_or_else(absent, |held| Op::held(view, Arc::clone(held), None))]
+        let held = self.shown(type_url, parameters, name).map(|held| Op::held(view, Arc::clone(held), None));
+        let absent = || self.is_whole().then(|| Op::Remove { view, name: name.clone() });
+        held.or_else(absent).into_iter().collect()
+    }
+
+    /// Whether a name without a file does not exist.
+    fn is_whole(&self) -> bool {
+        self.read == Completeness::Complete
     }
 
     /// Operations that bring a changed name to clients with these parameters, who ask for these.
@@ -186,15 +203,21 @@ impl DirectoryMirror {
 
     /// Applies a reading of the whole directory: one change for each type that differs, in flush
     /// order. The resources come ordered by type URL and name. Of two spellings of one name the
-    /// first wins (R-XT-01).
+    /// first wins (R-XT-01). `is_whole`: each file was read at least once.
     pub fn on_reading<'a>(
         &mut self,
         resources: impl IntoIterator<Item = DirectoryResource<'a>>,
+        is_whole: bool,
         now: Instant,
     ) {
+        let known = if is_whole { Completeness::Complete } else { Completeness::Presumed };
+        // A file that is added later, and cannot be read, is not in force.
+        let known = known.max(self.read);
+        let is_first = std::mem::replace(&mut self.read, known) != known;
         let changed = self.replace(resources);
-        let is_first = !std::mem::replace(&mut self.read, true);
-        self.cache().types().iter().for_each(|of| self.writer.record_answer(of.type_url(), now));
+        if self.is_whole() {
+            self.cache().types().iter().for_each(|of| self.writer.record_answer(of.type_url(), now));
+        }
         let everybody = changed.keys().map(|type_url| (type_url.clone(), Parameters::NONE));
         let audiences: BTreeSet<_> = self.asked.keys().cloned().chain(everybody).collect();
         let nothing = BTreeSet::new();
@@ -214,7 +237,7 @@ impl DirectoryMirror {
                     rivals.insert((type_url, name));
                 }
             }
-            let wildcard_known = Some(Completeness::Complete);
+            let wildcard_known = Some(self.completeness(type_url, parameters));
             let change = Change { ops, wildcard_known, ..Change::default() };
             self.apply(type_url, parameters, change, now);
         }
@@ -232,6 +255,7 @@ impl DirectoryMirror {
         &mut self,
         resources: impl IntoIterator<Item = DirectoryResource<'a>>,
     ) -> BTreeMap<TypeUrl, Vec<Name>> {
+        let is_whole = self.is_whole();
         let emptied = self.held.keys().map(|type_url| (type_url.clone(), BTreeMap::new()));
         let mut found: BTreeMap<TypeUrl, BTreeMap<Name, Vec<DirectoryResource<'a>>>> = emptied.collect();
         for resource in resources {
@@ -244,7 +268,8 @@ impl DirectoryMirror {
         let mut changed = BTreeMap::new();
         for (type_url, found) in found {
             let held = self.held.entry(type_url.clone()).or_default();
-            let gone = held.extract_if(.., |name, _| !found.contains_key(name));
+            // What is gone may have moved to a file that cannot be read.
+            let gone = held.extract_if(.., |name, _| is_whole && !found.contains_key(name));
             let mut names: Vec<Name> = gone.map(|(name, _)| name).collect();
             for (name, found) in found {
                 let known = held.get(&name).map_or(&[][..], Vec::as_slice);

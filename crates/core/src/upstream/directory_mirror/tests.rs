@@ -43,6 +43,10 @@ impl Fixture {
     }
 
     fn scan(&mut self, resources: &[(Kind, &str, &str)]) {
+        self.scan_with(resources, true);
+    }
+
+    fn scan_with(&mut self, resources: &[(Kind, &str, &str)], is_whole: bool) {
         let wrapper = |(kind, name, version): &(Kind, &str, &str)| {
             let type_url = TypeUrl::from(*kind).as_str().to_owned();
             let mut any = bytes::BytesMut::new();
@@ -56,7 +60,7 @@ impl Fixture {
         let sorted: BTreeMap<(String, String), Bytes> = resources.iter().map(wrapper).collect();
         let resources =
             sorted.iter().map(|((type_url, name), wrapper)| DirectoryResource { type_url, name, wrapper });
-        self.mirror.on_reading(resources, self.now);
+        self.mirror.on_reading(resources, is_whole, self.now);
     }
 
     fn snapshot(&self, kind: Kind) -> Arc<Snapshot> {
@@ -95,6 +99,44 @@ fn r_relay_04_nothing_is_known_before_the_first_reading() {
     );
     assert_eq!((fixture.seen(CDS, "c1"), fixture.seen(CDS, "c2")), ("v1".to_owned(), "absent".to_owned()));
     assert!(fixture.snapshot(CDS).wildcard_known());
+}
+
+#[test]
+fn r_relay_04_what_a_file_that_was_never_read_may_hold_is_unknown() {
+    let mut fixture = Fixture::new();
+    let _client = fixture.client(CDS, true, &["c1", "c2"]);
+    let _other = fixture.client(Kind::Listener, true, &[]);
+    fixture.scan_with(&[(CDS, "c1", "v1")], false);
+    let completeness = |fixture: &Fixture, kind| fixture.snapshot(kind).completeness();
+    assert_eq!((fixture.seen(CDS, "c1"), fixture.seen(CDS, "c2")), ("v1".to_owned(), "unknown".to_owned()));
+    assert_eq!(completeness(&fixture, CDS), Completeness::Presumed);
+    assert_eq!(completeness(&fixture, Kind::Listener), Completeness::Unknown, "all may be in that file");
+    let _late = fixture.client(Kind::Endpoint, true, &["e1"]);
+    assert_eq!(fixture.seen(Kind::Endpoint, "e1"), "unknown");
+    assert_eq!(completeness(&fixture, Kind::Endpoint), Completeness::Unknown);
+
+    fixture.scan_with(&[(CDS, "c3", "v1")], false);
+    assert_eq!(
+        (fixture.seen(CDS, "c1"), fixture.seen(CDS, "c3")),
+        ("v1".to_owned(), "v1".to_owned()),
+        "it may have moved"
+    );
+
+    fixture.scan(&[(CDS, "c3", "v1")]);
+    let seen = ["c1", "c2", "c3"].map(|name| fixture.seen(CDS, name));
+    assert_eq!(seen, ["absent", "absent", "v1"]);
+    for kind in [CDS, Kind::Listener, Kind::Endpoint] {
+        assert_eq!(completeness(&fixture, kind), Completeness::Complete);
+    }
+    assert_eq!(fixture.seen(Kind::Endpoint, "e1"), "absent");
+
+    fixture.scan_with(&[(CDS, "c1", "v2")], false);
+    let snapshot = fixture.snapshot(CDS);
+    assert_eq!(
+        (snapshot.member_count(), snapshot.completeness()),
+        (1, Completeness::Complete),
+        "a bad file that comes later holds nothing yet"
+    );
 }
 
 #[test]
@@ -246,7 +288,7 @@ fn variant(version: &str, env: Option<&str>) -> Bytes {
 fn scan_variants(fixture: &mut Fixture, wrappers: &[Bytes]) {
     let type_url = TypeUrl::from(CDS);
     let of_name = |wrapper| DirectoryResource { type_url: type_url.as_str(), name: "c", wrapper };
-    fixture.mirror.on_reading(wrappers.iter().map(of_name), fixture.now);
+    fixture.mirror.on_reading(wrappers.iter().map(of_name), true, fixture.now);
 }
 
 #[test]
