@@ -47,7 +47,8 @@ fn main() -> ExitCode {
             match load(&config.config, config.unknown_keys()) {
                 Ok((config, ignored)) => {
                     ignored.to_string().lines().for_each(|line| complain(format_args!("ignored: {line}")));
-                    check(&config, node.as_deref()).map(done)
+                    let read = if no_files { Ok(()) } else { check_directory(&config) };
+                    read.and_then(|()| check(&config, node.as_deref())).map(done)
                 }
                 Err(error) => return bad_config(error),
             }
@@ -142,6 +143,13 @@ fn start_log(format: Option<LogFormat>, level: &str) -> (LogLevel, WrittenLog) {
         }
     };
     (level, WrittenLog(Some(thread)))
+}
+
+fn check_directory(config: &Config) -> anyhow::Result<()> {
+    let faults = preview::directory_faults(config)?;
+    faults.iter().for_each(|fault| complain(format_args!("deltafan: {fault}")));
+    anyhow::ensure!(faults.is_empty(), "upstream.directory: files that cannot be used: {}", faults.len());
+    Ok(())
 }
 
 fn check(config: &Config, node: Option<&Path>) -> anyhow::Result<()> {

@@ -2,9 +2,11 @@
 //!
 //! Owns the words. The code that serves clients works out groups and parameters.
 
+use std::net::SocketAddr;
+
 use prost::Message as _;
 
-use crate::config::{Config, DynamicParameter, GroupRule, Listener, Pattern, Source};
+use crate::config::{Config, DynamicParameter, GroupRule, ListenAddress, Listener, Pattern, Rollout, Source};
 use crate::directory;
 use crate::node_field::{Missing, NodeField};
 use crate::node_file::NodeFile;
@@ -23,20 +25,62 @@ pub fn of_node(config: &Config, file: &NodeFile) -> anyhow::Result<String> {
     Ok(groups(config, file)? + &parameters(config, &file.node))
 }
 
-/// One line for each rule of `groups` by which clients without a certificate can choose what others are
-/// configured by.
+/// Likely mistakes that the relay can run with, each in one line.
 pub fn warnings(config: &Config) -> impl Iterator<Item = String> {
-    let proves = |listener: &Listener| listener.tls.as_ref().is_some_and(|tls| tls.clients.is_some());
+    let proves = |listener: &Listener| listener.proves_clients();
     let takes_unproven = !config.downstream.listeners.iter().all(proves);
     let rules = config.groups.rules.iter().map(GroupRule::rule);
-    rules.filter(move |rule| takes_unproven && rule.trusts_claims()).map(|rule| {
+    let claimed = rules.filter(move |rule| takes_unproven && rule.trusts_claims()).map(|rule| {
         format!(
             "groups.rules: `node: client` of {} trusts whatever clients without a certificate claim: one of them can choose what \
              the others are configured by; set `client_ca_file` on all listeners, or match `peer.spiffe_id` or `{}` too",
             rule.name(),
             MatchKey::SAN
         )
+    });
+    claimed.chain(own_servers(config)).chain(rollout_warnings(&config.rollout))
+}
+
+/// Control planes that are listeners of this relay, as far as their URIs show it.
+fn own_servers(config: &Config) -> impl Iterator<Item = String> {
+    let servers = match &config.upstream.source {
+        Source::Servers(servers) => Some(servers.iter()),
+        Source::Directory(_) => None,
+    };
+    let is_own = |address: SocketAddr| {
+        config.downstream.listeners.iter().any(|listener| match listener.address {
+            ListenAddress::Tcp(own) => {
+                own.port() == address.port() && (own.ip() == address.ip() || own.ip().is_unspecified())
+            }
+            ListenAddress::Unix(_) => false,
+        })
+    };
+    let own =
+        servers.into_iter().flatten().filter(move |server| server.uri.local_address().is_some_and(is_own));
+    own.map(|server| {
+        format!("upstream.servers: {} is a listener of this relay, which would ask itself", server.uri)
     })
+}
+
+fn rollout_warnings(rollout: &Rollout) -> impl Iterator<Item = String> + use<> {
+    let is_on = !rollout.types.is_empty() && !rollout.window.is_zero();
+    let share = (is_on && rollout.share.ratio() <= 0.0).then(|| {
+        "rollout.share: `0%` is one client of each node group, which judges each change for all".to_owned()
+    });
+    let threshold = (is_on && rollout.threshold.ratio() >= 1.0)
+        .then(|| "rollout.threshold: `100%` holds a change only if all canaries reject it: one that accepts it spreads it to all".to_owned());
+    share.into_iter().chain(threshold)
+}
+
+/// Files of a directory source that cannot be used, each in one line.
+///
+/// # Errors
+///
+/// Directory that cannot be read.
+pub fn directory_faults(config: &Config) -> anyhow::Result<Vec<String>> {
+    let Source::Directory(path) = &config.upstream.source else { return Ok(Vec::new()) };
+    let failures = directory::scan(path)?.failures.into_iter();
+    Ok(failures.map(|of| printable(&format!("{}: {}", path.join(&of.file).display(), of.message))).collect())
 }
 
 /// Empty for a directory, which has no control plane.

@@ -59,8 +59,8 @@ pub(crate) enum Command {
         /// or the bootstrap of an Envoy or of gRPC, as JSON or YAML.
         #[arg(long, value_name = "FILE")]
         node: Option<PathBuf>,
-        /// Leave the files alone that the configuration names: certificates, keys, descriptor sets. For CI, which has no
-        /// secrets.
+        /// Leave the files alone that the configuration names: certificates, keys, descriptor sets, resources. For CI, which
+        /// has no secrets.
         #[arg(long)]
         no_files: bool,
     },

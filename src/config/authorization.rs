@@ -15,6 +15,7 @@ use super::notation::{Choice, Each, List, Notation, OneOf, Optional, Single, Tex
 use super::schema::{Entries, Printed, Shape};
 use super::section::section;
 use super::values::TypeName;
+use super::{Config, Listener};
 use crate::identity::PeerPattern;
 use crate::resource::{Pattern, PatternError, Segments};
 
@@ -81,6 +82,23 @@ fn check_rule(_: &AuthorizationRule, mapping: &Mapping<'_>) {
     if mapping.is_empty("peers") && !mapping.is_refused("peers") {
         let problem = "names nobody; list who the rule is about, as in [\"spiffe://mesh/ns/prod/**\"]";
         mapping.wrong_here("peers", problem);
+    }
+}
+
+/// Reports rules about certificates where no client shows one: they match nobody.
+pub(super) fn check(root: &Mapping<'_>, config: &Config) {
+    if config.downstream.listeners.iter().any(Listener::proves_clients) {
+        return;
+    }
+    let rules = root.section("authorization").sections("rules").unwrap_or_default();
+    for (mapping, rule) in rules.iter().zip(&config.authorization.rules) {
+        if let Some(peer) = rule.peers.iter().find(|peer| peer.is_proven()) {
+            let problem = format!(
+                "{} matches no client, because no listener learns a certificate; set `tls.client_ca_file` in `downstream.listeners`",
+                quoted(&peer.text())
+            );
+            mapping.wrong_here("peers", &problem);
+        }
     }
 }
 

@@ -206,6 +206,13 @@ section! {
     }
 }
 
+impl Listener {
+    /// Whether its clients show certificates.
+    pub fn proves_clients(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
+    }
+}
+
 fn check(downstream: &Downstream, mapping: &Mapping<'_>) {
     let Downstream { settle, settle_max, .. } = downstream;
     if !mapping.is_refused("listeners") && mapping.has("listeners") && mapping.is_empty("listeners") {

@@ -253,6 +253,7 @@ impl Config {
             dynamic_parameters::check(&root);
             address_conflict::check(&root);
             check_snapshot(&root);
+            config.iter().for_each(|config| authorization::check(&root, config));
             config
         });
         let ignored = report.finish(origin)?;

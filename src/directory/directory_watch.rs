@@ -6,7 +6,11 @@
 //! Events only trigger a look at the directory. A lost event, or none at all (network filesystems), costs
 //! time until the next poll, never correctness.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::sync::watch;
 
@@ -53,15 +57,7 @@ impl Directory {
     }
 
     pub(super) fn open_with(path: &Path, timing: Timing) -> Result<Self, DirectoryError> {
-        let unreadable = |source: std::io::Error| match source.kind() {
-            std::io::ErrorKind::NotFound => DirectoryError::Missing(path.to_owned()),
-            std::io::ErrorKind::NotADirectory => DirectoryError::NotADirectory(path.to_owned()),
-            _ => DirectoryError::Unreadable { path: path.to_owned(), source },
-        };
-        // Absolute, in case the working directory changes. Links are kept, so that a moved link is followed.
-        let directory = std::path::absolute(path).map_err(unreadable)?;
-        std::fs::read_dir(&directory).map_err(unreadable)?;
-
+        let directory = existing(path)?;
         let (publish, scans) = watch::channel(None);
         let mut files = Files::default();
         let look = move |watcher: &mut FileWatcher| {
@@ -97,6 +93,30 @@ impl Directory {
             }
         }
     }
+}
+
+/// Reads a directory once.
+///
+/// # Errors
+///
+/// [`DirectoryError`] if the directory does not exist or cannot be listed.
+pub fn scan(path: &Path) -> Result<Scan, DirectoryError> {
+    let (directory, mut files) = (existing(path)?, Files::default());
+    files.refresh(&directory);
+    Ok(files.merge())
+}
+
+/// Returns the absolute path of a directory, in case the working directory changes. Links are kept, so that
+/// a moved link is followed.
+fn existing(path: &Path) -> Result<PathBuf, DirectoryError> {
+    let unreadable = |source: std::io::Error| match source.kind() {
+        std::io::ErrorKind::NotFound => DirectoryError::Missing(path.to_owned()),
+        std::io::ErrorKind::NotADirectory => DirectoryError::NotADirectory(path.to_owned()),
+        _ => DirectoryError::Unreadable { path: path.to_owned(), source },
+    };
+    let directory = std::path::absolute(path).map_err(unreadable)?;
+    std::fs::read_dir(&directory).map_err(unreadable)?;
+    Ok(directory)
 }
 
 fn paths(directory: &Path) -> WatchedPaths {

@@ -25,7 +25,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::descriptors::DescriptorError;
-pub use directory_watch::Directory;
+pub use directory_watch::{Directory, scan};
 pub use text_formats::{node_json, read_node, read_response};
 
 const DISCOVERY_RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";

@@ -294,7 +294,8 @@ fn without_groups_the_control_plane_sees_the_node_of_the_relay() {
     );
     assert!(!shown.contains("envoy-1"), "{shown}");
     // A directory sees nobody.
-    files.write("relay.yaml", "upstream: {directory: .}\n");
+    std::fs::create_dir(files.0.path().join("resources")).unwrap();
+    files.write("relay.yaml", "upstream: {directory: resources}\n");
     assert_eq!(files.given(&node), "no parameters: the configuration has no `dynamic_parameters`\n");
 }
 
@@ -396,6 +397,52 @@ fn a_configuration_is_checked_without_its_files() {
     );
     let (code, _, told) = check(&["--no-files"]);
     assert!(code == Some(78) && told.contains("relay.yaml:2: unknown key"), "{told}");
+}
+
+#[test]
+fn likely_mistakes_are_told_and_the_files_of_a_directory_are_read() {
+    let files = Files::with("");
+    let check = |config: &str| {
+        let config = files.write("relay.yaml", config);
+        let output = Command::new(program()).arg("check").arg("--config").arg(config).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let rollout = |keys: &str| check(&format!("{UPSTREAM}rollout: {{types: [cds], {keys}}}\n"));
+    assert_eq!(rollout("share: 5%"), (Some(0), String::new()));
+    for (keys, warned) in [
+        ("share: 0%", "rollout.share: `0%` is one client"),
+        ("threshold: 100%", "rollout.threshold: `100%` holds"),
+    ] {
+        let (code, told) = rollout(keys);
+        assert!(code == Some(0) && told.starts_with(&format!("deltafan: warning: {warned}")), "{told}");
+    }
+    assert_eq!(rollout("share: 0%, window: 0s"), (Some(0), String::new()), "there are no trials");
+    let own = |uri: &str| check(&format!("upstream: {{servers: [{{uri: \"{uri}\"}}]}}\n"));
+    for uri in ["http://127.0.0.1:15010", "http://localhost:15010"] {
+        let (code, told) = own(uri);
+        let warned = format!("deltafan: warning: upstream.servers: {uri} is a listener of this relay");
+        assert!(code == Some(0) && told.starts_with(&warned), "{told}");
+    }
+    assert_eq!(own("http://10.0.0.1:15010").1, "");
+
+    let directory = "upstream: {directory: resources}\n";
+    let (code, told) = check(directory);
+    assert!(code == Some(1) && told.contains("resources does not exist"), "{told}");
+    std::fs::create_dir(files.0.path().join("resources")).unwrap();
+    assert_eq!(check(directory), (Some(0), String::new()));
+    for name in ["one", "two"] {
+        files.write(&format!("resources/{name}.yaml"), "resources: [");
+    }
+    let (code, told) = check(directory);
+    let named = ["one", "two"].map(|name| {
+        format!("deltafan: {}: ", files.0.path().join(format!("resources/{name}.yaml")).display())
+    });
+    assert_eq!(code, Some(1), "{told}");
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(
+        lines.len() == 3 && lines.iter().zip(&named).all(|(line, start)| line.starts_with(start)),
+        "{told}"
+    );
 }
 
 #[test]

@@ -511,7 +511,7 @@ fn bad_descriptor_sets_are_told_by_check_and_by_serve() {
     let config = home.path().join("relay.yaml");
     let run = |command: &str, sets: &str| {
         let text = format!(
-            "upstream: {{directory: .}}\nrest: {{descriptor_sets: [{sets}]}}\nadmin: {{address: \"127.0.0.1:0\"}}\n"
+            "upstream: {{servers: [{{uri: \"http://cp:1\"}}]}}\nrest: {{descriptor_sets: [{sets}]}}\nadmin: {{address: \"127.0.0.1:0\"}}\n"
         );
         std::fs::write(&config, text).unwrap();
         let program =

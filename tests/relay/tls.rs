@@ -439,6 +439,7 @@ fn check_reads_the_files_and_names_the_one_that_is_wrong() {
     let (authority, clients) = (Authority::new("servers"), Authority::new("clients"));
     Fixture::write(home.path(), &authority.server(), &clients, &[]);
     let config = home.path().join("relay.yaml");
+    std::fs::create_dir(home.path().join("d")).unwrap();
     let tls =
         "{cert_file: cert.pem, key_file: ./key.pem, client_ca_file: clients.pem, crl_file: revoked.pem}";
     std::fs::write(

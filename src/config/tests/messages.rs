@@ -150,6 +150,22 @@ fn a_server_may_stand_in_the_list_once() {
 }
 
 #[test]
+fn rules_about_certificates_need_a_listener_that_learns_them() {
+    let rules = |peers: &str| format!("authorization:\n  rules:\n  - peers: [{peers}]\n");
+    let tls = "downstream: {listeners: [{}, {address: \"0.0.0.0:2\", tls: {cert_file: a, key_file: b, client_ca_file: c}}]}\n";
+    for peer in ["spiffe://mesh/**", "dns:a.example", "subject:CN=a"] {
+        let peers = format!("10.0.0.0/8, \"{peer}\"");
+        let message = format!(
+            "f:4: `authorization.rules[].peers`: `{peer}` matches no client, because no listener learns a certificate; \
+             set `tls.client_ca_file` in `downstream.listeners`"
+        );
+        assert_eq!(refused_part(&rules(&peers)), message);
+        assert!(Config::parse(&format!("{UPSTREAM}{}{tls}", rules(&peers)), "f").is_ok());
+    }
+    assert!(Config::parse(&format!("{UPSTREAM}{}", rules("10.0.0.0/8, unix")), "f").is_ok());
+}
+
+#[test]
 fn a_directory_needs_no_snapshot() {
     assert_eq!(
         refused("upstream: {directory: d}\nsnapshot: {path: p}\n"),

@@ -112,6 +112,11 @@ pub enum PeerPattern {
 }
 
 impl PeerPattern {
+    /// Whether it is about the certificate of a peer.
+    pub const fn is_proven(&self) -> bool {
+        matches!(self, Self::SpiffeId(_) | Self::DnsName(_) | Self::Subject(_))
+    }
+
     pub fn matches(&self, peer: &Peer) -> bool {
         let certificate = peer.certificate.as_ref();
         match self {
