@@ -1,6 +1,6 @@
 //! Clients and rejections as JSON, for operators.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::cache::Withheld;
 use crate::fairness::lower_thread_priority;
 use crate::groups::Groups;
 use crate::resource::{Kind, Name, TypeUrl};
-use crate::subscription::{ClientState, Rejection, TypeProgress};
+use crate::subscription::{ClientState, Rejection, TypeProgress, USER_AGENT};
 use crate::telemetry;
 
 /// Names on the page of one client.
@@ -172,16 +172,44 @@ pub fn clients(
     let copies: Vec<(RecordState, Arc<Record>)> = fleet.after(0).filter_map(copy).collect();
     let kept = withheld(groups);
     lower_thread_priority();
-    for (of, record) in copies {
+    let shared = shared_node_ids(&copies, now);
+    for (of, record) in &copies {
         let state = of.client_state(only.as_ref(), &kept);
         let is_one = (only.is_none() || state.is_some()) && (wanted.is_none() || state == wanted);
-        if is_one && query.get("asks_for").is_none_or(|name| asks_for(&of, only.as_ref(), name)) {
+        if is_one && query.get("asks_for").is_none_or(|name| asks_for(of, only.as_ref(), name)) {
             *states.entry(state.map_or("new", ClientState::label)).or_default() += 1;
-            page.offer(record.id, || ClientRow::new(&record, &of, &kept, only.as_ref(), 0, now));
+            page.offer(record.id, || ClientRow::new(record, of, &kept, only.as_ref(), 0, now));
         }
     }
-    page.figures = vec![("open", json!(open)), ("states", json!(states))];
+    let shown: Vec<&str> = shared.iter().take(NAMES).copied().collect();
+    let shared = json!({"count": shared.len(), "some": shown});
+    page.figures = vec![("open", json!(open)), ("states", json!(states)), ("shared_node_ids", shared)];
     Ok(page)
+}
+
+/// Age of a stream before which it may be of a client that moves to another connection.
+const SETTLED: Duration = Duration::from_secs(60);
+
+/// Node IDs of several clients: each asks for the same type on connections of its own. Replicas of a relay
+/// share theirs.
+fn shared_node_ids(all: &[(RecordState, Arc<Record>)], now: Instant) -> BTreeSet<&str> {
+    let (mut connections, mut shared) = (BTreeMap::new(), BTreeSet::new());
+    for (of, record) in all {
+        let Some(client) = of.client.as_deref().filter(|client| client.user_agent != USER_AGENT) else {
+            continue;
+        };
+        if client.node_id.is_empty() || now.saturating_duration_since(record.opened) < SETTLED {
+            continue;
+        }
+        for progress in &of.types {
+            let first =
+                connections.entry((&*client.node_id, progress.type_url())).or_insert(record.connection);
+            if *first != record.connection {
+                shared.insert(&*client.node_id);
+            }
+        }
+    }
+    shared
 }
 
 /// Whether a client asks for a name: by name, collection or wildcard membership. Unknown for a poll.
@@ -228,4 +256,45 @@ pub fn nacks(
         page.offer(number, || NackRow::new(&entry, client(), &kept, now));
     }
     Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{Cache, Limits, Protocol};
+    use crate::identity::{Peer, Source};
+    use crate::proto::{DeltaDiscoveryRequest, Node};
+    use crate::subscription::{Session, SessionConfig};
+
+    #[test]
+    fn a_node_id_of_two_clients_is_told_once_neither_is_a_reconnect() {
+        let (cache, _writer) = Cache::new(Limits::default());
+        let (fleet, now) = (Arc::new(Fleet::default()), Instant::now());
+        let mut open = Vec::new();
+        for (node_id, user_agent, kind, connection) in [
+            ("twice", "envoy", Kind::Cluster, 1),
+            ("twice", "envoy", Kind::Cluster, 2),
+            // Streams of one client for several types.
+            ("once", "envoy", Kind::Cluster, 3),
+            ("once", "envoy", Kind::Listener, 4),
+            ("relay", USER_AGENT, Kind::Cluster, 5),
+            ("relay", USER_AGENT, Kind::Cluster, 6),
+        ] {
+            let rules = Arc::new(SessionConfig::default());
+            let mut session = Session::new(Arc::clone(&cache), rules, Protocol::Delta, None, now);
+            let node =
+                Node { id: node_id.to_owned(), user_agent_name: user_agent.to_owned(), ..Node::default() };
+            let type_url = TypeUrl::from(kind).as_str().to_owned();
+            let request =
+                DeltaDiscoveryRequest { node: Some(node), type_url, ..DeltaDiscoveryRequest::default() };
+            session.on_delta_request(request, now).expect("a request");
+            let registration = fleet.open("delta", Arc::new(Peer::unproven(Source::Unix)), connection, now);
+            registration.heard(&session, None);
+            open.push((session, registration));
+        }
+        let copies = fleet.after(0).filter_map(|record| Some((record.copy_if(|_| true)?, record)));
+        let copies: Vec<_> = copies.collect();
+        assert_eq!(shared_node_ids(&copies, now), BTreeSet::new());
+        assert_eq!(shared_node_ids(&copies, now + SETTLED), BTreeSet::from(["twice"]));
+    }
 }
