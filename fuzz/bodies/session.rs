@@ -52,7 +52,8 @@ fn step(bed: &mut Bed, streams: &mut [Stream; 2], input: &mut Input<'_>) -> Opti
             bed.upstream = match bed.upstream {
                 Upstream::Away => Upstream::Silent,
                 Upstream::Silent => Upstream::Answering,
-                Upstream::Answering => Upstream::Away,
+                Upstream::Answering => Upstream::Unread,
+                Upstream::Unread => Upstream::Away,
             }
         }
         kind @ 3..=5 => {

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use super::admin_connection::AdminClient;
 use super::answer_tables::{age, counts, items, text, version};
 use super::prometheus_text::{Metrics, Sample};
-use crate::limit::Limit;
+use super::refusal_checks;
 
 mod rollout_check;
 
@@ -106,6 +106,7 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
         rollout_check::rollout(&facts.rollout),
         snapshot(facts),
         configuration(facts),
+        refusals(facts),
         limits(facts),
     ];
     always.into_iter().chain(groups(facts)).chain(certificates(facts)).collect()
@@ -249,6 +250,15 @@ fn clients(facts: &Facts) -> Check {
     let is_any = |state: &str| states[state].as_u64().is_some_and(|clients| clients > 0);
     let is_noted = ["waiting", "resuming", "held_back"].into_iter().any(is_any);
     let mut state = if is_noted { State::Note } else { State::Ok };
+    let shared = &facts.clients["shared_node_ids"];
+    if shared["count"].as_u64().is_some_and(|count| count > 0) {
+        state = State::Note;
+        let some = items(&shared["some"]).iter().map(text).collect::<Vec<_>>().join(", ");
+        finding += &format!(
+            "; node IDs that several clients share: {} ({some}), give each a `node.id` of its own",
+            shared["count"]
+        );
+    }
     let oldest = facts.metrics.all("deltafan_client_max_unanswered_seconds");
     if let Some(oldest) = oldest.max_by(|a, b| a.value.total_cmp(&b.value)).filter(|one| one.value >= UNACKED)
     {
@@ -336,29 +346,14 @@ fn configuration(facts: &Facts) -> Check {
     Check::new("configuration", state, finding, figures)
 }
 
+fn refusals(facts: &Facts) -> Check {
+    let (faults, notes, figures) = refusal_checks::refusals(&facts.metrics, facts.now);
+    Check::of("refusals", faults, notes, "none since the start", figures)
+}
+
 fn limits(facts: &Facts) -> Check {
-    let mut reached: BTreeMap<&str, f64> = BTreeMap::new();
-    for sample in facts.metrics.all("deltafan_refused_total").filter(|sample| sample.value > 0.0) {
-        let reason = sample.label("reason");
-        // Closing a connection without streams is normal.
-        if reason != Limit::Idle.label() {
-            *reached.entry(reason).or_default() += sample.value;
-        }
-    }
-    let key = |label: &str| {
-        let limit = Limit::ALL.into_iter().find(|limit| limit.label() == label);
-        limit.map_or(label, |limit| if limit.key().contains(' ') { label } else { limit.key() }).to_owned()
-    };
-    let mut told: Vec<String> =
-        reached.iter().map(|(reason, count)| format!("{} {count}", key(reason))).collect();
-    let failures = facts.metrics.sum("deltafan_accept_failures_total");
-    if failures > 0.0 {
-        told.push(format!("connections that could not be accepted {failures}"));
-    }
-    let notes = told.join(", ");
-    let notes = (!told.is_empty()).then(|| format!("refused or closed since the start: {notes}"));
-    let figures = json!({"refused": reached, "accept_failures": failures});
-    Check::of("limits", Vec::new(), notes.into_iter().collect(), "none reached since the start", figures)
+    let (faults, notes, figures) = refusal_checks::limits(&facts.metrics, facts.now);
+    Check::of("limits", faults, notes, "none reached since the start", figures)
 }
 
 /// Certificates in force, and files that could not replace them.
@@ -517,6 +512,9 @@ mod tests {
                 "limits: refused or closed since the start: downstream.max_connections 5, types 1"
             )
         );
+        let limits = "deltafan_refused_total{reason=\"types\"} 1\ndeltafan_last_refusal_timestamp_seconds{cause=\"limit\"} 999950";
+        let finding = "limits: refused or closed since the start: types 1";
+        assert_eq!(metrics(limits), of(State::Fault, finding));
         let expiry = |at: f64| {
             metrics(&format!("deltafan_tls_certificate_expiry_seconds{{of=\"a\",which=\"crl\"}} {at}"))
         };
@@ -538,6 +536,11 @@ mod tests {
             only(&waiting),
             of(State::Note, "clients: open streams and polls: 2; resuming 1, synced 1")
         );
+        let mut shared = facts("");
+        shared.clients =
+            json!({"open": 4, "states": {"synced": 4}, "shared_node_ids": {"count": 2, "some": ["a", "b"]}});
+        let finding = "clients: open streams and polls: 4; synced 4; node IDs that several clients share: 2 (a, b), give each a `node.id` of its own";
+        assert_eq!(only(&shared), of(State::Note, finding));
         let mut saved = facts("");
         saved.upstreams["snapshot"] = json!({"path": "/var/x", "error": "no space left"});
         assert_eq!(only(&saved), of(State::Fault, "snapshot: /var/x: no space left"));

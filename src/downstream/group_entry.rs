@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use prost::Message as _;
 
 use super::connection::Connection;
 use super::server_state::ServerState;
@@ -49,6 +50,11 @@ pub(super) fn raw_node(protocol: Protocol, message: &[u8]) -> Bytes {
         }
     }
     node.freeze()
+}
+
+/// Node ID that an encoded request claims; empty without one.
+pub(super) fn claimed_node_id(protocol: Protocol, message: &[u8]) -> String {
+    Node::decode(raw_node(protocol, message)).unwrap_or_default().id
 }
 
 /// Place of a stream in its group.

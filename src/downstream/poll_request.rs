@@ -127,9 +127,10 @@ where
     let seat = seat(&request, client, server)?;
     let cache = seat.group().cache();
     let version = clip(&request.version_info);
+    let node_id = request.node.as_ref().map_or_else(String::new, |node| node.id.clone());
     let read = || Poll::new(cache, &client.rules, &polls.memory, kind, request, from, hold, now);
     let poll = server.scheduler.run_when_free(is_long, read).await;
-    let poll = poll.inspect_err(|refusal| server.note_denial(refusal, &*client.peer, None))?;
+    let poll = poll.inspect_err(|refusal| server.note_denial(refusal, &*client.peer, || node_id))?;
     ServerState::note_hidden(poll.hidden());
     let mut names = NameShare::new(&client.connection);
     if let Some(all) = names.set(poll.names(), poll.name_bytes()) {
@@ -161,7 +162,7 @@ fn seat(
     let node = request.node.as_ref().unwrap_or(&nothing);
     let raw = || node.encode_to_vec().into();
     let entered = enter(server, &client.rules, &client.peer, &client.connection, (node, Stay::Visit), raw);
-    Ok(entered.inspect_err(|refusal| server.note_denial(refusal, &*client.peer, None))?)
+    Ok(entered.inspect_err(|refusal| server.note_denial(refusal, &*client.peer, || &node.id))?)
 }
 
 /// Reads a body into one buffer. Pieces are copied: one byte could keep a whole read buffer alive.

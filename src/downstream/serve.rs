@@ -84,7 +84,7 @@ pub(super) async fn serve_tcp<H: Health>(
         // Boxed, so that HTTP/2 connections do not keep room for it.
         Some(WireProtocol::Http1) => Box::pin(serve_http1(socket, services)).await,
         Some(WireProtocol::Http2) => serve_http2(socket, services).await,
-        Some(other) => reject(&socket, other),
+        Some(other) => reject(&socket, other, &services),
         None => Ok(()),
     }
 }
@@ -97,7 +97,7 @@ pub(super) async fn serve_unix<H: Health>(
     match sniff_protocol(&socket, &services).await? {
         Some(WireProtocol::Http1) => serve_http1::<_, BoxedTransport>(Box::new(socket), services).await,
         Some(WireProtocol::Http2) => serve_http2::<_, BoxedTransport>(Box::new(socket), services).await,
-        Some(other) => reject(&socket, other),
+        Some(other) => reject(&socket, other, &services),
         None => Ok(()),
     }
 }
@@ -120,11 +120,15 @@ async fn sniff_protocol<H>(
     }
 }
 
-fn reject(socket: &impl Peek, protocol: WireProtocol) -> Result<(), ConnectionError> {
+fn reject<H>(
+    socket: &impl Peek,
+    protocol: WireProtocol,
+    services: &Services<H>,
+) -> Result<(), ConnectionError> {
     // Discarded, because closing a socket with unread bytes resets it.
     socket.discard();
     if protocol == WireProtocol::Tls {
-        telemetry::tls_handshake("to_cleartext");
+        services.server.note_tls_to_cleartext(&*services.peer);
         return Err("the client began a TLS handshake, and this listener has no `tls`".into());
     }
     Err("the client speaks neither HTTP/1 nor HTTP/2".into())

@@ -20,7 +20,7 @@ use crate::groups::Groups;
 use crate::grpc::RELAY_HEADER;
 use crate::identity::Source;
 use crate::pool::{Account, Pool, Share};
-use crate::subscription::{Client, HiddenCounts, PollHistory, SessionError};
+use crate::subscription::{HiddenCounts, PollHistory, SessionError};
 use crate::telemetry;
 
 #[derive(Debug)]
@@ -30,8 +30,8 @@ pub struct ServerState {
     pub groups: Arc<Groups>,
     /// Rules and limits for new connections. A connection keeps its own.
     pub policy: ArcSwap<Policy>,
-    /// Limit on log lines about denials.
-    pub denials: telemetry::LogThrottle,
+    /// Limit on log lines about refused clients, by what is wrong with them.
+    pub refusals: telemetry::LogThrottle<&'static str>,
     pub admission: Arc<Admission>,
     /// Memory of incomplete requests.
     pub buffered: Arc<RequestMemory>,
@@ -51,23 +51,54 @@ impl ServerState {
         headers.get(RELAY_HEADER).is_some_and(|name| name.as_bytes() == self.identity.as_str().as_bytes())
     }
 
-    /// Counts and logs a request that the operator's rules deny.
-    pub(super) fn note_denial(&self, refusal: &SessionError, peer: &dyn Display, client: Option<&Client>) {
+    /// Counts and logs a request that the operator's rules deny. `node` reads the client's node ID.
+    pub(super) fn note_denial<N: AsRef<str>>(
+        &self,
+        refusal: &SessionError,
+        peer: &dyn Display,
+        node: impl FnOnce() -> N,
+    ) {
         let Some(denied) = refusal.denied else { return };
-        telemetry::denied(denied.label(), 1);
-        if let Some(suppressed) = self.denials.say((), Instant::now()) {
-            let node = client.map_or("", |client| client.node_id.as_str());
+        telemetry::denied(denied.label());
+        if let Some(suppressed) = self.refusals.say(denied.label(), Instant::now()) {
+            let node = node();
+            let node = clip(node.as_ref());
             // A field, not the message: fields are escaped, and the client chose the type's name.
             let why = refusal.message.as_str();
             tracing::warn!(%peer, node, what = denied.label(), why, suppressed, "denied to a client");
         }
     }
 
+    /// Counts and logs a client that sends gRPC over HTTP/1.
+    pub(super) fn note_grpc_over_http1(&self, peer: &dyn Display) {
+        telemetry::grpc_over_http1();
+        if let Some(suppressed) = self.refusals.say("http1", Instant::now()) {
+            tracing::warn!(%peer, suppressed, "a client sends gRPC over HTTP/1, and is refused: {HTTP2_REMEDY}");
+        }
+    }
+
+    /// Counts and logs a client that begins a TLS handshake at a cleartext listener.
+    pub(super) fn note_tls_to_cleartext(&self, peer: &dyn Display) {
+        telemetry::tls_handshake("to_cleartext");
+        if let Some(suppressed) = self.refusals.say("to_cleartext", Instant::now()) {
+            tracing::warn!(%peer, suppressed, "a client speaks TLS to a listener without `tls`, and is refused: give the listener `tls`, or take `transport_socket` out of the client's cluster of this relay");
+        }
+    }
+
     /// Counts requested names and wildcards that are hidden from the peer.
     pub(super) fn note_hidden(hidden: HiddenCounts) {
-        telemetry::denied("name", hidden.names);
-        telemetry::denied("wildcard", hidden.wildcards);
+        telemetry::hidden("name", hidden.names);
+        telemetry::hidden("wildcard", hidden.wildcards);
     }
+}
+
+/// Remedy for the most common mistake in a bootstrap.
+pub(super) const HTTP2_REMEDY: &str =
+    "an Envoy needs `explicit_http_config: {http2_protocol_options: {}}` in its cluster of this relay";
+
+/// Start of a text that a client chose, for the log.
+fn clip(text: &str) -> &str {
+    &text[..text.floor_char_boundary(200)]
 }
 
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use super::policy::Policy;
 use super::poll;
 use super::poll_request::PollClient;
 use super::routes::{self, Route};
-use super::server_state::ServerState;
+use super::server_state::{HTTP2_REMEDY, ServerState};
 use super::stream::StreamBody;
 use super::unary;
 use crate::http2::Backpressure;
@@ -80,7 +80,9 @@ impl<H: Health> Services<H> {
             };
         }
         if request.version() < Version::HTTP_2 {
-            return text(StatusCode::UPGRADE_REQUIRED, "this path is gRPC, which needs HTTP/2\n");
+            self.server.note_grpc_over_http1(&*self.peer);
+            let reason = format!("this path is gRPC, which needs HTTP/2: {HTTP2_REMEDY}\n");
+            return text(StatusCode::UPGRADE_REQUIRED, reason);
         }
         if request.method() != Method::POST {
             return text(StatusCode::METHOD_NOT_ALLOWED, "gRPC methods are called with POST\n");

@@ -12,7 +12,7 @@ use prost::Message as _;
 use super::connection::Connection;
 use super::connection::NameShare;
 use super::first_answer::Newcomer;
-use super::group_entry::StreamSeat;
+use super::group_entry::{StreamSeat, claimed_node_id};
 use super::grpc_status::Status;
 use super::limits::TransportLimits;
 use super::message_assembler::Assembler;
@@ -44,7 +44,8 @@ enum RequestOutcome {
 
 enum RequestError {
     Undecodable(prost::DecodeError),
-    Refused(SessionError),
+    /// With the request, if it was read.
+    Refused(SessionError, Bytes),
 }
 
 impl From<prost::DecodeError> for RequestError {
@@ -55,7 +56,7 @@ impl From<prost::DecodeError> for RequestError {
 
 impl From<SessionError> for RequestError {
     fn from(refusal: SessionError) -> Self {
-        Self::Refused(refusal)
+        Self::Refused(refusal, Bytes::new())
     }
 }
 
@@ -72,18 +73,19 @@ fn handle(
     session.check_parts(&message)?;
     // A node may be kept, and must not keep the rest of its request.
     let message = Bytes::copy_from_slice(&message);
-    Ok(RequestOutcome::RequestKind(match session.protocol() {
+    let handled = match session.protocol() {
         Protocol::Sotw => {
             let request = proto::DiscoveryRequest::decode(message.clone())?;
-            meet(session, request.node.as_ref(), &message)?;
-            session.on_sotw_request(request, now)?
+            meet(session, request.node.as_ref(), &message)
+                .and_then(|()| session.on_sotw_request(request, now))
         }
         Protocol::Delta => {
             let request = proto::DeltaDiscoveryRequest::decode(message.clone())?;
-            meet(session, request.node.as_ref(), &message)?;
-            session.on_delta_request_with(request, versions, now)?
+            meet(session, request.node.as_ref(), &message)
+                .and_then(|()| session.on_delta_request_with(request, versions, now))
         }
-    }))
+    };
+    handled.map(RequestOutcome::RequestKind).map_err(|refusal| RequestError::Refused(refusal, message))
 }
 
 /// Stream of one client. Dropped when the transport is done with it.
@@ -271,8 +273,13 @@ where
             RequestError::Undecodable(error) => {
                 Status::invalid_argument(format!("the request is not a protobuf of this method: {error}"))
             }
-            RequestError::Refused(refusal) => {
-                self.server.note_denial(&refusal, &*self.peer, self.session.client());
+            RequestError::Refused(refusal, message) => {
+                let (protocol, client) = (self.session.protocol(), self.session.client());
+                let node = || match client {
+                    Some(client) => client.node_id.clone(),
+                    None => claimed_node_id(protocol, &message),
+                };
+                self.server.note_denial(&refusal, &*self.peer, node);
                 refusal.into()
             }
         }))

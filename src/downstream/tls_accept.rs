@@ -27,7 +27,8 @@ use crate::tls::server::{ServerTls, Shown};
 pub(super) struct TlsListener {
     settings: Reloaded<ServerTls>,
     handshakes: Handshakes,
-    throttle: Arc<telemetry::LogThrottle>,
+    /// By result, so that one fault does not hide another.
+    throttle: Arc<telemetry::LogThrottle<&'static str>>,
 }
 
 impl TlsListener {
@@ -156,7 +157,7 @@ impl TlsListener {
             }
         };
         telemetry::tls_handshake(result);
-        if let Some(suppressed) = self.throttle.say((), Instant::now()) {
+        if let Some(suppressed) = self.throttle.say(result, Instant::now()) {
             tracing::info!(%source, result, %error, suppressed, "TLS handshake of a client failed");
         }
         Err(format!("TLS handshake: {error}").into())

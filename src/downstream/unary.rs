@@ -10,7 +10,7 @@ use prost::Message as _;
 
 use super::connection::Connection;
 use super::connection::NameShare;
-use super::group_entry::{enter, raw_node};
+use super::group_entry::{claimed_node_id, enter, raw_node};
 use super::grpc_status::Status;
 use super::limits::TransportLimits;
 use super::message_assembler::Assembler;
@@ -74,7 +74,8 @@ where
             session.on_sotw_request(request, Instant::now())
         };
         let heard = hear();
-        heard.inspect_err(|refusal| server.note_denial(refusal, &*peer, session.client()))?;
+        let node = || claimed_node_id(Protocol::Sotw, &message);
+        heard.inspect_err(|refusal| server.note_denial(refusal, &*peer, node))?;
         Ok(())
     };
     server.scheduler.run_when_free(is_long, hear).await?;

@@ -387,7 +387,7 @@ fn server_state(
         identity: config_settings::identity(config),
         groups,
         policy: ArcSwap::from_pointee(policy(config)),
-        denials: LogThrottle::default(),
+        refusals: LogThrottle::burst(),
         admission: Admission::new(config.downstream.limits, Arc::clone(overload)),
         buffered: RequestMemory::new(
             config.downstream.max_buffered_request_bytes,

@@ -30,6 +30,8 @@ pub(super) const CLIENTS: &str = "deltafan_clients";
 pub(super) const STREAMS_ENDED: &str = "deltafan_streams_ended_total";
 pub(super) const ACCEPT_FAILURES: &str = "deltafan_accept_failures_total";
 pub(super) const DENIED: &str = "deltafan_denied_total";
+pub(super) const GRPC_OVER_HTTP1: &str = "deltafan_grpc_over_http1_total";
+pub(super) const LAST_REFUSAL: &str = "deltafan_last_refusal_timestamp_seconds";
 pub(super) const REFUSED: &str = "deltafan_refused_total";
 pub(super) const MEMORY: &str = "deltafan_memory_bytes";
 pub(super) const RESPONSES: &str = "deltafan_responses_total";
@@ -230,6 +232,20 @@ const CLIENT_METRICS: &[Metric] = &[
             values: Values::Listed(&REASONS, "limits by their keys, see [limits](tuning.md)"),
         }])
         .alert("increase(deltafan_refused_total{reason!=\"idle_timeout\"}[5m]) > 0"),
+    Metric::counter(GRPC_OVER_HTTP1, "gRPC requests over HTTP/1, answered with 426")
+        .noting("An Envoy lacks `http2_protocol_options` in the cluster of the relay"),
+    Metric::gauge(LAST_REFUSAL, "newest refusal of a client, in seconds since 1970")
+        .by(&[one_of(
+            "cause",
+            &[
+                ("limit", "`deltafan_refused_total`, without timeouts"),
+                ("denied", "`deltafan_denied_total`, without hidden names"),
+                ("tls", "`deltafan_tls_handshakes_total`, without clients that left or time out"),
+                ("http1", "`deltafan_grpc_over_http1_total`"),
+            ],
+        )])
+        .in_seconds()
+        .noting("`deltafan status` is not well within 2 min of one"),
 ];
 
 const DELIVERY_METRICS: &[Metric] = &[

@@ -28,12 +28,11 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use catalog::{
     ACCEPT_FAILURES, ACKS, BUILD, CACHED_BYTES, CACHED_RESOURCES, CLIENTS, COHORTS, CONFIG_RELOADS,
-    CONFIG_RESTART, CONFIG_SUCCESS_AT, CONFIG_SUCCESSFUL, CONNECTIONS, DELAYS, DENIED, FINGERPRINT,
-    GENERATION, GROUP_CLIENTS, GROUP_STALE, GROUPS, GROUPS_UNANSWERED, JSON_WRITTEN, LOST, MAX_LAG,
-    MAX_UNANSWERED, MEMORY, OVERDUE, PROPAGATION, RESOURCES, ROLLOUT_CANARIES, ROLLOUT_CHANGES, ROLLOUTS,
-    TLS_EXPIRY, TLS_HANDSHAKES, TLS_RELOAD_FAILURES, TLS_RELOADS, TLS_SUCCESSFUL, UPSTREAM, UPSTREAM_APPLY,
-    UPSTREAM_CONNECTED, UPSTREAM_LAST_ANSWER, UPSTREAM_PROTOCOL, UPSTREAM_SERVER, UPSTREAM_STALE,
-    UPSTREAM_UNANSWERED,
+    CONFIG_RESTART, CONFIG_SUCCESS_AT, CONFIG_SUCCESSFUL, CONNECTIONS, DELAYS, FINGERPRINT, GENERATION,
+    GROUP_CLIENTS, GROUP_STALE, GROUPS, GROUPS_UNANSWERED, JSON_WRITTEN, LOST, MAX_LAG, MAX_UNANSWERED,
+    MEMORY, OVERDUE, PROPAGATION, RESOURCES, ROLLOUT_CANARIES, ROLLOUT_CHANGES, ROLLOUTS, TLS_EXPIRY,
+    TLS_RELOAD_FAILURES, TLS_RELOADS, TLS_SUCCESSFUL, UPSTREAM, UPSTREAM_APPLY, UPSTREAM_CONNECTED,
+    UPSTREAM_LAST_ANSWER, UPSTREAM_PROTOCOL, UPSTREAM_SERVER, UPSTREAM_STALE, UPSTREAM_UNANSWERED,
 };
 pub use catalog::{
     CACHE_AGE, CONNECTION_LIMIT, DIRECTORY_FAILURES, ENCODES, HISTORY_BYTES, SNAPSHOT_BYTES,
@@ -47,7 +46,9 @@ pub use log_output::{log_panics, report_lost_lines, write_log_to};
 pub use metric::{Label, Metric, MetricKind, Needs, Values};
 pub use poll_metrics::{PollGauge, PollOutcome};
 pub use process_metrics::report_process;
-pub use refusal_metrics::{refused, refused_at};
+pub use refusal_metrics::{
+    denied, grpc_over_http1, hidden, is_tls_refusal, refused, refused_at, tls_handshake,
+};
 pub use stream_metrics::{RequestResult, StreamGauge};
 pub use trace_metrics::{
     TraceEnd, change_not_followed, span_dropped, spans_exported, trace_ended, traces_begin,
@@ -129,12 +130,6 @@ pub fn report_watermarks(refuse_above: u64, close_above: u64) {
 
 pub fn accept_failed() {
     counter!(ACCEPT_FAILURES).increment(1);
-}
-
-pub fn denied(what: &'static str, count: u64) {
-    if count > 0 {
-        counter!(DENIED, "what" => what).increment(count);
-    }
 }
 
 pub fn delayed(short: &'static str) {
@@ -222,10 +217,6 @@ pub fn report_groups(rule: &str, groups: usize, clients: usize, stale: Duration,
 
 pub fn upstream_applied(took: Duration) {
     histogram!(UPSTREAM_APPLY).record(took);
-}
-
-pub fn tls_handshake(result: &'static str) {
-    counter!(TLS_HANDSHAKES, "result" => result).increment(1);
 }
 
 /// Counts changed certificate files in force. `of` is their key in the configuration.

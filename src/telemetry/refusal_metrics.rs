@@ -1,15 +1,71 @@
-//! Refusals and disconnects at limits: metric, and limit on log lines.
+//! Refusals and disconnects of clients: metrics, and limit on log lines about limits.
 
 use std::sync::{LazyLock, OnceLock};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use metrics::{Counter, counter};
+use metrics::{Counter, Gauge, counter, gauge};
 
 use super::LogThrottle;
-use super::catalog::REFUSED;
+use super::catalog::{DENIED, GRPC_OVER_HTTP1, LAST_REFUSAL, REFUSED, TLS_HANDSHAKES};
 use crate::limit::Limit;
 
+/// Cause of a refusal, as in the label `cause`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    Limit,
+    Denied,
+    Tls,
+    Http1,
+}
+
+impl Cause {
+    const LABELS: [&'static str; 4] = ["limit", "denied", "tls", "http1"];
+
+    /// Notes the time, so that `deltafan status` can tell a refusal that goes on from one that is over.
+    fn note(self) {
+        static GAUGES: OnceLock<[Gauge; Cause::LABELS.len()]> = OnceLock::new();
+        let gauges = GAUGES.get_or_init(|| Self::LABELS.map(|cause| gauge!(LAST_REFUSAL, "cause" => cause)));
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        gauges[self as usize].set(since_1970.as_secs_f64());
+    }
+}
+
+/// Counts a request that the rules of authorization or groups deny.
+pub fn denied(what: &'static str) {
+    counter!(DENIED, "what" => what).increment(1);
+    Cause::Denied.note();
+}
+
+/// Counts requested names that are hidden from a peer. The client is served without them.
+pub fn hidden(what: &'static str, count: u64) {
+    if count > 0 {
+        counter!(DENIED, "what" => what).increment(count);
+    }
+}
+
+/// Counts a gRPC request over HTTP/1.
+pub fn grpc_over_http1() {
+    counter!(GRPC_OVER_HTTP1).increment(1);
+    Cause::Http1.note();
+}
+
+/// Whether a client with this result of the handshake was refused for a fault that somebody has to
+/// correct. Port scanners and health checks cause the others.
+pub fn is_tls_refusal(result: &str) -> bool {
+    !matches!(result, "ok" | "closed" | "left" | "draining" | "timeout" | "protocol")
+}
+
+pub fn tls_handshake(result: &'static str) {
+    counter!(TLS_HANDSHAKES, "result" => result).increment(1);
+    if is_tls_refusal(result) {
+        Cause::Tls.note();
+    }
+}
+
 pub fn refused(limit: Limit, count: u64) {
+    if !limit.is_for_silence() {
+        Cause::Limit.note();
+    }
     // Looked up once: ten thousand refusals a second must cost little.
     static COUNTERS: OnceLock<[Counter; Limit::ALL.len()]> = OnceLock::new();
     let counter = |limit: Limit| counter!(REFUSED, "reason" => limit.label());

@@ -1,7 +1,13 @@
 //! `deltafan status`, by the real binary: whether all is well, and what is not.
-use deltafan_test_support::client::{CDS, Delta, connect};
+use std::io::Write as _;
+use std::net::TcpStream;
+
+use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest};
+use deltafan_test_support::client::{
+    CDS, DELTA_ADS, Delta, FETCH_CLUSTERS, LDS, connect, names, node, subscription, unary,
+};
 use deltafan_test_support::origin::clusters_at;
-use deltafan_test_support::process::{Process, clusters, relay_and_origin};
+use deltafan_test_support::process::{Process, clusters, http1, relay, relay_and_origin};
 use serde_json::{Value as Json, json};
 
 use super::admin_commands::{admin_options, ask, run};
@@ -100,6 +106,101 @@ async fn an_update_that_was_refused_is_a_fault_until_a_usable_one_comes() {
     upstream.send(&clusters_at("19", &["a"]));
     assert_eq!(wait_for(&relay, "control plane", "ok").await.0, Some(0));
     assert_eq!(relay.metric("deltafan_upstream_refused_types"), 0.0);
+}
+
+const ONLY_GOOD: &str = "authorization: {rules: [{peers: [127.0.0.0/8], node_ids: [\"good-*\"]}]}\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_are_refused_are_named_in_the_log_and_nothing_is_well_meanwhile() {
+    let relay = tokio::task::spawn_blocking(|| relay(ONLY_GOOD)).await.unwrap();
+    let denied = |node: &str| {
+        let lines = relay.wait_for_message("denied to a client");
+        assert_eq!((&lines[0]["node"], &lines[0]["peer"]), (&json!(node), &json!("127.0.0.1")), "{lines:?}");
+    };
+    assert_eq!(wait_for(&relay, "refusals", "ok").await.0, Some(0));
+    let channel = connect(&relay.uri()).await;
+    Delta::asking(&channel, "bad-1", CDS, &["*"]).await.end().await;
+    denied("bad-1");
+    let request = DiscoveryRequest { node: Some(node("bad-2")), ..DiscoveryRequest::default() };
+    assert!(unary(&channel, FETCH_CLUSTERS, request).await.is_err());
+    denied("bad-2");
+    let body = r#"{"node": {"id": "bad-3"}}"#;
+    let length = body.len();
+    let poll = format!(
+        "POST /v3/discovery:clusters HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+    );
+    assert_eq!(http1(relay.listener, &poll).0, 403);
+    denied("bad-3");
+    let (code, refusals) = wait_for(&relay, "refusals", "FAULT").await;
+    assert_eq!((code, &refusals["figures"]["denied"]), (Some(3), &json!({"node_id": 3.0})));
+
+    // The most frequent mistakes of a bootstrap.
+    let post =
+        format!("POST {DELTA_ADS} HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    let (status, told) = http1(relay.listener, &post);
+    assert!(status == 426 && told.contains("http2_protocol_options"), "{told}");
+    let mut tls = TcpStream::connect(relay.listener).unwrap();
+    let mut lines = Vec::new();
+    tls.write_all(b"\x16\x03\x01\x02\0\x01").unwrap();
+    for (message, remedy) in [
+        ("a client sends gRPC over HTTP/1", "http2_protocol_options"),
+        ("a client speaks TLS to a listener without `tls`", "transport_socket"),
+    ] {
+        relay.wait_for(message, || {
+            lines.extend(relay.events());
+            lines.iter().any(|line| {
+                let text = line["message"].as_str().unwrap_or_default();
+                text.starts_with(message) && text.contains(remedy) && line["peer"] == "127.0.0.1"
+            })
+        });
+    }
+    let figures = wait_for(&relay, "refusals", "FAULT").await.1["figures"].take();
+    assert_eq!((&figures["grpc_over_http1"], &figures["tls"]), (&json!(1.0), &json!({"to_cleartext": 1.0})));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_04_a_directory_with_a_broken_file_at_start_serves_the_rest() {
+    let started = || Process::start(&[("clusters.yaml", &clusters(["a"]))], "");
+    let relay = tokio::task::spawn_blocking(started).await.unwrap();
+    let broken = "resources/broken.yaml";
+    let relay =
+        relay.killed_and_restarted(|home| std::fs::write(home.join(broken), "resources: [1").unwrap());
+    let channel = connect(&relay.uri()).await;
+    // It may hold resources of that file.
+    let mut resuming = Delta::open(&channel, DELTA_ADS).await;
+    let resumption = || DeltaDiscoveryRequest {
+        initial_resource_versions: [("of-the-file".to_owned(), "17".to_owned())].into(),
+        ..subscription("resuming", CDS, &["*"])
+    };
+    resuming.send(resumption()).await;
+    let mut fresh = Delta::asking(&channel, "fresh", CDS, &["*"]).await;
+    assert_eq!(names(&fresh.take().await), ["a"]);
+    let others = Delta::asking(&channel, "others", LDS, &["*"]).await;
+
+    let (code, directory) = wait_for(&relay, "directory", "FAULT").await;
+    assert_eq!((code, &directory["figures"]["failing_files"]), (Some(3), &json!(1.0)));
+    let (_, ready) = wait_for(&relay, "ready", "FAULT").await;
+    assert!(ready["finding"].as_str().unwrap().contains("broken.yaml: "), "{ready}");
+    relay.wait_for_message("files of the directory were never readable: clients that hold nothing are served the others, all other clients wait until these are corrected or removed");
+    let get = ["get", "lds", "--subscribe", "--server", &relay.uri(), "--timeout", "15"];
+    let asked = run(&get).await;
+    assert_eq!(asked.code, Some(1));
+    assert!(asked.stderr.contains("a file of the relay's directory cannot be read"), "{}", asked.stderr);
+
+    let ended = resuming.end().await;
+    assert!(ended.message().contains("a file of the relay's directory cannot be read"), "{ended}");
+
+    relay.write("broken.yaml", &clusters(["b"]));
+    wait_for(&relay, "directory", "ok").await;
+    let mut resuming = Delta::open(&channel, DELTA_ADS).await;
+    resuming.send(resumption()).await;
+    let mut came = names(&resuming.take().await);
+    came.sort_unstable();
+    assert_eq!(came, ["a", "b"]);
+    assert_eq!(resuming.take().await.removed_resources, ["of-the-file"]);
+    assert_eq!(names(&fresh.take().await), ["b"]);
+    drop(others);
+    assert_eq!(wait_for(&relay, "directory", "ok").await.0, Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -74,16 +74,20 @@ fn configurations_in(document: &str) -> Vec<&str> {
     blocks.filter(is_configuration).collect()
 }
 
+const PROVING: &str = "downstream: {listeners: [{tls: {cert_file: a, key_file: b, client_ca_file: c}}]}\n";
+
 #[test]
 fn configurations_in_documents_are_valid() {
     let folder = tempfile::tempdir().unwrap();
     let mut found = 0;
     for document in documents() {
         for block in configurations_in(&read(&document)) {
-            let has_source = block.lines().any(|line| line.starts_with("upstream:"));
-            let source = if has_source { "" } else { "upstream: {directory: resources}\n" };
+            let has = |key: &str| block.lines().any(|line| line.starts_with(key));
+            let source = if has("upstream:") { "" } else { "upstream: {directory: resources}\n" };
+            // Rules about certificates need a listener that learns them.
+            let listener = if has("authorization:") && !has("downstream:") { PROVING } else { "" };
             let file = folder.path().join("relay.yaml");
-            fs::write(&file, format!("{source}{block}")).unwrap();
+            fs::write(&file, format!("{source}{listener}{block}")).unwrap();
             check(&file, &format!("{document}:\n{block}"));
             found += 1;
         }

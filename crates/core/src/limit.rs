@@ -86,6 +86,13 @@ limits! {
     MemoryClose: "memory_close_above", "downstream.memory.close_above";
 }
 
+impl Limit {
+    /// Whether it ends what a peer left idle. No client is refused by it.
+    pub const fn is_for_silence(self) -> bool {
+        matches!(self, Self::FirstRequest | Self::Stall | Self::Idle | Self::Unacked)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;

@@ -268,7 +268,7 @@ impl DirectoryMirror {
         let mut changed = BTreeMap::new();
         for (type_url, found) in found {
             let held = self.held.entry(type_url.clone()).or_default();
-            // What is gone may have moved to a file that cannot be read.
+            // A missing name may have moved to a file that cannot be read.
             let gone = held.extract_if(.., |name, _| is_whole && !found.contains_key(name));
             let mut names: Vec<Name> = gone.map(|(name, _)| name).collect();
             for (name, found) in found {
