@@ -151,6 +151,8 @@ pub(crate) enum RolloutCommand {
     /// Discard held changes: these versions never spread.
     Discard {
         #[command(flatten)]
+        of: TypeArgs,
+        #[command(flatten)]
         decision: DecisionArgs,
     },
     /// Serve an earlier state from the history
@@ -159,12 +161,11 @@ pub(crate) enum RolloutCommand {
     ///
     /// Examples:
     ///   deltafan rollout restore cds backend --version 17
-    ///   deltafan rollout restore cds --at 2026-03-01T14:02:11Z
+    ///   deltafan rollout restore --at 2026-03-01T14:02:11Z
     #[command(verbatim_doc_comment)]
     Restore {
-        /// cds, eds, leds, lds, srds, rds, vhds, sds, ecds, rtds, or a type URL.
-        #[arg(value_name = "TYPE", value_parser = TypeUrl::from_user)]
-        type_url: TypeUrl,
+        #[command(flatten)]
+        of: TypeArgs,
         /// Name of a resource; by default all of the type.
         #[arg(value_name = "NAME")]
         name: Option<String>,
@@ -193,6 +194,12 @@ pub(crate) struct TypeArgs {
     type_url: Option<TypeUrl>,
 }
 
+impl TypeArgs {
+    fn words(&self) -> &'static str {
+        self.type_url.as_ref().map_or("all guarded types", |of| of.kind().short())
+    }
+}
+
 /// Scope, author and relays of a decision.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DecisionArgs {
@@ -216,7 +223,7 @@ impl DecisionArgs {
     }
 
     fn of_type(self, verb: &str, of: TypeArgs) -> Order {
-        let object = of.type_url.as_ref().map_or("all guarded types", |of| of.kind().short());
+        let object = of.words();
         let filter = of.type_url.as_ref().map(|of| ("type", of.as_str().to_owned()));
         self.order(verb, &format!("changes of {object}"), filter.into_iter().collect())
     }
@@ -229,17 +236,16 @@ impl RolloutCommand {
             Self::Show(admin) => return Err(admin),
             Self::Hold { of, decision } => decision.of_type("hold", of),
             Self::Release { of, decision } => decision.of_type("release", of),
-            Self::Discard { decision } => decision.order("discard", "held changes", Vec::new()),
-            Self::Restore { type_url, name, version, at, decision } => {
-                let kind = type_url.kind().short();
-                let object =
-                    name.as_ref().map_or_else(|| format!("all of {kind}"), |name| format!("{kind} {name}"));
+            Self::Discard { of, decision } => decision.of_type("discard", of),
+            Self::Restore { of, name, version, at, decision } => {
+                let kind = of.words();
+                let object = name.as_ref().map_or_else(|| kind.to_owned(), |name| format!("{kind} {name}"));
                 let state = match (&version, &at) {
                     (Some(version), _) => format!("{object} at version {version}"),
                     (None, at) => format!("{object} as of {}", at.as_deref().unwrap_or_default()),
                 };
                 let of = [
-                    ("type", Some(type_url.as_str().to_owned())),
+                    ("type", of.type_url.map(|of| of.as_str().to_owned())),
                     ("name", name),
                     ("version", version),
                     ("at", at),

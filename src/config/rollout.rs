@@ -35,7 +35,8 @@ section! {
         /// draws one, so that replicas choose different clients.
         #[key(Optional<Text>, example = "./canaries.key")]
         pub key_file: Option<PathBuf>,
-        /// How long each step of a trial lasts before it spreads. 0s: no trials, only `max_removed` holds changes.
+        /// How long each step of a trial lasts before it spreads. 0s: no trials, only `max_removed` and orders hold
+        /// changes.
         #[key(Time<0, 86_400_000>, default = Duration::from_secs(30))]
         pub window: Duration,
         /// Share of the answers to a change that may be rejections (NACKs). With more of them the change is held: all other

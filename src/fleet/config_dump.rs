@@ -121,7 +121,8 @@ impl Dump<'_> {
         parameters: &Parameters,
         resource: &Resource,
     ) -> Option<String> {
-        let lines = cache.history()?.of(cache.number(), of.type_url(), resource.name().as_str());
+        let track = of.parameter_view().track();
+        let lines = cache.history()?.of(cache.number(), of.type_url(), track, resource.name().as_str());
         let (_, changes) = lines.into_iter().find(|(its, _)| its == parameters)?;
         let newest = changes.last()?;
         newest.after.as_ref().filter(|after| after.digest == resource.digest())?;

@@ -1,4 +1,7 @@
 //! Earlier states of resources, which an operator may [restore](crate::cache::Order::Restore).
+//!
+//! Owns which states a query names. They are those that the fleet was sent: what was on trial, held or discarded then is not
+//! among them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,13 +9,12 @@ use std::time::SystemTime;
 
 use super::admin_query::{LookError, Query, clip};
 use super::resource_history::{Chosen, HistoryOf, Line, chosen, is_after, lines};
-use crate::cache::EarlierState;
+use crate::cache::{EarlierState, Track};
 use crate::groups::{Group, Groups};
-use crate::resource::{Name, TypeUrl};
+use crate::resource::{Name, Resource, TypeUrl};
 use crate::utc::{self, WallClock};
 
-const EXAMPLE: &str =
-    "/rollout/restore?type=cds&name=backend&version=7, or /rollout/restore?type=cds&at=2026-03-01T14:02:11Z";
+const EXAMPLE: &str = "/rollout/restore?type=cds&name=backend&version=7, or /rollout/restore?at=2026-03-01T14:02:11Z for all guarded types";
 
 /// States of a node group.
 #[derive(Debug)]
@@ -28,95 +30,91 @@ enum Then<'q> {
     Version(&'q str),
 }
 
-/// States that a query names: a `version` of a resource, or what a resource or a type was `at` a time. Names that have not
-/// changed since are not among them.
+/// States that a query names: a `version` of a resource, or what a resource, a type or all were `at` a time. Names that have
+/// not changed since are not among them.
 ///
 /// # Errors
 ///
 /// [`LookError`] if the query is wrong, the type is not guarded, or the history does not have these states.
 pub fn earlier_states(groups: &Groups, query: &Query<'_>) -> Result<Vec<GroupStates>, LookError> {
-    let type_url = query.type_url()?.ok_or_else(|| LookError::without("type", EXAMPLE))?;
-    let name = query.get("name").map(Name::normal);
+    let (only, name) = (query.type_url()?, query.get("name").map(Name::normal));
     let then = match (query.get("version"), query.time("at")?) {
-        (Some(version), None) if name.is_some() => Then::Version(version),
-        (None, Some(at)) => Then::At(at),
+        (Some(version), None) if name.is_some() && only.is_some() => Then::Version(version),
+        (None, Some(at)) if name.is_none() || only.is_some() => Then::At(at),
         _ => return Err(LookError::Wrong(format!("give a name and its version, or a time: {EXAMPLE}"))),
     };
-    let mut groups: Chosen = chosen(groups, query.get("group"))?;
-    groups.retain(|(_, group)| group.cache().rollout_of(&type_url).is_some());
-    if groups.is_empty() {
-        let kind = type_url.kind().short();
-        return Err(LookError::Missing(format!(
-            "changes of {kind} are not guarded; list it in `rollout.types`"
-        )));
-    }
-    let (mut found, mut missing) = (Vec::new(), None);
-    for (key, group) in groups {
-        let names = match (&name, &then) {
-            (None, Then::At(at)) => changed_since(&group, &type_url, *at),
-            _ => name.iter().cloned().collect(),
-        };
-        let mut all = Vec::new();
-        for name in names {
-            match states(&(key.clone(), Arc::clone(&group)), &type_url, &name, &then) {
-                Ok(states) => all.extend(states),
-                // Another group may have this version.
-                Err(error) if matches!(then, Then::Version(_)) => missing = Some(error),
-                Err(error) => return Err(error),
+    let groups: Chosen = chosen(groups, query.get("group"))?;
+    let (mut found, mut missing, mut is_guarded) = (Vec::new(), None, false);
+    for (key, group) in &groups {
+        let types = group.cache().rollout().into_iter().flat_map(|rollout| rollout.types());
+        let mut states = Vec::new();
+        for type_url in types.filter(|type_url| only.as_ref().is_none_or(|only| only == *type_url)) {
+            is_guarded = true;
+            let names = match (&name, &then) {
+                (None, Then::At(at)) => changed_since(group, type_url, *at),
+                _ => name.iter().cloned().collect(),
+            };
+            for name in names {
+                match states_of(&(key.clone(), Arc::clone(group)), type_url, &name, &then) {
+                    Ok(of_name) => states.extend(of_name),
+                    // Another group may have this version.
+                    Err(error) if matches!(then, Then::Version(_)) => missing = Some(error),
+                    Err(error) => return Err(error),
+                }
             }
         }
-        if !all.is_empty() {
-            found.push(GroupStates { group: key, of: group, states: all });
+        if !states.is_empty() {
+            found.push(GroupStates { group: key.clone(), of: Arc::clone(group), states });
         }
     }
     match missing {
         _ if !found.is_empty() => Ok(found),
         Some(error) => Err(error),
+        None if !is_guarded => {
+            Err(LookError::Missing("no such type is in `rollout.types`, so it is not guarded".to_owned()))
+        }
         None => Err(LookError::Missing("nothing has changed since then".to_owned())),
     }
 }
 
 fn changed_since(group: &Group, type_url: &TypeUrl, at: SystemTime) -> BTreeSet<Name> {
     let cache = group.cache();
-    let is_one = |number, of: &TypeUrl| number == cache.number() && of == type_url;
+    let is_one =
+        |number, of: &TypeUrl, track| (number, of, track) == (cache.number(), type_url, Track::Stable);
     let changes = cache.history().map(|of| of.newest(usize::MAX, is_one, |changed| is_after(changed, at)));
     changes.into_iter().flatten().map(|of| of.name).collect()
 }
 
 /// States of a name, one for each set of parameters.
-fn states(
+fn states_of(
     of: &(Option<String>, Arc<Group>),
     type_url: &TypeUrl,
     name: &Name,
     then: &Then<'_>,
 ) -> Result<Vec<EarlierState>, LookError> {
-    let resource =
-        HistoryOf { type_url: type_url.clone(), name: name.clone(), from: None, at: None, to: None };
+    let (track, from, at, to) = (Track::Stable, None, None, None);
+    let resource = HistoryOf { type_url: type_url.clone(), name: name.clone(), track, from, at, to };
     let (mut states, mut missing) = (Vec::new(), None);
     for line in lines(&vec![of.clone()], &resource)? {
         let found = match then {
-            Then::Version(version) => line
-                .find(version, line.changes.len() - 1)
-                .map(|index| Some((index, line.state_after(index, type_url, name).1))),
-            Then::At(at) => state_at(&of.1, &line, type_url, *at),
-        };
-        let (index, state) = match found {
-            Ok(Some(found)) => found,
-            Ok(None) => continue,
-            Err(reason) => {
-                missing = Some(reason);
-                continue;
+            Then::Version(version) => {
+                let index = line.find(version, line.changes.len() - 1);
+                index.and_then(|index| Ok(Some((index, line.state_after(index, &resource).1?))))
             }
+            Then::At(at) => state_at(&of.1, &line, &resource, *at),
         };
-        match state {
-            Ok(resource) => states.push(EarlierState {
+        match found {
+            Ok(Some((index, state))) => states.push(EarlierState {
                 type_url: type_url.clone(),
                 parameters: line.parameters.clone(),
                 name: name.clone(),
-                resource,
+                resource: state,
                 is_member: line.changes[index].is_member,
             }),
-            Err(reason) => missing = Some(format!("`{}`: {reason}", clip(name.as_str()))),
+            Ok(None) => {}
+            Err(reason) => {
+                missing = Some(format!("{} `{}`: {reason}", type_url.kind().short(), clip(name.as_str())))
+            }
         }
     }
     match missing {
@@ -125,17 +123,24 @@ fn states(
     }
 }
 
-type Found = Option<(usize, Result<Option<Arc<crate::resource::Resource>>, String>)>;
+type Found = Option<(usize, Option<Arc<Resource>>)>;
 
 /// State before the first change after a moment; `None` if there is none.
-fn state_at(group: &Group, line: &Line, type_url: &TypeUrl, at: SystemTime) -> Result<Found, String> {
+fn state_at(group: &Group, line: &Line, of: &HistoryOf, at: SystemTime) -> Result<Found, String> {
     let cache = group.cache();
-    let known = cache.history().and_then(|of| of.known_since(cache.number(), type_url, &line.parameters));
+    let known = cache
+        .history()
+        .and_then(|all| all.known_since(cache.number(), &of.type_url, &line.parameters, &of.name));
     if let Some(known) = known.filter(|known| is_after(*known, at)) {
-        let kind = type_url.kind().short();
         let since = utc::seconds(WallClock::get().at(known));
-        return Err(format!("the history of {kind} goes back to {since} only (`cache.history_bytes`)"));
+        return Err(format!(
+            "its history goes back to {since} only; restore what you need by name and version"
+        ));
     }
-    let first = line.changes.iter().position(|change| change.at.is_some_and(|changed| is_after(changed, at)));
-    Ok(first.map(|index| (index, line.state_before(index).1)))
+    let Some(first) =
+        line.changes.iter().position(|change| change.at.is_some_and(|changed| is_after(changed, at)))
+    else {
+        return Ok(None);
+    };
+    Ok(Some((first, line.state_before(first).1?)))
 }

@@ -99,7 +99,7 @@ row! {
             Phase::Trying { .. } => "trying",
             Phase::Held => "held",
         },
-        /// Time until the trial ends.
+        /// Time until the step ends.
         #[serde(skip_serializing_if = "Option::is_none")]
         seconds_left: Option<f64> = match of.phase {
             Phase::Trying { left, .. } => Some(left.as_secs_f64()),

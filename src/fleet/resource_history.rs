@@ -33,6 +33,8 @@ pub(super) type Chosen = Vec<(Option<String>, Arc<Group>)>;
 pub(super) struct HistoryOf {
     pub(super) type_url: TypeUrl,
     pub(super) name: Name,
+    /// The control plane's states, or those of the fleet.
+    pub(super) track: Track,
     pub(super) from: Option<String>,
     /// Time of the state to compare with `to`, instead of its version.
     pub(super) at: Option<SystemTime>,
@@ -47,7 +49,8 @@ impl HistoryOf {
         let at = query.time("at")?;
         match (query.type_url()?, query.get("name")) {
             (Some(type_url), Some(name)) => {
-                Ok(Some(Self { type_url, name: Name::normal(name), from, at, to }))
+                let (track, name) = (Track::Origin, Name::normal(name));
+                Ok(Some(Self { type_url, name, track, from, at, to }))
             }
             (None, Some(_)) => without("type"),
             (_, None) if from.is_some() || at.is_some() || to.is_some() => without("name"),
@@ -195,8 +198,8 @@ fn recent(
 ) -> Vec<RecentRow> {
     let keys: BTreeMap<u64, &Option<String>> =
         groups.iter().map(|(key, group)| (group.cache().number(), key)).collect();
-    let is_one = |cache: u64, type_url: &TypeUrl| {
-        keys.contains_key(&cache) && only.is_none_or(|only| only == type_url)
+    let is_one = |cache: u64, type_url: &TypeUrl, track: Track| {
+        track == Track::Origin && keys.contains_key(&cache) && only.is_none_or(|only| only == type_url)
     };
     // All groups share one.
     let history = groups.iter().find_map(|(_, group)| group.cache().history());
@@ -258,8 +261,8 @@ pub(super) fn lines(groups: &Chosen, of: &HistoryOf) -> Result<Vec<Line>, LookEr
     let mut lines = Vec::new();
     for (key, group) in groups {
         let Some(history) = group.cache().history() else { continue };
-        let mut found = history.of(group.cache().number(), &of.type_url, of.name.as_str());
-        for (parameters, present) in group.cache().present(&of.type_url, of.name.as_str()) {
+        let mut found = history.of(group.cache().number(), &of.type_url, of.track, of.name.as_str());
+        for (parameters, present) in group.cache().present(&of.type_url, of.track, of.name.as_str()) {
             if found.iter().all(|(other, _)| *other != parameters) {
                 found.push((parameters, vec![present]));
             }
@@ -360,11 +363,11 @@ impl Line {
             None => newest,
         };
         let from = match (&of.from, of.at) {
-            (Some(version), _) => self.state_after(self.find(version, to)?, &of.type_url, &of.name),
-            (None, Some(time)) => self.state_after(self.find_at(time)?, &of.type_url, &of.name),
+            (Some(version), _) => self.state_after(self.find(version, to)?, of),
+            (None, Some(time)) => self.state_after(self.find_at(time)?, of),
             (None, None) => self.state_before(to),
         };
-        Ok((from, self.state_after(to, &of.type_url, &of.name)))
+        Ok((from, self.state_after(to, of)))
     }
 
     /// Newest change to a version, or to `#` and a generation; prefers one before `to`.
@@ -401,16 +404,16 @@ impl Line {
         }
     }
 
-    pub(super) fn state_after(&self, index: usize, type_url: &TypeUrl, name: &Name) -> Side {
+    pub(super) fn state_after(&self, index: usize, of: &HistoryOf) -> Side {
         let change = &self.changes[index];
         let version = label(change);
         let Some(after) = &change.after else { return (version, Ok(None)) };
         let held = match self.changes.get(index + 1) {
             Some(next) => next.before.clone(),
             None => {
-                let view = ParameterView::uniform(self.parameters.clone());
-                let snapshot = self.group.cache().find(type_url, &view).map(|of| of.snapshot());
-                snapshot.and_then(|of| of.get(name.as_str())?.by_name().present().cloned())
+                let view = ParameterView::uniform(self.parameters.clone()).on(of.track);
+                let snapshot = self.group.cache().find(&of.type_url, &view).map(|of| of.snapshot());
+                snapshot.and_then(|held| held.get(of.name.as_str())?.by_name().present().cloned())
             }
         };
         let held = held.filter(|held| held.digest() == after.digest);

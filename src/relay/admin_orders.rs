@@ -11,15 +11,14 @@ use serde_json::json;
 use super::origin::Origin;
 use super::relay_status::{Status, document, no_such_client, refused};
 use crate::admin::Page;
-use crate::cache::{Note, Order, RefreshError, Rollout};
+use crate::cache::{Note, Order, RefreshError};
 use crate::fleet::{GroupStates, LookError, Query, clip, earlier_states};
-use crate::resource::{Name, TypeUrl};
+use crate::resource::Name;
 
 /// Keys of the query of an order; `None` for any other path.
 fn keys(path: &str) -> Option<&'static [&'static str]> {
     match path {
-        "/rollout/hold" | "/rollout/release" => Some(&["type", "group", "by"]),
-        "/rollout/discard" => Some(&["group", "by"]),
+        "/rollout/hold" | "/rollout/release" | "/rollout/discard" => Some(&["type", "group", "by"]),
         "/rollout/restore" => Some(&["type", "name", "version", "at", "group", "by"]),
         "/log" => Some(&["level"]),
         "/refresh" => Some(&["type", "name", "group"]),
@@ -44,10 +43,17 @@ pub(super) fn follow(status: &Status, path: &str, query: &str, peer: SocketAddr)
         return Some(refused(&LookError::Wrong(format!("`{}` has no value", clip(query)))));
     }
     let followed = Query::parse(query, keys).and_then(|query| match path {
-        "/rollout/hold" => Ok(hold(status, query.type_url()?.as_ref(), &query, peer)),
-        "/rollout/release" => Ok(release(status, query.type_url()?, &query, peer)),
+        "/rollout/hold" => {
+            let order = Order::Hold(query.type_url()?, note(&query, peer));
+            Ok(decide(status, &query, "hold", &order, peer))
+        }
+        "/rollout/release" => {
+            let order = Order::Release(query.type_url()?);
+            Ok(decide(status, &query, "release", &order, peer))
+        }
         "/rollout/discard" => {
-            Ok(decide(status, &query, "discard", |_| vec![Order::Discard(note(&query, peer))], peer))
+            let order = Order::Discard(query.type_url()?, note(&query, peer));
+            Ok(decide(status, &query, "discard", &order, peer))
         }
         "/rollout/restore" => restore(status, &query, peer),
         "/drain" => Ok(drain(status)),
@@ -69,25 +75,19 @@ fn note(query: &Query<'_>, peer: SocketAddr) -> Note {
     Note { at, by: by.into() }
 }
 
-/// Gives the groups of a query these orders. Answers with those that had something to order.
-fn decide(
-    status: &Status,
-    query: &Query<'_>,
-    what: &str,
-    orders: impl Fn(&Rollout) -> Vec<Order>,
-    peer: SocketAddr,
-) -> Page {
-    let (now, mut ordered) = (Instant::now(), Vec::new());
-    for (key, group) in status.groups.chosen(query.get("group")) {
-        let Some(rollout) = group.cache().rollout() else { continue };
-        let is_due =
-            orders(rollout).into_iter().filter(|order| group.cache().order(order.clone(), now)).count() > 0;
-        ordered.extend(is_due.then_some(key));
-    }
+/// Gives the groups of a query this order. Answers with those that had something to order.
+fn decide(status: &Status, query: &Query<'_>, what: &str, order: &Order, peer: SocketAddr) -> Page {
+    let now = Instant::now();
+    let chosen = status.groups.chosen(query.get("group")).into_iter();
+    let ordered = chosen.filter(|(_, group)| group.cache().order(order.clone(), now));
+    let ordered: Vec<_> = ordered.map(|(key, _)| key).collect();
     if ordered.is_empty() {
-        return Page::NotFound(
-            "there is nothing to decide on; GET /rollout shows what is on trial or held".to_owned(),
-        );
+        let why = if what == "hold" {
+            "no such node group, or the type is not in `rollout.types`"
+        } else {
+            "nothing is held"
+        };
+        return Page::NotFound(format!("{why}; GET /rollout shows what is on trial or held"));
     }
     log_order(what, query, &ordered, peer);
     document(&json!({ "groups": ordered }))
@@ -108,19 +108,6 @@ fn log_order(order: &str, query: &Query<'_>, groups: &[Option<String>], peer: So
         ?groups,
         "an operator gave the rollout guard an order"
     );
-}
-
-fn hold(status: &Status, of: Option<&TypeUrl>, query: &Query<'_>, peer: SocketAddr) -> Page {
-    let note = note(query, peer);
-    let orders = |rollout: &Rollout| {
-        let types = rollout.types().filter(|type_url| of.is_none_or(|of| of == *type_url));
-        types.map(|type_url| Order::Hold(type_url.clone(), note.clone())).collect()
-    };
-    decide(status, query, "hold", orders, peer)
-}
-
-fn release(status: &Status, of: Option<TypeUrl>, query: &Query<'_>, peer: SocketAddr) -> Page {
-    decide(status, query, "release", |_| vec![Order::Release(of.clone())], peer)
 }
 
 fn restore(status: &Status, query: &Query<'_>, peer: SocketAddr) -> Result<Page, LookError> {

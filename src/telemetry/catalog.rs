@@ -459,7 +459,7 @@ const KEPT_METRICS: &[Metric] = &[
             &[
                 ("trying", "canaries have them"),
                 ("waiting", "for the next trial"),
-                ("held", "canaries rejected them, or they remove too much"),
+                ("held", "canaries rejected them, they remove too much, or an operator put their type on hold"),
                 ("kept_back", "an operator discarded them, or restored an earlier state"),
             ],
         )])

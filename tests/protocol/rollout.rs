@@ -188,7 +188,7 @@ fn what_an_operator_discards_is_taken_back_and_never_spreads() {
         let b2 = if protocol == Protocol::Delta { "cds b:2" } else { "cds a:1 b:2" };
         let back = if protocol == Protocol::Delta { "cds a:1" } else { "cds a:1 b:1" };
         assert_eq!(canary.acked(&fixture), [back]);
-        assert!(fixture.order(Order::Discard(Note::default())));
+        assert!(fixture.order(Order::Discard(None, Note::default())));
         fixture.roll_out(2 * SECOND);
         let status = fixture.cache.rollout().unwrap().status(fixture.now);
         assert_eq!((status.phase, status.held.len(), status.kept_back), (Phase::Idle, 0, 1));

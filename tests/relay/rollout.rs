@@ -283,6 +283,7 @@ async fn an_operator_holds_a_type_and_restores_earlier_states() {
 
     for (query, status, text) in [
         ("type=lds&name=a&version=1", 404, "not guarded"),
+        ("name=a&version=1", 400, "a name and its version, or a time"),
         ("type=cds&name=a&version=7", 404, "there are 2, 1"),
         ("type=cds&name=none&version=1", 404, "no history of cds `none`"),
         ("type=cds&name=a", 400, "a name and its version, or a time"),
@@ -328,6 +329,11 @@ async fn an_operator_holds_a_type_and_restores_earlier_states() {
     let held = rollout(&relay);
     assert_eq!((&held["phase"], &held["on_hold"]), (&json!("held"), &json!(1)), "{held}");
     assert_eq!(held["orders"], json!([orders[0]]), "something newer came for the other");
+    let (status, text) = relay.admin_post("/rollout/restore?type=cds&name=a&version=2");
+    assert!(
+        status == 404 && text.contains("no history of version `2`"),
+        "the fleet was never sent it: {text}"
+    );
     assert_eq!(relay.admin_post("/rollout/release?type=cds").0, 200);
     let told = canary.response().await;
     assert!(has(&told, "3"));

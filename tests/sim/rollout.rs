@@ -386,9 +386,9 @@ impl World {
     fn operate(&mut self, operator: &mut StdRng) {
         let short = if operator.random_bool(0.5) { "cds" } else { "rds" };
         match operator.random_range(0..6) {
-            0..2 => _ = self.order(Order::Hold(url(short), Note::default())),
+            0..2 => _ = self.order(Order::Hold(Some(url(short)), Note::default())),
             2 => self.release(operator.random_bool(0.5).then_some(short)),
-            3 => _ = self.order(Order::Discard(Note::default())),
+            3 => _ = self.order(Order::Discard(None, Note::default())),
             _ => {
                 let count = operator.random_range(1..4);
                 let states: Vec<EarlierState> = (0..count).map(|_| self.earlier(operator)).collect();
@@ -544,7 +544,7 @@ impl Scenario for World {
                 self.wait(Duration::from_millis(time));
             }
             7 if self.discards => {
-                let ordered = self.fixture.order(Order::Discard(Note::default()));
+                let ordered = self.fixture.order(Order::Discard(None, Note::default()));
                 self.has_ordered |= ordered;
                 if ordered && self.trace {
                     eprintln!("discard");

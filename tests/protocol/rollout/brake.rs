@@ -61,7 +61,7 @@ fn a_control_plane_that_empties_itself_empties_nobody() {
 #[test]
 fn an_operator_lets_removals_through_or_discards_them() {
     for window in [WINDOW, Duration::ZERO] {
-        for order in [Order::Release(None), Order::Discard(Note::default())] {
+        for order in [Order::Release(None), Order::Discard(None, Note::default())] {
             let (mut fixture, mut clients) = world(&ALL, window, Protocol::Delta);
             try_change(&mut fixture, &removal(&ALL[..5]));
             quiet(&fixture, &mut clients);
@@ -126,4 +126,19 @@ fn a_repeated_trial_is_not_braked() {
     let mut canary = fixture.client_named("canary", Protocol::Delta);
     canary.change(&fixture, "cds", "*");
     assert_eq!(canary.acked(&fixture), [states(&ALL[8..], 1)]);
+}
+
+/// Canaries keep what they have, and their late answer counts.
+#[test]
+fn a_brake_keeps_what_is_on_trial() {
+    let (mut fixture, [mut canary, mut other]) = world(&ALL, WINDOW, Protocol::Delta);
+    try_change(&mut fixture, "cds a:2");
+    let late = canary.poll(&fixture).unwrap();
+    fixture.origin(&removal(&ALL[1..6]));
+    fixture.roll_out(TRIAL);
+    assert!(status(&fixture).is_braked);
+    canary.ack(&fixture, &late, &[]);
+    fixture.origin(&states(&ALL[1..6], 1));
+    fixture.roll_out(2 * TRIAL);
+    assert_eq!(other.acked(&fixture), ["cds a:2"]);
 }

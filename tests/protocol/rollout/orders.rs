@@ -1,6 +1,6 @@
 //! Holds by order, and earlier states: clients stay where an operator wants them, until a release or something newer.
 
-use deltafan::cache::{EarlierState, ParameterView, StandingOrder};
+use deltafan::cache::{EarlierState, Op, ParameterView, StandingOrder};
 use deltafan::resource::{Parameters, Resource};
 
 use super::verdicts::status;
@@ -11,7 +11,7 @@ fn note() -> Note {
 }
 
 fn hold(fixture: &mut Fixture, kind: &str) {
-    assert!(fixture.order(Order::Hold(url(kind), note())));
+    assert!(fixture.order(Order::Hold(Some(url(kind)), note())));
     fixture.roll_out(Duration::ZERO);
 }
 
@@ -21,7 +21,7 @@ fn release(fixture: &mut Fixture) {
 }
 
 fn discard(fixture: &mut Fixture) {
-    assert!(fixture.order(Order::Discard(note())));
+    assert!(fixture.order(Order::Discard(None, note())));
     fixture.roll_out(Duration::ZERO);
 }
 
@@ -236,14 +236,15 @@ fn two_operators_at_once_are_followed_in_turn() {
         resource,
         is_member: true,
     };
-    assert!(fixture.order(Order::Hold(url("cds"), note())));
+    assert!(fixture.order(Order::Hold(Some(url("cds")), note())));
     assert!(fixture.order(Order::Restore(vec![state(None)], note())));
     assert!(fixture.order(Order::Restore(vec![state(Some(first))], note())));
-    assert!(!fixture.order(Order::Release(Some(url("lds")))), "nothing of the type is held");
+    assert!(fixture.order(Order::Release(Some(url("lds")))), "an order before it may hold something");
     fixture.roll_out(Duration::ZERO);
+    assert!(!fixture.order(Order::Release(Some(url("lds")))), "nothing of the type is held");
     assert_eq!(acked(&mut canary, &fixture), ["cds a:1 b:1"]);
     assert_eq!(acked(&mut other, &fixture), ["cds b:1"], "it was gone for a moment");
-    assert!(!fixture.order(Order::Hold(url("eds"), note())), "the type is not guarded");
+    assert!(!fixture.order(Order::Hold(Some(url("eds")), note())), "the type is not guarded");
     release(&mut fixture);
     assert_eq!(acked(&mut canary, &fixture), ["cds a:2"]);
     ends_in(&mut fixture, &mut other, "cds a:2");
@@ -271,6 +272,88 @@ fn a_release_ends_all_that_holds() {
     fixture.roll_out(SECOND);
     assert_eq!(acked(&mut canary, &fixture), ["cds a:2", "rds r:2"]);
     ends_in(&mut fixture, &mut other, "rds r:2");
+}
+
+/// Clients by name and by wildcard: a resource that did not exist goes for all of them, and a member that was none stays one.
+#[test]
+fn an_earlier_state_is_that_of_all_ways_to_ask() {
+    let (mut fixture, [mut canary, mut other]) = world(Protocol::Delta);
+    let mut by_name = fixture.client_named("by-name", Protocol::Delta);
+    by_name.change(&fixture, "cds", "a");
+    fixture.named("cds a:1");
+    assert_eq!(acked(&mut by_name, &fixture), ["cds a:1"]);
+    let first = present(&fixture, "cds", "a");
+    fixture.named("cds a:2");
+    try_change(&mut fixture, "cds a:2");
+    acked(&mut canary, &fixture);
+    fixture.roll_out(TRIAL);
+    for client in [&mut other, &mut by_name] {
+        assert_eq!(acked(client, &fixture), ["cds a:2"]);
+    }
+    let state = |resource| EarlierState {
+        type_url: url("cds"),
+        parameters: Parameters::NONE,
+        name: "a".into(),
+        resource,
+        is_member: false,
+    };
+    for (resource, change) in [(Some(first), "cds a:1"), (None, "cds -a")] {
+        assert!(fixture.order(Order::Restore(vec![state(resource)], note())));
+        fixture.roll_out(Duration::ZERO);
+        let mut told = [&mut canary, &mut other, &mut by_name].map(|client| acked(client, &fixture));
+        fixture.roll_out(3 * SECOND);
+        let clients = [&mut canary, &mut other, &mut by_name];
+        told.iter_mut().zip(clients).for_each(|(told, client)| told.extend(acked(client, &fixture)));
+        assert_eq!(told, [[change]; 3]);
+    }
+}
+
+/// All clients leave, and the relay unsubscribes: the order is not over.
+#[test]
+fn an_order_outlives_the_clients_that_asked() {
+    let mut fixture = guarded(&["rds"]);
+    let clients = |fixture: &Fixture| {
+        let mut clients = canary_and_other(fixture, Protocol::Delta);
+        clients.iter_mut().for_each(|client| _ = client.change(fixture, "rds", "r"));
+        clients
+    };
+    let mut asking = clients(&fixture);
+    fixture.named("rds r:1");
+    asking.iter_mut().for_each(|client| assert_eq!(acked(client, &fixture), ["rds r:1"]));
+    let first = present(&fixture, "rds", "r");
+    fixture.named("rds r:2");
+    fixture.roll_out(SECOND);
+    let state = EarlierState {
+        type_url: url("rds"),
+        parameters: Parameters::NONE,
+        name: "r".into(),
+        resource: Some(first),
+        is_member: false,
+    };
+    assert!(fixture.order(Order::Restore(vec![state], note())));
+    fixture.roll_out(SECOND);
+    drop(asking);
+    fixture.ops("rds", vec![Op::Forget { view: View::Named, name: "r".into() }]);
+    let mut asking = clients(&fixture);
+    fixture.named("rds r:2");
+    asking.iter_mut().for_each(|client| assert_eq!(acked(client, &fixture), ["rds r:1"]));
+    assert_eq!(orders(&fixture).len(), 1);
+}
+
+/// Two operators: one gives up a failed change of a type, the other holds another type.
+#[test]
+fn a_discard_of_a_type_leaves_the_others_on_hold() {
+    let (mut fixture, [mut canary, _other]) = world(Protocol::Delta);
+    hold(&mut fixture, "rds");
+    fixture.named("rds r:2");
+    try_change(&mut fixture, "cds a:2");
+    let told = canary.poll(&fixture).unwrap();
+    canary.nack_saying(&fixture, &told, &[], "no such thing");
+    fixture.roll_out(TRIAL);
+    assert!(fixture.order(Order::Discard(Some(url("cds")), note())));
+    fixture.roll_out(SECOND);
+    let kinds: Vec<_> = orders(&fixture).iter().map(|order| order.kind.label()).collect();
+    assert_eq!((kinds, status(&fixture).on_hold), (vec!["hold", "discard"], 1));
 }
 
 /// The snapshot has the stable content, and the orders.

@@ -73,7 +73,7 @@ fn nothing_in_a_rejected_response_is_accepted_whatever_its_text_names() {
             fixture.origin(&format!("cds{}", versions(&ALL, 3)));
             pass(&mut fixture, &mut canary, TRIAL);
             if discards {
-                fixture.order(Order::Discard(Note::default()));
+                fixture.order(Order::Discard(None, Note::default()));
             } else {
                 fixture.origin("cds a:4");
             }
@@ -113,7 +113,7 @@ fn every_bad_change_is_found_and_the_good_ones_spread() {
                 assert_eq!(found, expected, "{protocol:?}");
                 assert!(other.judge(&fixture).is_empty());
                 if discards {
-                    assert!(fixture.order(Order::Discard(Note::default())));
+                    assert!(fixture.order(Order::Discard(None, Note::default())));
                 } else {
                     let corrected: String = bad.iter().map(|name| format!(" {name}:6")).collect();
                     fixture.origin(&format!("cds{corrected}"));
@@ -161,7 +161,7 @@ fn a_correction_during_the_search_does_not_let_the_others_through() {
 /// The canary is gone while the relay looks for the bad ones: what is not proven stays held, and an operator decides.
 #[test]
 fn a_search_without_canaries_ends() {
-    for order in [Order::Release(None), Order::Discard(Note::default())] {
+    for order in [Order::Release(None), Order::Discard(None, Note::default())] {
         let (mut fixture, mut canary, mut other) = world(Protocol::Delta);
         fixture.origin(&format!("cds{}", versions(&ALL, 3)));
         pass(&mut fixture, &mut canary, TRIAL);

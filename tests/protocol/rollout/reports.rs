@@ -53,7 +53,7 @@ fn a_client_is_held_back_while_it_runs_an_earlier_state_of_what_it_asks_for() {
         fixture.origin("cds b:2");
         assert_eq!(held_back(&fixture, &mut clients), [true; 4]);
         // Given up, `a` is still not what the control plane has; the other change goes its way.
-        assert!(fixture.order(Order::Discard(Note::default())));
+        assert!(fixture.order(Order::Discard(None, Note::default())));
         fixture.roll_out(SECOND);
         assert_eq!(held_back(&fixture, &mut clients), [true; 4]);
         fixture.roll_out(TRIAL);

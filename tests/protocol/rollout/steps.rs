@@ -1,6 +1,8 @@
 //! Named canaries, and steps: each share of the clients is sent a change after the one before has accepted it.
 
+use deltafan::cache::{ParameterView, Track};
 use deltafan::node_group::{Condition, NodeMatch};
+use deltafan::resource::Parameters;
 
 use super::verdicts::status;
 use super::*;
@@ -121,4 +123,85 @@ fn without_a_share_only_named_clients_are_canaries() {
     assert_eq!((canary.acked(&fixture), first.acked(&fixture)), (vec!["cds a:2".into()], vec![]));
     fixture.roll_out(WINDOW);
     assert_eq!(first.acked(&fixture), ["cds a:2"]);
+}
+
+/// A relay that has just started, or a name that no client has.
+#[test]
+fn a_trial_waits_for_named_canaries_that_have_not_come_yet() {
+    let mut fixture = world(&[0.0]);
+    let mut other = client(&fixture, "other", Protocol::Delta);
+    try_change(&mut fixture, "cds a:2");
+    fixture.roll_out(10 * WINDOW);
+    assert_eq!(other.acked(&fixture), [""; 0]);
+    let mut canary = client(&fixture, "canary-1", Protocol::Delta);
+    assert_eq!(canary.acked(&fixture), [""; 0], "its first answer has it");
+    try_change(&mut fixture, "cds a:3");
+    fixture.roll_out(WINDOW);
+    assert_eq!(canary.acked(&fixture), ["cds a:3"]);
+    fixture.roll_out(WINDOW);
+    assert_eq!(other.acked(&fixture), ["cds a:3"]);
+}
+
+/// The first step ACKs whatever it is sent, as it has no traffic. The second one is silent, or rejects and is silent then.
+#[test]
+fn each_step_has_to_accept_a_change() {
+    for rejects in [false, true] {
+        let mut fixture = world(&[0.5]);
+        let mut canary = client(&fixture, "canary-1", Protocol::Delta);
+        let [mut second, mut other] = of_second_step_and_none(&fixture, Protocol::Delta);
+        fixture.origin("cds a:2");
+        try_change(&mut fixture, "cds b:2");
+        canary.acked(&fixture);
+        fixture.roll_out(WINDOW);
+        let told = second.poll(&fixture).unwrap();
+        if rejects {
+            second.nack_saying(&fixture, &told, &[], "no such thing");
+        }
+        for _ in 0..200 {
+            fixture.roll_out(SECOND);
+            canary.acked(&fixture);
+        }
+        assert_eq!(other.acked(&fixture), [""; 0]);
+        let status = status(&fixture);
+        assert_eq!((status.held.len(), status.unanswered > 0), (if rejects { 2 } else { 0 }, !rejects));
+    }
+}
+
+/// A change that the second step has accepted is given up in the next trial, which begins with the first.
+#[test]
+fn what_is_given_up_is_taken_back_from_all_steps() {
+    let mut fixture = world(&[0.5]);
+    let mut canary = client(&fixture, "canary-1", Protocol::Delta);
+    let [mut second, _other] = of_second_step_and_none(&fixture, Protocol::Delta);
+    let answer = |client: &mut Client, fixture: &Fixture, bad: &str| {
+        while let Some(told) = client.poll(fixture) {
+            if told.resources.iter().any(|(name, version)| format!("{name}:{version}") == bad) {
+                client.nack_saying(fixture, &told, &[], "no such thing");
+            } else {
+                client.ack(fixture, &told, &[]);
+            }
+        }
+    };
+    fixture.origin("cds a:2");
+    try_change(&mut fixture, "cds b:2");
+    for _ in 0..100 {
+        canary.acked(&fixture);
+        answer(&mut second, &fixture, "b:2");
+        fixture.roll_out(SECOND);
+    }
+    assert_eq!(status(&fixture).held.len(), 1);
+    let mut late = client(&fixture, "canary-2", Protocol::Delta);
+    try_change(&mut fixture, "cds b:3");
+    answer(&mut late, &fixture, "b:3");
+    answer(&mut canary, &fixture, "b:3");
+    fixture.roll_out(TRIAL);
+    assert!(fixture.order(Order::Discard(None, Note::default())));
+    fixture.roll_out(10 * TRIAL);
+    answer(&mut second, &fixture, "");
+    let held = |track| {
+        let view = ParameterView::uniform(Parameters::NONE).on(track);
+        let snapshot = fixture.cache.find(&url("cds"), &view).unwrap().snapshot();
+        ["a", "b"].map(|name| snapshot.by_name(name).present().map(|of| of.version().to_owned()))
+    };
+    assert_eq!(held(Track::Canary(1)), held(Track::Stable));
 }

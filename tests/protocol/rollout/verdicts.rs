@@ -190,7 +190,7 @@ fn an_operator_releases_a_change_that_no_canary_answers() {
     canary.poll(&fixture).unwrap();
     assert!(!fixture.order(Order::Release(None)), "the canary may still answer");
     fixture.roll_out(TRIAL);
-    assert!(!fixture.order(Order::Discard(Note::default())), "nothing is held");
+    assert!(!fixture.order(Order::Discard(None, Note::default())), "nothing is held");
     assert!(fixture.order(Order::Release(None)));
     fixture.roll_out(2 * SECOND);
     assert_eq!(other.acked(&fixture), ["cds a:2"]);

@@ -3,7 +3,7 @@
 //! Owns the records and their bounds. Knows no clock and no reader.
 //!
 //! A record holds the body that its change replaced; the body after it is in the next record or the cache. So
-//! no body is copied. A resource has no record before its first change: filling a new node group must not
+//! no body is copied. Of a guarded type the fleet's states are recorded beside those of the control plane. A resource has no record before its first change: filling a new node group must not
 //! displace changes.
 //!
 //! Invariants:
@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 
 use super::Generation;
 use super::entry::{Entry, VisibleState};
+use super::parameter_view::Track;
 use super::snapshot::Touch;
 use crate::resource::{Name, Parameters, Resource, TypeUrl};
 
@@ -93,6 +94,7 @@ impl ResourceFacts {
 pub(super) struct StoreChanges<'a> {
     pub(super) cache: u64,
     pub(super) type_url: &'a TypeUrl,
+    pub(super) track: Track,
     pub(super) parameters: &'a Parameters,
     pub(super) touched: &'a [Touch],
     pub(super) was_known: bool,
@@ -105,6 +107,7 @@ pub(super) struct StoreChanges<'a> {
 struct StoreKey {
     cache: u64,
     type_url: TypeUrl,
+    track: Track,
     parameters: Parameters,
 }
 
@@ -118,10 +121,25 @@ struct Record {
 
 #[derive(Debug)]
 struct StoreRecords {
-    /// Records by name, oldest first.
-    lines: HashMap<Name, Vec<Record>>,
-    /// All changes since then are remembered.
+    lines: HashMap<Name, Line>,
+    /// Since then no name lost its last record.
     known_since: Instant,
+}
+
+/// Records of a name, oldest first.
+#[derive(Debug, Default)]
+struct Line {
+    records: Vec<Record>,
+    /// Time of the newest record that had to make room.
+    lost: Option<Instant>,
+}
+
+impl Line {
+    fn drop_oldest(&mut self) -> Record {
+        let oldest = self.records.remove(0);
+        self.lost = oldest.change.at.or(self.lost);
+        oldest
+    }
 }
 
 /// Places of records by number.
@@ -155,29 +173,50 @@ impl History {
     }
 
     /// Changes of a resource, oldest first, for each set of parameters with which it changed.
-    pub fn of(&self, cache: u64, type_url: &TypeUrl, name: &str) -> Vec<(Parameters, Vec<ResourceChange>)> {
-        let first = StoreKey { cache, type_url: type_url.clone(), parameters: Parameters::NONE };
+    pub fn of(
+        &self,
+        cache: u64,
+        type_url: &TypeUrl,
+        track: Track,
+        name: &str,
+    ) -> Vec<(Parameters, Vec<ResourceChange>)> {
+        let first = StoreKey { cache, type_url: type_url.clone(), track, parameters: Parameters::NONE };
         let table = self.table.lock();
         let stores = table.stores.range::<StoreKey, _>(&first..);
-        let stores = stores.take_while(|(key, _)| key.cache == cache && key.type_url == *type_url);
+        let stores =
+            stores.take_while(|(key, _)| (key.cache, &key.type_url, key.track) == (cache, type_url, track));
         let lines = stores.filter_map(|(key, lines)| {
-            let changes = lines.lines.get(name)?.iter().map(|record| record.change.clone());
+            let changes = lines.lines.get(name)?.records.iter().map(|record| record.change.clone());
             Some((key.parameters.clone(), changes.collect()))
         });
         lines.collect()
     }
 
-    /// Time since when all changes of a store are remembered; `None` if it has never been filled.
-    pub fn known_since(&self, cache: u64, type_url: &TypeUrl, parameters: &Parameters) -> Option<Instant> {
-        let key = StoreKey { cache, type_url: type_url.clone(), parameters: parameters.clone() };
-        self.table.lock().stores.get(&key).map(|of| of.known_since)
+    /// Time since when all states of a name are known that the fleet was sent; `None` if its store has never been filled.
+    pub fn known_since(
+        &self,
+        cache: u64,
+        type_url: &TypeUrl,
+        parameters: &Parameters,
+        name: &Name,
+    ) -> Option<Instant> {
+        let (type_url, parameters) = (type_url.clone(), parameters.clone());
+        let key = StoreKey { cache, type_url, track: Track::Stable, parameters };
+        let table = self.table.lock();
+        let of = table.stores.get(&key)?;
+        Some(
+            of.lines
+                .get(name)
+                .and_then(|line| line.lost)
+                .map_or(of.known_since, |lost| lost.max(of.known_since)),
+        )
     }
 
     /// Newest changes first, of the caches and types that `is_one` accepts, at times that `is_then` accepts.
     pub fn newest(
         &self,
         max: usize,
-        is_one: impl Fn(u64, &TypeUrl) -> bool,
+        is_one: impl Fn(u64, &TypeUrl, Track) -> bool,
         is_then: impl Fn(Instant) -> bool,
     ) -> Vec<PlacedChange> {
         let table = self.table.lock();
@@ -188,9 +227,9 @@ impl History {
             (Some(_), _) => newest.next(),
             (None, _) => superseded.next(),
         });
-        let found = places.filter(|(_, (key, _))| is_one(key.cache, &key.type_url));
+        let found = places.filter(|(_, (key, _))| is_one(key.cache, &key.type_url, key.track));
         let found = found.filter_map(|(number, (key, name))| {
-            let line = table.stores.get(key)?.lines.get(name)?;
+            let line = &table.stores.get(key)?.lines.get(name)?.records;
             let record = line.iter().rev().find(|record| record.number == *number)?;
             // A state without a time is no change.
             record.change.at.filter(|at| is_then(*at))?;
@@ -206,8 +245,8 @@ impl History {
     }
 
     pub(super) fn record(&self, changed: StoreChanges<'_>, now: Instant) {
-        let StoreChanges { cache, type_url, parameters, .. } = changed;
-        let key = StoreKey { cache, type_url: type_url.clone(), parameters: parameters.clone() };
+        let StoreChanges { cache, type_url, track, parameters, .. } = changed;
+        let key = StoreKey { cache, type_url: type_url.clone(), track, parameters: parameters.clone() };
         let mut table = self.table.lock();
         let known = table.stores.get_key_value(&key).map(|(known, _)| Arc::clone(known));
         let key = known.unwrap_or_else(|| {
@@ -216,7 +255,8 @@ impl History {
             key
         });
         for touch in changed.touched {
-            let last = table.stores.get_mut(&key).and_then(|of| of.lines.get_mut(&touch.name)?.last_mut());
+            let last =
+                table.stores.get_mut(&key).and_then(|of| of.lines.get_mut(&touch.name)?.records.last_mut());
             let last = last.map(|record| &mut record.change);
             let is_new = last.is_none();
             if let Some(change) = self.change(&changed, touch, last, now) {
@@ -279,7 +319,7 @@ impl History {
         let mut table = self.table.lock();
         let keys: Vec<_> = table.stores.keys().filter(|key| key.cache == cache).cloned().collect();
         let gone: Vec<StoreRecords> = keys.iter().filter_map(|key| table.stores.remove(key)).collect();
-        for record in gone.iter().flat_map(|of| of.lines.values()).flatten() {
+        for record in gone.iter().flat_map(|of| of.lines.values()).flat_map(|line| &line.records) {
             table.bytes -= record.cost;
             table.superseded.remove(&record.number);
             table.newest.remove(&record.number);
@@ -296,17 +336,18 @@ impl Table {
         let cost = cost(name, &change);
         let Some(of) = self.stores.get_mut(key) else { return };
         let line = of.lines.entry(name.clone()).or_default();
-        if let Some((number, place)) = line.last().and_then(|last| self.newest.remove_entry(&last.number)) {
+        if let Some((number, place)) =
+            line.records.last().and_then(|last| self.newest.remove_entry(&last.number))
+        {
             self.superseded.insert(number, place);
         }
-        if line.len() == CHANGES {
-            let oldest = line.remove(0);
+        if line.records.len() == CHANGES {
+            let oldest = line.drop_oldest();
             self.superseded.remove(&oldest.number);
             self.bytes -= oldest.cost;
-            of.known_since = of.known_since.max(oldest.change.at.unwrap_or(of.known_since));
         }
-        line.reserve_exact(1);
-        line.push(Record { number, change, cost });
+        line.records.reserve_exact(1);
+        line.records.push(Record { number, change, cost });
         self.newest.insert(number, (Arc::clone(key), name.clone()));
         self.bytes += cost;
     }
@@ -318,10 +359,9 @@ impl Table {
         let Some(of) = self.stores.get_mut(&key) else { return false };
         let Some(line) = of.lines.get_mut(&name) else { return false };
         // The oldest superseded record is the oldest of its name.
-        let oldest = line.remove(0);
-        self.bytes -= oldest.cost;
-        of.known_since = of.known_since.max(oldest.change.at.unwrap_or(of.known_since));
-        if line.is_empty() {
+        self.bytes -= line.drop_oldest().cost;
+        if line.records.is_empty() {
+            of.known_since = of.known_since.max(line.lost.unwrap_or(of.known_since));
             of.lines.remove(&name);
         }
         true

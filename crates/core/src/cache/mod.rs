@@ -226,9 +226,9 @@ impl Cache {
 
     /// Current states of a resource per set of parameters, as [history](Self::history) records without a
     /// change.
-    pub fn present(&self, type_url: &TypeUrl, name: &str) -> Vec<(Parameters, ResourceChange)> {
+    pub fn present(&self, type_url: &TypeUrl, track: Track, name: &str) -> Vec<(Parameters, ResourceChange)> {
         let present = |of: &Arc<TypeCache>| {
-            let parameters = of.parameter_view.as_uniform()?;
+            let parameters = of.parameter_view.as_whole().filter(|_| of.parameter_view.track() == track)?;
             Some((parameters.clone(), ResourceChange::present(of.snapshot().get(name)?)?))
         };
         self.stores.read().all().filter(|of| of.type_url == *type_url).filter_map(present).collect()

@@ -40,7 +40,7 @@ mod trial;
 mod verdicts;
 
 use super::Generation;
-use super::change::Change;
+use super::change::{Change, Op};
 use super::parameter_view::Track;
 use super::position::Class;
 use super::snapshot::Snapshot;
@@ -178,6 +178,7 @@ impl Rollout {
         let node = self.hash(node_id);
         let place = node as f64 / u64::MAX as f64;
         let mut state = self.state.lock();
+        state.canaries.resize(usize::from(self.steps()), 0);
         let of_share =
             || shares.iter().position(|share| place < *share).map(|at| at + usize::from(named.is_some()));
         let step = if is_named { Some(0) } else { of_share() };
@@ -194,11 +195,10 @@ impl Rollout {
                 0
             }
         };
-        state.canaries.resize(usize::from(self.steps()), 0);
         state.canaries[step] += 1;
         drop(state);
         let peer = peer.map_or(node, |peer| self.hash(peer.account()));
-        Some(CanarySeat { rollout: Arc::clone(self), voter: Voter { peer, node }, step: step as u8 })
+        Some(CanarySeat { rollout: Arc::clone(self), voter: Voter { step: step as u8, peer, node } })
     }
 
     /// Whether a response may have a change on trial now.
@@ -225,9 +225,10 @@ impl Rollout {
         let is_state = update.is_full_state() && class == Class::Both;
         let lacks = |name: &str| is_state && (subscription.wildcard || subscription.contains(name));
         let is_in_response = |parameters, name: &Name, digest: Option<u128>| {
-            let ((given, removed), name) = (&*contents, name.as_str());
+            let ((given, names, removed), name) = (&*contents, name.as_str());
             let is_content = digest.is_some_and(|digest| given.contains(&digest));
-            let is_removal = removed.contains(name) || (digest.is_none() && lacks(name));
+            let is_removal =
+                removed.contains(name) || (digest.is_none() && lacks(name) && !names.contains(name));
             view.of(name) == parameters && (is_content || is_removal)
         };
         let of_type = trial.names.iter_mut().filter(|((of, _), _)| of == type_url);
@@ -275,8 +276,12 @@ impl Rollout {
             let place = (key.clone(), name.clone());
             let is_meant = track_ops::waits_with_name(op) || track_ops::forgets_all(op, origin);
             let kept_back = state.standing.kept_back(&place);
+            if kept_back.is_some() && matches!(op, Op::Forget { .. }) {
+                // The order stands, and the next client is sent what it says.
+                continue;
+            }
             let is_kept_back = track_ops::waits_with_name(op) && kept_back == Some(track_ops::given(op));
-            if kept_back.is_some() && is_meant && !is_kept_back {
+            if kept_back.is_some() && track_ops::waits_with_name(op) && !is_kept_back {
                 state.standing.contents.remove(&place);
             }
             let is_on_trial = state.trial.as_ref().is_some_and(|trial| trial.get(&place).is_some());
@@ -426,7 +431,8 @@ impl Rollout {
         let mut trial = Trial::new(at.now + self.settings.window, state.step_from(0).unwrap_or_default());
         let (mut moves, mut later, mut braked) = (Vec::new(), Vec::new(), BTreeSet::new());
         let are_gone = !state.canaries.is_empty() && state.canaries.iter().all(|streams| *streams == 0);
-        let asked = if are_gone { Track::Stable } else { Track::Canary(trial.step) };
+        let step = Track::Canary(trial.step);
+        let asked = step..=if are_gone { Track::Stable } else { step };
         for (key, names) in names {
             let Some(stores) = (at.stores)(&key) else { continue };
             if state.standing.holds(&key.0) {
@@ -459,7 +465,7 @@ impl Rollout {
                 let retained = older.filter(|_| !is_sent_anew).inspect(|_| _ = new.pop());
                 let candidate = retained.cloned().unwrap_or_else(|| {
                     let reach = Reach::of(name, canary, origin);
-                    let is_asked = (at.asks)(&key, name, reach, asked);
+                    let is_asked = (at.asks)(&key, name, reach, asked.clone());
                     let verdicts = older.map(|older| Arc::clone(&older.verdicts)).unwrap_or_default();
                     Candidate { digest, sent_at: Some(at.clock), reach, is_asked, verdicts }
                 });
@@ -478,7 +484,7 @@ impl Rollout {
         }
         let is_braked = !braked.is_empty();
         if is_braked {
-            trial.brake(braked, &mut moves, at.now);
+            trial.brake(braked, &mut moves, at);
         }
         moves.extend(later);
         if trial.names.is_empty() {
@@ -560,20 +566,19 @@ impl RolloutState {
 pub struct CanarySeat {
     rollout: Arc<Rollout>,
     voter: Voter,
-    step: u8,
 }
 
 impl CanarySeat {
     /// Step of a trial in which it is sent changes.
     pub(crate) const fn step(&self) -> u8 {
-        self.step
+        self.voter.step
     }
 }
 
 impl Drop for CanarySeat {
     fn drop(&mut self) {
         let mut state = self.rollout.state.lock();
-        state.canaries[usize::from(self.step)] -= 1;
+        state.canaries[usize::from(self.voter.step)] -= 1;
         if let Some((of, streams)) = &mut state.stand_in
             && *of == self.voter.node
         {

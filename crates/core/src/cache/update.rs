@@ -157,12 +157,13 @@ impl Update {
         !self.ghosts.is_empty()
     }
 
-    /// Contents of a response with this class of it, by digest, and names that it ends.
-    pub(super) fn contents(&self, class: Class) -> (HashSet<u128>, HashSet<&str>) {
+    /// Contents of a response with this class of it, by digest, their names, and names that it ends.
+    pub(super) fn contents(&self, class: Class) -> (HashSet<u128>, HashSet<&str>, HashSet<&str>) {
         let members = self.segments.iter().flat_map(|segment| segment.members());
-        let digests = self.resources.iter().chain(members).map(|resource| resource.digest()).collect();
+        let given = self.resources.iter().chain(members);
+        let (digests, names) = given.map(|resource| (resource.digest(), resource.name().as_str())).unzip();
         let removed = self.removed.iter().chain(&self.owed.gone).filter(|_| class == Class::Both);
-        (digests, removed.chain(&self.absent).map(Name::as_str).collect())
+        (digests, names, removed.chain(&self.absent).map(Name::as_str).collect())
     }
 
     /// Whether a subscribed name is known, even as absent.

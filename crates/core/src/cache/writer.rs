@@ -4,6 +4,7 @@
 //! Knows nothing of streams; time is an argument.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -196,8 +197,8 @@ impl Writer {
             let (origin, canaries) = (find(key, Track::Origin)?, canaries.collect::<Option<_>>()?);
             Some(Stores { origin, canaries, stable: find(key, Track::Stable)? })
         };
-        let asks = |key: &StoreKey, name: &Name, reach: Reach, last: Track| {
-            is_asked_for(&cache.mixed(&key.0, &key.1), &key.1, name, reach, last)
+        let asks = |key: &StoreKey, name: &Name, reach: Reach, tracks: RangeInclusive<Track>| {
+            is_asked_for(&cache.mixed(&key.0, &key.1), &key.1, name, reach, &tracks)
         };
         let mut by_track: BTreeMap<Track, BTreeMap<StoreKey, Steps>> = BTreeMap::new();
         let at = Moment { now, clock: self.clock, stores: &stores, asks: &asks };
@@ -348,7 +349,9 @@ impl Writer {
         let tombstones = self.cache.tombstones.load(Ordering::Relaxed);
         let remembers = if self.remembers { tombstones } else { 0 };
         // Other stores show the same changes sooner or later.
-        let recorded = self.cache.history.as_ref().zip(of.parameter_view.as_uniform());
+        let track = of.parameter_view.track();
+        let is_recorded = !matches!(track, Track::Canary(_));
+        let recorded = self.cache.history.as_ref().zip(of.parameter_view.as_whole()).filter(|_| is_recorded);
         let forgotten = forgotten(&change);
         let before = of.snapshot.load();
         let mut draft = Draft::new(&before, &of.type_url, &mut self.clock).remembering(remembers);
@@ -381,8 +384,16 @@ impl Writer {
         if let Some((history, parameters)) = recorded {
             let (cache, type_url) = (self.cache.number(), &of.type_url);
             let (touched, was_known, forgotten) = (&*touched, before.wildcard_known(), &forgotten);
-            let changed =
-                StoreChanges { cache, type_url, parameters, touched, was_known, forgotten, generation };
+            let changed = StoreChanges {
+                cache,
+                type_url,
+                track,
+                parameters,
+                touched,
+                was_known,
+                forgotten,
+                generation,
+            };
             history.record(changed, now);
         }
         endpoints
@@ -417,18 +428,17 @@ fn forgotten_resources(touched: &[Touch], forgotten: &HashSet<Name>) -> usize {
     went.filter(|touch| forgotten.contains(&touch.name)).count()
 }
 
-/// Whether a client asks for a name in one of these stores, and sees this difference, on the canaries' tracks up to the last
-/// one, or on the stable one.
+/// Whether a client of these tracks asks for a name in one of these stores, and sees this difference.
 fn is_asked_for(
     stores: &[Arc<TypeCache>],
     parameters: &Parameters,
     name: &Name,
     reach: Reach,
-    last: Track,
+    tracks: &RangeInclusive<Track>,
 ) -> bool {
     let is_meant = |of: &&Arc<TypeCache>| {
         let view = &of.parameter_view;
-        view.track() <= last && view.of(name.as_str()) == parameters
+        tracks.contains(&view.track()) && view.of(name.as_str()) == parameters
     };
     stores
         .iter()

@@ -45,7 +45,7 @@ impl Fixture {
     }
 
     fn changes(&self, kind: Kind, name: &str) -> Vec<ResourceChange> {
-        let mut found = self.history.of(self.writer.cache().number(), &kind.into(), name);
+        let mut found = self.history.of(self.writer.cache().number(), &kind.into(), Track::Origin, name);
         assert!(found.len() <= 1, "one set of parameters: {found:?}");
         found.pop().map(|(_, changes)| changes).unwrap_or_default()
     }
@@ -96,11 +96,12 @@ fn what_is_heard_first_is_no_change_and_what_comes_into_a_known_set_is() {
     of.set(CDS, View::Wildcard, "c", "1", b"one");
     of.set(CDS, View::Named, "d", "1", b"one");
     assert_eq!((of.versions(CDS, "c"), of.changes(CDS, "c")[0].is_first), (vec![pair("", "1")], true));
-    let newest = of.history.newest(9, |_, _| true, |_| true);
+    let newest = of.history.newest(9, |_, _, _| true, |_| true);
     assert_eq!(newest.iter().map(|of| of.name.as_str()).collect::<Vec<_>>(), ["c"]);
     of.set(CDS, View::Wildcard, "a", "2", b"two");
-    assert_eq!(of.history.newest(9, |_, _| true, |_| true).len(), 2, "what was there before is no change");
-    let present = |name| of.writer.cache().present(&CDS.into(), name).pop().map(|(_, present)| present);
+    assert_eq!(of.history.newest(9, |_, _, _| true, |_| true).len(), 2, "what was there before is no change");
+    let present =
+        |name| of.writer.cache().present(&CDS.into(), Track::Origin, name).pop().map(|(_, present)| present);
     let held = present("b").expect("it is held");
     assert_eq!(
         (held.at, held.is_member, held.after.map(|after| after.version.to_string())),
@@ -207,7 +208,7 @@ fn newest_changes_of_all_resources_come_first() {
     of.set(Kind::Listener, View::Wildcard, "l", "1", b"");
     of.set(CDS, View::Wildcard, "a", "2", b"");
     let newest = |max, kinds: &[Kind]| -> Vec<String> {
-        let found = of.history.newest(max, |_, type_url| kinds.contains(&type_url.kind()), |_| true);
+        let found = of.history.newest(max, |_, type_url, _| kinds.contains(&type_url.kind()), |_| true);
         let version = |of: &PlacedChange| of.change.after.as_ref().map(|after| after.version.to_string());
         found.iter().map(|of| format!("{} {}", of.name, version(of).unwrap_or_default())).collect()
     };
@@ -271,7 +272,7 @@ proptest! {
                 }
             }
             let table = of.history.table.lock();
-            let records: Vec<&Record> = table.stores.values().flat_map(|of| of.lines.values()).flatten().collect();
+            let records: Vec<&Record> = table.stores.values().flat_map(|of| of.lines.values()).flat_map(|line| &line.records).collect();
             prop_assert_eq!(records.iter().map(|record| record.cost).sum::<u64>(), table.bytes);
             prop_assert_eq!(records.len(), table.newest.len() + table.superseded.len());
         }

@@ -15,22 +15,21 @@ use super::orders::{EarlierState, Note, Order, OrderKind, StandingOrder};
 use super::track_ops::{self, Moment, Move, StoreKey, Stores};
 use super::trial::Place;
 use super::{Rollout, RolloutState};
-use crate::resource::{Name, Parameters, TypeUrl};
+use crate::resource::{Name, TypeUrl};
 
 impl Rollout {
     /// Gives an order, which is followed at the next decision. Returns whether there is something to order.
     pub(in crate::cache) fn order(&self, order: Order, now: Instant) -> bool {
         let mut state = self.state.lock();
-        let trial = state.trial.as_ref();
+        let has_held = |of: &Option<TypeUrl>| {
+            // An order before this one may hold something.
+            !state.orders.is_empty() || state.holds(of.as_ref()) || state.standing.has_some_of(of.as_ref())
+        };
         let is_due = match &order {
-            Order::Hold(type_url, _) => self.guards(type_url),
+            Order::Hold(of, _) => of.as_ref().is_none_or(|of| self.guards(of)),
             Order::Restore(states, _) => !states.is_empty(),
-            Order::Discard(_) => {
-                !state.standing.types.is_empty() || trial.is_some_and(|of| of.hold.is_some())
-            }
-            Order::Release(of) => {
-                state.standing.has_some_of(of.as_ref()) || state.has_to_release(of.as_ref())
-            }
+            Order::Discard(of, _) => has_held(of),
+            Order::Release(of) => has_held(of) || state.is_unanswered(of.as_ref()),
         };
         if is_due {
             state.orders.push_back(order);
@@ -59,36 +58,35 @@ impl Rollout {
 
     pub(super) fn follow(&self, state: &mut RolloutState, order: Order, at: &Moment<'_>) -> Vec<Move> {
         match order {
-            Order::Hold(type_url, note) => {
-                let moves = state.withdraw(&type_url, at);
-                let (kind, parameters) = (OrderKind::Hold, Parameters::NONE);
-                let (name, digest, version) = Default::default();
-                state.standing.insert(StandingOrder {
-                    kind,
-                    type_url,
-                    parameters,
-                    name,
-                    digest,
-                    version,
-                    note,
-                });
+            Order::Hold(of, note) => {
+                let types = self
+                    .settings
+                    .types
+                    .iter()
+                    .filter(|type_url| of.as_ref().is_none_or(|of| of == *type_url));
+                let mut moves = Vec::new();
+                for type_url in types {
+                    moves.extend(state.withdraw(type_url, at));
+                    state.standing.hold(type_url, &note);
+                }
                 moves
             }
             Order::Release(of) => {
                 let is_lifted = state.lift(of.as_ref());
-                if state.has_to_release(of.as_ref()) {
+                if state.holds(of.as_ref()) || state.is_unanswered(of.as_ref()) {
                     return self.release_trial(state, at);
                 }
                 // A trial goes first.
                 if is_lifted && state.trial.is_none() { self.begin(state, at, false) } else { Vec::new() }
             }
-            Order::Discard(note) => {
+            Order::Discard(of, note) => {
                 self.settings.counts.discarded.fetch_add(1, Ordering::Relaxed);
-                let mut moves = state.give_up_held(&note, at);
-                state.give_up_waiting(&note, at);
-                if state.trial.as_ref().is_some_and(|trial| trial.hold.is_some()) {
-                    moves.extend(self.begin(state, at, false));
+                state.give_up_waiting(of.as_ref(), &note, at);
+                if !state.holds(of.as_ref()) {
+                    return Vec::new();
                 }
+                let mut moves = state.give_up_held(&note, self.settings.threshold, at);
+                moves.extend(self.begin(state, at, false));
                 moves
             }
             Order::Restore(states, note) => state.restore(states, &note, at),
@@ -108,14 +106,16 @@ impl Rollout {
 }
 
 impl RolloutState {
-    /// Whether a trial with a type, or any, has failed or stays without an answer.
-    fn has_to_release(&self, of: Option<&TypeUrl>) -> bool {
-        let Some(trial) = &self.trial else { return false };
-        let is_meant = |type_url: &TypeUrl| of.is_none_or(|of| of == type_url);
-        match trial.held() {
-            Some(held) => held.iter().any(|((key, _), _)| is_meant(key)),
-            None => self.unanswered > 0 && trial.names.keys().any(|(key, _)| is_meant(key)),
-        }
+    /// Whether a failed trial holds changes of a type, or any.
+    fn holds(&self, of: Option<&TypeUrl>) -> bool {
+        let held = self.trial.as_ref().and_then(|trial| trial.held());
+        held.into_iter().flatten().any(|((key, _), _)| of.is_none_or(|of| of == key))
+    }
+
+    /// Whether a trial with a type, or any, stays without an answer.
+    fn is_unanswered(&self, of: Option<&TypeUrl>) -> bool {
+        let trial = self.trial.as_ref().filter(|trial| self.unanswered > 0 && trial.hold.is_none());
+        trial.is_some_and(|trial| trial.names.keys().any(|(key, _)| of.is_none_or(|of| of == key)))
     }
 
     /// Takes a type out of the trial, and all its changes back from canaries. They wait.
@@ -156,7 +156,8 @@ impl RolloutState {
     }
 
     /// Gives up what a failed trial holds.
-    fn give_up_held(&mut self, note: &Note, at: &Moment<'_>) -> Vec<Move> {
+    fn give_up_held(&mut self, note: &Note, threshold: f64, at: &Moment<'_>) -> Vec<Move> {
+        self.trial.iter_mut().for_each(|trial| trial.forget_accepted(threshold));
         let changed = self.changed_on_hold();
         let Some(trial) = &mut self.trial else { return Vec::new() };
         let Some(hold) = &trial.hold else { return Vec::new() };
@@ -171,11 +172,11 @@ impl RolloutState {
         moves
     }
 
-    /// Gives up the changes that wait because their types are on hold.
-    fn give_up_waiting(&mut self, note: &Note, at: &Moment<'_>) {
-        let on_hold = std::mem::take(&mut self.standing.types);
-        let keys: Vec<StoreKey> =
-            self.waiting.keys().filter(|key| on_hold.contains_key(&key.0)).cloned().collect();
+    /// Gives up the changes that wait because a type, or any, is on hold.
+    fn give_up_waiting(&mut self, of: Option<&TypeUrl>, note: &Note, at: &Moment<'_>) {
+        let is_meant = |key: &&StoreKey| self.standing.holds(&key.0) && of.is_none_or(|of| *of == key.0);
+        let keys: Vec<StoreKey> = self.waiting.keys().filter(is_meant).cloned().collect();
+        self.standing.types.retain(|type_url, _| of.is_some_and(|of| of != type_url));
         for key in keys {
             let Some(Stores { origin, stable, .. }) = (at.stores)(&key) else { continue };
             let names = self.waiting.remove(&key).unwrap_or_default().into_keys();
@@ -207,11 +208,15 @@ impl RolloutState {
                     let version = resource.as_ref().map(|resource| Arc::clone(resource.shared_version()));
                     self.standing.keep_back(place, newest, version, (OrderKind::Restore, note));
                 }
+                let is_member =
+                    is_member || stores.stable.get(name.as_str()).is_some_and(|entry| entry.is_member());
                 let view = if is_member { View::Wildcard } else { View::Named };
-                ops.push(match resource {
-                    Some(resource) => Op::held(view, resource, None),
-                    None => Op::Remove { view, name: name.clone() },
-                });
+                match resource {
+                    Some(resource) => ops.push(Op::held(view, resource, None)),
+                    None => ops.extend(
+                        [View::Wildcard, View::Named].map(|view| Op::Remove { view, name: name.clone() }),
+                    ),
+                }
                 names.push(name);
             }
             let mut clock = at.clock;

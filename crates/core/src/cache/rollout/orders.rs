@@ -12,12 +12,12 @@ use crate::resource::{Name, Parameters, Resource, TypeUrl};
 /// An operator's decision.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// No client is sent changes of the type, canaries included.
-    Hold(TypeUrl, Note),
+    /// No client is sent changes of a type, or of all guarded ones, canaries included.
+    Hold(Option<TypeUrl>, Note),
     /// Ends what holds a type, or all: orders, and a failed trial as a whole. What waited is tried; a failed trial spreads.
     Release(Option<TypeUrl>),
-    /// Held changes never spread, and do not hold up others. Types are on hold no longer.
-    Discard(Note),
+    /// Gives up what is held of a type, or all: it never spreads, and does not hold up other changes. Ends holds of the type.
+    Discard(Option<TypeUrl>, Note),
     /// Clients are sent earlier states, until the origin sends something newer.
     Restore(Vec<EarlierState>, Note),
 }
@@ -107,6 +107,18 @@ impl StandingOrders {
             None => self.types.insert(type_url, order),
             Some(name) => self.contents.insert(((type_url, order.parameters.clone()), name), order),
         };
+    }
+
+    pub(super) fn hold(&mut self, type_url: &TypeUrl, note: &Note) {
+        self.insert(StandingOrder {
+            kind: OrderKind::Hold,
+            type_url: type_url.clone(),
+            parameters: Parameters::NONE,
+            name: None,
+            digest: None,
+            version: None,
+            note: note.clone(),
+        });
     }
 
     pub(super) fn keep_back(

@@ -2,6 +2,7 @@
 //!
 //! Owns the difference between a change and a first answer: only changes are tried.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -51,8 +52,8 @@ impl Stores {
     }
 }
 
-/// Whether clients up to this track ask for a name and see this difference.
-pub(in crate::cache) type Asks<'a> = dyn Fn(&StoreKey, &Name, Reach, Track) -> bool + 'a;
+/// Whether clients of these tracks ask for a name and see this difference.
+pub(in crate::cache) type Asks<'a> = dyn Fn(&StoreKey, &Name, Reach, RangeInclusive<Track>) -> bool + 'a;
 
 /// The cache at the moment of a decision.
 pub(in crate::cache) struct Moment<'a> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::super::Generation;
 use super::super::parameter_view::Track;
 use super::super::snapshot::Snapshot;
-use super::track_ops::{Asks, Moment, Move, Reach, StoreKey, Stores};
+use super::track_ops::{Asks, Moment, Move, Reach, StoreKey};
 use super::verdicts::Verdicts;
 use crate::resource::Name;
 
@@ -102,50 +102,37 @@ impl Trial {
         self.names.entry(key).or_default().insert(name, candidate);
     }
 
-    /// Brings these changes to canaries.
+    /// Brings these changes to the canaries that had the trial.
     pub(super) fn send(&mut self, part: Vec<Place>, at: &Moment<'_>) -> Vec<Move> {
-        self.bring(part, Some(at.clock), |key, content| {
-            let Stores { canaries, .. } = (at.stores)(key)?;
-            Some((Arc::clone(canaries.first()?), content))
-        })
-    }
-
-    /// Gives canaries the stable content of these names back.
-    pub(super) fn take_back(&mut self, part: Vec<Place>, at: &Moment<'_>) -> Vec<Move> {
-        self.bring(part, None, |key, _| {
-            let Stores { stable, .. } = (at.stores)(key)?;
-            Some((Arc::clone(&stable), stable))
-        })
-    }
-
-    fn bring(
-        &mut self,
-        part: Vec<Place>,
-        sent_at: Option<Generation>,
-        states: impl Fn(&StoreKey, Arc<Snapshot>) -> Option<(Arc<Snapshot>, Arc<Snapshot>)>,
-    ) -> Vec<Move> {
-        let mut by_store: BTreeMap<StoreKey, Vec<Name>> = BTreeMap::new();
-        for (key, name) in part {
-            by_store.entry(key).or_default().push(name);
-        }
         let mut moves = Vec::new();
-        for (key, names) in by_store {
-            let content = self.content.get(&key).and_then(|content| states(&key, Arc::clone(content)));
-            let (Some((held, to)), Some(tried)) = (content, self.names.get_mut(&key)) else { continue };
+        for (key, names) in by_store(part) {
+            let (Some(content), Some(stores)) = (self.content.get(&key), (at.stores)(&key)) else { continue };
+            let Some(tried) = self.names.get_mut(&key) else { continue };
             for name in &names {
                 if let Some(candidate) = tried.get_mut(name) {
-                    candidate.sent_at = sent_at;
-                    if sent_at.is_some() {
-                        candidate.reach = Reach::of(name, &held, &to);
-                    }
+                    candidate.sent_at = Some(at.clock);
+                    candidate.reach = Reach::of(name, &stores.stable, content);
                 }
             }
             moves.extend((0..=self.step).map(|step| {
-                let (key, names, to) = (key.clone(), names.clone(), Arc::clone(&to));
+                let (key, names, to) = (key.clone(), names.clone(), Arc::clone(content));
                 Move { track: Track::Canary(step), key, names, to }
             }));
         }
         moves
+    }
+
+    /// Gives all canaries the stable content of these names back.
+    pub(super) fn take_back(&mut self, part: Vec<Place>, at: &Moment<'_>) -> Vec<Move> {
+        let mut moves = Vec::new();
+        for (key, names) in by_store(part) {
+            let tried = self.names.get_mut(&key);
+            let tried = tried.into_iter().flatten().filter(|(name, _)| names.contains(name));
+            tried.for_each(|(_, candidate)| candidate.sent_at = None);
+            let stores = (at.stores)(&key);
+            moves.extend(stores.map(|stores| stores.to_canaries(0, &key, &names, &stores.stable)));
+        }
+        moves.into_iter().flatten().collect()
     }
 
     /// Brings the whole trial to the canaries up to a step.
@@ -158,20 +145,21 @@ impl Trial {
                 moves.push(Move { track, key: key.clone(), names, to });
             }
             for (name, candidate) in names {
-                candidate.is_asked |= (at.asks)(key, name, candidate.reach, Track::Canary(step));
+                let tracks = Track::Canary(step)..=Track::Canary(step);
+                candidate.is_asked = (at.asks)(key, name, candidate.reach, tracks);
             }
         }
         (self.step, self.ends) = (step, ends);
         moves
     }
 
-    /// Forgets rejections of changes that a canary accepted, as they are about larger responses and came from canaries that
+    /// Forgets rejections of changes that a canary of this step accepted, as they are about larger responses and came from canaries that
     /// do not answer any more. Returns whether there are such.
     fn forgive(&mut self, part: &[Place]) -> bool {
         let mut is_any = false;
         for (key, name) in part {
             let candidate = self.names.get_mut(key).and_then(|names| names.get_mut(name));
-            if let Some(candidate) = candidate.filter(|of| of.verdicts.accepted() > 0) {
+            if let Some(candidate) = candidate.filter(|of| of.verdicts.has_acceptance_in(self.step)) {
                 candidate.verdicts = Arc::new(candidate.verdicts.without_rejections());
                 is_any = true;
             }
@@ -225,18 +213,18 @@ impl Trial {
     }
 
     /// Holds the whole trial, because of these removals. No canary is sent what it does not have.
-    pub(super) fn brake(&mut self, removed: BTreeSet<Place>, moves: &mut Vec<Move>, now: Instant) {
+    pub(super) fn brake(&mut self, removed: BTreeSet<Place>, moves: &mut Vec<Move>, at: &Moment<'_>) {
         for Move { key, names, .. } in &mut *moves {
             let Some(tried) = self.names.get_mut(key) else { continue };
             names.retain(|name| match tried.get_mut(name) {
                 Some(candidate) => {
-                    candidate.sent_at = None;
+                    candidate.sent_at.take_if(|sent_at| *sent_at == at.clock);
                     false
                 }
                 None => true,
             });
         }
-        self.hold = Some(Hold { held: removed, is_braked: true, ..Hold::new(now) });
+        self.hold = Some(Hold { held: removed, is_braked: true, ..Hold::new(at.now) });
     }
 
     pub(super) fn is_held(&self, place: &Place) -> bool {
@@ -283,13 +271,14 @@ impl Trial {
         step
     }
 
-    /// Whether no canary accepted a change that one asks for, or that somebody asks for and one was sent: it may have died
-    /// of it.
+    /// Whether no canary of this step accepted a change that one asks for, or that somebody asks for and one was sent: it may
+    /// have died of it.
     pub(super) fn is_unanswered(&self, asks: &Asks<'_>) -> bool {
-        let mut open = self.all().filter(|(.., candidate)| candidate.verdicts.accepted() == 0);
-        let canaries = Track::Canary(self.step);
+        let mut open = self.all().filter(|(.., candidate)| !candidate.verdicts.has_acceptance_in(self.step));
+        let step = Track::Canary(self.step);
         open.any(|(key, name, candidate)| {
-            asks(key, name, candidate.reach, if candidate.is_asked { Track::Stable } else { canaries })
+            let last = if candidate.is_asked { Track::Stable } else { step };
+            asks(key, name, candidate.reach, step..=last)
         })
     }
 
@@ -329,7 +318,7 @@ impl Trial {
     }
 
     pub(super) fn log_unanswered(&self, canaries: usize) {
-        let open = self.all().find(|(.., candidate)| candidate.verdicts.accepted() == 0);
+        let open = self.all().find(|(.., candidate)| !candidate.verdicts.has_acceptance_in(self.step));
         let Some(((type_url, _), name, _)) = open else { return };
         tracing::warn!(
             %type_url,
@@ -340,6 +329,12 @@ impl Trial {
              canaries are alive, or run `deltafan rollout release`"
         );
     }
+}
+
+fn by_store(places: Vec<Place>) -> BTreeMap<StoreKey, Vec<Name>> {
+    let mut by_store: BTreeMap<StoreKey, Vec<Name>> = BTreeMap::new();
+    places.into_iter().for_each(|(key, name)| by_store.entry(key).or_default().push(name));
+    by_store
 }
 
 impl Hold {

@@ -17,9 +17,10 @@ const COUNTED: usize = 10_000;
 /// Bytes of a text that are searched for names.
 const TEXT_SEARCHED: usize = 4 << 10;
 
-/// A canary: hashes of its peer and of its node ID.
+/// A canary: its step, and hashes of its peer and of its node ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Voter {
+    pub(super) step: u8,
     pub(super) peer: u64,
     pub(super) node: u64,
 }
@@ -85,6 +86,11 @@ impl Verdicts {
 
     pub(super) fn rejected(&self) -> usize {
         self.rejected.len()
+    }
+
+    pub(super) fn has_acceptance_in(&self, step: u8) -> bool {
+        let first = Voter { step, peer: 0, node: 0 };
+        self.accepted.range(first..).next().is_some_and(|voter| voter.step == step)
     }
 
     pub(super) fn has_accepted(&self, voter: Voter) -> bool {
@@ -189,7 +195,7 @@ mod tests {
     }
 
     const fn voter(peer: u64, node: u64) -> Voter {
-        Voter { peer, node }
+        Voter { step: 0, peer, node }
     }
 
     const REJECTS: Answer<'static> = Answer::Rejects { text: Some("bad"), is_alone: false };

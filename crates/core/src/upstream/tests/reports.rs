@@ -230,7 +230,7 @@ fn r_relay_13_both_streams_of_a_type_are_told() {
 
 #[test]
 fn r_relay_13_a_hold_that_an_operator_ends_before_is_not_reported() {
-    for order in [Order::Release(None), Order::Discard(Note::default())] {
+    for order in [Order::Release(None), Order::Discard(None, Note::default())] {
         let mut fixture = Fixture::reporting();
         fixture.hold("c2", "2");
         assert!(fixture.mux.has_request(Primary));
