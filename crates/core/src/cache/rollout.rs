@@ -3,21 +3,22 @@
 //! Owns the changes that wait, the trial, the verdicts of canaries, and when a change spreads or is held. Knows no
 //! clock: times are arguments. The [writer](super::Writer) moves resources. Sessions and operators share it.
 //!
-//! A guarded type has three stores: the origin's, which no client sees, the canaries' and the stable one. The stable
-//! one shows the last state that canaries accepted. A trial brings the canaries' to the origin's state of that moment,
-//! of all guarded types, because routes must not come without their clusters. It spreads as a whole or not at all.
-//! Changes during a trial wait for the next one, so that canaries have one content of a name to judge.
+//! A guarded type has a store for the origin, which no client sees, one for each step of canaries, and the stable one. The
+//! stable one shows the last state that canaries accepted. A trial brings the first step to the origin's state of that
+//! moment, of all guarded types, because routes must not come without their clusters. A window later the next step is sent
+//! it. It spreads as a whole or not at all. Changes during a trial wait for the next one, so that canaries have one content
+//! of a name to judge.
 //!
 //! Example, with a window of 30 s: a cluster changes at 0 s and its route at 0.4 s. At 1 s both are on trial. A route
 //! that changes at 10 s is for the next one. At 31 s, if canaries accepted the two, they spread, and the next trial
 //! begins. If a canary rejected a response, everything in it that this canary has not accepted is suspect, whatever
 //! the text names. Then all is held: the fleet keeps its last good state, and canaries get it back, while the
 //! [search](trial::Hold) finds the bad changes. The hold ends when the control plane has changed each of them, or an
-//! operator releases or discards them. The others keep their verdicts in the next trial.
+//! operator [releases or discards](orders) them. The others keep their verdicts in the next trial.
 //!
 //! Invariants:
-//! - A change that canaries were sent spreads only if one of them accepted a response with it, or an operator says so.
-//!   Silence is no consent, and a canary that died of a change is silent: the trial begins again.
+//! - A change that canaries of a step were sent goes on only if one of them accepted a response with it, or an operator says
+//!   so. Silence is no consent, and a canary that died of a change is silent: the trial begins again.
 //! - A verdict is about a content of a name, whichever way it was delivered, and counts once per client.
 //! - Names and sets that were unknown before are answered at once: their clients have nothing better.
 //! - Memory is bounded by the names that wait.
