@@ -89,6 +89,12 @@ impl<'t> Query<'t> {
         })
     }
 
+    /// Whether a filter is turned on: `true` is its only value.
+    pub(super) fn is_set(&self, key: &str) -> Result<bool, LookError> {
+        let read = |value: &str| (value == "true").then_some(true);
+        Ok(self.checked(key, read, || "true".to_owned())?.unwrap_or_default())
+    }
+
     /// Number of entries that are asked for.
     pub(super) fn limit(&self, default: usize) -> Result<usize, LookError> {
         let read = |value: &str| value.parse().ok().filter(|limit| *limit <= LARGEST_PAGE);

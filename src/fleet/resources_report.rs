@@ -139,8 +139,9 @@ pub(super) fn stores(group: &Group, only: Option<&TypeUrl>) -> Vec<Arc<TypeCache
 ///
 /// [`LookError`] if the query is wrong.
 pub fn resources(groups: &Groups, query: &str) -> Result<impl Serialize + use<>, LookError> {
-    let query = Query::parse(query, &["type", "name", "limit", "after"])?;
-    let (only, name) = (query.type_url()?, query.pattern("name"));
+    let query = Query::parse(query, &["type", "name", "held_back", "limit", "after"])?;
+    let (only, name, is_about_held_back) =
+        (query.type_url()?, query.pattern("name"), query.is_set("held_back")?);
     let (mut page, mut place) = (Page::new("resources", &query)?, 0);
     let mut matched: BTreeMap<_, usize> = BTreeMap::new();
     let mut fingerprints: BTreeMap<(Option<String>, TypeUrl), Fingerprint> = BTreeMap::new();
@@ -159,7 +160,11 @@ pub fn resources(groups: &Groups, query: &str) -> Result<impl Serialize + use<>,
             let shown = Shown { store, canaries, newest };
             let sent = snapshot.entries().filter(|entry| !is_tombstone(entry)).map(|entry| (entry, false));
             let all = sent.chain(shown.unsent(&snapshot).map(|entry| (entry, true)));
-            for (entry, is_new) in all.filter(|(entry, _)| name.matches(entry.name().as_str())) {
+            let is_asked = |(entry, is_new): &(&Entry, bool)| {
+                let is_held_back = || *is_new || shown.newest(entry).is_some();
+                name.matches(entry.name().as_str()) && (!is_about_held_back || is_held_back())
+            };
+            for (entry, is_new) in all.filter(is_asked) {
                 *matched.entry(type_url.kind().short()).or_default() += 1;
                 if let Some((all, resource)) = fingerprint.as_mut().zip(resource(entry)).filter(|_| !is_new) {
                     all.add(&type_url, resource);

@@ -50,6 +50,7 @@ async fn while_a_change_is_held_every_report_says_who_runs_what() {
     assert_eq!(versions(&relay), [["1", "1"], ["1", "1"]].map(|both| both.map(Json::from)));
     assert_eq!(relay.admin_json("/clients?state=held_back&limit=0")["states"], json!({"held_back": 3}));
     let resources = relay.admin_json("/resources");
+    assert_eq!(relay.admin_json("/resources?held_back=true")["resources"], resources["resources"]);
     let row = &resources["resources"][0];
     assert_eq!(resources["matched"], json!({"cds": 1}));
     assert_eq!((&row["version"], &row["newest"], &row["clients"]), (&json!("1"), &json!("2"), &json!(3)));
@@ -74,6 +75,7 @@ async fn while_a_change_is_held_every_report_says_who_runs_what() {
     relay.wait_for("the correction", || clients(&relay, "synced") == 2.0);
     assert_eq!(versions(&relay), [["3", "3"], ["3", "3"]].map(|both| both.map(Json::from)));
     assert!(relay.admin_json("/resources")["resources"][0].get("newest").is_none());
+    assert_eq!(relay.admin_json("/resources?held_back=true")["resources"], json!([]));
     let ran = ask(&relay, &["status"]).await;
     assert!(ran.stdout.starts_with("all is well"), "{}", ran.stdout);
 }
