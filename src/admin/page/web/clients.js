@@ -3,7 +3,7 @@
 import { code, foreign, h, table } from './dom.js';
 import { age, count, link, number, queryOf, typeKey, version } from './format.js';
 import { STATES } from './health.js';
-import { ago, clientLink, delivery, filters, kind, nothing, pages, place, state, states, typeField } from './parts.js';
+import { ago, clientLink, delivery, filters, kind, nothing, pages, place, rejection, state, states, typeField } from './parts.js';
 
 /** Clients of a page. */
 const PAGE = 50;
@@ -77,7 +77,7 @@ function oneType(clients, elapsed) {
 
 function reason({ rejected }, elapsed) {
   if (rejected === null) return '';
-  return h('span', { class: 'reason' }, code(version(rejected), 40), ' ', ago(rejected.seconds_ago, elapsed), ': ', foreign(rejected.text, 500));
+  return [code(version(rejected), 40), ' ', ago(rejected.seconds_ago, elapsed), rejection(rejected.text)];
 }
 
 export const client = {

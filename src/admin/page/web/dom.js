@@ -42,6 +42,11 @@ export function foreign(text, longest = LONGEST) {
   return h('bdi', { title: all.slice(0, 4_000) }, `${all.slice(0, longest)}…`);
 }
 
+/** Text of a peer in one line, its line breaks and tabs as spaces. */
+export function prose(text, longest) {
+  return foreign(String(text).replace(/\s+/g, ' ').trim(), longest);
+}
+
 /** Name or version that a peer chose, in a fixed-width font. */
 export function code(text, longest) {
   return h('code', null, foreign(text, longest));

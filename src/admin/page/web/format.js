@@ -56,6 +56,18 @@ export function version({ version: of, generation }) {
   return of === '' || of === null || of === undefined ? `#${generation}` : of;
 }
 
+/**
+ * Last clause of a rejection, as in `ConnectTimeout: value must be greater than 0s`: the field and the rule that a validation
+ * names, or else the last part behind a colon that is a sentence.
+ */
+export function lastClause(text) {
+  const fields = [...text.matchAll(/\w+ValidationError\.([^|()]+)/g)];
+  if (fields.length > 0) return fields.at(-1)[1].trim();
+  const parts = text.trim().split(': ');
+  const at = parts.findLastIndex((part) => /^[A-Za-z]\S*(\s+\S+){2}/.test(part));
+  return parts.slice(Math.max(0, at)).join(': ');
+}
+
 /** Value of `type` in a query: the short name, or the URL of a type that has none. */
 export function typeKey({ type, type_url: url }) {
   return type === 'other' ? url : type;
@@ -71,6 +83,11 @@ export function link(view, parameters = {}) {
 export function queryOf(parameters) {
   const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null && value !== '');
   return given.map(([key, value]) => `${encodeURIComponent(key)}=${encodeURIComponent(value)}`).join('&');
+}
+
+/** Node group behind the other parameters; empty for that of the relay's own node, which is `null`. `undefined` stands for all. */
+export function groupOf(group) {
+  return group === undefined ? '' : `&group=${encodeURIComponent(group ?? '')}`;
 }
 
 /** View and parameters of the part of an address behind `#`. */

@@ -1,6 +1,6 @@
 // View of everything at a glance.
 
-import { code, foreign, h, table } from './dom.js';
+import { code, h, prose, table } from './dom.js';
 import { age, clock, count, delay, link, number } from './format.js';
 import { STATES, clientsByType, findings, inOrder } from './health.js';
 import { samples, sum } from './metrics.js';
@@ -32,12 +32,12 @@ export const overview = {
         h('p', { class: 'figure' }, number(page.clients.open), h('small', null, ' streams and held polls')),
         states(page.clients.states, (state) => link('clients', { state: state === 'new' ? null : state }))),
       h('section', { 'aria-labelledby': 'latency' }, h('h2', { id: 'latency' }, 'Propagation'), latency(history, now))),
-    propagation(history, now),
     h('section', { 'aria-labelledby': 'types' }, h('h2', { id: 'types' }, 'Types'), types(facts, page)),
     h('section', { 'aria-labelledby': 'nacks' },
       h('h2', { id: 'nacks' }, h('a', { href: link('nacks') }, 'Newest rejections')),
       page.nacks.nacks.length === 0 ? nothing('No client has rejected anything since the relay started.')
         : table('Newest rejections', NACK_COLUMNS, page.nacks.nacks.map((nack) => nackRow(nack, elapsed)))),
+    propagation(history, now),
     h('section', { 'aria-labelledby': 'changes' },
       h('h2', { id: 'changes' }, h('a', { href: link('history') }, 'Newest changes')),
       changes(page.history, elapsed)),
@@ -48,7 +48,7 @@ function verdict(found) {
   const faults = found.filter(({ level }) => level === 'fault').length;
   const title = faults > 0 ? count(faults, 'fault') : 'All is well';
   const line = ({ level, text, href }) =>
-    h('li', { class: level }, h('span', { class: 'level' }, level), ' ', href === null ? foreign(text, 500) : h('a', { href }, foreign(text, 500)));
+    h('li', { class: level }, h('span', { class: 'level' }, level), ' ', href === null ? prose(text, 500) : h('a', { href }, prose(text, 500)));
   return h('section', { class: `verdict ${faults > 0 ? 'is-fault' : 'is-well'}`, 'aria-labelledby': 'verdict' },
     h('h2', { id: 'verdict' }, title),
     found.length > 0 && h('ul', null, found.sort((a, b) => a.level.localeCompare(b.level)).map(line)));
@@ -81,7 +81,7 @@ function server(of) {
   return h('div', { class: 'server', 'data-key': of.uri },
     h('p', null, h('span', { class: `link link-${word.replace(' ', '-')}` }, word), ' ', of.protocol, ' ', code(of.uri, 80)),
     // The error from before it was connected is over.
-    of.last_error && !of.connected && h('p', { class: 'reason' }, foreign(of.last_error, 300)));
+    of.last_error && !of.connected && h('p', { class: 'reason' }, prose(of.last_error, 300)));
 }
 
 /** Quantiles of the last minute in large figures. */
@@ -150,7 +150,7 @@ function types(facts, page) {
 }
 
 function changes(history, elapsed) {
-  if (history.off !== undefined) return nothing(foreign(history.off, 300));
+  if (history.off !== undefined) return nothing(prose(history.off, 300));
   if (history.changes.length === 0) return nothing('No change is remembered.');
   return table('Newest changes', CHANGE_COLUMNS, history.changes.map((change) => changeRow(change, elapsed)));
 }

@@ -1,7 +1,7 @@
 // Parts that several views share.
 
-import { code, foreign, h, visible } from './dom.js';
-import { age, bytes, link, number, typeKey, version } from './format.js';
+import { code, foreign, h, prose, visible } from './dom.js';
+import { age, bytes, lastClause, link, number, typeKey, version } from './format.js';
 import { STATES, inOrder } from './health.js';
 
 /** Time in the past. `elapsed` are the seconds since the relay said how long ago it was. */
@@ -152,7 +152,7 @@ export function nackRow(nack, elapsed) {
       state(nack.state),
       number(nack.count),
       changed(nack),
-      h('span', { class: 'reason' }, foreign(nack.text, 500)),
+      rejection(nack.text),
     ],
   };
 }
@@ -160,6 +160,14 @@ export function nackRow(nack, elapsed) {
 export const NACK_COLUMNS = [
   ['Age', 'nowrap'], 'Client', 'Type', 'Version', 'Client now', ['Count', 'number'], 'Changed since its last ACK', 'Reason',
 ];
+
+/** Text of a rejection: its last clause, and behind a fold the whole. */
+export function rejection(text) {
+  const clause = h('span', null, prose(lastClause(text)));
+  if (text.length <= 60 && lastClause(text) === text) return h('div', { class: 'reason' }, clause);
+  const lines = text.trim().split(/[\r\n]+/).map((line) => h('div', null, prose(line, 1_000)));
+  return h('details', { class: 'reason' }, h('summary', null, clause), lines);
+}
 
 /** Names that changed since the last ACK of a client. */
 function changed(nack) {

@@ -1,6 +1,6 @@
 // Views of resources, and the search over clients and resources.
 
-import { code, foreign, h, table } from './dom.js';
+import { code, foreign, h, prose, table } from './dom.js';
 import { bytes, count, link, number, queryOf, typeKey, version } from './format.js';
 import { clientLink, filters, kind, nothing, pages, place, resourceLink, state, typeField } from './parts.js';
 
@@ -40,7 +40,7 @@ function list(all) {
     key: `${of.type_url} ${of.name} ${of.group} ${of.parameters}`,
     cells: [
       kind(of),
-      [resourceLink(of), place(of), of.error !== null && h('span', { class: 'reason' }, foreign(of.error, 300))],
+      [resourceLink(of), place(of), of.error !== null && h('span', { class: 'reason' }, prose(of.error, 300))],
       h('span', { class: `held held-${of.state}` }, of.state),
       [of.version === null ? '' : code(version(of), 40), newest(of)],
       of.bytes === null ? '' : bytes(of.bytes),
