@@ -11,6 +11,7 @@ import { after, before, test } from 'node:test';
 
 import { HOSTILE, Scene } from './scene.js';
 import { Browser, RelayProcess, sleep, until } from './world.js';
+import { ControlPlane, Fleet, field } from './xds.js';
 
 const { PICTURES } = process.env;
 const axe = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -59,7 +60,7 @@ async function see(page, of, words) {
 
 const VIEWS = [
   '', 'clients', 'clients?type=cds', 'clients?type=cds&state=rejected', 'clients/1', 'resources', 'nacks', 'history',
-  'history?type=cds&name=backend', 'search?q=back', 'clients?node=nobody', 'history?type=cds&name=nothing', 'nowhere',
+  'history?type=cds&name=backend', 'rollout', 'search?q=back', 'clients?node=nobody', 'history?type=cds&name=nothing', 'nowhere',
 ];
 
 test('a fleet that is well is shown as such', async () => {
@@ -474,6 +475,93 @@ test('a relay of a directory, without any client', async () => {
     }
     await close(page);
   } finally {
+    await relay.end();
+  }
+});
+
+const BAD = 'Error adding/updating cluster(s) backend: Proto constraint validation failed (ClusterValidationError.ConnectTimeout: '
+  + 'value must be greater than 0s): name: "backend"\nconnect_timeout {\n}\n';
+
+test('the rollout guard shows what is held and why, and follows orders', async () => {
+  const controlPlane = new ControlPlane();
+  const timeout = (seconds) => [field(4, field(1, seconds))];
+  controlPlane.set('cds', '1', { backend: timeout(1), other: timeout(1) });
+  controlPlane.set('eds', '1', { backend: [] });
+  await controlPlane.listen();
+  const relay = await RelayProcess.start(`{servers: [{uri: "http://127.0.0.1:${controlPlane.port}", protocol: delta}]}`,
+    'rollout: {types: [cds], canaries: {match: {node.id: "canary-.*"}}, share: 0%, window: 1s}');
+  const fleet = new Fleet(relay.listener);
+  const rollout = async () => (await relay.json('/rollout'))[0];
+  const asked = [];
+  let isSure = false;
+  try {
+    const wants = () => ({ cds: ['*'], eds: ['backend'] });
+    await fleet.connect(['canary-1'], { wants, rejects: (_, url, version) => (version === '2' && url.endsWith('Cluster') ? BAD : null) });
+    await fleet.connect(['edge-1', 'edge-2'], { wants });
+    controlPlane.set('cds', '2', { backend: timeout(0) });
+    await until('the hold', async () => (await rollout()).phase === 'held' && !(await rollout()).searching);
+
+    const page = await browser.open(`${relay.uri}/`);
+    page.removeAllListeners('dialog');
+    page.on('dialog', (dialog) => {
+      asked.push(dialog.message());
+      void (isSure ? dialog.accept() : dialog.dismiss());
+    });
+    await page.getByRole('link', { name: 'Rollout: 1 change is held' }).click();
+    const row = page.locator('section').filter({ hasText: 'Held for' }).locator('tbody tr').first();
+    await row.waitFor();
+    assert.match(await row.innerText(), /held\s+cds\s+backend\s+1\s+2\s+0 accepted, 1 rejected\s+ConnectTimeout: value must be greater than 0s\s+diff/);
+    const answer = page.locator('section[aria-labelledby=answers] tbody tr');
+    assert.match(await answer.innerText(), /canary-1[^]*ConnectTimeout: value must be greater than 0s$/);
+    assert.doesNotMatch(await page.evaluate(() => document.documentElement.textContent), /u\{a\}/);
+    const lines = await row.locator('.reason').evaluate((of) => of.getBoundingClientRect().height / parseFloat(getComputedStyle(of).lineHeight));
+    assert.ok(lines < 3.1, `${lines} lines`);
+    await row.locator('summary').click();
+    assert.match(await row.innerText(), /name: "backend"\s+connect_timeout \{/);
+    for (const options of [{}, { colorScheme: 'dark' }, PHONE]) {
+      const other = await browser.open(`${relay.uri}/#/rollout`, options);
+      await answered(other);
+      const { violations } = await other.evaluate(`${axe}; axe.run(document, { resultTypes: ['violations'] })`);
+      assert.deepEqual(violations.map(({ id, nodes }) => `${id} ${nodes[0].html}`), []);
+      assert.ok(await other.evaluate(() => document.documentElement.scrollWidth <= document.documentElement.clientWidth), 'it fits');
+      await picture(other, options === PHONE ? 'page-phone-rollout' : `page-rollout${options.colorScheme ? '-dark' : ''}`);
+      await close(other);
+    }
+    await row.getByRole('link', { name: 'Diff of backend' }).click();
+    await see(page, '.sides', 'From 1 to 2');
+    await see(page, '.diff', '"connectTimeout": "1s"');
+    await page.goBack();
+
+    await page.getByRole('button', { name: 'Discard' }).click();
+    assert.match(asked.pop(), /^Discard the held changes of all guarded types\?/);
+    assert.equal((await rollout()).held.length, 1, 'the operator was not sure');
+    isSure = true;
+    await page.getByLabel('Your name').fill('alice');
+    await page.getByRole('button', { name: 'Discard' }).click();
+    await see(page, '.outcome', 'The relay follows: discard');
+    await see(page, 'main table', /discard\s*cds\s*backend.*127\.0\.0\.1 \(alice\)/);
+    await page.getByLabel('Type').selectOption('eds');
+    await page.getByRole('button', { name: 'Hold' }).click();
+    await see(page, '.outcome', 'The relay does not follow: no such node group, or the type is not in `rollout.types`');
+    await page.getByLabel('Type').selectOption('cds');
+    await page.getByRole('button', { name: 'Hold' }).click();
+    await see(page, 'main', 'Held by an order.');
+    await page.getByRole('button', { name: 'Release' }).click();
+    await see(page, '.outcome', 'The relay follows: release');
+    await until('the release', async () => (await rollout()).orders.every(({ order }) => order !== 'hold'));
+
+    controlPlane.set('cds', '3', { backend: timeout(3) });
+    await until('the correction', async () => (await rollout()).phase === 'idle' && (await relay.json('/clients?state=synced&limit=0')).states.synced === 3);
+    await page.goto(`${relay.uri}/#/history?type=cds&name=backend`);
+    await page.getByRole('button', { name: 'Restore 1' }).click();
+    await see(page, '.outcome', 'The relay follows: restore');
+    assert.match(asked.at(-1), /^Restore cds backend to version 1\?/);
+    const { orders } = await rollout();
+    assert.deepEqual(orders.map(({ order, name, version }) => [order, name, version]), [['restore', 'backend', '1']]);
+    await close(page);
+  } finally {
+    fleet.close();
+    await controlPlane.stop();
     await relay.end();
   }
 });

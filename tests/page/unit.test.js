@@ -3,10 +3,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { age, argument, bytes, command, count, delay, link, number, route, version } from './out/web/format.js';
+import { age, argument, bytes, command, count, delay, lastClause, link, number, route, version } from './out/web/format.js';
 import { clientsByType, findings } from './out/web/health.js';
 import { lastAt } from './out/web/history.js';
 import { between, fingerprint, histogram, merge, parse, quantile, sum, total } from './out/web/metrics.js';
+import { changesOf, orderPath, question, situation } from './out/web/rollout.js';
 import { Samples } from './out/web/samples.js';
 
 test('numbers are written for people', () => {
@@ -27,6 +28,51 @@ test('an address leads back to its view and parameters', () => {
   assert.deepEqual(route('#/'), { path: '', parameters: Object.create(null) });
   assert.deepEqual(route(''), { path: '', parameters: Object.create(null) });
   assert.equal(route('#/clients?__proto__=a').parameters.constructor, undefined);
+});
+
+test('a rejection begins with its last clause', () => {
+  const proto = 'Proto constraint validation failed (ClusterValidationError.ConnectTimeout: value must be greater than 0s)';
+  for (const [text, clause] of [
+    [`Error adding/updating cluster(s) web: ${proto}: name: "web"\nconnect_timeout {\n}\n`, 'ConnectTimeout: value must be greater than 0s'],
+    [`${proto.replace('(', '(BootstrapValidationError.Clusters[0]: embedded message failed validation | caused by ')}: x {}`,
+      'ConnectTimeout: value must be greater than 0s'],
+    ['Error adding/updating cluster(s) a: didn\'t find a registered implementation for name: \'x.y\'',
+      'didn\'t find a registered implementation for name: \'x.y\''],
+    ['no such cluster', 'no such cluster'], ['a: b', 'a: b'], ['', ''],
+  ]) assert.equal(lastClause(text), clause);
+});
+
+test('the state of the rollout guard is told in a sentence', () => {
+  const of = (more) => situation({ unanswered: 0, ...more }, 2);
+  assert.equal(of({ phase: 'trying', step: 1, seconds_left: 14, unanswered: 2 }),
+    'Step 1 of a trial ends in 12 s. No canary has answered, for 2 trials.');
+  const held = { phase: 'held', reason: 'rejected', held_seconds: 60, searching: true };
+  assert.equal(of(held), 'Held for 1 min 2 s: canaries rejected changes. The relay looks for the bad ones.');
+  assert.equal(of({ phase: 'held' }), 'Held by an order.');
+});
+
+test('changes are listed with their state and the version of all clients', () => {
+  const resource = (name, version, newest, parameters) => ({ type_url: 'C', name, group: null, version, newest, ...(parameters && { parameters }) });
+  const resources = [
+    resource('bad', '1', '2'), resource('given-up', '1', '3'), resource('new', null, '2'), { ...resource('bad', '9', '9'), group: 'edge' },
+    resource('split', '4', '5', ['a=1']), resource('split', '6', '7', ['a=2']),
+  ];
+  const group = {
+    group: null, phase: 'trying', waiting: 0,
+    held: [{ type_url: 'C', name: 'bad', version: '2', texts: [] }, { type_url: 'C', name: 'split', version: '7', parameters: 'a=2', texts: [] }],
+    orders: [{ order: 'discard', type_url: 'C', name: 'given-up' }],
+  };
+  assert.deepEqual(changesOf(group, resources).map(({ name, word, good, newest }) => [name, word, good, newest]), [
+    ['bad', 'held', '1', '2'], ['split', 'held', '6', '7'], ['given-up', 'discarded', '1', '3'], ['new', 'on trial', null, '2'],
+    ['split', 'on trial', '4', '5'],
+  ]);
+});
+
+test('an order names its group and is asked for in words', () => {
+  assert.equal(orderPath('hold', { type: '', group: '', by: '' }), 'rollout/hold?&group=');
+  assert.equal(orderPath('restore', { type: 'cds', name: 'a&b', version: '7', group: 'e/u' }), 'rollout/restore?type=cds&name=a%26b&version=7&group=e%2Fu');
+  assert.match(question('discard', { type: '', group: '' }), /^Discard the held changes of all guarded types\?.*\nClients of the relay’s own node$/);
+  assert.match(question('restore', { type: 'cds', name: 'a\u202eb', version: '7', group: 'eu' }), /^Restore cds a\\u\{202e\}b to version 7\?.*\nNode group: eu$/);
 });
 
 test('a command that is pasted runs nothing else', () => {

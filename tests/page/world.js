@@ -40,8 +40,8 @@ export class RelayProcess {
   #child;
   #config;
 
-  /** Starts it with this source, at ports of its own. Its folder has an empty one, `resources`. */
-  static async start(upstream) {
+  /** Starts it with this source and more configuration, at ports of its own. Its folder has an empty one, `resources`. */
+  static async start(upstream, more = '') {
     const relay = new RelayProcess();
     relay.#home = await mkdtemp(path.join(tmpdir(), 'deltafan-page-'));
     await mkdir(path.join(relay.#home, 'resources'));
@@ -49,7 +49,7 @@ export class RelayProcess {
     // It comes back at the same addresses.
     [relay.admin, relay.listener] = await freePorts(2);
     await writeFile(relay.#config, `node: {id: relay-eu-1, cluster: edge}\nupstream: ${upstream}\nadmin: {address: "127.0.0.1:${relay.admin}"}\n`
-      + `downstream:\n  listeners: [{address: "127.0.0.1:${relay.listener}"}]\n`);
+      + `downstream:\n  listeners: [{address: "127.0.0.1:${relay.listener}"}]\n${more}\n`);
     await relay.#spawn();
     return relay;
   }

@@ -25,7 +25,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 /// with a prefix.
 type File = (&'static str, &'static str, &'static str);
 
-const FILES: [File; 20] = [
+const FILES: [File; 21] = [
     ("/", HTML, include_str!("web/index.html")),
     ("/page/page.css", STYLE, include_str!("web/page.css")),
     ("/page/icon.svg", PICTURE, include_str!("web/icon.svg")),
@@ -42,6 +42,7 @@ const FILES: [File; 20] = [
     ("/page/plot.js", SCRIPT, include_str!("web/plot.js")),
     ("/page/relay.js", SCRIPT, include_str!("web/relay.js")),
     ("/page/resources.js", SCRIPT, include_str!("web/resources.js")),
+    ("/page/rollout.js", SCRIPT, include_str!("web/rollout.js")),
     ("/page/samples.js", SCRIPT, include_str!("web/samples.js")),
     ("/page/uplot/uPlot.iife.min.js", SCRIPT, include_str!("web/uplot/uPlot.iife.min.js")),
     ("/page/uplot/uPlot.min.css", STYLE, include_str!("web/uplot/uPlot.min.css")),

@@ -77,9 +77,9 @@ export function findings(facts, now) {
     tell('fault', text, link('history', { type: labels.type }));
   }
   const held = value('rollout_changes', { state: 'held' });
-  if (held > 0) tell('fault', `Rollout: ${count(held, 'change is', 'changes are')} held; \`deltafan rollout show\` says why`);
+  if (held > 0) tell('fault', `Rollout: ${count(held, 'change is', 'changes are')} held`, link('rollout'));
   const trying = value('rollout_changes', { state: 'trying' }) + value('rollout_changes', { state: 'waiting' });
-  if (held === 0 && trying > 0) tell('note', `Rollout: ${count(trying, 'change is', 'changes are')} on trial or waiting`);
+  if (held === 0 && trying > 0) tell('note', `Rollout: ${count(trying, 'change is', 'changes are')} on trial or waiting`, link('rollout'));
   if (upstreams.snapshot?.error) tell('fault', `Snapshot: ${upstreams.snapshot.error}`);
   if (sum(metrics, 'deltafan_config_last_reload_successful') === 0) {
     tell('fault', 'Configuration: the file is wrong, and the one before it in force; see the log or `deltafan check`');

@@ -1,8 +1,9 @@
 // Views of what changed: the newest changes of all resources, and those of one with their differences.
 
-import { code, foreign, h, table, visible } from './dom.js';
-import { bytes, clock, count, link, number, queryOf, typeKey, version } from './format.js';
+import { code, h, prose, table, visible } from './dom.js';
+import { bytes, clock, count, groupOf, link, number, queryOf, typeKey, version } from './format.js';
 import { CHANGE_COLUMNS, ago, changeRow, filters, nothing, place, typeField } from './parts.js';
+import { restoreForm } from './rollout.js';
 
 /** Changes that are shown. */
 const SHOWN = 100;
@@ -61,21 +62,19 @@ const one = {
   title: ({ type, name }) => [`${type} `, code(name)],
   load: ({ type, name, group, from, to }, ask) => ask(`history?${queryOf({ type, name, from, to })}${groupOf(group)}`),
   command: ({ type, name, from, to }) => [['history', type, name], [['--from', from], ['--to', to]]],
-  render: (page, { parameters, elapsed }) => [
+  render: (page, { facts, parameters, elapsed }) => [
     page.left_out > 0 && h('p', { class: 'told' }, `${number(page.left_out)} further node groups are left out`),
     h('p', null,
       h('a', { href: link('clients', { type: typeKey(page), asks_for: page.name }) }, 'Clients that ask for it'), ' · ',
       h('a', { href: link('resources', { type: typeKey(page), name: page.name }) }, 'What the relay holds')),
-    page.histories.map((history) => ofGroup(page, history, parameters, elapsed)),
+    page.histories.map((history) => ofGroup(page, history, parameters, elapsed, facts.metrics.has('deltafan_rollout_changes'))),
   ],
 };
 
-/** An empty group is that of the relay's own node; without one, all are meant. */
-const groupOf = (group) => (group === undefined ? '' : `&group=${encodeURIComponent(group)}`);
-
 const label = (change) => `#${change.generation}`;
 
-function ofGroup(page, history, parameters, elapsed) {
+/** `isGuarded` says that the relay has a rollout guard, which can restore earlier versions. */
+function ofGroup(page, history, parameters, elapsed, isGuarded) {
   const { group, from: _, to: __, ...rest } = parameters;
   const query = { ...rest, ...(history.group === null ? { group } : { group: history.group }) };
   const rows = history.changes.map((change, index) => ({
@@ -89,9 +88,10 @@ function ofGroup(page, history, parameters, elapsed) {
       change.bytes === null ? '' : bytes(change.bytes),
       spread(change, history.clients, index === 0),
       h('a', { href: link('history', { ...query, to: label(change) }), 'aria-label': `Diff of ${visible(version(change)).slice(0, 60)}` }, 'diff'),
+      isGuarded && change.version && restoreForm({ type: typeKey(page), name: page.name, version: change.version, group: history.group }),
     ],
   }));
-  const columns = ['Time', ['Age', 'nowrap'], 'Event', 'Version', ['Size', 'number'], 'Clients', 'What changed'];
+  const columns = ['Time', ['Age', 'nowrap'], 'Event', 'Version', ['Size', 'number'], 'Clients', 'What changed', isGuarded ? 'Order' : ''];
   const key = `${history.group} ${history.parameters}`;
   const isNamed = history.group !== null || history.parameters !== undefined;
   return h('section', { 'data-key': key },
@@ -131,7 +131,7 @@ function compare(query, history, parameters) {
 
 function diff({ from, to, text, note }, heading) {
   const title = h(heading, { class: 'sides' }, 'From ', code(from, 60), ' to ', code(to, 60));
-  if (text === null) return [title, nothing(foreign(note, 500))];
+  if (text === null) return [title, nothing(prose(note, 500))];
   // The last line ends with a line break.
   const lines = text.replace(/\n$/, '').split('\n');
   const kind = (line) => ({ '+': 'plus', '-': 'minus', '@': 'hunk' })[line[0]] ?? null;
@@ -141,7 +141,7 @@ function diff({ from, to, text, note }, heading) {
     h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Diff' },
       h('pre', { class: 'diff' }, lines.slice(2, LINES).map((line) => h('span', { class: kind(line) }, `${visible(line)}\n`)))),
     left > 0 && h('p', { class: 'told' }, `${number(left)} further lines are left out; deltafan history has all`),
-    note !== null && h('p', { class: 'told' }, foreign(note, 500)),
+    note !== null && h('p', { class: 'told' }, prose(note, 500)),
   ];
 }
 

@@ -1,7 +1,7 @@
 // The page: which view is in front, and what is known about the relay.
 
 import { client, clients } from './clients.js';
-import { foreign, h, morphChildren, visible } from './dom.js';
+import { foreign, h, morphChildren, prose, visible } from './dom.js';
 import { age, clock, command, link, route } from './format.js';
 import { findings } from './health.js';
 import { historyOf } from './history.js';
@@ -10,6 +10,7 @@ import { overview } from './overview.js';
 import { Plot } from './plot.js';
 import { Relay } from './relay.js';
 import { resources, search } from './resources.js';
+import { orderPath, question, rollout } from './rollout.js';
 import { Samples } from './samples.js';
 
 const $ = (id) => document.getElementById(id);
@@ -20,10 +21,12 @@ const relay = new Relay(render, (facts, at, isNext) => samples.note(facts.metric
 /** View in front, with the parameters of its address. */
 let current = null;
 let plot = null;
+/** Outcome of the newest order, while its view is in front. */
+let outcome = null;
 
 /** View of an address, with its parameters; `null` if there is none. */
 function viewOf({ path, parameters }) {
-  const views = { '': overview, clients, nacks, resources, history: historyOf(parameters), search: parameters.q ? search : null };
+  const views = { '': overview, clients, nacks, resources, history: historyOf(parameters), rollout, search: parameters.q ? search : null };
   const [, id] = /^clients\/(\d{1,20})$/.exec(path) ?? [];
   if (id !== undefined) return { view: client, parameters: { ...parameters, id } };
   const view = Object.hasOwn(views, path) ? views[path] : null;
@@ -34,7 +37,7 @@ function navigate() {
   const of = route(location.hash);
   const isFirst = current === null;
   current = viewOf(of);
-  plot = null;
+  [plot, outcome] = [null, null];
   for (const tab of $('views').children) {
     const { path } = route(new URL(tab.href).hash);
     const isIn = path === of.path || (path !== '' && of.path.startsWith(`${path}/`));
@@ -54,7 +57,8 @@ function navigate() {
 function render() {
   const { facts, loaded, state } = relay;
   const heading = h('h1', { tabindex: -1 }, current === null ? 'No such view' : current.view.title(current.parameters));
-  morphChildren(main, [heading, ...body(facts, loaded)]);
+  const told = outcome === null ? [] : [h('p', { class: 'outcome', role: 'status' }, prose(outcome, 600))];
+  morphChildren(main, [heading, ...told, ...body(facts, loaded)]);
   main.setAttribute('aria-busy', String(loaded === null && state !== 'lost' && current !== null));
   document.body.classList.toggle('is-old', facts !== null && (state === 'lost' || state === 'late'));
   document.title = title(heading.textContent, facts, state);
@@ -69,7 +73,7 @@ function body(facts, loaded) {
   if (current === null) return [h('p', null, 'There is nothing at this address. ', h('a', { href: link('') }, 'Overview'))];
   const form = current.view.form !== undefined && facts !== null ? [current.view.form(current.parameters, facts)] : [];
   if (loaded === null) return [...form, h('p', { class: 'nothing' }, relay.state === 'lost' ? 'Nothing is known.' : 'Asking the relay…')];
-  if (loaded.refusal !== null) return [...form, h('p', { class: 'nothing', role: 'alert' }, foreign(refusal(loaded.refusal), 600))];
+  if (loaded.refusal !== null) return [...form, h('p', { class: 'nothing', role: 'alert' }, prose(refusal(loaded.refusal), 600))];
   const context = {
     facts,
     parameters: current.parameters,
@@ -133,9 +137,24 @@ function drawPlot() {
   plot.update(samples.columns(), relay.isPaused ? relay.at / 1_000 : now);
 }
 
-/** Sends a form to an address of this page. */
+/** Gives an order to the relay, after a question. */
+async function give(order, fields) {
+  if (!window.confirm(question(order, fields))) return;
+  const of = current;
+  const refusal = await relay.order(orderPath(order, fields));
+  if (current !== of) return;
+  outcome = refusal === null ? `The relay follows: ${order}` : `The relay does not follow: ${refusal}`;
+  render();
+}
+
+/** Sends a form to an address of this page, or as an order to the relay. */
 function submit(event) {
   const form = event.target;
+  if (form.dataset.order !== undefined) {
+    event.preventDefault();
+    void give(event.submitter.value, Object.fromEntries(new FormData(form)));
+    return;
+  }
   const view = form.id === 'search' ? 'search' : form.dataset.view;
   if (view === undefined) return;
   event.preventDefault();

@@ -23,9 +23,9 @@ export class Refusal extends Error {
 }
 
 /** Asks the relay. The path is relative, so that the page works behind a proxy that adds a prefix. */
-async function ask(path, signal) {
+async function ask(path, signal, method = 'GET') {
   const within = AbortSignal.any([signal, AbortSignal.timeout(PATIENCE)]);
-  const answer = await fetch(path, { signal: within, cache: 'no-store', redirect: 'error' });
+  const answer = await fetch(path, { method, signal: within, cache: 'no-store', redirect: 'error' });
   const text = await answer.text();
   if (!answer.ok) throw new Refusal(answer.status, text.trim());
   return text;
@@ -120,6 +120,18 @@ export class Relay {
     this.#stop();
     if (!isPaused) this.#poll(false);
     this.#changed();
+  }
+
+  /** Gives an order. Returns the words of a refusal, or `null`. */
+  async order(path) {
+    try {
+      await ask(path, new AbortController().signal, 'POST');
+    } catch (error) {
+      return error instanceof Refusal ? error.message : words(error);
+    }
+    if (this.#loaded !== null) this.#loaded.fingerprint = null;
+    this.#poll(false);
+    return null;
   }
 
   #wake() {
