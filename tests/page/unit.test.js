@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { age, argument, bytes, command, count, delay, lastClause, link, number, route, version } from './out/web/format.js';
+import { age, argument, bytes, command, count, delay, lastClause, link, number, route, shortVersions, version } from './out/web/format.js';
 import { clientsByType, findings } from './out/web/health.js';
-import { lastAt } from './out/web/history.js';
+import { bySecond, lastAt } from './out/web/history.js';
 import { between, fingerprint, histogram, merge, parse, quantile, sum, total } from './out/web/metrics.js';
 import { changesOf, orderPath, question, situation } from './out/web/rollout.js';
 import { Samples } from './out/web/samples.js';
@@ -73,6 +73,24 @@ test('an order names its group and is asked for in words', () => {
   assert.equal(orderPath('restore', { type: 'cds', name: 'a&b', version: '7', group: 'e/u' }), 'rollout/restore?type=cds&name=a%26b&version=7&group=e%2Fu');
   assert.match(question('discard', { type: '', group: '' }), /^Discard the held changes of all guarded types\?.*\nClients of the relay’s own node$/);
   assert.match(question('restore', { type: 'cds', name: 'a\u202eb', version: '7', group: 'eu' }), /^Restore cds a\\u\{202e\}b to version 7\?.*\nNode group: eu$/);
+});
+
+test('long versions are shortened to what tells them apart', () => {
+  const short = (...all) => [...shortVersions(all).values()];
+  assert.deepEqual(short('17', '18', 'a-version-of-one'), []);
+  assert.deepEqual(short('2026-03-01T14:02:11Z/12', '2026-03-01T14:02:11Z/137', '7'), ['…12', '…137']);
+  const hash = (start) => start.padEnd(64, '0123456789abcdef');
+  assert.deepEqual(short(hash('a1'), hash('b2'), hash('b2')), ['a1012345…', 'b2012345…']);
+  assert.deepEqual(short(hash('a1'), hash('a10123456f')), ['a101234567…', 'a10123456f…']);
+  assert.deepEqual(short('a-long-version', 'a-long-version-2'), ['…version', '…version-2']);
+});
+
+test('changes are grouped by second', () => {
+  const change = (time, type, event) => ({ time, type, event });
+  const all = [change('t2', 'rds', 'removed'), ...Array(300).fill(change('t1', 'cds', 'changed')), change('t1', 'rds', 'changed'), change('t1', 'rds', 'added')];
+  assert.deepEqual(bySecond(all).map(({ time, changes, words }) => [time, changes.length, words]), [
+    ['t2', 1, 'rds 1 removed'], ['t1', 302, 'cds 300 changed, rds 1, rds 1 added'],
+  ]);
 });
 
 test('a command that is pasted runs nothing else', () => {

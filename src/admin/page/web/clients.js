@@ -3,7 +3,7 @@
 import { code, foreign, h, table } from './dom.js';
 import { age, count, link, number, queryOf, typeKey, version } from './format.js';
 import { STATES } from './health.js';
-import { ago, clientLink, delivery, filters, kind, nothing, pages, place, rejection, state, states, typeField } from './parts.js';
+import { ago, clientLink, delivery, filters, kind, nothing, pages, place, rejection, state, states, typeField, versions } from './parts.js';
 
 /** Clients of a page. */
 const PAGE = 50;
@@ -58,6 +58,7 @@ function allTypes(clients) {
 }
 
 function oneType(clients, elapsed) {
+  const show = versions(clients.flatMap(({ types }) => types.flatMap((of) => [of.sent, of.acked])));
   const rows = clients.flatMap((client) => client.types.map((of) => ({
     key: `${client.id} ${of.type_url}`,
     cells: [
@@ -65,8 +66,8 @@ function oneType(clients, elapsed) {
       foreign(client.peer, 60),
       client.transport,
       state(of.state),
-      delivery(of.sent),
-      of.held === undefined ? delivery(of.acked) : code(of.held, 40),
+      delivery(of.sent, show),
+      of.held === undefined ? delivery(of.acked, show) : code(of.held, 40),
       number(of.lag),
       reason(of, elapsed),
     ],

@@ -68,6 +68,21 @@ export function lastClause(text) {
   return parts.slice(Math.max(0, at)).join(': ');
 }
 
+/** Long versions, each with what tells it from the others: `…12` and `…13` of `2026-03-01/12` and `2026-03-01/13`. */
+export function shortVersions(versions) {
+  const long = [...new Set(versions)].filter((one) => one.length > 12);
+  if (long.length < 2) return new Map();
+  const differ = [...long[0]].findIndex((char, at) => long.some((one) => one[at] !== char));
+  const shared = differ < 0 ? long[0].length : differ;
+  // Numbers and words stay whole.
+  const from = long[0].slice(0, shared).search(/\w*$/);
+  const rests = long.map((one) => one.slice(from));
+  let size = 8;
+  while (size < 40 && new Set(rests.map((one) => one.slice(0, size))).size < rests.length) size += 1;
+  const short = (rest) => `${from > 0 ? '…' : ''}${rest.length > size + 4 ? `${rest.slice(0, size)}…` : rest}`;
+  return new Map(long.map((one, at) => [one, short(rests[at])]));
+}
+
 /** Value of `type` in a query: the short name, or the URL of a type that has none. */
 export function typeKey({ type, type_url: url }) {
   return type === 'other' ? url : type;

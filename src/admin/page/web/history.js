@@ -2,15 +2,17 @@
 
 import { code, h, prose, table, visible } from './dom.js';
 import { bytes, clock, count, groupOf, link, number, queryOf, typeKey, version } from './format.js';
-import { CHANGE_COLUMNS, ago, changeRow, filters, nothing, place, typeField } from './parts.js';
+import { CHANGE_COLUMNS, ago, changeRow, filters, nothing, place, typeField, versions } from './parts.js';
 import { restoreForm } from './rollout.js';
 
 /** Changes that are shown. */
-const SHOWN = 100;
+const SHOWN = 500;
 /** Most that the relay gives: as far back as one can look for a time. */
 const MOST = 10_000;
 /** Minutes before and behind a time that is looked for. */
 const AROUND = 5;
+/** Changes of a second that are shown before one asks for them. */
+const FEW = 5;
 /** Lines of a diff that are shown. */
 const LINES = 3_000;
 
@@ -37,13 +39,40 @@ const recent = {
       'The newest change comes first. The history is in memory only: it begins with the start of the relay, and resources that are there then are no changes.');
     const found = parameters.at ? around(changes, parameters.at, at) : { changes, told: `The newest ${number(changes.length)} changes` };
     const shown = found.changes.slice(0, MOST / 20);
+    const show = versions(shown);
     return [
       note,
       h('p', { class: 'told' }, found.told, found.changes.length > shown.length && `; the newest ${number(shown.length)} of these are shown`),
-      shown.length > 0 && table('Changes', CHANGE_COLUMNS, shown.map((change) => changeRow(change, elapsed))),
+      shown.length > 0 && h('section', { 'aria-label': 'Changes by second' }, bySecond(shown).map((one) => second(one, elapsed, show))),
     ];
   },
 };
+
+/** Changes of each second, with words such as `cds 300 changed, rds 1`. */
+export function bySecond(changes) {
+  const seconds = new Map();
+  for (const change of changes) {
+    if (!seconds.has(change.time)) seconds.set(change.time, []);
+    seconds.get(change.time).push(change);
+  }
+  return [...seconds].map(([time, all]) => {
+    const counts = new Map();
+    for (const { event, type } of all) counts.set(`${event} ${type}`, (counts.get(`${event} ${type}`) ?? 0) + 1);
+    const parts = [...counts].map(([key, of]) => [...key.split(' '), of]);
+    const isRepeated = (at) => at > 0 && parts[at - 1][0] === parts[at][0];
+    const words = parts.map(([event, type, of], at) => `${type} ${number(of)}${isRepeated(at) ? '' : ` ${event}`}`);
+    return { time, changes: all, words: words.join(', ') };
+  });
+}
+
+function second({ time, changes, words }, elapsed, show) {
+  // The line above has time and age.
+  const row = ({ cells, ...more }) => ({ ...more, cells: cells.slice(2) });
+  return h('details', { 'data-key': time, open: changes.length <= FEW },
+    h('summary', null, h('time', { datetime: time, title: time }, time.slice(11, 19)), ` ${words} `,
+      h('span', { class: 'quiet' }, ago(changes[0].seconds_ago, elapsed))),
+    table(`Changes at ${time}`, CHANGE_COLUMNS.slice(2), changes.map((change) => row(changeRow(change, elapsed, show)))));
+}
 
 /** Changes around a time of day, and words about them. `at` is the moment at which the relay gave them. */
 function around(changes, time, at) {
@@ -77,6 +106,7 @@ const label = (change) => `#${change.generation}`;
 function ofGroup(page, history, parameters, elapsed, isGuarded) {
   const { group, from: _, to: __, ...rest } = parameters;
   const query = { ...rest, ...(history.group === null ? { group } : { group: history.group }) };
+  const show = versions(history.changes);
   const rows = history.changes.map((change, index) => ({
     key: change.generation,
     cells: [
@@ -84,7 +114,7 @@ function ofGroup(page, history, parameters, elapsed, isGuarded) {
       change.time === null ? h('span', { class: 'quiet' }, 'unknown') : h('time', { datetime: change.time, title: change.time }, day(Date.parse(change.time))),
       change.time === null ? '' : ago(change.seconds_ago, elapsed),
       h('span', { class: `event event-${change.event}` }, change.event),
-      change.version === null ? h('span', { class: 'quiet' }, 'none') : code(version(change), 40),
+      change.version === null ? h('span', { class: 'quiet' }, 'none') : show(change),
       change.bytes === null ? '' : bytes(change.bytes),
       spread(change, history.clients, index === 0),
       h('a', { href: link('history', { ...query, to: label(change) }), 'aria-label': `Diff of ${visible(version(change)).slice(0, 60)}` }, 'diff'),

@@ -2,7 +2,7 @@
 
 import { h, table } from './dom.js';
 import { count, number, queryOf } from './format.js';
-import { NACK_COLUMNS, filters, nackRow, nothing, pages, typeField } from './parts.js';
+import { NACK_COLUMNS, filters, nackRow, nothing, pages, typeField, versions } from './parts.js';
 
 /** Rejections of a page. */
 const PAGE = 50;
@@ -18,10 +18,11 @@ export const nacks = {
       'The newest rejection (NACK) of each client and type, the newest first, also of clients that are gone. Texts about Secrets are withheld.');
     if (page.nacks.length === 0) return [about, nothing(page.remembered === 0 ? 'No client has rejected anything.' : 'No rejection matches.')];
     const shown = `${number(page.nacks.length)} shown, ${count(page.remembered, 'rejection')} remembered`;
+    const show = versions(page.nacks);
     return [
       about,
       pages('nacks', parameters, page.next, shown),
-      table('Rejections', NACK_COLUMNS, page.nacks.map((nack) => nackRow(nack, elapsed))),
+      table('Rejections', NACK_COLUMNS, page.nacks.map((nack) => nackRow(nack, elapsed, show))),
       page.next !== null && pages('nacks', parameters, page.next, shown, false),
     ];
   },

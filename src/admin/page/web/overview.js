@@ -4,7 +4,7 @@ import { code, h, prose, table } from './dom.js';
 import { age, clock, count, delay, link, number } from './format.js';
 import { STATES, clientsByType, findings, inOrder } from './health.js';
 import { samples, sum } from './metrics.js';
-import { CHANGE_COLUMNS, NACK_COLUMNS, ago, changeRow, nackRow, nothing, states } from './parts.js';
+import { CHANGE_COLUMNS, NACK_COLUMNS, ago, changeRow, nackRow, nothing, states, versions } from './parts.js';
 import { KEPT } from './samples.js';
 
 /** Rejections and changes that are shown. */
@@ -36,7 +36,7 @@ export const overview = {
     h('section', { 'aria-labelledby': 'nacks' },
       h('h2', { id: 'nacks' }, h('a', { href: link('nacks') }, 'Newest rejections')),
       page.nacks.nacks.length === 0 ? nothing('No client has rejected anything since the relay started.')
-        : table('Newest rejections', NACK_COLUMNS, page.nacks.nacks.map((nack) => nackRow(nack, elapsed)))),
+        : table('Newest rejections', NACK_COLUMNS, page.nacks.nacks.map((nack) => nackRow(nack, elapsed, versions(page.nacks.nacks))))),
     propagation(history, now),
     h('section', { 'aria-labelledby': 'changes' },
       h('h2', { id: 'changes' }, h('a', { href: link('history') }, 'Newest changes')),
@@ -152,5 +152,6 @@ function types(facts, page) {
 function changes(history, elapsed) {
   if (history.off !== undefined) return nothing(prose(history.off, 300));
   if (history.changes.length === 0) return nothing('No change is remembered.');
-  return table('Newest changes', CHANGE_COLUMNS, history.changes.map((change) => changeRow(change, elapsed)));
+  const show = versions(history.changes);
+  return table('Newest changes', CHANGE_COLUMNS, history.changes.map((change) => changeRow(change, elapsed, show)));
 }

@@ -1,7 +1,7 @@
 // Parts that several views share.
 
 import { code, foreign, h, prose, visible } from './dom.js';
-import { age, bytes, lastClause, link, number, typeKey, version } from './format.js';
+import { age, bytes, lastClause, link, number, shortVersions, typeKey, version } from './format.js';
 import { STATES, inOrder } from './health.js';
 
 /** Time in the past. `elapsed` are the seconds since the relay said how long ago it was. */
@@ -63,9 +63,18 @@ export function kind(of) {
   return h('span', { title: of.type_url }, of.type === 'other' ? foreign(of.type_url.split('.').at(-1)) : of.type);
 }
 
+/** Shows versions of a list, each as what tells it from the others there. */
+export function versions(all) {
+  const short = shortVersions(all.filter(Boolean).map(version));
+  return (of) => {
+    const [whole, part] = [version(of), short.get(version(of))];
+    return part === undefined ? code(whole, 40) : h('span', { title: visible(whole).slice(0, 4_000) }, code(part, 40));
+  };
+}
+
 /** Version that a client was sent or has accepted. */
-export function delivery(of) {
-  return of === null ? h('span', { class: 'quiet' }, 'nothing') : code(version(of), 40);
+export function delivery(of, show = versions([])) {
+  return of === null ? h('span', { class: 'quiet' }, 'nothing') : show(of);
 }
 
 /** Form of filters that lead to another address of a view. */
@@ -114,7 +123,7 @@ export function pages(view, parameters, next, shown, isAbove = true) {
 }
 
 /** Changes of resources as rows. */
-export function changeRow(change, elapsed) {
+export function changeRow(change, elapsed, show) {
   return {
     key: `${change.type_url} ${change.name} ${change.group} ${change.parameters} ${change.generation}`,
     cells: [
@@ -123,7 +132,7 @@ export function changeRow(change, elapsed) {
       kind(change),
       [resourceLink(change), place(change)],
       h('span', { class: `event event-${change.event}` }, change.event),
-      change.version === null ? h('span', { class: 'quiet' }, 'none') : code(version(change), 40),
+      change.version === null ? h('span', { class: 'quiet' }, 'none') : show(change),
       change.bytes === null ? '' : bytes(change.bytes),
     ],
   };
@@ -141,14 +150,14 @@ export function place(of) {
 }
 
 /** Rejections as rows. */
-export function nackRow(nack, elapsed) {
+export function nackRow(nack, elapsed, show) {
   return {
     key: `${nack.client} ${nack.type_url} ${nack.node.id} ${nack.peer}`,
     cells: [
       ago(nack.seconds_ago, elapsed),
       nack.state === null ? foreign(nack.node.id) : clientLink(nack.client, nack.node),
       kind(nack),
-      code(version(nack), 40),
+      show(nack),
       state(nack.state),
       number(nack.count),
       changed(nack),

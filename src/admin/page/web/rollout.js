@@ -2,7 +2,7 @@
 
 import { code, foreign, h, table, visible } from './dom.js';
 import { age, count, groupOf, link, number, queryOf, typeKey } from './format.js';
-import { NACK_COLUMNS, kind, nackRow, nothing, place, rejection, resourceLink, typeField } from './parts.js';
+import { NACK_COLUMNS, kind, nackRow, nothing, place, rejection, resourceLink, typeField, versions } from './parts.js';
 
 /** Rows of a list. */
 const SHOWN = 50;
@@ -23,6 +23,7 @@ export const rollout = {
     const open = all.flatMap(({ changes }) => changes);
     const isAnswer = (nack) => open.some((of) => of.type_url === nack.type_url && (nack.changed?.includes(of.name) ?? true));
     const answers = nacks.nacks.filter(isAnswer);
+    const show = versions(answers);
     return [
       all.map(({ group, changes }) => ofGroup(group, changes, facts, elapsed)),
       groups.length > SHOWN && h('p', { class: 'told' }, `${number(groups.length - SHOWN)} further node groups are left out`),
@@ -30,7 +31,7 @@ export const rollout = {
       h('section', { 'aria-labelledby': 'answers' },
         h('h2', { id: 'answers' }, 'Rejections of these changes'),
         answers.length === 0 ? nothing('No canary has rejected any of these.')
-          : table('Rejections of these changes', NACK_COLUMNS, answers.map((nack) => nackRow(nack, elapsed)))),
+          : table('Rejections of these changes', NACK_COLUMNS, answers.map((nack) => nackRow(nack, elapsed, show)))),
     ];
   },
 };
