@@ -107,6 +107,7 @@ function ofGroup(page, history, parameters, elapsed, isGuarded) {
   const { group, from: _, to: __, ...rest } = parameters;
   const query = { ...rest, ...(history.group === null ? { group } : { group: history.group }) };
   const show = versions(history.changes);
+  const columns = ['Time', ['Age', 'nowrap'], 'Event', 'Version', ['Size', 'number'], 'Clients', 'What changed', 'Order'].slice(0, isGuarded ? 8 : 7);
   const rows = history.changes.map((change, index) => ({
     key: change.generation,
     cells: [
@@ -118,10 +119,9 @@ function ofGroup(page, history, parameters, elapsed, isGuarded) {
       change.bytes === null ? '' : bytes(change.bytes),
       spread(change, history.clients, index === 0),
       h('a', { href: link('history', { ...query, to: label(change) }), 'aria-label': `Diff of ${visible(version(change)).slice(0, 60)}` }, 'diff'),
-      isGuarded && change.version && restoreForm({ type: typeKey(page), name: page.name, version: change.version, group: history.group }),
-    ],
+      change.version && restoreForm({ type: typeKey(page), name: page.name, version: change.version, group: history.group }),
+    ].slice(0, columns.length),
   }));
-  const columns = ['Time', ['Age', 'nowrap'], 'Event', 'Version', ['Size', 'number'], 'Clients', 'What changed', isGuarded ? 'Order' : ''];
   const key = `${history.group} ${history.parameters}`;
   const isNamed = history.group !== null || history.parameters !== undefined;
   return h('section', { 'data-key': key },
