@@ -245,6 +245,7 @@ const CLIENT_METRICS: &[Metric] = &[
             ],
         )])
         .in_seconds()
+        .at_zero()
         .noting("`deltafan status` is not well within 2 min of one"),
 ];
 
