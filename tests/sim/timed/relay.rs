@@ -56,10 +56,7 @@ impl Request {
 /// Arrival at a relay.
 #[derive(Debug)]
 pub(crate) enum Input {
-    Connected,
-    Unreachable {
-        is_refused: bool,
-    },
+    Connected(bool),
     /// The relay that is its origin says whether its own control plane answers.
     Serves(bool),
     Message(u32, Bytes),
@@ -386,7 +383,7 @@ impl Relay {
 
     fn take(&mut self, input: Input, now: Instant, rng: &mut StdRng, ids: &mut u32, out: &mut Vec<Output>) {
         match input {
-            Input::Connected => {
+            Input::Connected(true) => {
                 self.link = Link::Stands;
                 self.state.connected(now);
                 self.look_at = now + LOOK;
@@ -403,11 +400,7 @@ impl Relay {
                 self.state.origin_says(serves, now);
                 self.mux.origin_says(serves, now);
             }
-            Input::Unreachable { is_refused } => {
-                let wait =
-                    if is_refused { self.backoffs[0].next_refused(rng) } else { self.backoffs[0].next(rng) };
-                self.link = Link::Waits(now + wait);
-            }
+            Input::Connected(false) => self.link = Link::Waits(now + self.backoffs[0].next(rng)),
             Input::Message(stream, bytes) if self.inquiry == Some(stream) => match self.behind_relay {
                 true => self.mux.inquiry_refused(now),
                 false => self.mux.on_inquiry_message(bytes, now),

@@ -254,9 +254,7 @@ impl World {
                         self.relays[relay].server = ServerId::from(&*uri(self.present));
                     }
                     (self.connected, self.is_misled) = (self.now, false);
-                    let is_refused = self.net.links[self.link_of(relay)].refuses;
-                    let input = if ok { Input::Connected } else { Input::Unreachable { is_refused } };
-                    self.relays[relay].inbox.push_back(input);
+                    self.relays[relay].inbox.push_back(Input::Connected(ok));
                 }
             }
             Event::Watches { relay, attempt } => {
