@@ -6,7 +6,7 @@ use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryResponse, Status};
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::client::{CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, SOTW_ADS, Sotw, connect};
 use deltafan_test_support::http1::Http1;
-use deltafan_test_support::origin::{Origin, resource, response, state};
+use deltafan_test_support::origin::{Origin, OriginStream, resource, response, state};
 use deltafan_test_support::process::{Process, clusters, relay_and_origin};
 use serde_json::{Value as Json, json};
 
@@ -54,15 +54,20 @@ async fn synced(relay: &Process, id: &str, version: &str) -> Delta {
     client
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_change_that_the_canary_rejects_reaches_nobody_else() {
-    let (mut relay, mut origin, mut upstream) = relay_and_origin(GUARD).await;
-    let mut canary = client(&relay, "canary").await;
+/// Two clients that have the first version; the first one is the canary.
+async fn canary_and_other(relay: &Process, upstream: &mut OriginStream) -> [Delta; 2] {
+    let mut canary = client(relay, "canary").await;
     upstream.expect_request().await;
     upstream.send(&cluster("1"));
     let told = canary.response().await;
     canary.ack(&told).await;
-    let mut other = synced(&relay, "other", "1").await;
+    [canary, synced(relay, "other", "1").await]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_the_canary_rejects_reaches_nobody_else() {
+    let (mut relay, mut origin, mut upstream) = relay_and_origin(GUARD).await;
+    let [mut canary, mut other] = canary_and_other(&relay, &mut upstream).await;
     let mut sotw = Sotw::open(&connect(&relay.uri()).await, SOTW_ADS).await;
     sotw.subscribe("sotw", CDS, &["a"]).await;
     let told = sotw.response().await;
@@ -144,12 +149,7 @@ async fn a_change_that_the_canary_rejects_reaches_nobody_else() {
 async fn a_change_spreads_when_it_is_accepted_or_released() {
     let (relay, _origin, mut upstream) =
         relay_and_origin("rollout: {types: [cds], share: 0%, window: 1s}\n").await;
-    let mut canary = client(&relay, "canary").await;
-    upstream.expect_request().await;
-    upstream.send(&cluster("1"));
-    let told = canary.response().await;
-    canary.ack(&told).await;
-    let mut other = synced(&relay, "other", "1").await;
+    let [mut canary, mut other] = canary_and_other(&relay, &mut upstream).await;
     upstream.send(&cluster("2"));
     let told = canary.response().await;
     canary.ack(&told).await;
@@ -171,12 +171,7 @@ async fn a_change_spreads_when_it_is_accepted_or_released() {
 async fn a_change_that_the_canary_does_not_answer_waits_for_it_or_for_an_operator() {
     let (relay, mut origin, mut upstream) =
         relay_and_origin("rollout: {types: [cds], share: 0%, window: 1s}\n").await;
-    let mut canary = client(&relay, "canary").await;
-    upstream.expect_request().await;
-    upstream.send(&cluster("1"));
-    let told = canary.response().await;
-    canary.ack(&told).await;
-    let mut other = synced(&relay, "other", "1").await;
+    let [mut canary, mut other] = canary_and_other(&relay, &mut upstream).await;
     upstream.send(&cluster("2"));
     assert!(has(&canary.response().await, "2"));
     drop(upstream);
@@ -263,12 +258,7 @@ async fn an_order_is_followed_at_once_with_a_directory_too() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_holds_a_type_and_restores_earlier_states() {
     let (mut relay, mut origin, mut upstream) = relay_and_origin(GUARD).await;
-    let mut canary = client(&relay, "canary").await;
-    upstream.expect_request().await;
-    upstream.send(&cluster("1"));
-    let told = canary.response().await;
-    canary.ack(&told).await;
-    let mut other = synced(&relay, "other", "1").await;
+    let [mut canary, mut other] = canary_and_other(&relay, &mut upstream).await;
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     let then = prost_types::Timestamp::from(std::time::SystemTime::now());
     // Times are compared in whole seconds.

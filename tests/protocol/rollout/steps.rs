@@ -37,6 +37,17 @@ fn of_second_step_and_none(fixture: &Fixture, protocol: Protocol) -> [Client; 2]
     [found.unwrap(), none.unwrap()]
 }
 
+/// Rejects responses with this resource, as `a:2`, and accepts the others.
+fn answer(client: &mut Client, fixture: &Fixture, bad: &str) {
+    while let Some(told) = client.poll(fixture) {
+        if told.resources.iter().any(|(name, version)| format!("{name}:{version}") == bad) {
+            client.nack_saying(fixture, &told, &[], "a: no such thing");
+        } else {
+            client.ack(fixture, &told, &[]);
+        }
+    }
+}
+
 #[test]
 fn a_change_goes_from_step_to_step() {
     for protocol in BOTH {
@@ -73,13 +84,7 @@ fn a_change_that_a_later_step_rejects_is_taken_back_from_all() {
     for _ in 0..5 {
         fixture.roll_out(SECOND);
         canary.acked(&fixture);
-        while let Some(told) = second.poll(&fixture) {
-            if told.resources.iter().any(|(name, version)| name == "a" && version == "2") {
-                second.nack_saying(&fixture, &told, &[], "a: no such thing");
-            } else {
-                second.ack(&fixture, &told, &[]);
-            }
-        }
+        answer(&mut second, &fixture, "a:2");
     }
     let held: Vec<String> = status(&fixture).held.iter().map(|held| held.name.to_string()).collect();
     assert_eq!(held, ["a"]);
@@ -173,15 +178,6 @@ fn what_is_given_up_is_taken_back_from_all_steps() {
     let mut fixture = world(&[0.5]);
     let mut canary = client(&fixture, "canary-1", Protocol::Delta);
     let [mut second, _other] = of_second_step_and_none(&fixture, Protocol::Delta);
-    let answer = |client: &mut Client, fixture: &Fixture, bad: &str| {
-        while let Some(told) = client.poll(fixture) {
-            if told.resources.iter().any(|(name, version)| format!("{name}:{version}") == bad) {
-                client.nack_saying(fixture, &told, &[], "no such thing");
-            } else {
-                client.ack(fixture, &told, &[]);
-            }
-        }
-    };
     fixture.origin("cds a:2");
     try_change(&mut fixture, "cds b:2");
     for _ in 0..100 {
