@@ -43,17 +43,8 @@ pub(super) fn follow(status: &Status, path: &str, query: &str, peer: SocketAddr)
         return Some(refused(&LookError::Wrong(format!("`{}` has no value", clip(query)))));
     }
     let followed = Query::parse(query, keys).and_then(|query| match path {
-        "/rollout/hold" => {
-            let order = Order::Hold(query.type_url()?, note(&query, peer));
-            Ok(decide(status, &query, "hold", &order, peer))
-        }
-        "/rollout/release" => {
-            let order = Order::Release(query.type_url()?);
-            Ok(decide(status, &query, "release", &order, peer))
-        }
-        "/rollout/discard" => {
-            let order = Order::Discard(query.type_url()?, note(&query, peer));
-            Ok(decide(status, &query, "discard", &order, peer))
+        "/rollout/hold" | "/rollout/release" | "/rollout/discard" => {
+            decide(status, path.trim_start_matches("/rollout/"), &query, peer)
         }
         "/rollout/restore" => restore(status, &query, peer),
         "/drain" => Ok(drain(status)),
@@ -76,49 +67,52 @@ fn note(query: &Query<'_>, peer: SocketAddr) -> Note {
 }
 
 /// Gives the groups of a query this order. Answers with those that had something to order.
-fn decide(status: &Status, query: &Query<'_>, what: &str, order: &Order, peer: SocketAddr) -> Page {
-    let now = Instant::now();
+fn decide(status: &Status, what: &str, query: &Query<'_>, peer: SocketAddr) -> Result<Page, LookError> {
+    let (of, note, now) = (query.type_url()?, note(query, peer), Instant::now());
+    let order = match what {
+        "hold" => Order::Hold(of, note.clone()),
+        "release" => Order::Release(of),
+        _ => Order::Discard(of, note.clone()),
+    };
     let chosen = status.groups.chosen(query.get("group")).into_iter();
     let ordered = chosen.filter(|(_, group)| group.cache().order(order.clone(), now));
     let ordered: Vec<_> = ordered.map(|(key, _)| key).collect();
     if ordered.is_empty() {
-        let why = if what == "hold" {
-            "no such node group, or the type is not in `rollout.types`"
-        } else {
-            "nothing is held"
+        let why = match what {
+            "hold" => "no such node group, or the type is not in `rollout.types`",
+            _ => "nothing is held",
         };
-        return Page::NotFound(format!("{why}; GET /rollout shows what is on trial or held"));
+        return Ok(Page::NotFound(format!("{why}; GET /rollout shows what is on trial or held")));
     }
-    log_order(what, query, &ordered, peer);
-    document(&json!({ "groups": ordered }))
+    log_order(what, query, &ordered, &note);
+    Ok(document(&json!({ "groups": ordered })))
 }
 
-fn log_order(order: &str, query: &Query<'_>, groups: &[Option<String>], peer: SocketAddr) {
+fn restore(status: &Status, query: &Query<'_>, peer: SocketAddr) -> Result<Page, LookError> {
+    let (note, now, mut ordered, mut restored) = (note(query, peer), Instant::now(), Vec::new(), 0);
+    for GroupStates { group, of, states } in earlier_states(&status.groups, query)? {
+        restored += states.len();
+        of.cache().order(Order::Restore(states, note.clone()), now);
+        ordered.push(group);
+    }
+    log_order("restore", query, &ordered, &note);
+    Ok(document(&json!({ "groups": ordered, "restored": restored })))
+}
+
+fn log_order(order: &str, query: &Query<'_>, groups: &[Option<String>], note: &Note) {
     let of = query.type_url().ok().flatten();
     let kind = of.as_ref().map_or("all", |of| of.kind().short());
     let [name, version, at] = ["name", "version", "at"].map(|key| query.get(key).unwrap_or_default());
-    let by = note(query, peer).by;
     tracing::info!(
         order,
         kind,
         name,
         version,
         at,
-        by = clip(&by),
+        by = clip(&note.by),
         ?groups,
         "an operator gave the rollout guard an order"
     );
-}
-
-fn restore(status: &Status, query: &Query<'_>, peer: SocketAddr) -> Result<Page, LookError> {
-    let (now, mut ordered, mut restored) = (Instant::now(), Vec::new(), 0);
-    for GroupStates { group, of, states } in earlier_states(&status.groups, query)? {
-        restored += states.len();
-        of.cache().order(Order::Restore(states, note(query, peer)), now);
-        ordered.push(group);
-    }
-    log_order("restore", query, &ordered, peer);
-    Ok(document(&json!({ "groups": ordered, "restored": restored })))
 }
 
 /// As Envoy's `drain_listeners?graceful`: like SIGTERM, but the process goes on.

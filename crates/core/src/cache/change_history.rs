@@ -3,8 +3,8 @@
 //! Owns the records and their bounds. Knows no clock and no reader.
 //!
 //! A record holds the body that its change replaced; the body after it is in the next record or the cache. So
-//! no body is copied. Of a guarded type the fleet's states are recorded beside those of the control plane. A resource has no record before its first change: filling a new node group must not
-//! displace changes.
+//! no body is copied. Of a guarded type the fleet's states are recorded beside those of the control plane. A
+//! resource has no record before its first change: filling a new node group must not displace changes.
 //!
 //! Invariants:
 //! - All records stay within the limit. The oldest superseded records go first, then the newest of each
@@ -204,12 +204,8 @@ impl History {
         let key = StoreKey { cache, type_url, track: Track::Stable, parameters };
         let table = self.table.lock();
         let of = table.stores.get(&key)?;
-        Some(
-            of.lines
-                .get(name)
-                .and_then(|line| line.lost)
-                .map_or(of.known_since, |lost| lost.max(of.known_since)),
-        )
+        let lost = of.lines.get(name).and_then(|line| line.lost);
+        lost.max(Some(of.known_since))
     }
 
     /// Newest changes first, of the caches and types that `is_one` accepts, at times that `is_then` accepts.
@@ -361,7 +357,7 @@ impl Table {
         // The oldest superseded record is the oldest of its name.
         self.bytes -= line.drop_oldest().cost;
         if line.records.is_empty() {
-            of.known_since = of.known_since.max(line.lost.unwrap_or(of.known_since));
+            of.known_since = line.lost.map_or(of.known_since, |lost| lost.max(of.known_since));
             of.lines.remove(&name);
         }
         true

@@ -133,7 +133,7 @@ impl Rollout {
         let is_tried = |trial: &Trial| trial.names.get(key).is_some_and(|names| !names.is_empty());
         state.waiting.contains_key(key)
             || state.trial.as_ref().is_some_and(is_tried)
-            || state.standing.contents.keys().any(|(of, _)| of == key)
+            || state.standing.has_content_of(key)
     }
 
     /// Whether held changes of a type are reported to the control plane.
