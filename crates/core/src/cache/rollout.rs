@@ -23,7 +23,6 @@
 //! - Names and sets that were unknown before are answered at once: their clients have nothing better.
 //! - Memory is bounded by the names that wait.
 
-use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -40,7 +39,6 @@ pub(super) mod track_ops;
 mod trial;
 mod verdicts;
 
-use super::Generation;
 use super::change::{Change, Op};
 use super::parameter_view::Track;
 use super::position::Class;
@@ -57,8 +55,8 @@ use orders::StandingOrders;
 pub use orders::{EarlierState, Note, Order, OrderKind, StandingOrder};
 pub use rollout_status::{HeldChange, Phase, RolloutStatus};
 pub(super) use track_ops::{Moment, Move, Reach, Steps, StoreKey, Stores};
-use trial::{Candidate, Place, Step, Trial};
-use verdicts::{Answer, Rejection, Verdicts, Voter};
+use trial::{Candidate, Place, Response, Step, Trial};
+use verdicts::Voter;
 
 /// Time to gather changes that belong together before a trial.
 const GATHER_TIME: Duration = Duration::from_secs(1);
@@ -208,8 +206,7 @@ impl Rollout {
         state.trial.as_ref().is_some_and(|trial| trial.names.keys().any(|(of, _)| of == type_url))
     }
 
-    /// Counts a canary's answer to a response; `rejection` is the text of a NACK, which makes all changes of the
-    /// response suspect that this canary has not accepted.
+    /// Counts a canary's answer to a response; `rejection` is the text of a NACK.
     pub fn vote(
         &self,
         of: &TypeCache,
@@ -218,51 +215,10 @@ impl Rollout {
         seat: &CanarySeat,
         rejection: Option<&str>,
     ) {
-        let (type_url, view) = (of.type_url(), of.parameter_view());
         let mut state = self.state.lock();
-        let Some(trial) = &mut state.trial else { return };
-        let contents = LazyCell::new(|| update.contents(class));
-        // A full state ends all that it lacks.
-        let is_state = update.is_full_state() && class == Class::Both;
-        let lacks = |name: &str| is_state && (subscription.wildcard || subscription.contains(name));
-        let is_in_response = |parameters, name: &Name, digest: Option<u128>| {
-            let ((given, names, removed), name) = (&*contents, name.as_str());
-            let is_content = digest.is_some_and(|digest| given.contains(&digest));
-            let is_removal =
-                removed.contains(name) || (digest.is_none() && lacks(name) && !names.contains(name));
-            view.of(name) == parameters && (is_content || is_removal)
-        };
-        let of_type = trial.names.iter_mut().filter(|((of, _), _)| of == type_url);
-        let candidates = of_type.flat_map(|((_, parameters), names)| {
-            names.iter_mut().map(move |(name, candidate)| (parameters, name, candidate))
-        });
-        // An earlier response has changes beside it that were taken back.
-        let is_newer = |sent_at: Option<Generation>| sent_at.is_some_and(|at| at < update.newest_state);
-        let sent = candidates.filter(|(parameters, name, candidate)| {
-            is_newer(candidate.sent_at) && is_in_response(*parameters, name, candidate.digest)
-        });
-        let voter = seat.voter;
-        let Some(text) = rejection else {
-            let verdicts = sent.map(|(.., candidate)| &mut candidate.verdicts);
-            return Verdicts::count(verdicts, voter, Answer::Accepts);
-        };
-        let suspects = sent.filter(|(.., candidate)| !candidate.verdicts.has_accepted(voter));
-        let words = Rejection::new(text);
-        let (named, others): (Vec<_>, Vec<_>) =
-            suspects.partition(|(_, name, _)| words.mentions(name.as_str()));
-        let (is_alone, names_some) = (named.len() + others.len() == 1, !named.is_empty());
-        let text = type_url.rejection_text(text);
-        let is_any = !named.is_empty() || !others.is_empty();
-        for (changes, has_text) in [(named, true), (others, !names_some)] {
-            let answer = Answer::Rejects { text: has_text.then_some(&*text), is_alone };
-            Verdicts::count(
-                changes.into_iter().map(|(.., candidate)| &mut candidate.verdicts),
-                voter,
-                answer,
-            );
-        }
-        if let Some(hold) = &mut trial.hold {
-            hold.is_rejected |= is_any;
+        if let Some(trial) = &mut state.trial {
+            let response = Response { of, subscription, update, class, is_accepted: rejection.is_none() };
+            trial.count_answer(&response, seat.voter, rejection);
         }
     }
 

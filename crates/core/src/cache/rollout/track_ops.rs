@@ -137,9 +137,12 @@ pub(super) fn is_first_answer(op: &Op, stable: &Snapshot) -> bool {
 }
 
 /// Member for a track instead of this one, if clients hold other content by name: the first wildcard set must
-/// have the member, and they must not see it change.
+/// have the member, and they must not see it change. A later member is a change itself.
 pub(super) fn last_good(op: &Op, track: &Snapshot) -> Option<Op> {
     let Op::Set { view: View::Wildcard, resource, resend, lease } = op else { return None };
+    if track.completeness() >= Completeness::Presumed {
+        return None;
+    }
     let entry = track.get(resource.name().as_str())?;
     let Named::Present(held) = entry.named() else { return None };
     let is_other = !entry.is_member() && held.form() == Form::Whole && !held.same_content(resource);

@@ -2,16 +2,22 @@
 //!
 //! Owns its changes with their verdicts, and which are held. Knows nothing of later changes.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::Generation;
 use super::super::parameter_view::Track;
+use super::super::position::Class;
 use super::super::snapshot::Snapshot;
+use super::super::stream_profile::Protocol;
+use super::super::subscription::Subscription;
+use super::super::type_cache::TypeCache;
+use super::super::update::Update;
 use super::track_ops::{Asks, Moment, Move, Reach, StoreKey};
-use super::verdicts::Verdicts;
-use crate::resource::Name;
+use super::verdicts::{Answer, Rejection, Verdicts, Voter};
+use crate::resource::{Name, Parameters};
 
 /// Held changes that are logged per rollout.
 const LOGGED: usize = 4;
@@ -57,12 +63,57 @@ pub(super) struct Hold {
     pub(super) is_braked: bool,
     /// Parts that are to be sent, the next one last.
     parts: Vec<Vec<Place>>,
-    /// The part that canaries have.
-    pub(super) tested: Vec<Place>,
-    /// When the wait for answers to it ends.
+    /// The part that canaries have, and those before it that none of them answered.
+    pub(super) tested: BTreeSet<Place>,
+    /// When the wait for answers to the newest part ends.
     until: Option<Instant>,
-    /// Whether a canary rejected it.
+    /// Whether a canary rejected some of it.
     pub(super) is_rejected: bool,
+}
+
+/// Response that a canary answers.
+pub(super) struct Response<'a> {
+    pub(super) of: &'a TypeCache,
+    pub(super) subscription: &'a Subscription,
+    pub(super) update: &'a Update,
+    pub(super) class: Class,
+    pub(super) is_accepted: bool,
+}
+
+impl Response<'_> {
+    fn is_newer(&self, candidate: &Candidate) -> bool {
+        candidate.sent_at.is_some_and(|at| at < self.update.newest_state)
+    }
+
+    /// Whether its client has no more of what was removed before. A full state ends all that it lacks. Over delta, who accepts
+    /// a whole response has been sent the removals too, unless these follow.
+    fn ends_removed(&self) -> bool {
+        let Self { update, class, .. } = self;
+        match update.profile.protocol {
+            Protocol::Sotw => update.is_full_state() && *class == Class::Both,
+            Protocol::Delta => {
+                let has_all = *class == Class::Both || !update.has_removals();
+                self.is_accepted && has_all && !update.is_partial()
+            }
+        }
+    }
+
+    /// Tells whether a candidate is in it.
+    fn has(&self) -> impl Fn(&Parameters, &Name, &Candidate) -> bool {
+        let Self { of, subscription, update, class, .. } = *self;
+        let contents = LazyCell::new(move || update.contents(class));
+        let (view, ends) = (of.parameter_view(), self.ends_removed());
+        move |parameters, name, candidate| {
+            let ((given, names, removed), name) = (&*contents, name.as_str());
+            let lacks =
+                || ends && (subscription.wildcard || subscription.contains(name)) && !names.contains(name);
+            let is_told = match candidate.digest {
+                Some(digest) => given.contains(&digest),
+                None => removed.contains(name) || lacks(),
+            };
+            view.of(name) == parameters && is_told
+        }
+    }
 }
 
 /// Next step of the search.
@@ -100,6 +151,50 @@ impl Trial {
     pub(super) fn insert(&mut self, (key, name): Place, candidate: Candidate, content: &Arc<Snapshot>) {
         self.content.entry(key.clone()).or_insert_with(|| Arc::clone(content));
         self.names.entry(key).or_default().insert(name, candidate);
+    }
+
+    /// Counts an answer. A rejection makes all changes of the response suspect that this canary has not accepted.
+    pub(super) fn count_answer(&mut self, response: &Response<'_>, voter: Voter, rejection: Option<&str>) {
+        let type_url = response.of.type_url();
+        // Otherwise it may have content that others have replaced since.
+        let is_newest = rejection.is_some()
+            && self.all().all(|((of, _), _, each)| {
+                of != type_url || each.sent_at.is_none() || response.is_newer(each)
+            });
+        let is_in_response = response.has();
+        let of_type = self.names.iter_mut().filter(|((of, _), _)| of == type_url);
+        let all = of_type.flat_map(|(key, names)| names.iter_mut().map(move |(name, of)| (key, name, of)));
+        // An earlier response has changes beside it that were taken back.
+        let sent = all.filter(|((_, parameters), name, of)| {
+            response.is_newer(of) && is_in_response(parameters, name, of)
+        });
+        let Some(text) = rejection else {
+            return Verdicts::count(sent.map(|(.., of)| &mut of.verdicts), voter, Answer::Accepts);
+        };
+        if response.class == Class::Additions && response.update.has_ghosts() {
+            // The bad one may be a removed cluster that stays for a moment. The response without it comes next.
+            return;
+        }
+        let mut suspects: Vec<_> = sent.filter(|(.., of)| !of.verdicts.has_accepted(voter)).collect();
+        let words = Rejection::new(text);
+        if suspects.iter().any(|(.., of)| of.digest.is_some()) {
+            // A removal has no content that could be invalid, and one that changes nothing for a client is never answered again.
+            suspects.retain(|(_, name, of)| of.digest.is_some() || words.mentions(name.as_str()));
+        }
+        if let Some(hold) = &mut self.hold {
+            let is_tested =
+                |(key, name): (&StoreKey, &Name)| hold.tested.contains(&(key.clone(), name.clone()));
+            hold.is_rejected |= suspects.iter().any(|(key, name, _)| is_tested((key, name)));
+        }
+        let is_alone = is_newest && suspects.len() == 1;
+        let (named, others): (Vec<_>, Vec<_>) =
+            suspects.into_iter().partition(|(_, name, _)| words.mentions(name.as_str()));
+        let names_some = !named.is_empty();
+        let text = type_url.rejection_text(text);
+        for (changes, has_text) in [(named, true), (others, !names_some)] {
+            let answer = Answer::Rejects { text: has_text.then_some(&*text), is_alone };
+            Verdicts::count(changes.into_iter().map(|(.., of)| &mut of.verdicts), voter, answer);
+        }
     }
 
     /// Brings these changes to the canaries that had the trial.
@@ -155,7 +250,7 @@ impl Trial {
 
     /// Forgets rejections of changes that a canary of this step accepted, as they are about larger responses and came from canaries that
     /// do not answer any more. Returns whether there are such.
-    fn forgive(&mut self, part: &[Place]) -> bool {
+    fn forgive(&mut self, part: &BTreeSet<Place>) -> bool {
         let mut is_any = false;
         for (key, name) in part {
             let candidate = self.names.get_mut(key).and_then(|names| names.get_mut(name));
@@ -197,17 +292,14 @@ impl Trial {
     pub(super) fn hold(&mut self, held: BTreeSet<Place>, now: Instant) {
         let verdicts = |place: &Place| self.get(place).map(|candidate| &candidate.verdicts);
         let mut hold = Hold::new(now);
-        if held.len() > 1 {
-            let unproven =
-                held.iter().filter(|place| verdicts(place).is_some_and(|of| !of.is_rejected_alone()));
-            let (mut named, mut others): (Vec<_>, Vec<_>) =
-                unproven.cloned().partition(|place| verdicts(place).is_some_and(|of| !of.texts().is_empty()));
-            if named.is_empty() || others.is_empty() {
-                named.append(&mut others);
-                others = named.split_off(named.len() / 2);
-            }
-            hold.push(named, others);
+        let unproven = held.iter().filter(|place| verdicts(place).is_some_and(|of| !of.is_rejected_alone()));
+        let (mut named, mut others): (Vec<_>, Vec<_>) =
+            unproven.cloned().partition(|place| verdicts(place).is_some_and(|of| !of.texts().is_empty()));
+        if named.is_empty() || others.is_empty() {
+            named.append(&mut others);
+            others = named.split_off(named.len() / 2);
         }
+        hold.push(named, others);
         hold.held = held;
         self.hold = Some(hold);
     }
@@ -231,8 +323,8 @@ impl Trial {
         self.held().is_some_and(|held| held.contains(place))
     }
 
-    /// The next step of the search; `window` is the longest wait for an answer. A part without an answer stays held, and
-    /// what the origin has changed since is not sent any more.
+    /// The next step of the search; `window` is the longest wait for an answer. A part without an answer stays held and with the
+    /// canaries, whose answer counts when it comes. What the origin has changed since is not sent any more.
     pub(super) fn search(
         &mut self,
         threshold: f64,
@@ -240,30 +332,29 @@ impl Trial {
         has_changed: impl Fn(&Place) -> bool,
     ) -> Step {
         let Some(mut hold) = self.hold.take() else { return Step::Wait };
-        let tested = std::mem::take(&mut hold.tested);
-        let rejected: Vec<Place> =
-            tested.iter().filter(|place| self.is_suspect(place, threshold)).cloned().collect();
-        let is_over = hold.is_rejected || hold.until.is_some_and(|until| until <= now);
-        let step = if !rejected.is_empty() && !is_over {
-            hold.tested = tested;
-            Step::Wait
-        } else if !rejected.is_empty() && !hold.is_rejected && self.forgive(&rejected) {
-            // Others rejected it beside bad changes.
-            hold.tested = tested;
-            Step::Wait
-        } else if !rejected.is_empty() {
+        let tested = hold.tested.len();
+        hold.tested.retain(|place| self.is_suspect(place, threshold));
+        let step = if hold.is_rejected && !hold.tested.is_empty() {
+            let rejected = std::mem::take(&mut hold.tested);
             let is_alone = |place: &Place| self.get(place).is_some_and(|of| of.verdicts.is_rejected_alone());
             let mut open: Vec<Place> = rejected.iter().filter(|place| !is_alone(place)).cloned().collect();
-            if hold.is_rejected && tested.len() > 1 && !open.is_empty() {
+            if tested > 1 && !open.is_empty() {
                 let half = open.split_off(open.len() / 2);
                 hold.push(half, open);
             }
-            Step::TakeBack(rejected)
+            hold.until = None;
+            Step::TakeBack(rejected.into_iter().collect())
+        } else if !hold.tested.is_empty() && hold.until.is_some_and(|until| now < until) {
+            Step::Wait
+        } else if self.forgive(&hold.tested) {
+            // Others rejected it beside bad changes.
+            Step::Wait
         } else if let Some(next) = hold.next_part(has_changed) {
-            hold.tested.clone_from(&next);
+            hold.tested.extend(next.iter().cloned());
             hold.until = Some(now + window);
             Step::Send(next)
         } else {
+            hold.until = None;
             Step::Wait
         };
         hold.is_rejected = false;
@@ -344,7 +435,7 @@ impl Hold {
             since,
             is_braked: false,
             parts: Vec::new(),
-            tested: Vec::new(),
+            tested: BTreeSet::new(),
             until: None,
             is_rejected: false,
         }
@@ -365,6 +456,6 @@ impl Hold {
     }
 
     pub(super) fn is_searching(&self) -> bool {
-        !(self.parts.is_empty() && self.tested.is_empty())
+        !self.parts.is_empty() || self.until.is_some()
     }
 }
