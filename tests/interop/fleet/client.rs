@@ -1,14 +1,15 @@
-//! A light xDS client: subscribes once, accepts everything, and remembers what it was sent. It can come back with that.
+//! A light xDS client: subscribes once, and remembers what it was sent and accepted. It can come back with that.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::SocketAddr,
     sync::Arc,
+    time::Duration,
 };
 
 use bytes::Bytes;
 use deltafan::proto::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Node,
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Node, Status as Fault,
 };
 use http::uri::PathAndQuery;
 use parking_lot::Mutex;
@@ -23,11 +24,35 @@ use crate::fixture::{
     resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPED_ROUTES},
 };
 
+/// How soon a client connects again that does.
+const RECONNECT: Duration = Duration::from_millis(100);
+
 #[derive(Clone)]
 pub(crate) struct Subscription {
     pub(crate) type_url: &'static str,
     /// Empty for all.
     pub(crate) names: BTreeSet<String>,
+}
+
+/// How a client appears and behaves. Usually it accepts everything, and ends with its streams.
+#[derive(Clone)]
+pub(crate) struct Habits {
+    pub(crate) node_id: String,
+    /// Tells from an encoded Any if it is rejected, and its whole response with it.
+    pub(crate) rejects: fn(&[u8]) -> bool,
+    pub(crate) reconnects: bool,
+}
+
+impl Default for Habits {
+    fn default() -> Self {
+        Self { node_id: "fleet".to_owned(), rejects: |_| false, reconnects: false }
+    }
+}
+
+impl Subscription {
+    pub(crate) fn is_for(&self, name: &str) -> bool {
+        self.names.is_empty() || self.names.contains("*") || self.names.contains(name)
+    }
 }
 
 pub(crate) struct Client {
@@ -47,6 +72,7 @@ pub(crate) struct Held {
     type_versions: BTreeMap<String, String>,
     /// Names that were taken away from it at any time, by type.
     lost: BTreeMap<String, BTreeSet<String>>,
+    rejections: usize,
     failure: Option<String>,
 }
 
@@ -84,6 +110,17 @@ impl Client {
         Self::come_back(runtime, server, transport, subscriptions, Held::default())
     }
 
+    /// Starts one with habits of its own.
+    pub(crate) fn start_with(
+        runtime: &Handle,
+        server: SocketAddr,
+        transport: Transport,
+        subscriptions: &[Subscription],
+        habits: Habits,
+    ) -> Self {
+        Self::launch(runtime, server, transport, subscriptions, (habits, Held::default()))
+    }
+
     /// Starts one that has been here before and left with `held`.
     pub(crate) fn come_back(
         runtime: &Handle,
@@ -91,6 +128,16 @@ impl Client {
         transport: Transport,
         subscriptions: &[Subscription],
         held: Held,
+    ) -> Self {
+        Self::launch(runtime, server, transport, subscriptions, (Habits::default(), held))
+    }
+
+    fn launch(
+        runtime: &Handle,
+        server: SocketAddr,
+        transport: Transport,
+        subscriptions: &[Subscription],
+        (habits, held): (Habits, Held),
     ) -> Self {
         let held = Arc::new(Mutex::new(Held { failure: None, ..held }));
         // One stream for everything, or one for each type.
@@ -105,8 +152,12 @@ impl Client {
         };
         let shared = Arc::clone(&held);
         let task = runtime.spawn(async move {
-            if let Err(status) = run(server, transport, streams, &shared).await {
-                shared.lock().failure = Some(status.to_string());
+            while let Err(status) = run(server, transport, &streams, (&habits, &shared)).await {
+                if !habits.reconnects {
+                    shared.lock().failure = Some(status.to_string());
+                    return;
+                }
+                tokio::time::sleep(RECONNECT).await;
             }
         });
         Self { transport, held, task: task.abort_handle() }
@@ -132,6 +183,11 @@ impl Client {
 
     pub(crate) fn held(&self) -> Held {
         self.held.lock().clone()
+    }
+
+    /// How many responses it has rejected.
+    pub(crate) fn rejections(&self) -> usize {
+        self.held.lock().rejections
     }
 
     pub(crate) fn failure(&self) -> Option<String> {
@@ -183,25 +239,29 @@ struct Stream {
 async fn run(
     server: SocketAddr,
     transport: Transport,
-    streams: Vec<Stream>,
-    held: &Mutex<Held>,
+    streams: &[Stream],
+    client: (&Habits, &Mutex<Held>),
 ) -> Result<(), Status> {
     let endpoint = Channel::from_shared(format!("http://{server}")).unwrap();
     let channel = endpoint.connect().await.map_err(|error| Status::unavailable(error.to_string()))?;
-    let each = streams.into_iter().map(|stream| {
+    let each = streams.iter().map(|stream| {
         let channel = channel.clone();
         async move {
             if transport.is_delta() {
-                delta(channel, stream, held).await
+                delta(channel, stream, client).await
             } else {
-                sotw(channel, stream, held).await
+                sotw(channel, stream, client).await
             }
         }
     });
     futures_util::future::try_join_all(each).await.map(drop)
 }
 
-async fn sotw(channel: Channel, stream: Stream, held: &Mutex<Held>) -> Result<(), Status> {
+async fn sotw(
+    channel: Channel,
+    stream: &Stream,
+    (habits, held): (&Habits, &Mutex<Held>),
+) -> Result<(), Status> {
     let mut client = Grpc::new(channel);
     client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
     let (requests, outgoing) = mpsc::unbounded_channel();
@@ -212,7 +272,7 @@ async fn sotw(channel: Channel, stream: Stream, held: &Mutex<Held>) -> Result<()
     for subscription in &stream.subscriptions {
         let version = held.lock().type_versions.get(subscription.type_url).cloned();
         let request = DiscoveryRequest {
-            node: Some(node()),
+            node: Some(habits.node()),
             version_info: version.unwrap_or_default(),
             type_url: subscription.type_url.to_owned(),
             resource_names: names(subscription.type_url),
@@ -224,8 +284,11 @@ async fn sotw(channel: Channel, stream: Stream, held: &Mutex<Held>) -> Result<()
     let codec = ProstCodec::<DiscoveryRequest, DiscoveryResponse>::default();
     let mut responses = client.streaming(outgoing, stream.path.clone(), codec).await?.into_inner();
     while let Some(response) = responses.message().await? {
-        {
-            let mut held = held.lock();
+        let error_detail = habits.fault(response.resources.iter().map(AsRef::as_ref));
+        let mut held = held.lock();
+        if error_detail.is_some() {
+            held.rejections += 1;
+        } else {
             held.type_versions.insert(response.type_url.clone(), response.version_info.clone());
             let Held { resources, lost, .. } = &mut *held;
             let resources = resources.entry(response.type_url.clone()).or_default();
@@ -239,27 +302,32 @@ async fn sotw(channel: Channel, stream: Stream, held: &Mutex<Held>) -> Result<()
                 resources.extend(named(&response));
             }
         }
-        let accept = DiscoveryRequest {
-            version_info: response.version_info,
+        let answer = DiscoveryRequest {
+            version_info: held.type_versions.get(&response.type_url).cloned().unwrap_or_default(),
             response_nonce: response.nonce,
+            error_detail,
             resource_names: names(&response.type_url),
             type_url: response.type_url,
             ..DiscoveryRequest::default()
         };
         // A closed call shows in the next response.
-        requests.send(accept).ok();
+        requests.send(answer).ok();
     }
     Err(Status::aborted("the server ended the stream"))
 }
 
-async fn delta(channel: Channel, stream: Stream, held: &Mutex<Held>) -> Result<(), Status> {
+async fn delta(
+    channel: Channel,
+    stream: &Stream,
+    (habits, held): (&Habits, &Mutex<Held>),
+) -> Result<(), Status> {
     let mut client = Grpc::new(channel);
     client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
     let (requests, outgoing) = mpsc::unbounded_channel();
     for subscription in &stream.subscriptions {
         let versions = held.lock().versions.get(subscription.type_url).cloned();
         let request = DeltaDiscoveryRequest {
-            node: Some(node()),
+            node: Some(habits.node()),
             initial_resource_versions: versions.unwrap_or_default(),
             type_url: subscription.type_url.to_owned(),
             resource_names_subscribe: subscription.names.iter().cloned().collect(),
@@ -269,39 +337,52 @@ async fn delta(channel: Channel, stream: Stream, held: &Mutex<Held>) -> Result<(
     }
     let outgoing = Request::new(UnboundedReceiverStream::new(outgoing));
     let codec = ProstCodec::<DeltaDiscoveryRequest, DeltaDiscoveryResponse>::default();
-    let mut responses = client.streaming(outgoing, stream.path, codec).await?.into_inner();
+    let mut responses = client.streaming(outgoing, stream.path.clone(), codec).await?.into_inner();
     while let Some(response) = responses.message().await? {
-        {
-            let mut held = held.lock();
-            let Held { resources, versions, lost, .. } = &mut *held;
-            let resources = resources.entry(response.type_url.clone()).or_default();
-            let versions = versions.entry(response.type_url.clone()).or_default();
-            for name in &response.removed_resources {
-                if resources.remove(name).is_some() {
-                    lost.entry(response.type_url.clone()).or_default().insert(name.clone());
-                }
-                versions.remove(name);
+        let sent: Vec<_> =
+            response.resources.iter().map(|each| DeltaResource::decode(each.clone()).unwrap()).collect();
+        let error_detail = habits.fault(sent.iter().filter_map(|each| each.resource.as_deref()));
+        let mut held = held.lock();
+        let Held { resources, versions, lost, rejections, .. } = &mut *held;
+        let resources = resources.entry(response.type_url.clone()).or_default();
+        let versions = versions.entry(response.type_url.clone()).or_default();
+        // As with Envoy, also those of a response that it rejects.
+        for name in &response.removed_resources {
+            if resources.remove(name).is_some() {
+                lost.entry(response.type_url.clone()).or_default().insert(name.clone());
             }
-            for encoded in &response.resources {
-                let DeltaResource { version, name, resource } =
-                    DeltaResource::decode(encoded.clone()).unwrap();
+            versions.remove(name);
+        }
+        if error_detail.is_some() {
+            *rejections += 1;
+        } else {
+            for DeltaResource { version, name, resource } in sent {
                 versions.insert(name.clone(), version);
                 resources.insert(name, resource.unwrap_or_default().to_vec());
             }
         }
-        let accept = DeltaDiscoveryRequest {
+        let answer = DeltaDiscoveryRequest {
             type_url: response.type_url,
             response_nonce: response.nonce,
+            error_detail,
             ..DeltaDiscoveryRequest::default()
         };
         // A closed call shows in the next response.
-        requests.send(accept).ok();
+        requests.send(answer).ok();
     }
     Err(Status::aborted("the server ended the stream"))
 }
 
-fn node() -> Node {
-    Node { id: "fleet".to_owned(), cluster: "edge".to_owned(), ..Node::default() }
+impl Habits {
+    fn node(&self) -> Node {
+        Node { id: self.node_id.clone(), cluster: "edge".to_owned(), ..Node::default() }
+    }
+
+    /// Why these contents are rejected, if they are.
+    fn fault<'a>(&self, mut contents: impl Iterator<Item = &'a [u8]>) -> Option<Fault> {
+        let is_bad = contents.any(|content| (self.rejects)(content));
+        is_bad.then(|| Fault { code: 13, message: "rejected by the test".to_owned() })
+    }
 }
 
 /// The encoded Any of each resource, with its name.
